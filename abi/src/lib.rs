@@ -1,0 +1,131 @@
+//! The bytes that cross the kernel boundary: what the sampler (`ebpf/src/sampler.bpf.c`) writes and the daemon reads.
+//!
+//! Writer: the eBPF program, on every counter overflow, in the memory of the CPU it runs on. Reader: the daemon, through `mmap`
+//! of the same maps, one half at a time. Every structure here has its twin of the same name in the C source; sizes and offsets
+//! are asserted on both sides, so a change made on one side alone does not compile.
+//!
+//! DCPI's driver kept 16-byte entries, four to a cache line (SOSP 1997, section 4.2.1); so do we.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use core::mem::{offset_of, size_of};
+
+/// Entries in a bucket: four 16-byte entries fill one 64-byte cache line.
+pub const WAYS: usize = 4;
+
+/// Halves of a CPU's table: one counts while the other is drained.
+pub const HALVES: usize = 2;
+
+/// Programs in the object, `sample_0` to `sample_15`: each counts under its own event number, so none tests a flag per sample.
+pub const EVENTS_MAX: usize = 16;
+
+/// Bits of [`Entry::key`] that hold the program counter: x86-64 with five-level paging has 57 significant address bits
+/// (Intel SDM volume 1, 3.3.7.1), arm64 with LVA 52; bit 56 is the sign.
+pub const PC_BITS: u32 = 57;
+
+/// [`Entry::space`] of a program counter in kernel addresses: they mean the same in every process, so they are counted once.
+pub const SPACE_KERNEL: u32 = 0;
+
+/// [`Entry::space`] of a process that the daemon's pid namespace cannot see; real process ids are below 2^22 (`PID_MAX_LIMIT`).
+pub const SPACE_FOREIGN: u32 = u32::MAX;
+
+/// One counted place: `count` samples of one event at one program counter in one address space.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Event number in the top 7 bits, the low [`PC_BITS`] of the program counter below.
+    pub key: u64,
+    /// Process id (thread-group id) as the daemon's pid namespace names it, [`SPACE_KERNEL`] or [`SPACE_FOREIGN`].
+    pub space: u32,
+    /// Samples; 0 marks an entry that was never used.
+    pub count: u32,
+}
+
+impl Entry {
+    /// The event's number, 0 to 127: which `sample_N` program counted this.
+    #[must_use]
+    pub fn event(&self) -> usize {
+        (self.key >> PC_BITS) as usize
+    }
+
+    /// The program counter, sign-extended from bit 56 as the processor does.
+    #[must_use]
+    pub fn pc(&self) -> u64 {
+        (((self.key << (64 - PC_BITS)) as i64) >> (64 - PC_BITS)) as u64
+    }
+
+    /// The entry that the sampler writes for these values.
+    #[must_use]
+    pub fn new(event: u8, pc: u64, space: u32, count: u32) -> Entry {
+        let pc = pc & ((1 << PC_BITS) - 1);
+        Entry { key: (u64::from(event) << PC_BITS) | pc, space, count }
+    }
+}
+
+/// One cache line of the table, most recently used entry first.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bucket {
+    /// Entries by recency; unused ones have count 0.
+    pub entries: [Entry; WAYS],
+}
+
+/// What the sampler did to one half since the daemon last emptied it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HalfStats {
+    /// Samples taken. Equals the counts in the half's buckets and spill buffer plus its [`Losses`]: the daemon checks that.
+    pub taken: u64,
+    /// Samples that found no entry of theirs in the bucket.
+    pub misses: u32,
+    /// Entries in the spill buffer.
+    pub spilled: u32,
+}
+
+/// The private line of one CPU: the sampler on that CPU writes all of it but `half`, which the daemon writes.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuBlock {
+    /// Which half counts now: 0 or 1.
+    pub half: u32,
+    /// Keeps `stats` aligned.
+    pub reserved: u32,
+    /// Per half.
+    pub stats: [HalfStats; HALVES],
+}
+
+/// Samples of one half that were taken but not counted, by event number. Written on a rare path, so not in the private line.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// The bucket was full and so was the spill buffer.
+    pub spill_full: [u64; EVENTS_MAX],
+}
+
+const _: () = {
+    assert!(size_of::<Entry>() == 16);
+    assert!(size_of::<Bucket>() == 64);
+    assert!(size_of::<HalfStats>() == 16);
+    assert!(size_of::<CpuBlock>() == 64);
+    assert!(offset_of!(Entry, space) == 8 && offset_of!(Entry, count) == 12);
+    assert!(offset_of!(CpuBlock, stats) == 8);
+    assert!(offset_of!(HalfStats, misses) == 8 && offset_of!(HalfStats, spilled) == 12);
+    assert!(size_of::<Losses>() == 128);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_keeps_event_and_program_counter() {
+        for pc in
+            [0, 0x1000, 0x7fff_ffff_f000, 0x00ff_ffff_ffff_f123, 0xffff_ffff_8100_0000, 0xff00_0000_0000_0000, u64::MAX]
+        {
+            for event in [0u8, 1, 15, 127] {
+                let entry = Entry::new(event, pc, 7, 1);
+                assert_eq!((entry.event(), entry.pc(), entry.space), (usize::from(event), pc, 7), "pc {pc:#x}");
+            }
+        }
+    }
+}
