@@ -1,1 +1,44 @@
-//! image
+//! What an executable file is: which build of it (image id), where its bytes are (file offset and
+//! virtual address), and which procedures it holds.
+//!
+//! Samples are kept as counts per *(image, offset)*, never per process address (DCPI paper,
+//! section 4.3), so this crate answers three questions, from bytes alone:
+//!
+//! - [`identify`], [`identify_file`]: which build is it? → [`ImageId`]
+//! - [`Layout`]: which virtual address does a byte of the file have, and back?
+//! - [`procedures`]: which procedure holds an [`ImageOffset`]? → [`Procedures`]
+//!
+//! and the same for the running kernel from its symbol list, in [`kernel`].
+//!
+//! It knows no process, no profile and no instruction. Files come from strangers: no bytes make it
+//! panic, and every allocation that a file asks for is bounded (see [`ImageError::TooLarge`]). Odd
+//! input gives the result that can be had and a list of [`Finding`]s.
+
+#![forbid(unsafe_code)]
+
+mod collect;
+mod cover;
+mod debug_file;
+mod demangle;
+mod eh_frame;
+mod elf;
+mod error;
+mod id;
+mod identify;
+mod kind;
+mod layout;
+mod procedures;
+mod source;
+mod symbols;
+
+pub mod kernel;
+
+pub use collect::{procedures, procedures_of};
+pub use debug_file::default_debug_roots;
+pub use demangle::demangle;
+pub use error::ImageError;
+pub use id::ImageId;
+pub use identify::{identify, identify_file};
+pub use kind::{ImageKind, ImageOffset, Vaddr};
+pub use layout::{Layout, Segment};
+pub use procedures::{Finding, Procedure, ProcedureSource, Procedures};

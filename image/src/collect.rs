@@ -1,0 +1,229 @@
+//! Collects the procedures of an ELF file from all places that know some.
+
+use std::path::{Path, PathBuf};
+
+use object::elf;
+
+use crate::cover::{self, Piece, Span};
+use crate::debug_file::{self, Wanted};
+use crate::elf::{Elf, Section};
+use crate::identify::identify_elf;
+use crate::layout::Layout;
+use crate::source::{self, Source};
+use crate::symbols::{self, Candidate, Label, Names, Symbols};
+use crate::{Finding, ImageError, ImageId, Procedure, ProcedureSource, Procedures};
+use crate::{ImageOffset, Vaddr, eh_frame};
+
+/// Procedures of the ELF file at `path`, at file offsets, if it is the build `expect` (`None`: of
+/// whatever build it is).
+///
+/// From its symbol table; if it has none from a separate debug file of the same build, looked for
+/// as `ROOT/.build-id/xx/yyyy.debug` and by the name in `.gnu_debuglink` (beside the file, in
+/// `.debug` there, and in `ROOT/` and the file's directory) for each root (see
+/// [`default_debug_roots`](crate::default_debug_roots)). In any case also from the dynamic symbols.
+/// What none of these covers is named after its section if that holds no procedures (`[.plt]`), and
+/// else, by the ranges of the unwind table, by its address as `objdump` shows it (`0x1040`).
+///
+/// # Errors
+/// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`] or
+/// [`ImageError::TooLarge`] when the file or program headers are, anything else that is malformed
+/// being a [`Finding`]; [`ImageError::NotRegular`]; [`ImageError::Io`]. When a build is expected,
+/// also [`ImageError::NoText`].
+pub fn procedures(
+    path: &Path,
+    expect: Option<&ImageId>,
+    debug_roots: &[PathBuf],
+) -> Result<(Procedures, Vec<Finding>), ImageError> {
+    let file = source::open(path)?;
+    Source::file(&file)
+        .and_then(|source| collect(source, expect, Some(path), debug_roots))
+        .map_err(|error| error.of(path))
+}
+
+/// Procedures of an ELF file in memory, as [`procedures`]; for what is not in the file system, as
+/// the vdso. Debug files are found by build id only.
+///
+/// # Errors
+/// As [`procedures`].
+pub fn procedures_of(
+    data: &[u8],
+    expect: Option<&ImageId>,
+    debug_roots: &[PathBuf],
+) -> Result<(Procedures, Vec<Finding>), ImageError> {
+    collect(Source::Bytes(data), expect, None, debug_roots)
+}
+
+fn collect(
+    source: Source<'_>,
+    expect: Option<&ImageId>,
+    path: Option<&Path>,
+    roots: &[PathBuf],
+) -> Result<(Procedures, Vec<Finding>), ImageError> {
+    let elf = Elf::parse(source)?;
+    if let Some(expected) = expect {
+        let found = identify_elf(&elf)?;
+        if found != *expected {
+            return Err(ImageError::WrongBuild { expected: *expected, found });
+        }
+    }
+    let mut findings = Vec::new();
+    let layout = Layout::of_elf(&elf);
+    if layout.code().next().is_none() {
+        findings.push(Finding::NoCode);
+        return Ok((Procedures::default(), findings));
+    }
+    let sections = or_finding(elf.sections(), "section headers", &mut findings);
+    let mut tables = Tables::default();
+    let wanted = Wanted { elf: &elf, sections: &sections, build_id: elf.build_id(), path, roots };
+    let own = tables.add(&wanted, elf::SHT_SYMTAB, &layout, &mut findings);
+    if !own && !tables.add_debug_file(&wanted, &layout, &mut findings) {
+        findings.push(Finding::Stripped);
+    }
+    tables.add(&wanted, elf::SHT_DYNSYM, &layout, &mut findings);
+    if tables.left_out > 0 {
+        let count = tables.left_out;
+        findings.push(Finding::SymbolsLeftOut { count });
+    }
+    let mut pieces = tables.flatten();
+    cover::fill(&mut pieces, &named_sections(&sections, &layout));
+    let (ranges, finding) = eh_frame::ranges(&elf, &sections);
+    findings.extend(finding);
+    cover::fill(&mut pieces, &unwound(ranges, &layout));
+    Ok((tables.procedures(&pieces, &sections, &layout), findings))
+}
+
+fn or_finding<T: Default>(result: Result<T, ImageError>, part: &'static str, findings: &mut Vec<Finding>) -> T {
+    result.unwrap_or_else(|error| {
+        findings.push(Finding::Unreadable { part, error });
+        T::default()
+    })
+}
+
+/// The symbol tables that were read; a label has its table's number.
+#[derive(Default)]
+struct Tables {
+    candidates: Vec<Candidate>,
+    names: Vec<Names>,
+    sources: Vec<ProcedureSource>,
+    left_out: usize,
+}
+
+impl Tables {
+    /// Adds a table of the image itself. Returns whether it names any code.
+    fn add(&mut self, wanted: &Wanted<'_>, kind: u32, layout: &Layout, findings: &mut Vec<Finding>) -> bool {
+        let (part, source) = if kind == elf::SHT_DYNSYM {
+            ("dynamic symbols", ProcedureSource::DynamicSymbols)
+        } else {
+            ("symbol table", ProcedureSource::SymbolTable)
+        };
+        let read = symbols::read(wanted.elf, wanted.sections, kind, layout, self.next());
+        or_finding(read, part, findings).is_some_and(|symbols| self.push(symbols, source))
+    }
+
+    /// Adds the symbol table of the first debug file that has one.
+    fn add_debug_file(&mut self, wanted: &Wanted<'_>, layout: &Layout, findings: &mut Vec<Finding>) -> bool {
+        debug_file::find(wanted, findings, |path, file, findings| {
+            let read = Source::file(file).and_then(Elf::parse).and_then(|elf| {
+                let sections = elf.sections()?;
+                symbols::read(&elf, &sections, elf::SHT_SYMTAB, layout, self.next())
+            });
+            let path = path.to_path_buf();
+            match read {
+                Ok(Some(symbols)) => self.push(symbols, ProcedureSource::DebugFile(path)),
+                Ok(None) => false,
+                Err(error) => {
+                    findings.push(Finding::DebugFileUnreadable { path, error });
+                    false
+                }
+            }
+        })
+    }
+
+    fn next(&self) -> u8 {
+        // At most three are ever added: one per source.
+        u8::try_from(self.names.len()).unwrap_or(u8::MAX)
+    }
+
+    fn push(&mut self, symbols: Symbols, source: ProcedureSource) -> bool {
+        self.left_out += symbols.left_out;
+        if symbols.candidates.is_empty() {
+            return false;
+        }
+        self.candidates.extend(symbols.candidates);
+        self.names.push(symbols.names);
+        self.sources.push(source);
+        true
+    }
+
+    fn flatten(&mut self) -> Vec<Piece<Label>> {
+        symbols::sort(&mut self.candidates, &self.names);
+        let spans: Vec<Span<Label>> = self.candidates.drain(..).map(|candidate| candidate.span).collect();
+        cover::flatten(&spans)
+    }
+
+    fn procedures(&self, pieces: &[Piece<Label>], sections: &[Section], layout: &Layout) -> Procedures {
+        let mut symbols = vec![0; self.sources.len()];
+        let (mut named, mut unnamed) = (0, 0);
+        let mut list = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let Some(start) = layout.code_at(piece.start).and_then(|segment| segment.offset_of(Vaddr(piece.start)))
+            else {
+                continue;
+            };
+            let end = ImageOffset(start.0.saturating_add(piece.end - piece.start));
+            let (name, count) = match piece.label {
+                Label::Symbol { table, name } => {
+                    let table = usize::from(table);
+                    let name = self.names.get(table).and_then(|names| names.get(name));
+                    (String::from_utf8_lossy(name.unwrap_or_default()).into(), symbols.get_mut(table))
+                }
+                Label::Section(index) => {
+                    let section = sections.get(index as usize);
+                    let name = section.map_or("", |section| &section.name);
+                    (format!("[{name}]").into_boxed_str(), Some(&mut named))
+                }
+                Label::Address => {
+                    let name = Vaddr(piece.start).to_string();
+                    (name.into_boxed_str(), Some(&mut unnamed))
+                }
+            };
+            if let Some(count) = count {
+                *count += 1;
+            }
+            list.push(Procedure::new(start, end, name));
+        }
+        let sources = self.sources.iter().cloned().zip(symbols);
+        let other = [(ProcedureSource::Section, named), (ProcedureSource::EhFrame, unnamed)];
+        let sources = sources.chain(other).filter(|(_, count)| *count > 0);
+        Procedures::from_sources(list, sources.collect())
+    }
+}
+
+/// Sections of code that hold no procedures of the programmer's.
+fn named_sections(sections: &[Section], layout: &Layout) -> Vec<Piece<Label>> {
+    let has_no_procedures = |name: &str| name.starts_with(".plt") || [".iplt", ".init", ".fini"].contains(&name);
+    let mut spans: Vec<Span<Label>> = (0..)
+        .zip(sections)
+        .filter(|(_, section)| section.is_code() && has_no_procedures(&section.name))
+        .filter_map(|(index, section)| {
+            let end = section.vaddr.saturating_add(section.size);
+            mapped(section.vaddr, end, Label::Section(index), layout)
+        })
+        .collect();
+    spans.sort_by_key(|span| span.start);
+    cover::flatten(&spans)
+}
+
+fn unwound(ranges: Vec<(u64, u64)>, layout: &Layout) -> Vec<Piece<Label>> {
+    let mut spans: Vec<Span<Label>> =
+        ranges.into_iter().filter_map(|(start, end)| mapped(start, end, Label::Address, layout)).collect();
+    spans.sort_by_key(|span| span.start);
+    cover::flatten(&spans)
+}
+
+/// A range of addresses with size, cut to the mapped piece that has its start.
+fn mapped(start: u64, end: u64, label: Label, layout: &Layout) -> Option<Span<Label>> {
+    let limit = layout.code_at(start)?.vaddr_end();
+    let end = end.min(limit);
+    (start < end).then_some(Span { start, end, limit, label })
+}

@@ -1,0 +1,256 @@
+//! Which build of which image.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+
+use crate::ImageError;
+
+/// Longest GNU build id kept, in bytes: a SHA-1, and the kernel's `BUILD_ID_SIZE_MAX`
+/// (include/linux/buildid.h, since 5.12), so that ids from `perf_event_open` and from files agree.
+const BUILD_ID_MAX: usize = 20;
+/// Bytes kept of a content or name hash: 128 bits make a chance collision out of the question.
+const HASH_LEN: usize = 16;
+
+const TEXT_PREFIX: &str = "text-";
+const NAME_PREFIX: &str = "name-";
+
+/// Which build of which image. A rebuilt program is another image.
+///
+/// The text form ([`fmt::Display`], [`FromStr`]) has only `[0-9a-z-]`, so it can name a file:
+///
+/// - a GNU build id: its lower-case hex, 2 to 40 digits;
+/// - a hash of the code, for a file without build id: `text-` and 32 hex digits;
+/// - a hash of a name, for what is not a file (a kernel without notes, a BPF program, the idle
+///   loop): `name-` and 32 hex digits.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ImageId {
+    origin: Origin,
+    /// How many of `bytes` count; the rest are zero, so that derived comparison is right.
+    len: u8,
+    bytes: [u8; BUILD_ID_MAX],
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Origin {
+    BuildId,
+    Text,
+    Name,
+}
+
+impl ImageId {
+    /// The id of an image that has a GNU build id (the descriptor of an `NT_GNU_BUILD_ID` note).
+    ///
+    /// `None` unless it has 1 to 20 bytes of which one is not zero: linkers reserve the note as
+    /// zeroes and fill it in last, so an all-zero one tells nothing.
+    pub fn from_build_id(bytes: &[u8]) -> Option<Self> {
+        if bytes.iter().all(|&byte| byte == 0) {
+            return None;
+        }
+        Self::new(Origin::BuildId, bytes)
+    }
+
+    /// The id of an image that has no build id, from its code. Only the concatenation of `parts`
+    /// counts, not where one ends and the next begins.
+    pub fn from_text(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        let mut hasher = TextHasher::new();
+        for part in parts {
+            hasher.update(part.as_ref());
+        }
+        hasher.finish()
+    }
+
+    /// The id of an image that is not a file, from its name and a salt that tells apart what has
+    /// the same name (a kernel's release and version; a BPF program's tag).
+    pub fn from_name(name: &str, salt: &str) -> Self {
+        let mut sha = Sha256::new();
+        // The lengths keep ("ab", "c") and ("a", "bc") apart.
+        for part in [name, salt] {
+            sha.update((part.len() as u64).to_le_bytes());
+            sha.update(part.as_bytes());
+        }
+        Self::from_digest(Origin::Name, sha)
+    }
+
+    /// The GNU build id, if that is what the id was made from.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        (self.origin == Origin::BuildId).then(|| self.bytes())
+    }
+
+    fn new(origin: Origin, from: &[u8]) -> Option<Self> {
+        let mut bytes = [0; BUILD_ID_MAX];
+        bytes.get_mut(..from.len())?.copy_from_slice(from);
+        let len = u8::try_from(from.len()).ok()?;
+        (len > 0).then_some(Self { origin, len, bytes })
+    }
+
+    fn from_digest(origin: Origin, sha: Sha256) -> Self {
+        let mut bytes = [0; BUILD_ID_MAX];
+        for (to, from) in bytes.iter_mut().zip(sha.finalize()).take(HASH_LEN) {
+            *to = from;
+        }
+        Self { origin, len: HASH_LEN as u8, bytes }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+/// [`ImageId::from_text`] for code that comes a piece at a time.
+pub(crate) struct TextHasher(Sha256);
+
+impl TextHasher {
+    pub(crate) fn new() -> Self {
+        Self(Sha256::new())
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(self) -> ImageId {
+        ImageId::from_digest(Origin::Text, self.0)
+    }
+}
+
+impl fmt::Display for ImageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.origin {
+            Origin::BuildId => "",
+            Origin::Text => TEXT_PREFIX,
+            Origin::Name => NAME_PREFIX,
+        })?;
+        self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ImageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ImageId({self})")
+    }
+}
+
+impl FromStr for ImageId {
+    type Err = ImageError;
+
+    /// # Errors
+    /// [`ImageError::BadId`] for anything that [`fmt::Display`] does not write.
+    fn from_str(text: &str) -> Result<Self, ImageError> {
+        parse(text).ok_or_else(|| ImageError::BadId { text: text.chars().take(64).collect() })
+    }
+}
+
+fn parse(text: &str) -> Option<ImageId> {
+    let (origin, hex) = if let Some(hex) = text.strip_prefix(TEXT_PREFIX) {
+        (Origin::Text, hex)
+    } else if let Some(hex) = text.strip_prefix(NAME_PREFIX) {
+        (Origin::Name, hex)
+    } else {
+        (Origin::BuildId, text)
+    };
+    if hex.len() > 2 * BUILD_ID_MAX || !hex.len().is_multiple_of(2) {
+        return None;
+    }
+    let bytes: Vec<u8> = hex
+        .as_bytes()
+        .chunks_exact(2)
+        .map(|pair| match pair {
+            [high, low] => Some((nibble(*high)? << 4) | nibble(*low)?),
+            _ => None,
+        })
+        .collect::<Option<_>>()?;
+    match origin {
+        Origin::BuildId => ImageId::from_build_id(&bytes),
+        _ if bytes.len() == HASH_LEN => ImageId::new(origin, &bytes),
+        _ => None,
+    }
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_build_id_has_1_to_20_bytes_not_all_zero() {
+        assert!(ImageId::from_build_id(&[]).is_none());
+        assert!(ImageId::from_build_id(&[0; 20]).is_none());
+        assert!(ImageId::from_build_id(&[1; 21]).is_none());
+        let id = ImageId::from_build_id(&[0, 0xab]).unwrap();
+        assert_eq!(id.to_string(), "00ab");
+        assert_eq!(id.build_id(), Some(&[0, 0xab][..]));
+        // Trailing zeroes count: these are two builds.
+        assert_ne!(ImageId::from_build_id(&[0, 0xab, 0]), Some(id));
+    }
+
+    #[test]
+    fn the_hash_of_text_does_not_see_the_parts() {
+        let whole = ImageId::from_text(["abcdef"]);
+        assert_eq!(ImageId::from_text(["abc", "", "def"]), whole);
+        assert_ne!(ImageId::from_text(["abcdeg"]), whole);
+        // sha256("abcdef"), first 16 bytes: the id is a format on disk, so it must never change.
+        assert_eq!(whole.to_string(), "text-bef57ec7f53a6d40beb640a780a639c8");
+        assert_eq!(whole.build_id(), None);
+    }
+
+    #[test]
+    fn names_and_salts_do_not_run_together() {
+        assert_ne!(ImageId::from_name("ab", "c"), ImageId::from_name("a", "bc"));
+        assert_ne!(ImageId::from_name("a", ""), ImageId::from_name("", "a"));
+        let id = ImageId::from_name("[kernel]", "6.18.0");
+        assert!(id.to_string().starts_with("name-"));
+        assert_eq!(id, ImageId::from_name("[kernel]", "6.18.0"));
+    }
+
+    #[test]
+    fn other_text_is_no_id() {
+        for bad in [
+            "",
+            "0",
+            "00",
+            "0x12",
+            "AB",
+            "text-",
+            "text-00",
+            "name-zz",
+            "../etc",
+            "é",
+            "123456789012345678901234567890123456789012",
+        ] {
+            let error = bad.parse::<ImageId>().unwrap_err();
+            assert!(matches!(error, ImageError::BadId { .. }), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_text_form_reads_back(bytes in prop::collection::vec(any::<u8>(), 1..=20), name: String) {
+            let ids = [
+                ImageId::from_build_id(&bytes),
+                Some(ImageId::from_text([&bytes])),
+                Some(ImageId::from_name(&name, "")),
+            ];
+            for id in ids.into_iter().flatten() {
+                let text = id.to_string();
+                prop_assert!(text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'z' | b'-')));
+                prop_assert!(text.len() <= 40);
+                prop_assert_eq!(text.parse::<ImageId>().unwrap(), id);
+            }
+        }
+
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = text.parse::<ImageId>();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Which build a file is.
+
+use std::fs::File;
+
+use object::elf;
+
+use crate::elf::Elf;
+use crate::id::TextHasher;
+use crate::source::Source;
+use crate::{ImageError, ImageId};
+
+/// How much code is hashed, in bytes: the largest programs have less, and a file that claims more
+/// costs no more.
+const TEXT_LIMIT: u64 = 256 << 20;
+
+/// The id of an ELF file in memory: its GNU build id, else a hash of its code.
+///
+/// The build id is looked for in the mapped notes (`PT_NOTE`), then in sections of notes
+/// (`SHT_NOTE`). The code is the bytes of the executable `PT_LOAD` segments, in their order, or for
+/// an object file of its sections of instructions; of it the first 256 MiB count.
+///
+/// # Errors
+/// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when the file or
+/// program headers are; [`ImageError::NoText`] when there is neither build id nor code.
+pub fn identify(data: &[u8]) -> Result<ImageId, ImageError> {
+    identify_elf(&Elf::parse(Source::Bytes(data))?)
+}
+
+/// The id of an open ELF file, as [`identify`].
+///
+/// Reads headers and notes only, and the code a piece at a time when it must be hashed. Does not
+/// move the file's position.
+///
+/// # Errors
+/// As [`identify`]; [`ImageError::NotRegular`] for a directory, device, FIFO or socket, without
+/// reading from it; [`ImageError::Io`].
+pub fn identify_file(file: &File) -> Result<ImageId, ImageError> {
+    identify_elf(&Elf::parse(Source::file(file)?)?)
+}
+
+pub(crate) fn identify_elf(elf: &Elf<'_>) -> Result<ImageId, ImageError> {
+    if let Some(id) = elf.build_id() {
+        return Ok(id);
+    }
+    let mut pieces: Vec<(u64, u64)> = elf
+        .segments
+        .iter()
+        .filter(|segment| segment.kind == elf::PT_LOAD && segment.flags & elf::PF_X != 0)
+        .map(|segment| (segment.offset, segment.file_size))
+        .collect();
+    if elf.segments.is_empty() {
+        pieces = elf
+            .sections()?
+            .iter()
+            .filter(|section| section.is_code() && section.has_bytes())
+            .map(|section| (section.offset, section.size))
+            .collect();
+    }
+    let mut hasher = TextHasher::new();
+    let mut left = TEXT_LIMIT;
+    for (offset, size) in pieces {
+        let hashed = elf.source.stream("code", offset, size.min(left), |piece| hasher.update(piece))?;
+        left -= hashed;
+    }
+    if left == TEXT_LIMIT {
+        return Err(ImageError::NoText);
+    }
+    Ok(hasher.finish())
+}

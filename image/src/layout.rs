@@ -1,0 +1,164 @@
+//! Where the bytes of an ELF file are: file offsets and virtual addresses.
+
+use std::fs::File;
+
+use object::elf;
+
+use crate::elf::Elf;
+use crate::source::Source;
+use crate::{ImageError, ImageOffset, Vaddr};
+
+/// One piece of the file that is mapped (a `PT_LOAD` program header): its bytes are at
+/// consecutive offsets and at consecutive addresses.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Its first byte in the file.
+    pub offset: ImageOffset,
+    /// Its first byte's address.
+    pub vaddr: Vaddr,
+    /// Bytes that are in the file (`p_filesz`); those only in memory have no offset.
+    pub file_size_bytes: u64,
+    /// Whether its bytes may be executed (`PF_X`).
+    pub executable: bool,
+}
+
+impl Segment {
+    /// The address of the byte at `offset`, if it is in this piece.
+    pub fn vaddr_of(&self, offset: ImageOffset) -> Option<Vaddr> {
+        let into = offset.0.checked_sub(self.offset.0)?;
+        let vaddr = self.vaddr.0.checked_add(into)?;
+        (into < self.file_size_bytes).then_some(Vaddr(vaddr))
+    }
+
+    /// The offset of the byte at `vaddr`, if it is in this piece.
+    pub fn offset_of(&self, vaddr: Vaddr) -> Option<ImageOffset> {
+        let into = vaddr.0.checked_sub(self.vaddr.0)?;
+        let offset = self.offset.0.checked_add(into)?;
+        (into < self.file_size_bytes).then_some(ImageOffset(offset))
+    }
+
+    /// The address after its last byte.
+    pub(crate) fn vaddr_end(&self) -> u64 {
+        self.vaddr.0.saturating_add(self.file_size_bytes)
+    }
+}
+
+/// The mapped pieces of an ELF file.
+///
+/// Strict: an offset or address in no piece has no counterpart, although the kernel maps whole
+/// pages and so some bytes around each piece too.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Layout {
+    segments: Vec<Segment>,
+}
+
+impl Layout {
+    /// The layout of an ELF file in memory.
+    ///
+    /// # Errors
+    /// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when the file or
+    /// program headers are.
+    pub fn of(data: &[u8]) -> Result<Self, ImageError> {
+        Ok(Self::of_elf(&Elf::parse(Source::Bytes(data))?))
+    }
+
+    /// The layout of an open ELF file, of which only the headers are read.
+    ///
+    /// # Errors
+    /// As [`Layout::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
+    pub fn of_file(file: &File) -> Result<Self, ImageError> {
+        Ok(Self::of_elf(&Elf::parse(Source::file(file)?)?))
+    }
+
+    pub(crate) fn of_elf(elf: &Elf<'_>) -> Self {
+        Self {
+            segments: elf
+                .segments
+                .iter()
+                .filter(|header| header.kind == elf::PT_LOAD)
+                .map(|header| Segment {
+                    offset: ImageOffset(header.offset),
+                    vaddr: Vaddr(header.vaddr),
+                    file_size_bytes: header.file_size,
+                    executable: header.flags & elf::PF_X != 0,
+                })
+                .collect(),
+        }
+    }
+
+    /// The mapped pieces, in the order of the program headers.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The address of a byte of the file; where a byte is mapped twice, its address as code.
+    pub fn file_offset_to_vaddr(&self, offset: ImageOffset) -> Option<Vaddr> {
+        self.code_first().find_map(|segment| segment.vaddr_of(offset))
+    }
+
+    /// The byte of the file at an address. `None` also for memory that is not from the file
+    /// (`.bss`).
+    pub fn vaddr_to_file_offset(&self, vaddr: Vaddr) -> Option<ImageOffset> {
+        self.code_first().find_map(|segment| segment.offset_of(vaddr))
+    }
+
+    /// The executable piece that has an address.
+    pub(crate) fn code_at(&self, vaddr: u64) -> Option<&Segment> {
+        self.code().find(|segment| segment.offset_of(Vaddr(vaddr)).is_some())
+    }
+
+    /// The executable pieces.
+    pub(crate) fn code(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().filter(|segment| segment.executable)
+    }
+
+    fn code_first(&self) -> impl Iterator<Item = &Segment> {
+        let rest = self.segments.iter().filter(|segment| !segment.executable);
+        self.code().chain(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(offset: u64, vaddr: u64, size: u64, executable: bool) -> Segment {
+        Segment { offset: ImageOffset(offset), vaddr: Vaddr(vaddr), file_size_bytes: size, executable }
+    }
+
+    #[test]
+    fn offsets_and_addresses_convert_both_ways() {
+        let layout =
+            Layout { segments: vec![segment(0, 0x400000, 0x1000, false), segment(0x1000, 0x402000, 0x500, true)] };
+        for (offset, vaddr) in [
+            (0, Some(0x400000)),
+            (0xfff, Some(0x400fff)),
+            (0x1000, Some(0x402000)),
+            (0x14ff, Some(0x4024ff)),
+            (0x1500, None),
+            (u64::MAX, None),
+        ] {
+            assert_eq!(layout.file_offset_to_vaddr(ImageOffset(offset)), vaddr.map(Vaddr));
+            if let Some(vaddr) = vaddr {
+                let back = layout.vaddr_to_file_offset(Vaddr(vaddr));
+                assert_eq!(back, Some(ImageOffset(offset)));
+            }
+        }
+        assert_eq!(layout.vaddr_to_file_offset(Vaddr(0x401000)), None);
+    }
+
+    #[test]
+    fn a_byte_mapped_twice_has_its_address_as_code() {
+        let layout = Layout { segments: vec![segment(0, 0x1000, 0x100, false), segment(0, 0x5000, 0x100, true)] };
+        let vaddr = layout.file_offset_to_vaddr(ImageOffset(0x10));
+        assert_eq!(vaddr, Some(Vaddr(0x5010)));
+    }
+
+    #[test]
+    fn a_piece_at_the_end_of_the_address_space_does_not_overflow() {
+        let layout = Layout { segments: vec![segment(u64::MAX - 1, u64::MAX - 1, u64::MAX, true)] };
+        assert_eq!(layout.vaddr_to_file_offset(Vaddr(u64::MAX)), Some(ImageOffset(u64::MAX)));
+        assert_eq!(layout.vaddr_to_file_offset(Vaddr(0)), None);
+        assert_eq!(layout.code_at(u64::MAX - 2), None);
+    }
+}

@@ -1,0 +1,17 @@
+//! Real ELF files, and hostile ones: programs compiled on the spot with `cc` and changed with
+//! binutils, this test's own binary, this machine's vdso, and headers written by hand.
+
+#[cfg(test)]
+mod compile;
+#[cfg(test)]
+mod debug_files;
+#[cfg(test)]
+mod handmade;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod identity;
+#[cfg(test)]
+mod names;
+#[cfg(test)]
+mod running;
