@@ -1,2 +1,58 @@
-//! Project automation.
-fn main() {}
+//! Project automation: `cargo xtask TASK`. Without a task it lists them.
+//!
+//! Exit codes: 0 done; 1 done, and problems were found; 2 could not.
+
+mod ci;
+mod demo;
+mod ebpf;
+mod packages;
+mod process;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask TASK
+
+  demo                   profile this whole machine for a few seconds and show where the cycles went
+  test [--unprivileged] [FILTER]
+                         every test; those that need root run when root, else it says which did not run and fails
+  ebpf [--check]         rebuild the committed eBPF objects, or check that they come from their source
+  tidy                   check the house rules: dependency arrows, sizes, names
+  ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
+
+demo, test, ebpf and ci install what they need from the distribution and say so first.";
+
+/// How a task ended, when it could be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Clean,
+    Problems,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = process::go_to_root().and_then(|()| match arguments.as_slice() {
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(Outcome::Clean)
+        }
+        ["demo"] => demo::run(),
+        ["test", rest @ ..] => test::run(rest),
+        ["ebpf"] => ebpf::build(),
+        ["ebpf", "--check"] => ebpf::check(),
+        ["tidy"] => tidy::run(),
+        ["ci"] => ci::run(),
+        other => Err(anyhow::anyhow!("no task '{}'; `cargo xtask` lists the tasks", other.join(" "))),
+    });
+    match result {
+        Ok(Outcome::Clean) => ExitCode::SUCCESS,
+        Ok(Outcome::Problems) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Profiles the whole machine for a few seconds, with a workload whose answer is known, and shows where the cycles went.
+
+use crate::Outcome;
+use crate::packages;
+use crate::process::{command, is_root, must, output};
+use anyhow::{Context as _, bail};
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const FOLDER: &str = "target/demo";
+const DCPI: &str = "target/release/dcpi";
+const DCPICTL: &str = "target/release/dcpictl";
+const SOCKET: &str = "target/demo/control.sock";
+const SECONDS: u64 = 8;
+
+/// Ends the daemon, whatever happens.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = control("quit"); // it may be dead already
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if matches!(self.0.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the demonstration.
+pub fn run() -> anyhow::Result<Outcome> {
+    if !is_root() {
+        bail!(
+            "the demo samples the whole machine, and that needs root; run: sudo -E env PATH=\"$PATH\" cargo xtask demo"
+        );
+    }
+    packages::ensure(&packages::COMPILER)?;
+    step(1, "building dcpid, dcpictl and dcpi (release; the first time takes a few minutes)");
+    shown("cargo build --release -p daemon -p analysis")?;
+
+    step(2, "building a workload: two functions, 3/4 and 1/4; a shared library; a kernel reader; a stripped program");
+    let _ = fs::remove_dir_all(FOLDER); // the last demonstration's, if there was one
+    fs::create_dir_all(FOLDER)?;
+    build_workload()?;
+
+    step(3, "starting dcpid on a scratch database, target/demo/db");
+    let daemon = start_daemon()?;
+
+    step(4, &format!("profiling everything on this machine for {SECONDS} seconds"));
+    run_workload()?;
+
+    step(5, "flushing: what was sampled goes to disk");
+    print!("{}", control("flush")?);
+    drop(daemon);
+
+    step(6, "where have all the cycles gone?");
+    for (title, arguments) in
+        [("by image", "prof --db target/demo/db -i -n 12"), ("by procedure", "prof --db target/demo/db -n 16")]
+    {
+        println!("\n--- {title}: {DCPI} {arguments}\n");
+        shown(&format!("{DCPI} {arguments}"))?;
+    }
+    println!("\nThe workload is known: three_quarters should have 3 times the samples of one_quarter. Try next:\n");
+    for (arguments, purpose) in [
+        ("prof --db target/demo/db two_functions", "one program: is 75 % within the interval?"),
+        ("prof --db target/demo/db --format json", "the same for programs"),
+        ("epochs --db target/demo/db", "what the database holds"),
+    ] {
+        println!("  {DCPI} {arguments:<40} # {purpose}");
+    }
+    println!("\nTo run it for good, see \"Run it as a service\" in README.md.");
+    Ok(Outcome::Clean)
+}
+
+fn step(number: u32, what: &str) {
+    println!("\n[{number}/6] {what}");
+}
+
+fn shown(line: &str) -> anyhow::Result<()> {
+    must(&mut command(line))
+}
+
+fn control(request: &str) -> anyhow::Result<String> {
+    output(&mut command(&format!("{DCPICTL} --control {SOCKET} {request}")))
+}
+
+fn build_workload() -> anyhow::Result<()> {
+    let cc = |arguments: &str| shown(&format!("cc -O2 -g {arguments}"));
+    let (source, to) = ("tests/workloads", FOLDER);
+    cc(&format!("-o {to}/two_functions {source}/two_functions.c"))?;
+    cc(&format!("-shared -fPIC -o {to}/liblibrary.so {source}/library.c"))?;
+    cc(&format!("-o {to}/library_main {source}/library_main.c -L{to} -llibrary -Wl,-rpath,$ORIGIN"))?;
+    cc(&format!("-o {to}/kernel_reader {source}/kernel_reader.c"))?;
+    cc(&format!("-s -o {to}/stripped {source}/stripped.c"))
+}
+
+fn start_daemon() -> anyhow::Result<Daemon> {
+    let log = fs::File::create(format!("{FOLDER}/dcpid.log"))?;
+    let line = format!("target/release/dcpid --db {FOLDER}/db --control {SOCKET}");
+    let mut daemon = Daemon(command(&line).stdin(Stdio::null()).stderr(log).spawn().context("starting dcpid")?);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while control("status").is_err() {
+        if daemon.0.try_wait()?.is_some() || Instant::now() > deadline {
+            let log = fs::read_to_string(format!("{FOLDER}/dcpid.log")).unwrap_or_default();
+            bail!("dcpid did not start; it said: {}", log.trim());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    control("status")?.lines().filter(|line| line.starts_with("event")).for_each(|line| println!("{line}"));
+    Ok(daemon)
+}
+
+/// Two copies of the known program, so that it is the busiest on a small machine, and one of each of the others.
+fn run_workload() -> anyhow::Result<()> {
+    let programs = ["two_functions", "two_functions", "library_main", "kernel_reader", "stripped"];
+    let mut children = Vec::new();
+    for program in programs {
+        let mut command = Command::new(format!("{FOLDER}/{program}"));
+        command.arg(SECONDS.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
+        children.push(command.spawn().with_context(|| format!("starting {program}"))?);
+    }
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(SECONDS) {
+        std::thread::sleep(Duration::from_secs(1));
+        let status = control("status")?;
+        let samples = status.lines().find_map(|line| line.strip_prefix("samples")).unwrap_or_default();
+        println!("  {:>2} s: {}", started.elapsed().as_secs(), samples.trim());
+    }
+    for mut child in children {
+        child.wait()?;
+    }
+    Ok(())
+}

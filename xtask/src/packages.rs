@@ -1,0 +1,60 @@
+//! Installs from the distribution what a task needs, saying so first.
+
+use crate::process::{exists, is_root, must};
+use anyhow::bail;
+use std::path::Path;
+use std::process::Command;
+
+/// A program (or a file, by its absolute path), the Debian package it comes in, and what it is for.
+pub struct Need {
+    program: &'static str,
+    package: &'static str,
+    purpose: &'static str,
+}
+
+const fn need(program: &'static str, package: &'static str, purpose: &'static str) -> Need {
+    Need { program, package, purpose }
+}
+
+/// To link Rust programs and to build workloads.
+pub const COMPILER: [Need; 2] = [
+    need("cc", "gcc", "links programs, builds workloads"),
+    need("/usr/include/stdlib.h", "libc6-dev", "headers of the C library"),
+];
+
+/// To make stripped and split binaries in tests, and to run programs with fewer rights and on small disks.
+pub const TEST_TOOLS: [Need; 3] = [
+    need("objcopy", "binutils", "makes stripped and split binaries"),
+    need("setpriv", "util-linux", "runs programs without rights"),
+    need("mount", "mount", "makes a small disk to fill"),
+];
+
+/// To build the eBPF objects.
+pub const BPF_COMPILER: [Need; 2] =
+    [need("clang-19", "clang-19", "compiles the eBPF program"), need("llvm-strip-19", "llvm-19", "strips its objects")];
+
+/// Installs what is missing of `needs`.
+pub fn ensure<'a>(needs: impl IntoIterator<Item = &'a Need>) -> anyhow::Result<()> {
+    let present = |program: &str| if program.starts_with('/') { Path::new(program).exists() } else { exists(program) };
+    let missing: Vec<&Need> = needs.into_iter().filter(|need| !present(need.program)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    let install = format!("apt-get install -y --no-install-recommends {}", packages.join(" "));
+    println!("missing on this machine:");
+    for need in &missing {
+        println!("  {:<12} {} ({})", need.package, need.purpose, need.program);
+    }
+    if !exists("apt-get") {
+        bail!("no apt-get here; install these packages with your distribution's own tool and run this again");
+    }
+    if !is_root() {
+        bail!("installing needs root; run: sudo {install}");
+    }
+    println!("installing: {install}");
+    let apt =
+        |arguments: &[&str]| must(Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive"));
+    apt(&["update", "-qq"])?;
+    apt(&[&["install", "-y", "-qq", "--no-install-recommends"], packages.as_slice()].concat())
+}
