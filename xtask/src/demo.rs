@@ -101,7 +101,8 @@ fn build_workload() -> anyhow::Result<()> {
 
 fn start_daemon() -> anyhow::Result<Daemon> {
     let log = fs::File::create(format!("{FOLDER}/dcpid.log"))?;
-    let line = format!("target/release/dcpid --db {FOLDER}/db --control {SOCKET}");
+    // It ends with the demonstration, even if that is killed.
+    let line = format!("setpriv --pdeathsig TERM target/release/dcpid --db {FOLDER}/db --control {SOCKET}");
     let mut daemon = Daemon(command(&line).stdin(Stdio::null()).stderr(log).spawn().context("starting dcpid")?);
     let deadline = Instant::now() + Duration::from_secs(30);
     while control("status").is_err() {
@@ -115,9 +116,10 @@ fn start_daemon() -> anyhow::Result<Daemon> {
     Ok(daemon)
 }
 
-/// Two copies of the known program, so that it is the busiest on a small machine, and one of each of the others.
+/// A copy of the known program for each CPU, so that it is the busiest, and one of each of the others.
 fn run_workload() -> anyhow::Result<()> {
-    let programs = ["two_functions", "two_functions", "library_main", "kernel_reader", "stripped"];
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from).max(2);
+    let programs = std::iter::repeat_n("two_functions", cpus).chain(["library_main", "kernel_reader", "stripped"]);
     let mut children = Vec::new();
     for program in programs {
         let mut command = Command::new(format!("{FOLDER}/{program}"));

@@ -66,11 +66,13 @@ fn arrows(path: &str, text: &str) -> Vec<String> {
     let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| path == format!("{name}/Cargo.toml")) else {
         return Vec::new();
     };
-    let section = text
-        .split("\n[")
-        .find(|section| section.trim_start_matches('[').starts_with("dependencies]"))
-        .unwrap_or_default();
-    let named = section.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
+    // [dependencies], [build-dependencies], [target.'...'.dependencies], but not [dev-dependencies].
+    let shipped = |section: &&str| {
+        let header = section.lines().next().unwrap_or_default();
+        header.ends_with("dependencies]") && !header.contains("dev-dependencies]")
+    };
+    let sections = text.split("\n[").filter(shipped);
+    let named = sections.flat_map(str::lines).filter_map(|line| line.split(['.', ' ', '=']).next());
     let ours = named.filter(|name| ARROWS.iter().any(|(ours, _)| ours == name));
     ours.filter(|name| !allowed.contains(name) && path != "tests/Cargo.toml")
         .map(|name| format!("must not depend on {name}"))
@@ -93,11 +95,14 @@ fn rust(path: &str, text: &str) -> Vec<String> {
         problems.push(format!("'{stem}' says nothing: name the module after what is in it"));
     }
     let folder = path.split('/').next().unwrap_or(path);
-    if FORBID_UNSAFE.contains(&folder) && path.ends_with("/src/lib.rs") && !text.contains("#![forbid(unsafe_code)]") {
+    if FORBID_UNSAFE.contains(&folder)
+        && ["/src/lib.rs", "/src/main.rs"].iter().any(|root| path.ends_with(root))
+        && !text.contains("#![forbid(unsafe_code)]")
+    {
         problems.push("must say #![forbid(unsafe_code)]".to_owned());
     }
     if folder == "daemon" && !path.starts_with("daemon/src/kernel/") {
-        for word in ["aya::", "perf_event::", "unsafe {", "unsafe fn"] {
+        for word in ["aya::", "perf_event::", "unsafe {", "unsafe fn", "unsafe impl"] {
             if text.contains(word) {
                 problems.push(format!("only daemon/src/kernel/ may say '{word}'"));
             }
@@ -121,7 +126,17 @@ fn long_functions(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (start, line) in lines.iter().enumerate() {
         let trimmed = line.trim_start();
-        let signature = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "async fn ", "pub async fn "];
+        let signature = [
+            "fn ",
+            "pub fn ",
+            "pub(crate) fn ",
+            "pub(super) fn ",
+            "async fn ",
+            "const fn ",
+            "pub const fn ",
+            "unsafe fn ",
+            "pub async fn ",
+        ];
         if !signature.iter().any(|words| trimmed.starts_with(words)) || trimmed.ends_with(';') || trimmed.ends_with('}')
         {
             continue;
@@ -172,6 +187,7 @@ mod tests {
                 "[package]\n[dependencies]\nprofiledb = { path = \"x\" }\n",
                 "must not depend on profiledb",
             ),
+            ("image/Cargo.toml", "[package]\n[build-dependencies]\nabi = \"1\"\n", "must not depend on abi"),
             ("daemon/src/drain.rs", "use aya::Ebpf;\n", "only daemon/src/kernel/"),
             ("daemon/src/drain.rs", "fn f() { unsafe { x() } }\n", "only daemon/src/kernel/"),
             ("profiledb/src/lib.rs", "//! x\n", "forbid(unsafe_code)"),
