@@ -1,1 +1,42 @@
-//! profiledb
+//! Epochs of profiles on disk.
+//!
+//! Given: samples per (image, event), what images and events they are of, and where every sample
+//! went. Gives: a directory that any number of programs can read while one program per database
+//! writes to it, byte by byte described in `FORMAT.md`. Does not know: kernels, counters,
+//! instruction sets, the clock (time is an argument).
+//!
+//! Invariants:
+//! - A reader sees each file whole, as of one merge: files are replaced, never changed.
+//! - A merge that returns an error other than [`DbError::Unfinished`] has changed nothing.
+//! - A process killed at any moment leaves a database that reads without error.
+//! - Nothing in a file is believed before its checksum is; no allocation trusts a length from a file.
+//!
+//! Entry points: [`Writer`] for the daemon, [`Database`] for everybody else.
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod envelope;
+pub mod storage;
+
+mod epoch;
+mod epoch_files;
+mod error;
+mod format;
+mod images;
+mod key;
+mod meta;
+mod profile;
+mod publish;
+mod reader;
+mod symbols;
+mod writer;
+
+pub use epoch::EpochId;
+pub use error::{Damage, DbError, NameFault, NameKind, Operation};
+pub use images::ImageRecord;
+pub use key::ProfileKey;
+pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Machine};
+pub use profile::Profile;
+pub use reader::{Database, Epoch};
+pub use symbols::Symbol;
+pub use writer::{Delta, MergeReport, Writer};

@@ -1,0 +1,361 @@
+//! Samples, symbols and commit records as bytes. `FORMAT.md` has the same as a document.
+//!
+//! Every value has exactly one encoding and every byte string at most one value, so that a decoder
+//! that accepts has seen what an encoder wrote.
+
+use image::{ImageId, ImageOffset};
+
+use crate::error::Damage;
+use crate::key::{ProfileKey, is_published_name};
+use crate::profile::Profile;
+use crate::symbols::Symbol;
+
+/// Longest varint: 64 bits in groups of seven.
+const MAX_VARINT_BYTES: usize = 10;
+
+/// Damage and where in the payload it is, in bytes from its start.
+#[derive(Debug)]
+pub struct DecodeError {
+    /// Offset in the payload in bytes.
+    pub offset: usize,
+    /// What is wrong there.
+    pub damage: Damage,
+}
+
+/// Appends a number: seven bits a byte, lowest first, the top bit set on all bytes but the last.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        // Masked to seven bits: the cast loses nothing.
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_varint(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// The payload of a samples file.
+#[must_use]
+pub fn encode_samples(key: &ProfileKey, profile: &Profile) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64 + profile.len() * 3);
+    put_text(&mut out, &key.image.to_string());
+    put_text(&mut out, &key.event);
+    put_varint(&mut out, profile.len() as u64);
+    let mut last = 0;
+    for (offset, count) in profile.iter() {
+        put_varint(&mut out, offset.0 - last);
+        put_varint(&mut out, count);
+        last = offset.0;
+    }
+    out
+}
+
+/// The profile in the payload of a samples file, which must be that of `key`.
+///
+/// # Errors
+/// [`DecodeError`] when the bytes are not exactly what [`encode_samples`] makes for `key`.
+pub fn decode_samples(key: &ProfileKey, payload: &[u8]) -> Result<Profile, DecodeError> {
+    let mut input = Input::new(payload);
+    input.expect_text(&key.image.to_string())?;
+    input.expect_text(&key.event)?;
+    // Each entry has two numbers of at least a byte.
+    let entries = input.count(2)?;
+    let mut counts = Vec::with_capacity(entries);
+    let mut last = None;
+    for _ in 0..entries {
+        let offset = input.ascending(last)?;
+        let at = input.offset();
+        let count = input.varint()?;
+        if count == 0 {
+            return Err(DecodeError { offset: at, damage: Damage::ZeroCount });
+        }
+        counts.push((ImageOffset(offset), count));
+        last = Some(offset);
+    }
+    input.end()?;
+    Ok(Profile::from_counts(counts))
+}
+
+/// The payload of a symbols file. The symbols must be in strictly ascending order of start, have a
+/// name and not end before they start; those that are not so are left out.
+#[must_use]
+pub fn encode_symbols(image: &ImageId, symbols: &[Symbol]) -> Vec<u8> {
+    let mut kept: Vec<&Symbol> = Vec::with_capacity(symbols.len());
+    for symbol in symbols {
+        let ascends = kept.last().is_none_or(|last| last.start < symbol.start);
+        if ascends && symbol.end >= symbol.start && !symbol.name.is_empty() {
+            kept.push(symbol);
+        }
+    }
+    let mut out = Vec::with_capacity(64 + kept.len() * 32);
+    put_text(&mut out, &image.to_string());
+    put_varint(&mut out, kept.len() as u64);
+    let mut last = 0;
+    for symbol in kept {
+        put_varint(&mut out, symbol.start - last);
+        put_varint(&mut out, symbol.end - symbol.start);
+        put_text(&mut out, &symbol.name);
+        last = symbol.start;
+    }
+    out
+}
+
+/// The symbols in the payload of a symbols file, which must be that of `image`.
+///
+/// # Errors
+/// [`DecodeError`] when the bytes are not exactly what [`encode_symbols`] makes for `image`.
+pub fn decode_symbols(image: &ImageId, payload: &[u8]) -> Result<Vec<Symbol>, DecodeError> {
+    let mut input = Input::new(payload);
+    input.expect_text(&image.to_string())?;
+    // Each entry has three numbers and a name of at least a byte each.
+    let entries = input.count(4)?;
+    let mut symbols = Vec::new();
+    let mut last = None;
+    for _ in 0..entries {
+        let start = input.ascending(last)?;
+        let at = input.offset();
+        let size = input.varint()?;
+        let end = start.checked_add(size).ok_or(DecodeError { offset: at, damage: Damage::Order })?;
+        let at = input.offset();
+        let name = input.text()?.to_owned();
+        if name.is_empty() {
+            return Err(DecodeError { offset: at, damage: Damage::Name });
+        }
+        symbols.push(Symbol { start, end, name });
+        last = Some(start);
+    }
+    input.end()?;
+    Ok(symbols)
+}
+
+/// The merge that a commit record publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// Number of the merge in its epoch.
+    pub sequence: u64,
+    /// Names of the files it replaces, in the order of their publication.
+    pub names: Vec<String>,
+}
+
+/// The payload of a commit record.
+#[must_use]
+pub fn encode_commit(commit: &Commit) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, commit.sequence);
+    put_varint(&mut out, commit.names.len() as u64);
+    for name in &commit.names {
+        put_text(&mut out, name);
+    }
+    out
+}
+
+/// The merge in the payload of a commit record.
+///
+/// # Errors
+/// [`DecodeError`] when the bytes are not exactly what [`encode_commit`] makes, or when a name is
+/// not one of a file of an epoch: a record publishes nothing outside its directory.
+pub fn decode_commit(payload: &[u8]) -> Result<Commit, DecodeError> {
+    let mut input = Input::new(payload);
+    let sequence = input.varint()?;
+    // Each name has a length and at least a byte.
+    let entries = input.count(2)?;
+    let mut names = Vec::new();
+    for _ in 0..entries {
+        let at = input.offset();
+        let name = input.text()?;
+        if !is_published_name(name) {
+            return Err(DecodeError { offset: at, damage: Damage::Name });
+        }
+        names.push(name.to_owned());
+    }
+    input.end()?;
+    Ok(Commit { sequence, names })
+}
+
+/// A payload that is being read.
+struct Input<'a> {
+    rest: &'a [u8],
+    length: usize,
+}
+
+impl<'a> Input<'a> {
+    const fn new(payload: &'a [u8]) -> Self {
+        Self { rest: payload, length: payload.len() }
+    }
+
+    const fn offset(&self) -> usize {
+        self.length - self.rest.len()
+    }
+
+    const fn error(&self, damage: Damage) -> DecodeError {
+        DecodeError { offset: self.offset(), damage }
+    }
+
+    fn varint(&mut self) -> Result<u64, DecodeError> {
+        let mut value = 0_u64;
+        for (at, byte) in self.rest.iter().take(MAX_VARINT_BYTES).enumerate() {
+            let bits = u64::from(byte & 0x7f);
+            let shift = at * 7;
+            // The tenth byte has only the 64th bit.
+            if shift == 63 && bits > 1 {
+                return Err(self.error(Damage::Varint));
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                // A last byte of zero says nothing: there is a shorter form.
+                if *byte == 0 && at > 0 {
+                    return Err(self.error(Damage::Varint));
+                }
+                self.rest = self.rest.get(at + 1..).unwrap_or(&[]);
+                return Ok(value);
+            }
+        }
+        let damage = if self.rest.len() < MAX_VARINT_BYTES { Damage::Truncated } else { Damage::Varint };
+        Err(self.error(damage))
+    }
+
+    /// A number of entries, each of at least `entry_bytes`, that the rest can hold.
+    fn count(&mut self, entry_bytes: usize) -> Result<usize, DecodeError> {
+        let at = self.offset();
+        let count = self.varint()?;
+        match usize::try_from(count) {
+            Ok(entries) if entries <= self.rest.len() / entry_bytes => Ok(entries),
+            _ => Err(DecodeError { offset: at, damage: Damage::Count { count } }),
+        }
+    }
+
+    /// A number above `last`, stored as the distance; the first is stored as it is.
+    fn ascending(&mut self, last: Option<u64>) -> Result<u64, DecodeError> {
+        let at = self.offset();
+        let distance = self.varint()?;
+        let next = match last {
+            None => Some(distance),
+            Some(_) if distance == 0 => None,
+            Some(last) => last.checked_add(distance),
+        };
+        next.ok_or(DecodeError { offset: at, damage: Damage::Order })
+    }
+
+    fn text(&mut self) -> Result<&'a str, DecodeError> {
+        let length = self.count(1)?;
+        let Some((bytes, rest)) = self.rest.split_at_checked(length) else {
+            return Err(self.error(Damage::Truncated));
+        };
+        let text = std::str::from_utf8(bytes).map_err(|_| self.error(Damage::Utf8))?;
+        self.rest = rest;
+        Ok(text)
+    }
+
+    fn expect_text(&mut self, expected: &str) -> Result<(), DecodeError> {
+        let at = self.offset();
+        if self.text()? == expected {
+            return Ok(());
+        }
+        Err(DecodeError { offset: at, damage: Damage::Misplaced })
+    }
+
+    const fn end(&self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() {
+            return Ok(());
+        }
+        Err(self.error(Damage::TrailingBytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> ProfileKey {
+        ProfileKey { image: ImageId::from_build_id(&[0x12, 0x34]).unwrap(), event: "cycles".to_owned() }
+    }
+
+    /// Payload up to the entries.
+    fn head() -> Vec<u8> {
+        b"\x041234\x06cycles".to_vec()
+    }
+
+    #[test]
+    fn samples_have_the_documented_bytes() {
+        let counts = [(0x10, 3), (0x14, 1), (0x1000, 300)];
+        let profile = Profile::from_counts(counts.map(|(o, c)| (ImageOffset(o), c)));
+        let bytes = encode_samples(&key(), &profile);
+        let expected = [&head()[..], b"\x03\x10\x03\x04\x01\xec\x1f\xac\x02"].concat();
+        assert_eq!(bytes, expected);
+        assert_eq!(decode_samples(&key(), &bytes).unwrap(), profile);
+    }
+
+    #[test]
+    fn what_no_encoder_writes_is_refused_where_it_is_wrong() {
+        let wide = [0xff; 9];
+        for (entries, offset, what) in [
+            (&b""[..], 12, "it ends too early"),
+            (b"\x01\x10\x00", 14, "an entry of zero samples"),
+            (b"\x02\x10\x01\x00\x01", 15, "entries are out of order"),
+            (b"\x01\x10\x81\x00", 14, "bad variable-length number"),
+            (b"\x02\x10\x01", 12, "2 entries do not fit in the remaining bytes"),
+            (b"\x01\x10\x01\x00", 15, "bytes follow its end"),
+            (&[&b"\x01"[..], &wide, b"\x02\x01"].concat(), 13, "bad variable-length number"),
+            (&[&b"\x01"[..], &wide, b"\xff\x01"].concat(), 13, "bad variable-length number"),
+            (&[&b"\x02"[..], &wide, b"\x01\x01\x01\x01"].concat(), 24, "entries are out of order"),
+            (&[&wide[..], b"\x01"].concat(), 12, "18446744073709551615 entries do not fit in the remaining bytes"),
+        ] {
+            let payload = [&head()[..], entries].concat();
+            let error = decode_samples(&key(), &payload).unwrap_err();
+            assert_eq!((error.offset, error.damage.to_string()), (offset, what.to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_pass() {
+        let profile = Profile::from_counts([(ImageOffset(u64::MAX), u64::MAX)]);
+        let bytes = encode_samples(&key(), &profile);
+        assert_eq!(decode_samples(&key(), &bytes).unwrap(), profile);
+    }
+
+    #[test]
+    fn a_profile_under_another_name_is_refused() {
+        let bytes = encode_samples(&key(), &Profile::new());
+        let mut other = key();
+        other.event = "cyclex".to_owned();
+        let error = decode_samples(&other, &bytes).unwrap_err();
+        assert!(matches!(error.damage, Damage::Misplaced));
+        assert_eq!(error.offset, 5);
+    }
+
+    #[test]
+    fn symbols_have_the_documented_bytes() {
+        let image = key().image;
+        let symbols = [(0x40, 0x50, "a"), (0x48, 0x48, "bc")].map(|(start, end, name)| Symbol {
+            start,
+            end,
+            name: name.to_owned(),
+        });
+        let bytes = encode_symbols(&image, &symbols);
+        assert_eq!(bytes, b"\x041234\x02\x40\x10\x01a\x08\x00\x02bc");
+        assert_eq!(decode_symbols(&image, &bytes).unwrap(), symbols);
+        for (entries, what) in [
+            (&b"\x01\x40\x10\x00\x00"[..], "a name that may not be stored"),
+            (b"\x01\x40\x10\x01\xff", "text that is not UTF-8"),
+            (b"\x01\x40\x10\x09a", "9 entries do not fit in the remaining bytes"),
+            (b"\x02\x40\x10\x01a\x00\x01\x01b", "entries are out of order"),
+        ] {
+            let payload = [&b"\x041234"[..], entries].concat();
+            let error = decode_symbols(&image, &payload).unwrap_err();
+            assert_eq!(error.damage.to_string(), what);
+        }
+    }
+
+    #[test]
+    fn commit_records_read_back_and_stay_in_their_directory() {
+        let commit = Commit { sequence: 300, names: vec!["a.b.samples".to_owned(), "meta".to_owned()] };
+        let bytes = encode_commit(&commit);
+        assert_eq!(bytes, b"\xac\x02\x02\x0ba.b.samples\x04meta");
+        assert_eq!(decode_commit(&bytes).unwrap(), commit);
+        let escaping = b"\x01\x01\x07../meta";
+        assert!(matches!(decode_commit(escaping).unwrap_err().damage, Damage::Name));
+    }
+}

@@ -1,0 +1,252 @@
+//! The 32 bytes every file begins with, and the checks that come before anything is believed.
+
+use std::path::Path;
+
+use crate::error::{Damage, DbError};
+
+/// First bytes of every file. As in PNG: a byte above 127, letters, and line ends that any
+/// "text" transfer would change.
+pub const MAGIC: [u8; 8] = *b"\x89DCPI\r\n\x1a";
+/// The newest format version, and the one written.
+pub const VERSION: u16 = 1;
+/// Length of the header in bytes.
+pub const HEADER_BYTES: usize = 32;
+
+/// What a file holds.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The epoch's description: JSON.
+    Meta,
+    /// The epoch's images: JSON.
+    Images,
+    /// Samples of one event in one image.
+    Samples,
+    /// Symbols of one image.
+    Symbols,
+    /// The record of a merge that is decided.
+    Commit,
+    /// A kind of a later release. Its contents can be checked but not understood: skip it.
+    Unknown(u16),
+}
+
+impl Kind {
+    /// The number in the header.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::Meta => 1,
+            Self::Images => 2,
+            Self::Samples => 3,
+            Self::Symbols => 4,
+            Self::Commit => 5,
+            Self::Unknown(code) => code,
+        }
+    }
+
+    /// The kind of a number.
+    #[must_use]
+    pub const fn from_code(code: u16) -> Self {
+        match code {
+            1 => Self::Meta,
+            2 => Self::Images,
+            3 => Self::Samples,
+            4 => Self::Symbols,
+            5 => Self::Commit,
+            code => Self::Unknown(code),
+        }
+    }
+}
+
+/// A file of this kind with this payload.
+#[must_use]
+pub fn seal(kind: Kind, payload: &[u8]) -> Vec<u8> {
+    let mut file = Vec::with_capacity(HEADER_BYTES + payload.len());
+    file.extend_from_slice(&MAGIC);
+    file.extend_from_slice(&VERSION.to_le_bytes());
+    file.extend_from_slice(&kind.code().to_le_bytes());
+    file.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    file.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    file.extend_from_slice(&[0; 4]);
+    let header_checksum = crc32c::crc32c(&file);
+    file.extend_from_slice(&header_checksum.to_le_bytes());
+    file.extend_from_slice(payload);
+    file
+}
+
+/// What went wrong in a file, before its path is known.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Damaged at this offset.
+    Damaged {
+        /// Offset in the file in bytes.
+        offset: u64,
+        /// What is wrong there.
+        damage: Damage,
+    },
+    /// Written by a newer release.
+    Newer {
+        /// The version it has.
+        found: u16,
+    },
+}
+
+impl OpenError {
+    /// The error of the file at `path`.
+    #[must_use]
+    pub fn of(self, path: &Path) -> DbError {
+        let path = path.to_owned();
+        match self {
+            Self::Damaged { offset, damage } => DbError::Corrupt { path, offset, damage },
+            Self::Newer { found } => DbError::NewerFormat { path, found: found.into(), known: VERSION.into() },
+        }
+    }
+}
+
+/// The kind and the payload of a file, when all its checksums fit.
+///
+/// # Errors
+/// [`OpenError`] when the bytes are not those of a whole file that some release wrote, or are of a
+/// format version newer than [`VERSION`].
+pub fn open(file: &[u8]) -> Result<(Kind, &[u8]), OpenError> {
+    let damaged = |offset: usize, damage| OpenError::Damaged { offset: offset as u64, damage };
+    let Some((header, payload)) = file.split_at_checked(HEADER_BYTES) else {
+        return Err(damaged(file.len(), Damage::Truncated));
+    };
+    let mut fields = Fields(header);
+    if fields.take::<8>() != Some(MAGIC) {
+        return Err(damaged(0, Damage::Magic));
+    }
+    let truncated = || damaged(file.len(), Damage::Truncated);
+    let version = fields.take().map(u16::from_le_bytes).ok_or_else(truncated)?;
+    let kind = fields.take().map(u16::from_le_bytes).ok_or_else(truncated)?;
+    let length = fields.take().map(u64::from_le_bytes).ok_or_else(truncated)?;
+    let checksum = fields.take().map(u32::from_le_bytes).ok_or_else(truncated)?;
+    let reserved = fields.take().map(u32::from_le_bytes).ok_or_else(truncated)?;
+    let header_checksum = fields.take().map(u32::from_le_bytes).ok_or_else(truncated)?;
+    let (checked, _) = header.split_at(HEADER_BYTES - 4);
+    // Before the version: a damaged version must not read as "newer".
+    if crc32c::crc32c(checked) != header_checksum {
+        return Err(damaged(HEADER_BYTES - 4, Damage::HeaderChecksum));
+    }
+    if version > VERSION {
+        return Err(OpenError::Newer { found: version });
+    }
+    if version == 0 {
+        return Err(damaged(8, Damage::Version));
+    }
+    if reserved != 0 {
+        return Err(damaged(24, Damage::Reserved));
+    }
+    if (payload.len() as u64) < length {
+        return Err(damaged(file.len(), Damage::Truncated));
+    }
+    if payload.len() as u64 > length {
+        let end = file.len() - payload.len() + usize::try_from(length).unwrap_or(0);
+        return Err(damaged(end, Damage::TrailingBytes));
+    }
+    if crc32c::crc32c(payload) != checksum {
+        return Err(damaged(HEADER_BYTES, Damage::Checksum));
+    }
+    Ok((Kind::from_code(kind), payload))
+}
+
+/// The payload of a file that must be of this kind.
+///
+/// # Errors
+/// As [`open`], and when it is of another kind.
+pub fn open_as(expected: Kind, file: &[u8]) -> Result<&[u8], OpenError> {
+    let (kind, payload) = open(file)?;
+    if kind == expected {
+        return Ok(payload);
+    }
+    Err(OpenError::Damaged { offset: 10, damage: Damage::Kind { found: kind.code(), expected: expected.code() } })
+}
+
+/// Reads the header from its begin to its end.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*field)
+    }
+}
+
+const _: () = assert!(HEADER_BYTES == 8 + 2 + 2 + 8 + 4 + 4 + 4);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of FORMAT.md's example, so that document and code cannot part.
+    const EXAMPLE: [u8; 35] = [
+        0x89, 0x44, 0x43, 0x50, 0x49, 0x0d, 0x0a, 0x1a, // magic
+        0x01, 0x00, 0x03, 0x00, // version 1, kind 3
+        0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // payload of 3 bytes
+        0xb7, 0x3f, 0x4b, 0x36, 0x00, 0x00, 0x00, 0x00, // its checksum, reserved
+        0x07, 0x45, 0xfc, 0xfa, // checksum of the header
+        0x61, 0x62, 0x63, // payload
+    ];
+
+    fn with_header_checksum(mut file: Vec<u8>) -> Vec<u8> {
+        let checksum = crc32c::crc32c(&file[..28]);
+        file[28..32].copy_from_slice(&checksum.to_le_bytes());
+        file
+    }
+
+    #[test]
+    fn a_file_has_the_documented_bytes() {
+        assert_eq!(seal(Kind::Samples, b"abc"), EXAMPLE);
+        let (kind, payload) = open(&EXAMPLE).unwrap();
+        assert_eq!((kind, payload), (Kind::Samples, &b"abc"[..]));
+    }
+
+    #[test]
+    fn kinds_have_fixed_numbers() {
+        for code in 0..100 {
+            assert_eq!(Kind::from_code(code).code(), code);
+        }
+        assert_eq!(Kind::Commit.code(), 5);
+    }
+
+    #[test]
+    fn an_unknown_kind_opens_and_is_not_taken_for_another() {
+        let file = seal(Kind::Unknown(900), b"future");
+        assert_eq!(open(&file).unwrap(), (Kind::Unknown(900), &b"future"[..]));
+        assert!(open_as(Kind::Samples, &file).is_err());
+    }
+
+    #[test]
+    fn a_newer_version_is_told_from_a_damaged_one() {
+        let mut file = seal(Kind::Meta, b"{}");
+        file[8] = 2;
+        assert!(matches!(open(&file), Err(OpenError::Damaged { damage: Damage::HeaderChecksum, .. })));
+        let file = with_header_checksum(file);
+        assert!(matches!(open(&file), Err(OpenError::Newer { found: 2 })));
+    }
+
+    #[test]
+    fn fields_that_must_be_zero_or_fit_are_checked() {
+        for (at, value) in [(24, 1), (8, 0), (12, 4), (12, 2), (19, 0xff)] {
+            let mut file = seal(Kind::Meta, b"abc");
+            file[at] = value;
+            assert!(open(&with_header_checksum(file)).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn every_flip_and_cut_is_seen() {
+        let file = seal(Kind::Symbols, b"some payload");
+        for at in 0..file.len() {
+            for bit in 0..8 {
+                let mut damaged = file.clone();
+                damaged[at] ^= 1 << bit;
+                assert!(open(&damaged).is_err(), "bit {bit} of byte {at}");
+            }
+            assert!(open(&file[..at]).is_err(), "cut at {at}");
+        }
+        assert!(open(&[&file[..], b"x"].concat()).is_err());
+    }
+}

@@ -1,0 +1,331 @@
+//! What can go wrong with a database, said so that a person knows which file and what next.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use image::ImageId;
+
+use crate::epoch::EpochId;
+
+/// Any failure of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DbError {
+    /// The operating system refused an operation.
+    #[error("cannot {op} {}: {source}", path.display())]
+    Io {
+        /// What was being done.
+        op: Operation,
+        /// To which file or directory.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// A file is not what was written: nothing in it was believed.
+    #[error("{} is damaged at byte {offset}: {damage}", path.display())]
+    Corrupt {
+        /// The damaged file.
+        path: PathBuf,
+        /// Where in the file the damage was seen, in bytes from its start.
+        offset: u64,
+        /// What is wrong there.
+        damage: Damage,
+    },
+    /// A file was written by a newer release.
+    #[error(
+        "{} has format {found}, newer than {known}, the newest this release reads; use a newer release",
+        path.display()
+    )]
+    NewerFormat {
+        /// The newer file.
+        path: PathBuf,
+        /// The version it has.
+        found: u32,
+        /// The newest version known here.
+        known: u32,
+    },
+    /// Another process writes this database.
+    #[error("{} is locked: another daemon writes this database; stop it or choose another directory", path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The directory is missing, or is something else than a database.
+    #[error("{} is not a profile database: it has no file `format`", path.display())]
+    NotADatabase {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory is there, but this user or this mount may not write to it.
+    #[error("cannot write to {}: {source}; run as the daemon's user or choose another directory", path.display())]
+    NotWritable {
+        /// What could not be written.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// There is no such epoch.
+    #[error("{} has no epoch {epoch} of host {host:?}", root.display())]
+    NoSuchEpoch {
+        /// The database.
+        root: PathBuf,
+        /// The host asked for.
+        host: String,
+        /// The epoch asked for.
+        epoch: EpochId,
+    },
+    /// The writer has no open epoch to merge into: `begin` comes first.
+    #[error("{} has no open epoch of host {host:?} to write to", root.display())]
+    NoOpenEpoch {
+        /// The database.
+        root: PathBuf,
+        /// The writer's host.
+        host: String,
+    },
+    /// A name that may not be stored.
+    #[error("{what} {name:?} {why}")]
+    InvalidName {
+        /// What kind of name.
+        what: NameKind,
+        /// The name, cut to a bounded length.
+        name: String,
+        /// The rule it breaks.
+        why: NameFault,
+    },
+    /// A delta's ledger and its profiles disagree: samples would appear or vanish. Nothing was written.
+    #[error("the ledger of event {event:?} has {ledger} merged samples, its profiles have {profiles}")]
+    Unbalanced {
+        /// The event.
+        event: String,
+        /// `merged` of the delta's ledger, in samples.
+        ledger: u64,
+        /// Sum over the delta's profiles of that event, in samples.
+        profiles: u64,
+    },
+    /// A delta has samples of an event the epoch was not begun with. Nothing was written.
+    #[error("event {event:?} is not one of the epoch's events")]
+    UnknownEvent {
+        /// The event.
+        event: String,
+    },
+    /// An epoch was begun with the same event twice. Nothing was written.
+    #[error("event {event:?} is given twice")]
+    DuplicateEvent {
+        /// The event.
+        event: String,
+    },
+    /// A delta has a profile or symbols of an image that neither it nor the epoch describes, or
+    /// describes it under another id. Nothing was written.
+    #[error("image {image} has samples but no image record")]
+    UnknownImage {
+        /// The image.
+        image: ImageId,
+    },
+    /// A file would be larger than a reader accepts. Nothing was written.
+    #[error("{} would have {bytes} bytes, more than the limit of {limit}; begin a new epoch", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The size it would have.
+        bytes: u64,
+        /// The largest allowed.
+        limit: u64,
+    },
+    /// The change is decided and kept (readers see it), but its last step failed. It must **not** be
+    /// repeated: the writer finishes it before its next change, or the next writer when it opens.
+    #[error("the merge into epoch {epoch} is kept but not finished: {source}")]
+    Unfinished {
+        /// The epoch.
+        epoch: EpochId,
+        /// The step that failed.
+        #[source]
+        source: Box<DbError>,
+    },
+}
+
+impl DbError {
+    /// True when the file system has no such file or directory.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// The same error, as [`DbError::NotWritable`] when it is a matter of permission.
+    pub(crate) fn or_not_writable(self) -> Self {
+        match self {
+            Self::Io { path, source, .. }
+                if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+            {
+                Self::NotWritable { path, source }
+            }
+            other => other,
+        }
+    }
+}
+
+/// An operation on the disk.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Make a directory.
+    CreateDirectory,
+    /// List a directory.
+    List,
+    /// Read a file.
+    Read,
+    /// Write a file and force it to the disk.
+    Write,
+    /// Give a file its final name.
+    Rename,
+    /// Remove a file or an empty directory.
+    Remove,
+    /// Force a directory's names to the disk.
+    SyncDirectory,
+    /// Take a lock.
+    Lock,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CreateDirectory => "create directory",
+            Self::List => "list",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::SyncDirectory => "sync directory",
+            Self::Lock => "lock",
+        })
+    }
+}
+
+/// What is wrong with a damaged file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// The file ends too early.
+    #[error("it ends too early")]
+    Truncated,
+    /// The file goes on after its end.
+    #[error("bytes follow its end")]
+    TrailingBytes,
+    /// The file is larger than any this crate writes.
+    #[error("it is larger than {limit} bytes")]
+    TooLong {
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The first bytes are not those of our files.
+    #[error("it does not begin like a profile database file")]
+    Magic,
+    /// The header's checksum does not fit.
+    #[error("wrong header checksum")]
+    HeaderChecksum,
+    /// The contents' checksum does not fit.
+    #[error("wrong checksum")]
+    Checksum,
+    /// The file is of another kind than its name says.
+    #[error("kind {found} where {expected} belongs")]
+    Kind {
+        /// The kind the header tells.
+        found: u16,
+        /// The kind that belongs there.
+        expected: u16,
+    },
+    /// A reserved field is not zero.
+    #[error("a reserved field is not zero")]
+    Reserved,
+    /// A format version that never was.
+    #[error("impossible format version")]
+    Version,
+    /// A variable-length number is too long, or not in its shortest form.
+    #[error("bad variable-length number")]
+    Varint,
+    /// More entries than the remaining bytes can hold.
+    #[error("{count} entries do not fit in the remaining bytes")]
+    Count {
+        /// The number of entries claimed.
+        count: u64,
+    },
+    /// Entries are not in ascending order, or run past 2^64.
+    #[error("entries are out of order")]
+    Order,
+    /// An entry with a count of zero.
+    #[error("an entry of zero samples")]
+    ZeroCount,
+    /// Text that is not UTF-8.
+    #[error("text that is not UTF-8")]
+    Utf8,
+    /// A name that may not be stored.
+    #[error("a name that may not be stored")]
+    Name,
+    /// The file belongs to another place: the contents name another host, epoch, image or event.
+    #[error("it belongs somewhere else: the contents do not fit the name")]
+    Misplaced,
+    /// The same entry twice.
+    #[error("the same entry twice")]
+    Duplicate,
+    /// JSON that cannot be read as what belongs there.
+    #[error("{0}")]
+    Json(#[source] serde_json::Error),
+}
+
+/// What a refused name was to name.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NameKind {
+    /// A host.
+    Host,
+    /// A label.
+    Label,
+    /// An event.
+    Event,
+    /// An epoch.
+    Epoch,
+}
+
+impl fmt::Display for NameKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host name",
+            Self::Label => "label",
+            Self::Event => "event name",
+            Self::Epoch => "epoch",
+        })
+    }
+}
+
+/// The rule a refused name breaks.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NameFault {
+    /// It is empty.
+    Empty,
+    /// It is too long.
+    TooLong {
+        /// The most bytes allowed.
+        limit_bytes: usize,
+    },
+    /// It contains a slash.
+    Slash,
+    /// It contains a control character.
+    Control,
+    /// It begins with a dot.
+    LeadingDot,
+    /// It is not `YYYYMMDD-HHMMSS`.
+    NotATime,
+}
+
+impl fmt::Display for NameFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("is empty"),
+            Self::TooLong { limit_bytes } => write!(f, "is longer than {limit_bytes} bytes"),
+            Self::Slash => f.write_str("contains a slash"),
+            Self::Control => f.write_str("contains a control character"),
+            Self::LeadingDot => f.write_str("begins with a dot"),
+            Self::NotATime => f.write_str("is not of the form YYYYMMDD-HHMMSS"),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The file `format`, by which a directory is known to be a database.
+
+use std::path::Path;
+
+use crate::error::{Damage, DbError};
+use crate::key::{format_path, hosts_path, lock_path};
+use crate::storage::Disk;
+
+/// The newest version of the directory's layout, and the one written.
+const LAYOUT_VERSION: u32 = 1;
+const PREFIX: &str = "dcpi database ";
+/// Written first under this name: the file is there whole or not at all.
+const TEMPORARY: &str = "format.tmp";
+/// `mkfs` puts this into every new ext file system, which may well be all a database's.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// Refuses directories that are no database of this layout.
+pub(crate) fn check(disk: &Disk, root: &Path) -> Result<(), DbError> {
+    let path = format_path(root);
+    let Some(bytes) = disk.read_if_there(&path)? else {
+        return Err(DbError::NotADatabase { path: root.to_owned() });
+    };
+    match parse(&bytes) {
+        Some(LAYOUT_VERSION) => Ok(()),
+        Some(found) if found > LAYOUT_VERSION => Err(DbError::NewerFormat { path, found, known: LAYOUT_VERSION }),
+        Some(_) => Err(corrupt(&path, PREFIX.len(), Damage::Version)),
+        None => Err(corrupt(&path, 0, Damage::Magic)),
+    }
+}
+
+/// Makes the directory a database, unless it is one. The lock must be held.
+pub(crate) fn create(disk: &Disk, root: &Path) -> Result<(), DbError> {
+    match check(disk, root) {
+        Err(DbError::NotADatabase { .. }) => {}
+        other => return other,
+    }
+    let temporary = root.join(TEMPORARY);
+    disk.write_synced(&temporary, format!("{PREFIX}{LAYOUT_VERSION}\n").as_bytes())?;
+    disk.rename(&temporary, &format_path(root))?;
+    disk.sync_directory(root)
+}
+
+/// Refuses to make a database of a directory in which somebody keeps something else.
+pub(crate) fn refuse_foreign(disk: &Disk, root: &Path) -> Result<(), DbError> {
+    let entries = disk.list_if_there(root)?;
+    let is = |name: &str, path: &Path| path.file_name().is_some_and(|ours| ours == name);
+    if entries.iter().any(|e| is(&e.name, &format_path(root))) {
+        return Ok(());
+    }
+    let ours = |name: &str| {
+        name == TEMPORARY || name == LOST_AND_FOUND || is(name, &lock_path(root)) || is(name, &hosts_path(root))
+    };
+    if entries.iter().all(|entry| ours(&entry.name)) {
+        return Ok(());
+    }
+    Err(DbError::NotADatabase { path: root.to_owned() })
+}
+
+/// The version of a format file; none when it is not one.
+fn parse(bytes: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let digits = text.strip_prefix(PREFIX)?.strip_suffix('\n')?;
+    let version: u32 = digits.parse().ok()?;
+    // One spelling only: no sign, no leading zero.
+    (version.to_string() == digits).then_some(version)
+}
+
+fn corrupt(path: &Path, offset: usize, damage: Damage) -> DbError {
+    DbError::Corrupt { path: path.to_owned(), offset: offset as u64, damage }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_have_one_spelling() {
+        assert_eq!(parse(b"dcpi database 1\n"), Some(1));
+        assert_eq!(parse(b"dcpi database 20\n"), Some(20));
+        for text in [
+            "",
+            "dcpi database \n",
+            "dcpi database 1",
+            "dcpi database 01\n",
+            "dcpi database +1\n",
+            "dcpi database 1\n\n",
+            "dcpi database 99999999999\n",
+            "DCPI database 1\n",
+        ] {
+            assert_eq!(parse(text.as_bytes()), None, "{text:?}");
+        }
+    }
+}

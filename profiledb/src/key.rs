@@ -1,0 +1,268 @@
+//! Names: what may be a host, a label, an event, and which file holds what.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use image::ImageId;
+
+use crate::epoch::EpochId;
+use crate::error::{DbError, NameFault, NameKind};
+
+/// Longest host name in bytes: the longest domain name (RFC 1035, section 3.1, as text).
+pub(crate) const MAX_HOST_BYTES: usize = 253;
+/// Longest label in bytes.
+pub(crate) const MAX_LABEL_BYTES: usize = 128;
+/// Longest event name in bytes, escaped: with the longest image id (45), the suffix and the sequence
+/// number of a temporary name (25) it stays below NAME_MAX, 255 (limits.h).
+pub(crate) const MAX_ESCAPED_EVENT_BYTES: usize = 160;
+
+/// Suffix of files that are being written.
+pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
+/// The record of a merge that is decided but perhaps not finished.
+pub(crate) const COMMIT: &str = "commit";
+/// The epoch's description.
+pub(crate) const META: &str = "meta";
+/// The epoch's images.
+pub(crate) const IMAGES: &str = "images";
+
+/// One profile of an epoch: an event in an image.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProfileKey {
+    /// The image.
+    pub image: ImageId,
+    /// The event's name.
+    pub event: String,
+}
+
+/// The format file of the database at `root`.
+pub(crate) fn format_path(root: &Path) -> PathBuf {
+    root.join("format")
+}
+
+/// The file the writer locks. The only place that decides how many writers a database may have.
+pub(crate) fn lock_path(root: &Path) -> PathBuf {
+    root.join("lock")
+}
+
+/// The directory of all hosts.
+pub(crate) fn hosts_path(root: &Path) -> PathBuf {
+    root.join("hosts")
+}
+
+/// The directory of a host; the name must have been checked.
+pub(crate) fn host_path(root: &Path, host: &str) -> PathBuf {
+    hosts_path(root).join(host)
+}
+
+/// The directory of an epoch.
+pub(crate) fn epoch_path(root: &Path, host: &str, epoch: &EpochId) -> PathBuf {
+    host_path(root, host).join(epoch.as_str())
+}
+
+/// The file of a profile.
+pub(crate) fn samples_name(key: &ProfileKey) -> String {
+    format!("{}.{}.samples", key.image, escape_event(&key.event))
+}
+
+/// The profile of a file name; none when the name is not one that [`samples_name`] makes.
+pub(crate) fn parse_samples_name(name: &str) -> Option<ProfileKey> {
+    let (image, event) = name.strip_suffix(".samples")?.split_once('.')?;
+    let key = ProfileKey { image: image.parse().ok()?, event: unescape_event(event)? };
+    (check_event(&key.event).is_ok() && samples_name(&key) == name).then_some(key)
+}
+
+/// The file of an image's symbols.
+pub(crate) fn symbols_name(image: &ImageId) -> String {
+    format!("{image}.symbols")
+}
+
+/// The name under which the `sequence`th merge writes a file before it is published. The number
+/// keeps the leftovers of one merge from being taken for those of another.
+pub(crate) fn temporary_name(name: &str, sequence: u64) -> String {
+    format!("{name}.{sequence}{TEMPORARY_SUFFIX}")
+}
+
+/// True for the names of files in an epoch that a commit record may publish.
+pub(crate) fn is_published_name(name: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-%".contains(&byte);
+    !name.is_empty()
+        && name.len() <= 255
+        && !name.starts_with('.')
+        && !name.ends_with(TEMPORARY_SUFFIX)
+        && name != COMMIT
+        && name.bytes().all(known)
+}
+
+/// An event's name with every byte outside `[A-Za-z0-9_-]` as `%NN`.
+fn escape_event(event: &str) -> String {
+    let mut escaped = String::with_capacity(event.len());
+    for byte in event.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
+            escaped.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+/// The event of an escaped name; none when an escape is not one or the bytes are not UTF-8.
+fn unescape_event(escaped: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(escaped.len());
+    let mut rest = escaped.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+            let value = digit(rest.next())? * 16 + digit(rest.next())?;
+            bytes.push(u8::try_from(value).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Refuses what may not name a host. A host is one directory name.
+pub(crate) fn check_host(host: &str) -> Result<(), DbError> {
+    check(NameKind::Host, host, MAX_HOST_BYTES)?;
+    if host.starts_with('.') {
+        return Err(invalid(NameKind::Host, host, NameFault::LeadingDot));
+    }
+    if host.contains('/') {
+        return Err(invalid(NameKind::Host, host, NameFault::Slash));
+    }
+    Ok(())
+}
+
+/// Refuses what may not be a label. Labels may become directory names one day.
+pub(crate) fn check_label(label: &str) -> Result<(), DbError> {
+    check(NameKind::Label, label, MAX_LABEL_BYTES)?;
+    if label.contains('/') {
+        return Err(invalid(NameKind::Label, label, NameFault::Slash));
+    }
+    Ok(())
+}
+
+/// Refuses what may not name an event. Slashes are part of perf's names.
+pub(crate) fn check_event(event: &str) -> Result<(), DbError> {
+    check(NameKind::Event, event, MAX_ESCAPED_EVENT_BYTES)?;
+    if escape_event(event).len() > MAX_ESCAPED_EVENT_BYTES {
+        let limit_bytes = MAX_ESCAPED_EVENT_BYTES;
+        let fault = NameFault::TooLong { limit_bytes };
+        return Err(invalid(NameKind::Event, event, fault));
+    }
+    Ok(())
+}
+
+fn check(what: NameKind, name: &str, limit_bytes: usize) -> Result<(), DbError> {
+    if name.is_empty() {
+        return Err(invalid(what, name, NameFault::Empty));
+    }
+    if name.len() > limit_bytes {
+        return Err(invalid(what, name, NameFault::TooLong { limit_bytes }));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(invalid(what, name, NameFault::Control));
+    }
+    Ok(())
+}
+
+/// The error for a refused name, which itself is kept short.
+pub(crate) fn invalid(what: NameKind, name: &str, why: NameFault) -> DbError {
+    let name = name.chars().take(64).collect();
+    DbError::InvalidName { what, name, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profile_names_read_back() {
+        let image = ImageId::from_build_id(&[0xab; 20]).unwrap();
+        for (event, escaped) in [
+            ("cycles", "cycles"),
+            ("L1-dcache-load-misses", "L1-dcache-load-misses"),
+            ("cpu/event=0x3c,umask=0x0/", "cpu%2Fevent%3D0x3c%2Cumask%3D0x0%2F"),
+            ("a.b%c", "a%2Eb%25c"),
+            ("\u{fc}", "%C3%BC"),
+            ("..", "%2E%2E"),
+        ] {
+            let event = event.to_owned();
+            let key = ProfileKey { image, event };
+            let name = samples_name(&key);
+            assert_eq!(name, format!("{image}.{escaped}.samples"));
+            assert_eq!(parse_samples_name(&name), Some(key));
+            assert!(is_published_name(&name));
+        }
+    }
+
+    #[test]
+    fn other_names_are_no_profiles() {
+        let id = ImageId::from_build_id(&[0xab; 20]).unwrap().to_string();
+        for name in [
+            "meta".to_owned(),
+            ".samples".to_owned(),
+            format!("{id}.samples"),
+            format!("{id}..samples"),
+            format!("{id}.a%2.samples"),
+            format!("{id}.a%zz.samples"),
+            format!("{id}.a%2f.samples"),
+            format!("{id}.a%61.samples"),
+            format!("{id}.a%FF.samples"),
+            format!("{id}.a%0A.samples"),
+            format!("{id}.a.b.samples"),
+            format!("{id}.a.samples.7.tmp"),
+            format!("{}.a.samples", id.to_uppercase()),
+            "nonsense!.a.samples".to_owned(),
+        ] {
+            assert_eq!(parse_samples_name(&name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_may_not_be_stored() {
+        let long = "x".repeat(300);
+        for (host, why) in [
+            ("", "is empty"),
+            (".", "begins with a dot"),
+            ("..", "begins with a dot"),
+            ("a/b", "contains a slash"),
+            ("a\nb", "contains a control character"),
+            ("a\0", "contains a control character"),
+            (&long, "is longer than 253 bytes"),
+        ] {
+            let error = check_host(host).unwrap_err().to_string();
+            assert!(error.ends_with(why), "{error}");
+            assert!(error.starts_with("host name "), "{error}");
+        }
+        assert!(check_host("node-7.example.org").is_ok());
+        for label in ["", "a/b", "a\tb", &long] {
+            assert!(check_label(label).is_err(), "{label:?}");
+        }
+        assert!(check_label("before the change, -O3").is_ok());
+        for event in ["", "a\nb", &long, &"/".repeat(60)] {
+            assert!(check_event(event).is_err(), "{event:?}");
+        }
+        assert!(check_event(&"/".repeat(53)).is_ok());
+    }
+
+    #[test]
+    fn the_longest_names_fit_a_directory() {
+        let image = ImageId::from_build_id(&[0xab; 20]).unwrap();
+        let event = "e".repeat(MAX_ESCAPED_EVENT_BYTES);
+        let name = samples_name(&ProfileKey { image, event });
+        assert!(temporary_name(&name, u64::MAX).len() <= 255);
+    }
+
+    #[test]
+    fn a_commit_record_publishes_nothing_outside() {
+        for name in ["", ".", "..", "../meta", "a/b", "commit", "x.1.tmp", "a b", "\u{fc}"] {
+            assert!(!is_published_name(name), "{name:?}");
+        }
+        for name in ["meta", "images"] {
+            assert!(is_published_name(name));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The real disk.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::{Entry, Lock, Storage};
+
+/// Directories: the daemon's group may read.
+const DIRECTORY_MODE: u32 = 0o750;
+/// Files: the daemon's group may read.
+const FILE_MODE: u32 = 0o640;
+
+/// Directories and files of the operating system.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Directory;
+
+/// The open file keeps the lock: flock(2) locks belong to the open file description, and the kernel
+/// gives them back when the process ends, however it ends.
+#[derive(Debug)]
+struct FileLock {
+    _file: File,
+}
+
+impl Lock for FileLock {}
+
+impl Storage for Directory {
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            // A file may go between being listed and being looked at; then it is not there.
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            entries.push(Entry { name, is_directory: metadata.is_dir(), size_bytes: metadata.len() });
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+        let file = File::open(path)?;
+        let size_bytes = file.metadata()?.len();
+        if size_bytes > limit_bytes {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(size_bytes).unwrap_or(0));
+        // One byte more than allowed tells a file that grew from one that fits.
+        file.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit_bytes {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(bytes)
+    }
+
+    fn size_bytes(&self, path: &Path) -> io::Result<u64> {
+        fs::metadata(path).map(|metadata| metadata.len())
+    }
+
+    fn write_synced(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+        file.write_all(bytes)?;
+        // The size is part of what must survive, so not only the data.
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        match File::open(path)?.sync_all() {
+            // fsync(2): EINVAL where the file system cannot do this for a directory, as some network
+            // file systems; there is nothing more to be had there.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            other => other,
+        }
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
+        // On Linux this is flock(2) with LOCK_EX | LOCK_NB.
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(FileLock { _file: file }))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_larger_file_is_refused_before_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        Directory.write_synced(&path, b"12345").unwrap();
+        assert_eq!(Directory.read(&path, 5).unwrap(), b"12345");
+        let error = Directory.read(&path, 4).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn others_may_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let sub = dir.path().join("a/b");
+        Directory.create_directory(&sub).unwrap();
+        let file = sub.join("f");
+        Directory.write_synced(&file, b"x").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o007;
+        assert_eq!((mode(&sub), mode(&file)), (0, 0));
+    }
+
+    #[test]
+    fn a_write_replaces_all_of_a_longer_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        Directory.write_synced(&path, b"longer").unwrap();
+        Directory.write_synced(&path, b"new").unwrap();
+        assert_eq!(Directory.read(&path, 100).unwrap(), b"new");
+        assert_eq!(Directory.list(dir.path()).unwrap()[0].size_bytes, 3);
+    }
+
+    #[test]
+    fn a_lock_is_exclusive_until_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = Directory.lock(&path).unwrap();
+        assert!(held.is_some());
+        assert!(Directory.lock(&path).unwrap().is_none());
+        drop(held);
+        assert!(Directory.lock(&path).unwrap().is_some());
+    }
+}

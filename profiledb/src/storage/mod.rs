@@ -1,0 +1,153 @@
+//! The only door to the disk.
+//!
+//! [`Storage`] has the few operations the database needs, each of which can fail or be the last one
+//! before a crash: [`Directory`] is the real thing, [`SimulatedDisk`] one that fails on command.
+
+mod directory;
+mod simulated;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use directory::Directory;
+pub use simulated::SimulatedDisk;
+
+use crate::error::{Damage, DbError, Operation};
+
+/// The largest file written or read, in bytes. A profile of this size would have tens of millions of
+/// distinct offsets.
+pub const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Its name. Names that are not UTF-8 are not listed: no file of ours has one.
+    pub name: String,
+    /// True for directories.
+    pub is_directory: bool,
+    /// Size in bytes; of no meaning for directories.
+    pub size_bytes: u64,
+}
+
+/// A lock that is held until this is dropped.
+pub trait Lock: fmt::Debug + Send + Sync {}
+
+/// What the database asks of a disk. Errors are the operating system's.
+pub trait Storage: fmt::Debug + Send + Sync {
+    /// Makes a directory and its parents; one that exists is fine.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+    /// The entries of a directory, in order of name.
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+    /// The whole of a file of at most `limit_bytes`; `FileTooLarge` when it is larger.
+    fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>>;
+    /// The size of a file in bytes.
+    fn size_bytes(&self, path: &Path) -> io::Result<u64>;
+    /// Creates or replaces a file and forces its bytes to the disk. Interrupted, it leaves any part.
+    fn write_synced(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// Gives a file another name in the same directory, replacing what has that name, in one step.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty directory.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+    /// Forces the names in a directory to the disk.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+    /// Takes an exclusive lock on a file, which is created when missing; none when it is held by
+    /// somebody else, in this process or another.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
+}
+
+/// A storage whose errors tell the operation and the path.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk(Arc<dyn Storage>);
+
+impl Disk {
+    pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
+        Self(storage)
+    }
+
+    pub(crate) fn create_directory(&self, path: &Path) -> Result<(), DbError> {
+        self.0.create_directory(path).map_err(failed(Operation::CreateDirectory, path))
+    }
+
+    pub(crate) fn list(&self, path: &Path) -> Result<Vec<Entry>, DbError> {
+        self.0.list(path).map_err(failed(Operation::List, path))
+    }
+
+    /// The entries of a directory; none when there is no such directory.
+    pub(crate) fn list_if_there(&self, path: &Path) -> Result<Vec<Entry>, DbError> {
+        match self.list(path) {
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
+    /// A whole file; none when there is no such file.
+    pub(crate) fn read_if_there(&self, path: &Path) -> Result<Option<Vec<u8>>, DbError> {
+        match self.0.read(path, MAX_FILE_BYTES) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(DbError::Corrupt {
+                path: path.to_owned(),
+                offset: MAX_FILE_BYTES,
+                damage: Damage::TooLong { limit: MAX_FILE_BYTES },
+            }),
+            Err(error) => Err(failed(Operation::Read, path)(error)),
+        }
+    }
+
+    pub(crate) fn is_there(&self, path: &Path) -> Result<bool, DbError> {
+        match self.0.size_bytes(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed(Operation::Read, path)(error)),
+        }
+    }
+
+    pub(crate) fn write_synced(&self, path: &Path, bytes: &[u8]) -> Result<(), DbError> {
+        self.0.write_synced(path, bytes).map_err(failed(Operation::Write, path))
+    }
+
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<(), DbError> {
+        self.0.rename(from, to).map_err(failed(Operation::Rename, to))
+    }
+
+    /// Gives a file its final name unless that has been done before: true when it was done now.
+    pub(crate) fn rename_if_there(&self, from: &Path, to: &Path) -> Result<bool, DbError> {
+        match self.rename(from, to) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn remove_if_there(&self, path: &Path) -> Result<(), DbError> {
+        match self.0.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(Operation::Remove, path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn remove_directory(&self, path: &Path) -> Result<(), DbError> {
+        self.0.remove_directory(path).map_err(failed(Operation::Remove, path))
+    }
+
+    pub(crate) fn sync_directory(&self, path: &Path) -> Result<(), DbError> {
+        self.0.sync_directory(path).map_err(failed(Operation::SyncDirectory, path))
+    }
+
+    pub(crate) fn lock(&self, path: &Path) -> Result<Box<dyn Lock>, DbError> {
+        match self.0.lock(path).map_err(failed(Operation::Lock, path))? {
+            Some(lock) => Ok(lock),
+            None => Err(DbError::Locked { path: path.to_owned() }),
+        }
+    }
+}
+
+/// Adds operation and path to an error.
+fn failed(op: Operation, path: &Path) -> impl FnOnce(io::Error) -> DbError {
+    let path: PathBuf = path.to_owned();
+    move |source| DbError::Io { op, path, source }
+}

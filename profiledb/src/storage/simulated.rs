@@ -1,0 +1,266 @@
+//! A disk in memory that fails on command, for tests of this crate and of its users.
+//!
+//! It shows what a *process* sees when operations fail or when it is killed: everything done before
+//! is there. What survives a power failure is another question and not simulated here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Entry, Lock, Storage};
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct SimulatedDisk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<PathBuf, Vec<u8>>,
+    directories: BTreeSet<PathBuf>,
+    locked: BTreeSet<PathBuf>,
+    operations: u64,
+    fault: Option<Fault>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Fault {
+    /// The first operation to fail, counted like `State::operations`.
+    at: u64,
+    /// How many fail from there on.
+    count: u64,
+    errno: i32,
+}
+
+/// How a file is written: two steps, each of which can fail.
+enum Step {
+    Write,
+    Sync,
+}
+
+impl SimulatedDisk {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of operations so far. Writing a file is two: the bytes, and forcing them out.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// The operation after `skip` more fails once with this error number.
+    pub fn fail_after(&self, skip: u64, errno: i32) {
+        self.set_fault(skip, 1, errno);
+    }
+
+    /// All operations after `skip` more fail, as if the process had been killed there (EIO).
+    pub fn stop_after(&self, skip: u64) {
+        // 5 = EIO (errno(3)).
+        self.set_fault(skip, u64::MAX, 5);
+    }
+
+    /// No operation fails any more.
+    pub fn heal(&self) {
+        self.state().fault = None;
+    }
+
+    /// A copy of all files.
+    #[must_use]
+    pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        self.state().files.clone()
+    }
+
+    /// Puts a file on the disk, whatever is there, and its directory with it.
+    pub fn put(&self, path: &Path, bytes: Vec<u8>) {
+        let mut state = self.state();
+        if let Some(parent) = path.parent() {
+            state.create_directory(parent);
+        }
+        state.files.insert(path.to_owned(), bytes);
+    }
+
+    /// Another disk with the same files and directories, not locked and without faults.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let state = self.state();
+        let copy = Self::new();
+        {
+            let mut to = copy.state();
+            to.files.clone_from(&state.files);
+            to.directories.clone_from(&state.directories);
+        }
+        copy
+    }
+
+    fn set_fault(&self, skip: u64, count: u64, errno: i32) {
+        let mut state = self.state();
+        let at = state.operations.saturating_add(skip);
+        state.fault = Some(Fault { at, count, errno });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Counts an operation and says whether it fails.
+    fn operation(&mut self) -> io::Result<()> {
+        let now = self.operations;
+        self.operations += 1;
+        match self.fault {
+            Some(fault) if now >= fault.at && now - fault.at < fault.count => {
+                Err(io::Error::from_raw_os_error(fault.errno))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn create_directory(&mut self, path: &Path) {
+        for ancestor in path.ancestors() {
+            self.directories.insert(ancestor.to_owned());
+        }
+    }
+
+    fn has_directory(&self, path: &Path) -> io::Result<()> {
+        if self.directories.contains(path) {
+            return Ok(());
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn has_parent(&self, path: &Path) -> io::Result<()> {
+        path.parent().map_or(Ok(()), |dir| self.has_directory(dir))
+    }
+
+    fn write_step(&mut self, step: &Step, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let outcome = self.operation();
+        self.has_parent(path)?;
+        if matches!(step, Step::Write) {
+            // A failed write leaves a part of the file.
+            let kept = if outcome.is_ok() { bytes } else { bytes.split_at(bytes.len() / 2).0 };
+            self.files.insert(path.to_owned(), kept.to_vec());
+        }
+        outcome
+    }
+}
+
+impl Storage for SimulatedDisk {
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.operation()?;
+        state.create_directory(path);
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let mut state = self.state();
+        state.operation()?;
+        state.has_directory(path)?;
+        let name = |child: &Path| match child.parent() == Some(path) {
+            true => Some(child.file_name()?.to_str()?.to_owned()),
+            false => None,
+        };
+        let directories = state
+            .directories
+            .iter()
+            .filter_map(|child| Some(Entry { name: name(child)?, is_directory: true, size_bytes: 0 }));
+        let files = state.files.iter().filter_map(|(child, bytes)| {
+            Some(Entry { name: name(child)?, is_directory: false, size_bytes: bytes.len() as u64 })
+        });
+        let mut entries: Vec<Entry> = directories.chain(files).collect();
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+        let mut state = self.state();
+        state.operation()?;
+        match state.files.get(path) {
+            Some(bytes) if bytes.len() as u64 > limit_bytes => Err(io::ErrorKind::FileTooLarge.into()),
+            Some(bytes) => Ok(bytes.clone()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn size_bytes(&self, path: &Path) -> io::Result<u64> {
+        let mut state = self.state();
+        state.operation()?;
+        match state.files.get(path) {
+            Some(bytes) => Ok(bytes.len() as u64),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn write_synced(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        state.write_step(&Step::Write, path, bytes)?;
+        state.write_step(&Step::Sync, path, bytes)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.operation()?;
+        state.has_parent(to)?;
+        let bytes = state.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        state.files.insert(to.to_owned(), bytes);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.operation()?;
+        match state.files.remove(path) {
+            Some(_) => Ok(()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.operation()?;
+        state.has_directory(path)?;
+        let inside = |child: &PathBuf| child.parent() == Some(path);
+        if state.files.keys().any(inside) || state.directories.iter().any(inside) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        state.directories.remove(path);
+        Ok(())
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.operation()?;
+        state.has_directory(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut state = self.state();
+        state.operation()?;
+        state.has_parent(path)?;
+        state.files.entry(path.to_owned()).or_default();
+        if !state.locked.insert(path.to_owned()) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(SimulatedLock { disk: self.clone(), path: path.to_owned() })))
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedLock {
+    disk: SimulatedDisk,
+    path: PathBuf,
+}
+
+impl Lock for SimulatedLock {}
+
+impl Drop for SimulatedLock {
+    fn drop(&mut self) {
+        self.disk.state().locked.remove(&self.path);
+    }
+}

@@ -1,0 +1,50 @@
+//! Names the writer saw, for images whose names cannot be had later.
+
+/// A named range of an image: `start <= x < end`, in image offsets.
+///
+/// Kept for images that are gone or different when somebody reads the profile (kernel, modules, BPF
+/// programs, generated code), and only for ranges that have samples.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Symbol {
+    /// First offset.
+    pub start: u64,
+    /// One past the last offset; never below `start`.
+    pub end: u64,
+    /// The name as the writer saw it; never empty.
+    pub name: String,
+}
+
+/// Joins two lists: one symbol per start, the newer one where both have it. Symbols that cannot be
+/// stored (no name, end before start) are left out.
+pub(crate) fn join(old: Vec<Symbol>, new: &[Symbol]) -> Vec<Symbol> {
+    let mut by_start: std::collections::BTreeMap<u64, Symbol> =
+        old.into_iter().map(|symbol| (symbol.start, symbol)).collect();
+    for symbol in new {
+        if !symbol.name.is_empty() && symbol.end >= symbol.start {
+            by_start.insert(symbol.start, symbol.clone());
+        }
+    }
+    by_start.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(start: u64, end: u64, name: &str) -> Symbol {
+        Symbol { start, end, name: name.to_owned() }
+    }
+
+    #[test]
+    fn the_newer_symbol_wins_and_order_is_by_start() {
+        let old = vec![symbol(1, 5, "a"), symbol(9, 12, "b")];
+        let new = [symbol(9, 20, "c"), symbol(6, 8, "d")];
+        assert_eq!(join(old, &new), [symbol(1, 5, "a"), symbol(6, 8, "d"), symbol(9, 20, "c")]);
+    }
+
+    #[test]
+    fn what_cannot_be_stored_is_left_out() {
+        assert_eq!(join(vec![], &[symbol(3, 2, "x"), symbol(4, 5, "")]), []);
+        assert_eq!(join(vec![], &[symbol(3, 3, "empty range")]).len(), 1);
+    }
+}

@@ -1,0 +1,181 @@
+//! Small databases, and all that can be read of one as a value to compare.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use image::{ImageId, ImageKind, ImageOffset};
+use profiledb::storage::{SimulatedDisk, Storage};
+use profiledb::{
+    Database, DbError, Delta, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile,
+    ProfileKey, Symbol, Writer,
+};
+
+pub const HOST: &str = "node-7";
+pub const EVENTS: [&str; 2] = ["cycles", "cpu/event=0x3c/"];
+/// 2025-11-21 04:02:33 UTC.
+pub const NOW: u64 = 1_763_697_753;
+
+pub fn root() -> PathBuf {
+    PathBuf::from("/db")
+}
+
+pub fn image(number: u8) -> ImageId {
+    ImageId::from_build_id(&[number + 1; 20]).unwrap()
+}
+
+pub fn key(number: u8, event: &str) -> ProfileKey {
+    ProfileKey { image: image(number), event: event.to_owned() }
+}
+
+pub fn record(number: u8, seen: u64) -> ImageRecord {
+    ImageRecord {
+        id: image(number),
+        kind: ImageKind::File,
+        name: format!("prog{number}"),
+        path: format!("/usr/bin/prog{number}"),
+        size_bytes: Some(1000 + u64::from(number)),
+        first_seen_unix_s: seen,
+        last_seen_unix_s: seen,
+    }
+}
+
+pub fn symbol(start: u64, end: u64, name: &str) -> Symbol {
+    Symbol { start, end, name: name.to_owned() }
+}
+
+pub fn start(now_unix_s: u64) -> EpochStart {
+    let event = |name: &str| EventMeta {
+        name: name.to_owned(),
+        unit: "cycles".to_owned(),
+        period: 62_000,
+        rate_per_s: None,
+        note: None,
+    };
+    EpochStart {
+        label: None,
+        machine: Machine {
+            arch: "x86_64".to_owned(),
+            cpu_model: "Test CPU".to_owned(),
+            cpus: 2,
+            kernel_release: "6.18.0".to_owned(),
+            kernel_build_id: None,
+            boot_id: "boot-1".to_owned(),
+        },
+        events: EVENTS.map(event).to_vec(),
+        now_unix_s,
+        writer_version: "1.2.3".to_owned(),
+    }
+}
+
+/// A delta with these samples (image, event, offset, count), whose ledgers close.
+pub fn delta(now_unix_s: u64, samples: &[(u8, &str, u64, u64)]) -> Delta {
+    let mut delta = Delta { now_unix_s, ..Delta::default() };
+    for (number, event, offset, count) in samples {
+        let profile = delta.profiles.entry(key(*number, event)).or_default();
+        profile.add(ImageOffset(*offset), *count);
+        let met = record(*number, now_unix_s);
+        delta.images.insert(met.id, met);
+        let ledger = delta.ledgers.entry((*event).to_owned()).or_default();
+        ledger.add(&Ledger { taken: *count, merged: *count, ..Ledger::default() });
+    }
+    delta
+}
+
+/// A delta that touches every sort of file: two images, two events, symbols, a loss.
+pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
+    let mut delta = delta(
+        now_unix_s,
+        &[
+            (0, EVENTS[0], 0x10, count),
+            (0, EVENTS[0], 0x400, 1),
+            (0, EVENTS[1], 0x10, 2),
+            (1, EVENTS[0], 0x7fff, count + 1),
+        ],
+    );
+    let symbols = vec![symbol(0x10, 0x20, "main"), symbol(count, count + 1, "jit")];
+    delta.symbols.insert(image(0), symbols);
+    let ledger = delta.ledgers.get_mut(EVENTS[0]).unwrap();
+    ledger.taken += 3;
+    ledger.unresolved.insert("no mapping".to_owned(), 2);
+    ledger.lost.insert("table full".to_owned(), 1);
+    delta
+}
+
+pub fn storage(disk: &SimulatedDisk) -> Arc<dyn Storage> {
+    Arc::new(disk.clone())
+}
+
+pub fn writer(disk: &SimulatedDisk) -> Writer {
+    Writer::open_on(storage(disk), &root(), HOST).unwrap()
+}
+
+/// Everything a reader gets of one epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EpochState {
+    pub meta: EpochMeta,
+    pub images: BTreeMap<ImageId, ImageRecord>,
+    pub profiles: BTreeMap<ProfileKey, Profile>,
+    pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
+}
+
+/// Everything a reader gets of a database, and that its ledgers fit its profiles.
+pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), EpochState>, DbError> {
+    let mut all = BTreeMap::new();
+    for host in database.hosts()? {
+        for id in database.epochs(&host)? {
+            let epoch = database.epoch(&host, &id)?;
+            let images = epoch.images()?;
+            let mut profiles = BTreeMap::new();
+            for key in epoch.profiles()? {
+                let profile = epoch.profile(&key)?;
+                profiles.insert(key, profile);
+            }
+            let mut symbols = BTreeMap::new();
+            for id in images.keys() {
+                let found = epoch.symbols(id)?;
+                if !found.is_empty() {
+                    symbols.insert(*id, found);
+                }
+            }
+            epoch.check_ledgers()?;
+            assert!(epoch.is_current()?);
+            assert!(epoch.size_bytes()? > 0);
+            let meta = epoch.meta().clone();
+            let state = EpochState { meta, images, profiles, symbols };
+            all.insert((host.clone(), id), state);
+        }
+    }
+    Ok(all)
+}
+
+pub fn read(disk: &SimulatedDisk) -> Result<BTreeMap<(String, EpochId), EpochState>, DbError> {
+    read_database(&Database::open_on(storage(disk), &root())?)
+}
+
+/// The only epoch of a database.
+pub fn read_only_epoch(disk: &SimulatedDisk) -> EpochState {
+    let all = read(disk).unwrap();
+    assert_eq!(all.len(), 1);
+    all.into_values().next().unwrap()
+}
+
+/// A database with one open epoch of two merges.
+pub fn small_database() -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW), false).unwrap();
+    writer.merge(&full_delta(NOW + 10, 5)).unwrap();
+    writer.merge(&full_delta(NOW + 20, 9)).unwrap();
+    drop(writer);
+    disk
+}
+
+/// Names of files that only a crash leaves.
+pub fn leftovers(disk: &SimulatedDisk) -> Vec<PathBuf> {
+    let is_leftover = |path: &Path| {
+        path.extension().is_some_and(|ext| ext == "tmp") || path.file_name().is_some_and(|name| name == "commit")
+    };
+    let files = disk.files().into_keys();
+    files.filter(|path| is_leftover(path)).collect()
+}

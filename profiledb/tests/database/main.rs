@@ -1,0 +1,16 @@
+//! The database as its users see it: properties, a model, faults, damage, and writers that die.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that meets the unexpected is to fail"
+)]
+
+mod corruption;
+mod faults;
+mod fixture;
+mod killed;
+mod model;
+mod properties;
+mod writing;

@@ -1,0 +1,156 @@
+//! Random histories, against a map in memory that does the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use image::ImageOffset;
+use profiledb::storage::{Directory, SimulatedDisk, Storage};
+use profiledb::{Database, Profile, ProfileKey, Symbol, Writer};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::fixture::{EVENTS, HOST, NOW, delta, image, read_database, root, start, symbol};
+
+/// Image, index of the event, offset, count.
+type Sample = (u8, usize, u64, u64);
+
+/// What happens to a database.
+#[derive(Clone, Debug)]
+enum Step {
+    Merge(Vec<Sample>, Option<(u8, u64)>),
+    /// The daemon ends and starts again.
+    Restart,
+    /// A reboot between the two.
+    Reboot,
+    NextEpoch,
+    Seal,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let sample = (0_u8..4, 0_usize..2, 0_u64..12, 0_u64..1000);
+    prop_oneof![
+        6 => (vec(sample, 0..12), prop::option::of((0_u8..4, 0_u64..9)))
+            .prop_map(|(samples, symbol)| Step::Merge(samples, symbol)),
+        2 => Just(Step::Restart),
+        1 => Just(Step::Reboot),
+        1 => Just(Step::NextEpoch),
+        1 => Just(Step::Seal),
+    ]
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Model {
+    counts: BTreeMap<(ProfileKey, u64), u64>,
+    symbols: BTreeMap<(image::ImageId, u64), Symbol>,
+    sealed: bool,
+    merges: u64,
+}
+
+/// What the database should hold after these steps, epoch by epoch; and the database.
+fn run(storage: &Arc<dyn Storage>, root: &std::path::Path, steps: &[Step]) -> Vec<Model> {
+    let open = || Writer::open_on(storage.clone(), root, HOST).unwrap();
+    let mut boot = 1;
+    let mut now = NOW;
+    let mut models = vec![Model::default()];
+    let mut writer = open();
+    writer.begin(start(now), false).unwrap();
+    for step in steps {
+        now += 10;
+        let mut start = start(now);
+        start.machine.boot_id = format!("boot-{boot}");
+        if writer.epoch().is_none() {
+            writer.begin(start.clone(), false).unwrap();
+            models.push(Model::default());
+        }
+        let model = models.last_mut().unwrap();
+        match step {
+            Step::Merge(samples, symbol) => merge(&mut writer, model, now, samples, *symbol),
+            Step::Restart => {
+                drop(writer);
+                writer = open();
+                writer.begin(start, false).unwrap();
+            }
+            Step::Reboot => {
+                boot += 1;
+                start.machine.boot_id = format!("boot-{boot}");
+                drop(writer);
+                writer = open();
+                writer.begin(start, false).unwrap();
+                model.sealed = true;
+                models.push(Model::default());
+            }
+            Step::NextEpoch => {
+                writer.next_epoch(start).unwrap();
+                model.sealed = true;
+                models.push(Model::default());
+            }
+            Step::Seal => {
+                writer.seal(now).unwrap();
+                model.sealed = true;
+            }
+        }
+    }
+    models
+}
+
+fn merge(writer: &mut Writer, model: &mut Model, now: u64, samples: &[Sample], named: Option<(u8, u64)>) {
+    let samples: Vec<(u8, &str, u64, u64)> =
+        samples.iter().map(|(image, event, offset, count)| (*image, EVENTS[*event], *offset, *count)).collect();
+    let mut delta = delta(now, &samples);
+    for (number, event, offset, count) in samples {
+        if count > 0 {
+            let at = (crate::fixture::key(number, event), offset);
+            *model.counts.entry(at).or_default() += count;
+        }
+    }
+    if let Some((number, offset)) = named {
+        let symbol = symbol(offset, offset + now % 100, &format!("at {now}"));
+        delta.symbols.insert(image(number), vec![symbol.clone()]);
+        let met = crate::fixture::record(number, now);
+        delta.images.insert(met.id, met);
+        model.symbols.insert((image(number), offset), symbol);
+    }
+    writer.merge(&delta).unwrap();
+    model.merges += 1;
+}
+
+fn compare(storage: &Arc<dyn Storage>, root: &std::path::Path, models: &[Model]) {
+    let database = Database::open_on(storage.clone(), root).unwrap();
+    let read = read_database(&database).unwrap();
+    assert_eq!(read.len(), models.len());
+    for (state, model) in read.values().zip(models) {
+        let mut expected: BTreeMap<ProfileKey, Profile> = BTreeMap::new();
+        for ((key, offset), count) in &model.counts {
+            let profile = expected.entry(key.clone()).or_default();
+            profile.add(ImageOffset(*offset), *count);
+        }
+        assert_eq!(state.profiles, expected);
+        let symbols: Vec<&Symbol> = state.symbols.values().flatten().collect();
+        assert_eq!(symbols, model.symbols.values().collect::<Vec<_>>());
+        assert_eq!(state.meta.ended_unix_s.is_some(), model.sealed);
+        assert_eq!(state.meta.merges, model.merges + u64::from(model.sealed));
+        for key in expected.keys() {
+            assert!(state.images.contains_key(&key.image));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_histories_read_back(steps in vec(step(), 0..25)) {
+        let storage: Arc<dyn Storage> = Arc::new(SimulatedDisk::new());
+        let models = run(&storage, &root(), &steps);
+        compare(&storage, &root(), &models);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+    #[test]
+    fn random_histories_read_back_from_a_real_disk(steps in vec(step(), 0..12)) {
+        let dir = tempfile::tempdir().unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(Directory);
+        let models = run(&storage, dir.path(), &steps);
+        compare(&storage, dir.path(), &models);
+    }
+}

@@ -1,0 +1,347 @@
+//! Locks, epochs, refusals: what a daemon relies on.
+
+use std::fs;
+use std::path::Path;
+
+use image::ImageOffset;
+use profiledb::storage::SimulatedDisk;
+use profiledb::{Database, DbError, Delta, EpochId, Ledger, Writer};
+
+use crate::fixture::{
+    EVENTS, HOST, NOW, delta, full_delta, image, key, read, read_database, read_only_epoch, record, root,
+    small_database, start, symbol, writer,
+};
+
+#[test]
+fn a_second_writer_is_locked_out_and_told_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("db");
+    let first = Writer::open(&root, HOST).unwrap();
+    let before: Vec<_> = fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()).collect();
+    for host in [HOST, "another"] {
+        let error = Writer::open(&root, host).unwrap_err();
+        let DbError::Locked { path } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(*path, root.join("lock"));
+        assert!(error.to_string().contains(root.join("lock").to_str().unwrap()));
+    }
+    let after: Vec<_> = fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(before, after);
+    // Readers need no lock.
+    assert!(Database::open(&root).is_ok());
+    drop(first);
+    assert!(Writer::open(&root, HOST).is_ok());
+}
+
+#[test]
+fn a_directory_of_something_else_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    fs::write(root.join("thesis.tex"), "x").unwrap();
+    let error = Writer::open(root, HOST).unwrap_err();
+    assert!(matches!(error, DbError::NotADatabase { .. }), "{error}");
+    assert_eq!(fs::read_dir(root).unwrap().count(), 1);
+    for path in [root, &root.join("missing")] {
+        let error = Database::open(path).unwrap_err();
+        assert!(matches!(error, DbError::NotADatabase { .. }), "{error}");
+        assert!(error.to_string().contains(path.to_str().unwrap()));
+    }
+}
+
+#[test]
+fn a_new_file_system_is_an_empty_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("lost+found")).unwrap();
+    assert!(Writer::open(dir.path(), HOST).is_ok());
+}
+
+#[test]
+fn a_file_where_the_directory_should_be_is_an_error_with_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("db");
+    fs::write(&root, "x").unwrap();
+    let error = Writer::open(&root, HOST).unwrap_err().to_string();
+    assert!(error.contains(root.to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn everything_is_there_on_a_real_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("deep/db");
+    let mut writer = Writer::open(&root, HOST).unwrap();
+    let epoch = writer.begin(start(NOW), false).unwrap();
+    assert_eq!(epoch.as_str(), "20251121-040233");
+    let report = writer.merge(&full_delta(NOW + 10, 5)).unwrap();
+    assert_eq!(report.files_written, 6);
+    writer.merge(&full_delta(NOW + 20, 9)).unwrap();
+    let real = read_database(&Database::open(&root).unwrap()).unwrap();
+    assert_eq!(real, read(&small_database()).unwrap());
+    let state = real.values().next().unwrap();
+    assert_eq!(state.profiles[&key(0, EVENTS[0])].get(ImageOffset(0x10)), 14);
+    assert_eq!(state.symbols[&image(0)], [symbol(5, 6, "jit"), symbol(9, 10, "jit"), symbol(0x10, 0x20, "main")]);
+    let met = &state.images[&image(1)];
+    assert_eq!((met.first_seen_unix_s, met.last_seen_unix_s), (NOW + 10, NOW + 20));
+    assert_eq!(state.meta.merges, 2);
+    assert!(state.meta.ledgers.values().all(Ledger::closes));
+    assert_eq!(fs::read_to_string(root.join("format")).unwrap(), "dcpi database 1\n");
+    let names = |path: &Path| {
+        let mut names: Vec<String> =
+            fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&root), ["format", "hosts", "lock"]);
+    let id = image(0);
+    let other = image(1);
+    assert_eq!(
+        names(&root.join("hosts").join(HOST).join(epoch.as_str())),
+        [
+            format!("{id}.cpu%2Fevent%3D0x3c%2F.samples"),
+            format!("{id}.cycles.samples"),
+            format!("{id}.symbols"),
+            format!("{other}.cycles.samples"),
+            "images".to_owned(),
+            "meta".to_owned(),
+        ]
+    );
+    assert!(report.bytes_written < Database::open(&root).unwrap().epoch(HOST, &epoch).unwrap().size_bytes().unwrap());
+}
+
+#[test]
+fn the_next_writer_continues_the_epoch_only_when_samples_can_be_added() {
+    let again = |change: fn(&mut profiledb::EpochStart), new: bool| {
+        let disk = small_database();
+        let mut start = start(NOW + 100);
+        change(&mut start);
+        let mut writer = writer(&disk);
+        writer.begin(start, new).unwrap();
+        writer.merge(&full_delta(NOW + 110, 1)).unwrap();
+        let all = read(&disk).unwrap();
+        let first = all.values().next().unwrap().meta.clone();
+        (all.len(), first)
+    };
+    let (epochs, first) = again(|_| {}, false);
+    assert_eq!((epochs, first.merges, first.ended_unix_s), (1, 3, None));
+    let (_, first) = again(|start| start.writer_version = "2.0.0".to_owned(), false);
+    assert_eq!((first.merges, first.writer_version.as_str()), (3, "2.0.0"));
+
+    type Change = fn(&mut profiledb::EpochStart);
+    let changes: [(Change, bool); 5] = [
+        (|_| {}, true),
+        (|start| start.machine.boot_id = "boot-2".to_owned(), false),
+        (|start| start.machine.kernel_build_id = Some("ab".to_owned()), false),
+        (|start| start.events[0].period += 1, false),
+        (|start| start.label = Some("after".to_owned()), false),
+    ];
+    for (change, new) in changes {
+        let (epochs, first) = again(change, new);
+        assert_eq!(epochs, 2);
+        // Sealed as of its last merge: nobody sampled since.
+        assert_eq!(first.ended_unix_s, Some(NOW + 20));
+        assert_eq!(first.machine.boot_id, "boot-1");
+    }
+}
+
+#[test]
+fn a_sealed_epoch_never_changes() {
+    let disk = small_database();
+    let mut writer = writer(&disk);
+    let first = writer.begin(start(NOW + 25), false).unwrap();
+    writer.seal(NOW + 30).unwrap();
+    assert_eq!(writer.epoch(), None);
+    let sealed = read_only_epoch(&disk);
+    assert_eq!(sealed.meta.ended_unix_s, Some(NOW + 30));
+    for error in [writer.merge(&full_delta(NOW, 1)).unwrap_err(), writer.seal(NOW).unwrap_err()] {
+        assert!(matches!(error, DbError::NoOpenEpoch { .. }), "{error}");
+    }
+    let second = writer.begin(start(NOW + 40), false).unwrap();
+    assert!(second > first);
+    writer.merge(&full_delta(NOW + 50, 1)).unwrap();
+    let all = read(&disk).unwrap();
+    assert_eq!(all[&(HOST.to_owned(), first)], sealed);
+    assert_eq!(all.len(), 2);
+}
+
+#[test]
+fn the_end_is_never_before_the_last_merge() {
+    let disk = small_database();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW + 25), false).unwrap();
+    writer.seal(5).unwrap();
+    assert_eq!(read_only_epoch(&disk).meta.ended_unix_s, Some(NOW + 20));
+}
+
+#[test]
+fn epochs_of_one_second_and_of_a_clock_set_back_stay_in_order() {
+    let disk = SimulatedDisk::new();
+    let mut writer = writer(&disk);
+    let mut names = Vec::new();
+    for now in [NOW, NOW, NOW, NOW - 5000, NOW + 60] {
+        names.push(writer.next_epoch(start(now)).unwrap().to_string());
+    }
+    assert_eq!(names, ["20251121-040233", "20251121-040234", "20251121-040235", "20251121-040236", "20251121-040333"]);
+    let all = read(&disk).unwrap();
+    let begun: Vec<u64> = all.values().map(|state| state.meta.started_unix_s).collect();
+    assert_eq!(begun, [NOW, NOW, NOW, NOW - 5000, NOW + 60]);
+    assert_eq!(all.values().filter(|s| s.meta.ended_unix_s.is_none()).count(), 1);
+}
+
+#[test]
+fn when_names_run_out_nothing_is_overwritten() {
+    let disk = SimulatedDisk::new();
+    let mut writer = writer(&disk);
+    writer.begin(start(u64::MAX), false).unwrap();
+    let error = writer.next_epoch(start(u64::MAX)).unwrap_err();
+    assert!(matches!(error, DbError::Io { .. }), "{error}");
+    assert_eq!(read_only_epoch(&disk).meta.epoch.as_str(), "99991231-235959");
+}
+
+#[test]
+fn a_delta_that_contradicts_itself_changes_nothing() {
+    let disk = small_database();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW + 25), false).unwrap();
+    let before = disk.files();
+    let broken = |change: fn(&mut Delta)| {
+        let mut delta = full_delta(NOW + 30, 4);
+        change(&mut delta);
+        delta
+    };
+    type Expected = fn(&DbError) -> bool;
+    let cases: [(Delta, Expected); 6] = [
+        (broken(|d| d.ledgers.get_mut(EVENTS[0]).unwrap().merged += 1), |e| {
+            matches!(e, DbError::Unbalanced { ledger: 11, profiles: 10, .. })
+        }),
+        (broken(|d| d.ledgers.clear()), |e| matches!(e, DbError::Unbalanced { ledger: 0, .. })),
+        (broken(|d| drop(d.profiles.pop_first())), |e| matches!(e, DbError::Unbalanced { .. })),
+        (delta(NOW, &[(0, "unheard-of", 1, 1)]), |e| matches!(e, DbError::UnknownEvent { .. })),
+        (broken(|d| drop(d.symbols.insert(image(7), vec![symbol(1, 2, "x")]))), |e| {
+            matches!(e, DbError::UnknownImage { .. })
+        }),
+        (broken(|d| drop(d.images.insert(image(7), record(8, NOW)))), |e| matches!(e, DbError::UnknownImage { .. })),
+    ];
+    for (delta, expected) in cases {
+        let error = writer.merge(&delta).unwrap_err();
+        assert!(expected(&error), "{error}");
+        assert_eq!(disk.files(), before);
+    }
+    // An image described by an earlier merge needs no second description.
+    let mut later = full_delta(NOW + 30, 4);
+    later.images.clear();
+    writer.merge(&later).unwrap();
+}
+
+#[test]
+fn what_may_not_be_stored_is_refused_before_anything_is_made() {
+    let disk = SimulatedDisk::new();
+    let storage = crate::fixture::storage(&disk);
+    for host in ["", "..", "a/b", "a\nb"] {
+        let error = Writer::open_on(storage.clone(), &root(), host).unwrap_err();
+        assert!(matches!(error, DbError::InvalidName { .. }), "{error}");
+        assert!(!error.to_string().contains('\n'));
+    }
+    assert!(disk.files().is_empty());
+    let mut writer = writer(&disk);
+    let before = disk.files();
+    let mut slashed = start(NOW);
+    slashed.label = Some("../../etc".to_owned());
+    let mut twice = start(NOW);
+    twice.events[1] = twice.events[0].clone();
+    let mut nameless = start(NOW);
+    nameless.events[0].name.clear();
+    for start in [slashed, twice, nameless] {
+        assert!(writer.begin(start, false).is_err());
+    }
+    assert_eq!(disk.files(), before);
+    let database = Database::open_on(storage, &root()).unwrap();
+    assert!(database.epochs("../x").is_err());
+    assert!(database.epoch("../x", &EpochId::from_unix_s(NOW)).is_err());
+}
+
+#[test]
+fn a_merge_without_samples_still_keeps_the_ledger() {
+    let disk = small_database();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW + 25), false).unwrap();
+    let mut lost = delta(NOW + 30, &[]);
+    let ledger = Ledger { taken: 4, lost: [("ring full".to_owned(), 4)].into(), ..Ledger::default() };
+    lost.ledgers.insert(EVENTS[0].to_owned(), ledger);
+    assert_eq!(writer.merge(&lost).unwrap().files_written, 1);
+    let state = read_only_epoch(&disk);
+    assert_eq!(state.meta.ledgers[EVENTS[0]].lost["ring full"], 4);
+}
+
+#[test]
+fn a_reader_can_tell_that_a_merge_happened_and_misses_no_removed_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), HOST).unwrap();
+    let id = writer.begin(start(NOW), false).unwrap();
+    writer.merge(&full_delta(NOW + 10, 5)).unwrap();
+    let database = Database::open(dir.path()).unwrap();
+    let epoch = database.epoch(HOST, &id).unwrap();
+    assert!(epoch.is_current().unwrap());
+    writer.merge(&full_delta(NOW + 20, 5)).unwrap();
+    assert!(!epoch.is_current().unwrap());
+    assert!(matches!(epoch.check_ledgers(), Err(DbError::Unbalanced { .. })));
+
+    // The epoch goes while it is read.
+    let keys = epoch.profiles().unwrap();
+    fs::remove_dir_all(dir.path().join("hosts").join(HOST).join(id.as_str())).unwrap();
+    assert!(epoch.profile(&keys[0]).unwrap().is_empty());
+    assert!(epoch.profiles().unwrap().is_empty());
+    assert!(epoch.images().unwrap().is_empty());
+    assert!(!epoch.is_current().unwrap());
+    assert_eq!(epoch.size_bytes().unwrap(), 0);
+    assert!(database.epochs(HOST).unwrap().is_empty());
+    let error = database.epoch(HOST, &id).unwrap_err();
+    assert!(matches!(error, DbError::NoSuchEpoch { .. }), "{error}");
+    assert!(database.epochs("nobody").unwrap().is_empty());
+}
+
+#[test]
+fn hosts_share_a_database_one_after_the_other() {
+    let disk = small_database();
+    let storage = crate::fixture::storage(&disk);
+    let mut other = Writer::open_on(storage.clone(), &root(), "alpha").unwrap();
+    other.begin(start(NOW), false).unwrap();
+    other.merge(&full_delta(NOW + 1, 1)).unwrap();
+    let database = Database::open_on(storage, &root()).unwrap();
+    assert_eq!(database.hosts().unwrap(), ["alpha", HOST]);
+    let all = read(&disk).unwrap();
+    assert_eq!(all.len(), 2);
+    assert_eq!(all.values().next_back().unwrap(), &read_only_epoch(&small_database()));
+}
+
+#[test]
+fn a_reader_beside_a_busy_writer_meets_no_error_and_can_tell_one_state_from_two() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), HOST).unwrap();
+    let id = writer.begin(start(NOW), false).unwrap();
+    let database = Database::open(dir.path()).unwrap();
+    let merging = std::thread::spawn(move || {
+        for round in 0..150 {
+            writer.merge(&full_delta(NOW + round, 3)).unwrap();
+        }
+    });
+    let mut whole = 0;
+    loop {
+        let is_last = merging.is_finished();
+        let epoch = database.epoch(HOST, &id).unwrap();
+        epoch.images().unwrap();
+        epoch.symbols(&image(0)).unwrap();
+        let balance = epoch.check_ledgers();
+        if epoch.is_current().unwrap() {
+            balance.unwrap();
+            whole += 1;
+        } else {
+            assert!(matches!(balance, Ok(()) | Err(DbError::Unbalanced { .. })), "{balance:?}");
+        }
+        if is_last {
+            break;
+        }
+    }
+    merging.join().unwrap();
+    assert!(whole > 0);
+    assert_eq!(database.epoch(HOST, &id).unwrap().meta().merges, 150);
+}
