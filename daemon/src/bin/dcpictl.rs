@@ -1,0 +1,55 @@
+//! Steers the daemon. Exit codes: 0 done; 2 could not.
+
+use clap::Parser as _;
+use daemon::args::{Command, DcpictlArgs};
+use daemon::control::request;
+use daemon::status::{Reply, Request};
+use std::io::Write as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run(&DcpictlArgs::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dcpictl: {}", daemon::daemon::one_line(&error));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &DcpictlArgs) -> anyhow::Result<()> {
+    let asked = match &args.command {
+        Command::Status => Request::Status,
+        Command::Flush => Request::Flush,
+        Command::Epoch { label } => Request::Epoch { label: label.clone() },
+        Command::Quit => Request::Quit,
+    };
+    let reply = request(&args.control, &asked)?;
+    if let Some(error) = reply.error {
+        anyhow::bail!(error);
+    }
+    let text = if args.json { json(&reply)? } else { text(&args.command, &reply) };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn json(reply: &Reply) -> anyhow::Result<String> {
+    let text = match &reply.status {
+        Some(status) => serde_json::to_string_pretty(status)?,
+        None => serde_json::to_string_pretty(reply)?,
+    };
+    Ok(text + "\n")
+}
+
+fn text(command: &Command, reply: &Reply) -> String {
+    let epoch = reply.epoch.as_deref().unwrap_or("?");
+    let merged = reply.merged.unwrap_or(0);
+    match command {
+        Command::Status => reply.status.as_ref().map(|status| status.text()).unwrap_or_default(),
+        Command::Flush => format!("epoch {epoch}: {merged} samples of this run are on disk\n"),
+        Command::Epoch { .. } => format!("epoch {epoch} begins\n"),
+        Command::Quit => format!("dcpid ended; {merged} samples of its run are on disk in epoch {epoch}\n"),
+    }
+}

@@ -1,0 +1,29 @@
+//! The daemon. Exit codes: 0 told to end and everything is on disk; 2 could not start, or could not write.
+
+use clap::Parser as _;
+use daemon::args::DcpidArgs;
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = DcpidArgs::parse();
+    // journald stamps its own time.
+    let under_journald = std::env::var_os("JOURNAL_STREAM").is_some();
+    let log = tracing_subscriber::fmt()
+        .with_max_level(args.log)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
+    if under_journald {
+        log.without_time().init()
+    } else {
+        log.init()
+    }
+    match daemon::daemon::run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dcpid: {}", daemon::daemon::one_line(&error));
+            ExitCode::from(2)
+        }
+    }
+}

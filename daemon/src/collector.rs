@@ -1,0 +1,194 @@
+//! One drain: counts out of the source, records in order of time, every sample to its image or its reason.
+
+use crate::accounts::Account;
+use crate::clock;
+use crate::images::Image;
+use crate::kernel::TimedRecord;
+use crate::kernel::{Drained, RecordKind};
+use crate::kernel_text::KernelText;
+use crate::mappings::{Mappings, Window};
+use crate::pending::Pending;
+use crate::resolve::{Resolver, coalesce};
+use crate::source::SampleSource;
+use crate::unresolved::Loss;
+use abi::Entry;
+use std::sync::Arc;
+
+/// The state between drains.
+pub struct Collector<Source> {
+    source: Source,
+    /// Processes and what they map.
+    pub mappings: Mappings,
+    kernel: KernelText,
+    vdso: Option<Arc<Image>>,
+    /// What waits for the next merge.
+    pub pending: Pending,
+    /// Samples that the samplers took and found no entry of theirs in the table for.
+    pub misses: u64,
+    drained_to_ns: u64,
+    /// Records of a time after the last drain, for the next.
+    held: Vec<TimedRecord>,
+    // Kept for their memory.
+    entries: Vec<Entry>,
+}
+
+impl<Source: SampleSource> Collector<Source> {
+    /// Takes up what runs now. The source's records must flow already, so that nothing falls between them and the scan.
+    pub fn new(source: Source, kernel: KernelText, vdso: Option<Arc<Image>>, events: usize) -> Self {
+        let now_ns = clock::monotonic_ns();
+        let mut mappings = Mappings::default();
+        mappings.scan(now_ns);
+        Self {
+            source,
+            mappings,
+            kernel,
+            vdso,
+            pending: Pending::new(events),
+            misses: 0,
+            drained_to_ns: now_ns,
+            held: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// Moves everything sampled before the call to `pending`.
+    pub fn drain(&mut self) {
+        self.entries.clear();
+        let drained = self.source.drain(&mut self.entries);
+        let window = Window { from_ns: self.drained_to_ns, to_ns: clock::monotonic_ns() };
+        self.drained_to_ns = window.to_ns;
+        self.apply_records(window);
+        coalesce(&mut self.entries);
+        self.book(&drained);
+        let mut resolver =
+            Resolver { mappings: &mut self.mappings, kernel: &mut self.kernel, vdso: self.vdso.as_ref(), window };
+        resolver.resolve(&self.entries, &mut self.pending);
+        self.mappings.forget_ended(window);
+        if self.kernel.wants_refresh(window.to_ns) {
+            self.kernel.refresh(crate::kernel::kernel_symbols().ok(), window.to_ns);
+        }
+    }
+
+    /// Takes no more samples; what was taken can still be drained.
+    pub fn stop(&mut self) {
+        self.source.stop();
+    }
+
+    /// Nanoseconds and runs of the sampler, where the kernel measures them.
+    #[must_use]
+    pub fn handler_cost(&self) -> Option<(u64, u64)> {
+        self.source.handler_cost()
+    }
+
+    fn apply_records(&mut self, window: Window) {
+        let mut records = std::mem::take(&mut self.held);
+        self.source.records(&mut records);
+        records.sort_by_key(|record| record.time_ns);
+        let later = records.partition_point(|record| record.time_ns <= window.to_ns);
+        self.held = records.split_off(later);
+        for record in records {
+            if record.kind == RecordKind::KernelText {
+                self.kernel.mark_stale();
+            }
+            self.mappings.apply(record);
+        }
+    }
+
+    /// Books what the samplers took, and holds their own count against the sum of the entries.
+    fn book(&mut self, drained: &Drained) {
+        self.misses += drained.misses;
+        let mut counted = 0;
+        for entry in &self.entries {
+            counted += u64::from(entry.count);
+            if let Some(account) = self.pending.account(entry.event()) {
+                account.taken += u64::from(entry.count);
+            }
+        }
+        for (event, lost) in drained.lost.iter().enumerate() {
+            if let Some(account) = self.pending.account(event) {
+                account.taken += lost;
+                account.lose(Loss::SpillFull, *lost);
+                counted += lost;
+            }
+        }
+        if counted != drained.taken {
+            tracing::error!(
+                counted,
+                taken = drained.taken,
+                "the sampler's count differs from the sum of its entries; please report this"
+            );
+        }
+        let uncounted = drained.taken.saturating_sub(counted);
+        if let Some(account) = self.pending.account(0) {
+            account.taken += uncounted;
+            account.lose(Loss::Uncounted, uncounted);
+        }
+    }
+}
+
+/// The sum of an event's accounts.
+#[must_use]
+pub fn total<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
+    accounts.fold(Account::default(), |mut sum, account| {
+        sum.add(account);
+        sum
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Machine, MappedFileId, Record};
+    use crate::source::Recording;
+    use crate::unresolved::Reason;
+
+    const PID: u32 = u32::MAX - 9;
+
+    fn mmap(time_ns: u64, name: &str) -> TimedRecord {
+        let file = MappedFileId::BuildId(vec![7; 20]);
+        let record = Record { pid: PID, start: 0x1000, len: 0x1000, file_offset: 0, path: name.into(), file };
+        TimedRecord { time_ns, kind: RecordKind::Mmap(record) }
+    }
+
+    fn collector(batches: Vec<(Vec<Entry>, Drained, Vec<TimedRecord>)>) -> Collector<Recording> {
+        let kernel = KernelText::new(&Machine::probe().unwrap());
+        Collector::new(Recording::new(batches), kernel, None, 2)
+    }
+
+    #[test]
+    fn every_sample_is_booked_somewhere() {
+        let mut lost = [0; abi::EVENTS_MAX];
+        lost[1] = 4;
+        let entries = vec![Entry::new(0, 0x1010, PID, 3), Entry::new(1, 0x9000, PID, 2), Entry::new(0, u64::MAX, 0, 5)];
+        let drained = Drained { taken: 3 + 2 + 5 + 4 + 1, misses: 2, lost };
+        let mut collector = collector(vec![(entries, drained, vec![mmap(1, "a")])]);
+        collector.drain();
+        let accounts = collector.pending.accounts();
+        assert_eq!(accounts[0].taken + accounts[1].taken, drained.taken);
+        assert_eq!(accounts[0].lost.get(&Loss::Uncounted), Some(&1), "the sampler said one more than it wrote");
+        assert_eq!(accounts[1].lost.get(&Loss::SpillFull), Some(&4));
+        assert_eq!(accounts[0].unresolved.get(&Reason::KernelAddressesHidden), Some(&5));
+        assert_eq!(accounts[1].unresolved.get(&Reason::NoMapping), Some(&2));
+        assert!(accounts.iter().all(|account| account.ledger().closes()));
+        assert_eq!((collector.pending.samples(0), collector.misses), (3, 2));
+    }
+
+    /// A record may arrive with a drain although it happened after it: the samples of that drain were taken before.
+    #[test]
+    fn records_of_a_later_time_wait_for_the_next_drain() {
+        let far = clock::monotonic_ns() + 3_600_000_000_000;
+        let batch =
+            |records| (vec![Entry::new(0, 0x1010, PID, 1)], Drained { taken: 1, ..Drained::default() }, records);
+        let mut collector = collector(vec![batch(vec![mmap(far, "later"), mmap(1, "now")]), batch(vec![])]);
+        collector.drain();
+        let names: Vec<_> = collector
+            .pending
+            .delta(&["a".into(), "b".into()], 0)
+            .images
+            .into_values()
+            .map(|image| image.name)
+            .collect();
+        assert_eq!(names, ["now"]);
+        assert_eq!(collector.held.len(), 1);
+    }
+}

@@ -1,0 +1,176 @@
+//! The control socket: a Unix stream socket, one request and one reply per line.
+
+use crate::status::{Reply, Request};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+/// A request longer than this is refused.
+const REQUEST_BYTES_MAX: u64 = 64 << 10;
+/// Clients served at once; more wait.
+const CLIENTS_MAX: usize = 64;
+/// A client that says nothing, or reads nothing, for so long is let go.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A request and where its answer goes.
+pub type Asked = (Request, oneshot::Sender<Reply>);
+
+/// The bound socket; its file is removed on drop.
+pub struct ControlSocket {
+    listener: std::os::unix::net::UnixListener,
+    path: PathBuf,
+    /// A permit is held from the request until its reply is written.
+    answering: Arc<Semaphore>,
+}
+
+/// Why the socket could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// Somebody answers there.
+    #[error(
+        "another dcpid answers on {path}; stop it with `dcpictl --control {path} quit`, or choose another --control"
+    )]
+    InUse {
+        /// The socket.
+        path: String,
+    },
+    /// The system refused.
+    #[error("cannot listen on {path} ({source}); choose another --control")]
+    Listen {
+        /// The socket.
+        path: String,
+        /// Its words.
+        source: io::Error,
+    },
+}
+
+impl ControlSocket {
+    /// Binds the socket, for this user and group only. A socket that a dead daemon left is replaced; anything else is not.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn bind(path: &Path) -> Result<Self, ControlError> {
+        use std::os::unix::fs::FileTypeExt;
+        let shown = path.display().to_string();
+        let fail = |source| ControlError::Listen { path: shown.clone(), source };
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(ControlError::InUse { path: shown });
+        }
+        if path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket()) {
+            std::fs::remove_file(path).map_err(fail)?;
+        }
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            std::fs::create_dir_all(parent).map_err(fail)?;
+        }
+        let listener = std::os::unix::net::UnixListener::bind(path).map_err(fail)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        Ok(Self { listener, path: path.to_owned(), answering: Arc::new(Semaphore::new(CLIENTS_MAX)) })
+    }
+
+    /// Serves clients for ever: each request goes to `asked`, its reply back to the client.
+    ///
+    /// # Errors
+    /// When the runtime cannot take the socket.
+    pub async fn serve(&self, asked: mpsc::Sender<Asked>) -> io::Result<()> {
+        let listener = UnixListener::from_std(self.listener.try_clone()?)?;
+        let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
+        loop {
+            let Ok(permit) = clients.clone().acquire_owned().await else { return Ok(()) };
+            match listener.accept().await {
+                Ok((client, _)) => {
+                    let (asked, answering) = (asked.clone(), self.answering.clone());
+                    tokio::spawn(async move {
+                        // A client that goes away is no concern of ours.
+                        let _ = serve_client(client, asked, answering).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "accepting a control client failed");
+                    tokio::time::sleep(Duration::from_millis(100)).await; // out of descriptors: give others time to end
+                }
+            }
+        }
+    }
+
+    /// Waits until every reply that was given is written, or its client is too slow.
+    pub async fn finish(&self) {
+        let all = self.answering.acquire_many(CLIENTS_MAX as u32);
+        let _ = tokio::time::timeout(Duration::from_secs(5), all).await; // a client that does not read must not keep us
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path); // a socket left behind is replaced by the next daemon
+    }
+}
+
+async fn serve_client(mut client: UnixStream, asked: mpsc::Sender<Asked>, answering: Arc<Semaphore>) -> io::Result<()> {
+    let (read, mut write) = client.split();
+    let mut lines = BufReader::new(read);
+    loop {
+        let mut line = Vec::new();
+        let mut bounded = (&mut lines).take(REQUEST_BYTES_MAX);
+        let read = tokio::time::timeout(CLIENT_TIMEOUT, bounded.read_until(b'\n', &mut line)).await??;
+        if read == 0 {
+            return Ok(());
+        }
+        let _answering = answering.acquire().await.map_err(io::Error::other)?;
+        let complete = line.ends_with(b"\n");
+        let reply = match serde_json::from_slice(&line) {
+            Ok(request) => ask(request, &asked).await,
+            Err(_) if !complete => Reply::error("a request is one line of at most 65536 bytes"),
+            Err(error) => Reply::error(format!("not a request of this version of dcpictl: {error}")),
+        };
+        let mut bytes = serde_json::to_vec(&reply)?;
+        bytes.push(b'\n');
+        tokio::time::timeout(CLIENT_TIMEOUT, write.write_all(&bytes)).await??;
+        if !complete {
+            return Ok(());
+        }
+    }
+}
+
+async fn ask(request: Request, asked: &mpsc::Sender<Asked>) -> Reply {
+    let (reply, answer) = oneshot::channel();
+    let ending = || Reply::error("dcpid is ending; what it sampled is being written");
+    if asked.send((request, reply)).await.is_err() {
+        return ending();
+    }
+    answer.await.unwrap_or_else(|_| ending())
+}
+
+/// Asks the daemon on `path` and waits for its answer.
+///
+/// # Errors
+/// One line with the next step: nobody listens, no permission, or the daemon went away.
+pub fn request(path: &Path, request: &Request) -> anyhow::Result<Reply> {
+    use anyhow::Context as _;
+    use std::io::{BufRead as _, Write as _};
+    let shown = path.display();
+    let mut stream = std::os::unix::net::UnixStream::connect(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            anyhow::anyhow!("no dcpid listens on {shown}; start it, or name its socket with --control")
+        }
+        io::ErrorKind::PermissionDenied => {
+            anyhow::anyhow!("no permission for {shown}; run as root or as a member of its group")
+        }
+        _ => anyhow::anyhow!("connecting to {shown}: {error}; is it the socket of a dcpid?"),
+    })?;
+    let mut line = serde_json::to_string(request)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes()).with_context(|| format!("asking dcpid on {shown}"))?;
+    let mut reply = String::new();
+    io::BufReader::new(stream).read_line(&mut reply).with_context(|| format!("dcpid on {shown} did not answer"))?;
+    anyhow::ensure!(!reply.is_empty(), "dcpid on {shown} ended before it answered; see its log");
+    serde_json::from_str(&reply)
+        .with_context(|| format!("the answer of dcpid on {shown} is not of this version of dcpictl"))
+}

@@ -1,0 +1,112 @@
+//! dcpid from start to end.
+
+use crate::args::DcpidArgs;
+use crate::collector::Collector;
+use crate::config::Config;
+use crate::control::ControlSocket;
+use crate::flush::Flusher;
+use crate::kernel::{self, KernelSource, Machine, SourceSettings};
+use crate::kernel_text::KernelText;
+use crate::pipeline::{Parts, Pipeline, epoch_start};
+use crate::{clock, images};
+use anyhow::Context as _;
+use profiledb::{DbError, Writer};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Runs the daemon until it is told to end.
+///
+/// # Errors
+/// One line with the next step, when it cannot start or cannot write its last samples.
+pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
+    let config = Config::new(args.settings, args.config.as_deref())?;
+    kernel::require_privileges()?;
+    let machine = Machine::probe()?;
+    let events = kernel::resolve_event(&config.events, &machine.cpus)?;
+    let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(|error| match error {
+        locked @ DbError::Locked { .. } => anyhow::Error::from(locked),
+        error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
+    })?;
+    let control = ControlSocket::bind(&config.control)?;
+    let mut source = KernelSource::open(&SourceSettings { events: events.clone(), table: config.table }, &machine)?;
+    let start = epoch_start(&machine, &events, None);
+    let epoch = writer.begin(start.clone(), args.new_epoch)?;
+    writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));
+
+    let mut kernel_text = KernelText::new(&machine);
+    match kernel::kernel_symbols() {
+        Ok(symbols) => kernel_text.refresh(Some(symbols), clock::monotonic_ns()),
+        Err(error) => tracing::warn!("kernel samples stay unresolved: {error}"),
+    }
+    for plan in &events {
+        let note = plan.note.as_deref().unwrap_or_default();
+        tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
+    }
+    source.start()?;
+    let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+    runtime.block_on(async {
+        let (done_sender, done) = mpsc::unbounded_channel();
+        let flusher =
+            Flusher::start(writer, start, config.db.clone(), done_sender).context("starting the flush thread")?;
+        let (asked_sender, asked) = mpsc::channel(64);
+        let stop = stop_signals().context("listening to signals")?;
+        let serve = async {
+            if let Err(error) = control.serve(asked_sender).await {
+                tracing::error!(%error, "the control socket is gone; signals still work");
+            }
+            std::future::pending::<()>().await;
+        };
+        let db = config.db.display().to_string();
+        tracing::info!(%epoch, db, control = %config.control.display(), "dcpid ready");
+        // Without a service manager there is nobody to notify, and that is no error.
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        let pipeline = Pipeline::new(Parts { config, machine, events, collector, flusher, epoch: epoch.to_string() });
+        let result = tokio::select! {
+            result = pipeline.run(asked, done, stop) => result,
+            () = serve => Ok(()),
+        };
+        control.finish().await;
+        result
+    })
+}
+
+/// The error and its causes on one line, nothing twice: causes are often quoted by what they caused.
+#[must_use]
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(|cause| cause.to_string()) {
+        match text.as_str() {
+            "" => text = cause,
+            known if known.contains(&cause) => {}
+            known => text = format!("{known}: {cause}"),
+        }
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A message for each SIGTERM or SIGINT. SIGHUP must not end a service; there is nothing to reload yet, and the log says so.
+fn stop_signals() -> std::io::Result<mpsc::Receiver<()>> {
+    let (sender, receiver) = mpsc::channel(1);
+    let (mut term, mut int, mut hup) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+                _ = hup.recv() => {
+                    tracing::info!("SIGHUP: no setting can be changed while running; restart dcpid to apply its configuration");
+                    continue;
+                }
+            }
+            tracing::info!("ending: draining and merging what was sampled");
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+            if sender.send(()).await.is_err() {
+                return;
+            }
+        }
+    });
+    Ok(receiver)
+}

@@ -1,0 +1,107 @@
+//! The thread that owns the database's writer: merges take as long as the disk does, and sampling and draining go on meanwhile.
+
+use crate::clock;
+use profiledb::{Database, DbError, Delta, EpochId, EpochStart, MergeReport, Writer};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// What the writer is asked to do.
+pub enum Job {
+    /// Add to the open epoch.
+    Merge(Box<Delta>),
+    /// Seal the open epoch and open another.
+    NextEpoch(Box<EpochStart>),
+}
+
+/// How it went; errors are one line, with the next step.
+pub enum Done {
+    /// The delta is on disk, whole, or not at all.
+    Merged(Result<Merged, String>),
+    /// The new epoch is open.
+    Epoch(Result<EpochId, String>),
+}
+
+/// A merge that succeeded.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    /// The epoch it went to.
+    pub epoch: EpochId,
+    /// What was written.
+    pub report: MergeReport,
+    /// Bytes of the whole database now.
+    pub database_bytes: u64,
+}
+
+/// The writer's thread. It ends when this value is dropped.
+pub struct Flusher {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Flusher {
+    /// Hands the writer over, whose open epoch was begun with `start`; answers go to `done`, in the order of the jobs.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(
+        mut writer: Writer,
+        mut start: EpochStart,
+        root: PathBuf,
+        done: UnboundedSender<Done>,
+    ) -> std::io::Result<Self> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        std::thread::Builder::new().name("flush".into()).spawn(move || {
+            for job in queue {
+                let answer = match job {
+                    Job::Merge(delta) => Done::Merged(merge(&mut writer, &start, &root, &delta)),
+                    Job::NextEpoch(next) => {
+                        start = *next;
+                        Done::Epoch(writer.next_epoch(start.clone()).map_err(|error| error.to_string()))
+                    }
+                };
+                if done.send(answer).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs })
+    }
+
+    /// Queues a job. False when the thread is gone, which only a panic there can cause.
+    #[must_use]
+    pub fn send(&self, job: Job) -> bool {
+        self.jobs.send(job).is_ok()
+    }
+}
+
+fn merge(writer: &mut Writer, start: &EpochStart, root: &Path, delta: &Delta) -> Result<Merged, String> {
+    let report = match writer.merge(delta) {
+        // The epoch has the delta already; the writer does the rest before its next change.
+        Err(DbError::Unfinished { source, .. }) => {
+            tracing::warn!("the merge is decided but not finished: {source}; it is finished with the next");
+            Ok(MergeReport::default())
+        }
+        // Trying again cannot mend these. The epoch is kept as it is, and a new one takes the samples.
+        Err(error @ (DbError::Corrupt { .. } | DbError::TooLarge { .. })) => {
+            tracing::error!("{error}; the epoch is closed, and a new one begins");
+            let start = EpochStart { now_unix_s: clock::unix_s(), ..start.clone() };
+            writer.next_epoch(start).and_then(|_| writer.merge(delta))
+        }
+        result => result,
+    };
+    let report = report.map_err(|error| error.to_string())?;
+    let epoch = writer.epoch().cloned().ok_or("no epoch is open; restart dcpid")?;
+    Ok(Merged { epoch, report, database_bytes: database_bytes(root).unwrap_or(0) })
+}
+
+/// Bytes of all epochs of all hosts.
+fn database_bytes(root: &Path) -> Result<u64, profiledb::DbError> {
+    let database = Database::open(root)?;
+    let mut bytes = 0;
+    for host in database.hosts()? {
+        for epoch in database.epochs(&host)? {
+            bytes += database.epoch(&host, &epoch)?.size_bytes()?;
+        }
+    }
+    Ok(bytes)
+}

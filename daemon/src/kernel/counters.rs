@@ -1,0 +1,153 @@
+//! The counters: one perf event per event and CPU, each with the sampler attached.
+
+use super::KernelError;
+use crate::event::{Event, EventSpec, PlannedEvent};
+use perf_event::events::Software;
+use perf_event::{Builder, Counter};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+nix::ioctl_write_ptr!(perf_event_ioc_period, b'$', 4, u64);
+
+/// The period varies by this part of its mean to either side: the paper's 60K to 64K cycles (SOSP 1997, section 4.1.1).
+const PERIOD_SPREAD: f64 = 2.0 / 62.0;
+
+/// All open counters, enabled until dropped or stopped.
+pub struct Counters {
+    /// By CPU, then by event number.
+    cpus: Vec<(usize, Vec<Counter>)>,
+    periods: Vec<u64>,
+}
+
+fn builder(event: &Event, cpu: usize, period: u64) -> Builder<'static> {
+    let mut builder = Builder::new(Software::CPU_CLOCK);
+    builder.attrs_mut().type_ = event.kind;
+    builder.attrs_mut().config = event.config;
+    builder.any_pid().one_cpu(cpu).include_kernel().include_hv().sample_period(period);
+    builder
+}
+
+/// The events to sample: those asked for, or `cycles`, or `cpu-clock` on a machine without hardware counters.
+///
+/// # Errors
+/// [`KernelError::Event`] for an asked event that the machine does not have.
+pub fn resolve_event(specs: &[EventSpec], cpus: &[usize]) -> Result<Vec<PlannedEvent>, KernelError> {
+    let clock_hz = super::probe::clock_hz();
+    let cpu = cpus.first().copied().unwrap_or(0);
+    let has = |plan: &PlannedEvent| builder(&plan.event, cpu, plan.period).build().map(drop);
+    if specs.is_empty() {
+        let default = |name| EventSpec::parse(name).map(|spec| spec.plan(clock_hz));
+        let unknown = |error| KernelError::Sampler { reason: format!("default event: {error}") };
+        let cycles = default("cycles").map_err(unknown)?;
+        if has(&cycles).is_ok() {
+            return Ok(vec![cycles]);
+        }
+        let mut clock = default("cpu-clock").map_err(unknown)?;
+        clock.note = Some("no hardware counters on this machine: cpu-clock (a timer) instead of cycles".to_owned());
+        return Ok(vec![clock]);
+    }
+    let plans: Vec<_> = specs.iter().map(|spec| spec.plan(clock_hz)).collect();
+    for plan in &plans {
+        has(plan).map_err(|source| refused(&plan.event, source))?;
+    }
+    Ok(plans)
+}
+
+fn refused(event: &Event, source: io::Error) -> KernelError {
+    let hint = match source.raw_os_error() {
+        Some(libc_errno::ENOENT | libc_errno::EOPNOTSUPP | libc_errno::ENODEV) if event.needs_hardware() => {
+            "it has no such hardware counter: use --event cpu-clock"
+        }
+        Some(libc_errno::EACCES | libc_errno::EPERM) => "run dcpid as root",
+        Some(libc_errno::EMFILE) => "raise the limit of open files (LimitNOFILE=)",
+        _ => "`perf list` shows the events it has",
+    };
+    KernelError::Event { event: event.name.clone(), hint: hint.to_owned(), source }
+}
+
+/// errno values of asm-generic/errno.h, the same on x86-64 and arm64.
+mod libc_errno {
+    pub const EPERM: i32 = 1;
+    pub const ENOENT: i32 = 2;
+    pub const EACCES: i32 = 13;
+    pub const ENODEV: i32 = 19;
+    pub const EMFILE: i32 = 24;
+    pub const EOPNOTSUPP: i32 = 95;
+}
+
+impl Counters {
+    /// Opens every event on every CPU and attaches `programs[n]` to event n. Nothing counts before [`Counters::start`].
+    pub fn open(events: &[PlannedEvent], programs: &[RawFd], cpus: &[usize]) -> Result<Self, KernelError> {
+        let mut opened = Vec::with_capacity(cpus.len());
+        for &cpu in cpus {
+            let mut counters = Vec::with_capacity(events.len());
+            for (plan, program) in events.iter().zip(programs) {
+                let open = || {
+                    let mut counter = builder(&plan.event, cpu, plan.period).build()?;
+                    counter.set_bpf(*program)?;
+                    io::Result::Ok(counter)
+                };
+                counters.push(open().map_err(|source| refused(&plan.event, source))?);
+            }
+            opened.push((cpu, counters));
+        }
+        Ok(Self { cpus: opened, periods: events.iter().map(|plan| plan.period).collect() })
+    }
+
+    /// Lets all of them count.
+    pub fn start(&mut self, events: &[PlannedEvent]) -> Result<(), KernelError> {
+        for (_, counters) in &mut self.cpus {
+            for (counter, plan) in counters.iter_mut().zip(events) {
+                counter.enable().map_err(|source| refused(&plan.event, source))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops all of them. Each is disabled on its own CPU, so afterwards no sampler runs any more.
+    pub fn stop(&mut self) {
+        for counter in self.cpus.iter_mut().flat_map(|(_, counters)| counters) {
+            // Only a closed or broken descriptor fails here, and such a counter does not count.
+            let _ = counter.disable();
+        }
+    }
+
+    /// The CPUs, by position in [`Counters::quiesce`].
+    pub fn cpus(&self) -> impl Iterator<Item = usize> + '_ {
+        self.cpus.iter().map(|(cpu, _)| *cpu)
+    }
+
+    /// Gives every event on the CPU at `position` a new random period, and thereby makes that CPU take an interrupt and answer:
+    /// PERF_EVENT_IOC_PERIOD runs on the event's CPU by smp_call_function_single and waits for it (kernel/events/core.c, perf_event_period,
+    /// event_function_call, cpu_function_call; 5.10 to 6.18). A CPU that is offline runs no sampler either.
+    pub fn quiesce(&self, position: usize) {
+        let Some((_, counters)) = self.cpus.get(position) else { return };
+        for (counter, mean) in counters.iter().zip(&self.periods) {
+            let period = random_period(*mean);
+            // SAFETY: the descriptor is an open perf event's, and the pointer is to a live u64 that the kernel only reads.
+            // An error is that of an offline CPU; the old period stays.
+            let _ = unsafe { perf_event_ioc_period(counter.as_raw_fd(), &raw const period) };
+        }
+    }
+}
+
+/// Uniform around `mean`, so that nothing stays in step with a program, and the mean is what tools report.
+fn random_period(mean: u64) -> u64 {
+    let spread = (mean as f64 * PERIOD_SPREAD) as u64;
+    fastrand::u64(mean - spread..=mean + spread).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_are_spread_evenly_around_the_mean() {
+        let periods: Vec<u64> = (0..20_000).map(|_| random_period(62_000)).collect();
+        assert!(periods.iter().all(|period| (60_000..=64_000).contains(period)));
+        let mean = periods.iter().sum::<u64>() as f64 / 20_000.0;
+        // The standard error of the mean is 4000 / sqrt(12 * 20000) = 8.2.
+        assert!((mean - 62_000.0).abs() < 60.0, "{mean}");
+        assert_eq!(random_period(1), 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! The rim towards the kernel: the only place that names aya, perf events or unsafe code.
+//!
+//! [`KernelSource`] is everything that needs privilege: the counters, the sampler's tables and the records of processes. What leaves
+//! this module are plain values: [`Entry`](abi::Entry) counts and [`Record`]s.
+
+mod counters;
+mod object;
+mod probe;
+mod sideband;
+mod source;
+mod table;
+
+pub use counters::resolve_event;
+pub use probe::{Machine, kernel_symbols, require_privileges};
+pub use sideband::{MappedFileId, Record, RecordKind, TimedRecord};
+pub use source::{Drained, KernelSource, SourceSettings};
+pub use table::TableSettings;
+
+/// What the kernel refused, with what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// The process lacks a capability.
+    #[error("sampling the whole machine needs {missing}; run dcpid as root, or as its systemd service")]
+    Privilege {
+        /// Names of the missing capabilities.
+        missing: String,
+    },
+    /// The kernel took the system call but refused this event.
+    #[error("event '{event}' cannot be sampled on this machine ({source}); {hint}")]
+    Event {
+        /// The event as the user named it.
+        event: String,
+        /// What to try instead.
+        hint: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// perf_event_open failed for the side-band records.
+    #[error(
+        "the kernel refused the records of processes and mappings on CPU {cpu} ({source}); it needs perf events (CONFIG_PERF_EVENTS) and Linux 5.10 or later"
+    )]
+    Sideband {
+        /// The CPU whose ring it would have been.
+        cpu: usize,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The sampler could not be loaded.
+    #[error(
+        "the kernel refused the eBPF sampler ({reason}); it needs CONFIG_BPF_SYSCALL, Linux 5.10 or later and CAP_BPF: see `dmesg` and `sysctl kernel.bpf_stats_enabled`"
+    )]
+    Sampler {
+        /// The loader's or the verifier's words, on one line.
+        reason: String,
+    },
+    /// A map of the sampler could not be mapped.
+    #[error("mapping the sampler's {what} ({bytes} bytes) failed ({source}); lower --table-buckets or --spill-entries")]
+    Map {
+        /// Which map.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// A file of /proc or /sys could not be read.
+    #[error("reading {path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,196 @@
+//! Records of processes and mappings: one dummy event per CPU whose ring carries MMAP2, COMM, FORK, EXIT and KSYMBOL records.
+//!
+//! They have an event of their own so that they go on whatever happens to the sampled events. Times are CLOCK_MONOTONIC.
+
+use super::KernelError;
+use perf_event::data::parse::{ParseConfig, Parser};
+use perf_event::data::{Comm, Exit, Fork, KSymbol, Lost, Mmap2, RecordMetadata, Visitor};
+use perf_event::events::Software;
+use perf_event::{Builder, Clock, SampleFlag, Sampler};
+use std::io;
+
+/// Bytes of one CPU's ring: about 5000 mappings between two drains. What does not fit the kernel drops and counts.
+const RING_BYTES: usize = 512 << 10;
+
+/// PERF_RECORD_MISC_COMM_EXEC (linux/perf_event.h): the command changed because of an exec.
+const MISC_COMM_EXEC: u16 = 1 << 13;
+
+/// Something that happened to a process or to the kernel's own text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedRecord {
+    /// CLOCK_MONOTONIC, ns.
+    pub time_ns: u64,
+    /// What happened.
+    pub kind: RecordKind,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// Memory became executable.
+    Mmap(Record),
+    /// The process runs another program from now on.
+    Exec {
+        /// Process.
+        pid: u32,
+    },
+    /// A process was born. Threads are not reported.
+    Fork {
+        /// The new process.
+        pid: u32,
+        /// Its parent, whose memory it has a copy of.
+        parent: u32,
+    },
+    /// The first thread of a process ended.
+    Exit {
+        /// Process.
+        pid: u32,
+    },
+    /// The kernel's text grew or shrank: a BPF program or a trampoline came or went.
+    KernelText,
+    /// The ring was full: so many records are missing.
+    Lost {
+        /// Records.
+        records: u64,
+    },
+}
+
+/// An executable mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Process.
+    pub pid: u32,
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Offset of the first byte in the file.
+    pub file_offset: u64,
+    /// The file's path as the process named it, or a label of the kernel: `[vdso]`, `//anon`.
+    pub path: Vec<u8>,
+    /// Which file.
+    pub file: MappedFileId,
+}
+
+/// What the kernel knows of a mapped file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MappedFileId {
+    /// Its GNU build id (Linux 5.12), 1 to 20 bytes.
+    BuildId(Vec<u8>),
+    /// Where it lies; inode 0: not a file.
+    Inode {
+        /// Major device number.
+        major: u32,
+        /// Minor device number.
+        minor: u32,
+        /// Inode.
+        inode: u64,
+    },
+}
+
+/// The rings of all CPUs.
+pub struct Sideband {
+    rings: Vec<Sampler>,
+}
+
+impl Sideband {
+    /// Opens and starts them.
+    pub fn open(cpus: &[usize]) -> Result<Self, KernelError> {
+        let rings = cpus.iter().map(|&cpu| open_ring(cpu).map_err(|source| KernelError::Sideband { cpu, source }));
+        Ok(Self { rings: rings.collect::<Result<_, _>>()? })
+    }
+
+    /// Moves every record that is in the rings now to `into`, CPU by CPU; the caller sorts by time.
+    pub fn read(&mut self, into: &mut Vec<TimedRecord>) {
+        let mut bytes = Vec::new();
+        for ring in &mut self.rings {
+            let config = ring.as_counter().config().clone();
+            while let Some(record) = ring.next_record() {
+                bytes.clear();
+                // The parser wants the header in front, which the ring's reader has taken off.
+                bytes.extend(record.ty().to_ne_bytes());
+                bytes.extend(record.misc().to_ne_bytes());
+                bytes.extend(((record.len() + 8) as u16).to_ne_bytes());
+                record.data().iter().for_each(|part| bytes.extend_from_slice(part));
+                into.extend(parse(&bytes, &config));
+            }
+        }
+    }
+}
+
+fn open_ring(cpu: usize) -> io::Result<Sampler> {
+    let open = |build_id: bool| {
+        let mut builder = Builder::new(Software::DUMMY);
+        builder.any_pid().one_cpu(cpu).include_kernel().include_hv();
+        builder.mmap(true).mmap2(true).build_id(build_id).comm(true).comm_exec(true).task(true).ksymbol(true);
+        builder.sample_id_all(true).sample(SampleFlag::TIME | SampleFlag::TID).clockid(Clock::MONOTONIC);
+        let mut ring = builder.build()?.sampled(RING_BYTES)?;
+        ring.as_counter_mut().enable()?;
+        Ok(ring)
+    };
+    // Build ids in the records came with 5.12; before, the files are opened to learn them.
+    open(true).or_else(|_| open(false))
+}
+
+fn parse(bytes: &[u8], config: &ParseConfig<perf_event::data::endian::Native>) -> Option<TimedRecord> {
+    Parser::new(bytes, config.clone()).parse_record(ToRecord).ok().flatten()
+}
+
+/// Keeps what we need of each record; None for the rest.
+struct ToRecord;
+
+impl ToRecord {
+    fn timed(metadata: &RecordMetadata, kind: RecordKind) -> Option<TimedRecord> {
+        Some(TimedRecord { time_ns: metadata.sample_id().time().unwrap_or(0), kind })
+    }
+}
+
+impl<'a> Visitor<'a> for ToRecord {
+    type Output = Option<TimedRecord>;
+
+    fn visit_unimplemented(self, _: RecordMetadata) -> Self::Output {
+        None
+    }
+
+    fn visit_mmap2(self, mmap: Mmap2<'a>, metadata: RecordMetadata) -> Self::Output {
+        // Never print the build id of perf-event2 with {:?}: its digits are wrong there (0.7.4).
+        let file = match (mmap.build_id(), mmap.maj(), mmap.min(), mmap.ino()) {
+            (Some(id), ..) if !id.is_empty() => MappedFileId::BuildId(id.to_vec()),
+            (_, Some(major), Some(minor), Some(inode)) => MappedFileId::Inode { major, minor, inode },
+            _ => MappedFileId::Inode { major: 0, minor: 0, inode: 0 },
+        };
+        let record = Record {
+            pid: mmap.pid,
+            start: mmap.addr,
+            len: mmap.len,
+            file_offset: mmap.pgoff,
+            path: mmap.filename.to_vec(),
+            file,
+        };
+        Self::timed(&metadata, RecordKind::Mmap(record))
+    }
+
+    fn visit_comm(self, comm: Comm<'a>, metadata: RecordMetadata) -> Self::Output {
+        let exec = metadata.misc() & MISC_COMM_EXEC != 0;
+        if exec { Self::timed(&metadata, RecordKind::Exec { pid: comm.pid }) } else { None }
+    }
+
+    fn visit_fork(self, fork: Fork, metadata: RecordMetadata) -> Self::Output {
+        // A thread has its parent's process id.
+        let process = fork.pid != fork.ppid;
+        if process { Self::timed(&metadata, RecordKind::Fork { pid: fork.pid, parent: fork.ppid }) } else { None }
+    }
+
+    fn visit_exit(self, exit: Exit, metadata: RecordMetadata) -> Self::Output {
+        let leader = exit.pid == exit.tid;
+        if leader { Self::timed(&metadata, RecordKind::Exit { pid: exit.pid }) } else { None }
+    }
+
+    fn visit_ksymbol(self, _: KSymbol<'a>, metadata: RecordMetadata) -> Self::Output {
+        Self::timed(&metadata, RecordKind::KernelText)
+    }
+
+    fn visit_lost(self, lost: Lost, metadata: RecordMetadata) -> Self::Output {
+        Self::timed(&metadata, RecordKind::Lost { records: lost.lost })
+    }
+}

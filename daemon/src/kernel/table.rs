@@ -1,0 +1,249 @@
+//! The sampler's tables as the daemon sees them: mapped memory, drained one half at a time without any lock.
+//!
+//! The sampler on a CPU writes only the half that the CPU's `half` word names. To drain, the daemon writes the other half's number
+//! there and then makes that CPU take an interprocessor interrupt ([`super::counters::Counters::quiesce`]). Samplers run in interrupts
+//! themselves (timer or NMI) on their own CPU and cannot be suspended, so once the CPU has answered, no sampler that read the old
+//! number is still running, and the answer orders its writes before our reads. Sampling never stops.
+
+use super::KernelError;
+use abi::{Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Losses};
+
+use std::mem::size_of;
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Sizes of the per-CPU tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSettings {
+    /// log2 of the buckets in a half; a bucket is 64 bytes and holds 4 places. 4 to 20.
+    pub bucket_bits: u32,
+    /// Entries, of 16 bytes, in the spill buffer of a half. 1 to 2^20.
+    pub spill_entries: u32,
+}
+
+impl TableSettings {
+    /// Kernel memory that one CPU's tables take.
+    #[must_use]
+    pub fn bytes_per_cpu(&self) -> usize {
+        let half = (size_of::<Bucket>() << self.bucket_bits)
+            + size_of::<Entry>() * self.spill_entries as usize
+            + size_of::<Losses>();
+        HALVES * half + size_of::<CpuBlock>()
+    }
+}
+
+/// An mmap-able BPF array, seen as a slice of `T` that the kernel writes too.
+struct Mapped<T> {
+    base: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: the memory is owned by this value, and every access goes through volatile reads and writes of plain integers.
+unsafe impl<T> Send for Mapped<T> {}
+
+impl<T: Copy> Mapped<T> {
+    fn new(fd: BorrowedFd<'_>, len: usize, what: &'static str) -> Result<Self, KernelError> {
+        let bytes = len * size_of::<T>();
+        let fail = |source: std::io::Error| KernelError::Map { what, bytes, source };
+        let length = NonZeroUsize::new(bytes).ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))?;
+        // SAFETY: a new shared mapping at an address of the kernel's choice; nothing else refers to it.
+        let base =
+            unsafe { mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }
+                .map_err(|errno| fail(errno.into()))?;
+        Ok(Self { base: base.cast(), len })
+    }
+
+    fn pointer(&self, index: usize) -> Option<*mut T> {
+        // SAFETY: index < len, so the result lies inside the mapping.
+        (index < self.len).then(|| unsafe { self.base.as_ptr().add(index) })
+    }
+
+    fn read(&self, index: usize) -> Option<T> {
+        // SAFETY: the pointer is inside the mapping and aligned (page-aligned base, T's size a multiple of its alignment); every bit
+        // pattern is a valid T (integers only).
+        self.pointer(index).map(|pointer| unsafe { pointer.read_volatile() })
+    }
+
+    fn write(&self, index: usize, value: T) {
+        if let Some(pointer) = self.pointer(index) {
+            // SAFETY: as in `read`.
+            unsafe { pointer.write_volatile(value) }
+        }
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this length, and nothing refers to it any more. Failure leaves it mapped.
+        let _ = unsafe { munmap(self.base.cast(), self.len * size_of::<T>()) };
+    }
+}
+
+/// The tables of all possible CPUs.
+pub struct Table {
+    settings: TableSettings,
+    cpus: Mapped<CpuBlock>,
+    buckets: Mapped<Bucket>,
+    spill: Mapped<Entry>,
+    losses: Mapped<Losses>,
+}
+
+/// File descriptors of the sampler's four maps.
+pub struct MapFds<'a> {
+    pub cpus: BorrowedFd<'a>,
+    pub table: BorrowedFd<'a>,
+    pub spill: BorrowedFd<'a>,
+    pub losses: BorrowedFd<'a>,
+}
+
+/// The counts of a drained half besides its entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HalfTotals {
+    /// What the sampler said.
+    pub stats: HalfStats,
+    /// Samples taken but not counted, by event number.
+    pub losses: [u64; EVENTS_MAX],
+}
+
+impl Table {
+    /// Maps the tables of `cpus` possible CPUs.
+    pub fn new(fds: &MapFds<'_>, settings: TableSettings, cpus: usize) -> Result<Self, KernelError> {
+        let halves = cpus * HALVES;
+        Ok(Self {
+            settings,
+            cpus: Mapped::new(fds.cpus, cpus, "CPU blocks")?,
+            buckets: Mapped::new(fds.table, halves << settings.bucket_bits, "table")?,
+            spill: Mapped::new(fds.spill, halves * settings.spill_entries as usize, "spill buffers")?,
+            losses: Mapped::new(fds.losses, halves, "loss counters")?,
+        })
+    }
+
+    /// Makes the other half of `cpu` count from now on and gives the number of the one that counted. The caller must let the CPU
+    /// answer an interrupt before it drains that half.
+    pub fn flip(&self, cpu: usize) -> usize {
+        let Some(block) = self.cpus.pointer(cpu) else { return 0 };
+        // SAFETY: inside the mapping; only the daemon writes this word, the sampler reads it whole (an aligned 32-bit load).
+        unsafe {
+            let half = (&raw mut (*block).half).read_volatile() & 1;
+            (&raw mut (*block).half).write_volatile(half ^ 1);
+            half as usize
+        }
+    }
+
+    /// Moves all entries of a half that no longer counts to `into` and empties it.
+    pub fn drain(&self, cpu: usize, half: usize, into: &mut Vec<Entry>) -> HalfTotals {
+        let half_index = cpu * HALVES + half;
+        let stats = self.take_stats(cpu, half);
+        let spill_entries = self.settings.spill_entries as usize;
+        let spilled = (stats.spilled as usize).min(spill_entries);
+        // One place may be spilled many times; coalescing by the caller needs all of them.
+        into.extend((0..spilled).filter_map(|n| self.spill.read(half_index * spill_entries + n)));
+        if stats.taken != 0 {
+            let buckets = 1usize << self.settings.bucket_bits;
+            for index in half_index * buckets..(half_index + 1) * buckets {
+                let Some(bucket) = self.buckets.read(index) else { break };
+                let used = bucket.entries.iter().take_while(|entry| entry.count != 0).count();
+                if used > 0 {
+                    into.extend(bucket.entries.iter().take(used));
+                    self.buckets.write(index, Bucket::default());
+                }
+            }
+        }
+        let losses = self.losses.read(half_index).unwrap_or_default().spill_full;
+        if losses != [0; EVENTS_MAX] {
+            self.losses.write(half_index, Losses::default());
+        }
+        HalfTotals { stats, losses }
+    }
+
+    fn take_stats(&self, cpu: usize, half: usize) -> HalfStats {
+        let Some(block) = self.cpus.pointer(cpu) else { return HalfStats::default() };
+        // SAFETY: inside the mapping, half is 0 or 1; the sampler writes the other half's statistics only.
+        unsafe {
+            let stats = (&raw mut (*block).stats).cast::<HalfStats>().add(half & 1);
+            let taken = stats.read_volatile();
+            stats.write_volatile(HalfStats::default());
+            taken
+        }
+    }
+}
+
+/// The number of CPUs that this kernel may ever have: the size of per-CPU tables.
+///
+/// # Errors
+/// When /sys/devices/system/cpu/possible cannot be read; its format is cpulist (kernel documentation, ABI/stable/sysfs-devices-system-cpu).
+pub fn possible_cpus() -> Result<usize, KernelError> {
+    Ok(super::probe::cpu_list("possible")?.last().map_or(1, |last| last + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    /// Plain files stand in for the maps: the same memory layout, no kernel.
+    fn table(settings: TableSettings, cpus: usize) -> Table {
+        let file = |bytes: usize| {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(bytes as u64).unwrap();
+            file
+        };
+        let halves = cpus * HALVES;
+        let files: [File; 4] = [
+            file(cpus * size_of::<CpuBlock>()),
+            file((halves * size_of::<Bucket>()) << settings.bucket_bits),
+            file(halves * size_of::<Entry>() * settings.spill_entries as usize),
+            file(halves * size_of::<Losses>()),
+        ];
+        let fds = MapFds {
+            cpus: files[0].as_fd(),
+            table: files[1].as_fd(),
+            spill: files[2].as_fd(),
+            losses: files[3].as_fd(),
+        };
+        Table::new(&fds, settings, cpus).unwrap()
+    }
+
+    #[test]
+    fn a_drained_half_gives_everything_once_and_leaves_the_other_alone() {
+        let settings = TableSettings { bucket_bits: 4, spill_entries: 8 };
+        let table = table(settings, 2);
+        let (in_bucket, in_spill, other) =
+            (Entry::new(0, 0x10, 5, 3), Entry::new(1, 0x20, 5, 2), Entry::new(0, 0x30, 6, 1));
+        // CPU 1 counted in half 0: one entry in a bucket, one spilled, one sample lost.
+        let mut bucket = Bucket::default();
+        bucket.entries[0] = in_bucket;
+        table.buckets.write((2 << 4) + 7, bucket);
+        table.spill.write(2 * 8, in_spill);
+        let mut losses = Losses::default();
+        losses.spill_full[1] = 1;
+        table.losses.write(2, losses);
+        let stats = HalfStats { taken: 6, misses: 2, spilled: 1 };
+        let stats_of_both = [stats, HalfStats { taken: 1, misses: 1, spilled: 0 }];
+        table.cpus.write(1, CpuBlock { stats: stats_of_both, ..CpuBlock::default() });
+        // and in half 1 of the same CPU meanwhile:
+        bucket.entries[0] = other;
+        table.buckets.write((3 << 4) + 1, bucket);
+
+        assert_eq!(table.flip(1), 0);
+        let mut entries = Vec::new();
+        let totals = table.drain(1, 0, &mut entries);
+        assert_eq!(totals.stats, stats);
+        assert_eq!(totals.losses[1], 1);
+        assert_eq!(entries, [in_spill, in_bucket]);
+        let counted: u64 = entries.iter().map(|entry| u64::from(entry.count)).sum();
+        assert_eq!(counted + totals.losses.iter().sum::<u64>(), totals.stats.taken);
+
+        entries.clear();
+        assert_eq!(table.drain(1, 0, &mut entries), HalfTotals::default());
+        assert!(entries.is_empty(), "a half drained twice gives nothing the second time");
+        assert_eq!(table.flip(1), 1);
+        table.drain(1, 1, &mut entries);
+        assert_eq!(entries, [other]);
+        assert_eq!(table.flip(0), 0, "another CPU's half is its own");
+    }
+}

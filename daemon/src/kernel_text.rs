@@ -1,0 +1,126 @@
+//! Kernel addresses to images: the kernel itself, its modules, BPF programs, and the idle loop, which is kept apart.
+
+use crate::images::Image;
+use crate::kernel::Machine;
+use crate::unresolved::Reason;
+use image::kernel::{KernelSymbols, Owner};
+use image::{ImageId, ImageKind, ImageOffset};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The kernel's text is read again at most this often when an address is in none of it (BPF programs and modules come and go).
+const REFRESH_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// Modules and BPF programs remembered.
+const PARTS_MAX: usize = 4096;
+
+/// Where a kernel address lies.
+pub struct KernelPlace<'a> {
+    /// In which image.
+    pub image: Arc<Image>,
+    /// At which offset.
+    pub offset: ImageOffset,
+    /// Offsets of the symbol there.
+    pub symbol_range: Range<u64>,
+    /// Its name: the reader of the profile may not be allowed to ask the kernel, or be on another machine.
+    pub symbol: &'a str,
+}
+
+/// The kernel's text as last read.
+pub struct KernelText {
+    symbols: Option<KernelSymbols>,
+    read_ns: u64,
+    stale: bool,
+    kernel: Arc<Image>,
+    idle: Arc<Image>,
+    parts: HashMap<String, Arc<Image>>,
+}
+
+impl KernelText {
+    /// An empty one for this machine's kernel: [`KernelText::refresh`] fills it.
+    #[must_use]
+    pub fn new(machine: &Machine) -> Self {
+        let image = |id, kind, name: &str, path: String| {
+            Arc::new(Image { id, kind, name: name.to_owned(), path, size_bytes: None, procedures: None })
+        };
+        let path = format!("/boot/vmlinuz-{}", machine.kernel_release);
+        let idle = ImageId::from_name("[idle]", &machine.kernel_id.to_string());
+        Self {
+            symbols: None,
+            read_ns: 0,
+            stale: true,
+            kernel: image(machine.kernel_id, ImageKind::Kernel, "[kernel]", path),
+            idle: image(idle, ImageKind::Idle, "[idle]", "[idle]".to_owned()),
+            parts: HashMap::new(),
+        }
+    }
+
+    /// Takes up a new reading of the symbols; None, when it failed, keeps the old one.
+    pub fn refresh(&mut self, symbols: Option<KernelSymbols>, now_ns: u64) {
+        self.symbols = symbols.or(self.symbols.take());
+        self.read_ns = now_ns;
+        self.stale = false;
+    }
+
+    /// The kernel said that its text changed, or an address was found in none of it.
+    pub fn mark_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// Whether it is time to read the symbols again.
+    #[must_use]
+    pub fn wants_refresh(&self, now_ns: u64) -> bool {
+        self.stale && self.symbols.is_some() && now_ns.saturating_sub(self.read_ns) >= REFRESH_INTERVAL_NS
+    }
+
+    /// Where `address` lies.
+    ///
+    /// # Errors
+    /// [`Reason::KernelAddressesHidden`], [`Reason::Vsyscall`] or [`Reason::KernelTextUnknown`].
+    pub fn place(&mut self, address: u64) -> Result<KernelPlace<'_>, Reason> {
+        // The x86-64 vsyscall page is user code at a kernel address (Documentation/arch/x86/x86_64/mm.rst).
+        if cfg!(target_arch = "x86_64") && (0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000).contains(&address) {
+            return Err(Reason::Vsyscall);
+        }
+        let symbols = self.symbols.as_ref().ok_or(Reason::KernelAddressesHidden)?;
+        let Some(place) = symbols.place(address) else {
+            self.stale = true;
+            return Err(Reason::KernelTextUnknown);
+        };
+        let found = |image: &Arc<Image>, base: u64| KernelPlace {
+            image: image.clone(),
+            offset: ImageOffset(place.offset.0.saturating_sub(base)),
+            symbol_range: place.symbol_start.0.saturating_sub(base)..place.symbol_end.0.saturating_sub(base),
+            symbol: place.symbol,
+        };
+        // The kernel's own test for "this CPU was idle" (cpu_in_idle, kernel/sched/idle.c).
+        if let Some(idle) = symbols.idle_text().filter(|idle| idle.contains(&address)) {
+            return Ok(found(&self.idle, idle.start - symbols.stext()));
+        }
+        let (kind, name) = match place.owner {
+            Owner::Kernel => return Ok(found(&self.kernel, 0)),
+            Owner::Module(name) => (ImageKind::Module, name),
+            Owner::Bpf(name) => (ImageKind::Bpf, name),
+            // Code that the kernel made for itself at run time.
+            Owner::Other(name) => (ImageKind::Kernel, name),
+        };
+        if !self.parts.contains_key(name) {
+            if self.parts.len() >= PARTS_MAX {
+                self.parts.clear(); // pending samples hold on to the images they need
+            }
+            self.parts.insert(name.to_owned(), Arc::new(part(kind, name, &self.kernel.id)));
+        }
+        self.parts.get(name).map(|image| found(image, 0)).ok_or(Reason::KernelTextUnknown)
+    }
+}
+
+/// A module has a build id of its own; a BPF program's name contains a hash of its instructions (kernel/bpf/syscall.c, bpf_prog_calc_tag).
+fn part(kind: ImageKind, name: &str, kernel: &ImageId) -> Image {
+    let notes = format!("/sys/module/{name}/notes/.note.gnu.build-id");
+    let build_id = || image::kernel::build_id_from_notes(&std::fs::read(notes).ok()?);
+    let id = (kind == ImageKind::Module).then(build_id).flatten();
+    let id = id.unwrap_or_else(|| ImageId::from_name(name, &kernel.to_string()));
+    let name = format!("[{name}]");
+    Image { id, kind, path: name.clone(), name, size_bytes: None, procedures: None }
+}

@@ -1,0 +1,261 @@
+//! Which process has what mapped where: fed by the kernel's records in order of time, by a scan at start-up, and by /proc where a
+//! sample finds nothing.
+//!
+//! A process is forgotten only after every sample that belongs to it has been drained: one drain that began after its end.
+
+mod address_map;
+mod procfs;
+
+pub use address_map::{AddressMap, MAPPINGS_MAX, Mapping};
+pub use procfs::MapsLine;
+
+use crate::images::Files;
+use crate::kernel::{RecordKind, TimedRecord};
+use crate::unresolved::Reason;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Processes remembered, dead ones included: PID_MAX_LIMIT / 32. Samples of those beyond stay unresolved.
+pub const PROCESSES_MAX: usize = 1 << 17;
+
+/// A process is looked up in /proc at most this often when its samples find nothing.
+const REPAIR_INTERVAL_NS: u64 = 1_000_000_000;
+
+#[derive(Debug, Default)]
+struct Process {
+    /// Shared with the parent until one of the two maps something.
+    map: Arc<AddressMap>,
+    /// What was mapped before the last exec, or before the process number was given to this process, until that time.
+    before: Option<(Arc<AddressMap>, u64)>,
+    /// Records older than this are in `map` already: it was read from /proc then.
+    read_ns: u64,
+    ended_ns: Option<u64>,
+}
+
+/// The drained samples were taken between these times (CLOCK_MONOTONIC, ns).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// End of the drain before.
+    pub from_ns: u64,
+    /// End of this drain.
+    pub to_ns: u64,
+}
+
+/// All processes.
+#[derive(Debug, Default)]
+pub struct Mappings {
+    processes: HashMap<u32, Process>,
+    /// All mapped files.
+    pub files: Files,
+    /// Records that the kernel dropped.
+    pub lost_records: u64,
+    /// Processes and mappings refused because of a limit.
+    pub refused: u64,
+}
+
+impl Mappings {
+    /// Takes up every running process. Call it after the records have begun to flow.
+    pub fn scan(&mut self, now_ns: u64) {
+        for pid in procfs::processes() {
+            self.read_process(pid, now_ns);
+        }
+    }
+
+    /// Applies one record; records must come in the order of their times.
+    pub fn apply(&mut self, record: TimedRecord) {
+        let time = record.time_ns;
+        match record.kind {
+            RecordKind::Mmap(mmap) => {
+                let file = self.files.intern(mmap.file, &mmap.path);
+                let Some(process) = self.process(mmap.pid).filter(|process| process.read_ns <= time) else { return };
+                let end = mmap.start.saturating_add(mmap.len);
+                let mapping = Mapping { start: mmap.start, end, file_offset: mmap.file_offset, file };
+                let inserted = Arc::make_mut(&mut process.map).insert(mapping);
+                self.refused += u64::from(!inserted);
+            }
+            RecordKind::Exec { pid } => {
+                let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
+                process.before = Some((std::mem::take(&mut process.map), time));
+            }
+            RecordKind::Fork { pid, parent } => {
+                let map = self.processes.get(&parent).map(|parent| parent.map.clone()).unwrap_or_default();
+                let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
+                let before = process.ended_ns.map(|ended| (std::mem::take(&mut process.map), ended));
+                *process = Process { map, before, read_ns: 0, ended_ns: None };
+            }
+            RecordKind::Exit { pid } => {
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.ended_ns = Some(time);
+                }
+            }
+            RecordKind::Lost { records } => self.lost_records += records,
+            RecordKind::KernelText => {}
+        }
+    }
+
+    /// The mapping that showed `pc` to `pid` when the samples of this window were taken.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn find(&mut self, pid: u32, pc: u64, window: Window) -> Result<Mapping, Reason> {
+        let known = self.find_known(pid, pc, window);
+        if known.is_ok() {
+            return known;
+        }
+        // No record told: the process was there before us and changed while being scanned, or records were dropped.
+        let last_read = self.processes.get(&pid).map_or(0, |process| process.read_ns);
+        if window.to_ns.saturating_sub(last_read) >= REPAIR_INTERVAL_NS && self.read_process(pid, window.to_ns) {
+            return self.find_known(pid, pc, window);
+        }
+        known
+    }
+
+    fn find_known(&self, pid: u32, pc: u64, window: Window) -> Result<Mapping, Reason> {
+        let process = self.processes.get(&pid).ok_or(Reason::UnknownProcess)?;
+        let before =
+            process.before.as_ref().filter(|(_, until)| *until >= window.from_ns).and_then(|(map, _)| map.find(pc));
+        process.map.find(pc).or(before).cloned().ok_or(Reason::NoMapping)
+    }
+
+    /// Forgets processes that ended before this window began: all their samples have been drained.
+    pub fn forget_ended(&mut self, window: Window) {
+        self.processes.retain(|pid, process| {
+            process.before.take_if(|(_, until)| *until < window.from_ns);
+            // Other threads may outlive the first one; then the process is still in /proc.
+            process.ended_ns.is_none_or(|ended| ended >= window.from_ns || procfs::exists(*pid))
+        });
+    }
+
+    /// Processes known now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    fn process(&mut self, pid: u32) -> Option<&mut Process> {
+        if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&pid) {
+            self.refused += 1;
+            return None;
+        }
+        Some(self.processes.entry(pid).or_default())
+    }
+
+    /// Replaces what is known of a process by what /proc says; false when it is gone.
+    fn read_process(&mut self, pid: u32, now_ns: u64) -> bool {
+        let Some(lines) = procfs::executable_mappings(pid).filter(|lines| !lines.is_empty()) else { return false };
+        let mut map = AddressMap::default();
+        for line in lines {
+            let file = self.files.intern(line.file, &line.path);
+            let inserted =
+                map.insert(Mapping { start: line.start, end: line.end, file_offset: line.file_offset, file });
+            self.refused += u64::from(!inserted);
+        }
+        let Some(process) = self.process(pid) else { return false };
+        process.map = Arc::new(map);
+        process.read_ns = now_ns;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{MappedFileId, Record};
+
+    const PID: u32 = u32::MAX - 9; // no such process can exist, so nothing is repaired from /proc
+
+    fn mmap(time_ns: u64, pid: u32, start: u64, path: &str) -> TimedRecord {
+        let file = MappedFileId::BuildId(path.bytes().take(20).collect());
+        let record = Record { pid, start, len: 0x100, file_offset: 0, path: path.into(), file };
+        TimedRecord { time_ns, kind: RecordKind::Mmap(record) }
+    }
+
+    fn at(time_ns: u64, kind: RecordKind) -> TimedRecord {
+        TimedRecord { time_ns, kind }
+    }
+
+    fn found(mappings: &mut Mappings, pid: u32, pc: u64, window: (u64, u64)) -> Result<String, Reason> {
+        let window = Window { from_ns: window.0, to_ns: window.1 };
+        mappings.find(pid, pc, window).map(|mapping| String::from_utf8(mapping.file.path.clone()).unwrap())
+    }
+
+    #[test]
+    fn a_child_has_its_parents_memory_until_it_execs() {
+        let mut mappings = Mappings::default();
+        mappings.apply(mmap(1, PID, 0x1000, "shell"));
+        mappings.apply(at(10, RecordKind::Fork { pid: PID + 1, parent: PID }));
+        assert_eq!(found(&mut mappings, PID + 1, 0x1010, (0, 20)), Ok("shell".into()));
+        mappings.apply(at(30, RecordKind::Exec { pid: PID + 1 }));
+        mappings.apply(mmap(31, PID + 1, 0x2000, "tool"));
+        assert_eq!(found(&mut mappings, PID + 1, 0x2010, (20, 40)), Ok("tool".into()));
+        assert_eq!(
+            found(&mut mappings, PID + 1, 0x1010, (20, 40)),
+            Ok("shell".into()),
+            "sampled before the exec, in this window"
+        );
+        assert_eq!(found(&mut mappings, PID + 1, 0x1010, (40, 60)), Err(Reason::NoMapping), "a window after the exec");
+        assert_eq!(found(&mut mappings, PID, 0x1010, (40, 60)), Ok("shell".into()), "the parent keeps its own");
+    }
+
+    #[test]
+    fn what_the_child_maps_is_not_the_parents() {
+        let mut mappings = Mappings::default();
+        mappings.apply(mmap(1, PID, 0x1000, "shell"));
+        mappings.apply(at(2, RecordKind::Fork { pid: PID + 1, parent: PID }));
+        mappings.apply(mmap(3, PID + 1, 0x5000, "plugin"));
+        assert_eq!(found(&mut mappings, PID, 0x5000, (0, 9)), Err(Reason::NoMapping));
+        assert_eq!(found(&mut mappings, PID + 1, 0x5000, (0, 9)), Ok("plugin".into()));
+    }
+
+    #[test]
+    fn a_process_is_forgotten_after_the_drain_that_follows_its_end() {
+        let mut mappings = Mappings::default();
+        mappings.apply(mmap(1, PID, 0x1000, "a"));
+        mappings.apply(at(15, RecordKind::Exit { pid: PID }));
+        mappings.forget_ended(Window { from_ns: 10, to_ns: 20 });
+        assert_eq!(found(&mut mappings, PID, 0x1000, (10, 20)), Ok("a".into()), "its samples may be in the next drain");
+        mappings.forget_ended(Window { from_ns: 20, to_ns: 30 });
+        assert_eq!(found(&mut mappings, PID, 0x1000, (20, 30)), Err(Reason::UnknownProcess));
+        assert!(mappings.is_empty());
+    }
+
+    #[test]
+    fn a_reused_process_number_starts_afresh() {
+        let mut mappings = Mappings::default();
+        mappings.apply(mmap(1, PID, 0x1000, "first"));
+        mappings.apply(mmap(1, PID + 1, 0x3000, "parent"));
+        mappings.apply(at(15, RecordKind::Exit { pid: PID }));
+        mappings.apply(at(16, RecordKind::Fork { pid: PID, parent: PID + 1 }));
+        assert_eq!(found(&mut mappings, PID, 0x3000, (10, 20)), Ok("parent".into()));
+        assert_eq!(found(&mut mappings, PID, 0x1000, (10, 20)), Ok("first".into()), "both lived in this window");
+        mappings.forget_ended(Window { from_ns: 20, to_ns: 30 });
+        assert_eq!(found(&mut mappings, PID, 0x1000, (20, 30)), Err(Reason::NoMapping));
+    }
+
+    #[test]
+    fn a_live_process_that_no_record_told_of_is_read_from_proc() {
+        let mut mappings = Mappings::default();
+        let here = a_live_process_that_no_record_told_of_is_read_from_proc as fn() as usize as u64;
+        let window = (0, 5 * REPAIR_INTERVAL_NS);
+        let own = found(&mut mappings, std::process::id(), here, window).unwrap();
+        assert_eq!(own.as_bytes(), std::env::current_exe().unwrap().as_os_str().as_encoded_bytes());
+        // Records from before that reading are in it already and must not undo it.
+        mappings.apply(at(window.1 - 1, RecordKind::Exec { pid: std::process::id() }));
+        assert!(found(&mut mappings, std::process::id(), here, window).is_ok());
+    }
+
+    #[test]
+    fn the_number_of_processes_is_bounded() {
+        let mut mappings = Mappings::default();
+        for pid in 0..PROCESSES_MAX as u32 + 10 {
+            mappings.apply(mmap(1, 1 << 23 | pid, 0x1000, "a"));
+        }
+        assert_eq!((mappings.len(), mappings.refused), (PROCESSES_MAX, 10));
+    }
+}

@@ -1,0 +1,102 @@
+//! Mappings of running processes from /proc: at start-up, and to repair what no record told.
+
+use crate::kernel::MappedFileId;
+use std::fs;
+
+/// One executable line of /proc/PID/maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapsLine {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// File offset of `start`.
+    pub file_offset: u64,
+    /// Device and inode; inode 0: no file.
+    pub file: MappedFileId,
+    /// Path or label; empty for anonymous memory.
+    pub path: Vec<u8>,
+}
+
+/// Process ids in /proc now.
+#[must_use]
+pub fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Whether the process still has an entry in /proc: it lives, or is a zombie, or another one has its number.
+#[must_use]
+pub fn exists(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}")).unwrap_or(true)
+}
+
+/// Executable mappings of a process; None when it is gone.
+#[must_use]
+pub fn executable_mappings(pid: u32) -> Option<Vec<MapsLine>> {
+    // A process that is being torn down has an empty list, which is no knowledge either.
+    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    Some(maps.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+}
+
+/// `55d0c0a4c000-55d0c0a4e000 r-xp 00002000 fe:00 1234    /usr/bin/cat` (proc_pid_maps(5)); None for what is not executable.
+fn parse_line(line: &[u8]) -> Option<MapsLine> {
+    let mut rest = line;
+    let mut field = || {
+        let start = rest.iter().position(|byte| *byte != b' ').unwrap_or(rest.len());
+        let (_, trimmed) = rest.split_at(start);
+        let end = trimmed.iter().position(|byte| *byte == b' ').unwrap_or(trimmed.len());
+        let (field, after) = trimmed.split_at(end);
+        rest = after;
+        std::str::from_utf8(field).ok()
+    };
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (start, end) = field()?.split_once('-')?;
+    let executable = field()?.as_bytes().get(2) == Some(&b'x');
+    let file_offset = hex(field()?)?;
+    let (major, minor) = field()?.split_once(':')?;
+    let inode = field()?.parse().ok()?;
+    let path_start = rest.iter().position(|byte| *byte != b' ').unwrap_or(rest.len());
+    let file = MappedFileId::Inode { major: hex(major)? as u32, minor: hex(minor)? as u32, inode };
+    let path = rest.get(path_start..).unwrap_or_default().to_vec();
+    executable.then_some(MapsLine { start: hex(start)?, end: hex(end)?, file_offset, file, path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps() {
+        let file = |inode| MappedFileId::Inode { major: 0xfe, minor: 1, inode };
+        let expected = |start, end, file_offset, inode, path: &str| {
+            Some(MapsLine { start, end, file_offset, file: file(inode), path: path.into() })
+        };
+        for (line, line_expected) in [
+            (
+                "55d0c0a4c000-55d0c0a4e000 r-xp 00002000 fe:01 1234    /usr/bin/cat",
+                expected(0x55d0_c0a4_c000, 0x55d0_c0a4_e000, 0x2000, 1234, "/usr/bin/cat"),
+            ),
+            ("1000-2000 rwxp 00000000 fe:01 0 ", expected(0x1000, 0x2000, 0, 0, "")),
+            ("1000-2000 rwxp 00000000 fe:01 0", expected(0x1000, 0x2000, 0, 0, "")),
+            ("1000-2000 --xs 00000000 fe:01 7   /a b (deleted)", expected(0x1000, 0x2000, 0, 7, "/a b (deleted)")),
+            ("1000-2000 r--p 00000000 fe:01 7   /a", None),
+            ("1000 r-xp 00000000 fe:01 7 /a", None),
+            ("g-2000 r-xp 00000000 fe:01 7 /a", None),
+            ("1000-2000 r-xp", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_line(line.as_bytes()), line_expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn this_process_has_its_own_text_mapped() {
+        let own = executable_mappings(std::process::id()).unwrap();
+        let exe = std::env::current_exe().unwrap();
+        assert!(own.iter().any(|line| line.path == exe.as_os_str().as_encoded_bytes()));
+        assert!(own.iter().any(|line| line.path == b"[vdso]"));
+        assert!(processes().contains(&std::process::id()));
+        assert!(exists(std::process::id()) && !exists(u32::MAX));
+    }
+}

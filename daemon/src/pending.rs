@@ -1,0 +1,198 @@
+//! Counts per (image, event, offset) that wait for the next merge.
+
+use crate::accounts::Account;
+use crate::images::Image;
+use crate::unresolved::{Loss, Reason};
+use image::{ImageId, ImageOffset};
+use profiledb::{Delta, ImageRecord, Profile, ProfileKey, Symbol};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Distinct places that may wait, about 40 bytes each: a disk that takes nothing for long costs samples, not the machine's memory.
+pub const PLACES_MAX: usize = 2_000_000;
+
+/// What one merge will add to the epoch.
+#[derive(Debug, Default)]
+pub struct Pending {
+    profiles: HashMap<(ImageId, usize), HashMap<ImageOffset, u64>>,
+    images: HashMap<ImageId, Arc<Image>>,
+    symbols: HashMap<ImageId, BTreeMap<u64, Symbol>>,
+    /// One for each event, by number.
+    accounts: Vec<Account>,
+    places: usize,
+}
+
+impl Pending {
+    /// Nothing yet, of `events` events.
+    #[must_use]
+    pub fn new(events: usize) -> Self {
+        Self { accounts: vec![Account::default(); events], ..Self::default() }
+    }
+
+    /// The account of an event; None for a number that no event has.
+    pub fn account(&mut self, event: usize) -> Option<&mut Account> {
+        self.accounts.get_mut(event)
+    }
+
+    /// Accounts by event number.
+    #[must_use]
+    pub fn accounts(&self) -> &[Account] {
+        &self.accounts
+    }
+
+    /// Counts samples of one event in one image.
+    pub fn count(&mut self, image: &Arc<Image>, event: usize, places: impl Iterator<Item = (ImageOffset, u64)>) {
+        let Some(account) = self.accounts.get_mut(event) else { return };
+        let counts = self.profiles.entry((image.id, event)).or_insert_with(|| {
+            self.images.entry(image.id).or_insert_with(|| image.clone());
+            HashMap::new()
+        });
+        for (offset, samples) in places {
+            if let Some(count) = counts.get_mut(&offset) {
+                *count += samples;
+            } else if self.places < PLACES_MAX {
+                counts.insert(offset, samples);
+                self.places += 1;
+            } else {
+                account.lose(Loss::PendingFull, samples);
+                continue;
+            }
+            account.resolved += samples;
+        }
+    }
+
+    /// Counts samples without an image.
+    pub fn unresolve(&mut self, event: usize, reason: Reason, samples: u64) {
+        if let Some(account) = self.accounts.get_mut(event) {
+            account.unresolve(reason, samples);
+        }
+    }
+
+    /// Remembers the name of a procedure that has samples.
+    pub fn name(&mut self, image: &ImageId, range: Range<u64>, name: &str) {
+        let symbols = self.symbols.entry(*image).or_default();
+        if symbols.get(&range.start).is_none_or(|known| known.name != name) {
+            symbols.insert(range.start, Symbol { start: range.start, end: range.end, name: name.to_owned() });
+        }
+    }
+
+    /// Samples in the waiting profiles of an event, summed up from the profiles themselves.
+    #[must_use]
+    pub fn samples(&self, event: usize) -> u64 {
+        let of_event = self.profiles.iter().filter(|((_, number), _)| *number == event);
+        of_event.flat_map(|(_, counts)| counts.values()).sum()
+    }
+
+    /// Whether a merge would add nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.accounts.iter().all(|account| account.taken == 0)
+    }
+
+    /// Distinct places waiting.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.places
+    }
+
+    /// Takes back what could not be written.
+    pub fn absorb(&mut self, other: Pending) {
+        for ((id, event), counts) in other.profiles {
+            if let Some(image) = other.images.get(&id) {
+                self.count(image, event, counts.into_iter());
+            }
+        }
+        for (id, symbols) in other.symbols {
+            self.symbols.entry(id).or_default().extend(symbols);
+        }
+        for (mine, theirs) in self.accounts.iter_mut().zip(other.accounts) {
+            // `count` has booked the resolved ones already.
+            mine.add(&Account { resolved: 0, ..theirs });
+        }
+    }
+
+    /// What the database is to add, at `now_unix_s`; `names` are the events' by number.
+    #[must_use]
+    pub fn delta(&self, names: &[String], now_unix_s: u64) -> Delta {
+        let name = |event: usize| names.get(event).cloned().unwrap_or_default();
+        let profiles = self.profiles.iter().filter(|(_, counts)| !counts.is_empty()).map(|((image, event), counts)| {
+            let counts = Profile::from_counts(counts.iter().map(|(offset, samples)| (*offset, *samples)));
+            (ProfileKey { image: *image, event: name(*event) }, counts)
+        });
+        let images = self.images.values().map(|image| {
+            let record = ImageRecord {
+                id: image.id,
+                kind: image.kind,
+                name: image.name.clone(),
+                path: image.path.clone(),
+                size_bytes: image.size_bytes,
+                first_seen_unix_s: now_unix_s,
+                last_seen_unix_s: now_unix_s,
+            };
+            (image.id, record)
+        });
+        Delta {
+            profiles: profiles.collect(),
+            images: images.collect(),
+            symbols: self.symbols.iter().map(|(id, symbols)| (*id, symbols.values().cloned().collect())).collect(),
+            ledgers: self.accounts.iter().enumerate().map(|(event, account)| (name(event), account.ledger())).collect(),
+            now_unix_s,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::ImageKind;
+
+    fn image(name: &str) -> Arc<Image> {
+        let id = ImageId::from_name(name, "");
+        Arc::new(Image {
+            id,
+            kind: ImageKind::File,
+            name: name.into(),
+            path: name.into(),
+            size_bytes: None,
+            procedures: None,
+        })
+    }
+
+    fn counted(samples: &[(&str, u64, u64)]) -> Pending {
+        let mut pending = Pending::new(1);
+        for (name, offset, count) in samples {
+            pending.count(&image(name), 0, [(ImageOffset(*offset), *count)].into_iter());
+            pending.account(0).unwrap().taken += count;
+        }
+        pending
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_taken_back_whole() {
+        let mut pending = counted(&[("a", 1, 10), ("b", 2, 5)]);
+        pending.unresolve(0, Reason::Anonymous, 2);
+        pending.account(0).unwrap().taken += 2;
+        let failed = std::mem::replace(&mut pending, counted(&[("a", 1, 1), ("c", 3, 4)]));
+        pending.absorb(failed);
+        let delta = pending.delta(&["cycles".into()], 7);
+        let ledger = &delta.ledgers["cycles"];
+        assert!(ledger.closes(), "{ledger:?}");
+        assert_eq!((ledger.taken, ledger.merged, pending.samples(0)), (22, 20, 20));
+        let a = ProfileKey { image: image("a").id, event: "cycles".into() };
+        assert_eq!(delta.profiles[&a].get(ImageOffset(1)), 11);
+        assert_eq!(delta.images.len(), 3);
+    }
+
+    #[test]
+    fn places_beyond_the_limit_are_lost_by_name_and_known_ones_still_count() {
+        let mut pending = Pending::new(1);
+        let a = image("a");
+        pending.count(&a, 0, (0..PLACES_MAX as u64 + 3).map(|offset| (ImageOffset(offset), 1)));
+        pending.count(&a, 0, [(ImageOffset(5), 2)].into_iter());
+        let account = &pending.accounts()[0];
+        assert_eq!(account.lost, BTreeMap::from([(Loss::PendingFull, 3)]));
+        assert_eq!(account.resolved, PLACES_MAX as u64 + 2);
+        assert_eq!(pending.samples(0), account.resolved);
+    }
+}

@@ -1,0 +1,500 @@
+//! The one loop: drains on a timer, merges on another, answers requests, ends on a signal. It owns all state and does no work itself.
+
+use crate::accounts::Account;
+use crate::clock;
+use crate::collector::{Collector, total};
+use crate::config::Config;
+use crate::control::Asked;
+use crate::event::PlannedEvent;
+use crate::flush::{Done, Flusher, Job};
+use crate::kernel::Machine;
+use crate::pending::Pending;
+use crate::source::SampleSource;
+use crate::status::{DaemonStatus, DbStatus, EventStatus, HandlerStatus, Reply, Request, Samples, Status, TableStatus};
+use profiledb::{EpochStart, EventMeta};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval_at};
+
+/// A merge that failed is tried again after this long, or the merge interval if that is shorter.
+const MERGE_RETRY: Duration = Duration::from_secs(30);
+/// Merges tried at the end before samples are given up, and the pause between them.
+const LAST_MERGES_MAX: u32 = 3;
+const LAST_MERGES_PAUSE: Duration = Duration::from_secs(1);
+
+/// Everything that can happen.
+enum Event {
+    Drain,
+    Merge,
+    Asked(Asked),
+    Done(Done),
+    Stop,
+}
+
+/// What to do once the merge that a request waits for is on disk.
+enum After {
+    Flush,
+    Epoch(Option<String>),
+    Quit,
+}
+
+type Waiter = (After, oneshot::Sender<Reply>);
+
+/// What the pipeline is made of.
+pub struct Parts<Source> {
+    /// Settings.
+    pub config: Config,
+    /// This machine.
+    pub machine: Machine,
+    /// What is sampled.
+    pub events: Vec<PlannedEvent>,
+    /// Source and mappings.
+    pub collector: Collector<Source>,
+    /// The database's thread.
+    pub flusher: Flusher,
+    /// The epoch that is open.
+    pub epoch: String,
+}
+
+/// The state of the loop.
+pub struct Pipeline<Source> {
+    parts: Parts<Source>,
+    names: Vec<String>,
+    started: Instant,
+    /// Samples acknowledged by the disk.
+    written: Vec<Account>,
+    /// On its way to the disk, with who waits for it.
+    in_flight: Option<(Pending, Vec<Waiter>)>,
+    /// Waiting for the next merge.
+    waiters: Vec<Waiter>,
+    /// Waiting for their new epoch.
+    epoch_waiters: std::collections::VecDeque<oneshot::Sender<Reply>>,
+    merge_due: bool,
+    merge_error: Option<String>,
+    failed_last_merges: u32,
+    last_merge: Option<u64>,
+    database_bytes: u64,
+    stopping: bool,
+    last_merges_pause: Duration,
+}
+
+impl<Source: SampleSource> Pipeline<Source> {
+    /// Ready to run.
+    #[must_use]
+    pub fn new(parts: Parts<Source>) -> Self {
+        let names: Vec<_> = parts.events.iter().map(|plan| plan.event.name.clone()).collect();
+        Self {
+            written: vec![Account::default(); names.len()],
+            names,
+            started: Instant::now(),
+            in_flight: None,
+            waiters: Vec::new(),
+            epoch_waiters: std::collections::VecDeque::new(),
+            merge_due: false,
+            merge_error: None,
+            failed_last_merges: 0,
+            last_merge: None,
+            database_bytes: 0,
+            stopping: false,
+            last_merges_pause: LAST_MERGES_PAUSE,
+            parts,
+        }
+    }
+
+    /// Runs until a stop is asked for and everything sampled is on disk.
+    ///
+    /// # Errors
+    /// When the disk does not take the last samples.
+    pub async fn run(
+        mut self,
+        mut asked: mpsc::Receiver<Asked>,
+        mut done: mpsc::UnboundedReceiver<Done>,
+        mut stop: mpsc::Receiver<()>,
+    ) -> anyhow::Result<()> {
+        let ticks = |period: Duration| {
+            let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        };
+        let mut drain = ticks(self.parts.config.drain_interval);
+        let mut merge = ticks(self.parts.config.merge_interval);
+        let mut retry = ticks(self.parts.config.merge_interval.min(MERGE_RETRY));
+        loop {
+            let event = tokio::select! {
+                Some(()) = stop.recv() => Event::Stop,
+                Some(result) = done.recv() => Event::Done(result),
+                _ = drain.tick() => Event::Drain,
+                _ = merge.tick() => Event::Merge,
+                _ = retry.tick(), if self.merge_error.is_some() => Event::Merge,
+                Some(request) = asked.recv() => Event::Asked(request),
+            };
+            self.handle(event);
+            if self.stopping && self.in_flight.is_none() {
+                if self.parts.collector.pending.is_empty() {
+                    tracing::info!("everything sampled is on disk");
+                    return Ok(());
+                }
+                if self.failed_last_merges >= LAST_MERGES_MAX {
+                    let samples = taken(&self.parts.collector.pending);
+                    anyhow::bail!("{}; {samples} samples are lost", self.merge_error.unwrap_or_default());
+                }
+                if self.failed_last_merges > 0 {
+                    tokio::time::sleep(self.last_merges_pause).await;
+                }
+            }
+            self.start_merge();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Drain => self.parts.collector.drain(),
+            Event::Merge => {
+                self.parts.collector.drain();
+                self.merge_due = true;
+            }
+            Event::Asked((request, reply)) => self.answer(request, reply),
+            Event::Done(Done::Merged(result)) => self.merged(result),
+            Event::Done(Done::Epoch(result)) => {
+                let reply = match result {
+                    Ok(epoch) => {
+                        tracing::info!(%epoch, "new epoch");
+                        self.parts.epoch = epoch.to_string();
+                        Reply { epoch: Some(epoch.to_string()), ..Reply::default() }
+                    }
+                    Err(error) => Reply::error(error),
+                };
+                if let Some(waiter) = self.epoch_waiters.pop_front() {
+                    let _ = waiter.send(reply); // the client may have gone
+                }
+            }
+            Event::Stop => self.stop(),
+        }
+    }
+
+    fn stop(&mut self) {
+        if !self.stopping {
+            self.stopping = true;
+            self.parts.collector.stop();
+            self.parts.collector.drain();
+        }
+        self.merge_due = true;
+    }
+
+    fn answer(&mut self, request: Request, reply: oneshot::Sender<Reply>) {
+        self.parts.collector.drain();
+        let after = match request {
+            Request::Status => {
+                let _ = reply.send(Reply { status: Some(Box::new(self.status())), ..Reply::default() });
+                return;
+            }
+            Request::Flush => After::Flush,
+            Request::Epoch { label } => After::Epoch(label),
+            Request::Quit => {
+                self.stop();
+                After::Quit
+            }
+        };
+        self.waiters.push((after, reply));
+    }
+
+    /// Hands everything pending to the disk, if somebody or the timer wants that and nothing is on its way yet.
+    fn start_merge(&mut self) {
+        let wanted = self.merge_due || !self.waiters.is_empty();
+        if !wanted || self.in_flight.is_some() {
+            return;
+        }
+        self.merge_due = false;
+        let pending = std::mem::replace(&mut self.parts.collector.pending, Pending::new(self.names.len()));
+        let delta = pending.delta(&self.names, clock::unix_s());
+        self.in_flight = Some((pending, std::mem::take(&mut self.waiters)));
+        if !self.parts.flusher.send(Job::Merge(Box::new(delta))) {
+            self.merged(Err(
+                "the thread that writes the database has ended; restart dcpid and report its log".to_owned()
+            ));
+        }
+    }
+
+    fn merged(&mut self, result: Result<crate::flush::Merged, String>) {
+        let Some((pending, waiters)) = self.in_flight.take() else { return };
+        match result {
+            Ok(merged) => {
+                for (written, account) in self.written.iter_mut().zip(pending.accounts()) {
+                    written.add(account);
+                }
+                tracing::debug!(files = merged.report.files_written, bytes = merged.report.bytes_written, "merged");
+                if self.merge_error.take().is_some() {
+                    tracing::info!("the database takes samples again; nothing was lost meanwhile");
+                }
+                self.parts.epoch = merged.epoch.to_string();
+                self.last_merge = Some(clock::unix_s());
+                self.database_bytes = merged.database_bytes;
+                waiters.into_iter().for_each(|waiter| self.finish(waiter));
+            }
+            Err(error) => {
+                if self.merge_error.as_ref() != Some(&error) {
+                    tracing::error!("{error}; samples are kept in memory and the merge is tried again");
+                }
+                self.parts.collector.pending.absorb(pending);
+                self.failed_last_merges += u32::from(self.stopping);
+                self.merge_due |= self.stopping;
+                for (_, reply) in waiters {
+                    let next = if self.stopping {
+                        "dcpid tries again before it ends; see its log"
+                    } else {
+                        "dcpid keeps the samples in memory and tries again"
+                    };
+                    let _ = reply.send(Reply::error(format!("{error}; {next}")));
+                }
+                self.merge_error = Some(error);
+            }
+        }
+    }
+
+    fn finish(&mut self, (after, reply): Waiter) {
+        match after {
+            After::Flush | After::Quit => {
+                let merged = self.written.iter().map(|account| account.resolved).sum();
+                let _ = reply.send(Reply {
+                    epoch: Some(self.parts.epoch.clone()),
+                    merged: Some(merged),
+                    ..Reply::default()
+                });
+            }
+            After::Epoch(label) => {
+                let start = epoch_start(&self.parts.machine, &self.parts.events, label);
+                if self.parts.flusher.send(Job::NextEpoch(Box::new(start))) {
+                    self.epoch_waiters.push_back(reply);
+                } else {
+                    let _ = reply.send(Reply::error("the thread that writes the database has ended; restart dcpid"));
+                }
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        let collector = &self.parts.collector;
+        let in_flight = self.in_flight.as_ref().map(|(pending, _)| pending);
+        let waiting = || in_flight.into_iter().chain([&collector.pending]);
+        let by_event: Vec<Account> = self
+            .written
+            .iter()
+            .enumerate()
+            .map(|(event, written)| {
+                total(waiting().filter_map(|pending| pending.accounts().get(event)).chain([written]))
+            })
+            .collect();
+        let all = total(by_event.iter());
+        let ledger = all.ledger();
+        let samples = Samples {
+            taken: all.taken,
+            merged: self.written.iter().map(|account| account.resolved).sum(),
+            pending: waiting()
+                .map(|pending| (0..self.names.len()).map(|event| pending.samples(event)).sum::<u64>())
+                .sum(),
+            unresolved: ledger.unresolved,
+            lost: ledger.lost,
+        };
+        let (handler_ns, calls) = collector.handler_cost().unwrap_or_default();
+        let cpu_ns = clock::process_cpu_ns();
+        let per_sample = |ns: u64, samples: u64| (samples > 0).then(|| ns as f64 / samples as f64);
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: self.parts.config.host_or(&self.parts.machine.host),
+            uptime_s: self.started.elapsed().as_secs(),
+            epoch: self.parts.epoch.clone(),
+            events: self
+                .parts
+                .events
+                .iter()
+                .zip(&by_event)
+                .map(|(plan, account)| event_status(plan, account))
+                .collect(),
+            table: TableStatus {
+                hits: all.taken.saturating_sub(collector.misses),
+                misses: collector.misses,
+                bytes_per_cpu: self.parts.config.table.bytes_per_cpu() as u64,
+            },
+            handler: HandlerStatus { ns_per_sample: per_sample(handler_ns, calls), calls },
+            daemon: DaemonStatus {
+                cpu_s: cpu_ns as f64 / 1e9,
+                rss_bytes: resident_bytes(),
+                ns_per_sample: per_sample(cpu_ns, samples.taken),
+            },
+            samples,
+            processes: collector.mappings.len() as u64,
+            images: collector.mappings.files.len() as u64,
+            lost_records: collector.mappings.lost_records,
+            last_merge: self.last_merge,
+            merge_error: self.merge_error.clone(),
+            db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },
+        }
+    }
+}
+
+fn taken(pending: &Pending) -> u64 {
+    pending.accounts().iter().map(|account| account.taken).sum()
+}
+
+fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {
+    EventStatus {
+        name: plan.event.name.clone(),
+        period: plan.period,
+        unit: plan.event.unit.to_string(),
+        samples: account.taken,
+        note: plan.note.clone(),
+    }
+}
+
+/// What an epoch is opened with.
+#[must_use]
+pub fn epoch_start(machine: &Machine, events: &[PlannedEvent], label: Option<String>) -> EpochStart {
+    let events = events.iter().map(|plan| EventMeta {
+        name: plan.event.name.clone(),
+        unit: plan.event.unit.to_string(),
+        period: plan.period,
+        rate_per_s: plan.rate,
+        note: plan.note.clone(),
+    });
+    EpochStart {
+        label,
+        machine: profiledb::Machine {
+            arch: machine.arch.clone(),
+            cpu_model: machine.cpu_model.clone(),
+            cpus: machine.cpus.len() as u32,
+            kernel_release: machine.kernel_release.clone(),
+            kernel_build_id: machine.kernel_id.build_id().map(|_| machine.kernel_id.to_string()),
+            boot_id: machine.boot_id.clone(),
+        },
+        events: events.collect(),
+        now_unix_s: clock::unix_s(),
+        writer_version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// Resident memory of this process (/proc/self/statm: pages), 0 where unknown.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
+    pages * page as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EventSpec;
+    use crate::kernel::{Drained, MappedFileId, Record, RecordKind, TimedRecord};
+    use crate::kernel_text::KernelText;
+    use crate::source::Recording;
+    use abi::Entry;
+    use profiledb::{Database, EpochId, Writer};
+    use std::path::Path;
+
+    const PID: u32 = u32::MAX - 9;
+
+    /// Five resolved samples and two without a mapping.
+    fn batch() -> (Vec<Entry>, Drained, Vec<TimedRecord>) {
+        let file = MappedFileId::BuildId(vec![7; 20]);
+        let record = Record { pid: PID, start: 0x1000, len: 0x1000, file_offset: 0, path: b"/bin/x".to_vec(), file };
+        let entries = vec![Entry::new(0, 0x1010, PID, 5), Entry::new(0, 0x9000, PID, 2)];
+        (
+            entries,
+            Drained { taken: 7, ..Drained::default() },
+            vec![TimedRecord { time_ns: 1, kind: RecordKind::Mmap(record) }],
+        )
+    }
+
+    /// Runs a pipeline on a recording of `batches` batches while `client` asks it; the client's end stops it.
+    fn run<Client: Future<Output = ()>>(
+        root: &Path,
+        batches: usize,
+        client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
+    ) -> anyhow::Result<()> {
+        let machine = Machine::probe().unwrap();
+        let events = vec![EventSpec::parse("cpu-clock@100").unwrap().plan(1)];
+        let mut writer = Writer::open(root, "here").unwrap();
+        let start = epoch_start(&machine, &events, None);
+        let epoch = writer.begin(start.clone(), false).unwrap().to_string();
+        let recording = Recording::new((0..batches).map(|_| batch()).collect());
+        let collector = Collector::new(recording, KernelText::new(&machine), None, 1);
+        let settings = crate::args::Settings { db: Some(root.to_owned()), ..Default::default() };
+        let config = Config::new(settings, Some(Path::new("/dev/null"))).unwrap();
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            let (done_sender, done) = mpsc::unbounded_channel();
+            let flusher = Flusher::start(writer, start, root.to_owned(), done_sender).unwrap();
+            let (asked_sender, asked) = mpsc::channel(4);
+            let (stop_sender, stop) = mpsc::channel(1);
+            let mut pipeline = Pipeline::new(Parts { config, machine, events, collector, flusher, epoch });
+            pipeline.last_merges_pause = Duration::from_millis(1);
+            let client = async {
+                client(asked_sender).await;
+                stop_sender.send(()).await.unwrap();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                result = pipeline.run(asked, done, stop) => result,
+                () = client => unreachable!(),
+            }
+        })
+    }
+
+    async fn ask(asked: &mpsc::Sender<Asked>, request: Request) -> Reply {
+        let (reply, answer) = oneshot::channel();
+        asked.send((request, reply)).await.unwrap();
+        answer.await.unwrap()
+    }
+
+    fn on_disk(root: &Path, epoch: &str) -> u64 {
+        let epoch: EpochId = epoch.parse().unwrap();
+        let epoch = Database::open(root).unwrap().epoch("here", &epoch).unwrap();
+        epoch.profiles().unwrap().iter().map(|key| epoch.profile(key).unwrap().total()).sum()
+    }
+
+    #[test]
+    fn requests_are_answered_after_they_are_done() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        run(&root, 4, |asked| {
+            let root = root.clone();
+            async move {
+                let status = ask(&asked, Request::Status).await.status.unwrap();
+                assert_eq!((status.samples.taken, status.samples.pending, status.samples.merged), (7, 5, 0));
+                let flushed = ask(&asked, Request::Flush).await;
+                let first = flushed.epoch.unwrap();
+                assert_eq!(flushed.merged, Some(10));
+                assert_eq!(on_disk(&root, &first), 10, "on disk when the answer comes");
+                let second = ask(&asked, Request::Epoch { label: Some("next".into()) }).await.epoch.unwrap();
+                assert_ne!(first, second);
+                assert_eq!(on_disk(&root, &first), 15, "samples before the call belong to the old epoch");
+                let status = ask(&asked, Request::Status).await.status.unwrap();
+                let samples = status.samples;
+                let unresolved: u64 = samples.unresolved.values().sum();
+                assert_eq!((samples.taken, samples.merged + samples.pending + unresolved), (28, 28));
+                assert_eq!(status.epoch, second);
+                ask(&asked, Request::Quit).await;
+                assert_eq!(on_disk(&root, &second), 5);
+            }
+        })
+        .unwrap();
+    }
+
+    /// A daemon whose disk had gone was told to end, tried its last merge without pause or limit, and never ended.
+    #[test]
+    fn a_daemon_that_cannot_write_ends_and_says_what_is_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        let error = run(&root, 1, |asked| {
+            let root = root.clone();
+            async move {
+                std::fs::remove_dir_all(&root).unwrap();
+                let reply = ask(&asked, Request::Flush).await;
+                assert!(reply.error.unwrap().contains("keeps the samples"), "it goes on, for now");
+                let samples = ask(&asked, Request::Status).await.status.unwrap().samples;
+                assert_eq!((samples.taken, samples.pending), (7, 5));
+            }
+        })
+        .unwrap_err();
+        assert!(error.to_string().contains("7 samples are lost"), "{error}");
+    }
+}

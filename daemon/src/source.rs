@@ -1,0 +1,70 @@
+//! The seam between what takes samples and the pipeline: the kernel, or a recording in tests.
+
+use crate::kernel::{Drained, KernelSource, TimedRecord};
+use abi::Entry;
+
+/// Gives samples and the records that explain them.
+pub trait SampleSource {
+    /// Moves what was counted since the last call to `entries`.
+    fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained;
+    /// Moves all records that are there now to `records`; to be called after [`SampleSource::drain`], so that whatever was mapped
+    /// when a drained sample was taken is known.
+    fn records(&mut self, records: &mut Vec<TimedRecord>);
+    /// Takes no more samples.
+    fn stop(&mut self);
+    /// Nanoseconds and runs of the sampler as the kernel measured them; None where it does not measure.
+    fn handler_cost(&self) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+impl SampleSource for KernelSource {
+    fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
+        KernelSource::drain(self, entries)
+    }
+
+    fn records(&mut self, records: &mut Vec<TimedRecord>) {
+        KernelSource::records(self, records);
+    }
+
+    fn stop(&mut self) {
+        KernelSource::stop(self);
+    }
+
+    fn handler_cost(&self) -> Option<(u64, u64)> {
+        KernelSource::handler_cost(self)
+    }
+}
+
+/// A recording: one batch for each drain, then nothing more.
+#[cfg(test)]
+pub struct Recording {
+    batches: std::collections::VecDeque<(Vec<Entry>, Drained, Vec<TimedRecord>)>,
+    records: Vec<TimedRecord>,
+}
+
+#[cfg(test)]
+impl Recording {
+    /// Gives these, in this order.
+    pub fn new(batches: Vec<(Vec<Entry>, Drained, Vec<TimedRecord>)>) -> Self {
+        Self { batches: batches.into(), records: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+impl SampleSource for Recording {
+    fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
+        let Some((batch, drained, records)) = self.batches.pop_front() else { return Drained::default() };
+        entries.extend(batch);
+        self.records = records;
+        drained
+    }
+
+    fn records(&mut self, records: &mut Vec<TimedRecord>) {
+        records.append(&mut self.records);
+    }
+
+    fn stop(&mut self) {
+        self.batches.clear();
+    }
+}

@@ -1,0 +1,205 @@
+//! What `dcpictl` asks and what it is answered: one JSON object on one line, each way.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase")]
+pub enum Request {
+    /// How the daemon is.
+    Status,
+    /// Put everything sampled before this on disk.
+    Flush,
+    /// The same, then open a new epoch.
+    Epoch {
+        /// A name for it.
+        #[serde(default)]
+        label: Option<String>,
+    },
+    /// The same as flush, then end.
+    Quit,
+}
+
+/// The answer: an error, or what was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// Why it was not done, on one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Answer to `status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Box<Status>>,
+    /// The epoch that is open now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<String>,
+    /// Samples on disk in profiles since the daemon started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<u64>,
+}
+
+impl Reply {
+    /// Not done, because.
+    #[must_use]
+    pub fn error(error: impl Into<String>) -> Self {
+        Self { error: Some(error.into()), ..Self::default() }
+    }
+}
+
+/// How the daemon is. Counts are since it started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Of dcpid.
+    pub version: String,
+    /// Host name in the database.
+    pub host: String,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+    /// The open epoch.
+    pub epoch: String,
+    /// What is sampled.
+    pub events: Vec<EventStatus>,
+    /// Where the samples went, all events together.
+    pub samples: Samples,
+    /// Samples by whether the sampler found their place in the table.
+    pub table: TableStatus,
+    /// The sampler's cost.
+    pub handler: HandlerStatus,
+    /// The daemon's own cost.
+    pub daemon: DaemonStatus,
+    /// Processes known.
+    pub processes: u64,
+    /// Files known that processes map.
+    pub images: u64,
+    /// Records of processes that the kernel dropped.
+    pub lost_records: u64,
+    /// When the last merge succeeded, seconds since 1970; None before the first.
+    pub last_merge: Option<u64>,
+    /// Why the last merge failed, if it did.
+    pub merge_error: Option<String>,
+    /// The database.
+    pub db: DbStatus,
+}
+
+/// One event.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EventStatus {
+    /// perf's name.
+    pub name: String,
+    /// Mean period.
+    pub period: u64,
+    /// What the period counts: ns, cycles, count.
+    pub unit: String,
+    /// Samples taken.
+    pub samples: u64,
+    /// What the reader should know.
+    pub note: Option<String>,
+}
+
+/// taken = merged + pending + unresolved + lost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// By the sampler.
+    pub taken: u64,
+    /// On disk, in profiles.
+    pub merged: u64,
+    /// In the daemon's memory, on the way there: summed up from the profiles themselves.
+    pub pending: u64,
+    /// Without an image, by reason.
+    pub unresolved: BTreeMap<String, u64>,
+    /// In no profile, by reason.
+    pub lost: BTreeMap<String, u64>,
+}
+
+/// Hits and misses of the samplers' tables.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TableStatus {
+    /// Samples that only incremented a count.
+    pub hits: u64,
+    /// Samples that took a new place.
+    pub misses: u64,
+    /// Kernel memory of the tables, per CPU.
+    pub bytes_per_cpu: u64,
+}
+
+/// The sampler's cost as the kernel measures it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HandlerStatus {
+    /// Nanoseconds per sample; None unless `sysctl kernel.bpf_stats_enabled=1`.
+    pub ns_per_sample: Option<f64>,
+    /// Runs that were measured.
+    pub calls: u64,
+}
+
+/// The daemon's own cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DaemonStatus {
+    /// CPU time, user and system, s.
+    pub cpu_s: f64,
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// CPU time per sample taken, start-up included.
+    pub ns_per_sample: Option<f64>,
+}
+
+/// The database.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DbStatus {
+    /// Its directory.
+    pub path: String,
+    /// Its size after the last merge.
+    pub bytes: u64,
+}
+
+impl Status {
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let samples = &self.samples;
+        let of_taken = |part: u64| if samples.taken == 0 { 0.0 } else { 100.0 * part as f64 / samples.taken as f64 };
+        let mut line = |name: &str, value: String| {
+            let _ = writeln!(text, "{name:<12}{value}"); // writing to a String cannot fail
+        };
+        line("dcpid", format!("{} on {}, up {} s", self.version, self.host, self.uptime_s));
+        line("epoch", format!("{} in {} ({} bytes)", self.epoch, self.db.path, self.db.bytes));
+        for event in &self.events {
+            let note = event.note.as_ref().map(|note| format!(" - {note}")).unwrap_or_default();
+            line(
+                "event",
+                format!(
+                    "{} every {} {} on average: {} samples{note}",
+                    event.name, event.period, event.unit, event.samples
+                ),
+            );
+        }
+        line("samples", format!("{} taken, {} merged, {} pending", samples.taken, samples.merged, samples.pending));
+        for (name, reasons) in [("unresolved", &samples.unresolved), ("lost", &samples.lost)] {
+            for (reason, count) in reasons {
+                line(name, format!("{count} ({:.3} %) {reason}", of_taken(*count)));
+            }
+        }
+        let found = self.table.hits as f64 / (self.table.hits + self.table.misses).max(1) as f64;
+        line(
+            "table",
+            format!("{:.1} % of samples found their place; {} bytes per CPU", 100.0 * found, self.table.bytes_per_cpu),
+        );
+        if let Some(ns) = self.handler.ns_per_sample {
+            line("handler", format!("{ns:.0} ns per sample"));
+        }
+        let each = self.daemon.ns_per_sample.map(|ns| format!(", {ns:.0} ns per sample")).unwrap_or_default();
+        line(
+            "daemon",
+            format!("{:.2} s of CPU time{each}, {} KiB resident", self.daemon.cpu_s, self.daemon.rss_bytes / 1024),
+        );
+        line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
+        if self.lost_records > 0 {
+            line("missing", format!("{} records of processes that the kernel dropped", self.lost_records));
+        }
+        if let Some(error) = &self.merge_error {
+            line("merge", format!("FAILED: {error}"));
+        }
+        text
+    }
+}

@@ -1,0 +1,68 @@
+//! Why a sample has no image, or was lost: the names in `dcpictl status`, in the database and in every report.
+
+/// Why a sample's image is unknown. The sample is counted under the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// The process was never seen: no record of it, and it was gone when looked for.
+    UnknownProcess,
+    /// The process is known, but nothing is mapped at the address.
+    NoMapping,
+    /// The memory belongs to no file: code made at run time.
+    Anonymous,
+    /// The file could not be opened any more when its first sample was resolved, and the record had no build id.
+    FileGone,
+    /// The mapped file is no ELF file.
+    NotElf,
+    /// The file is one, but which build cannot be told: damaged, or unreadable.
+    Unidentified,
+    /// The legacy vsyscall page.
+    Vsyscall,
+    /// A kernel address outside every known symbol.
+    KernelTextUnknown,
+    /// The kernel hides its addresses (kernel.kptr_restrict).
+    KernelAddressesHidden,
+    /// A process outside the daemon's pid namespace.
+    OtherPidNamespace,
+}
+
+impl Reason {
+    /// The stable name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::UnknownProcess => "unknown_process",
+            Reason::NoMapping => "no_mapping",
+            Reason::Anonymous => "anonymous_memory",
+            Reason::FileGone => "file_gone",
+            Reason::NotElf => "not_elf",
+            Reason::Unidentified => "unidentified_file",
+            Reason::Vsyscall => "vsyscall",
+            Reason::KernelTextUnknown => "kernel_text_unknown",
+            Reason::KernelAddressesHidden => "kernel_addresses_hidden",
+            Reason::OtherPidNamespace => "other_pid_namespace",
+        }
+    }
+}
+
+/// Why a sample that was taken is in no profile at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Loss {
+    /// The sampler found bucket and spill buffer full: the daemon did not drain in time.
+    SpillFull,
+    /// Too many distinct places are waiting for a disk that does not take them.
+    PendingFull,
+    /// The sampler's own count of samples is higher than the sum of its entries: must not happen, and is shown if it does.
+    Uncounted,
+}
+
+impl Loss {
+    /// The stable name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Loss::SpillFull => "spill_full",
+            Loss::PendingFull => "pending_full",
+            Loss::Uncounted => "uncounted",
+        }
+    }
+}
