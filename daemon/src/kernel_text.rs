@@ -15,6 +15,21 @@ const REFRESH_INTERVAL_NS: u64 = 10_000_000_000;
 /// Modules and BPF programs remembered.
 const PARTS_MAX: usize = 4096;
 
+/// Procedures in which a CPU waits for work, besides those in the kernel's idle text (`__cpuidle`, the range that its own
+/// cpu_in_idle() tests): they lie elsewhere because paravirtualisation or a driver has them (arch/x86/kernel/paravirt.c and
+/// drivers/idle/intel_idle.c, 6.18; arch/x86/include/asm/irqflags.h, 5.10).
+const IDLE_PROCEDURES: [&str; 9] = [
+    "pv_native_safe_halt",
+    "native_safe_halt",
+    "acpi_safe_halt",
+    "acpi_idle_do_entry",
+    "mwait_idle",
+    "mwait_idle_with_hints",
+    "intel_idle",
+    "intel_idle_irq",
+    "poll_idle",
+];
+
 /// Where a kernel address lies.
 pub struct KernelPlace<'a> {
     /// In which image.
@@ -88,18 +103,17 @@ impl KernelText {
             self.stale = true;
             return Err(Reason::KernelTextUnknown);
         };
-        let found = |image: &Arc<Image>, base: u64| KernelPlace {
+        let found = |image: &Arc<Image>| KernelPlace {
             image: image.clone(),
-            offset: ImageOffset(place.offset.0.saturating_sub(base)),
-            symbol_range: place.symbol_start.0.saturating_sub(base)..place.symbol_end.0.saturating_sub(base),
+            offset: place.offset,
+            symbol_range: place.symbol_start.0..place.symbol_end.0,
             symbol: place.symbol,
         };
-        // The kernel's own test for "this CPU was idle" (cpu_in_idle, kernel/sched/idle.c).
-        if let Some(idle) = symbols.idle_text().filter(|idle| idle.contains(&address)) {
-            return Ok(found(&self.idle, idle.start - symbols.stext()));
+        if symbols.idle_text().is_some_and(|idle| idle.contains(&address)) || IDLE_PROCEDURES.contains(&place.symbol) {
+            return Ok(found(&self.idle));
         }
         let (kind, name) = match place.owner {
-            Owner::Kernel => return Ok(found(&self.kernel, 0)),
+            Owner::Kernel => return Ok(found(&self.kernel)),
             Owner::Module(name) => (ImageKind::Module, name),
             Owner::Bpf(name) => (ImageKind::Bpf, name),
             // Code that the kernel made for itself at run time.
@@ -111,7 +125,7 @@ impl KernelText {
             }
             self.parts.insert(name.to_owned(), Arc::new(part(kind, name, &self.kernel.id)));
         }
-        self.parts.get(name).map(|image| found(image, 0)).ok_or(Reason::KernelTextUnknown)
+        self.parts.get(name).map(|image| found(image)).ok_or(Reason::KernelTextUnknown)
     }
 }
 

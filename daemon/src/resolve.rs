@@ -104,7 +104,7 @@ mod tests {
     use image::kernel::KernelSymbols;
 
     const KALLSYMS: &str = "ffffffff81000000 T _stext\nffffffff81000000 T startup\nffffffff81000100 T work\nffffffff81000200 T __cpuidle_text_start\n\
-        ffffffff81000200 T halt\nffffffff81000300 T __cpuidle_text_end\nffffffff81000300 T after\nffffffff81000400 T _etext\n\
+        ffffffff81000200 T halt\nffffffff81000300 T __cpuidle_text_end\nffffffff81000300 T pv_native_safe_halt\nffffffff81000400 T _etext\n\
         ffffffffc0000000 t run\t[driver]\nffffffffc0001000 t bpf_prog_aa_x\t[bpf]\n";
     const PID: u32 = u32::MAX - 9;
 
@@ -188,6 +188,7 @@ mod tests {
         let pending = resolved(&[
             Entry::new(0, 0xffff_ffff_8100_0104, SPACE_KERNEL, 3),
             Entry::new(0, 0xffff_ffff_8100_0210, SPACE_KERNEL, 50),
+            Entry::new(0, 0xffff_ffff_8100_0308, SPACE_KERNEL, 9),
             Entry::new(0, 0xffff_ffff_c000_1008, SPACE_KERNEL, 2),
             Entry::new(0, 0xffff_ffff_ff60_0000, SPACE_KERNEL, 1),
             Entry::new(0, 0xffff_8000_0000_0000, SPACE_KERNEL, 4),
@@ -196,13 +197,18 @@ mod tests {
         let row = |image: &str, offset, samples| (image.to_owned(), "e0".to_owned(), offset, samples);
         assert_eq!(
             counts(&pending),
-            [row("[bpf_prog_aa_x]", 8, 2), row("[idle]", 0x10, 50), row("[kernel]", 0x104, 3)]
+            [
+                row("[bpf_prog_aa_x]", 8, 2),
+                row("[idle]", 0x210, 50),
+                row("[idle]", 0x308, 9),
+                row("[kernel]", 0x104, 3)
+            ]
         );
         let expected = [(Reason::Vsyscall, 1), (Reason::KernelTextUnknown, 4), (Reason::OtherPidNamespace, 6)];
         assert_eq!(pending.accounts()[0].unresolved.clone().into_iter().collect::<Vec<_>>(), expected);
         let delta = pending.delta(&["e0".into(), "e1".into()], 0);
         let names: Vec<_> =
             delta.symbols.values().flatten().map(|symbol| (symbol.name.as_str(), symbol.start, symbol.end)).collect();
-        assert!(names.contains(&("work", 0x100, 0x200)) && names.contains(&("halt", 0, 0x100)), "{names:?}");
+        assert!(names.contains(&("work", 0x100, 0x200)) && names.contains(&("halt", 0x200, 0x300)), "{names:?}");
     }
 }

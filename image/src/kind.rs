@@ -20,7 +20,7 @@ pub enum ImageKind {
     Vdso,
     /// A BPF program translated to machine code, or other code the kernel wrote itself.
     Bpf,
-    /// The kernel's idle loop: the part of the kernel between `__cpuidle_text_start` and `_end`.
+    /// The procedures of the kernel in which a CPU waits for work: its idle text, `__cpuidle_text_start` to `_end`, and a few more.
     Idle,
 }
 
@@ -68,7 +68,7 @@ impl FromStr for ImageKind {
 /// | [`ImageKind::Kernel`] | `_stext` |
 /// | [`ImageKind::Module`] | the address where the module was loaded |
 /// | [`ImageKind::Bpf`] | the first instruction of the program |
-/// | [`ImageKind::Idle`] | `__cpuidle_text_start` |
+/// | [`ImageKind::Idle`] | `_stext` |
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ImageOffset(pub u64);
 
