@@ -31,8 +31,12 @@ pub struct Settings {
     /// Control socket [default: /run/dcpi/control.sock]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// Event to sample, NAME[:PERIOD][@RATE]; may be repeated [default: cycles, or cpu-clock without hardware counters, @5200]
-    #[arg(long = "event", value_name = "SPEC")]
+    /// Events to sample, see [`crate::event::EventSpec`].
+    #[arg(
+        long = "event",
+        value_name = "SPEC",
+        help = "Event to sample, NAME[:PERIOD][@RATE]; may be repeated [default: cycles, or cpu-clock without hardware counters, @5200]"
+    )]
     #[serde(default, rename = "event")]
     pub events: Vec<String>,
     /// Time between two drains of the kernel's tables [default: 1s]

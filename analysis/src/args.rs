@@ -1,0 +1,316 @@
+//! The command line. What is typed here is documented in `--help`, which is made from this file.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::error::AnalysisError;
+use crate::select::EpochChoice;
+use crate::stats::Confidence;
+
+/// The database where neither `--db` nor `$DCPIDB` names one.
+pub const DEFAULT_DB: &str = "/var/lib/dcpi";
+
+/// Reads the profiles that dcpid collects and says where the time went.
+///
+/// Each subcommand may also be called by its classic name: dcpiprof is dcpi prof.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dcpi",
+    version,
+    subcommand_required = true,
+    after_help = "Exit codes: 0 done; 1 done, with problems shown; 2 could not."
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Samples per procedure, or per image
+    Prof(Prof),
+    /// Epochs in the database, oldest first
+    Epochs(Epochs),
+}
+
+/// Names of the subcommands, for the classic names of the program.
+const COMMANDS: [&str; 2] = ["prof", "epochs"];
+
+/// `dcpi prof`.
+#[derive(Debug, Args)]
+#[command(after_help = PROF_NOTES)]
+pub struct Prof {
+    /// Show only these images: name, path, or id (may be cut short); shares are of their samples
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub images: Vec<String>,
+    /// A row per image instead of per procedure
+    #[arg(short = 'i', long = "images")]
+    pub by_image: bool,
+    /// The rows with the most samples that together have P % of them
+    #[arg(long, value_name = "P%", value_parser = parse_keep)]
+    pub keep: Option<f64>,
+    /// At most N rows, 0 for all [default: in text 40, and those from 0.1 %; else all]
+    #[arg(short = 'n', value_name = "N")]
+    pub rows: Option<usize>,
+    /// Sort by this event [default: the first]
+    #[arg(long, value_name = "EVENT")]
+    pub sort: Option<String>,
+    /// Count the idle loop too, in rows and shares
+    #[arg(long)]
+    pub idle: bool,
+    /// Confidence of the intervals, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
+    pub confidence: Confidence,
+    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub debug_root: Vec<PathBuf>,
+    /// Procedure names in full length
+    #[arg(long)]
+    pub wide: bool,
+    /// Event or events to show, separated by commas [default: all]
+    #[arg(long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
+    pub events: Vec<String>,
+    /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
+    pub epoch: EpochChoice,
+    /// What to read.
+    #[command(flatten)]
+    pub source: Source,
+    /// How to write.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const PROF_NOTES: &str = "\
+Shares are of all samples of the selected epochs but those of the idle loop; samples of unknown code
+count. A row's interval (Wilson's) holds its true share with the given confidence.
+
+Exit codes: 0 done; 1 done, but part of the database could not be read, or no procedure of any image
+could be found; 2 could not. Images whose file is gone or was rebuilt are told at the end.";
+
+/// `dcpi epochs`.
+#[derive(Debug, Args)]
+pub struct Epochs {
+    /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    #[arg(long, value_name = "WHICH", default_value = "all", allow_hyphen_values = true)]
+    pub epoch: EpochChoice,
+    /// What to read.
+    #[command(flatten)]
+    pub source: Source,
+    /// How to write.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Options that say what to read.
+#[derive(Debug, Args)]
+pub struct Source {
+    /// The database's directory
+    #[arg(long, value_name = "DIR", env = "DCPIDB", hide_env_values = true, default_value = DEFAULT_DB, value_parser = path_or_empty())]
+    db: PathBuf,
+    /// Only this host's epochs [default: all hosts]
+    #[arg(long, value_name = "HOST")]
+    pub host: Option<String>,
+    /// Only epochs of this label
+    #[arg(long, value_name = "LABEL")]
+    pub label: Option<String>,
+}
+
+impl Source {
+    /// The database's directory; an empty `$DCPIDB` counts as none.
+    #[must_use]
+    pub fn db(&self) -> &Path {
+        if self.db.as_os_str().is_empty() { Path::new(DEFAULT_DB) } else { &self.db }
+    }
+}
+
+/// Options that say how to write.
+#[derive(Debug, Args)]
+pub struct Output {
+    /// For people, programs, or spreadsheets
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// Forms of a report.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For spreadsheets.
+    Csv,
+}
+
+/// A path; an empty one too, which the usual parser refuses: an empty `$DCPIDB` is no mistake.
+fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
+fn parse_confidence(text: &str) -> Result<Confidence, String> {
+    percentage(text)
+        .and_then(Confidence::from_percent)
+        .ok_or_else(|| "must be a percentage above 0 and below 100, such as 95 or 99.9".to_owned())
+}
+
+/// The cumulative share to keep, as a fraction.
+fn parse_keep(text: &str) -> Result<f64, String> {
+    percentage(text)
+        .filter(|percent| *percent > 0.0 && *percent <= 100.0)
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "must be a percentage above 0, such as 90%".to_owned())
+}
+
+/// A number with or without a percent sign.
+fn percentage(text: &str) -> Option<f64> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    number.parse().ok()
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub enum Invocation {
+    /// A subcommand.
+    Run(Box<Command>),
+    /// A text to show: help or version.
+    Show(String),
+}
+
+/// Understands a command line, the program's name included.
+///
+/// # Errors
+/// [`AnalysisError::Usage`].
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, AnalysisError> {
+    match Arguments::try_parse_from(with_classic_name(arguments.into_iter().collect())) {
+        Ok(arguments) => Ok(Invocation::Run(Box::new(arguments.command))),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            Ok(Invocation::Show(error.render().to_string()))
+        }
+        Err(error) => Err(usage(&error)),
+    }
+}
+
+/// Makes `dcpi prof` of `dcpiprof`.
+fn with_classic_name(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let name = arguments.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
+    let command = name.and_then(|name| name.strip_prefix("dcpi"));
+    if let Some(command) = COMMANDS.into_iter().find(|known| command == Some(known)) {
+        arguments.splice(..1, [OsString::from("dcpi"), OsString::from(command)]);
+    }
+    arguments
+}
+
+/// One line of what the argument parser says in many.
+fn usage(error: &clap::Error) -> AnalysisError {
+    let help = "dcpi help";
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        || error.kind() == ErrorKind::MissingSubcommand
+    {
+        let message = format!("no subcommand is given: one of {}", COMMANDS.join(", "));
+        return AnalysisError::Usage { message, help };
+    }
+    let text = error.render().to_string();
+    let said: Vec<&str> =
+        text.strip_prefix("error: ").unwrap_or(&text).lines().take_while(|line| !line.trim().is_empty()).collect();
+    let mut message = said.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+    let suggestions = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    let suggested = suggestions.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(one) => Some(one.clone()),
+        ContextValue::Strings(some) => some.first().cloned(),
+        _ => None,
+    });
+    if let Some(suggested) = suggested {
+        message.push_str(&format!(" (did you mean {suggested}?)"));
+    }
+    AnalysisError::Usage { message, help }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(line: &str) -> Result<Invocation, AnalysisError> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    fn prof(line: &str) -> Prof {
+        match run(line) {
+            Ok(Invocation::Run(command)) if matches!(*command, Command::Prof(_)) => match *command {
+                Command::Prof(prof) => prof,
+                Command::Epochs(_) => unreachable!(),
+            },
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definitions_are_sound() {
+        use clap::CommandFactory as _;
+        Arguments::command().debug_assert();
+        let names: Vec<String> = Arguments::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
+        assert_eq!(names, COMMANDS);
+    }
+
+    #[test]
+    fn classic_names_are_subcommands() {
+        assert!(prof("/usr/bin/dcpiprof -i libc").by_image);
+        assert!(prof("dcpi prof -i libc").by_image);
+        assert!(matches!(run("dcpiepochs"), Ok(Invocation::Run(command)) if matches!(*command, Command::Epochs(_))));
+        assert!(matches!(run("dcpiwhat"), Err(AnalysisError::Usage { .. })));
+    }
+
+    #[test]
+    fn options_are_understood() {
+        let args = prof(
+            "dcpi prof --epoch -2 --event cycles,imiss --sort imiss --keep 90% --confidence 99.9 -n 5 /bin/a b --db /d",
+        );
+        assert_eq!(args.epoch, EpochChoice::back(2));
+        assert_eq!(args.events, ["cycles", "imiss"]);
+        assert_eq!(args.keep, Some(0.9));
+        assert_eq!(args.confidence.percent(), 99.9);
+        assert_eq!(args.rows, Some(5));
+        assert_eq!(args.images, ["/bin/a", "b"]);
+        assert_eq!(args.source.db(), Path::new("/d"));
+        assert_eq!(prof("dcpi prof --keep 50").keep, Some(0.5));
+    }
+
+    #[test]
+    fn an_empty_database_name_is_none() {
+        let mut args = prof("dcpi prof");
+        args.source.db = PathBuf::new();
+        assert_eq!(args.source.db(), Path::new(DEFAULT_DB));
+    }
+
+    #[test]
+    fn mistakes_are_told_in_one_line() {
+        for (line, said) in [
+            ("dcpi", "no subcommand is given: one of prof, epochs; see dcpi help"),
+            ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
+            ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi help"),
+            ("dcpi prof --confidence 100", "invalid value '100' for '--confidence <PERCENT>': must be"),
+            ("dcpi prof --keep 0", "invalid value '0' for '--keep <P%>': must be a percentage above 0"),
+            ("dcpi prof --epoch tomorrow", "invalid value 'tomorrow' for '--epoch <WHICH>': is none of latest"),
+            ("dcpi prof --format jsn", "(did you mean json?)"),
+            ("dcpi prof -n", "a value is required for '-n <N>'"),
+        ] {
+            let error = run(line).unwrap_err().to_string();
+            assert!(error.contains(said), "{line}: {error}");
+            assert!(!error.contains('\n'), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_no_errors() {
+        for line in ["dcpi help", "dcpi --help", "dcpi prof --help", "dcpi help prof", "dcpi --version", "dcpiprof -h"]
+        {
+            assert!(matches!(run(line), Ok(Invocation::Show(_))), "{line}");
+        }
+    }
+}

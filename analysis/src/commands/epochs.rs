@@ -1,0 +1,55 @@
+//! `dcpi epochs`: what is in the database.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use profiledb::{Database, DbError, EpochId};
+
+use super::Outcome;
+use crate::args::Epochs;
+use crate::error::AnalysisError;
+use crate::problem::Problem;
+use crate::report::{EpochRow, EpochsReport, Selection};
+use crate::select;
+
+pub(super) fn run(args: &Epochs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let db = Database::open(args.source.db())?;
+    let chosen = select::epochs(&db, &args.source, &args.epoch)?;
+    super::write(&report(&db, &chosen)?, args.output.format, out)
+}
+
+fn report(db: &Database, chosen: &[(String, EpochId)]) -> Result<EpochsReport, AnalysisError> {
+    let mut problems = Vec::new();
+    let mut rows = Vec::with_capacity(chosen.len());
+    let mut of_host: BTreeMap<&str, Vec<EpochId>> = BTreeMap::new();
+    for (host, id) in chosen {
+        if !of_host.contains_key(host.as_str()) {
+            of_host.insert(host, db.epochs(host)?);
+        }
+        let later = |epochs: &Vec<EpochId>| epochs.iter().filter(|other| *other > id).count();
+        let back = of_host.get(host.as_str()).map_or(0, later);
+        match row(db, host, id, back, &mut problems) {
+            Ok(row) => rows.push(row),
+            Err(DbError::NoSuchEpoch { .. }) => {
+                problems.push(Problem::Vanished { host: host.clone(), epoch: id.to_string() });
+            }
+            Err(error) => problems.push(Problem::Unreadable { error }),
+        }
+    }
+    let epochs = rows.iter().map(|row| row.meta.clone()).collect();
+    let selection = Selection { db: db.root().display().to_string(), epochs };
+    Ok(EpochsReport { selection, rows, problems })
+}
+
+fn row(db: &Database, host: &str, id: &EpochId, back: usize, problems: &mut Vec<Problem>) -> Result<EpochRow, DbError> {
+    let epoch = db.epoch(host, id)?;
+    let images = epoch.images().map(|images| images.len());
+    let size_bytes = epoch.size_bytes();
+    let mut known = |error| problems.push(Problem::Unreadable { error });
+    Ok(EpochRow {
+        meta: epoch.meta().clone(),
+        back,
+        images: images.map_err(&mut known).ok(),
+        size_bytes: size_bytes.map_err(&mut known).ok(),
+    })
+}

@@ -1,0 +1,247 @@
+//! `dcpi prof`: samples per procedure, or per image.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use profiledb::Database;
+
+use super::Outcome;
+use crate::args::{Format, Prof};
+use crate::error::AnalysisError;
+use crate::load::{self, EventSamples, ImageSamples, Samples, sum};
+use crate::problem::Problem;
+use crate::procedures::{self, Place, Places};
+use crate::report::{EventColumn, ImageName, Omitted, ProcedureName, ProfReport, Row, Selection};
+use crate::select;
+use crate::stats::{Confidence, wilson};
+
+/// Rows of a text, when no number is asked for: what fits a screen or two.
+const TEXT_ROWS: usize = 40;
+/// The smallest share of any event that a row of a text has, when no number is asked for.
+const TEXT_SHARE: f64 = 0.001;
+
+pub(super) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let db = Database::open(args.source.db())?;
+    let chosen = select::epochs(&db, &args.source, &args.epoch)?;
+    let samples = load::load(&db, &chosen, &args.events, &args.images)?;
+    super::write(&report(args, samples)?, args.output.format, out)
+}
+
+fn report(args: &Prof, mut samples: Samples) -> Result<ProfReport, AnalysisError> {
+    let sort = sort_event(args, &samples.events)?;
+    let restricted = !args.images.is_empty();
+    // An idle loop that was asked for by name is counted.
+    let counts = |image: &&ImageSamples| image.wanted && (args.idle || restricted || !image.is_idle());
+    let mut problems = std::mem::take(&mut samples.problems);
+    let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
+    let columns = columns(args, &samples, &images);
+    let mut rows =
+        if args.by_image { image_rows(&images) } else { procedure_rows(&samples, &images, args, &mut problems) };
+    if !args.by_image && !rows.is_empty() && !rows.iter().any(is_procedure) {
+        problems.push(Problem::NoNames);
+    }
+    finish(&mut rows, &columns, sort, args.confidence);
+    let omitted = cut(&mut rows, &columns, sort, args);
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    Ok(ProfReport {
+        selection: Selection { db: samples.root.display().to_string(), epochs },
+        events: columns,
+        sort,
+        confidence: args.confidence,
+        by_image: args.by_image,
+        restricted,
+        with_idle: args.idle,
+        wide: args.wide,
+        rows,
+        omitted,
+        problems,
+    })
+}
+
+fn sort_event(args: &Prof, events: &[EventSamples]) -> Result<usize, AnalysisError> {
+    let Some(asked) = &args.sort else {
+        return Ok(0);
+    };
+    let shown: Vec<String> = events.iter().map(|event| event.name.clone()).collect();
+    let found = select::event(asked, &shown).and_then(|name| shown.iter().position(|shown| shown == name));
+    found.ok_or_else(|| AnalysisError::SortNotShown { asked: asked.clone(), shown })
+}
+
+/// The events with the number of samples that shares are of: those of the images counted, and, unless
+/// only some images are, those of unknown code.
+fn columns(args: &Prof, samples: &Samples, images: &[&ImageSamples]) -> Vec<EventColumn> {
+    let everything = args.images.is_empty();
+    let mut reasons: Vec<&String> = Vec::new();
+    for (reason, samples) in samples.events.iter().flat_map(|event| &event.ledger.unresolved) {
+        if everything && *samples > 0 && !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    let mut columns = Vec::with_capacity(samples.events.len());
+    for (at, event) in samples.events.iter().enumerate() {
+        let total = |image: &ImageSamples| image.profiles.get(at).map_or(0, profiledb::Profile::total);
+        let idle = sum(samples.images.iter().filter(|image| image.is_idle()).map(total));
+        let resolved = sum(images.iter().map(|image| total(image)));
+        let unresolved = if everything { event.unresolved() } else { 0 };
+        let counted = resolved.saturating_add(unresolved);
+        let unresolved = reasons.iter().map(|reason| {
+            let samples = event.ledger.unresolved.get(*reason).copied().unwrap_or(0);
+            ((*reason).clone(), samples, wilson(samples, counted, args.confidence))
+        });
+        let unresolved = unresolved.collect();
+        columns.push(EventColumn { event: event.clone(), idle, counted, unresolved });
+    }
+    columns
+}
+
+fn image_rows(images: &[&ImageSamples]) -> Vec<Row> {
+    images.iter().map(|image| row(None, image_name(image, images, true), image.totals())).collect()
+}
+
+fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems: &mut Vec<Problem>) -> Vec<Row> {
+    let places = Places::with_debug_roots(args.debug_root.clone());
+    let mut rows = Vec::new();
+    for (image, by_procedure) in images.iter().zip(procedures::attribute(samples, images, &places)) {
+        problems.extend(by_procedure.problems);
+        let name = image_name(image, images, false);
+        let mut same: BTreeMap<Place, usize> = BTreeMap::new();
+        for counted in &by_procedure.rows {
+            *same.entry(without_address(&counted.place)).or_default() += 1;
+        }
+        for counted in by_procedure.rows {
+            let ambiguous = same.get(&without_address(&counted.place)).is_some_and(|&rows| rows > 1);
+            let procedure = procedure_name(counted.place, ambiguous);
+            rows.push(row(Some(procedure), name.clone(), counted.counts));
+        }
+    }
+    rows
+}
+
+fn row(procedure: Option<ProcedureName>, image: ImageName, counts: Vec<u64>) -> Row {
+    Row { procedure, image, counts, shares: Vec::new(), cumulative: 0.0 }
+}
+
+fn without_address(place: &Place) -> Place {
+    match place {
+        Place::Procedure { name, .. } => Place::Procedure { name: name.clone(), address: 0 },
+        other => other.clone(),
+    }
+}
+
+fn procedure_name(place: Place, ambiguous: bool) -> ProcedureName {
+    let (name, address) = match place {
+        Place::Procedure { name, address } => (name, Some(address)),
+        Place::Unknown => ("[unknown]".to_owned(), None),
+        Place::NoProcedures(why) => (format!("[no procedures: {why}]"), None),
+    };
+    ProcedureName { name, address, ambiguous }
+}
+
+fn is_procedure(row: &Row) -> bool {
+    row.procedure.as_ref().is_some_and(|procedure| procedure.address.is_some())
+}
+
+/// How an image is called among others. By image, paths are shown, which are more often different.
+fn image_name(image: &ImageSamples, among: &[&ImageSamples], by_path: bool) -> ImageName {
+    let shown = |image: &ImageSamples| {
+        let path = by_path.then(|| image.record.path.clone());
+        (image.record.name.clone(), path)
+    };
+    let record = &image.record;
+    let ambiguous = among.iter().any(|other| other.record.id != record.id && shown(other) == shown(image));
+    let (name, path) = (record.name.clone(), record.path.clone());
+    ImageName { id: record.id, kind: record.kind, name, path, ambiguous }
+}
+
+/// Sorts the rows and gives them their shares. Rows with the same samples come in order of image and
+/// name, so that the same database makes the same report.
+fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Confidence) {
+    rows.sort_by(|a, b| {
+        let samples = |row: &Row| Reverse(row.counts.get(sort).copied().unwrap_or(0));
+        let others = |row: &Row| Reverse(row.counts.clone());
+        let name = |row: &Row| {
+            let procedure = row.procedure.as_ref().map(|procedure| (procedure.name.clone(), procedure.address));
+            (row.image.name.clone(), procedure, row.image.id)
+        };
+        samples(a).cmp(&samples(b)).then_with(|| others(a).cmp(&others(b))).then_with(|| name(a).cmp(&name(b)))
+    });
+    let mut above: u64 = 0;
+    for row in rows {
+        let share = |(count, column): (&u64, &EventColumn)| wilson(*count, column.counted, confidence);
+        row.shares = row.counts.iter().zip(columns).map(share).collect();
+        above = above.saturating_add(row.counts.get(sort).copied().unwrap_or(0));
+        row.cumulative = fraction(above, columns.get(sort));
+    }
+}
+
+fn fraction(samples: u64, column: Option<&EventColumn>) -> f64 {
+    match column {
+        Some(column) if column.counted > 0 => samples as f64 / column.counted as f64,
+        _ => 0.0,
+    }
+}
+
+/// Leaves out the rows that are not asked for.
+fn cut(rows: &mut Vec<Row>, columns: &[EventColumn], sort: usize, args: &Prof) -> Omitted {
+    let mut keep = rows.len();
+    if let Some(share) = args.keep {
+        // The row that reaches the share is kept too.
+        keep = keep.min(rows.partition_point(|row| row.cumulative < share) + 1);
+    }
+    match args.rows {
+        Some(0) => {}
+        Some(n) => keep = keep.min(n),
+        None if args.keep.is_none() && args.output.format == Format::Text => keep = keep.min(text_rows(rows)),
+        None => {}
+    }
+    let omitted = rows.split_off(keep.min(rows.len()));
+    let count = |at: usize| sum(omitted.iter().filter_map(|row| row.counts.get(at).copied()));
+    let counts: Vec<u64> = (0..columns.len()).map(count).collect();
+    let share = fraction(counts.get(sort).copied().unwrap_or(0), columns.get(sort));
+    Omitted { rows: omitted.len(), counts, share }
+}
+
+/// Rows of a text down to the last with a share that matters of any event. One row is not left out:
+/// to say so would take as much room.
+fn text_rows(rows: &[Row]) -> usize {
+    let matters = |row: &Row| row.shares.iter().any(|share| share.value >= TEXT_SHARE);
+    let last = rows.iter().rposition(matters).map_or(0, |last| last + 1);
+    let keep = last.clamp(1, TEXT_ROWS);
+    if keep + 1 == rows.len() { rows.len() } else { keep }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Share;
+    use std::fmt::Write as _;
+
+    #[test]
+    fn a_text_shows_what_matters() {
+        let rows = |shares: &[f64]| {
+            let id = image::ImageId::from_name("a", "");
+            let row = |value: &f64| Row {
+                procedure: None,
+                image: ImageName {
+                    id,
+                    kind: image::ImageKind::File,
+                    name: String::new(),
+                    path: String::new(),
+                    ambiguous: false,
+                },
+                counts: vec![1],
+                shares: vec![Share { value: *value, low: 0.0, high: 1.0 }],
+                cumulative: 0.0,
+            };
+            shares.iter().map(row).collect::<Vec<_>>()
+        };
+        let mut said = String::new();
+        for shares in
+            [vec![], vec![0.5], vec![0.5, 0.000_1], vec![0.5, 0.000_1, 0.000_1], vec![0.01; 41], vec![0.01; 99]]
+        {
+            write!(said, "{} ", text_rows(&rows(&shares))).unwrap();
+        }
+        assert_eq!(said, "1 1 2 1 41 40 ");
+    }
+}

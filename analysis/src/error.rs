@@ -1,0 +1,116 @@
+//! Why a command could not do its work. Every message is one line that ends in what to do next.
+
+use std::io;
+use std::path::PathBuf;
+
+use profiledb::DbError;
+
+/// Why a command could not do its work.
+///
+/// What can be worked around is no error but a [`Problem`](crate::Problem) of the report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnalysisError {
+    /// The database could not be read.
+    #[error("{0}{next}", next = next_step(.0))]
+    Database(#[from] DbError),
+    /// The database has no epoch of any host.
+    #[error("{} has no epochs yet; see whether the daemon runs: dcpictl status", root.display())]
+    Empty {
+        /// The database.
+        root: PathBuf,
+    },
+    /// No such host has written to the database.
+    #[error("{} has no host {asked:?}; it has {}", root.display(), list(known))]
+    NoHost {
+        /// The database.
+        root: PathBuf,
+        /// The host asked for.
+        asked: String,
+        /// Hosts there are.
+        known: Vec<String>,
+    },
+    /// No epoch fits the selection.
+    #[error("no epoch fits {asked}; see those there are: dcpi epochs --db {}", root.display())]
+    NoEpoch {
+        /// The database.
+        root: PathBuf,
+        /// The selection, as typed.
+        asked: String,
+    },
+    /// The selected epochs did not sample this event.
+    #[error("no samples of event {asked:?} were asked for; the events of these epochs are {}", list(known))]
+    NoEvent {
+        /// The event asked for.
+        asked: String,
+        /// Events there are.
+        known: Vec<String>,
+    },
+    /// The event to sort by is not one of those shown.
+    #[error("cannot sort by {asked:?}, which is not shown; add it to --event, or sort by {}", list(shown))]
+    SortNotShown {
+        /// The event to sort by.
+        asked: String,
+        /// The events shown.
+        shown: Vec<String>,
+    },
+    /// No image with samples fits an IMAGE argument.
+    #[error("no image with samples has the name, path or id {asked:?}; see those there are: dcpi prof -i")]
+    NoImage {
+        /// The argument.
+        asked: String,
+    },
+    /// The command line cannot be understood.
+    #[error("{message}; see {help}")]
+    Usage {
+        /// What cannot be understood.
+        message: String,
+        /// The command that tells how to say it.
+        help: &'static str,
+    },
+    /// The report could not be written.
+    #[error("cannot write the report: {0}; see where the standard output leads")]
+    Output(#[from] io::Error),
+    /// The report could not be turned into JSON.
+    #[error("cannot write the report as JSON: {0}; use --format text")]
+    Json(#[source] serde_json::Error),
+}
+
+impl AnalysisError {
+    /// True when the reader of our output has gone: no failure of ours.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        match self {
+            Self::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Json(error) => error.io_error_kind() == Some(io::ErrorKind::BrokenPipe),
+            _ => false,
+        }
+    }
+}
+
+/// What to do about a database error, with the separator; empty where its message says it already.
+fn next_step(error: &DbError) -> &'static str {
+    match error {
+        DbError::NotADatabase { .. } => "; name one with --db or $DCPIDB, or let dcpid make it",
+        DbError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            "; read it as a member of the directory's group, or as root"
+        }
+        DbError::Io { .. } => "; see whether the file system is whole and the database in place",
+        DbError::Corrupt { .. } => "; choose other epochs with --epoch (see dcpi epochs)",
+        DbError::NoSuchEpoch { .. } => "; see dcpi epochs",
+        DbError::InvalidName { .. } => "; see dcpi help",
+        _ => "",
+    }
+}
+
+/// Names for a message: at most eight.
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
+    let more = names.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
+}

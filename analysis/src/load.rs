@@ -1,0 +1,398 @@
+//! From the database to sums over the selected epochs: samples per image and event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use image::{ImageId, ImageKind};
+use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, EventMeta, ImageRecord, Ledger, Profile, Symbol};
+
+use crate::error::AnalysisError;
+use crate::problem::Problem;
+use crate::select;
+
+/// How often a reading is begun anew when the daemon merges meanwhile. Merges are minutes apart and
+/// a reading takes a fraction of a second: the second one succeeds.
+const READINGS_MAX: usize = 3;
+
+/// The samples of a selection.
+#[derive(Debug)]
+pub struct Samples {
+    /// The database.
+    pub root: PathBuf,
+    /// The epochs, by host and time.
+    pub epochs: Vec<Epoch>,
+    /// The events asked for, in the order asked for; by default all, in the order of the epochs.
+    pub events: Vec<EventSamples>,
+    /// The images asked for (by default all) that have samples, and the idle loop's, by id.
+    pub images: Vec<ImageSamples>,
+    /// What could not be read.
+    pub problems: Vec<Problem>,
+}
+
+/// An event over the selected epochs.
+#[derive(Clone, Debug)]
+pub struct EventSamples {
+    /// Its name.
+    pub name: String,
+    /// What the period counts; of the first epoch that has the event.
+    pub unit: String,
+    /// Mean distance of samples in `unit`; over several epochs weighted with their samples, so that
+    /// samples times period is what was covered.
+    pub period: u64,
+    /// What a reader should know, each once.
+    pub notes: Vec<String>,
+    /// Where its samples went.
+    pub ledger: Ledger,
+}
+
+impl EventSamples {
+    /// Samples that were taken and not lost: those in profiles and those of unknown code.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.ledger.merged.saturating_add(self.unresolved())
+    }
+
+    /// Samples of unknown code.
+    #[must_use]
+    pub fn unresolved(&self) -> u64 {
+        sum(self.ledger.unresolved.values().copied())
+    }
+
+    /// Samples that are in no profile.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        sum(self.ledger.lost.values().copied())
+    }
+}
+
+/// The samples of an image.
+#[derive(Debug)]
+pub struct ImageSamples {
+    /// The image, as last met.
+    pub record: ImageRecord,
+    /// Paths it was met at, latest first, on whatever host.
+    pub paths: Vec<PathBuf>,
+    /// Whether it was asked for: by name, or because all were.
+    pub wanted: bool,
+    /// Samples by event, in the order of [`Samples::events`].
+    pub profiles: Vec<Profile>,
+    /// The epochs that have samples of it, as indices of [`Samples::epochs`].
+    pub epochs: Vec<usize>,
+}
+
+impl ImageSamples {
+    /// Samples by event.
+    #[must_use]
+    pub fn totals(&self) -> Vec<u64> {
+        self.profiles.iter().map(Profile::total).collect()
+    }
+
+    /// True for the idle loop, which is time that nobody wanted.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.record.kind == ImageKind::Idle
+    }
+}
+
+impl Samples {
+    /// The symbols that the daemon saw for an image, in any of the epochs; of two with one start
+    /// the later epoch's.
+    ///
+    /// # Errors
+    /// The first file that could not be read.
+    pub fn symbols(&self, image: &ImageSamples) -> Result<Vec<Symbol>, DbError> {
+        let mut by_start = BTreeMap::new();
+        for epoch in image.epochs.iter().filter_map(|&at| self.epochs.get(at)) {
+            by_start.extend(epoch.symbols(&image.record.id)?.into_iter().map(|symbol| (symbol.start, symbol)));
+        }
+        Ok(by_start.into_values().collect())
+    }
+}
+
+/// Sum of samples.
+#[must_use]
+pub fn sum(samples: impl IntoIterator<Item = u64>) -> u64 {
+    samples.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Reads what is selected. `events` and `images` are as typed; none means all.
+///
+/// A file that cannot be read is left out and told in [`Samples::problems`].
+///
+/// # Errors
+/// [`AnalysisError::NoEvent`], [`AnalysisError::NoImage`]; [`AnalysisError::Database`] when no epoch
+/// can be read at all.
+pub fn load(
+    db: &Database,
+    chosen: &[(String, EpochId)],
+    events: &[String],
+    images: &[String],
+) -> Result<Samples, AnalysisError> {
+    let mut readings = 0;
+    loop {
+        let mut samples = read(db, chosen, events, images)?;
+        readings += 1;
+        if samples.epochs.iter().all(|epoch| epoch.is_current().unwrap_or(true)) {
+            return Ok(samples);
+        }
+        if readings == READINGS_MAX {
+            samples.problems.push(Problem::Moving);
+            return Ok(samples);
+        }
+    }
+}
+
+/// Reads once, whatever the daemon does meanwhile.
+fn read(
+    db: &Database,
+    chosen: &[(String, EpochId)],
+    asked_events: &[String],
+    asked_images: &[String],
+) -> Result<Samples, AnalysisError> {
+    let mut problems = Vec::new();
+    let epochs = open(db, chosen, &mut problems)?;
+    let names = event_names(&epochs, asked_events)?;
+    let events = names.iter().map(|name| join_event(name, &epochs, &mut problems)).collect();
+    let contents: Vec<Contents> = epochs.iter().map(|epoch| contents(epoch, &names, &mut problems)).collect();
+    let wanted = if asked_images.is_empty() {
+        None
+    } else {
+        Some(select::images(asked_images, contents.iter().flat_map(Contents::met))?)
+    };
+    let mut images = BTreeMap::new();
+    for (at, (epoch, contents)) in epochs.iter().zip(&contents).enumerate() {
+        let totals = add_epoch(&mut images, (at, epoch, contents), &names, wanted.as_ref(), &mut problems);
+        if let Some(totals) = totals {
+            check_balance(epoch.meta(), &names, &totals, &mut problems);
+        }
+    }
+    let mut images: Vec<ImageSamples> = images.into_values().collect();
+    images.retain(|image| image.profiles.iter().any(|profile| !profile.is_empty()));
+    Ok(Samples { root: db.root().to_owned(), epochs, events, images, problems })
+}
+
+/// Opens the epochs. Those that cannot be are left out, unless that is all of them.
+fn open(db: &Database, chosen: &[(String, EpochId)], problems: &mut Vec<Problem>) -> Result<Vec<Epoch>, AnalysisError> {
+    let mut epochs = Vec::with_capacity(chosen.len());
+    let mut failed = Vec::new();
+    for (host, epoch) in chosen {
+        match db.epoch(host, epoch) {
+            Ok(epoch) => epochs.push(epoch),
+            Err(error) => failed.push(error),
+        }
+    }
+    if epochs.is_empty()
+        && let Some(error) = failed.pop()
+    {
+        return Err(error.into());
+    }
+    problems.extend(failed.into_iter().map(|error| match error {
+        DbError::NoSuchEpoch { host, epoch, .. } => Problem::Vanished { host, epoch: epoch.to_string() },
+        error => Problem::Unreadable { error },
+    }));
+    Ok(epochs)
+}
+
+/// The names of the events asked for, each once, or of all.
+fn event_names(epochs: &[Epoch], asked: &[String]) -> Result<Vec<String>, AnalysisError> {
+    let mut known: Vec<String> = Vec::new();
+    for event in epochs.iter().flat_map(|epoch| &epoch.meta().events) {
+        if !known.contains(&event.name) {
+            known.push(event.name.clone());
+        }
+    }
+    if asked.is_empty() {
+        return Ok(known);
+    }
+    let mut names: Vec<String> = Vec::new();
+    for asked in asked {
+        match select::event(asked, &known) {
+            Some(name) if names.contains(name) => {}
+            Some(name) => names.push(name.clone()),
+            None => return Err(AnalysisError::NoEvent { asked: asked.clone(), known }),
+        }
+    }
+    Ok(names)
+}
+
+/// What the epochs say about an event, together.
+fn join_event(name: &str, epochs: &[Epoch], problems: &mut Vec<Problem>) -> EventSamples {
+    let mut joined = EventSamples {
+        name: name.to_owned(),
+        unit: String::new(),
+        period: 0,
+        notes: Vec::new(),
+        ledger: Ledger::default(),
+    };
+    let mut periods: Vec<(String, u64)> = Vec::new();
+    let (mut weighted, mut weight): (u128, u128) = (0, 0);
+    for meta in epochs.iter().map(Epoch::meta) {
+        let Some(event) = meta.events.iter().find(|event| event.name == name) else {
+            continue;
+        };
+        if joined.unit.is_empty() {
+            joined.unit.clone_from(&event.unit);
+            joined.period = event.period;
+        }
+        let period = (event.unit.clone(), event.period);
+        if !periods.contains(&period) {
+            periods.push(period);
+        }
+        add_note(&mut joined.notes, event);
+        if let Some(ledger) = meta.ledgers.get(name) {
+            joined.ledger.add(ledger);
+            let samples = u128::from(ledger.taken.saturating_sub(sum(ledger.lost.values().copied())));
+            weighted = weighted.saturating_add(samples.saturating_mul(u128::from(event.period)));
+            weight += samples;
+        }
+    }
+    if periods.len() > 1 {
+        if let Some(mean) = weighted.checked_div(weight) {
+            joined.period = u64::try_from(mean).unwrap_or(u64::MAX);
+        }
+        let periods = periods.iter().map(|(unit, period)| format!("{period} {unit}")).collect();
+        problems.push(Problem::PeriodsDiffer { event: name.to_owned(), periods });
+    }
+    joined
+}
+
+fn add_note(notes: &mut Vec<String>, event: &EventMeta) {
+    if let Some(note) = &event.note
+        && !notes.contains(note)
+    {
+        notes.push(note.clone());
+    }
+}
+
+/// Which profiles of the events an epoch has, and of what images.
+struct Contents {
+    records: BTreeMap<ImageId, ImageRecord>,
+    /// Image and event, the latter as index of the names.
+    profiles: Vec<(profiledb::ProfileKey, usize)>,
+    /// False when something could not be listed.
+    complete: bool,
+}
+
+impl Contents {
+    /// The images with profiles.
+    fn met(&self) -> impl Iterator<Item = &ImageRecord> + Clone {
+        let with_samples: BTreeSet<ImageId> = self.profiles.iter().map(|(key, _)| key.image).collect();
+        self.records.values().filter(move |record| with_samples.contains(&record.id))
+    }
+}
+
+fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Contents {
+    let mut complete = true;
+    let mut failed = |error| {
+        complete = false;
+        problems.push(Problem::Unreadable { error });
+    };
+    let mut records = epoch.images().unwrap_or_else(|error| {
+        failed(error);
+        BTreeMap::new()
+    });
+    let keys = epoch.profiles().unwrap_or_else(|error| {
+        failed(error);
+        Vec::new()
+    });
+    let profiles: Vec<_> = keys
+        .into_iter()
+        .filter_map(|key| {
+            let event = events.iter().position(|event| *event == key.event)?;
+            Some((key, event))
+        })
+        .collect();
+    for (key, _) in &profiles {
+        records.entry(key.image).or_insert_with(|| nameless(key.image, epoch.meta()));
+    }
+    Contents { records, profiles, complete }
+}
+
+/// A record for an image whose record could not be read: its samples are there all the same.
+fn nameless(id: ImageId, meta: &EpochMeta) -> ImageRecord {
+    ImageRecord {
+        id,
+        kind: ImageKind::File,
+        name: "[unknown image]".to_owned(),
+        path: String::new(),
+        size_bytes: None,
+        first_seen_unix_s: meta.started_unix_s,
+        last_seen_unix_s: meta.started_unix_s,
+    }
+}
+
+/// Adds an epoch's profiles to the images. Returns their samples by event, if all could be read.
+fn add_epoch(
+    images: &mut BTreeMap<ImageId, ImageSamples>,
+    (at, epoch, contents): (usize, &Epoch, &Contents),
+    events: &[String],
+    wanted: Option<&BTreeSet<ImageId>>,
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<u64>> {
+    let mut totals = vec![0_u64; events.len()];
+    let mut complete = contents.complete && wanted.is_none();
+    for (key, event) in &contents.profiles {
+        let Some(record) = contents.records.get(&key.image) else {
+            continue;
+        };
+        let asked_for = wanted.is_none_or(|wanted| wanted.contains(&key.image));
+        if !asked_for && record.kind != ImageKind::Idle {
+            continue;
+        }
+        let profile = match epoch.profile(key) {
+            Ok(profile) => profile,
+            Err(error) => {
+                complete = false;
+                problems.push(Problem::Unreadable { error });
+                continue;
+            }
+        };
+        if let Some(total) = totals.get_mut(*event) {
+            *total = total.saturating_add(profile.total());
+        }
+        let image = images.entry(key.image).or_insert_with(|| ImageSamples {
+            record: record.clone(),
+            paths: Vec::new(),
+            wanted: asked_for,
+            profiles: vec![Profile::new(); events.len()],
+            epochs: Vec::new(),
+        });
+        image.meet(record, at);
+        if let Some(sum) = image.profiles.get_mut(*event) {
+            sum.merge(&profile);
+        }
+    }
+    complete.then_some(totals)
+}
+
+impl ImageSamples {
+    /// Takes up what another epoch says about the image.
+    fn meet(&mut self, record: &ImageRecord, epoch: usize) {
+        if self.epochs.last() != Some(&epoch) {
+            self.epochs.push(epoch);
+        }
+        let path = record.real_path();
+        let newer = record.last_seen_unix_s > self.record.last_seen_unix_s;
+        if newer {
+            self.record = record.clone();
+        }
+        if !record.path.is_empty() && !self.paths.contains(&path) {
+            self.paths.insert(if newer { 0 } else { self.paths.len() }, path);
+        }
+    }
+}
+
+fn check_balance(meta: &EpochMeta, events: &[String], totals: &[u64], problems: &mut Vec<Problem>) {
+    for (event, &profiles) in events.iter().zip(totals) {
+        let ledger = meta.ledgers.get(event).map_or(0, |ledger| ledger.merged);
+        if ledger != profiles {
+            problems.push(Problem::Unbalanced {
+                host: meta.host.clone(),
+                epoch: meta.epoch.to_string(),
+                event: event.clone(),
+                ledger,
+                profiles,
+            });
+        }
+    }
+}

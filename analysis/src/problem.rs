@@ -1,0 +1,199 @@
+//! What a reader of a report must know: names that could not be had, files that could not be read.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use image::{ImageError, ImageId};
+use profiledb::DbError;
+
+/// Something that a report had to work around.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A file of the database could not be read: its samples are missing from the report.
+    Unreadable {
+        /// Which, and why.
+        error: DbError,
+    },
+    /// An epoch was removed while it was read.
+    Vanished {
+        /// Its host.
+        host: String,
+        /// Its name.
+        epoch: String,
+    },
+    /// The daemon merged samples each time this was read: parts may be of different moments.
+    Moving,
+    /// An epoch's profiles have other samples than its account of them says.
+    Unbalanced {
+        /// Its host.
+        host: String,
+        /// Its name.
+        epoch: String,
+        /// The event.
+        event: String,
+        /// Samples by the account.
+        ledger: u64,
+        /// Samples in the profiles.
+        profiles: u64,
+    },
+    /// The epochs sampled an event at different periods: their counts have different weights.
+    PeriodsDiffer {
+        /// The event.
+        event: String,
+        /// The periods with their units.
+        periods: Vec<String>,
+    },
+    /// An image's samples have no procedures.
+    NoProcedures {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Its samples by event.
+        counts: Vec<u64>,
+        /// Why.
+        why: NoProcedures,
+    },
+    /// Not one image has procedures.
+    NoNames,
+    /// An image has no symbol table, and samples in procedures of which only the address is known.
+    Stripped {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Those samples by event.
+        counts: Vec<u64>,
+    },
+    /// The kernel's procedures are those of a file for its release, of which the build is not known.
+    KernelMapUnchecked {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// The file.
+        map: PathBuf,
+    },
+}
+
+/// Why an image has no procedures.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NoProcedures {
+    /// There is no file at the image's path any more, or on this machine.
+    FileGone,
+    /// Another build has taken the file's place.
+    FileChanged {
+        /// The build that is there now.
+        found: ImageId,
+    },
+    /// The file is there, but cannot be read.
+    FileUnreadable {
+        /// Why.
+        error: ImageError,
+    },
+    /// The file has not a single one.
+    NoneInFile,
+    /// It is no file, and the daemon could not see its symbols.
+    NotRecorded,
+}
+
+impl Problem {
+    /// A stable word for programs.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "unreadable",
+            Self::Vanished { .. } => "vanished",
+            Self::Moving => "moving",
+            Self::Unbalanced { .. } => "unbalanced",
+            Self::PeriodsDiffer { .. } => "periods_differ",
+            Self::NoProcedures { .. } => "no_procedures",
+            Self::NoNames => "no_names",
+            Self::Stripped { .. } => "stripped",
+            Self::KernelMapUnchecked { .. } => "kernel_map_unchecked",
+        }
+    }
+
+    /// True when the report is not what it should be: samples are missing or counted wrongly, or not
+    /// one procedure of those asked for could be found. Exit code 1. A single image without names is not: programs are upgraded every day, all their samples
+    /// are counted, and the rows say so.
+    #[must_use]
+    pub const fn is_serious(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreadable { .. } | Self::Vanished { .. } | Self::Moving | Self::Unbalanced { .. } | Self::NoNames
+        )
+    }
+
+    /// Name, id and samples of the image it is about.
+    #[must_use]
+    pub fn image(&self) -> Option<(&str, &ImageId)> {
+        match self {
+            Self::NoProcedures { image, id, .. }
+            | Self::Stripped { image, id, .. }
+            | Self::KernelMapUnchecked { image, id, .. } => Some((image, id)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { error } => write!(f, "left out: {error}"),
+            Self::Vanished { host, epoch } => write!(f, "left out: epoch {epoch} of {host} is gone"),
+            Self::Moving => f.write_str("the daemon was merging all the while; run this again"),
+            Self::Unbalanced { host, epoch, event, ledger, profiles } => write!(
+                f,
+                "epoch {epoch} of {host} accounts for {ledger} samples of {event}, but its profiles have {profiles}"
+            ),
+            Self::PeriodsDiffer { event, periods } => write!(
+                f,
+                "{event} was sampled every {}: samples of these epochs stand for different amounts",
+                periods.join(" and every ")
+            ),
+            Self::NoProcedures { image, why, .. } => write!(f, "{image}: no procedures: {why}"),
+            Self::NoNames => f.write_str(
+                "no procedure of any image could be found: look where the images are (dcpi prof -i needs none)",
+            ),
+            Self::Stripped { image, .. } => {
+                write!(f, "{image}: no symbol table, here or in a debug file: some procedures are shown by address")
+            }
+            Self::KernelMapUnchecked { image, map, .. } => {
+                write!(f, "{image}: procedures are from {}, for this release but perhaps another build", map.display())
+            }
+        }
+    }
+}
+
+impl NoProcedures {
+    /// In a few words, for a row.
+    #[must_use]
+    pub const fn short(&self) -> &'static str {
+        match self {
+            Self::FileGone => "file gone",
+            Self::FileChanged { .. } => "file changed since",
+            Self::FileUnreadable { .. } => "file unreadable",
+            Self::NoneInFile => "none in file",
+            Self::NotRecorded => "not recorded",
+        }
+    }
+}
+
+impl fmt::Display for NoProcedures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FileGone => f.write_str("the file is gone, or not on this machine"),
+            Self::FileChanged { found } => write!(f, "the file was replaced since, by build {found}"),
+            Self::FileUnreadable { error } => {
+                write!(f, "{error}")?;
+                let source = std::error::Error::source(error);
+                source.map_or(Ok(()), |source| write!(f, ": {source}"))
+            }
+            Self::NoneInFile => f.write_str("the file has neither symbols nor an unwind table"),
+            Self::NotRecorded => f.write_str("the daemon could not see its symbols"),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! From offsets in images to procedures.
+//!
+//! Each image's procedures are read only if it has samples, one image at a time on each CPU, and let
+//! go once its samples have names: a machine's images together would take gigabytes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use image::{Finding, ImageError, ImageKind, ImageOffset, Layout, Procedure, Procedures};
+
+use crate::load::{ImageSamples, Samples};
+use crate::problem::{NoProcedures, Problem};
+
+/// Where procedures are looked for besides the images themselves and the database.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Directories of separate debug files.
+    pub debug_roots: Vec<PathBuf>,
+    /// Directories that may have a `System.map-RELEASE`.
+    pub system_maps: Vec<PathBuf>,
+}
+
+impl Places {
+    /// The system's places, after those that the user names.
+    #[must_use]
+    pub fn with_debug_roots(mut debug_roots: Vec<PathBuf>) -> Self {
+        debug_roots.extend(image::default_debug_roots());
+        // Distributions whose /boot has a stub keep the map with the debug files (Debian).
+        let mut system_maps = vec![PathBuf::from("/boot")];
+        system_maps.extend(debug_roots.iter().map(|root| root.join("boot")));
+        Self { debug_roots, system_maps }
+    }
+}
+
+/// The samples of an image, by procedure.
+#[derive(Debug)]
+pub struct ByProcedure {
+    /// Procedures with samples, in no particular order.
+    pub rows: Vec<Counted>,
+    /// Why they may not be what they should be.
+    pub problems: Vec<Problem>,
+}
+
+/// A place with samples.
+#[derive(Debug)]
+pub struct Counted {
+    /// What it is.
+    pub place: Place,
+    /// Samples by event.
+    pub counts: Vec<u64>,
+}
+
+/// What samples of an image are attributed to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// A procedure.
+    Procedure {
+        /// Its name, demangled.
+        name: String,
+        /// Its first byte: in a file the address that `nm` and `objdump` show; else the offset in
+        /// the image.
+        address: u64,
+    },
+    /// Outside of all procedures of the image.
+    Unknown,
+    /// Anywhere in an image whose procedures could not be had, for this reason.
+    NoProcedures(&'static str),
+}
+
+/// The samples of each image by procedure, in the order of `images`.
+#[must_use]
+pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -> Vec<ByProcedure> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(image) = images.get(at) else {
+                return done;
+            };
+            done.push((at, attribute_image(samples, image, places)));
+        }
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut done = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..cpus.min(images.len())).map(|_| scope.spawn(work)).collect();
+        let mut done = work();
+        for other in others {
+            match other.join() {
+                Ok(more) => done.extend(more),
+                // Rows would be missing: as bad there as here.
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, by_procedure)| by_procedure).collect()
+}
+
+fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByProcedure {
+    let mut problems = Vec::new();
+    match find(samples, image, places, &mut problems) {
+        Ok(known) => {
+            let rows = count(image, &known);
+            problems.extend(known.stripped.then(|| nameless(image, &rows)).flatten());
+            ByProcedure { rows, problems }
+        }
+        Err(why) => {
+            let counted = Counted { place: Place::NoProcedures(why.short()), counts: image.totals() };
+            problems.push(Problem::NoProcedures {
+                image: image.record.name.clone(),
+                id: image.record.id,
+                counts: image.totals(),
+                why,
+            });
+            ByProcedure { rows: vec![counted], problems }
+        }
+    }
+}
+
+/// Procedures of an image, and how their starts are shown.
+struct Known {
+    procedures: Procedures,
+    /// For a file.
+    layout: Option<Layout>,
+    /// For a file: it has no symbol table, here or in a debug file.
+    stripped: bool,
+}
+
+impl Known {
+    fn place(&self, procedure: &Procedure) -> Place {
+        let vaddr = self.layout.as_ref().and_then(|layout| layout.file_offset_to_vaddr(procedure.start));
+        let address = vaddr.map_or(procedure.start.0, |vaddr| vaddr.0);
+        Place::Procedure { name: procedure.name().to_owned(), address }
+    }
+}
+
+fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
+    let mut by_start: BTreeMap<Option<ImageOffset>, Counted> = BTreeMap::new();
+    let events = image.profiles.len();
+    for (event, profile) in image.profiles.iter().enumerate() {
+        for (offset, samples) in profile.iter() {
+            let procedure = known.procedures.find(offset);
+            let counted = by_start.entry(procedure.map(|procedure| procedure.start)).or_insert_with(|| Counted {
+                place: procedure.map_or(Place::Unknown, |procedure| known.place(procedure)),
+                counts: vec![0; events],
+            });
+            if let Some(count) = counted.counts.get_mut(event) {
+                *count = count.saturating_add(samples);
+            }
+        }
+    }
+    by_start.into_values().collect()
+}
+
+/// The problem of samples in procedures that have an address for a name.
+fn nameless(image: &ImageSamples, rows: &[Counted]) -> Option<Problem> {
+    let is_nameless = |place: &Place| match place {
+        Place::Procedure { name, address } => *name == format!("{address:#x}"),
+        _ => false,
+    };
+    let mut counts = vec![0_u64; image.profiles.len()];
+    for row in rows.iter().filter(|row| is_nameless(&row.place)) {
+        for (sum, count) in counts.iter_mut().zip(&row.counts) {
+            *sum = sum.saturating_add(*count);
+        }
+    }
+    let any = counts.iter().any(|count| *count > 0);
+    any.then(|| Problem::Stripped { image: image.record.name.clone(), id: image.record.id, counts })
+}
+
+/// Finds an image's procedures: of a file in the file, if it is still the same build; else, as for
+/// the kernel and all that is no file, among the symbols that the daemon recorded.
+fn find(
+    samples: &Samples,
+    image: &ImageSamples,
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> Result<Known, NoProcedures> {
+    let why = if image.record.kind == ImageKind::File {
+        match in_files(image, places) {
+            Ok(known) => return Ok(known),
+            Err(why) => why,
+        }
+    } else {
+        NoProcedures::NotRecorded
+    };
+    let symbols = samples.symbols(image).unwrap_or_else(|error| {
+        problems.push(Problem::Unreadable { error });
+        Vec::new()
+    });
+    if !symbols.is_empty() {
+        let list = symbols.into_iter().map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name));
+        return Ok(Known { procedures: Procedures::from_list(list), layout: None, stripped: false });
+    }
+    if image.record.kind == ImageKind::Kernel
+        && let Some(known) = in_system_map(samples, image, places, problems)
+    {
+        return Ok(known);
+    }
+    Err(why)
+}
+
+/// Looks at each path that the image had, the latest first.
+fn in_files(image: &ImageSamples, places: &Places) -> Result<Known, NoProcedures> {
+    let mut why = NoProcedures::FileGone;
+    for path in &image.paths {
+        match image::procedures(path, Some(&image.record.id), &places.debug_roots) {
+            Ok((procedures, _)) if procedures.is_empty() => why = NoProcedures::NoneInFile,
+            Ok((procedures, findings)) => {
+                let stripped = findings.iter().any(|finding| matches!(finding, Finding::Stripped));
+                return Ok(Known { procedures, layout: layout(path), stripped });
+            }
+            Err(ImageError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(ImageError::WrongBuild { found, .. }) => why = NoProcedures::FileChanged { found },
+            Err(error) => why = NoProcedures::FileUnreadable { error },
+        }
+    }
+    Err(why)
+}
+
+/// Without it, starts are shown as file offsets: the same number in most files' first segment.
+fn layout(path: &Path) -> Option<Layout> {
+    Layout::of_file(&File::open(path).ok()?).ok()
+}
+
+/// The kernel's procedures from the symbol list that its build left, by its release: a stop-gap for
+/// kernels that hid their addresses from the daemon. The list has no build id to check.
+fn in_system_map(
+    samples: &Samples,
+    image: &ImageSamples,
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> Option<Known> {
+    // Other code of the kernel (its trampolines) has offsets of its own.
+    if image.record.name != "[kernel]" {
+        return None;
+    }
+    let epoch = image.epochs.iter().find_map(|&at| samples.epochs.get(at))?;
+    let release = &epoch.meta().machine.kernel_release;
+    // The name of a file in a directory of ours, nothing else: it comes from a stranger's database.
+    if release.is_empty() || release.contains('/') {
+        return None;
+    }
+    for directory in &places.system_maps {
+        let map = directory.join(format!("System.map-{release}"));
+        let procedures = File::open(&map).ok().map(BufReader::new).map(image::kernel::system_map);
+        if let Some(Ok(procedures)) = procedures
+            && !procedures.is_empty()
+        {
+            let (image, id) = (image.record.name.clone(), image.record.id);
+            problems.push(Problem::KernelMapUnchecked { image, id, map });
+            return Some(Known { procedures, layout: None, stripped: false });
+        }
+    }
+    None
+}

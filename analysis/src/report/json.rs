@@ -1,0 +1,291 @@
+//! Reports for programs. The keys and their order are an interface: add to them, change nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use profiledb::{EpochId, Machine};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use super::{EpochRow, EpochsReport, EventColumn, ProfReport, Row, duration_s};
+use crate::load::sum;
+use crate::problem::Problem;
+
+/// A share to eight decimals: finer than any sample, and the same on every machine.
+pub(super) fn rounded(share: f64) -> f64 {
+    (share * 1e8).round() / 1e8
+}
+
+#[derive(Serialize)]
+struct Prof<'a> {
+    db: &'a str,
+    epochs: Vec<&'a EpochId>,
+    hosts: Vec<&'a str>,
+    events: Vec<Event<'a>>,
+    sorted_by: &'a str,
+    confidence: f64,
+    rows: Vec<ProfRow<'a>>,
+    omitted: Omitted<'a>,
+    unresolved: BTreeMap<&'a str, u64>,
+    lost: BTreeMap<&'a str, u64>,
+    problems: Vec<ProblemEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Event<'a> {
+    name: &'a str,
+    period: u64,
+    unit: &'a str,
+    /// Samples taken and not lost.
+    total: u64,
+    /// Of these, the samples that shares are of.
+    counted: u64,
+    /// Of these, the idle loop's.
+    idle: u64,
+    unresolved: &'a BTreeMap<String, u64>,
+    lost: &'a BTreeMap<String, u64>,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ProfRow<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    procedure: Option<&'a str>,
+    image: &'a str,
+    image_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a str>,
+    kind: &'static str,
+    counts: InOrder<&'a str, u64>,
+    share: InOrder<&'a str, Share>,
+    cumulative: f64,
+}
+
+#[derive(Serialize)]
+struct Share {
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+#[derive(Serialize)]
+struct Omitted<'a> {
+    rows: usize,
+    counts: InOrder<&'a str, u64>,
+}
+
+#[derive(Serialize)]
+struct ProblemEntry<'a> {
+    kind: &'static str,
+    serious: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_id: Option<String>,
+    message: String,
+}
+
+/// A map that keeps the order of its entries: events come in the order of the columns.
+struct InOrder<K, V>(Vec<(K, V)>);
+
+impl<K: Display, V: Serialize> Serialize for InOrder<K, V> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(Some(self.0.len()))?;
+        for (key, value) in &self.0 {
+            map.serialize_entry(&key.to_string(), value)?;
+        }
+        map.end()
+    }
+}
+
+pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
+    let by_event = |counts: &[u64]| {
+        let names = report.events.iter().map(|column| column.event.name.as_str());
+        InOrder(names.zip(counts.iter().copied()).collect())
+    };
+    Prof {
+        db: &report.selection.db,
+        epochs: report.selection.epoch_ids(),
+        hosts: report.selection.hosts(),
+        events: report.events.iter().map(event).collect(),
+        sorted_by: report.events.get(report.sort).map_or("", |column| &column.event.name),
+        confidence: report.confidence.percent(),
+        rows: report.rows.iter().map(|row| prof_row(report, row, by_event(&row.counts))).collect(),
+        omitted: Omitted { rows: report.omitted.rows, counts: by_event(&report.omitted.counts) },
+        unresolved: joined(report.events.iter().map(|column| &column.event.ledger.unresolved)),
+        lost: joined(report.events.iter().map(|column| &column.event.ledger.lost)),
+        problems: problems(&report.problems),
+    }
+}
+
+fn event(column: &EventColumn) -> Event<'_> {
+    let event = &column.event;
+    Event {
+        name: &event.name,
+        period: event.period,
+        unit: &event.unit,
+        total: event.total(),
+        counted: column.counted,
+        idle: column.idle,
+        unresolved: &event.ledger.unresolved,
+        lost: &event.ledger.lost,
+        notes: &event.notes,
+    }
+}
+
+fn prof_row<'a>(report: &'a ProfReport, row: &'a Row, counts: InOrder<&'a str, u64>) -> ProfRow<'a> {
+    let share = |share: &crate::stats::Share| Share {
+        value: rounded(share.value),
+        low: rounded(share.low),
+        high: rounded(share.high),
+    };
+    let names = report.events.iter().map(|column| column.event.name.as_str());
+    ProfRow {
+        procedure: row.procedure.as_ref().map(|procedure| procedure.name.as_str()),
+        image: &row.image.name,
+        image_id: row.image.id.to_string(),
+        address: row.procedure.as_ref().and_then(|procedure| Some(format!("{:#x}", procedure.address?))),
+        path: report.by_image.then_some(&row.image.path),
+        kind: row.image.kind.as_str(),
+        counts,
+        share: InOrder(names.zip(row.shares.iter().map(share)).collect()),
+        cumulative: rounded(row.cumulative),
+    }
+}
+
+/// The reasons of all events, summed.
+fn joined<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<&'a str, u64> {
+    let mut joined: BTreeMap<&str, u64> = BTreeMap::new();
+    for (reason, samples) in maps.flatten() {
+        let sum = joined.entry(reason).or_default();
+        *sum = sum.saturating_add(*samples);
+    }
+    joined
+}
+
+fn problems(problems: &[Problem]) -> Vec<ProblemEntry<'_>> {
+    let entry = |problem| {
+        let problem: &Problem = problem;
+        let image = problem.image();
+        ProblemEntry {
+            kind: problem.kind(),
+            serious: problem.is_serious(),
+            image: image.map(|(name, _)| name),
+            image_id: image.map(|(_, id)| id.to_string()),
+            message: problem.to_string(),
+        }
+    };
+    problems.iter().map(entry).collect()
+}
+
+#[derive(Serialize)]
+struct Epochs<'a> {
+    db: &'a str,
+    epochs: Vec<&'a EpochId>,
+    hosts: Vec<&'a str>,
+    events: Vec<EpochsEvent<'a>>,
+    rows: Vec<EpochEntry<'a>>,
+    problems: Vec<ProblemEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct EpochsEvent<'a> {
+    name: &'a str,
+    period: u64,
+    unit: &'a str,
+    total: u64,
+}
+
+#[derive(Serialize)]
+struct EpochEntry<'a> {
+    host: &'a str,
+    epoch: &'a EpochId,
+    label: Option<&'a str>,
+    back: usize,
+    open: bool,
+    started_unix_s: u64,
+    ended_unix_s: Option<u64>,
+    updated_unix_s: u64,
+    duration_s: u64,
+    events: Vec<EpochEvent<'a>>,
+    images: Option<usize>,
+    size_bytes: Option<u64>,
+    machine: &'a Machine,
+    writer_version: &'a str,
+}
+
+#[derive(Serialize)]
+struct EpochEvent<'a> {
+    name: &'a str,
+    period: u64,
+    unit: &'a str,
+    rate_per_s: Option<u64>,
+    note: Option<&'a str>,
+    taken: u64,
+    merged: u64,
+    unresolved: BTreeMap<String, u64>,
+    lost: BTreeMap<String, u64>,
+}
+
+pub(super) fn epochs(report: &EpochsReport) -> impl Serialize + '_ {
+    let mut events: Vec<EpochsEvent<'_>> = Vec::new();
+    for row in &report.rows {
+        for event in &row.meta.events {
+            let ledger = row.meta.ledgers.get(&event.name);
+            let samples = ledger.map_or(0, |l| l.taken.saturating_sub(sum(l.lost.values().copied())));
+            match events.iter_mut().find(|known| known.name == event.name) {
+                Some(known) => known.total = known.total.saturating_add(samples),
+                None => events.push(EpochsEvent {
+                    name: &event.name,
+                    period: event.period,
+                    unit: &event.unit,
+                    total: samples,
+                }),
+            }
+        }
+    }
+    Epochs {
+        db: &report.selection.db,
+        epochs: report.selection.epoch_ids(),
+        hosts: report.selection.hosts(),
+        events,
+        rows: report.rows.iter().map(epoch).collect(),
+        problems: problems(&report.problems),
+    }
+}
+
+fn epoch(row: &EpochRow) -> EpochEntry<'_> {
+    let meta = &row.meta;
+    let events = meta.events.iter().map(|event| {
+        let ledger = meta.ledgers.get(&event.name).cloned().unwrap_or_default();
+        EpochEvent {
+            name: &event.name,
+            period: event.period,
+            unit: &event.unit,
+            rate_per_s: event.rate_per_s,
+            note: event.note.as_deref(),
+            taken: ledger.taken,
+            merged: ledger.merged,
+            unresolved: ledger.unresolved,
+            lost: ledger.lost,
+        }
+    });
+    EpochEntry {
+        host: &meta.host,
+        epoch: &meta.epoch,
+        label: meta.label.as_deref(),
+        back: row.back,
+        open: meta.ended_unix_s.is_none(),
+        started_unix_s: meta.started_unix_s,
+        ended_unix_s: meta.ended_unix_s,
+        updated_unix_s: meta.updated_unix_s,
+        duration_s: duration_s(meta),
+        events: events.collect(),
+        images: row.images,
+        size_bytes: row.size_bytes,
+        machine: &meta.machine,
+        writer_version: &meta.writer_version,
+    }
+}

@@ -1,0 +1,248 @@
+//! Reports as plain data, and their three forms. Nothing below this line reads a file or computes
+//! a share.
+
+use std::io::{self, Write};
+
+use image::{ImageId, ImageKind};
+use profiledb::{EpochId, EpochMeta};
+use serde::Serialize;
+
+use crate::load::EventSamples;
+use crate::problem::Problem;
+use crate::stats::{Confidence, Share};
+
+mod csv;
+mod escape;
+mod json;
+mod quantity;
+mod table;
+mod text;
+
+pub use escape::escape;
+
+/// A report that can be written.
+pub trait Report {
+    /// For people.
+    ///
+    /// # Errors
+    /// Those of the output.
+    fn text(&self, out: &mut dyn Write) -> io::Result<()>;
+
+    /// For programs.
+    fn json(&self) -> impl Serialize + '_;
+
+    /// For spreadsheets (RFC 4180): a header and rows.
+    ///
+    /// # Errors
+    /// Those of the output.
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()>;
+
+    /// What the reader must know besides.
+    fn problems(&self) -> &[Problem];
+}
+
+/// What was read.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The database, as it was named.
+    pub db: String,
+    /// What the epochs say about themselves, by host and time.
+    pub epochs: Vec<EpochMeta>,
+}
+
+impl Selection {
+    /// The hosts, each once.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<&str> {
+        let mut hosts: Vec<&str> = self.epochs.iter().map(|epoch| epoch.host.as_str()).collect();
+        hosts.dedup();
+        hosts
+    }
+
+    /// The names of the epochs, each once, in order of time.
+    #[must_use]
+    pub fn epoch_ids(&self) -> Vec<&EpochId> {
+        let mut ids: Vec<&EpochId> = self.epochs.iter().map(|epoch| &epoch.epoch).collect();
+        ids.sort();
+        ids.dedup();
+        ids
+    }
+}
+
+/// An event of a profile.
+#[derive(Clone, Debug)]
+pub struct EventColumn {
+    /// The event.
+    pub event: EventSamples,
+    /// Samples of the idle loop.
+    pub idle: u64,
+    /// The samples that shares are of.
+    pub counted: u64,
+    /// Samples of unknown code by reason, where they are counted: the same reasons for all events.
+    pub unresolved: Vec<(String, u64, Share)>,
+}
+
+/// `dcpi prof`.
+#[derive(Debug)]
+pub struct ProfReport {
+    /// What was read.
+    pub selection: Selection,
+    /// The events, in order of columns.
+    pub events: Vec<EventColumn>,
+    /// The event that rows are sorted by, as index of `events`.
+    pub sort: usize,
+    /// The confidence of all intervals.
+    pub confidence: Confidence,
+    /// A row is an image, not a procedure.
+    pub by_image: bool,
+    /// Only images that were asked for count.
+    pub restricted: bool,
+    /// The idle loop counts.
+    pub with_idle: bool,
+    /// Names in full length.
+    pub wide: bool,
+    /// The rows, those with the most samples of the sort event first.
+    pub rows: Vec<Row>,
+    /// Rows that were left out, all with fewer samples of the sort event.
+    pub omitted: Omitted,
+    /// What the reader must know.
+    pub problems: Vec<Problem>,
+}
+
+/// Rows that are not shown.
+#[derive(Clone, Debug, Default)]
+pub struct Omitted {
+    /// How many.
+    pub rows: usize,
+    /// Their samples by event.
+    pub counts: Vec<u64>,
+    /// Their share of the sort event's samples: `0..=1`.
+    pub share: f64,
+}
+
+/// A procedure or an image with its samples.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The procedure.
+    pub procedure: Option<ProcedureName>,
+    /// The image.
+    pub image: ImageName,
+    /// Samples by event.
+    pub counts: Vec<u64>,
+    /// Share of [`EventColumn::counted`], by event.
+    pub shares: Vec<Share>,
+    /// Share of this and all rows above, of the sort event: `0..=1`.
+    pub cumulative: f64,
+}
+
+/// A procedure, or what stands for one.
+#[derive(Clone, Debug)]
+pub struct ProcedureName {
+    /// Its name, or in brackets why there is none.
+    pub name: String,
+    /// Its first byte: in a file its address as `nm` shows it, else its offset in the image.
+    pub address: Option<u64>,
+    /// Another procedure of the image has the same name.
+    pub ambiguous: bool,
+}
+
+/// An image.
+#[derive(Clone, Debug)]
+pub struct ImageName {
+    /// Its id.
+    pub id: ImageId,
+    /// What it is.
+    pub kind: ImageKind,
+    /// Its name.
+    pub name: String,
+    /// Its path, escaped as in the database; empty if it has none.
+    pub path: String,
+    /// Another image has the same name.
+    pub ambiguous: bool,
+}
+
+/// `dcpi epochs`.
+#[derive(Debug)]
+pub struct EpochsReport {
+    /// What was read.
+    pub selection: Selection,
+    /// The epochs, in the order of the selection.
+    pub rows: Vec<EpochRow>,
+    /// What the reader must know.
+    pub problems: Vec<Problem>,
+}
+
+/// An epoch.
+#[derive(Clone, Debug)]
+pub struct EpochRow {
+    /// What it says about itself.
+    pub meta: EpochMeta,
+    /// How many epochs of its host came later: 0 is the latest.
+    pub back: usize,
+    /// How many images have samples; none when that cannot be read.
+    pub images: Option<usize>,
+    /// Bytes of its files; none when that cannot be read.
+    pub size_bytes: Option<u64>,
+}
+
+/// Seconds an epoch has lasted, until its last merge if it is open.
+#[must_use]
+pub fn duration_s(epoch: &EpochMeta) -> u64 {
+    epoch.ended_unix_s.unwrap_or(epoch.updated_unix_s).saturating_sub(epoch.started_unix_s)
+}
+
+impl ProfReport {
+    /// The reasons why counted samples are of unknown code, those with the most samples of the sort
+    /// event first.
+    #[must_use]
+    pub fn unresolved_reasons(&self) -> Vec<&str> {
+        let mut reasons: Vec<(u64, &str)> = Vec::new();
+        for (at, column) in self.events.iter().enumerate() {
+            for (reason, samples, _) in &column.unresolved {
+                let samples = if at == self.sort { *samples } else { 0 };
+                match reasons.iter_mut().find(|(_, known)| known == reason) {
+                    Some((sum, _)) => *sum = sum.saturating_add(samples),
+                    None => reasons.push((samples, reason)),
+                }
+            }
+        }
+        reasons.sort_by(|(a, first), (b, second)| b.cmp(a).then(first.cmp(second)));
+        reasons.into_iter().map(|(_, reason)| reason).collect()
+    }
+}
+
+impl Report for ProfReport {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        text::prof(self, out)
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        json::prof(self)
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        csv::prof(self, out)
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl Report for EpochsReport {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        text::epochs(self, out)
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        json::epochs(self)
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        csv::epochs(self, out)
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}

@@ -1,0 +1,342 @@
+//! Reports for people: a head that says what the numbers are of, a table, and what to know besides.
+
+use std::io::{self, Write};
+
+use profiledb::EpochMeta;
+
+use super::quantity::{bytes, duration, moment, percent, period, plain, thousands};
+use super::table::{Table, shorten, width};
+use super::{EpochsReport, EventColumn, ImageName, ProcedureName, ProfReport, Row, Selection, duration_s, escape};
+use crate::load::sum;
+use crate::problem::Problem;
+use crate::stats::Share;
+
+/// Characters in a line, unless names are asked for in full length.
+const LINE: usize = 120;
+/// However wide the numbers are, a procedure's name has so many characters.
+const MIN_PROCEDURE: usize = 30;
+/// An image's name has at most so many.
+const MAX_IMAGE: usize = 32;
+/// Characters of an id that tell images of one name apart.
+const SHORT_ID: usize = 8;
+/// Names of hosts, labels or images in one line.
+const NAMED: usize = 5;
+/// Width of the words that the lines of the head begin with.
+const HEAD: usize = 10;
+
+pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
+    prof_head(report, out)?;
+    writeln!(out)?;
+    prof_table(report).write(out)?;
+    let notes = prof_notes(report);
+    if !notes.is_empty() {
+        writeln!(out)?;
+    }
+    notes.iter().try_for_each(|line| writeln!(out, "{}", escape(line)))
+}
+
+fn head(out: &mut dyn Write, word: &str, says: &str) -> io::Result<()> {
+    writeln!(out, "{word:HEAD$}  {}", escape(says))
+}
+
+fn selection(selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
+    head(out, "database", &selection.db)?;
+    let hosts = selection.hosts();
+    head(out, if hosts.len() == 1 { "host" } else { "hosts" }, &some_of(&hosts))?;
+    match selection.epochs.as_slice() {
+        [epoch] => head(out, "epoch", &format!("{}: {}", epoch.epoch, span(epoch)))?,
+        several => head(out, "epochs", &together(several))?,
+    }
+    let mut labels: Vec<&str> = selection.epochs.iter().filter_map(|epoch| epoch.label.as_deref()).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    match labels.as_slice() {
+        [] => Ok(()),
+        [label] => head(out, "label", label),
+        labels => head(out, "labels", &some_of(labels)),
+    }
+}
+
+/// `3: a, b, c`, or the one.
+fn some_of(names: &[&str]) -> String {
+    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len() {
+        1 => shown,
+        n if n > NAMED => format!("{n}: {shown} and {} more", n - NAMED),
+        n => format!("{n}: {shown}"),
+    }
+}
+
+fn span(epoch: &EpochMeta) -> String {
+    let (start, lasted) = (moment(epoch.started_unix_s), duration(duration_s(epoch)));
+    match epoch.ended_unix_s {
+        Some(end) => format!("{start} to {} UTC, {lasted}", moment(end)),
+        None => format!("{start} UTC, {lasted} so far"),
+    }
+}
+
+fn together(epochs: &[EpochMeta]) -> String {
+    let start = epochs.iter().map(|epoch| epoch.started_unix_s).min().unwrap_or(0);
+    let end = epochs.iter().map(|epoch| epoch.started_unix_s.saturating_add(duration_s(epoch))).max().unwrap_or(0);
+    let open = epochs.iter().filter(|epoch| epoch.ended_unix_s.is_none()).count();
+    let open = if open > 0 { format!(", {open} of them open") } else { String::new() };
+    let lasted = duration(sum(epochs.iter().map(duration_s)));
+    format!("{}{open}: {} to {} UTC, {lasted} in sum", epochs.len(), moment(start), moment(end))
+}
+
+fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
+    selection(&report.selection, out)?;
+    for column in &report.events {
+        let event = &column.event;
+        let mut says = format!(
+            "{}: {} samples, one every {}",
+            event.name,
+            thousands(event.total()),
+            period(event.period, &event.unit)
+        );
+        if column.idle > 0 && !report.with_idle {
+            let of_all = ratio(column.idle, event.total());
+            says.push_str(&format!("; {} % idle, not counted below (--idle)", percent(of_all)));
+        }
+        head(out, "event", &says)?;
+        for note in &event.notes {
+            head(out, "", &format!("note: {note}"))?;
+        }
+    }
+    let counted: Vec<String> = report.events.iter().map(|column| thousands(column.counted)).collect();
+    let whose = if report.restricted { "of the chosen images" } else { "counted" };
+    let sure = format!("{} % confidence", plain(report.confidence.percent()));
+    head(out, "shares", &format!("of {} samples {whose}; intervals of {sure}", counted.join(" and ")))
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// The table with procedures, or images, and samples of unknown code.
+fn prof_table(report: &ProfReport) -> Table {
+    let mut table = Table::default();
+    let single = report.events.len() == 1;
+    for (at, column) in report.events.iter().enumerate() {
+        let group = if single { "" } else { &column.event.name };
+        table.number("samples", group);
+        table.number("%", group);
+        table.number(if single { "low–high" } else { "±" }, group);
+        if at == report.sort {
+            table.number("cum %", group);
+        }
+    }
+    if !report.by_image {
+        table.words("procedure");
+    }
+    table.words("image");
+    let images: Vec<String> = report.rows.iter().map(|row| image(report, &row.image)).collect();
+    let numbers: Vec<Vec<String>> = report.rows.iter().map(|row| row_numbers(report, row)).collect();
+    let most = procedure_width(report, &numbers, &images);
+    for ((row, mut cells), image) in report.rows.iter().zip(numbers).zip(images) {
+        cells.extend(row.procedure.as_ref().map(|name| procedure(name, most)));
+        cells.push(image);
+        table.row(cells);
+    }
+    for reason in report.unresolved_reasons() {
+        table.row(unresolved(report, reason));
+    }
+    table
+}
+
+fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
+    let mut cells = Vec::new();
+    for (at, (count, share)) in row.counts.iter().zip(&row.shares).enumerate() {
+        cells.extend(count_cells(report, *count, share));
+        if at == report.sort {
+            cells.push(percent(row.cumulative));
+        }
+    }
+    cells
+}
+
+/// Samples, share, interval. Where there is room the interval's ends; else how far it reaches to its
+/// farther end.
+fn count_cells(report: &ProfReport, count: u64, share: &Share) -> [String; 3] {
+    let interval = if report.events.len() == 1 {
+        format!("{}–{}", percent(share.low), percent(share.high))
+    } else {
+        percent(share.reach())
+    };
+    [thousands(count), percent(share.value), interval]
+}
+
+fn unresolved(report: &ProfReport, reason: &str) -> Vec<String> {
+    let mut cells = Vec::new();
+    for (at, column) in report.events.iter().enumerate() {
+        let found = column.unresolved.iter().find(|(known, ..)| known == reason);
+        let (count, share) = found.map_or((0, Share::default()), |(_, count, share)| (*count, *share));
+        cells.extend(count_cells(report, count, &share));
+        if at == report.sort {
+            cells.push(String::new());
+        }
+    }
+    cells.push(format!("[unresolved: {}]", escape(&reason.replace('_', " "))));
+    cells
+}
+
+/// How many characters a procedure's name may have, so that lines end in time.
+fn procedure_width(report: &ProfReport, numbers: &[Vec<String>], images: &[String]) -> usize {
+    if report.wide {
+        return usize::MAX;
+    }
+    // Titles count too: no column is narrower than "samples".
+    let widest = |cells: &Vec<String>| cells.iter().map(|cell| width(cell).max(7) + 2).sum::<usize>();
+    let left = numbers.iter().map(widest).max().unwrap_or(0);
+    let right = images.iter().map(|image| width(image)).max().unwrap_or(0) + 2;
+    LINE.saturating_sub(left + right).max(MIN_PROCEDURE)
+}
+
+fn procedure(procedure: &ProcedureName, most: usize) -> String {
+    let at = procedure.address.filter(|_| procedure.ambiguous).map(|at| format!(" [{at:#x}]")).unwrap_or_default();
+    let name = escape(&procedure.name);
+    format!("{}{at}", shorten(&name, most.saturating_sub(width(&at))))
+}
+
+/// An image's name, by image its path, with its id where another has the same.
+fn image(report: &ProfReport, image: &ImageName) -> String {
+    let by_path = report.by_image && image.kind == image::ImageKind::File && !image.path.is_empty();
+    let name = escape(if by_path { &image.path } else { &image.name });
+    let name = if report.wide || by_path { name.into_owned() } else { shorten(&name, MAX_IMAGE) };
+    if image.ambiguous { format!("{name} ({})", short_id(&image.id)) } else { name }
+}
+
+fn short_id(id: &image::ImageId) -> String {
+    let id = id.to_string();
+    id.rsplit('-').next().unwrap_or(&id).chars().take(SHORT_ID).collect()
+}
+
+fn prof_notes(report: &ProfReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.rows.is_empty() && report.omitted.rows == 0 {
+        notes
+            .push("no samples yet: dcpictl flush has the daemon write them; --epoch -1 is the epoch before".to_owned());
+    }
+    if report.omitted.rows > 0 {
+        let what = match (report.by_image, report.omitted.rows) {
+            (true, 1) => "image",
+            (true, _) => "images",
+            (false, 1) => "procedure",
+            (false, _) => "procedures",
+        };
+        let (rows, share) = (thousands(report.omitted.rows as u64), percent(report.omitted.share));
+        notes.push(format!("{rows} more {what}, {share} % (all: -n 0)"));
+    }
+    notes.extend(report.events.iter().filter_map(|column| lost(report, column)));
+    notes.extend(problems(report));
+    notes
+}
+
+fn lost(report: &ProfReport, column: &EventColumn) -> Option<String> {
+    let lost = column.event.lost();
+    let reasons: Vec<String> = column
+        .event
+        .ledger
+        .lost
+        .iter()
+        .filter(|(_, samples)| **samples > 0)
+        .map(|(reason, samples)| format!("{} {}", thousands(*samples), reason.replace('_', " ")))
+        .collect();
+    let of = if report.events.len() > 1 { format!(" of {}", column.event.name) } else { String::new() };
+    let share = percent(ratio(lost, column.event.ledger.taken));
+    (lost > 0)
+        .then(|| format!("lost: {} samples{of}, {share} % of those taken ({})", thousands(lost), reasons.join(", ")))
+}
+
+/// Serious problems each in a line; images without names together, by what can be done about it.
+fn problems(report: &ProfReport) -> Vec<String> {
+    let all = report.events.get(report.sort).map_or(0, |column| column.counted);
+    let samples = |counts: &[u64]| counts.get(report.sort).copied().unwrap_or(0);
+    let mut lines = Vec::new();
+    let mut nameless = Vec::new();
+    let mut stripped = Vec::new();
+    for problem in &report.problems {
+        match problem {
+            Problem::NoProcedures { image, counts, why, .. } => {
+                nameless.push((samples(counts), format!("{image} ({})", why.short())));
+            }
+            Problem::Stripped { image, counts, .. } => stripped.push((samples(counts), image.clone())),
+            problem => lines.push(problem_line(problem)),
+        }
+    }
+    let what = "without procedure";
+    lines.extend(group(nameless, all, what, "see why: --format json"));
+    let what = "in procedures without name";
+    lines.extend(group(stripped, all, what, "install debug symbols, see --debug-root"));
+    lines
+}
+
+fn problem_line(problem: &Problem) -> String {
+    let word = if problem.is_serious() { "problem" } else { "note" };
+    format!("{word}: {problem}")
+}
+
+/// Images of one fate in a line, those with the most samples first.
+fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Option<String> {
+    if images.is_empty() {
+        return None;
+    }
+    images.sort_by(|(a, first), (b, second)| b.cmp(a).then(first.cmp(second)));
+    let share = percent(ratio(sum(images.iter().map(|(samples, _)| *samples)), all));
+    let named: Vec<&str> = images.iter().take(NAMED).map(|(_, name)| name.as_str()).collect();
+    let more = images.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let noun = if images.len() == 1 { "image" } else { "images" };
+    Some(format!("note: {share} % {what}, of {} {noun}: {}{more}; {next}", images.len(), named.join(", ")))
+}
+
+pub(super) fn epochs(report: &EpochsReport, out: &mut dyn Write) -> io::Result<()> {
+    head(out, "database", &report.selection.db)?;
+    writeln!(out)?;
+    let mut table = Table::default();
+    ["host", "epoch"].into_iter().for_each(|title| table.words(title));
+    ["back", "lasted"].into_iter().for_each(|title| table.number(title, ""));
+    table.words("event");
+    ["samples", "unresolved %", "lost %", "images", "size"].into_iter().for_each(|title| table.number(title, ""));
+    table.words("label");
+    for row in &report.rows {
+        epoch_rows(row, &mut table);
+    }
+    table.write(out)?;
+    if !report.problems.is_empty() {
+        writeln!(out)?;
+    }
+    report.problems.iter().try_for_each(|problem| writeln!(out, "{}", escape(&problem_line(problem))))
+}
+
+/// A line per event of the epoch; what is the epoch's only in the first.
+fn epoch_rows(row: &super::EpochRow, table: &mut Table) {
+    let meta = &row.meta;
+    let lasted = duration(duration_s(meta));
+    let lasted = if meta.ended_unix_s.is_none() { format!("{lasted} so far") } else { lasted };
+    let back = if row.back == 0 { "latest".to_owned() } else { format!("-{}", row.back) };
+    let unknown = || "?".to_owned();
+    let mut epoch = [meta.host.clone(), meta.epoch.to_string(), back, lasted];
+    let mut size = [
+        row.images.map_or_else(unknown, |images| thousands(images as u64)),
+        row.size_bytes.map_or_else(unknown, bytes),
+    ];
+    let mut label = meta.label.clone().unwrap_or_default();
+    for event in &meta.events {
+        let ledger = meta.ledgers.get(&event.name).cloned().unwrap_or_default();
+        let lost = sum(ledger.lost.values().copied());
+        let unresolved = sum(ledger.unresolved.values().copied());
+        let samples = ledger.taken.saturating_sub(lost);
+        let mut cells: Vec<String> = epoch.iter().map(|cell| escape(cell).into_owned()).collect();
+        cells.extend([
+            escape(&event.name).into_owned(),
+            thousands(samples),
+            percent(ratio(unresolved, samples)),
+            percent(ratio(lost, ledger.taken)),
+        ]);
+        cells.extend(std::mem::take(&mut size));
+        cells.push(escape(&std::mem::take(&mut label)).into_owned());
+        table.row(cells);
+        epoch = Default::default();
+    }
+}

@@ -1,0 +1,290 @@
+//! How sure a share is: confidence intervals of a proportion.
+//!
+//! A profile is a sample: of `n` samples, `k` fell into a procedure. If samples are taken at random
+//! moments, `k` is binomial, and the procedure's true share of the time lies near `k / n`.
+
+/// How sure an interval is to hold the truth, as a fraction: `0 < level < 1`.
+#[derive(Copy, Clone, Debug, PartialEq, PartialOrd)]
+pub struct Confidence {
+    level: f64,
+}
+
+impl Confidence {
+    /// A confidence of this many percent; `None` unless above 0 and below 100.
+    #[must_use]
+    pub fn from_percent(percent: f64) -> Option<Self> {
+        // Comparisons with NaN are false.
+        (percent > 0.0 && percent < 100.0).then_some(Self { level: percent / 100.0 })
+    }
+
+    /// The confidence in percent.
+    #[must_use]
+    pub fn percent(self) -> f64 {
+        // 99.9 / 100 * 100 is not 99.9; nobody asks for more than nine digits.
+        (self.level * 1e11).round() / 1e9
+    }
+
+    /// The distance from the mean, in standard deviations, within which a normal variable lies with
+    /// this probability: 1.96 at 95 %.
+    #[must_use]
+    pub fn z(self) -> f64 {
+        // The lower tail: for a high confidence it is a small number, known to full precision.
+        -normal_quantile((1.0 - self.level) / 2.0)
+    }
+}
+
+/// A share and where the truth lies: `0 <= low <= value <= high <= 1`.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Share {
+    /// The share seen.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+impl Share {
+    /// The smallest symmetric distance from the value that covers the interval.
+    #[must_use]
+    pub fn reach(&self) -> f64 {
+        (self.high - self.value).max(self.value - self.low)
+    }
+}
+
+/// The share `k / n` with Wilson's score interval (E. B. Wilson, "Probable inference, the law of
+/// succession, and statistical inference", JASA 22, 1927): it holds the truth about as often as it
+/// says also for few samples and for shares near 0 and 1, where the textbook interval ([`wald`])
+/// fails (Brown, Cai, DasGupta, "Interval estimation for a binomial proportion", 2001).
+///
+/// Of no samples nothing is known: `0` in `0..1`. A `k` above `n` counts as `n`.
+#[must_use]
+pub fn wilson(k: u64, n: u64, confidence: Confidence) -> Share {
+    if n == 0 {
+        return Share { value: 0.0, low: 0.0, high: 1.0 };
+    }
+    let (value, count) = proportion(k, n);
+    let z = confidence.z();
+    let z2_n = z * z / count;
+    let middle = (value + z2_n / 2.0) / (1.0 + z2_n);
+    let reach = z / (1.0 + z2_n) * (value * (1.0 - value) / count + z2_n / (4.0 * count)).sqrt();
+    // The ends meet 0 and 1 exactly in theory, and pass the value by rounding only.
+    let low = if k == 0 { 0.0 } else { (middle - reach).clamp(0.0, value) };
+    let high = if k >= n { 1.0 } else { (middle + reach).clamp(value, 1.0) };
+    Share { value, low, high }
+}
+
+/// The share `k / n` with the textbook (Wald) interval, `p ± z * sqrt(p * (1 - p) / n)`, cut to
+/// `0..1`. Here to compare with; reports use [`wilson`].
+#[must_use]
+pub fn wald(k: u64, n: u64, confidence: Confidence) -> Share {
+    if n == 0 {
+        return Share { value: 0.0, low: 0.0, high: 1.0 };
+    }
+    let (value, count) = proportion(k, n);
+    let reach = confidence.z() * (value * (1.0 - value) / count).sqrt();
+    Share { value, low: (value - reach).max(0.0), high: (value + reach).min(1.0) }
+}
+
+/// `k / n` and `n` as real numbers. Above 2^53 they are rounded, far below what sampling blurs.
+fn proportion(k: u64, n: u64) -> (f64, f64) {
+    let count = n as f64;
+    (k.min(n) as f64 / count, count)
+}
+
+/// The `x` below which a standard normal variable lies with probability `p`, to about 1 part in
+/// 10^16: algorithm AS 241, PPND16 (M. J. Wichura, "The percentage points of the normal
+/// distribution", Applied Statistics 37, 1988). `-inf` and `+inf` at 0 and 1.
+fn normal_quantile(p: f64) -> f64 {
+    let q = p - 0.5;
+    if q.abs() <= 0.425 {
+        let r = 0.180_625 - q * q;
+        return q * polynomial(&as241::CENTRE_TOP, r) / polynomial(&as241::CENTRE_BOTTOM, r);
+    }
+    let tail = if q < 0.0 { p } else { 1.0 - p };
+    if tail <= 0.0 {
+        return if q < 0.0 { f64::NEG_INFINITY } else { f64::INFINITY };
+    }
+    let r = (-tail.ln()).sqrt();
+    let x = if r <= 5.0 {
+        polynomial(&as241::TAIL_TOP, r - 1.6) / polynomial(&as241::TAIL_BOTTOM, r - 1.6)
+    } else {
+        polynomial(&as241::FAR_TOP, r - 5.0) / polynomial(&as241::FAR_BOTTOM, r - 5.0)
+    };
+    if q < 0.0 { -x } else { x }
+}
+
+/// `c[0] + c[1] x + c[2] x^2 + ...`
+fn polynomial(coefficients: &[f64; 8], x: f64) -> f64 {
+    coefficients.iter().rev().fold(0.0, |sum, coefficient| sum * x + coefficient)
+}
+
+/// The coefficients of AS 241.
+#[allow(clippy::excessive_precision, reason = "as printed in the paper, to be compared with it")]
+mod as241 {
+    pub(super) const CENTRE_TOP: [f64; 8] = [
+        3.387_132_872_796_366_608_0,
+        1.331_416_678_917_843_774_5e2,
+        1.971_590_950_306_551_442_7e3,
+        1.373_169_376_550_946_112_5e4,
+        4.592_195_393_154_987_145_7e4,
+        6.726_577_092_700_870_085_3e4,
+        3.343_057_558_358_812_810_5e4,
+        2.509_080_928_730_122_672_7e3,
+    ];
+    pub(super) const CENTRE_BOTTOM: [f64; 8] = [
+        1.0,
+        4.231_333_070_160_091_125_2e1,
+        6.871_870_074_920_579_083_0e2,
+        5.394_196_021_424_751_107_7e3,
+        2.121_379_430_158_659_586_7e4,
+        3.930_789_580_009_271_061_0e4,
+        2.872_908_573_572_194_267_4e4,
+        5.226_495_278_852_854_561_0e3,
+    ];
+    pub(super) const TAIL_TOP: [f64; 8] = [
+        1.423_437_110_749_683_577_34,
+        4.630_337_846_156_545_295_90,
+        5.769_497_221_460_691_405_50,
+        3.647_848_324_763_204_605_04,
+        1.270_458_252_452_368_382_58,
+        2.417_807_251_774_506_117_70e-1,
+        2.272_384_498_926_918_458_33e-2,
+        7.745_450_142_783_414_076_40e-4,
+    ];
+    pub(super) const TAIL_BOTTOM: [f64; 8] = [
+        1.0,
+        2.053_191_626_637_758_821_87,
+        1.676_384_830_183_803_849_40,
+        6.897_673_349_851_000_045_50e-1,
+        1.481_039_764_274_800_745_90e-1,
+        1.519_866_656_361_645_719_66e-2,
+        5.475_938_084_995_344_946_00e-4,
+        1.050_750_071_644_416_843_24e-9,
+    ];
+    pub(super) const FAR_TOP: [f64; 8] = [
+        6.657_904_643_501_103_777_20,
+        5.463_784_911_164_114_369_90,
+        1.784_826_539_917_291_335_80,
+        2.965_605_718_285_048_912_30e-1,
+        2.653_218_952_657_612_309_30e-2,
+        1.242_660_947_388_078_438_60e-3,
+        2.711_555_568_743_487_578_15e-5,
+        2.010_334_399_292_288_132_65e-7,
+    ];
+    pub(super) const FAR_BOTTOM: [f64; 8] = [
+        1.0,
+        5.998_322_065_558_879_376_90e-1,
+        1.369_298_809_227_358_053_10e-1,
+        1.487_536_129_085_061_485_25e-2,
+        7.868_691_311_456_132_591_00e-4,
+        1.846_318_317_510_054_681_80e-5,
+        1.421_511_758_316_445_888_70e-7,
+        2.044_263_103_389_939_785_64e-15,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(percent: f64) -> Confidence {
+        Confidence::from_percent(percent).unwrap()
+    }
+
+    fn percent(share: Share) -> (f64, f64) {
+        let round = |x: f64| (x * 1e6).round() / 1e4;
+        (round(share.low), round(share.high))
+    }
+
+    #[test]
+    fn z_is_that_of_the_tables() {
+        for (confidence, z) in [
+            (50.0, 0.674_489_750_196_081_7),
+            (90.0, 1.644_853_626_951_472_7),
+            (95.0, 1.959_963_984_540_054_2),
+            (99.0, 2.575_829_303_548_901),
+            (99.9, 3.290_526_731_491_925_6),
+            (99.999_999_9, 6.109_410_209_383_45),
+        ] {
+            assert!((at(confidence).z() - z).abs() < 1e-7, "{confidence}: {}", at(confidence).z());
+        }
+    }
+
+    #[test]
+    fn the_quantile_holds_in_the_centre_and_both_tails() {
+        // Percentage points from Wichura's paper (section 3) and of round x.
+        for (p, x) in [
+            (0.25, -0.674_489_750_196_081_7),
+            (0.001, -3.090_232_306_167_813_6),
+            (1e-20, -9.262_340_089_798_408),
+            (0.5, 0.0),
+            (0.975, 1.959_963_984_540_054_2),
+            (0.999, 3.090_232_306_167_813_6),
+        ] {
+            assert!((normal_quantile(p) - x).abs() < 1e-13, "{p}: {}", normal_quantile(p));
+        }
+        assert_eq!(normal_quantile(0.0), f64::NEG_INFINITY);
+        assert_eq!(normal_quantile(1.0), f64::INFINITY);
+        // Where the formulas meet, they agree.
+        for edge in [0.075, 1.388_794_386_496_402e-11] {
+            let step = normal_quantile(edge * (1.0 + 1e-9)) - normal_quantile(edge * (1.0 - 1e-9));
+            assert!(step > 0.0 && step < 1e-8, "{edge}: {step}");
+        }
+    }
+
+    #[test]
+    fn many_samples_the_lectures_example() {
+        // 36,128 of 250,000 at 90 %: 14.4 to 14.6 %. With so many, both intervals agree.
+        let share = wilson(36_128, 250_000, at(90.0));
+        assert_eq!(percent(share), (14.3359, 14.5673));
+        assert_eq!(percent(wald(36_128, 250_000, at(90.0))), (14.3355, 14.5669));
+        assert!((share.value - 0.144_512).abs() < 1e-12);
+    }
+
+    #[test]
+    fn few_samples_the_lectures_example() {
+        // 12 of 800 at 99 %: Wald says 0.39 to 2.61 %; Wilson is not symmetric and reaches higher.
+        assert_eq!(percent(wald(12, 800, at(99.0))), (0.3930, 2.6070));
+        assert_eq!(percent(wilson(12, 800, at(99.0))), (0.7266, 3.0713));
+    }
+
+    #[test]
+    fn ends_stay_in_range_and_around_the_value() {
+        for confidence in [50.0, 95.0, 99.999] {
+            for n in [1, 2, 3, 10, 1000, u64::MAX] {
+                for k in [0, 1, n / 2, n - 1, n] {
+                    let share = wilson(k, n, at(confidence));
+                    assert!(0.0 <= share.low && share.low <= share.value, "{k} of {n}: {share:?}");
+                    assert!(share.value <= share.high && share.high <= 1.0, "{k} of {n}: {share:?}");
+                    assert!(share.reach() >= 0.0);
+                }
+            }
+        }
+        let none = wilson(0, 100, at(95.0));
+        // (z^2 / n) / (1 + z^2 / n)
+        assert_eq!(percent(none), (0.0, 3.6993));
+        assert_eq!(percent(wilson(100, 100, at(95.0))), (96.3007, 100.0));
+        assert_eq!(wilson(0, 0, at(95.0)), Share { value: 0.0, low: 0.0, high: 1.0 });
+        assert_eq!(wilson(5, 3, at(95.0)).value, 1.0);
+    }
+
+    #[test]
+    fn more_confidence_is_wider_and_more_samples_narrower() {
+        let width = |k, n, confidence| {
+            let share = wilson(k, n, at(confidence));
+            share.high - share.low
+        };
+        assert!(width(10, 100, 99.0) > width(10, 100, 95.0));
+        assert!(width(10, 100, 95.0) > width(100, 1000, 95.0));
+    }
+
+    #[test]
+    fn confidence_is_a_percentage_between() {
+        for bad in [0.0, 100.0, -1.0, 101.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Confidence::from_percent(bad), None, "{bad}");
+        }
+        assert_eq!(at(99.9).percent(), 99.9);
+        assert_eq!(at(95.0).percent(), 95.0);
+    }
+}

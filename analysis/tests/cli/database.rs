@@ -1,0 +1,205 @@
+//! Databases as a daemon would write them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use image::{ImageId, ImageKind, ImageOffset};
+use profiledb::{Delta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile, ProfileKey, Symbol, Writer};
+
+/// 2026-11-05 10:15:00 UTC.
+pub const START: u64 = 1_793_873_700;
+
+/// A database in a directory that goes with it.
+pub struct Db {
+    directory: tempfile::TempDir,
+}
+
+impl Db {
+    pub fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.directory.path().join("db")
+    }
+
+    pub fn root_text(&self) -> String {
+        self.root().to_str().unwrap().to_owned()
+    }
+
+    /// Writes an epoch of a host, sealed if it has an end.
+    pub fn epoch(&self, host: &str, epoch: Epoch) {
+        let mut writer = Writer::open(&self.root(), host).unwrap();
+        let start = EpochStart {
+            label: epoch.label.map(str::to_owned),
+            machine: Machine {
+                arch: "x86_64".into(),
+                cpu_model: "Test CPU".into(),
+                cpus: 4,
+                kernel_release: "6.18.0-test".into(),
+                kernel_build_id: None,
+                boot_id: "b".into(),
+            },
+            events: epoch.events,
+            now_unix_s: epoch.start,
+            writer_version: "0.1.0".into(),
+        };
+        writer.begin(start, true).unwrap();
+        writer.merge(&epoch.delta).unwrap();
+        if let Some(end) = epoch.end {
+            writer.seal(end).unwrap();
+        }
+    }
+
+    /// All files of the database whose names end so.
+    pub fn files(&self, suffix: &str) -> Vec<PathBuf> {
+        fn walk(directory: &Path, suffix: &str, found: &mut Vec<PathBuf>) {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    walk(&path, suffix, found);
+                } else if path.to_str().unwrap().ends_with(suffix) {
+                    found.push(path);
+                }
+            }
+        }
+        let mut found = Vec::new();
+        walk(&self.root(), suffix, &mut found);
+        found.sort();
+        found
+    }
+}
+
+/// An epoch to write.
+pub struct Epoch {
+    pub label: Option<&'static str>,
+    pub start: u64,
+    pub end: Option<u64>,
+    pub events: Vec<EventMeta>,
+    pub delta: Delta,
+}
+
+impl Epoch {
+    pub fn new(start: u64, events: Vec<EventMeta>) -> Self {
+        let delta = Delta { now_unix_s: start + 1503, ..Delta::default() };
+        Self { label: None, start, end: None, events, delta }
+    }
+
+    /// Samples of an event at offsets of an image.
+    pub fn samples(mut self, event: &str, image: &ImageRecord, counts: &[(u64, u64)]) -> Self {
+        let profile = Profile::from_counts(counts.iter().map(|(at, n)| (ImageOffset(*at), *n)));
+        let ledger = self.delta.ledgers.entry(event.to_owned()).or_default();
+        ledger.taken += profile.total();
+        ledger.merged += profile.total();
+        self.delta.images.insert(image.id, image.clone());
+        self.delta.profiles.insert(ProfileKey { image: image.id, event: event.to_owned() }, profile);
+        self
+    }
+
+    pub fn symbols(mut self, image: &ImageRecord, symbols: &[(u64, u64, &str)]) -> Self {
+        let symbol = |(start, end, name): &(u64, u64, &str)| Symbol { start: *start, end: *end, name: (*name).into() };
+        self.delta.images.insert(image.id, image.clone());
+        self.delta.symbols.insert(image.id, symbols.iter().map(symbol).collect());
+        self
+    }
+
+    pub fn unresolved(mut self, event: &str, reason: &str, samples: u64) -> Self {
+        let ledger = self.delta.ledgers.entry(event.to_owned()).or_default();
+        ledger.taken += samples;
+        add(&mut ledger.unresolved, reason, samples);
+        self
+    }
+
+    pub fn lost(mut self, event: &str, reason: &str, samples: u64) -> Self {
+        let ledger: &mut Ledger = self.delta.ledgers.entry(event.to_owned()).or_default();
+        ledger.taken += samples;
+        add(&mut ledger.lost, reason, samples);
+        self
+    }
+}
+
+fn add(reasons: &mut BTreeMap<String, u64>, reason: &str, samples: u64) {
+    *reasons.entry(reason.to_owned()).or_default() += samples;
+}
+
+pub fn clock() -> EventMeta {
+    EventMeta {
+        name: "cpu-clock".into(),
+        unit: "ns".into(),
+        period: 192_308,
+        rate_per_s: Some(5200),
+        note: Some("no hardware counters: cpu-clock instead of cycles".into()),
+    }
+}
+
+pub fn cycles() -> EventMeta {
+    EventMeta { name: "cycles".into(), unit: "cycles".into(), period: 62_000, rate_per_s: None, note: None }
+}
+
+pub fn imiss() -> EventMeta {
+    EventMeta { name: "L1-icache-load-misses".into(), unit: "count".into(), period: 2000, rate_per_s: None, note: None }
+}
+
+/// An image that is not a file, or whose file does not exist.
+pub fn image(kind: ImageKind, name: &str, path: &str) -> ImageRecord {
+    named(ImageId::from_name(name, path), kind, name, path)
+}
+
+pub fn named(id: ImageId, kind: ImageKind, name: &str, path: &str) -> ImageRecord {
+    ImageRecord {
+        id,
+        kind,
+        name: name.to_owned(),
+        path: path.to_owned(),
+        size_bytes: None,
+        first_seen_unix_s: START,
+        last_seen_unix_s: START,
+    }
+}
+
+pub fn kernel() -> ImageRecord {
+    image(ImageKind::Kernel, "[kernel]", "/boot/vmlinuz-6.18.0-test")
+}
+
+pub fn idle() -> ImageRecord {
+    image(ImageKind::Idle, "[idle]", "[idle]")
+}
+
+/// One epoch of one event with all that there can be, except files.
+pub fn typical() -> Epoch {
+    let vdso = image(ImageKind::Vdso, "[vdso]", "[vdso]");
+    let module = image(ImageKind::Module, "[ext4]", "[ext4]");
+    let gone = image(ImageKind::File, "gone", "/opt/app/gone");
+    Epoch::new(START, vec![clock()])
+        .samples("cpu-clock", &kernel(), &[(0x1000, 30_000), (0x1010, 6_128), (0x2000, 812), (0x3000, 5), (0x9000, 7)])
+        .symbols(&kernel(), &[(0x1000, 0x1100, "clear_page_erms"), (0x2000, 0x2100, "init"), (0x3000, 0x3100, "init")])
+        .samples("cpu-clock", &vdso, &[(0x800, 4_100)])
+        .symbols(&vdso, &[(0x7f0, 0x900, "__vdso_clock_gettime")])
+        .samples("cpu-clock", &module, &[(0x40, 900)])
+        .symbols(&module, &[(0, 0x100, "ext4_find_entry")])
+        .samples("cpu-clock", &gone, &[(0x1234, 2_000), (0x5678, 500)])
+        .samples("cpu-clock", &idle(), &[(0x10, 200_000)])
+        .symbols(&idle(), &[(0, 0x40, "default_idle")])
+        .unresolved("cpu-clock", "anonymous_memory", 321)
+        .unresolved("cpu-clock", "unknown_process", 12)
+        .lost("cpu-clock", "spill_full", 44)
+}
+
+/// Two events, and names that are alike, long, or worse.
+pub fn two_events() -> Epoch {
+    let app = image(ImageKind::Vdso, "app", "[app]");
+    let other = image(ImageKind::Vdso, "app", "[other app]");
+    let long = "<core::iter::adapters::map::Map<alloc::vec::into_iter::IntoIter<analysis::load::ImageSamples>, \
+                analysis::commands::prof::image_rows::{{closure}}> as core::iter::traits::iterator::Iterator>::fold";
+    let imiss = "L1-icache-load-misses";
+    Epoch::new(START, vec![cycles(), self::imiss()])
+        .samples("cycles", &app, &[(0, 700), (0x100, 200), (0x200, 50), (0x300, 9)])
+        .samples(imiss, &app, &[(0x100, 400), (0x200, 3)])
+        .symbols(
+            &app,
+            &[(0, 0x80, long), (0x100, 0x180, "parse"), (0x200, 0x280, "parse"), (0x300, 0x301, "\x1b[2Jevil\n")],
+        )
+        .samples("cycles", &other, &[(0, 41)])
+        .symbols(&other, &[(0, 0x80, "main")])
+        .unresolved(imiss, "anonymous_memory", 7)
+}

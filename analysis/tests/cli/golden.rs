@@ -1,0 +1,111 @@
+//! Whole reports. A difference is either a mistake or to be reviewed: `BLESS=1` writes the files anew.
+
+use std::path::PathBuf;
+
+use crate::database::{Db, Epoch, START, clock, kernel, two_events, typical};
+use crate::runs::{json, shown};
+
+#[track_caller]
+fn check(name: &str, db: &Db, words: &str) {
+    let report = without_sizes(&shown(db, words).replace(&db.root_text(), "DB"), db);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &report).unwrap();
+        return;
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    if report != expected {
+        let line = report.lines().zip(expected.lines()).position(|(a, b)| a != b);
+        let at = line.unwrap_or_else(|| report.lines().count().min(expected.lines().count()));
+        panic!("dcpi {words} differs from {} from line {} on; is:\n{report}\nBLESS=1 takes it", path.display(), at + 1);
+    }
+}
+
+/// Sizes of files are the database's business: their digits become `#`.
+fn without_sizes(report: &str, db: &Db) -> String {
+    let mut report = report.to_owned();
+    let epochs = json(db, "epochs");
+    for row in epochs["rows"].as_array().unwrap() {
+        let bytes = row["size_bytes"].as_u64().unwrap();
+        let exact = bytes.to_string();
+        for (shown, around) in [
+            (exact.clone(), ("\"size_bytes\": ", "")),
+            (exact.clone(), (",", ",")),
+            (exact, (" ", " B")),
+            (format!("{:.1}", bytes as f64 / 1024.0), (" ", " KiB")),
+        ] {
+            let (before, after) = around;
+            let hidden: String = shown.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
+            report = report.replace(&format!("{before}{shown}{after}"), &format!("{before}{hidden}{after}"));
+        }
+    }
+    report
+}
+
+fn one(epoch: Epoch) -> Db {
+    let db = Db::new();
+    db.epoch("node-7", epoch);
+    db
+}
+
+#[test]
+fn prof() {
+    let db = one(typical());
+    check("prof.txt", &db, "prof");
+    check("prof.json", &db, "prof --format json");
+    check("prof.csv", &db, "prof --format csv");
+}
+
+#[test]
+fn prof_by_image() {
+    let db = one(typical());
+    check("prof-images.txt", &db, "prof -i");
+    check("prof-images.json", &db, "prof -i --format json");
+    check("prof-images.csv", &db, "prof -i --format csv");
+}
+
+#[test]
+fn prof_of_some_images() {
+    check("prof-kernel.txt", &one(typical()), "prof kernel --confidence 99.9");
+}
+
+#[test]
+fn prof_with_idle() {
+    check("prof-idle.txt", &one(typical()), "prof --idle -n 2");
+}
+
+#[test]
+fn prof_of_two_events() {
+    let db = one(two_events());
+    check("prof-two-events.txt", &db, "prof");
+    check("prof-two-events-sorted.txt", &db, "prof --sort imiss --wide");
+    check("prof-two-events.json", &db, "prof --format json -n 2");
+    check("prof-two-events.csv", &db, "prof --format csv");
+}
+
+fn several() -> Db {
+    let db = one(Epoch { end: Some(START + 1600), label: Some("before"), ..typical() });
+    db.epoch("node-7", Epoch::new(START + 3600, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 10)]));
+    db.epoch("node-8", Epoch { start: START + 60, ..two_events() });
+    db
+}
+
+#[test]
+fn prof_of_several_epochs() {
+    check("prof-several.txt", &several(), "prof --epoch all -n 3");
+}
+
+#[test]
+fn epochs() {
+    let db = several();
+    check("epochs.txt", &db, "epochs");
+    check("epochs.json", &db, "epochs --format json");
+    check("epochs.csv", &db, "epochs --format csv");
+}
+
+#[test]
+fn help() {
+    let db = one(typical());
+    check("help-prof.txt", &db, "prof --help");
+    check("help.txt", &db, "--help");
+}

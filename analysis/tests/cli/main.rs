@@ -1,0 +1,19 @@
+//! The `dcpi` program on real databases.
+//!
+//! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them anew
+//! - prof: what is counted, selected and named
+//! - epochs: what is in a database
+//! - process: exit codes, one-line errors, pipes
+
+#[cfg(test)]
+mod database;
+#[cfg(test)]
+mod epochs;
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod process;
+#[cfg(test)]
+mod prof;
+#[cfg(test)]
+mod runs;

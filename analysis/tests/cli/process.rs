@@ -1,0 +1,208 @@
+//! The program as a process: exit codes, one-line errors, pipes, its names.
+
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use image::ImageKind;
+
+use crate::database::{Db, Epoch, START, clock, image, typical};
+use crate::runs::{dcpi, on, refused, shown};
+
+fn with_typical() -> Db {
+    let db = Db::new();
+    db.epoch("node-7", typical());
+    db
+}
+
+#[test]
+fn errors_are_one_line_with_a_next_step() {
+    let db = with_typical();
+    for (words, said) in [
+        ("", "no subcommand is given"),
+        ("prof --epoch -1", "no epoch fits --epoch -1; see those there are: dcpi epochs --db"),
+        ("prof --epoch 20250101", "no epoch fits --epoch 20250101"),
+        ("prof --label x", "no epoch fits --epoch latest --label x"),
+        ("prof --host nobody", "has no host \"nobody\"; it has node-7"),
+        ("prof --host ../x", "has no host"),
+        (
+            "prof --event cycles",
+            "no samples of event \"cycles\" were asked for; the events of these epochs are cpu-clock",
+        ),
+        ("prof --sort cycles", "cannot sort by \"cycles\", which is not shown"),
+        ("prof nothing", "no image with samples has the name, path or id \"nothing\""),
+        ("prof --event=", "a value is required for '--event <EVENT>'"),
+        ("prof --bogus", "unexpected argument '--bogus' found"),
+    ] {
+        // An option would be taken for the missing subcommand's.
+        let error = if words.is_empty() {
+            String::from_utf8(dcpi().output().unwrap().stderr).unwrap()
+        } else {
+            refused(&db, words)
+        };
+        assert!(error.contains(said), "{words}: {error}");
+    }
+}
+
+#[test]
+fn a_place_without_database_is_told() {
+    let db = Db::new();
+    let error = refused(&db, "prof");
+    assert!(error.contains("is not a profile database"), "{error}");
+    assert!(error.contains("--db or $DCPIDB"), "{error}");
+    drop(profiledb::Writer::open(&db.root(), "node-7").unwrap());
+    let error = refused(&db, "prof");
+    assert!(error.contains("has no epochs yet; see whether the daemon runs"), "{error}");
+}
+
+#[test]
+fn control_characters_stay_out_of_messages() {
+    let db = with_typical();
+    let output = dcpi().args(["prof", "--db"]).arg(db.root()).arg("a\x1b[2J\nb").output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!error.contains('\x1b') && error.matches('\n').count() == 1, "{error:?}");
+}
+
+#[test]
+fn the_environment_names_a_database() {
+    let db = with_typical();
+    let output = dcpi().arg("prof").env("DCPIDB", db.root()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), shown(&db, "prof"));
+    // The option comes first, and an empty name is none.
+    let output = dcpi().args(["prof", "--db"]).arg(db.root()).env("DCPIDB", "/nowhere").output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let output = dcpi().arg("prof").env("DCPIDB", "").output().unwrap();
+    assert!(output.stderr.starts_with(b"dcpi: /var/lib/dcpi") || output.status.success());
+}
+
+#[test]
+fn classic_names_are_programs() {
+    let db = with_typical();
+    let mut classic = Command::new(env!("CARGO_BIN_EXE_dcpi"));
+    let output = classic.arg0("dcpiprof").args(["-i", "--db"]).arg(db.root()).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), shown(&db, "prof -i"));
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    for words in [&["--help"][..], &["help"], &["help", "prof"], &["prof", "--help"], &["--version"]] {
+        let output = dcpi().args(words).output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{words:?}");
+        assert!(!output.stdout.is_empty(), "{words:?}");
+    }
+    let version = dcpi().arg("--version").output().unwrap().stdout;
+    assert_eq!(String::from_utf8(version).unwrap(), format!("dcpi {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+/// A report that does not fit a pipe: a reader that stops early makes writing fail.
+fn large() -> Db {
+    let code = image(ImageKind::Module, "[large]", "[large]");
+    let names: Vec<String> = (0..5000).map(|n| format!("procedure_{n}")).collect();
+    let symbols: Vec<(u64, u64, &str)> =
+        (0..).zip(&names).map(|(n, name)| (n * 16, n * 16 + 16, name.as_str())).collect();
+    let counts: Vec<(u64, u64)> = (0..5000).map(|n| (n * 16, 5000 - n)).collect();
+    let db = Db::new();
+    db.epoch("h", Epoch::new(START, vec![clock()]).samples("cpu-clock", &code, &counts).symbols(&code, &symbols));
+    db
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let db = large();
+    for format in ["text", "json", "csv"] {
+        let mut program = dcpi();
+        program.args(["prof", "-n", "0", "--format", format, "--db"]).arg(db.root());
+        let mut child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut begin = [0; 64];
+        child.stdout.take().unwrap().read_exact(&mut begin).unwrap();
+        // The pipe is closed by now; 64 KiB of it are far less than the report.
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{format}");
+    }
+    assert!(shown(&db, "prof -n 0").len() > 128 * 1024);
+}
+
+#[test]
+fn a_full_disk_is_a_failure() {
+    let db = large();
+    for format in ["text", "json", "csv"] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut program = dcpi();
+        program.args(["prof", "--format", format, "--db"]).arg(db.root());
+        let output = program.stdout(full).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{format}");
+        assert!(errors.starts_with("dcpi: cannot write the report"), "{errors}");
+        assert_eq!(errors.matches('\n').count(), 1, "{errors}");
+    }
+}
+
+#[test]
+fn damage_is_worked_around_and_told() {
+    let db = with_typical();
+    let whole = shown(&db, "prof --format csv");
+    let kernel = crate::database::kernel().id.to_string();
+    let damaged = db.files(".samples").into_iter().find(|path| path.to_str().unwrap().contains(&kernel)).unwrap();
+    flip(&damaged);
+    for (format, shown_in_report) in [("text", true), ("json", true), ("csv", false)] {
+        let output = on(&db, &format!("prof --format {format}"));
+        let (text, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!(output.status.code(), Some(1), "{format}");
+        assert_eq!(text.contains("wrong checksum"), shown_in_report, "{format}: {text}");
+        assert_eq!(errors.contains("dcpi: left out: "), !shown_in_report, "{format}: {errors}");
+        // The rest is there.
+        assert!(text.contains("ext4_find_entry") && !text.contains("clear_page_erms"), "{format}: {text}");
+    }
+    assert!(whole.contains("clear_page_erms"));
+}
+
+#[test]
+fn a_damaged_description_ends_the_report_if_there_is_no_other() {
+    let db = with_typical();
+    db.epoch("node-8", Epoch { start: START + 60, ..typical() });
+    let metas = db.files("meta");
+    flip(&metas[0]);
+    let output = on(&db, "prof");
+    assert_eq!(output.status.code(), Some(1));
+    let output = on(&db, "epochs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("problem: left out: "));
+    flip(&metas[1]);
+    let error = refused(&db, "prof");
+    assert!(error.contains("wrong checksum; choose other epochs"), "{error}");
+}
+
+#[test]
+fn images_without_records_keep_their_samples() {
+    let db = with_typical();
+    flip(&db.files("images")[0]);
+    let output = on(&db, "prof -i --idle --format csv");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("[unknown image]").count(), 5, "{text}");
+    assert!(text.contains("36952"), "{text}");
+}
+
+#[test]
+fn samples_that_are_missing_are_missed() {
+    let db = with_typical();
+    let kernel = crate::database::kernel().id.to_string();
+    let profile = db.files(".samples").into_iter().find(|path| path.to_str().unwrap().contains(&kernel)).unwrap();
+    std::fs::remove_file(profile).unwrap();
+    let output = on(&db, "prof");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = "problem: epoch 20261105-101500 of node-7 accounts for 244452 samples of cpu-clock, but its profiles have 207500";
+    assert!(text.contains(said), "{text}");
+    // Of some images only, it cannot be told.
+    assert_eq!(on(&db, "prof ext4").status.code(), Some(0));
+}
+
+/// Damages the last byte of a file.
+fn flip(path: &std::path::Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}

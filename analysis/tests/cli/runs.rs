@@ -1,0 +1,44 @@
+//! Runs of the program.
+
+use std::process::{Command, Output};
+
+use crate::database::Db;
+
+/// The program, in an environment that names no database.
+pub fn dcpi() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dcpi"));
+    command.env_remove("DCPIDB").env_remove("COLUMNS");
+    command
+}
+
+/// Runs `dcpi` with these words and the database.
+pub fn on(db: &Db, words: &str) -> Output {
+    let mut command = dcpi();
+    command.args(words.split_whitespace()).arg("--db").arg(db.root());
+    command.output().unwrap()
+}
+
+/// The standard output of a run that must have gone well.
+pub fn shown(db: &Db, words: &str) -> String {
+    let output = on(db, words);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{words}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The JSON of a run that must have gone well.
+pub fn json(db: &Db, words: &str) -> serde_json::Value {
+    serde_json::from_str(&shown(db, &format!("{words} --format json"))).unwrap()
+}
+
+/// The one line of a run that must have failed.
+pub fn refused(db: &Db, words: &str) -> String {
+    let output = on(db, words);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{words}: {errors}");
+    assert!(output.stdout.is_empty(), "{words}");
+    assert_eq!(errors.matches('\n').count(), 1, "{words}: {errors:?}");
+    let line = errors.strip_prefix("dcpi: ").unwrap_or_else(|| panic!("{words}: {errors:?}"));
+    assert!(line.contains("; "), "no next step: {line}");
+    line.trim_end().to_owned()
+}
