@@ -125,7 +125,7 @@ impl KernelText {
             }
             self.parts.insert(name.to_owned(), Arc::new(part(kind, name, &self.kernel.id)));
         }
-        self.parts.get(name).map(|image| found(image)).ok_or(Reason::KernelTextUnknown)
+        self.parts.get(name).map(found).ok_or(Reason::KernelTextUnknown)
     }
 }
 

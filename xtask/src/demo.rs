@@ -12,7 +12,8 @@ const FOLDER: &str = "target/demo";
 const DCPI: &str = "target/release/dcpi";
 const DCPICTL: &str = "target/release/dcpictl";
 const SOCKET: &str = "target/demo/control.sock";
-const SECONDS: u64 = 8;
+/// CPU time of each program.
+const SECONDS: u64 = 5;
 
 /// Ends the daemon, whatever happens.
 struct Daemon(Child);
@@ -51,7 +52,7 @@ pub fn run() -> anyhow::Result<Outcome> {
     step(3, "starting dcpid on a scratch database, target/demo/db");
     let daemon = start_daemon()?;
 
-    step(4, &format!("profiling everything on this machine for {SECONDS} seconds"));
+    step(4, &format!("profiling everything on this machine while each program uses {SECONDS} seconds of CPU time"));
     run_workload()?;
 
     step(5, "flushing: what was sampled goes to disk");
@@ -127,14 +128,11 @@ fn run_workload() -> anyhow::Result<()> {
         children.push(command.spawn().with_context(|| format!("starting {program}"))?);
     }
     let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(SECONDS) {
+    while children.iter_mut().any(|child| matches!(child.try_wait(), Ok(None))) {
         std::thread::sleep(Duration::from_secs(1));
         let status = control("status")?;
         let samples = status.lines().find_map(|line| line.strip_prefix("samples")).unwrap_or_default();
         println!("  {:>2} s: {}", started.elapsed().as_secs(), samples.trim());
-    }
-    for mut child in children {
-        child.wait()?;
     }
     Ok(())
 }
