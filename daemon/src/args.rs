@@ -3,6 +3,30 @@
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+/// What was typed, or the end of the program: help and version on standard output with exit code 0, a mistake as one line with exit code 2.
+#[must_use]
+pub fn parse<Arguments: Parser>(program: &str) -> Arguments {
+    Arguments::try_parse().unwrap_or_else(|error| {
+        if !error.use_stderr() {
+            error.exit()
+        }
+        // clap's first paragraph says what is wrong; usage and tips below it are what --help is for.
+        let text = error.render().to_string();
+        let said: Vec<_> = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
+        let said = said.join(" ");
+        let said = said.strip_prefix("error: ").unwrap_or(&said);
+        let said = if said.starts_with("Steers dcpid") { "no command is given" } else { said };
+        refuse(program, &format!("{said}; see {program} --help"))
+    })
+}
+
+/// Ends the program: it could not do it.
+pub fn refuse(program: &str, reason: &str) -> ! {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "{program}: {reason}"); // nowhere left to say it
+    std::process::exit(2)
+}
+
 /// Always-on profiler: samples every CPU of this machine into an epoch database.
 #[derive(Parser, Debug)]
 #[command(name = "dcpid", version, after_help = "Steer it with dcpictl; read its database with dcpi.")]

@@ -24,7 +24,12 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
     let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(|error| match error {
-        locked @ DbError::Locked { .. } => anyhow::Error::from(locked),
+        DbError::Locked { path } => {
+            anyhow::anyhow!(
+                "another daemon writes this database ({} is locked); stop it or name another directory with --db",
+                path.display()
+            )
+        }
         error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
     })?;
     let control = ControlSocket::bind(&config.control)?;

@@ -1,1 +1,107 @@
-//! tests
+//! Whole-system tests: the real programs, beside real workloads, judged by what they print. This library is the harness; the tests
+//! are in `tests/`. It names none of our crates: what people and scripts may rely on is all that a test can see.
+//!
+//! `tests/privileged.rs` needs root and says so by failing; `cargo xtask test` runs it. Everything here panics to fail a test.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
+
+pub mod daemon;
+pub mod report;
+pub mod workload;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long a program that ends by itself may take. Generous: it only bounds what would otherwise hang.
+const RUN_MAX: Duration = Duration::from_secs(90);
+
+/// The program `name` as it was built beside this test: in `target/PROFILE`, or in `$DCPI_BIN_DIR`.
+///
+/// # Panics
+/// When it is not there, saying how to build it.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
+    let directory = std::env::var_os("DCPI_BIN_DIR").map(PathBuf::from).unwrap_or_else(|| {
+        // The test is target/PROFILE/deps/NAME-HASH.
+        let test = std::env::current_exe().expect("the path of this test");
+        test.parent().and_then(|deps| deps.parent()).expect("a test lies in target/PROFILE/deps").to_owned()
+    });
+    let path = directory.join(name);
+    assert!(
+        path.is_file(),
+        "{} is missing; build them first: cargo build --workspace --bins, or run cargo xtask test",
+        path.display()
+    );
+    path
+}
+
+/// Runs a program to its end.
+///
+/// # Panics
+/// When it cannot be started, or is not done after 90 s; it is killed then.
+#[must_use]
+pub fn run(command: &mut Command) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap_or_else(|error| panic!("starting {command:?}: {error}"));
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let (sender, ended) = mpsc::channel();
+    let waiter = std::thread::spawn(move || {
+        let output = child.wait_with_output();
+        let _ = sender.send(()); // the receiver has gone after its timeout
+        output
+    });
+    let timeout = ended.recv_timeout(RUN_MAX).is_err();
+    if timeout {
+        let _ = kill(pid, Signal::SIGKILL); // it may have ended this moment
+    }
+    let output = waiter.join().unwrap().unwrap_or_else(|error| panic!("waiting for {command:?}: {error}"));
+    assert!(!timeout, "{command:?} did not end in {RUN_MAX:?}; it said:\n{}", said(&output));
+    output
+}
+
+/// What a program that must succeed writes to its standard output.
+///
+/// # Panics
+/// When its exit code is not 0.
+#[must_use]
+pub fn succeed(command: &mut Command) -> String {
+    let output = run(command);
+    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, said(&output));
+    String::from_utf8(output.stdout).expect("output is UTF-8")
+}
+
+/// Runs a program that must refuse, the way all of ours do: exit code 2, nothing on standard output, and one line on standard
+/// error that names the program, says what happened, and ends in the next step. Returns the line.
+///
+/// # Panics
+/// When it does anything else.
+#[must_use]
+pub fn refuse(command: &mut Command) -> String {
+    let output = run(command);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{command:?} ended with {}:\n{said}", output.status);
+    assert!(output.stdout.is_empty(), "{command:?} writes errors to its standard output:\n{said}");
+    let error = String::from_utf8(output.stderr).expect("errors are UTF-8");
+    let line = error.strip_suffix('\n').filter(|line| !line.contains('\n'));
+    let line = line.unwrap_or_else(|| panic!("{command:?} must say one line:\n{said}"));
+    let program = ["dcpid: ", "dcpictl: ", "dcpi: "].into_iter().find(|name| line.starts_with(name));
+    assert!(program.is_some(), "the line names the program that says it: {line}");
+    assert!(line.contains("; "), "the line ends in the next step, `PROGRAM: what happened; next step`: {line}");
+    line.to_owned()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Fails the test unless it runs as root: a test that cannot test must not pass.
+///
+/// # Panics
+/// When the test is not run as root.
+pub fn require_root() {
+    assert!(nix::unistd::geteuid().is_root(), "this test needs root: sudo -E env PATH=\"$PATH\" cargo xtask test");
+}

@@ -1,14 +1,13 @@
 //! Steers the daemon. Exit codes: 0 done; 2 could not.
 
-use clap::Parser as _;
-use daemon::args::{Command, DcpictlArgs};
+use daemon::args::{Command, DcpictlArgs, parse};
 use daemon::control::request;
 use daemon::status::{Reply, Request};
 use std::io::Write as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match run(&DcpictlArgs::parse()) {
+    match run(&parse("dcpictl")) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("dcpictl: {}", daemon::daemon::one_line(&error));

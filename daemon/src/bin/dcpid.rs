@@ -1,12 +1,11 @@
 //! The daemon. Exit codes: 0 told to end and everything is on disk; 2 could not start, or could not write.
 
-use clap::Parser as _;
-use daemon::args::DcpidArgs;
+use daemon::args::{DcpidArgs, parse};
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args = DcpidArgs::parse();
+    let args: DcpidArgs = parse("dcpid");
     // journald stamps its own time.
     let under_journald = std::env::var_os("JOURNAL_STREAM").is_some();
     let log = tracing_subscriber::fmt()

@@ -21,7 +21,9 @@ pub use table::TableSettings;
 #[non_exhaustive]
 pub enum KernelError {
     /// The process lacks a capability.
-    #[error("sampling the whole machine needs {missing}; run dcpid as root, or as its systemd service")]
+    #[error(
+        "sampling the whole machine needs {missing}; run dcpid as root, or as its systemd service; in a container, allow them"
+    )]
     Privilege {
         /// Names of the missing capabilities.
         missing: String,

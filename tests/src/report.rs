@@ -1,0 +1,147 @@
+//! dcpi, and its reports as JSON.
+
+use crate::{binary, succeed};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// `dcpi SUBCOMMAND --db DB ARGUMENTS...`, not started.
+#[must_use]
+pub fn dcpi(db: &Path, subcommand: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary("dcpi"));
+    command.arg(subcommand).arg("--db").arg(db).args(arguments);
+    command
+}
+
+/// `dcpi prof --format json --db DB ARGUMENTS...`.
+///
+/// # Panics
+/// When it fails, or says something else than spec/cli.md.
+#[must_use]
+pub fn prof(db: &Path, arguments: &[&str]) -> Prof {
+    let text = succeed(dcpi(db, "prof", &["--format", "json"]).args(arguments));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("dcpi prof --format json: {error}:\n{text}"))
+}
+
+/// `dcpi prof --format json`, as far as tests look at it.
+#[derive(Debug, Deserialize)]
+pub struct Prof {
+    /// What was sampled.
+    pub events: Vec<Event>,
+    /// Procedures, or images, with their samples.
+    pub rows: Vec<Row>,
+    /// Samples without an image, by reason.
+    pub unresolved: BTreeMap<String, u64>,
+    /// Samples in no profile, by reason.
+    pub lost: BTreeMap<String, u64>,
+}
+
+/// One event.
+#[derive(Debug, Deserialize)]
+pub struct Event {
+    /// perf's name.
+    pub name: String,
+    /// Mean period.
+    pub period: u64,
+    /// What the period counts.
+    pub unit: String,
+    /// Samples taken and not lost.
+    pub total: u64,
+}
+
+/// A procedure, or an image.
+#[derive(Debug, Deserialize)]
+pub struct Row {
+    /// The procedure; none in a report of images.
+    pub procedure: Option<String>,
+    /// The image's name.
+    pub image: String,
+    /// The image's id.
+    pub image_id: String,
+    /// Samples by event.
+    pub counts: BTreeMap<String, u64>,
+    /// Share by event.
+    pub share: BTreeMap<String, Share>,
+}
+
+/// A share of samples, 0 to 1, with its interval.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Share {
+    /// The estimate.
+    pub value: f64,
+    /// No less than this, with the confidence asked for.
+    pub low: f64,
+    /// No more than this.
+    pub high: f64,
+}
+
+impl Row {
+    /// Samples; tests sample one event.
+    ///
+    /// # Panics
+    /// When there are several.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        assert_eq!(self.counts.len(), 1, "{self:?}");
+        self.counts.values().sum()
+    }
+
+    /// Its share.
+    ///
+    /// # Panics
+    /// When there are several.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        assert_eq!(self.share.len(), 1, "{self:?}");
+        *self.share.values().next().expect("one share")
+    }
+}
+
+impl Prof {
+    /// Every sample the report knows of, in rows and without an image. Needs a report that leaves nothing out: no IMAGE, `--idle`.
+    ///
+    /// # Panics
+    /// When the report's own total is another.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let total = self.rows.iter().map(Row::samples).sum::<u64>() + self.unresolved.values().sum::<u64>();
+        assert_eq!(total, self.events.iter().map(|event| event.total).sum::<u64>(), "total = rows + unresolved");
+        total
+    }
+
+    /// Rows of an image.
+    pub fn of_image<'a>(&'a self, image: &str) -> impl Iterator<Item = &'a Row> {
+        self.rows.iter().filter(move |row| row.image == image)
+    }
+
+    /// Samples of an image.
+    #[must_use]
+    pub fn samples_of_image(&self, image: &str) -> u64 {
+        self.of_image(image).map(Row::samples).sum()
+    }
+
+    /// The row of a procedure.
+    ///
+    /// # Panics
+    /// When there is none, or more than one.
+    #[must_use]
+    pub fn row(&self, image: &str, procedure: &str) -> &Row {
+        let rows: Vec<_> = self.of_image(image).filter(|row| row.procedure.as_deref() == Some(procedure)).collect();
+        match rows.as_slice() {
+            [row] => row,
+            rows => panic!("{} rows of {procedure} in {image}, not one: {self:#?}", rows.len()),
+        }
+    }
+
+    /// The CPU time that so many samples stand for, s. Only events of time know.
+    ///
+    /// # Panics
+    /// When the event is of no time.
+    #[must_use]
+    pub fn seconds(&self, samples: u64) -> f64 {
+        let event = self.events.first().expect("an event");
+        assert_eq!(event.unit, "ns", "the test asks for an event of time");
+        1e-9 * (samples * event.period) as f64
+    }
+}

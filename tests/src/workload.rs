@@ -1,0 +1,145 @@
+//! Programs with a known truth: compiled from `workloads/` for a test, each prints what it did as one line of JSON.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A compiled workload.
+pub struct Workload {
+    program: PathBuf,
+}
+
+impl Workload {
+    /// Compiles `workloads/NAME.c` to `directory/NAME`, with `flags` for the C compiler.
+    ///
+    /// # Panics
+    /// When there is no compiler, or it refuses.
+    #[must_use]
+    pub fn build(directory: &Path, name: &str, flags: &[&str]) -> Self {
+        let program = directory.join(name);
+        compile(&source(name), &program, flags);
+        Self { program }
+    }
+
+    /// Compiles `library.c` to a shared library and `library_main.c` to a program that finds it beside itself.
+    ///
+    /// # Panics
+    /// When there is no compiler, or it refuses.
+    #[must_use]
+    pub fn build_with_library(directory: &Path) -> Self {
+        let library = directory.join("liblibrary.so");
+        compile(&source("library"), &library, &["-shared", "-fPIC"]);
+        let library = library.to_str().expect("temporary directories have plain names").to_owned();
+        Self::build(directory, "library_main", &[&library, "-Wl,-rpath,$ORIGIN"])
+    }
+
+    /// The same program under another name.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    #[must_use]
+    pub fn copy(&self, name: &str) -> Self {
+        let program = self.program.with_file_name(name);
+        std::fs::copy(&self.program, &program).expect("copying a workload");
+        Self { program }
+    }
+
+    /// The compiled program.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Runs it for so many seconds and returns what it says it did.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[must_use]
+    pub fn run(&self, seconds: u32) -> Truth {
+        self.start(seconds).wait()
+    }
+
+    /// Starts it for so many seconds.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(&self, seconds: u32) -> Running {
+        Running::start(Command::new(&self.program).arg(seconds.to_string()))
+    }
+}
+
+/// A workload that runs. Dropping it kills it.
+pub struct Running {
+    child: Child,
+}
+
+impl Running {
+    /// Starts a command that ends in a workload and its seconds.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        Self { child: child.unwrap_or_else(|error| panic!("starting {command:?}: {error}")) }
+    }
+
+    /// Whether it still runs.
+    ///
+    /// # Panics
+    /// When the kernel does not say.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("asking for a workload").is_none()
+    }
+
+    /// Waits until it is done. Returns what it says it did.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[must_use]
+    pub fn wait(mut self) -> Truth {
+        let output = self.child.stdout.take().expect("its output is a pipe");
+        let text = std::io::read_to_string(output).expect("reading what a workload says");
+        let status = self.child.wait().expect("waiting for a workload");
+        assert!(status.success(), "a workload failed: {status}\n{text}");
+        let truth = serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("not JSON ({error}): {text}"));
+        Truth { truth }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill(); // it may have ended this moment
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// What a workload measured itself.
+pub struct Truth {
+    truth: serde_json::Value,
+}
+
+impl Truth {
+    /// A number of its line.
+    ///
+    /// # Panics
+    /// When it is not there.
+    #[must_use]
+    pub fn number(&self, key: &str) -> f64 {
+        let number = self.truth.get(key).and_then(serde_json::Value::as_f64);
+        number.unwrap_or_else(|| panic!("the workload does not say {key}: {}", self.truth))
+    }
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(format!("{name}.c"))
+}
+
+fn compile(source: &Path, product: &Path, flags: &[&str]) {
+    let mut command = Command::new("cc");
+    // The source before the flags: a library must follow what uses it. A build id is the distributions' default, not every cc's.
+    command.args(["-O2", "-Wl,--build-id", "-o"]).arg(product).arg(source).args(flags);
+    let _ = crate::succeed(&mut command);
+}

@@ -1,0 +1,439 @@
+//! The real daemon on the real kernel. Each test starts a daemon of its own, which samples the whole machine: they run one at a time
+//! and need root. `cargo xtask test` runs them; without root they fail.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tests::daemon::{Daemon, Place};
+use tests::report::{Prof, dcpi, prof};
+use tests::workload::{Running, Workload};
+use tests::{binary, refuse, require_root, succeed};
+
+/// A daemon that samples CPU time, so that samples can be compared with seconds on any machine.
+fn start_by_time(place: &Place) -> Daemon<'_> {
+    let mut command = place.dcpid();
+    command.args(["--event", "cpu-clock"]);
+    place.start_as(command)
+}
+
+/// Everything in a database's newest epoch.
+fn everything(place: &Place) -> Prof {
+    prof(&place.db(), &["--idle"])
+}
+
+/// Fails the test unless `seconds` is `expected`, give or take a fraction. Loose: an interrupted virtual CPU misses its timer.
+fn assert_about(what: &str, seconds: f64, expected: f64, tolerance: f64) {
+    eprintln!("{what}: {seconds:.3} s in samples, {expected:.3} s by its own clock");
+    assert!(
+        ((1.0 - tolerance) * expected..=(1.0 + tolerance) * expected).contains(&seconds),
+        "{what}: {seconds:.3} s in samples, {expected:.3} s by its own clock; within {tolerance} is asked for"
+    );
+}
+
+/// The point of it all: shares in the report are shares of time, and their intervals hold the truth.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn the_shares_of_two_functions_bracket_what_they_measure_themselves() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let daemon = place.start();
+    let truth = workload.run(8);
+    daemon.flush();
+    let prof = prof(&place.db(), &["--confidence", "99.9", "two_functions"]);
+    for function in ["three_quarters", "one_quarter"] {
+        let (share, truth) = (prof.row("two_functions", function).share(), truth.number(function));
+        eprintln!("{function}: {:.4} [{:.4}, {:.4}], truth {truth:.4}", share.value, share.low, share.high);
+        assert!((share.low..=share.high).contains(&truth), "{function}: truth {truth}, {share:?}");
+        assert!((share.low..=share.high).contains(&share.value), "{function}: {share:?}");
+        assert!(share.high - share.low < 0.03, "8 s at 5200 samples/s know it to 0.7 % either way: {share:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn time_in_a_shared_library_is_the_librarys() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build_with_library(place.path());
+    let daemon = start_by_time(&place);
+    let truth = workload.run(4).number("cpu_s");
+    daemon.flush();
+    let prof = everything(&place);
+    let work = prof.row("liblibrary.so", "library_work").samples();
+    assert_about("library_work", prof.seconds(work), truth, 0.2);
+    let main = prof.samples_of_image("library_main");
+    assert!(main * 100 < work, "the program itself does next to nothing: {main} samples, its library {work}");
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn time_in_the_kernel_is_the_kernels_and_has_names() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "kernel_reader", &[]);
+    let daemon = start_by_time(&place);
+    let truth = workload.run(4);
+    daemon.flush();
+    let prof = everything(&place);
+    let kernel = prof.seconds(prof.samples_of_image("[kernel]"));
+    let (system, cpu) = (truth.number("system_s"), truth.number("cpu_s"));
+    eprintln!("[kernel]: {kernel:.3} s; the reader: {cpu:.3} s, of these {system:.3} s in the kernel");
+    // Others use the kernel too, so there is no upper bound but for the reader's own part.
+    assert!(
+        kernel > 0.8 * system,
+        "the reader alone was in the kernel for {system:.3} s, all samples there are {kernel:.3} s"
+    );
+    let user = prof.seconds(prof.samples_of_image("kernel_reader"));
+    assert!(user < 0.2 * cpu, "the reader is in the kernel, not in its own code: {user:.3} s of {cpu:.3} s");
+    for row in prof.of_image("[kernel]") {
+        let name = row.procedure.as_deref().unwrap_or_default();
+        assert!(!name.is_empty() && !name.starts_with("0x"), "a row of the kernel without a name: {row:?}");
+    }
+    // x86: clear_user, rep_stos_alternative, iov_iter_zero; arm64: __arch_clear_user.
+    let zeroing = ["zero", "clear", "stos"];
+    let named = |row: &&tests::report::Row| {
+        zeroing.iter().any(|part| row.procedure.as_deref().is_some_and(|name| name.contains(part)))
+    };
+    let zeroing = prof.seconds(prof.of_image("[kernel]").filter(named).map(tests::report::Row::samples).sum());
+    assert!(zeroing > 0.5 * system, "reading zeros is writing zeros: {zeroing:.3} s of {system:.3} s");
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_function_without_a_name_is_one_procedure_named_by_its_address() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "stripped", &["-s"]);
+    let daemon = start_by_time(&place);
+    let truth = workload.run(4).number("cpu_s");
+    daemon.flush();
+    let prof = everything(&place);
+    let of_image = prof.samples_of_image("stripped");
+    assert_about("stripped", prof.seconds(of_image), truth, 0.2);
+    let hot = prof.of_image("stripped").max_by_key(|row| row.samples()).expect("rows of the image");
+    let name = hot.procedure.as_deref().unwrap_or_default();
+    let address = name.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    assert!(address.is_some_and(|address| address > 0), "named by its address: {hot:?}");
+    assert!(hot.samples() * 100 >= of_image * 98, "one function does all: {} of {of_image} samples", hot.samples());
+}
+
+/// A minute of processes that are gone before anybody can look at them, and every sample is accounted for in each second of it.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn the_ledger_closes_at_every_second_of_a_minute_of_churn() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "churn", &[]);
+    let daemon = start_by_time(&place);
+    let mut churn = workload.start(58);
+    let (mut taken, mut seconds) = (0, 0);
+    let mut next = Instant::now();
+    while churn.is_running() {
+        next += Duration::from_secs(1);
+        std::thread::sleep(next.saturating_duration_since(Instant::now())); // the pace of the questions
+        seconds += 1;
+        if seconds % 10 == 0 {
+            daemon.flush();
+        }
+        let samples = daemon.status().samples;
+        samples.assert_closes();
+        assert!(samples.taken > taken, "second {seconds}: {} samples after {taken}", samples.taken);
+        taken = samples.taken;
+    }
+    let truth = churn.wait();
+    daemon.flush();
+    let samples = daemon.status().samples;
+    samples.assert_closes();
+    eprintln!("{} children, {seconds} questions: {samples:?}", truth.number("children"));
+    assert!(samples.unresolved() * 50 <= samples.taken, "at most 2 % unresolved: {samples:?}");
+    assert_eq!(samples.lost(), 0, "the tables are large enough for this: {samples:?}");
+    let prof = everything(&place);
+    assert_about(
+        "churn_child",
+        prof.seconds(prof.row("churn", "churn_child").samples()),
+        truth.number("churn_child_s"),
+        0.2,
+    );
+}
+
+/// The smallest tables there can be overflow, and what they lose is counted.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn tables_that_are_too_small_lose_samples_by_name() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "churn", &[]);
+    let mut command = place.dcpid();
+    command.args(["--table-buckets", "16", "--spill-entries", "1"]);
+    let daemon = place.start_as(command);
+    let _ = workload.run(3);
+    daemon.flush();
+    let samples = daemon.status().samples;
+    eprintln!("{samples:?}");
+    samples.assert_closes();
+    assert!(samples.lost.get("spill_full").is_some_and(|lost| *lost > 0), "{samples:?}");
+    let prof = everything(&place);
+    assert_eq!(prof.lost.keys().collect::<Vec<_>>(), ["spill_full"], "the reader is told, too");
+    assert!(prof.total() + prof.lost.values().sum::<u64>() <= samples.taken, "{samples:?}");
+    assert!(prof.total() > 0);
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_flush_puts_on_disk_everything_sampled_before_it() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let daemon = place.start();
+    let _ = workload.run(2);
+    for _ in 0..5 {
+        let before = daemon.status().samples;
+        daemon.flush();
+        let total = everything(&place).total();
+        assert!(before.taken > before.lost(), "{before:?}");
+        assert!(
+            total >= before.taken - before.lost(),
+            "{total} samples in the database, but before the flush: {before:?}"
+        );
+        assert!(daemon.status().last_merge.is_some());
+    }
+    let total = everything(&place).total();
+    let after = daemon.status().samples;
+    assert!(total <= after.taken, "{total} samples in the database are more than were ever taken: {after:?}");
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn kill_9_leaves_a_readable_database_that_the_next_daemon_goes_on_with() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let daemon = place.start();
+    let _ = workload.run(2);
+    let before = daemon.status().samples;
+    daemon.flush();
+    let _ = workload.run(1); // and these are lost: they are in memory only
+    daemon.kill();
+
+    let rows = |prof: &Prof| prof.samples_of_image("two_functions");
+    let left = everything(&place);
+    assert!(left.total() >= before.taken - before.lost(), "{} samples are left of {before:?}", left.total());
+    assert!(rows(&left) > 0, "{left:#?}");
+    assert!(!succeed(&mut dcpi(&place.db(), "epochs", &[])).trim().is_empty());
+
+    let daemon = place.start();
+    let _ = workload.run(1);
+    assert!(daemon.terminate().success());
+    let both = everything(&place);
+    let whole = prof(&place.db(), &["--idle", "--epoch", "all"]);
+    assert!(whole.total() > left.total(), "{} samples with the next daemon's, {} without", whole.total(), left.total());
+    assert_eq!(both.total(), whole.total(), "the same machine, events and kernel: the open epoch goes on");
+    assert!(rows(&whole) > rows(&left));
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn ending_loses_nothing() {
+    require_root();
+    for by_signal in [true, false] {
+        let place = Place::default();
+        let workload = Workload::build(place.path(), "two_functions", &[]);
+        let daemon = place.start();
+        let _ = workload.run(1);
+        let before = daemon.status().samples;
+        before.assert_closes();
+        assert_eq!(before.merged, 0, "nothing was merged yet, so all of it depends on the end: {before:?}");
+        let status = if by_signal { daemon.terminate() } else { daemon.quit() };
+        assert_eq!(status.code(), Some(0));
+        let after = everything(&place).total();
+        assert!(after >= before.taken - before.lost(), "{after} samples are on disk, before the end: {before:?}");
+        assert!(!place.control().exists(), "the control socket is removed");
+    }
+}
+
+fn setpriv(arguments: &[&str], program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(arguments).arg(program);
+    command
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn without_privilege_one_line_says_what_is_missing() {
+    require_root();
+    let place = Place::default();
+    // Nobody may enter the directory of a checkout, perhaps.
+    let program = place.path().join("dcpid");
+    std::fs::copy(binary("dcpid"), &program).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let line = refuse(&mut place.dcpid_under(setpriv(&nobody, &program)));
+    assert!(line.contains("CAP_BPF") && line.contains("as root"), "{line}");
+
+    // Root, as in a container that may do anything but this.
+    let no_bpf = ["--bounding-set=-bpf,-sys_admin,-perfmon"];
+    let line = refuse(&mut place.dcpid_under(setpriv(&no_bpf, &program)));
+    assert!(line.contains("CAP_BPF") && line.contains("CAP_PERFMON"), "{line}");
+    assert!(!place.db().exists(), "nothing was made");
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn what_cannot_be_done_is_said_in_one_line_with_the_next_step() {
+    require_root();
+    let place = Place::default();
+    let line = refuse(place.dcpid().args(["--event", "cache-mises"]));
+    assert!(line.contains("cache-mises") && line.contains("cache-misses"), "the events there are: {line}");
+
+    let file = place.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let line = refuse(&mut place.dcpid_on(&file.join("db"), &place.control()));
+    assert!(line.contains(file.to_str().unwrap()) && line.contains("--db"), "{line}");
+    assert!(!place.db().exists() && !place.control().exists(), "nothing was made");
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_second_daemon_does_not_disturb_the_first() {
+    require_root();
+    let (place, other) = (Place::default(), Place::default());
+    let daemon = place.start();
+
+    let line = refuse(&mut other.dcpid_on(&place.db(), &other.control()));
+    assert!(line.contains(place.db().to_str().unwrap()) && line.contains("another daemon"), "{line}");
+    let line = refuse(&mut other.dcpid_on(&other.db(), &place.control()));
+    assert!(line.contains(place.control().to_str().unwrap()) && line.contains("--control"), "{line}");
+
+    daemon.status().samples.assert_closes();
+    daemon.flush();
+    assert!(daemon.terminate().success());
+    assert!(everything(&place).total() > 0);
+}
+
+/// A file system of its own for the database, with room for `size`.
+struct Disk {
+    place: PathBuf,
+}
+
+impl Disk {
+    fn mount(place: PathBuf, size: &str) -> Self {
+        std::fs::create_dir(&place).unwrap();
+        let _ = succeed(
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "dcpi-test"]).arg(&place),
+        );
+        Self { place }
+    }
+
+    fn resize(&self, size: &str) {
+        let _ = succeed(Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(&self.place));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("--lazy").arg(&self.place).status();
+        if !unmounted.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            eprintln!("unmounting {}: {unmounted:?}", self.place.display());
+        }
+    }
+}
+
+/// All files under a directory, in order.
+fn files_under(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() { directories.push(entry.path()) } else { files.push(entry.path()) }
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_full_disk_costs_no_sample_and_no_daemon() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let disk = Disk::mount(place.db(), "64k");
+    let daemon = place.start();
+    // Leave room for a few files of the merge, not for all: there are more images with samples than that, and each has a file.
+    std::fs::write(place.db().join("ballast"), [1; 36 << 10]).unwrap();
+    let _ = workload.run(2);
+
+    let (before, files) = (daemon.status().samples, files_under(&place.db()));
+    let line = refuse(&mut place.dcpictl(&["flush"]));
+    eprintln!("{line}");
+    assert!(line.contains("No space left on device") || line.contains("is full"), "{line}");
+    assert_eq!(
+        files_under(&place.db()),
+        files,
+        "a merge that fails leaves nothing behind, least of all on a full disk"
+    );
+    let full = daemon.status();
+    assert!(full.merge_error.is_some(), "{full:?}");
+    full.samples.assert_closes();
+    assert_eq!(full.samples.merged, 0, "{full:?}");
+    assert!(full.samples.pending + full.samples.unresolved() >= before.taken, "{full:?}, before {before:?}");
+    assert_eq!(full.samples.lost(), 0, "{full:?}");
+    assert!(!succeed(&mut dcpi(&place.db(), "epochs", &[])).trim().is_empty(), "readers do not mind");
+
+    let _ = workload.run(1); // and sampling goes on
+    let still = daemon.status().samples;
+    assert!(still.taken > full.samples.taken, "{still:?}");
+    disk.resize("64m");
+    daemon.flush();
+    let after = daemon.status();
+    assert_eq!(after.merge_error, None);
+    after.samples.assert_closes();
+    assert_eq!(after.samples.lost(), 0, "{after:?}");
+    let total = everything(&place).total();
+    assert!(total >= still.taken, "{total} samples in the database of {still:?}");
+    assert!(daemon.terminate().success());
+}
+
+/// In a pid namespace, as in a container, the daemon sees its own pids and none of those outside.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn in_a_pid_namespace_processes_inside_resolve_and_those_outside_have_a_reason() {
+    require_root();
+    let place = Place::default();
+    let inside = Workload::build(place.path(), "two_functions", &[]);
+    let outside = inside.copy("outside");
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).arg(binary("dcpid"));
+    let mut command = place.dcpid_under(command);
+    command.args(["--event", "cpu-clock"]);
+    let daemon = place.start_as(command);
+
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid())).unwrap();
+    let mut enter = Command::new("nsenter");
+    enter.args(["--target", children.trim(), "--pid", "--mount"]).arg(inside.program()).arg("4");
+    let (stranger, inhabitant) = (outside.start(4), Running::start(&mut enter));
+    let (stranger, inhabitant) = (stranger.wait(), inhabitant.wait());
+    daemon.flush();
+    let samples = daemon.status().samples;
+    samples.assert_closes();
+    assert!(daemon.quit().success());
+
+    let prof = everything(&place);
+    let work =
+        prof.row("two_functions", "three_quarters").samples() + prof.row("two_functions", "one_quarter").samples();
+    assert_about("inside", prof.seconds(work), inhabitant.number("cpu_s"), 0.2);
+    assert_eq!(prof.samples_of_image("outside"), 0, "what is outside cannot be known: {prof:#?}");
+    let outside = prof.unresolved.get("other_pid_namespace").copied().unwrap_or(0);
+    let outside = prof.seconds(outside);
+    let expected = stranger.number("cpu_s");
+    eprintln!("outside: {outside:.3} s in samples, {expected:.3} s by its own clock");
+    assert!(
+        outside > 0.8 * expected,
+        "outside: {outside:.3} s of {expected:.3} s have their reason: {:?}",
+        prof.unresolved
+    );
+}
