@@ -26,8 +26,11 @@ pub const PC_BITS: u32 = 57;
 /// [`Entry::space`] of a program counter in kernel addresses: they mean the same in every process, so they are counted once.
 pub const SPACE_KERNEL: u32 = 0;
 
-/// [`Entry::space`] of a process that the daemon's pid namespace cannot see; real process ids are below 2^22 (`PID_MAX_LIMIT`).
-pub const SPACE_FOREIGN: u32 = u32::MAX;
+/// Bits of [`Entry::space`] that hold the process id: `PID_MAX_LIMIT` is 2^22 (include/linux/threads.h).
+pub const PID_BITS: u32 = 22;
+
+/// [`Entry::space`] of a process that the daemon's pid namespace cannot see. No user code runs as process 0.
+pub const SPACE_FOREIGN: u32 = 1 << PID_BITS;
 
 /// One counted place: `count` samples of one event at one program counter in one address space.
 #[repr(C)]
@@ -35,7 +38,8 @@ pub const SPACE_FOREIGN: u32 = u32::MAX;
 pub struct Entry {
     /// Event number in the top 7 bits, the low [`PC_BITS`] of the program counter below.
     pub key: u64,
-    /// Process id (thread-group id) as the daemon's pid namespace names it, [`SPACE_KERNEL`] or [`SPACE_FOREIGN`].
+    /// Process id (thread-group id) as the daemon's pid namespace names it in the low [`PID_BITS`], its generation above;
+    /// [`SPACE_KERNEL`] or [`SPACE_FOREIGN`].
     pub space: u32,
     /// Samples; 0 marks an entry that was never used.
     pub count: u32,
@@ -52,6 +56,18 @@ impl Entry {
     #[must_use]
     pub fn pc(&self) -> u64 {
         (((self.key << (64 - PC_BITS)) as i64) >> (64 - PC_BITS)) as u64
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.space & ((1 << PID_BITS) - 1)
+    }
+
+    /// Which of the address spaces that the process id had or will have; 0 where the kernel does not let the sampler see.
+    #[must_use]
+    pub fn generation(&self) -> u16 {
+        (self.space >> PID_BITS) as u16
     }
 
     /// The entry that the sampler writes for these values.
@@ -102,7 +118,20 @@ pub struct Losses {
     pub spill_full: [u64; EVENTS_MAX],
 }
 
+/// An exec: from now on process `pid` runs in the address space `generation`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exec {
+    /// CLOCK_MONOTONIC, ns.
+    pub time_ns: u64,
+    /// Process id, as in [`Entry::pid`].
+    pub pid: u32,
+    /// As in [`Entry::generation`].
+    pub generation: u32,
+}
+
 const _: () = {
+    assert!(size_of::<Exec>() == 16 && offset_of!(Exec, pid) == 8 && offset_of!(Exec, generation) == 12);
     assert!(size_of::<Entry>() == 16);
     assert!(size_of::<Bucket>() == 64);
     assert!(size_of::<HalfStats>() == 16);

@@ -142,7 +142,7 @@ mod tests {
     use crate::source::Recording;
     use crate::unresolved::Reason;
 
-    const PID: u32 = u32::MAX - 9;
+    const PID: u32 = (1 << abi::PID_BITS) - 9;
 
     fn mmap(time_ns: u64, name: &str) -> TimedRecord {
         let file = MappedFileId::BuildId(vec![7; 20]);

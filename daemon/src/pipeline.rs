@@ -391,7 +391,7 @@ mod tests {
     use profiledb::{Database, EpochId, Writer};
     use std::path::Path;
 
-    const PID: u32 = u32::MAX - 9;
+    const PID: u32 = (1 << abi::PID_BITS) - 9;
 
     /// Five resolved samples and two without a mapping.
     fn batch() -> (Vec<Entry>, Drained, Vec<TimedRecord>) {

@@ -41,7 +41,7 @@ impl Resolver<'_> {
             match first.space {
                 SPACE_KERNEL => self.resolve_kernel(same, pending),
                 SPACE_FOREIGN => unresolve(same, Reason::OtherPidNamespace, pending),
-                pid => self.resolve_process(pid, same, pending),
+                _ => self.resolve_process(first.pid(), first.generation(), same, pending),
             }
         }
     }
@@ -58,9 +58,9 @@ impl Resolver<'_> {
         }
     }
 
-    fn resolve_process(&mut self, pid: u32, mut entries: &[Entry], pending: &mut Pending) {
+    fn resolve_process(&mut self, pid: u32, generation: u16, mut entries: &[Entry], pending: &mut Pending) {
         while let Some(first) = entries.first() {
-            let mapping = match self.mappings.find(pid, first.pc(), self.window) {
+            let mapping = match self.mappings.find(pid, generation, first.pc(), self.window) {
                 Ok(mapping) => mapping,
                 Err(reason) => {
                     let (unknown, rest) = entries.split_at(1);
@@ -106,7 +106,7 @@ mod tests {
     const KALLSYMS: &str = "ffffffff81000000 T _stext\nffffffff81000000 T startup\nffffffff81000100 T work\nffffffff81000200 T __cpuidle_text_start\n\
         ffffffff81000200 T halt\nffffffff81000300 T __cpuidle_text_end\nffffffff81000300 T pv_native_safe_halt\nffffffff81000400 T _etext\n\
         ffffffffc0000000 t run\t[driver]\nffffffffc0001000 t bpf_prog_aa_x\t[bpf]\n";
-    const PID: u32 = u32::MAX - 9;
+    const PID: u32 = (1 << abi::PID_BITS) - 9;
 
     fn record(start: u64, len: u64, file_offset: u64, build_id: u8, path: &str) -> TimedRecord {
         let file = MappedFileId::BuildId(vec![build_id; 20]);

@@ -25,15 +25,20 @@ typedef long long s64;
 #define INLINE static inline __attribute__((always_inline))
 
 /* linux/bpf.h */
-enum { BPF_MAP_TYPE_ARRAY = 2, BPF_F_MMAPABLE = 1 << 10 };
+enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_RINGBUF = 27, BPF_F_MMAPABLE = 1 << 10, BPF_RB_NO_WAKEUP = 1 };
 struct bpf_pidns_info {
 	u32 pid;
 	u32 tgid;
 };
 static void *(*const bpf_map_lookup_elem)(const void *map, const void *key) = (void *)1;
+static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
+static void *(*const bpf_get_current_task)(void) = (void *)35;
+static s64 (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+static s64 (*const bpf_ringbuf_output)(void *ring, const void *data, u64 size, u64 flags) = (void *)130;
 static s64 (*const bpf_get_ns_current_pid_tgid)(u64 dev, u64 ino, struct bpf_pidns_info *info, u32 size) = (void *)120;
+static void *(*const bpf_get_current_task_btf)(void) = (void *)158; /* Linux 5.11 */
 
 /* struct bpf_perf_event_data begins with the interrupted registers: struct pt_regs on x86-64 (arch/x86/include/asm/ptrace.h),
  * struct user_pt_regs on arm64 (arch/arm64/include/uapi/asm/ptrace.h). */
@@ -48,10 +53,17 @@ struct context {
 	u64 registers[PC_REGISTER + 1];
 };
 
+/* The fields we need of include/linux/sched.h; the loader puts the running kernel's offsets in (CO-RE). */
+struct task_struct {
+	u64 self_exec_id;
+	u64 start_boottime;
+	struct task_struct *group_leader;
+} __attribute__((preserve_access_index));
+
 /* Twins of abi/src/lib.rs. */
-enum { WAYS = 4, HALVES = 2, PC_BITS = 57, EVENTS_MAX = 16 };
+enum { WAYS = 4, HALVES = 2, PC_BITS = 57, EVENTS_MAX = 16, PID_BITS = 22, GENERATION_BITS = 10 };
 #define SPACE_KERNEL 0u
-#define SPACE_FOREIGN 0xffffffffu
+#define SPACE_FOREIGN (1u << PID_BITS)
 
 struct entry {
 	u64 key;
@@ -79,6 +91,13 @@ struct losses {
 	u64 spill_full[EVENTS_MAX];
 };
 
+struct exec {
+	u64 time_ns;
+	u32 pid;
+	u32 generation;
+};
+
+_Static_assert(sizeof(struct exec) == 16, "abi: Exec");
 _Static_assert(sizeof(struct entry) == 16, "abi: Entry");
 _Static_assert(sizeof(struct bucket) == 64, "abi: Bucket");
 _Static_assert(sizeof(struct half_stats) == 16, "abi: HalfStats");
@@ -90,6 +109,9 @@ const volatile u32 BUCKET_BITS = 4;   /* buckets of a half: 1 << BUCKET_BITS */
 const volatile u32 SPILL_ENTRIES = 1; /* spill entries of a half */
 const volatile u64 PIDNS_DEV = 0;     /* the daemon's pid namespace when it is not the root one, else 0 */
 const volatile u64 PIDNS_INO = 0;
+/* How to look into the current task: not at all (no BTF), by copying (5.10), or by typed pointers. */
+enum { TASK_HIDDEN, TASK_COPIED, TASK_TYPED };
+const volatile u32 TASK_ACCESS = TASK_HIDDEN;
 
 /* Indexed by CPU; by (CPU, half, bucket); by (CPU, half, entry); by (CPU, half). */
 struct {
@@ -124,17 +146,64 @@ struct {
 	struct losses *value;
 } LOSSES SECTION(".maps");
 
-INLINE u32 address_space(u64 pc)
+/* Execs as they happen, so that the daemon knows which generation ran which program. Not in NMI context, so a ring will do. */
+struct {
+	int (*type)[BPF_MAP_TYPE_RINGBUF];
+	int (*max_entries)[256 << 10];
+} EXECS SECTION(".maps");
+
+INLINE u64 copied(const void *from)
+{
+	u64 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), from);
+	return value;
+}
+
+/* Tells this address space from others that the same process number had or will have: exec counts self_exec_id up, and a process
+ * that reuses the number was born at another time. All threads agree: self_exec_id is copied when a thread is made, and the birth
+ * is the first thread's. 10 bits of a hash, so two that follow each other are mixed up once in 1024 times. */
+INLINE u32 generation(void)
+{
+	u64 exec_id, birth;
+
+	if (TASK_ACCESS == TASK_TYPED) {
+		struct task_struct *task = bpf_get_current_task_btf();
+
+		exec_id = task->self_exec_id;
+		birth = task->group_leader->start_boottime;
+	} else if (TASK_ACCESS == TASK_COPIED) {
+		struct task_struct *task = bpf_get_current_task();
+		struct task_struct *leader = (void *)copied(&task->group_leader);
+
+		exec_id = copied(&task->self_exec_id);
+		birth = copied(&leader->start_boottime);
+	} else {
+		return 0;
+	}
+	return ((exec_id + birth) * 0x9e3779b97f4a7c15ull) >> (64 - GENERATION_BITS);
+}
+
+/* The current process's number as the daemon sees it; 0 when it cannot. */
+INLINE u32 process(void)
 {
 	struct bpf_pidns_info info = {};
 
-	if ((s64)pc < 0)
-		return SPACE_KERNEL;
 	if (PIDNS_INO == 0)
 		return bpf_get_current_pid_tgid() >> 32;
 	if (bpf_get_ns_current_pid_tgid(PIDNS_DEV, PIDNS_INO, &info, sizeof(info)) != 0)
-		return SPACE_FOREIGN;
+		return 0;
 	return info.tgid;
+}
+
+INLINE u32 address_space(u64 pc)
+{
+	u32 pid;
+
+	if ((s64)pc < 0)
+		return SPACE_KERNEL;
+	pid = process();
+	return pid == 0 ? SPACE_FOREIGN : pid | generation() << PID_BITS;
 }
 
 /* Moves the oldest entry out of a full bucket. False when there is no room for it. */
@@ -255,5 +324,17 @@ SAMPLER(12)
 SAMPLER(13)
 SAMPLER(14)
 SAMPLER(15)
+
+/* After an exec, in the new program's name (fs/exec.c, exec_binprm). Too full a ring costs the daemon a guess, never a sample. */
+SECTION("raw_tp/sched_process_exec")
+int process_exec(void *context)
+{
+	struct exec exec = { .time_ns = bpf_ktime_get_ns(), .pid = process(), .generation = generation() };
+
+	(void)context;
+	if (exec.pid != 0)
+		bpf_ringbuf_output(&EXECS, &exec, sizeof(exec), BPF_RB_NO_WAKEUP);
+	return 0;
+}
 
 char LICENSE[] SECTION("license") = "GPL";

@@ -32,6 +32,26 @@ impl Workload {
         Self::build(directory, "library_main", &[&library, "-Wl,-rpath,$ORIGIN"])
     }
 
+    /// Compiles `exec_over.c` to two programs that exec each other at the same addresses: 10 ms of the first, 30 ms of the second.
+    ///
+    /// # Panics
+    /// When there is no compiler, or it refuses.
+    #[must_use]
+    pub fn build_exec_over(directory: &Path) -> Self {
+        for (name, other, ms, is_first) in [("exec_second", "exec_first", 30, 0), ("exec_first", "exec_second", 10, 1)]
+        {
+            let defines = [
+                format!("-DOTHER=\"{other}\""),
+                format!("-DMS={ms}"),
+                format!("-DIS_FIRST={is_first}"),
+                format!("-DSEED={ms}"),
+            ];
+            let flags: Vec<&str> = ["-no-pie"].into_iter().chain(defines.iter().map(String::as_str)).collect();
+            compile(&source("exec_over"), &directory.join(name), &flags);
+        }
+        Self { program: directory.join("exec_first") }
+    }
+
     /// The same program under another name.
     ///
     /// # Panics

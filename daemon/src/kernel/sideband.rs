@@ -34,6 +34,13 @@ pub enum RecordKind {
         /// Process.
         pid: u32,
     },
+    /// The program that the process runs since its last exec runs in this generation of its address space.
+    Generation {
+        /// Process.
+        pid: u32,
+        /// As in [`abi::Entry::generation`].
+        generation: u16,
+    },
     /// A process was born. Threads are not reported.
     Fork {
         /// The new process.

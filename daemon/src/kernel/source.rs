@@ -81,6 +81,7 @@ impl KernelSource {
     /// Moves all records of processes that are there now to `records`, not sorted.
     pub fn records(&mut self, records: &mut Vec<TimedRecord>) {
         self.sideband.read(records);
+        self.sampler.execs(records);
     }
 
     /// Nanoseconds and runs of all programs, when the kernel measures them (kernel.bpf_stats_enabled, Linux 5.1).

@@ -21,15 +21,70 @@ pub const PROCESSES_MAX: usize = 1 << 17;
 /// A process is looked up in /proc at most this often when its samples find nothing.
 const REPAIR_INTERVAL_NS: u64 = 1_000_000_000;
 
-#[derive(Debug, Default)]
-struct Process {
+/// Address spaces of one process that are remembered within one drain; an exec storm over itself loses the oldest.
+const VERSIONS_MAX: usize = 64;
+
+/// One address space that a process had.
+#[derive(Debug)]
+struct Version {
     /// Shared with the parent until one of the two maps something.
     map: Arc<AddressMap>,
-    /// What was mapped before the last exec, or before the process number was given to this process, until that time.
-    before: Option<(Arc<AddressMap>, u64)>,
-    /// Records older than this are in `map` already: it was read from /proc then.
+    /// Which samples belong to it; None until a record or a sample tells.
+    generation: Option<u16>,
+    /// When the process left it; `u64::MAX`: not yet.
+    until_ns: u64,
+}
+
+impl Version {
+    fn new(map: Arc<AddressMap>) -> Self {
+        Self { map, generation: None, until_ns: u64::MAX }
+    }
+}
+
+#[derive(Debug)]
+struct Process {
+    /// Oldest first, never empty; the last one is where the process is now.
+    versions: Vec<Version>,
+    /// Records older than this are in the last version already: it was read from /proc then.
     read_ns: u64,
     ended_ns: Option<u64>,
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self { versions: vec![Version::new(Arc::default())], read_ns: 0, ended_ns: None }
+    }
+}
+
+impl Process {
+    /// From `time_ns` on the process is in another address space.
+    fn enter(&mut self, map: Arc<AddressMap>, time_ns: u64) {
+        if let Some(now) = self.versions.last_mut() {
+            now.until_ns = time_ns;
+        }
+        if self.versions.len() >= VERSIONS_MAX {
+            self.versions.remove(0);
+        }
+        self.versions.push(Version::new(map));
+    }
+
+    /// The mapping at `pc` in the address space of that generation; where the generation is not known yet, in the newest space that could
+    /// be it and has something there, which is remembered.
+    fn find(&mut self, generation: u16, pc: u64, window: Window) -> Option<Mapping> {
+        let then = |version: &&mut Version| version.until_ns >= window.from_ns;
+        let mut known = self.versions.iter_mut().rev().filter(then);
+        if let Some(version) = known.find(|version| version.generation == Some(generation)) {
+            return version.map.find(pc).cloned();
+        }
+        for version in self.versions.iter_mut().rev().filter(then).filter(|version| version.generation.is_none()) {
+            if let Some(mapping) = version.map.find(pc) {
+                // Generation 0 is also what a sampler that cannot look into tasks says of all of them.
+                version.generation = (generation != 0).then_some(generation);
+                return Some(mapping.clone());
+            }
+        }
+        None
+    }
 }
 
 /// The drained samples were taken between these times (CLOCK_MONOTONIC, ns).
@@ -68,20 +123,28 @@ impl Mappings {
             RecordKind::Mmap(mmap) => {
                 let file = self.files.intern(mmap.file, &mmap.path);
                 let Some(process) = self.process(mmap.pid).filter(|process| process.read_ns <= time) else { return };
+                let Some(now) = process.versions.last_mut() else { return };
                 let end = mmap.start.saturating_add(mmap.len);
                 let mapping = Mapping { start: mmap.start, end, file_offset: mmap.file_offset, file };
-                let inserted = Arc::make_mut(&mut process.map).insert(mapping);
+                let inserted = Arc::make_mut(&mut now.map).insert(mapping);
                 self.refused += u64::from(!inserted);
             }
             RecordKind::Exec { pid } => {
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
-                process.before = Some((std::mem::take(&mut process.map), time));
+                process.enter(Arc::default(), time);
+            }
+            RecordKind::Generation { pid, generation } => {
+                let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
+                if let Some(now) = process.versions.last_mut() {
+                    now.generation = Some(generation);
+                }
             }
             RecordKind::Fork { pid, parent } => {
-                let map = self.processes.get(&parent).map(|parent| parent.map.clone()).unwrap_or_default();
+                let now = |process: &Process| process.versions.last().map(|now| now.map.clone());
+                let map = self.processes.get(&parent).and_then(now).unwrap_or_default();
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
-                let before = process.ended_ns.map(|ended| (std::mem::take(&mut process.map), ended));
-                *process = Process { map, before, read_ns: 0, ended_ns: None };
+                process.enter(map, time);
+                (process.read_ns, process.ended_ns) = (0, None);
             }
             RecordKind::Exit { pid } => {
                 if let Some(process) = self.processes.get_mut(&pid) {
@@ -93,34 +156,32 @@ impl Mappings {
         }
     }
 
-    /// The mapping that showed `pc` to `pid` when the samples of this window were taken.
+    /// The mapping that showed `pc` to that generation of `pid` when the samples of this window were taken.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn find(&mut self, pid: u32, pc: u64, window: Window) -> Result<Mapping, Reason> {
-        let known = self.find_known(pid, pc, window);
+    pub fn find(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Mapping, Reason> {
+        let known = self.find_known(pid, generation, pc, window);
         if known.is_ok() {
             return known;
         }
         // No record told: the process was there before us and changed while being scanned, or records were dropped.
         let last_read = self.processes.get(&pid).map_or(0, |process| process.read_ns);
         if window.to_ns.saturating_sub(last_read) >= REPAIR_INTERVAL_NS && self.read_process(pid, window.to_ns) {
-            return self.find_known(pid, pc, window);
+            return self.find_known(pid, generation, pc, window);
         }
         known
     }
 
-    fn find_known(&self, pid: u32, pc: u64, window: Window) -> Result<Mapping, Reason> {
-        let process = self.processes.get(&pid).ok_or(Reason::UnknownProcess)?;
-        let before =
-            process.before.as_ref().filter(|(_, until)| *until >= window.from_ns).and_then(|(map, _)| map.find(pc));
-        process.map.find(pc).or(before).cloned().ok_or(Reason::NoMapping)
+    fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Mapping, Reason> {
+        let process = self.processes.get_mut(&pid).ok_or(Reason::UnknownProcess)?;
+        process.find(generation, pc, window).ok_or(Reason::NoMapping)
     }
 
     /// Forgets processes that ended before this window began: all their samples have been drained.
     pub fn forget_ended(&mut self, window: Window) {
         self.processes.retain(|pid, process| {
-            process.before.take_if(|(_, until)| *until < window.from_ns);
+            process.versions.retain(|version| version.until_ns >= window.from_ns);
             // Other threads may outlive the first one; then the process is still in /proc.
             process.ended_ns.is_none_or(|ended| ended >= window.from_ns || procfs::exists(*pid))
         });
@@ -157,7 +218,9 @@ impl Mappings {
             self.refused += u64::from(!inserted);
         }
         let Some(process) = self.process(pid) else { return false };
-        process.map = Arc::new(map);
+        if let Some(now) = process.versions.last_mut() {
+            *now = Version::new(Arc::new(map));
+        }
         process.read_ns = now_ns;
         true
     }
@@ -168,7 +231,7 @@ mod tests {
     use super::*;
     use crate::kernel::{MappedFileId, Record};
 
-    const PID: u32 = u32::MAX - 9; // no such process can exist, so nothing is repaired from /proc
+    const PID: u32 = (1 << abi::PID_BITS) - 9; // no such process can exist, so nothing is repaired from /proc
 
     fn mmap(time_ns: u64, pid: u32, start: u64, path: &str) -> TimedRecord {
         let file = MappedFileId::BuildId(path.bytes().take(20).collect());
@@ -182,7 +245,7 @@ mod tests {
 
     fn found(mappings: &mut Mappings, pid: u32, pc: u64, window: (u64, u64)) -> Result<String, Reason> {
         let window = Window { from_ns: window.0, to_ns: window.1 };
-        mappings.find(pid, pc, window).map(|mapping| String::from_utf8(mapping.file.path.clone()).unwrap())
+        mappings.find(pid, 0, pc, window).map(|mapping| String::from_utf8(mapping.file.path.clone()).unwrap())
     }
 
     #[test]
@@ -201,6 +264,35 @@ mod tests {
         );
         assert_eq!(found(&mut mappings, PID + 1, 0x1010, (40, 60)), Err(Reason::NoMapping), "a window after the exec");
         assert_eq!(found(&mut mappings, PID, 0x1010, (40, 60)), Ok("shell".into()), "the parent keeps its own");
+    }
+
+    /// Two programs at one address in one process, one after the other, in one drain: only the generation tells their samples apart.
+    #[test]
+    fn an_exec_over_itself_at_the_same_address_is_told_apart() {
+        let mut mappings = Mappings::default();
+        mappings.apply(mmap(1, PID, 0x1000, "first"));
+        let window = Window { from_ns: 0, to_ns: 100 };
+        let image = |mappings: &mut Mappings, generation| {
+            mappings
+                .find(PID, generation, 0x1000, window)
+                .map(|mapping| String::from_utf8(mapping.file.path.clone()).unwrap())
+        };
+        assert_eq!(image(&mut mappings, 7), Ok("first".into()), "the first sample tells which generation was there");
+        for (time, generation, name) in [(10, 8, "second"), (20, 9, "third")] {
+            mappings.apply(at(time, RecordKind::Exec { pid: PID }));
+            mappings.apply(mmap(time + 1, PID, 0x1000, name));
+            mappings.apply(at(time + 2, RecordKind::Generation { pid: PID, generation }));
+        }
+        for (generation, name) in [(8, "second"), (9, "third"), (7, "first")] {
+            assert_eq!(image(&mut mappings, generation), Ok(name.into()));
+        }
+        assert_eq!(image(&mut mappings, 99), Err(Reason::NoMapping), "a generation that nobody told of is not guessed");
+        // A number reused: the next process of that number forks from another parent.
+        mappings.apply(mmap(1, PID + 1, 0x1000, "parent"));
+        mappings.apply(at(30, RecordKind::Exit { pid: PID }));
+        mappings.apply(at(31, RecordKind::Fork { pid: PID, parent: PID + 1 }));
+        assert_eq!(image(&mut mappings, 500), Ok("parent".into()));
+        assert_eq!(image(&mut mappings, 9), Ok("third".into()));
     }
 
     #[test]
@@ -254,7 +346,7 @@ mod tests {
     fn the_number_of_processes_is_bounded() {
         let mut mappings = Mappings::default();
         for pid in 0..PROCESSES_MAX as u32 + 10 {
-            mappings.apply(mmap(1, 1 << 23 | pid, 0x1000, "a"));
+            mappings.apply(mmap(1, pid, 0x1000, "a"));
         }
         assert_eq!((mappings.len(), mappings.refused), (PROCESSES_MAX, 10));
     }

@@ -1,0 +1,34 @@
+/*
+ * Memory-bound, a fixed amount of work: `triad UNITS`. A unit is one pass of a[i] = b[i] + 3 * c[i] over three arrays of 64 MiB
+ * together (McCalpin's STREAM triad; the paper measured its relatives). Prints a value that depends on all of it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TOTAL_BYTES = 64 << 20, LENGTH = TOTAL_BYTES / 3 / sizeof(double) };
+
+static double a[LENGTH], b[LENGTH], c[LENGTH];
+
+__attribute__((noinline)) static void unit(double factor) {
+    for (long i = 0; i < LENGTH; i++)
+        a[i] = b[i] + factor * c[i];
+}
+
+int main(int argc, char **argv) {
+    long units = argc == 2 ? atol(argv[1]) : 0;
+    double sum = 0;
+    if (units <= 0) {
+        fprintf(stderr, "triad: say how many units of work, at least 1\n");
+        return 2;
+    }
+    for (long i = 0; i < LENGTH; i++) {
+        b[i] = (double)i;
+        c[i] = 1.0;
+    }
+    while (units-- > 0) {
+        unit(3.0 + (double)units);
+        sum += a[units % LENGTH];
+    }
+    printf("%g\n", sum);
+    return 0;
+}
