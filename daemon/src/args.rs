@@ -72,6 +72,9 @@ pub struct Settings {
     /// Host name in the database [default: this machine's]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
+    /// Part of all CPU time that sampling may cost, such as 1%; lowers the rate of events whose frequency is not given. off: no limit [default: 1%]
+    #[arg(long, value_name = "P%")]
+    pub overhead_budget: Option<String>,
     /// Buckets (64 bytes, 4 places) in a half of a CPU's table, a power of two from 16 to 1048576 [default: 1024]
     #[arg(long, value_name = "N")]
     pub table_buckets: Option<u32>,

@@ -74,6 +74,11 @@ impl<Source: SampleSource> Collector<Source> {
         self.source.stop();
     }
 
+    /// Changes the mean period of an event from the next drain on.
+    pub fn set_period(&mut self, event: usize, period: u64) {
+        self.source.set_period(event, period);
+    }
+
     /// Nanoseconds and runs of the sampler, where the kernel measures them.
     #[must_use]
     pub fn handler_cost(&self) -> Option<(u64, u64)> {

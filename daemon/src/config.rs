@@ -1,6 +1,7 @@
 //! What it means: settings from flags, then from the file, then the defaults; checked.
 
 use crate::args::Settings;
+use crate::budget::Budget;
 use crate::event::EventSpec;
 use crate::kernel::TableSettings;
 use anyhow::{Context as _, ensure};
@@ -25,6 +26,8 @@ pub struct Config {
     pub merge_interval: Duration,
     /// Host name to use in the database.
     pub host: Option<String>,
+    /// What sampling may cost; None: anything.
+    pub budget: Option<Budget>,
     /// Sizes of the tables.
     pub table: TableSettings,
 }
@@ -53,6 +56,7 @@ impl Config {
             drain_interval: flags.drain_interval.or(file.drain_interval),
             merge_interval: flags.merge_interval.or(file.merge_interval),
             host: flags.host.or(file.host),
+            overhead_budget: flags.overhead_budget.or(file.overhead_budget),
             table_buckets: flags.table_buckets.or(file.table_buckets),
             spill_entries: flags.spill_entries.or(file.spill_entries),
         })
@@ -82,6 +86,7 @@ impl Config {
             drain_interval: interval("--drain-interval", settings.drain_interval.as_deref(), "1s", second / 100, hour)?,
             merge_interval: interval("--merge-interval", settings.merge_interval.as_deref(), "10m", second, 24 * hour)?,
             host: settings.host,
+            budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
             table: TableSettings { bucket_bits: buckets.trailing_zeros(), spill_entries },
         })
     }
@@ -91,6 +96,17 @@ impl Config {
     pub fn host_or(&self, machine: &str) -> String {
         self.host.clone().unwrap_or_else(|| machine.to_owned())
     }
+}
+
+/// `1%`, `0.5%` or `off`.
+fn budget(text: &str) -> anyhow::Result<Option<Budget>> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    let percent = percent.filter(|percent| (0.01..=50.0).contains(percent));
+    let percent = percent.with_context(|| format!("--overhead-budget {text}: must be from 0.01% to 50%, or off"))?;
+    Ok(Some(Budget(percent / 100.0)))
 }
 
 /// `500ms`, `10s`, `10m`, `1h`, `1d`, within `min..=max`.
@@ -135,6 +151,8 @@ mod tests {
             ("table-buckets = 100", "power of two"),
             ("spill-entries = 0", "--spill-entries 0"),
             ("event = [\"cpu-clock\", \"cpu-clock@9\"]", "given twice"),
+            ("overhead-budget = \"1\"", "--overhead-budget 1: must be"),
+            ("overhead-budget = \"nan%\"", "--overhead-budget nan%"),
             ("event = [\"bogus\"]", "unknown event 'bogus'"),
         ] {
             let message = format!("{:#}", config(file, Settings::default()).unwrap_err());

@@ -1,6 +1,7 @@
 //! dcpid from start to end.
 
 use crate::args::DcpidArgs;
+use crate::budget::RATES;
 use crate::collector::Collector;
 use crate::config::Config;
 use crate::control::ControlSocket;
@@ -33,7 +34,16 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
     })?;
     let control = ControlSocket::bind(&config.control)?;
-    let mut source = KernelSource::open(&SourceSettings { events: events.clone(), table: config.table }, &machine)?;
+    let settings = SourceSettings { events, table: config.table, budget: config.budget };
+    let mut source = KernelSource::open(&settings, &machine)?;
+    let events = source.events().to_vec();
+    if let (Some(cost), Some(budget)) = (source.cost(), config.budget) {
+        let (rate, percent) = (RATES.get(cost.step).copied().unwrap_or(1), budget.0 * 100.0);
+        tracing::info!(
+            ns_per_sample = cost.ns_per_sample,
+            "the budget of {percent} % of all CPU time allows {rate} samples/s/CPU here"
+        );
+    }
     let start = epoch_start(&machine, &events, None);
     let epoch = writer.begin(start.clone(), args.new_epoch)?;
     writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));
@@ -48,6 +58,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
     }
     source.start()?;
+    let cost = source.cost();
     let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
@@ -67,7 +78,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         tracing::info!(%epoch, db, control = %config.control.display(), "dcpid ready");
         // Without a service manager there is nobody to notify, and that is no error.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        let pipeline = Pipeline::new(Parts { config, machine, events, collector, flusher, epoch: epoch.to_string() });
+        let pipeline =
+            Pipeline::new(Parts { config, machine, events, cost, collector, flusher, epoch: epoch.to_string() });
         let result = tokio::select! {
             result = pipeline.run(asked, done, stop) => result,
             () = serve => Ok(()),

@@ -27,6 +27,17 @@ pub enum Unit {
     Occurrences,
 }
 
+impl Unit {
+    /// Units in a second of a CPU whose clock runs at `clock_hz`; for occurrences, an upper bound.
+    #[must_use]
+    pub fn per_second(self, clock_hz: u64) -> u64 {
+        match self {
+            Unit::Nanoseconds => 1_000_000_000,
+            Unit::Cycles | Unit::Occurrences => clock_hz,
+        }
+    }
+}
+
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -79,8 +90,19 @@ pub struct PlannedEvent {
     pub period: u64,
     /// Samples per second and CPU that were asked for, when a rate was.
     pub rate: Option<u64>,
+    /// Whether the user left the frequency to us, so that the budget may lower it.
+    pub adjustable: bool,
     /// What the reader of the profile should know, such as a fallback.
     pub note: Option<String>,
+}
+
+impl PlannedEvent {
+    /// The same event at another rate.
+    #[must_use]
+    pub fn at_rate(&self, rate: u64, clock_hz: u64) -> Self {
+        let spec = EventSpec { event: self.event.clone(), frequency: Frequency::Rate(rate) };
+        Self { adjustable: self.adjustable, note: self.note.clone(), ..spec.plan(clock_hz) }
+    }
 }
 
 /// What is wrong with an event the user typed.
@@ -143,17 +165,15 @@ impl EventSpec {
     /// Fixes the period, on a machine whose clock runs at `clock_hz`.
     #[must_use]
     pub fn plan(&self, clock_hz: u64) -> PlannedEvent {
-        let units_per_second = match self.event.unit {
-            Unit::Nanoseconds => 1_000_000_000,
-            Unit::Cycles | Unit::Occurrences => clock_hz,
-        };
+        let units_per_second = self.event.unit.per_second(clock_hz);
         let (period, rate) = match (self.frequency, self.event.unit) {
             (Frequency::Period(period), _) => (period, None),
             (Frequency::Default, Unit::Occurrences) => (DEFAULT_PERIOD, None),
             (Frequency::Default, _) => (units_per_second / DEFAULT_RATE, Some(DEFAULT_RATE)),
             (Frequency::Rate(rate), _) => (units_per_second / rate.max(1), Some(rate)),
         };
-        PlannedEvent { event: self.event.clone(), period: period.max(1), rate, note: None }
+        let adjustable = self.frequency == Frequency::Default && rate.is_some();
+        PlannedEvent { event: self.event.clone(), period: period.max(1), rate, adjustable, note: None }
     }
 }
 

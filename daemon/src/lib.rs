@@ -11,6 +11,7 @@
 
 pub mod accounts;
 pub mod args;
+pub mod budget;
 pub mod clock;
 pub mod collector;
 pub mod config;

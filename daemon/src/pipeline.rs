@@ -1,16 +1,19 @@
 //! The one loop: drains on a timer, merges on another, answers requests, ends on a signal. It owns all state and does no work itself.
 
 use crate::accounts::Account;
+use crate::budget::{Bill, Governor, TERM};
 use crate::clock;
 use crate::collector::{Collector, total};
 use crate::config::Config;
 use crate::control::Asked;
 use crate::event::PlannedEvent;
 use crate::flush::{Done, Flusher, Job};
-use crate::kernel::Machine;
+use crate::kernel::{Cost, Machine};
 use crate::pending::Pending;
 use crate::source::SampleSource;
-use crate::status::{DaemonStatus, DbStatus, EventStatus, HandlerStatus, Reply, Request, Samples, Status, TableStatus};
+use crate::status::{
+    DaemonStatus, DbStatus, EventStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status, TableStatus,
+};
 use profiledb::{EpochStart, EventMeta};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -48,6 +51,8 @@ pub struct Parts<Source> {
     pub machine: Machine,
     /// What is sampled.
     pub events: Vec<PlannedEvent>,
+    /// What a sample costs, where a budget limits the rate.
+    pub cost: Option<Cost>,
     /// Source and mappings.
     pub collector: Collector<Source>,
     /// The database's thread.
@@ -68,7 +73,13 @@ pub struct Pipeline<Source> {
     /// Waiting for the next merge.
     waiters: Vec<Waiter>,
     /// Waiting for their new epoch.
-    epoch_waiters: std::collections::VecDeque<oneshot::Sender<Reply>>,
+    epoch_waiters: std::collections::VecDeque<Option<oneshot::Sender<Reply>>>,
+    /// The rate has changed: what is pending goes to the open epoch, what comes to a new one.
+    epoch_due: bool,
+    governor: Option<Governor>,
+    /// When the term began, with samples taken and the daemon's CPU time then.
+    term: (Instant, u64, u64),
+    last_bill: Option<f64>,
     merge_due: bool,
     merge_error: Option<String>,
     failed_last_merges: u32,
@@ -90,6 +101,10 @@ impl<Source: SampleSource> Pipeline<Source> {
             in_flight: None,
             waiters: Vec::new(),
             epoch_waiters: std::collections::VecDeque::new(),
+            epoch_due: false,
+            governor: parts.config.budget.zip(parts.cost).map(|(budget, cost)| Governor::new(budget, cost.step)),
+            term: (Instant::now(), 0, clock::process_cpu_ns()),
+            last_bill: None,
             merge_due: false,
             merge_error: None,
             failed_last_merges: 0,
@@ -148,7 +163,12 @@ impl<Source: SampleSource> Pipeline<Source> {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Drain => self.parts.collector.drain(),
+            Event::Drain => {
+                self.parts.collector.drain();
+                if self.term.0.elapsed() >= TERM {
+                    self.end_term();
+                }
+            }
             Event::Merge => {
                 self.parts.collector.drain();
                 self.merge_due = true;
@@ -164,7 +184,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                     }
                     Err(error) => Reply::error(error),
                 };
-                if let Some(waiter) = self.epoch_waiters.pop_front() {
+                if let Some(Some(waiter)) = self.epoch_waiters.pop_front() {
                     let _ = waiter.send(reply); // the client may have gone
                 }
             }
@@ -229,6 +249,9 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.parts.epoch = merged.epoch.to_string();
                 self.last_merge = Some(clock::unix_s());
                 self.database_bytes = merged.database_bytes;
+                if std::mem::take(&mut self.epoch_due) {
+                    self.begin_epoch(None, None);
+                }
                 waiters.into_iter().for_each(|waiter| self.finish(waiter));
             }
             Err(error) => {
@@ -262,14 +285,51 @@ impl<Source: SampleSource> Pipeline<Source> {
                 });
             }
             After::Epoch(label) => {
-                let start = epoch_start(&self.parts.machine, &self.parts.events, label);
-                if self.parts.flusher.send(Job::NextEpoch(Box::new(start))) {
-                    self.epoch_waiters.push_back(reply);
-                } else {
-                    let _ = reply.send(Reply::error("the thread that writes the database has ended; restart dcpid"));
-                }
+                self.begin_epoch(label, Some(reply));
             }
         }
+    }
+
+    fn begin_epoch(&mut self, label: Option<String>, waiter: Option<oneshot::Sender<Reply>>) {
+        let start = epoch_start(&self.parts.machine, &self.parts.events, label);
+        if self.parts.flusher.send(Job::NextEpoch(Box::new(start))) {
+            self.epoch_waiters.push_back(waiter);
+        } else if let Some(reply) = waiter {
+            let _ = reply.send(Reply::error("the thread that writes the database has ended; restart dcpid"));
+        }
+    }
+
+    /// Holds what the last minute cost against the budget. An epoch has one rate, so a new rate begins a new epoch.
+    fn end_term(&mut self) {
+        let taken = self.taken();
+        let (began, taken_before, cpu_before) = self.term;
+        let cpu_ns = clock::process_cpu_ns();
+        self.term = (Instant::now(), taken, cpu_ns);
+        let Some((governor, cost)) = self.governor.as_mut().zip(self.parts.cost) else { return };
+        let bill = Bill {
+            cpu_ns: began.elapsed().as_nanos() as f64 * self.parts.machine.cpus.len() as f64,
+            sampling_ns: (taken - taken_before) as f64 * cost.ns_per_sample,
+            daemon_ns: (cpu_ns - cpu_before) as f64,
+        };
+        self.last_bill = Some(bill.share());
+        let Some(rate) = governor.judge(bill) else { return };
+        tracing::info!(
+            rate,
+            cost_percent = 100.0 * bill.share(),
+            "the bill changes the rate; a new epoch begins with it"
+        );
+        for (number, event) in self.parts.events.iter_mut().enumerate().filter(|(_, event)| event.adjustable) {
+            *event = event.at_rate(rate, crate::kernel::clock_hz());
+            self.parts.collector.set_period(number, event.period);
+        }
+        self.epoch_due = true;
+        self.merge_due = true;
+    }
+
+    /// Samples taken since the start, all events together.
+    fn taken(&self) -> u64 {
+        let in_flight = self.in_flight.as_ref().map_or(0, |(pending, _)| taken(pending));
+        self.written.iter().map(|account| account.taken).sum::<u64>() + in_flight + taken(&self.parts.collector.pending)
     }
 
     fn status(&self) -> Status {
@@ -320,6 +380,11 @@ impl<Source: SampleSource> Pipeline<Source> {
                 cpu_s: cpu_ns as f64 / 1e9,
                 rss_bytes: resident_bytes(),
                 ns_per_sample: per_sample(cpu_ns, samples.taken),
+            },
+            overhead: OverheadStatus {
+                budget: self.parts.config.budget.map(|budget| budget.0),
+                share: self.last_bill,
+                ns_per_sample: self.parts.cost.map(|cost| cost.ns_per_sample),
             },
             samples,
             processes: collector.mappings.len() as u64,
@@ -411,22 +476,34 @@ mod tests {
         batches: usize,
         client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
     ) -> anyhow::Result<()> {
+        run_at_cost(root, batches, None, client)
+    }
+
+    /// The same, where a sample costs so much, in the first drain of a new term.
+    fn run_at_cost<Client: Future<Output = ()>>(
+        root: &Path,
+        batches: usize,
+        cost: Option<Cost>,
+        client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
+    ) -> anyhow::Result<()> {
         let machine = Machine::probe().unwrap();
-        let events = vec![EventSpec::parse("cpu-clock@100").unwrap().plan(1)];
+        let events = vec![EventSpec::parse("cpu-clock").unwrap().plan(1)];
         let mut writer = Writer::open(root, "here").unwrap();
         let start = epoch_start(&machine, &events, None);
         let epoch = writer.begin(start.clone(), false).unwrap().to_string();
         let recording = Recording::new((0..batches).map(|_| batch()).collect());
         let collector = Collector::new(recording, KernelText::new(&machine), None, 1);
-        let settings = crate::args::Settings { db: Some(root.to_owned()), ..Default::default() };
+        let (db, drain_interval) = (Some(root.to_owned()), cost.map(|_| "10ms".to_owned()));
+        let settings = crate::args::Settings { db, drain_interval, ..Default::default() };
         let config = Config::new(settings, Some(Path::new("/dev/null"))).unwrap();
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             let (done_sender, done) = mpsc::unbounded_channel();
             let flusher = Flusher::start(writer, start, root.to_owned(), done_sender).unwrap();
             let (asked_sender, asked) = mpsc::channel(4);
             let (stop_sender, stop) = mpsc::channel(1);
-            let mut pipeline = Pipeline::new(Parts { config, machine, events, collector, flusher, epoch });
+            let mut pipeline = Pipeline::new(Parts { config, machine, events, cost, collector, flusher, epoch });
             pipeline.last_merges_pause = Duration::from_millis(1);
+            pipeline.term.0 = Instant::now().checked_sub(TERM).unwrap();
             let client = async {
                 client(asked_sender).await;
                 stop_sender.send(()).await.unwrap();
@@ -474,6 +551,36 @@ mod tests {
                 assert_eq!(status.epoch, second);
                 ask(&asked, Request::Quit).await;
                 assert_eq!(on_disk(&root, &second), 5);
+            }
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_rate_that_costs_too_much_is_lowered_and_begins_an_epoch() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        let cost = Cost { ns_per_sample: 1e12, step: 0 };
+        run_at_cost(&root, 3, Some(cost), |asked| {
+            let root = root.clone();
+            async move {
+                let before = ask(&asked, Request::Status).await.status.unwrap();
+                assert_eq!(before.events[0].period, 1_000_000_000 / 5200);
+                let after = loop {
+                    let status = ask(&asked, Request::Status).await.status.unwrap();
+                    if status.epoch != before.epoch {
+                        break status;
+                    }
+                    tokio::task::yield_now().await;
+                };
+                assert_eq!(after.events[0].period, 1_000_000_000 / 3700);
+                assert!(after.overhead.share.unwrap() > after.overhead.budget.unwrap());
+                let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
+                let periods = [before.epoch, epoch].map(|epoch| {
+                    let epoch = Database::open(&root).unwrap().epoch("here", &epoch.parse().unwrap()).unwrap();
+                    epoch.meta().events[0].period
+                });
+                assert_eq!(periods, [1_000_000_000 / 5200, 1_000_000_000 / 3700], "an epoch has one period");
             }
         })
         .unwrap();

@@ -12,6 +12,8 @@ pub trait SampleSource {
     fn records(&mut self, records: &mut Vec<TimedRecord>);
     /// Takes no more samples.
     fn stop(&mut self);
+    /// Changes the mean period of an event from the next drain on.
+    fn set_period(&mut self, _event: usize, _period: u64) {}
     /// Nanoseconds and runs of the sampler as the kernel measured them; None where it does not measure.
     fn handler_cost(&self) -> Option<(u64, u64)> {
         None
@@ -29,6 +31,10 @@ impl SampleSource for KernelSource {
 
     fn stop(&mut self) {
         KernelSource::stop(self);
+    }
+
+    fn set_period(&mut self, event: usize, period: u64) {
+        KernelSource::set_period(self, event, period);
     }
 
     fn handler_cost(&self) -> Option<(u64, u64)> {

@@ -68,6 +68,8 @@ pub struct Status {
     pub handler: HandlerStatus,
     /// The daemon's own cost.
     pub daemon: DaemonStatus,
+    /// What all of it costs, and may.
+    pub overhead: OverheadStatus,
     /// Processes known.
     pub processes: u64,
     /// Files known that processes map.
@@ -143,6 +145,17 @@ pub struct DaemonStatus {
     pub ns_per_sample: Option<f64>,
 }
 
+/// What sampling costs, and may.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OverheadStatus {
+    /// The part of all CPU time that it may cost (0.01 is 1 %); None: no limit.
+    pub budget: Option<f64>,
+    /// The part that it cost in the last minute; None before the first.
+    pub share: Option<f64>,
+    /// What one sample takes from the program it interrupts, interrupt and all, as measured at start; None: not measured.
+    pub ns_per_sample: Option<f64>,
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DbStatus {
@@ -193,6 +206,17 @@ impl Status {
             "daemon",
             format!("{:.2} s of CPU time{each}, {} KiB resident", self.daemon.cpu_s, self.daemon.rss_bytes / 1024),
         );
+        if let (Some(budget), Some(ns)) = (self.overhead.budget, self.overhead.ns_per_sample) {
+            let now = self
+                .overhead
+                .share
+                .map(|share| format!(", {:.2} % in the last minute", 100.0 * share))
+                .unwrap_or_default();
+            line(
+                "overhead",
+                format!("{ns:.0} ns per sample with its interrupt; budget {} % of all CPU time{now}", 100.0 * budget),
+            );
+        }
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
         if self.lost_records > 0 {
             line("missing", format!("{} records of processes that the kernel dropped", self.lost_records));

@@ -25,7 +25,7 @@ impl Default for Place {
         let anybody_may_enter = PermissionsExt::from_mode(0o755);
         let directory = tempfile::Builder::new().prefix("dcpi-test-").permissions(anybody_may_enter).tempdir();
         let place = Self { directory: directory.expect("a temporary directory") };
-        std::fs::write(place.config(), "").expect("an empty configuration");
+        std::fs::write(place.config(), "overhead-budget = \"off\"\n").expect("a configuration");
         place
     }
 }
@@ -49,7 +49,7 @@ impl Place {
         self.path().join("control.sock")
     }
 
-    /// Empty, so that the machine's own configuration is not read.
+    /// Read instead of the machine's own configuration: the paper's rate, whatever it costs here. Flags win over it.
     fn config(&self) -> PathBuf {
         self.path().join("dcpid.toml")
     }
@@ -240,9 +240,20 @@ pub struct Status {
     pub samples: Samples,
     /// Seconds since 1970; None before the first merge.
     pub last_merge: Option<u64>,
+    /// What sampling costs, and may.
+    pub overhead: Overhead,
     /// Why the last merge failed, if it did.
     #[serde(default)]
     pub merge_error: Option<String>,
+}
+
+/// Parts of all CPU time, and what a sample takes from the program it interrupts.
+#[derive(Debug, Deserialize)]
+pub struct Overhead {
+    /// May cost.
+    pub budget: Option<f64>,
+    /// Measured at start.
+    pub ns_per_sample: Option<f64>,
 }
 
 /// One event.

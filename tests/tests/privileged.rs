@@ -101,6 +101,33 @@ fn time_in_the_kernel_is_the_kernels_and_has_names() {
     assert!(zeroing > 0.5 * system, "reading zeros is writing zeros: {zeroing:.3} s of {system:.3} s");
 }
 
+/// The rate is the highest whose interrupts fit in the budget, as measured on this very machine.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn the_rate_fits_the_budget() {
+    require_root();
+    let place = Place::default();
+    let started = |flags: &[&str]| {
+        let mut command = place.dcpid();
+        command.args(flags);
+        let daemon = place.start_as(command);
+        let status = daemon.status();
+        let _ = daemon.quit();
+        status
+    };
+    let status = started(&["--event", "cpu-clock", "--overhead-budget", "0.5%"]);
+    let (ns, period) = (status.overhead.ns_per_sample.unwrap(), status.events[0].period as f64);
+    eprintln!("{ns} ns per sample, one every {period} ns: {:.3} % of a CPU", 100.0 * ns / period);
+    assert!((300.0..1e6).contains(&ns), "no interrupt costs {ns} ns");
+    assert!(ns / period <= 0.005 || period > 3e7, "{ns} ns every {period} ns is more than 0.5 %");
+    // One step up, times 1.42, would not have fitted in the 80 % of the budget that are for sampling, or is the paper's rate.
+    assert!(1.45 * ns / period > 0.004 || period < 200_000.0, "{ns} ns every {period} ns: a higher rate would fit");
+    let status = started(&["--event", "cpu-clock", "--overhead-budget", "off"]);
+    assert_eq!((status.events[0].period, status.overhead.budget), (192_307, None));
+    let status = started(&["--event", "cpu-clock@1000"]);
+    assert_eq!(status.events[0].period, 1_000_000, "what the user says is not lowered");
+}
+
 /// One process, two programs at the same addresses, a hundred times within each drain: the process number says nothing.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]

@@ -117,6 +117,13 @@ impl Counters {
         self.cpus.iter().map(|(cpu, _)| *cpu)
     }
 
+    /// The mean period of an event from the next [`Counters::quiesce`] on.
+    pub fn set_period(&mut self, event: usize, mean: u64) {
+        if let Some(period) = self.periods.get_mut(event) {
+            *period = mean;
+        }
+    }
+
     /// Gives every event on the CPU at `position` a new random period, and thereby makes that CPU take an interrupt and answer:
     /// PERF_EVENT_IOC_PERIOD runs on the event's CPU by smp_call_function_single and waits for it (kernel/events/core.c, perf_event_period,
     /// event_function_call, cpu_function_call; 5.10 to 6.18). A CPU that is offline runs no sampler either.

@@ -3,6 +3,7 @@
 //! [`KernelSource`] is everything that needs privilege: the counters, the sampler's tables and the records of processes. What leaves
 //! this module are plain values: [`Entry`](abi::Entry) counts and [`Record`]s.
 
+mod cost;
 mod counters;
 mod object;
 mod probe;
@@ -11,9 +12,9 @@ mod source;
 mod table;
 
 pub use counters::resolve_event;
-pub use probe::{Machine, kernel_symbols, require_privileges};
+pub use probe::{Machine, clock_hz, kernel_symbols, require_privileges};
 pub use sideband::{MappedFileId, Record, RecordKind, TimedRecord};
-pub use source::{Drained, KernelSource, SourceSettings};
+pub use source::{Cost, Drained, KernelSource, SourceSettings};
 pub use table::TableSettings;
 
 /// What the kernel refused, with what to do about it.

@@ -4,9 +4,11 @@ use super::counters::Counters;
 use super::object::Sampler;
 use super::sideband::{Sideband, TimedRecord};
 use super::table::{Table, TableSettings, possible_cpus};
-use super::{KernelError, Machine};
+use super::{KernelError, Machine, cost, probe};
+use crate::budget::{self, Budget};
 use crate::event::PlannedEvent;
-use abi::{EVENTS_MAX, Entry};
+use abi::{EVENTS_MAX, Entry, HALVES};
+use std::os::fd::RawFd;
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -15,7 +17,21 @@ pub struct SourceSettings {
     pub events: Vec<PlannedEvent>,
     /// Sizes of the tables.
     pub table: TableSettings,
+    /// What sampling may cost.
+    pub budget: Option<Budget>,
 }
+
+/// What a sample costs here, and the step of [`budget::RATES`] that the budget allows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Time that one sample takes from the program it interrupts, ns.
+    pub ns_per_sample: f64,
+    /// Index of the rate.
+    pub step: usize,
+}
+
+/// Assumed where a busy machine does not let itself be measured: dearer than any hardware interrupt, cheaper than the dearest virtual one.
+const NS_PER_SAMPLE_ASSUMED: f64 = 5000.0;
 
 /// Totals of one drain over all CPUs, as the samplers counted them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +51,7 @@ pub struct KernelSource {
     sideband: Sideband,
     sampler: Sampler,
     events: Vec<PlannedEvent>,
+    cost: Option<Cost>,
 }
 
 impl KernelSource {
@@ -47,8 +64,34 @@ impl KernelSource {
         let mut sampler = Sampler::load(settings.table, possible_cpus()?)?;
         let programs = (0..settings.events.len()).map(|event| sampler.program(event)).collect::<Result<Vec<_>, _>>()?;
         let table = sampler.table()?;
-        let counters = Counters::open(&settings.events, &programs, &machine.cpus)?;
-        Ok(Self { counters, table, sideband, sampler, events: settings.events.clone() })
+        let mut events = settings.events.clone();
+        let cost = settings.budget.and_then(|budget| measure(budget, &events, &programs, machine));
+        if let Some(cost) = cost {
+            discard(&table, machine);
+            let rate = budget::RATES.get(cost.step).copied().unwrap_or(1);
+            for event in events.iter_mut().filter(|event| event.adjustable) {
+                *event = event.at_rate(rate, probe::clock_hz());
+            }
+        }
+        let counters = Counters::open(&events, &programs, &machine.cpus)?;
+        Ok(Self { counters, table, sideband, sampler, events, cost })
+    }
+
+    /// The events with the periods they are sampled at.
+    #[must_use]
+    pub fn events(&self) -> &[PlannedEvent] {
+        &self.events
+    }
+
+    /// What a sample costs; None where no budget limits an event.
+    #[must_use]
+    pub fn cost(&self) -> Option<Cost> {
+        self.cost
+    }
+
+    /// The mean period of an event from the next drain on.
+    pub fn set_period(&mut self, event: usize, period: u64) {
+        self.counters.set_period(event, period);
     }
 
     /// Starts sampling.
@@ -88,5 +131,29 @@ impl KernelSource {
     #[must_use]
     pub fn handler_cost(&self) -> Option<(u64, u64)> {
         Some(self.sampler.cost()).filter(|(_, runs)| *runs > 0)
+    }
+}
+
+/// Measures a sample of the first adjustable event on the last CPU, which is the least likely to be busy with interrupts of devices.
+fn measure(budget: Budget, events: &[PlannedEvent], programs: &[RawFd], machine: &Machine) -> Option<Cost> {
+    let (plan, program) = events.iter().zip(programs).find(|(plan, _)| plan.adjustable)?;
+    let cpu = *machine.cpus.last()?;
+    let units_per_second = plan.event.unit.per_second(probe::clock_hz());
+    let measured = cost::ns_per_sample(plan, units_per_second, *program, cpu);
+    if measured.is_none() {
+        tracing::warn!(cpu, "too busy to measure what a sample costs; {NS_PER_SAMPLE_ASSUMED} ns are assumed");
+    }
+    let ns_per_sample = measured.unwrap_or(NS_PER_SAMPLE_ASSUMED);
+    Some(Cost { ns_per_sample, step: budget::affordable(budget, ns_per_sample, events.len()) })
+}
+
+/// Forgets what was sampled while measuring: nothing counts now, so both halves can be emptied.
+fn discard(table: &Table, machine: &Machine) {
+    let mut measured = Vec::new();
+    for &cpu in &machine.cpus {
+        for _ in 0..HALVES {
+            let half = table.flip(cpu);
+            table.drain(cpu, half, &mut measured);
+        }
     }
 }
