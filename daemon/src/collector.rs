@@ -12,7 +12,30 @@ use crate::resolve::{Resolver, coalesce};
 use crate::source::SampleSource;
 use crate::unresolved::Loss;
 use abi::Entry;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// What one CPU took, and what it should have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuLedger {
+    /// Samples taken.
+    pub taken: u64,
+    /// Samples that the events' counts and periods imply.
+    pub implied: u64,
+    /// Of those not taken, the ones in drains in which the kernel throttled an event here.
+    pub throttled: u64,
+    /// How often it did.
+    pub throttles: u64,
+}
+
+impl CpuLedger {
+    /// Samples implied and neither taken nor throttled: the timer came late because a hypervisor ran something else, or an interrupt came
+    /// while another BPF program held this CPU.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.implied.saturating_sub(self.taken + self.throttled)
+    }
+}
 
 /// The state between drains.
 pub struct Collector<Source> {
@@ -25,6 +48,8 @@ pub struct Collector<Source> {
     pub pending: Pending,
     /// Samples that the samplers took and found no entry of theirs in the table for.
     pub misses: u64,
+    /// By CPU.
+    pub cpus: BTreeMap<u32, CpuLedger>,
     drained_to_ns: u64,
     /// Records of a time after the last drain, for the next.
     held: Vec<TimedRecord>,
@@ -45,6 +70,7 @@ impl<Source: SampleSource> Collector<Source> {
             vdso,
             pending: Pending::new(events),
             misses: 0,
+            cpus: BTreeMap::new(),
             drained_to_ns: now_ns,
             held: Vec::new(),
             entries: Vec::new(),
@@ -57,7 +83,9 @@ impl<Source: SampleSource> Collector<Source> {
         let drained = self.source.drain(&mut self.entries);
         let window = Window { from_ns: self.drained_to_ns, to_ns: clock::monotonic_ns() };
         self.drained_to_ns = window.to_ns;
+        let throttles: u64 = self.throttles();
         self.apply_records(window);
+        self.book_cpus(&drained, self.throttles() > throttles);
         coalesce(&mut self.entries);
         self.book(&drained);
         let mut resolver =
@@ -92,10 +120,28 @@ impl<Source: SampleSource> Collector<Source> {
         let later = records.partition_point(|record| record.time_ns <= window.to_ns);
         self.held = records.split_off(later);
         for record in records {
-            if record.kind == RecordKind::KernelText {
-                self.kernel.mark_stale();
+            match record.kind {
+                RecordKind::KernelText => self.kernel.mark_stale(),
+                RecordKind::Throttled { cpu } => self.cpus.entry(cpu).or_default().throttles += 1,
+                _ => {}
             }
             self.mappings.apply(record);
+        }
+    }
+
+    fn throttles(&self) -> u64 {
+        self.cpus.values().map(|cpu| cpu.throttles).sum()
+    }
+
+    /// Holds what each CPU took against what its events imply.
+    fn book_cpus(&mut self, drained: &Drained, throttled: bool) {
+        for cpu in &drained.cpus {
+            let ledger = self.cpus.entry(cpu.cpu).or_default();
+            ledger.taken += cpu.taken;
+            ledger.implied += cpu.implied;
+            if throttled {
+                ledger.throttled += cpu.implied.saturating_sub(cpu.taken);
+            }
         }
     }
 
@@ -165,8 +211,8 @@ mod tests {
         let mut lost = [0; abi::EVENTS_MAX];
         lost[1] = 4;
         let entries = vec![Entry::new(0, 0x1010, PID, 3), Entry::new(1, 0x9000, PID, 2), Entry::new(0, u64::MAX, 0, 5)];
-        let drained = Drained { taken: 3 + 2 + 5 + 4 + 1, misses: 2, lost };
-        let mut collector = collector(vec![(entries, drained, vec![mmap(1, "a")])]);
+        let drained = Drained { taken: 3 + 2 + 5 + 4 + 1, misses: 2, lost, cpus: Vec::new() };
+        let mut collector = collector(vec![(entries, drained.clone(), vec![mmap(1, "a")])]);
         collector.drain();
         let accounts = collector.pending.accounts();
         assert_eq!(accounts[0].taken + accounts[1].taken, drained.taken);

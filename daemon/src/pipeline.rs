@@ -3,7 +3,7 @@
 use crate::accounts::Account;
 use crate::budget::{Bill, Governor, TERM};
 use crate::clock;
-use crate::collector::{Collector, total};
+use crate::collector::{Collector, CpuLedger, total};
 use crate::config::Config;
 use crate::control::Asked;
 use crate::event::PlannedEvent;
@@ -12,7 +12,8 @@ use crate::kernel::{Cost, Machine};
 use crate::pending::Pending;
 use crate::source::SampleSource;
 use crate::status::{
-    DaemonStatus, DbStatus, EventStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status, TableStatus,
+    CpuStatus, DaemonStatus, DbStatus, EventStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status,
+    TableStatus,
 };
 use profiledb::{EpochStart, EventMeta};
 use std::time::{Duration, Instant};
@@ -370,6 +371,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 .zip(&by_event)
                 .map(|(plan, account)| event_status(plan, account))
                 .collect(),
+            cpus: collector.cpus.iter().map(|(cpu, ledger)| cpu_status(*cpu, ledger)).collect(),
             table: TableStatus {
                 hits: all.taken.saturating_sub(collector.misses),
                 misses: collector.misses,
@@ -399,6 +401,13 @@ impl<Source: SampleSource> Pipeline<Source> {
 
 fn taken(pending: &Pending) -> u64 {
     pending.accounts().iter().map(|account| account.taken).sum()
+}
+
+fn cpu_status(cpu: u32, ledger: &CpuLedger) -> CpuStatus {
+    let missed =
+        [("throttled", ledger.throttled), ("late", ledger.late())].into_iter().filter(|(_, samples)| *samples > 0);
+    let missed = missed.map(|(reason, samples)| (reason.to_owned(), samples)).collect();
+    CpuStatus { cpu, taken: ledger.taken, implied: ledger.implied, missed }
 }
 
 fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {

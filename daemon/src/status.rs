@@ -62,6 +62,8 @@ pub struct Status {
     pub events: Vec<EventStatus>,
     /// Where the samples went, all events together.
     pub samples: Samples,
+    /// By CPU: what it took, and what it should have.
+    pub cpus: Vec<CpuStatus>,
     /// Samples by whether the sampler found their place in the table.
     pub table: TableStatus,
     /// The sampler's cost.
@@ -112,6 +114,19 @@ pub struct Samples {
     pub unresolved: BTreeMap<String, u64>,
     /// In no profile, by reason.
     pub lost: BTreeMap<String, u64>,
+}
+
+/// One CPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuStatus {
+    /// Which.
+    pub cpu: u32,
+    /// Samples taken.
+    pub taken: u64,
+    /// Samples that the events' counts and periods imply.
+    pub implied: u64,
+    /// Implied and not taken, by reason: `throttled` by the kernel, `late`: the interrupt did not come in time.
+    pub missed: BTreeMap<String, u64>,
 }
 
 /// Hits and misses of the samplers' tables.
@@ -192,6 +207,10 @@ impl Status {
             for (reason, count) in reasons {
                 line(name, format!("{count} ({:.3} %) {reason}", of_taken(*count)));
             }
+        }
+        for cpu in self.cpus.iter().filter(|cpu| cpu.missed.values().sum::<u64>() * 1000 > cpu.implied) {
+            let reasons: Vec<_> = cpu.missed.iter().map(|(reason, samples)| format!("{samples} {reason}")).collect();
+            line("missed", format!("CPU {}: {} of {} that its events imply", cpu.cpu, reasons.join(", "), cpu.implied));
         }
         let found = self.table.hits as f64 / (self.table.hits + self.table.misses).max(1) as f64;
         line(

@@ -1,13 +1,17 @@
 //! The counters: one perf event per event and CPU, each with the sampler attached.
 
 use super::KernelError;
-use crate::event::{Event, EventSpec, PlannedEvent};
+use crate::event::{Event, EventSpec, PlannedEvent, Unit};
 use perf_event::events::Software;
-use perf_event::{Builder, Counter};
+use perf_event::{Builder, Clock, Counter, SampleFlag};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
 nix::ioctl_write_ptr!(perf_event_ioc_period, b'$', 4, u64);
+nix::ioctl_write_int_bad!(perf_event_ioc_set_output, nix::request_code_none!(b'$', 5));
+
+/// What records carry besides their own fields, the same for all events that share a ring.
+pub const RECORD_FIELDS: SampleFlag = SampleFlag::TID.union(SampleFlag::TIME).union(SampleFlag::CPU);
 
 /// The period varies by this part of its mean to either side: the paper's 60K to 64K cycles (SOSP 1997, section 4.1.1).
 const PERIOD_SPREAD: f64 = 2.0 / 62.0;
@@ -15,8 +19,27 @@ const PERIOD_SPREAD: f64 = 2.0 / 62.0;
 /// All open counters, enabled until dropped or stopped.
 pub struct Counters {
     /// By CPU, then by event number.
-    cpus: Vec<(usize, Vec<Counter>)>,
+    cpus: Vec<(usize, Vec<OpenEvent>)>,
     periods: Vec<u64>,
+}
+
+/// One event on one CPU.
+struct OpenEvent {
+    counter: Counter,
+    /// Period in force.
+    period: u64,
+    /// Its count, or its running time, when that period came into force.
+    count: u64,
+    /// A timer: its own count stands still while it is throttled, its running time does not.
+    timer: bool,
+}
+
+impl OpenEvent {
+    /// Units that passed while the event was scheduled on its CPU.
+    fn read(&mut self) -> Option<u64> {
+        let read = self.counter.read_count_and_time().ok()?;
+        Some(if self.timer { read.time_running } else { read.count })
+    }
 }
 
 fn builder(event: &Event, cpu: usize, period: u64) -> Builder<'static> {
@@ -24,6 +47,8 @@ fn builder(event: &Event, cpu: usize, period: u64) -> Builder<'static> {
     builder.attrs_mut().type_ = event.kind;
     builder.attrs_mut().config = event.config;
     builder.any_pid().one_cpu(cpu).include_kernel().include_hv().sample_period(period);
+    // As the side-band events have it, whose ring takes the records of throttling.
+    builder.sample_id_all(true).sample(RECORD_FIELDS).clockid(Clock::MONOTONIC);
     builder
 }
 
@@ -85,7 +110,12 @@ impl Counters {
                 let open = || {
                     let mut counter = builder(&plan.event, cpu, plan.period).build()?;
                     counter.set_bpf(*program)?;
-                    io::Result::Ok(counter)
+                    io::Result::Ok(OpenEvent {
+                        counter,
+                        period: plan.period,
+                        count: 0,
+                        timer: plan.event.unit == Unit::Nanoseconds,
+                    })
                 };
                 counters.push(open().map_err(|source| refused(&plan.event, source))?);
             }
@@ -97,8 +127,8 @@ impl Counters {
     /// Lets all of them count.
     pub fn start(&mut self, events: &[PlannedEvent]) -> Result<(), KernelError> {
         for (_, counters) in &mut self.cpus {
-            for (counter, plan) in counters.iter_mut().zip(events) {
-                counter.enable().map_err(|source| refused(&plan.event, source))?;
+            for (open, plan) in counters.iter_mut().zip(events) {
+                open.counter.enable().map_err(|source| refused(&plan.event, source))?;
             }
         }
         Ok(())
@@ -106,9 +136,9 @@ impl Counters {
 
     /// Stops all of them. Each is disabled on its own CPU, so afterwards no sampler runs any more.
     pub fn stop(&mut self) {
-        for counter in self.cpus.iter_mut().flat_map(|(_, counters)| counters) {
+        for open in self.cpus.iter_mut().flat_map(|(_, counters)| counters) {
             // Only a closed or broken descriptor fails here, and such a counter does not count.
-            let _ = counter.disable();
+            let _ = open.counter.disable();
         }
     }
 
@@ -127,13 +157,34 @@ impl Counters {
     /// Gives every event on the CPU at `position` a new random period, and thereby makes that CPU take an interrupt and answer:
     /// PERF_EVENT_IOC_PERIOD runs on the event's CPU by smp_call_function_single and waits for it (kernel/events/core.c, perf_event_period,
     /// event_function_call, cpu_function_call; 5.10 to 6.18). A CPU that is offline runs no sampler either.
-    pub fn quiesce(&self, position: usize) {
-        let Some((_, counters)) = self.cpus.get(position) else { return };
-        for (counter, mean) in counters.iter().zip(&self.periods) {
+    ///
+    /// Gives the samples that the events' counts since the last call imply. A new period starts from zero (perf_event_period clears
+    /// period_left), so a part of a period at the end of each interval implies none.
+    pub fn quiesce(&mut self, position: usize) -> u64 {
+        let Some((_, counters)) = self.cpus.get_mut(position) else { return 0 };
+        let mut implied = 0;
+        for (open, mean) in counters.iter_mut().zip(&self.periods) {
             let period = random_period(*mean);
             // SAFETY: the descriptor is an open perf event's, and the pointer is to a live u64 that the kernel only reads.
+            let set = unsafe { perf_event_ioc_period(open.counter.as_raw_fd(), &raw const period) };
+            let count = open.read().unwrap_or(open.count);
+            implied += count.saturating_sub(open.count) / open.period.max(1);
+            open.count = count;
             // An error is that of an offline CPU; the old period stays.
-            let _ = unsafe { perf_event_ioc_period(counter.as_raw_fd(), &raw const period) };
+            if set.is_ok() {
+                open.period = period;
+            }
+        }
+        implied
+    }
+
+    /// Sends records of throttling to the side-band ring of the same CPU; `ring` gives its descriptor.
+    pub fn share_rings(&self, ring: impl Fn(usize) -> Option<RawFd>) {
+        for (cpu, counters) in &self.cpus {
+            for (open, ring) in counters.iter().filter_map(|open| Some((open, ring(*cpu)?))) {
+                // SAFETY: both descriptors are open perf events'. Where the kernel refuses, throttling goes without its name.
+                let _ = unsafe { perf_event_ioc_set_output(open.counter.as_raw_fd(), ring) };
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ mod table;
 pub use counters::resolve_event;
 pub use probe::{Machine, clock_hz, kernel_symbols, require_privileges};
 pub use sideband::{MappedFileId, Record, RecordKind, TimedRecord};
-pub use source::{Cost, Drained, KernelSource, SourceSettings};
+pub use source::{Cost, CpuDrained, Drained, KernelSource, SourceSettings};
 pub use table::TableSettings;
 
 /// What the kernel refused, with what to do about it.

@@ -3,11 +3,13 @@
 //! They have an event of their own so that they go on whatever happens to the sampled events. Times are CLOCK_MONOTONIC.
 
 use super::KernelError;
+use super::counters::RECORD_FIELDS;
 use perf_event::data::parse::{ParseConfig, Parser};
-use perf_event::data::{Comm, Exit, Fork, KSymbol, Lost, Mmap2, RecordMetadata, Visitor};
+use perf_event::data::{Comm, Exit, Fork, KSymbol, Lost, Mmap2, RecordMetadata, Throttle, Visitor};
 use perf_event::events::Software;
-use perf_event::{Builder, Clock, SampleFlag, Sampler};
+use perf_event::{Builder, Clock, Sampler};
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 
 /// Bytes of one CPU's ring: about 5000 mappings between two drains. What does not fit the kernel drops and counts.
 const RING_BYTES: usize = 512 << 10;
@@ -55,6 +57,12 @@ pub enum RecordKind {
     },
     /// The kernel's text grew or shrank: a BPF program or a trampoline came or went.
     KernelText,
+    /// The kernel stopped an event for the rest of a clock tick: too many samples, or too dear (kernel.perf_event_max_sample_rate,
+    /// kernel.perf_cpu_time_max_percent).
+    Throttled {
+        /// Where.
+        cpu: u32,
+    },
     /// The ring was full: so many records are missing.
     Lost {
         /// Records.
@@ -97,20 +105,26 @@ pub enum MappedFileId {
 
 /// The rings of all CPUs.
 pub struct Sideband {
-    rings: Vec<Sampler>,
+    rings: Vec<(usize, Sampler)>,
 }
 
 impl Sideband {
     /// Opens and starts them.
     pub fn open(cpus: &[usize]) -> Result<Self, KernelError> {
-        let rings = cpus.iter().map(|&cpu| open_ring(cpu).map_err(|source| KernelError::Sideband { cpu, source }));
-        Ok(Self { rings: rings.collect::<Result<_, _>>()? })
+        let open =
+            |&cpu| open_ring(cpu).map(|ring| (cpu, ring)).map_err(|source| KernelError::Sideband { cpu, source });
+        Ok(Self { rings: cpus.iter().map(open).collect::<Result<_, _>>()? })
+    }
+
+    /// The descriptor whose ring is that of `cpu`.
+    pub fn descriptor(&self, cpu: usize) -> Option<RawFd> {
+        self.rings.iter().find(|(of, _)| *of == cpu).map(|(_, ring)| ring.as_counter().as_raw_fd())
     }
 
     /// Moves every record that is in the rings now to `into`, CPU by CPU; the caller sorts by time.
     pub fn read(&mut self, into: &mut Vec<TimedRecord>) {
         let mut bytes = Vec::new();
-        for ring in &mut self.rings {
+        for (_, ring) in &mut self.rings {
             let config = ring.as_counter().config().clone();
             while let Some(record) = ring.next_record() {
                 bytes.clear();
@@ -130,7 +144,7 @@ fn open_ring(cpu: usize) -> io::Result<Sampler> {
         let mut builder = Builder::new(Software::DUMMY);
         builder.any_pid().one_cpu(cpu).include_kernel().include_hv();
         builder.mmap(true).mmap2(true).build_id(build_id).comm(true).comm_exec(true).task(true).ksymbol(true);
-        builder.sample_id_all(true).sample(SampleFlag::TIME | SampleFlag::TID).clockid(Clock::MONOTONIC);
+        builder.sample_id_all(true).sample(RECORD_FIELDS).clockid(Clock::MONOTONIC);
         let mut ring = builder.build()?.sampled(RING_BYTES)?;
         ring.as_counter_mut().enable()?;
         Ok(ring)
@@ -195,6 +209,11 @@ impl<'a> Visitor<'a> for ToRecord {
 
     fn visit_ksymbol(self, _: KSymbol<'a>, metadata: RecordMetadata) -> Self::Output {
         Self::timed(&metadata, RecordKind::KernelText)
+    }
+
+    fn visit_throttle(self, _: Throttle, metadata: RecordMetadata) -> Self::Output {
+        let cpu = metadata.sample_id().cpu()?;
+        Self::timed(&metadata, RecordKind::Throttled { cpu })
     }
 
     fn visit_lost(self, lost: Lost, metadata: RecordMetadata) -> Self::Output {

@@ -33,8 +33,19 @@ pub struct Cost {
 /// Assumed where a busy machine does not let itself be measured: dearer than any hardware interrupt, cheaper than the dearest virtual one.
 const NS_PER_SAMPLE_ASSUMED: f64 = 5000.0;
 
-/// Totals of one drain over all CPUs, as the samplers counted them.
+/// What one CPU took in one drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuDrained {
+    /// Which CPU.
+    pub cpu: u32,
+    /// Samples taken.
+    pub taken: u64,
+    /// Samples that the events' counts and periods imply: those taken and those missed.
+    pub implied: u64,
+}
+
+/// Totals of one drain over all CPUs, as the samplers counted them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     /// Samples taken since the last drain.
     pub taken: u64,
@@ -42,6 +53,8 @@ pub struct Drained {
     pub misses: u64,
     /// Of these, samples that are in no entry, by event number.
     pub lost: [u64; EVENTS_MAX],
+    /// By CPU.
+    pub cpus: Vec<CpuDrained>,
 }
 
 /// Open counters, tables and rings.
@@ -74,6 +87,7 @@ impl KernelSource {
             }
         }
         let counters = Counters::open(&events, &programs, &machine.cpus)?;
+        counters.share_rings(|cpu| sideband.descriptor(cpu));
         Ok(Self { counters, table, sideband, sampler, events, cost })
     }
 
@@ -110,11 +124,13 @@ impl KernelSource {
     /// Moves what every CPU has counted since the last drain to `entries`, one after the other; sampling goes on.
     pub fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
         let mut drained = Drained::default();
-        for (position, cpu) in self.counters.cpus().enumerate() {
+        let cpus: Vec<usize> = self.counters.cpus().collect();
+        for (position, &cpu) in cpus.iter().enumerate() {
             let half = self.table.flip(cpu);
-            self.counters.quiesce(position);
+            let implied = self.counters.quiesce(position);
             let totals = self.table.drain(cpu, half, entries);
             drained.taken += totals.stats.taken;
+            drained.cpus.push(CpuDrained { cpu: cpu as u32, taken: totals.stats.taken, implied });
             drained.misses += u64::from(totals.stats.misses);
             drained.lost.iter_mut().zip(totals.losses).for_each(|(sum, lost)| *sum += lost);
         }

@@ -152,7 +152,7 @@ impl Mappings {
                 }
             }
             RecordKind::Lost { records } => self.lost_records += records,
-            RecordKind::KernelText => {}
+            RecordKind::KernelText | RecordKind::Throttled { .. } => {}
         }
     }
 
