@@ -156,8 +156,9 @@ fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
 
 fn parse_confidence(text: &str) -> Result<Confidence, String> {
     percentage(text)
+        .filter(|percent| *percent >= 50.0) // 0.95 is 95 % mistyped: nobody wants to be wrong more often than right
         .and_then(Confidence::from_percent)
-        .ok_or_else(|| "must be a percentage above 0 and below 100, such as 95 or 99.9".to_owned())
+        .ok_or_else(|| "must be a percentage from 50 and below 100, such as 95 or 99.9".to_owned())
 }
 
 /// The cumulative share to keep, as a fraction.

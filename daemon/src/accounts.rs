@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 pub struct Account {
     /// Samples that the sampler took.
     pub taken: u64,
+    /// Samples that the event's count and period imply; those missed were throttled, or their interrupt came late.
+    pub implied: u64,
     /// Samples whose image is known, in profiles or on the way there.
     pub resolved: u64,
     /// Samples without an image, by reason.
@@ -33,6 +35,7 @@ impl Account {
     /// Adds another account's samples.
     pub fn add(&mut self, other: &Account) {
         self.taken += other.taken;
+        self.implied += other.implied;
         self.resolved += other.resolved;
         other.unresolved.iter().for_each(|(reason, samples)| self.unresolve(*reason, *samples));
         other.lost.iter().for_each(|(loss, samples)| self.lose(*loss, *samples));
@@ -43,6 +46,7 @@ impl Account {
     pub fn ledger(&self) -> Ledger {
         Ledger {
             taken: self.taken,
+            implied: self.implied,
             merged: self.resolved,
             unresolved: self.unresolved.iter().map(|(reason, samples)| (reason.name().to_owned(), *samples)).collect(),
             lost: self.lost.iter().map(|(loss, samples)| (loss.name().to_owned(), *samples)).collect(),

@@ -37,6 +37,9 @@ impl CpuLedger {
     }
 }
 
+/// Records kept between drains; beyond it they stay in the kernel's rings, which drop and count what does not fit.
+const HELD_MAX: usize = 200_000;
+
 /// The state between drains.
 pub struct Collector<Source> {
     source: Source,
@@ -74,6 +77,13 @@ impl<Source: SampleSource> Collector<Source> {
             drained_to_ns: now_ns,
             held: Vec::new(),
             entries: Vec::new(),
+        }
+    }
+
+    /// Takes the records out of the kernel's rings, which a storm of mappings fills faster than one drain follows another.
+    pub fn collect_records(&mut self) {
+        if self.held.len() < HELD_MAX {
+            self.source.records(&mut self.held);
         }
     }
 
@@ -155,8 +165,9 @@ impl<Source: SampleSource> Collector<Source> {
                 account.taken += u64::from(entry.count);
             }
         }
-        for (event, lost) in drained.lost.iter().enumerate() {
+        for (event, (lost, implied)) in drained.lost.iter().zip(drained.implied).enumerate() {
             if let Some(account) = self.pending.account(event) {
+                account.implied += implied;
                 account.taken += lost;
                 account.lose(Loss::SpillFull, *lost);
                 counted += lost;
@@ -211,7 +222,7 @@ mod tests {
         let mut lost = [0; abi::EVENTS_MAX];
         lost[1] = 4;
         let entries = vec![Entry::new(0, 0x1010, PID, 3), Entry::new(1, 0x9000, PID, 2), Entry::new(0, u64::MAX, 0, 5)];
-        let drained = Drained { taken: 3 + 2 + 5 + 4 + 1, misses: 2, lost, cpus: Vec::new() };
+        let drained = Drained { taken: 3 + 2 + 5 + 4 + 1, misses: 2, lost, ..Drained::default() };
         let mut collector = collector(vec![(entries, drained.clone(), vec![mmap(1, "a")])]);
         collector.drain();
         let accounts = collector.pending.accounts();

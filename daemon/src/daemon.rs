@@ -24,6 +24,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     kernel::require_privileges()?;
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
+    let control = ControlSocket::bind(&config.control)?;
     let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(|error| match error {
         DbError::Locked { path } => {
             anyhow::anyhow!(
@@ -33,7 +34,6 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         }
         error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
     })?;
-    let control = ControlSocket::bind(&config.control)?;
     let settings = SourceSettings { events, table: config.table, budget: config.budget };
     let mut source = KernelSource::open(&settings, &machine)?;
     let events = source.events().to_vec();

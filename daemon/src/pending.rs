@@ -87,7 +87,7 @@ impl Pending {
     /// Whether a merge would add nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.accounts.iter().all(|account| account.taken == 0)
+        self.accounts.iter().all(|account| account.taken == 0 && account.implied == 0)
     }
 
     /// Distinct places waiting.

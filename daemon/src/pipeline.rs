@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval_at};
 
+/// The rings of records are emptied this often: each holds some 4000 mappings.
+const RECORDS_INTERVAL: Duration = Duration::from_millis(100);
 /// A merge that failed is tried again after this long, or the merge interval if that is shorter.
 const MERGE_RETRY: Duration = Duration::from_secs(30);
 /// Merges tried at the end before samples are given up, and the pause between them.
@@ -28,6 +30,7 @@ const LAST_MERGES_PAUSE: Duration = Duration::from_secs(1);
 
 /// Everything that can happen.
 enum Event {
+    Records,
     Drain,
     Merge,
     Asked(Asked),
@@ -132,6 +135,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         };
+        let mut records = ticks(RECORDS_INTERVAL);
         let mut drain = ticks(self.parts.config.drain_interval);
         let mut merge = ticks(self.parts.config.merge_interval);
         let mut retry = ticks(self.parts.config.merge_interval.min(MERGE_RETRY));
@@ -140,6 +144,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 Some(()) = stop.recv() => Event::Stop,
                 Some(result) = done.recv() => Event::Done(result),
                 _ = drain.tick() => Event::Drain,
+                _ = records.tick() => Event::Records,
                 _ = merge.tick() => Event::Merge,
                 _ = retry.tick(), if self.merge_error.is_some() => Event::Merge,
                 Some(request) = asked.recv() => Event::Asked(request),
@@ -164,6 +169,7 @@ impl<Source: SampleSource> Pipeline<Source> {
 
     fn handle(&mut self, event: Event) {
         match event {
+            Event::Records => self.parts.collector.collect_records(),
             Event::Drain => {
                 self.parts.collector.drain();
                 if self.term.0.elapsed() >= TERM {
@@ -278,10 +284,11 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn finish(&mut self, (after, reply): Waiter) {
         match after {
             After::Flush | After::Quit => {
-                let merged = self.written.iter().map(|account| account.resolved).sum();
+                let written = total(self.written.iter());
                 let _ = reply.send(Reply {
                     epoch: Some(self.parts.epoch.clone()),
-                    merged: Some(merged),
+                    taken: Some(written.taken),
+                    merged: Some(written.resolved),
                     ..Reply::default()
                 });
             }

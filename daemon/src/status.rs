@@ -34,7 +34,10 @@ pub struct Reply {
     /// The epoch that is open now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
-    /// Samples on disk in profiles since the daemon started.
+    /// Samples taken and written since the daemon started, in all its epochs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<u64>,
+    /// Of those, samples in profiles; the rest is unresolved or lost, by reason in the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<u64>,
 }
@@ -238,7 +241,9 @@ impl Status {
         }
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
         if self.lost_records > 0 {
-            line("missing", format!("{} records of processes that the kernel dropped", self.lost_records));
+            let meaning =
+                "the rings were full; those processes are looked up in /proc, or their samples are unresolved";
+            line("records", format!("{} of mappings dropped by the kernel: {meaning}", self.lost_records));
         }
         if let Some(error) = &self.merge_error {
             line("merge", format!("FAILED: {error}"));

@@ -58,6 +58,10 @@ pub struct Machine {
 pub struct Ledger {
     /// Samples the kernel side took.
     pub taken: u64,
+    /// Samples that the event's count and period imply; more than `taken` where the kernel throttled or an interrupt came late. 0: not
+    /// known (a writer before 0.1, or a source that cannot tell).
+    #[serde(default)]
+    pub implied: u64,
     /// Samples in the profiles.
     pub merged: u64,
     /// Samples of unknown code, by reason.
@@ -72,6 +76,7 @@ impl Ledger {
     /// Adds the numbers of `other`.
     pub fn add(&mut self, other: &Self) {
         self.taken = self.taken.saturating_add(other.taken);
+        self.implied = self.implied.saturating_add(other.implied);
         self.merged = self.merged.saturating_add(other.merged);
         add_reasons(&mut self.unresolved, &other.unresolved);
         add_reasons(&mut self.lost, &other.lost);
@@ -209,6 +214,7 @@ mod tests {
     fn ledgers_add_by_reason() {
         let mut ledger = Ledger {
             taken: 10,
+            implied: 11,
             merged: 7,
             unresolved: reasons(&[("no mapping", 2)]),
             lost: reasons(&[("table full", 1)]),
@@ -216,12 +222,13 @@ mod tests {
         assert!(ledger.closes());
         ledger.add(&Ledger {
             taken: 5,
+            implied: 5,
             merged: 1,
             unresolved: reasons(&[("no mapping", 1), ("anonymous", 3)]),
             lost: reasons(&[]),
         });
         assert_eq!(ledger.unresolved, reasons(&[("no mapping", 3), ("anonymous", 3)]));
-        assert_eq!((ledger.taken, ledger.merged), (15, 8));
+        assert_eq!((ledger.taken, ledger.implied, ledger.merged), (15, 16, 8));
         assert!(ledger.closes());
         ledger.taken += 1;
         assert!(!ledger.closes());

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use profiledb::EpochMeta;
+use profiledb::{EpochMeta, Ledger};
 
 use super::quantity::{bytes, duration, moment, percent, period, plain, thousands};
 use super::table::{Table, shorten, width};
@@ -71,7 +71,7 @@ fn span(epoch: &EpochMeta) -> String {
     let (start, lasted) = (moment(epoch.started_unix_s), duration(duration_s(epoch)));
     match epoch.ended_unix_s {
         Some(end) => format!("{start} to {} UTC, {lasted}", moment(end)),
-        None => format!("{start} UTC, {lasted} so far"),
+        None => format!("{start} UTC, {lasted}, open"),
     }
 }
 
@@ -82,6 +82,18 @@ fn together(epochs: &[EpochMeta]) -> String {
     let open = if open > 0 { format!(", {open} of them open") } else { String::new() };
     let lasted = duration(sum(epochs.iter().map(duration_s)));
     format!("{}{open}: {} to {} UTC, {lasted} in sum", epochs.len(), moment(start), moment(end))
+}
+
+/// What the event's period implies and nobody took, when it is worth a line: one in a hundred.
+fn missed(ledger: &Ledger) -> Option<String> {
+    let missed = ledger.implied.saturating_sub(ledger.taken);
+    (missed > 0 && missed >= ledger.implied / 100).then(|| {
+        let of_implied = percent(ratio(missed, ledger.implied));
+        format!(
+            "{of_implied} % of the samples that the period implies were not taken: the kernel throttled the event, as it does on an idle \
+             CPU, or interrupts came late; idle is more than stated"
+        )
+    })
 }
 
 fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
@@ -99,6 +111,9 @@ fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
             says.push_str(&format!("; {} % idle, not counted below (--idle)", percent(of_all)));
         }
         head(out, "event", &says)?;
+        if let Some(missed) = missed(&event.ledger) {
+            head(out, "", &format!("note: {missed}"))?;
+        }
         for note in &event.notes {
             head(out, "", &format!("note: {note}"))?;
         }
@@ -313,7 +328,7 @@ pub(super) fn epochs(report: &EpochsReport, out: &mut dyn Write) -> io::Result<(
 fn epoch_rows(row: &super::EpochRow, table: &mut Table) {
     let meta = &row.meta;
     let lasted = duration(duration_s(meta));
-    let lasted = if meta.ended_unix_s.is_none() { format!("{lasted} so far") } else { lasted };
+    let lasted = if meta.ended_unix_s.is_none() { format!("{lasted}, open") } else { lasted };
     let back = if row.back == 0 { "latest".to_owned() } else { format!("-{}", row.back) };
     let unknown = || "?".to_owned();
     let mut epoch = [meta.host.clone(), meta.epoch.to_string(), back, lasted];

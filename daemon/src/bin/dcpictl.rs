@@ -44,11 +44,12 @@ fn json(reply: &Reply) -> anyhow::Result<String> {
 
 fn text(command: &Command, reply: &Reply) -> String {
     let epoch = reply.epoch.as_deref().unwrap_or("?");
-    let merged = reply.merged.unwrap_or(0);
+    let (taken, merged) = (reply.taken.unwrap_or(0), reply.merged.unwrap_or(0));
+    let so_far = format!("{taken} samples since dcpid started, {merged} of them in profiles");
     match command {
         Command::Status => reply.status.as_ref().map(|status| status.text()).unwrap_or_default(),
-        Command::Flush => format!("epoch {epoch}: {merged} samples of this run are on disk\n"),
+        Command::Flush => format!("flushed to epoch {epoch}: {so_far}\n"),
         Command::Epoch { .. } => format!("epoch {epoch} begins\n"),
-        Command::Quit => format!("dcpid ended; {merged} samples of its run are on disk in epoch {epoch}\n"),
+        Command::Quit => format!("dcpid ended, its last epoch is {epoch}: {so_far}\n"),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::KernelError;
 use crate::event::{Event, EventSpec, PlannedEvent, Unit};
+use abi::EVENTS_MAX;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, Counter, SampleFlag};
 use std::io;
@@ -71,9 +72,14 @@ pub fn resolve_event(specs: &[EventSpec], cpus: &[usize]) -> Result<Vec<PlannedE
         clock.note = Some("no hardware counters on this machine: cpu-clock (a timer) instead of cycles".to_owned());
         return Ok(vec![clock]);
     }
-    let plans: Vec<_> = specs.iter().map(|spec| spec.plan(clock_hz)).collect();
-    for plan in &plans {
+    let mut plans: Vec<_> = specs.iter().map(|spec| spec.plan(clock_hz)).collect();
+    let counters = EventSpec::parse("cycles").is_ok_and(|cycles| has(&cycles.plan(clock_hz)).is_ok());
+    for plan in &mut plans {
         has(plan).map_err(|source| refused(&plan.event, source))?;
+        if plan.event.unit == Unit::Nanoseconds {
+            let why = if counters { "" } else { "; this machine has no hardware counters" };
+            plan.note = Some(format!("{} is a timer: samples are time, not cycles{why}", plan.event.name));
+        }
     }
     Ok(plans)
 }
@@ -158,17 +164,17 @@ impl Counters {
     /// PERF_EVENT_IOC_PERIOD runs on the event's CPU by smp_call_function_single and waits for it (kernel/events/core.c, perf_event_period,
     /// event_function_call, cpu_function_call; 5.10 to 6.18). A CPU that is offline runs no sampler either.
     ///
-    /// Gives the samples that the events' counts since the last call imply. A new period starts from zero (perf_event_period clears
+    /// Gives the samples, by event number, that the events' counts since the last call imply. A new period starts from zero (perf_event_period clears
     /// period_left), so a part of a period at the end of each interval implies none.
-    pub fn quiesce(&mut self, position: usize) -> u64 {
-        let Some((_, counters)) = self.cpus.get_mut(position) else { return 0 };
-        let mut implied = 0;
-        for (open, mean) in counters.iter_mut().zip(&self.periods) {
+    pub fn quiesce(&mut self, position: usize) -> [u64; EVENTS_MAX] {
+        let mut implied = [0; EVENTS_MAX];
+        let Some((_, counters)) = self.cpus.get_mut(position) else { return implied };
+        for ((open, mean), implied) in counters.iter_mut().zip(&self.periods).zip(&mut implied) {
             let period = random_period(*mean);
             // SAFETY: the descriptor is an open perf event's, and the pointer is to a live u64 that the kernel only reads.
             let set = unsafe { perf_event_ioc_period(open.counter.as_raw_fd(), &raw const period) };
             let count = open.read().unwrap_or(open.count);
-            implied += count.saturating_sub(open.count) / open.period.max(1);
+            *implied = count.saturating_sub(open.count) / open.period.max(1);
             open.count = count;
             // An error is that of an offline CPU; the old period stays.
             if set.is_ok() {

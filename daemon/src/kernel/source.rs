@@ -53,6 +53,8 @@ pub struct Drained {
     pub misses: u64,
     /// Of these, samples that are in no entry, by event number.
     pub lost: [u64; EVENTS_MAX],
+    /// Samples that the events' counts and periods imply, by event number.
+    pub implied: [u64; EVENTS_MAX],
     /// By CPU.
     pub cpus: Vec<CpuDrained>,
 }
@@ -130,6 +132,8 @@ impl KernelSource {
             let implied = self.counters.quiesce(position);
             let totals = self.table.drain(cpu, half, entries);
             drained.taken += totals.stats.taken;
+            drained.implied.iter_mut().zip(implied).for_each(|(sum, implied)| *sum += implied);
+            let implied = implied.iter().sum();
             drained.cpus.push(CpuDrained { cpu: cpu as u32, taken: totals.stats.taken, implied });
             drained.misses += u64::from(totals.stats.misses);
             drained.lost.iter_mut().zip(totals.losses).for_each(|(sum, lost)| *sum += lost);
