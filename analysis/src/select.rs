@@ -163,7 +163,7 @@ pub fn event<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
 }
 
 /// Which of the images are meant by IMAGE arguments: for each argument those of that name (brackets
-/// may be left out), path or begin of id; if there is none, those whose name begins so.
+/// may be left out), path or begin of id; if there is none, those whose name begins with it as a word.
 ///
 /// # Errors
 /// [`AnalysisError::NoImage`] for an argument that means none.
@@ -175,7 +175,7 @@ pub fn images<'a>(
     for asked in asked {
         let found: Vec<ImageId> = records.clone().filter(|record| is_meant(asked, record)).map(|r| r.id).collect();
         let found = if found.is_empty() {
-            records.clone().filter(|record| record.name.starts_with(asked)).map(|record| record.id).collect()
+            records.clone().filter(|record| is_begin(asked, &record.name)).map(|record| record.id).collect()
         } else {
             found
         };
@@ -185,6 +185,12 @@ pub fn images<'a>(
         chosen.extend(found);
     }
     Ok(chosen)
+}
+
+/// `libc` is the begin of libc.so.6 and libc-2.36.so, and not of libclang.so.
+fn is_begin(asked: &str, name: &str) -> bool {
+    let rest = name.strip_prefix(asked);
+    rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
 }
 
 fn is_meant(asked: &str, record: &ImageRecord) -> bool {
