@@ -12,7 +12,7 @@ use crate::resolve::{Resolver, coalesce};
 use crate::source::SampleSource;
 use crate::unresolved::Loss;
 use abi::Entry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What one CPU took, and what it should have.
@@ -83,8 +83,16 @@ impl<Source: SampleSource> Collector<Source> {
     /// Takes the records out of the kernel's rings, which a storm of mappings fills faster than one drain follows another.
     pub fn collect_records(&mut self) {
         if self.held.len() < HELD_MAX {
-            self.source.records(&mut self.held);
+            self.read_records();
         }
+    }
+
+    fn read_records(&mut self) {
+        let known = self.held.len();
+        self.source.records(&mut self.held);
+        let new = self.held.get(known..).unwrap_or_default();
+        let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
+        throttled.into_iter().for_each(|cpu| self.source.revive(cpu));
     }
 
     /// Moves everything sampled before the call to `pending`.
@@ -93,15 +101,16 @@ impl<Source: SampleSource> Collector<Source> {
         let drained = self.source.drain(&mut self.entries);
         let window = Window { from_ns: self.drained_to_ns, to_ns: clock::monotonic_ns() };
         self.drained_to_ns = window.to_ns;
-        let throttles: u64 = self.throttles();
+        let throttles: BTreeMap<u32, u64> = self.cpus.iter().map(|(cpu, ledger)| (*cpu, ledger.throttles)).collect();
         self.apply_records(window);
-        self.book_cpus(&drained, self.throttles() > throttles);
+        self.book_cpus(&drained, &throttles);
         coalesce(&mut self.entries);
         self.book(&drained);
         let mut resolver =
             Resolver { mappings: &mut self.mappings, kernel: &mut self.kernel, vdso: self.vdso.as_ref(), window };
         resolver.resolve(&self.entries, &mut self.pending);
         self.mappings.forget_ended(window);
+        self.mappings.repair(window.to_ns);
         if self.kernel.wants_refresh(window.to_ns) {
             self.kernel.refresh(crate::kernel::kernel_symbols().ok(), window.to_ns);
         }
@@ -124,8 +133,8 @@ impl<Source: SampleSource> Collector<Source> {
     }
 
     fn apply_records(&mut self, window: Window) {
+        self.read_records();
         let mut records = std::mem::take(&mut self.held);
-        self.source.records(&mut records);
         records.sort_by_key(|record| record.time_ns);
         let later = records.partition_point(|record| record.time_ns <= window.to_ns);
         self.held = records.split_off(later);
@@ -139,17 +148,13 @@ impl<Source: SampleSource> Collector<Source> {
         }
     }
 
-    fn throttles(&self) -> u64 {
-        self.cpus.values().map(|cpu| cpu.throttles).sum()
-    }
-
-    /// Holds what each CPU took against what its events imply.
-    fn book_cpus(&mut self, drained: &Drained, throttled: bool) {
+    /// Holds what each CPU took against what its events imply; `throttles` are those before this drain.
+    fn book_cpus(&mut self, drained: &Drained, throttles: &BTreeMap<u32, u64>) {
         for cpu in &drained.cpus {
             let ledger = self.cpus.entry(cpu.cpu).or_default();
             ledger.taken += cpu.taken;
             ledger.implied += cpu.implied;
-            if throttled {
+            if ledger.throttles > throttles.get(&cpu.cpu).copied().unwrap_or(0) {
                 ledger.throttled += cpu.implied.saturating_sub(cpu.taken);
             }
         }
@@ -185,6 +190,13 @@ impl<Source: SampleSource> Collector<Source> {
             account.taken += uncounted;
             account.lose(Loss::Uncounted, uncounted);
         }
+    }
+}
+
+fn throttled_cpu(record: &TimedRecord) -> Option<u32> {
+    match record.kind {
+        RecordKind::Throttled { cpu } => Some(cpu),
+        _ => None,
     }
 }
 

@@ -26,6 +26,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
     let control = ControlSocket::bind(&config.control)?;
     let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(|error| match error {
+        name @ DbError::InvalidName { .. } => anyhow::anyhow!("{name}; name another --host"),
         DbError::Locked { path } => {
             anyhow::anyhow!(
                 "another daemon writes this database ({} is locked); stop it or name another directory with --db",
@@ -37,7 +38,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let settings = SourceSettings { events, table: config.table, budget: config.budget };
     let mut source = KernelSource::open(&settings, &machine)?;
     let events = source.events().to_vec();
-    if let (Some(cost), Some(budget)) = (source.cost(), config.budget) {
+    let cost = source.cost();
+    if let Some(budget) = config.budget.filter(|_| events.iter().any(|event| event.adjustable)) {
         let (rate, percent) = (RATES.get(cost.step).copied().unwrap_or(1), budget.0 * 100.0);
         tracing::info!(
             ns_per_sample = cost.ns_per_sample,
@@ -58,7 +60,6 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
     }
     source.start()?;
-    let cost = source.cost();
     let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;

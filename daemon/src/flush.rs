@@ -87,6 +87,11 @@ fn merge(writer: &mut Writer, start: &EpochStart, root: &Path, delta: &Delta) ->
             let start = EpochStart { now_unix_s: clock::unix_s(), ..start.clone() };
             writer.next_epoch(start).and_then(|_| writer.merge(delta))
         }
+        // The last epoch was closed and the next could not be made: a full disk, say.
+        Err(DbError::NoOpenEpoch { .. }) => {
+            let start = EpochStart { now_unix_s: clock::unix_s(), ..start.clone() };
+            writer.begin(start, false).and_then(|_| writer.merge(delta))
+        }
         result => result,
     };
     let report = report.map_err(|error| error.to_string())?;
@@ -100,8 +105,31 @@ fn database_bytes(root: &Path) -> Result<u64, profiledb::DbError> {
     let mut bytes = 0;
     for host in database.hosts()? {
         for epoch in database.epochs(&host)? {
-            bytes += database.epoch(&host, &epoch)?.size_bytes()?;
+            // A damaged epoch of the past is no reason to know nothing of the others.
+            bytes += database.epoch(&host, &epoch).and_then(|epoch| epoch.size_bytes()).unwrap_or(0);
         }
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profiledb::EventMeta;
+
+    /// A full disk let `dcpictl epoch` close the epoch and not open the next: every merge after that failed, for ever.
+    #[test]
+    fn a_merge_without_an_open_epoch_opens_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        let mut writer = Writer::open(&root, "here").unwrap();
+        let start = EpochStart {
+            events: vec![EventMeta { name: "cycles".into(), ..EventMeta::default() }],
+            ..EpochStart::default()
+        };
+        let first = writer.begin(start.clone(), false).unwrap();
+        writer.seal(1).unwrap();
+        let merged = merge(&mut writer, &start, &root, &Delta::default()).unwrap();
+        assert!(merged.epoch > first);
+    }
 }

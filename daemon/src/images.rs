@@ -66,7 +66,11 @@ impl Files {
     /// The file of that identity and path.
     pub fn intern(&mut self, id: MappedFileId, path: &[u8]) -> Arc<MappedFile> {
         if let Some(file) = self.known.get(&(id.clone(), path.to_vec())) {
-            return file.clone();
+            // An inode that nobody maps any more may be another file by now: rebuilt in place, or its number reused.
+            let may_be_another = matches!(id, MappedFileId::Inode { .. }) && Arc::strong_count(file) == 1;
+            if !may_be_another {
+                return file.clone();
+            }
         }
         if self.known.len() >= FILES_MAX {
             self.known.retain(|_, file| Arc::strong_count(file) > 1);
@@ -235,6 +239,19 @@ mod tests {
         let image = file.image(here(), None).unwrap();
         assert_eq!((image.name.as_str(), image.path.as_str()), ("ever", "/gone/for/ever"));
         assert_eq!(image.id.to_string(), "ab".repeat(20));
+    }
+
+    /// A program without build id was rebuilt in place between two runs, and both runs' samples went to the first build.
+    #[test]
+    fn an_inode_that_nobody_maps_is_looked_at_again() {
+        let mut files = Files::default();
+        let id = MappedFileId::Inode { major: 0, minor: 1, inode: 2 };
+        let first = files.intern(id.clone(), b"/bin/x");
+        assert!(Arc::ptr_eq(&first, &files.intern(id.clone(), b"/bin/x")), "one that is mapped is the same");
+        let weak = Arc::downgrade(&first);
+        drop(first);
+        files.intern(id, b"/bin/x");
+        assert!(weak.upgrade().is_none());
     }
 
     #[test]

@@ -18,7 +18,9 @@ const PARTS_MAX: usize = 4096;
 /// Procedures in which a CPU waits for work, besides those in the kernel's idle text (`__cpuidle`, the range that its own
 /// cpu_in_idle() tests): they lie elsewhere because paravirtualisation or a driver has them (arch/x86/kernel/paravirt.c and
 /// drivers/idle/intel_idle.c, 6.18; arch/x86/include/asm/irqflags.h, 5.10).
-const IDLE_PROCEDURES: [&str; 9] = [
+const IDLE_PROCEDURES: [&str; 11] = [
+    "arch_cpu_idle", // arm64 before 6.2, where it is noinstr
+    "cpu_do_idle",
     "pv_native_safe_halt",
     "native_safe_halt",
     "acpi_safe_halt",

@@ -45,6 +45,22 @@ enum After {
     Quit,
 }
 
+/// The daemon ended as it was told to, but its disk did not take the last samples.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}; {samples} samples are lost")]
+pub struct LastSamplesLost {
+    samples: u64,
+    why: String,
+}
+
+/// A merge that the disk has not answered yet.
+struct InFlight {
+    pending: Pending,
+    waiters: Vec<Waiter>,
+    /// A new epoch begins behind it.
+    closes_epoch: bool,
+}
+
 type Waiter = (After, oneshot::Sender<Reply>);
 
 /// What the pipeline is made of.
@@ -55,8 +71,8 @@ pub struct Parts<Source> {
     pub machine: Machine,
     /// What is sampled.
     pub events: Vec<PlannedEvent>,
-    /// What a sample costs, where a budget limits the rate.
-    pub cost: Option<Cost>,
+    /// What a sample costs.
+    pub cost: Cost,
     /// Source and mappings.
     pub collector: Collector<Source>,
     /// The database's thread.
@@ -73,13 +89,13 @@ pub struct Pipeline<Source> {
     /// Samples acknowledged by the disk.
     written: Vec<Account>,
     /// On its way to the disk, with who waits for it.
-    in_flight: Option<(Pending, Vec<Waiter>)>,
+    in_flight: Option<InFlight>,
+    /// The last of the epoch's old rate: it is written before all that came after, and a new epoch begins behind it.
+    closing: Option<Pending>,
     /// Waiting for the next merge.
     waiters: Vec<Waiter>,
     /// Waiting for their new epoch.
     epoch_waiters: std::collections::VecDeque<Option<oneshot::Sender<Reply>>>,
-    /// The rate has changed: what is pending goes to the open epoch, what comes to a new one.
-    epoch_due: bool,
     governor: Option<Governor>,
     /// When the term began, with samples taken and the daemon's CPU time then.
     term: (Instant, u64, u64),
@@ -97,16 +113,17 @@ impl<Source: SampleSource> Pipeline<Source> {
     /// Ready to run.
     #[must_use]
     pub fn new(parts: Parts<Source>) -> Self {
+        let governed = parts.config.budget.filter(|_| parts.events.iter().any(|event| event.adjustable));
         let names: Vec<_> = parts.events.iter().map(|plan| plan.event.name.clone()).collect();
         Self {
             written: vec![Account::default(); names.len()],
             names,
             started: Instant::now(),
             in_flight: None,
+            closing: None,
             waiters: Vec::new(),
             epoch_waiters: std::collections::VecDeque::new(),
-            epoch_due: false,
-            governor: parts.config.budget.zip(parts.cost).map(|(budget, cost)| Governor::new(budget, cost.step)),
+            governor: governed.map(|budget| Governor::new(budget, parts.cost.step)),
             term: (Instant::now(), 0, clock::process_cpu_ns()),
             last_bill: None,
             merge_due: false,
@@ -151,13 +168,14 @@ impl<Source: SampleSource> Pipeline<Source> {
             };
             self.handle(event);
             if self.stopping && self.in_flight.is_none() {
-                if self.parts.collector.pending.is_empty() {
+                if self.parts.collector.pending.is_empty() && self.closing.is_none() {
+                    self.answer_the_rest(&mut asked);
                     tracing::info!("everything sampled is on disk");
                     return Ok(());
                 }
                 if self.failed_last_merges >= LAST_MERGES_MAX {
-                    let samples = taken(&self.parts.collector.pending);
-                    anyhow::bail!("{}; {samples} samples are lost", self.merge_error.unwrap_or_default());
+                    let samples = self.waiting().map(taken).sum();
+                    return Err(LastSamplesLost { samples, why: self.merge_error.unwrap_or_default() }.into());
                 }
                 if self.failed_last_merges > 0 {
                     tokio::time::sleep(self.last_merges_pause).await;
@@ -165,6 +183,25 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
             self.start_merge();
         }
+    }
+
+    /// Everything is on disk: whoever still waits for that has it.
+    fn answer_the_rest(&mut self, asked: &mut mpsc::Receiver<Asked>) {
+        let ending = || Reply::error("dcpid is ending; everything sampled is on disk");
+        let mut rest = std::mem::take(&mut self.waiters);
+        while let Ok((request, reply)) = asked.try_recv() {
+            match request {
+                Request::Flush | Request::Quit => rest.push((After::Flush, reply)),
+                Request::Status | Request::Epoch { .. } => drop(reply.send(ending())),
+            }
+        }
+        for (after, reply) in rest {
+            match after {
+                After::Flush | After::Quit => self.finish((After::Flush, reply)),
+                After::Epoch(_) => drop(reply.send(ending())),
+            }
+        }
+        self.epoch_waiters.drain(..).flatten().for_each(|reply| drop(reply.send(ending())));
     }
 
     fn handle(&mut self, event: Event) {
@@ -231,10 +268,16 @@ impl<Source: SampleSource> Pipeline<Source> {
         if !wanted || self.in_flight.is_some() {
             return;
         }
-        self.merge_due = false;
-        let pending = std::mem::replace(&mut self.parts.collector.pending, Pending::new(self.names.len()));
-        let delta = pending.delta(&self.names, clock::unix_s());
-        self.in_flight = Some((pending, std::mem::take(&mut self.waiters)));
+        let in_flight = match self.closing.take() {
+            Some(pending) => InFlight { pending, waiters: Vec::new(), closes_epoch: true },
+            None => {
+                self.merge_due = false;
+                let pending = std::mem::replace(&mut self.parts.collector.pending, Pending::new(self.names.len()));
+                InFlight { pending, waiters: std::mem::take(&mut self.waiters), closes_epoch: false }
+            }
+        };
+        let delta = in_flight.pending.delta(&self.names, clock::unix_s());
+        self.in_flight = Some(in_flight);
         if !self.parts.flusher.send(Job::Merge(Box::new(delta))) {
             self.merged(Err(
                 "the thread that writes the database has ended; restart dcpid and report its log".to_owned()
@@ -243,7 +286,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     }
 
     fn merged(&mut self, result: Result<crate::flush::Merged, String>) {
-        let Some((pending, waiters)) = self.in_flight.take() else { return };
+        let Some(InFlight { pending, waiters, closes_epoch }) = self.in_flight.take() else { return };
         match result {
             Ok(merged) => {
                 for (written, account) in self.written.iter_mut().zip(pending.accounts()) {
@@ -256,7 +299,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.parts.epoch = merged.epoch.to_string();
                 self.last_merge = Some(clock::unix_s());
                 self.database_bytes = merged.database_bytes;
-                if std::mem::take(&mut self.epoch_due) {
+                if closes_epoch {
                     self.begin_epoch(None, None);
                 }
                 waiters.into_iter().for_each(|waiter| self.finish(waiter));
@@ -265,7 +308,12 @@ impl<Source: SampleSource> Pipeline<Source> {
                 if self.merge_error.as_ref() != Some(&error) {
                     tracing::error!("{error}; samples are kept in memory and the merge is tried again");
                 }
-                self.parts.collector.pending.absorb(pending);
+                if closes_epoch {
+                    self.closing = Some(pending);
+                } else {
+                    // What comes before the end of the epoch stays before it.
+                    self.closing.as_mut().unwrap_or(&mut self.parts.collector.pending).absorb(pending);
+                }
                 self.failed_last_merges += u32::from(self.stopping);
                 self.merge_due |= self.stopping;
                 for (_, reply) in waiters {
@@ -313,14 +361,13 @@ impl<Source: SampleSource> Pipeline<Source> {
         let (began, taken_before, cpu_before) = self.term;
         let cpu_ns = clock::process_cpu_ns();
         self.term = (Instant::now(), taken, cpu_ns);
-        let Some((governor, cost)) = self.governor.as_mut().zip(self.parts.cost) else { return };
         let bill = Bill {
             cpu_ns: began.elapsed().as_nanos() as f64 * self.parts.machine.cpus.len() as f64,
-            sampling_ns: (taken - taken_before) as f64 * cost.ns_per_sample,
+            sampling_ns: (taken - taken_before) as f64 * self.parts.cost.ns_per_sample,
             daemon_ns: (cpu_ns - cpu_before) as f64,
         };
         self.last_bill = Some(bill.share());
-        let Some(rate) = governor.judge(bill) else { return };
+        let Some(rate) = self.governor.as_mut().and_then(|governor| governor.judge(bill)) else { return };
         tracing::info!(
             rate,
             cost_percent = 100.0 * bill.share(),
@@ -330,20 +377,30 @@ impl<Source: SampleSource> Pipeline<Source> {
             *event = event.at_rate(rate, crate::kernel::clock_hz());
             self.parts.collector.set_period(number, event.period);
         }
-        self.epoch_due = true;
+        // All samples of the old rate, and of the new one those of the moment between.
+        self.parts.collector.drain();
+        let last = std::mem::replace(&mut self.parts.collector.pending, Pending::new(self.names.len()));
+        match &mut self.closing {
+            Some(closing) => closing.absorb(last), // two changes while the disk takes nothing: one epoch
+            None => self.closing = Some(last),
+        }
         self.merge_due = true;
     }
 
     /// Samples taken since the start, all events together.
     fn taken(&self) -> u64 {
-        let in_flight = self.in_flight.as_ref().map_or(0, |(pending, _)| taken(pending));
-        self.written.iter().map(|account| account.taken).sum::<u64>() + in_flight + taken(&self.parts.collector.pending)
+        self.written.iter().map(|account| account.taken).sum::<u64>() + self.waiting().map(taken).sum::<u64>()
+    }
+
+    /// What is not on disk yet.
+    fn waiting(&self) -> impl Iterator<Item = &Pending> {
+        let in_flight = self.in_flight.as_ref().map(|in_flight| &in_flight.pending);
+        in_flight.into_iter().chain(&self.closing).chain([&self.parts.collector.pending])
     }
 
     fn status(&self) -> Status {
         let collector = &self.parts.collector;
-        let in_flight = self.in_flight.as_ref().map(|(pending, _)| pending);
-        let waiting = || in_flight.into_iter().chain([&collector.pending]);
+        let waiting = || self.waiting();
         let by_event: Vec<Account> = self
             .written
             .iter()
@@ -393,7 +450,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             overhead: OverheadStatus {
                 budget: self.parts.config.budget.map(|budget| budget.0),
                 share: self.last_bill,
-                ns_per_sample: self.parts.cost.map(|cost| cost.ns_per_sample),
+                ns_per_sample: Some(self.parts.cost.ns_per_sample),
             },
             samples,
             processes: collector.mappings.len() as u64,
@@ -492,14 +549,14 @@ mod tests {
         batches: usize,
         client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
     ) -> anyhow::Result<()> {
-        run_at_cost(root, batches, None, client)
+        run_at_cost(root, batches, 0.0, client)
     }
 
     /// The same, where a sample costs so much, in the first drain of a new term.
     fn run_at_cost<Client: Future<Output = ()>>(
         root: &Path,
         batches: usize,
-        cost: Option<Cost>,
+        ns_per_sample: f64,
         client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
     ) -> anyhow::Result<()> {
         let machine = Machine::probe().unwrap();
@@ -509,7 +566,8 @@ mod tests {
         let epoch = writer.begin(start.clone(), false).unwrap().to_string();
         let recording = Recording::new((0..batches).map(|_| batch()).collect());
         let collector = Collector::new(recording, KernelText::new(&machine), None, 1);
-        let (db, drain_interval) = (Some(root.to_owned()), cost.map(|_| "10ms".to_owned()));
+        let drain_interval = (ns_per_sample > 0.0).then(|| "10ms".to_owned());
+        let (db, cost) = (Some(root.to_owned()), Cost { ns_per_sample, step: 0 });
         let settings = crate::args::Settings { db, drain_interval, ..Default::default() };
         let config = Config::new(settings, Some(Path::new("/dev/null"))).unwrap();
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -576,8 +634,7 @@ mod tests {
     fn a_rate_that_costs_too_much_is_lowered_and_begins_an_epoch() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("db");
-        let cost = Cost { ns_per_sample: 1e12, step: 0 };
-        run_at_cost(&root, 3, Some(cost), |asked| {
+        run_at_cost(&root, 3, 1e12, |asked| {
             let root = root.clone();
             async move {
                 let before = ask(&asked, Request::Status).await.status.unwrap();
@@ -598,6 +655,16 @@ mod tests {
                 });
                 assert_eq!(periods, [1_000_000_000 / 5200, 1_000_000_000 / 3700], "an epoch has one period");
             }
+        })
+        .unwrap();
+    }
+
+    /// Nothing was sampled, so nothing was written, and `dcpictl quit` was told that it failed.
+    #[test]
+    fn a_quit_with_nothing_to_write_is_answered() {
+        let directory = tempfile::tempdir().unwrap();
+        run(&directory.path().join("db"), 0, |asked| async move {
+            assert_eq!(ask(&asked, Request::Quit).await.error, None);
         })
         .unwrap();
     }

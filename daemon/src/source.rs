@@ -12,6 +12,8 @@ pub trait SampleSource {
     fn records(&mut self, records: &mut Vec<TimedRecord>);
     /// Takes no more samples.
     fn stop(&mut self);
+    /// Lets a CPU's events go on that the kernel has throttled.
+    fn revive(&mut self, _cpu: u32) {}
     /// Changes the mean period of an event from the next drain on.
     fn set_period(&mut self, _event: usize, _period: u64) {}
     /// Nanoseconds and runs of the sampler as the kernel measured them; None where it does not measure.
@@ -31,6 +33,10 @@ impl SampleSource for KernelSource {
 
     fn stop(&mut self) {
         KernelSource::stop(self);
+    }
+
+    fn revive(&mut self, cpu: u32) {
+        KernelSource::revive(self, cpu);
     }
 
     fn set_period(&mut self, event: usize, period: u64) {

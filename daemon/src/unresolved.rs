@@ -7,6 +7,8 @@ pub enum Reason {
     UnknownProcess,
     /// The process is known, but nothing is mapped at the address.
     NoMapping,
+    /// Two files were mapped at the address in turn since the last drain.
+    AmbiguousMapping,
     /// The memory belongs to no file: code made at run time.
     Anonymous,
     /// The file could not be opened any more when its first sample was resolved, and the record had no build id.
@@ -32,6 +34,7 @@ impl Reason {
         match self {
             Reason::UnknownProcess => "unknown_process",
             Reason::NoMapping => "no_mapping",
+            Reason::AmbiguousMapping => "ambiguous_mapping",
             Reason::Anonymous => "anonymous_memory",
             Reason::FileGone => "file_gone",
             Reason::NotElf => "not_elf",

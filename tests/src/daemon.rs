@@ -117,7 +117,9 @@ impl Place {
         self.path().join("dcpid.log")
     }
 
-    fn log(&self) -> String {
+    /// What the daemon has said so far.
+    #[must_use]
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 }

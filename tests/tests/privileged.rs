@@ -101,6 +101,83 @@ fn time_in_the_kernel_is_the_kernels_and_has_names() {
     assert!(zeroing > 0.5 * system, "reading zeros is writing zeros: {zeroing:.3} s of {system:.3} s");
 }
 
+/// Each drain used to begin every event's period anew: what overflowed less often than it was drained was never sampled.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn an_event_rarer_than_the_drains_is_sampled() {
+    require_root();
+    let place = Place::default();
+    let mut command = place.dcpid();
+    command.args(["--event", "cpu-clock@4", "--drain-interval", "10ms"]);
+    let daemon = place.start_as(command);
+    let workload = Workload::build(place.path(), "two_functions", &[]);
+    // One copy for each CPU, so that none sleeps with its timer throttled.
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let running: Vec<Running> = (0..cpus).map(|_| workload.start(8)).collect();
+    let seconds: f64 = running.into_iter().map(|running| running.wait().number("cpu_s")).sum();
+    daemon.flush();
+    let samples = prof(&place.db(), &["two_functions"]).samples_of_image("two_functions") as f64;
+    eprintln!("{samples} samples of {seconds} s at 4 per second");
+    assert!(
+        (0.75 * 4.0 * seconds..1.25 * 4.0 * seconds).contains(&samples),
+        "{samples} samples of {seconds} s at 4 per second"
+    );
+}
+
+/// A CPU that had been offline was never sampled again, and nothing said so.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_cpu_that_comes_back_is_sampled_again() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let daemon = start_by_time(&place);
+    let online = Path::new("/sys/devices/system/cpu/cpu1/online");
+    assert!(online.exists(), "this test needs a second CPU that can be taken offline");
+    for state in ["0", "1"] {
+        std::fs::write(online, state).unwrap();
+        let begin = Instant::now();
+        // The daemon looks every two seconds; it says when it has seen it.
+        let words = if state == "0" { "went offline" } else { "came online" };
+        while !place.log().contains(words) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{}", place.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let truth =
+        Running::start(Command::new("taskset").args(["2"]).arg(workload.program()).arg("3")).wait().number("cpu_s");
+    daemon.flush();
+    let samples = prof(&place.db(), &["--idle"]);
+    assert_about("two_functions on CPU 1", samples.seconds(samples.samples_of_image("two_functions")), truth, 0.2);
+    daemon.status().samples.assert_closes();
+}
+
+/// A sample every 10 us, each taking 14, hung a virtual machine.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_rate_that_would_take_the_machine_is_refused() {
+    require_root();
+    let place = Place::default();
+    let mut command = place.dcpid();
+    command.args(["--event", "cpu-clock:10000"]);
+    // Where a sample costs less than 2.5 us, this rate is possible and must be taken.
+    let error = String::from_utf8(
+        command
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .and_then(|mut child| {
+                std::thread::sleep(Duration::from_secs(2));
+                let _ = child.kill();
+                child.wait_with_output()
+            })
+            .unwrap()
+            .stderr,
+    )
+    .unwrap();
+    let refused = error.contains("would take") && error.contains("ask for at most cpu-clock@");
+    assert!(refused || error.contains("dcpid ready"), "{error}");
+}
+
 /// The rate is the highest whose interrupts fit in the budget, as measured on this very machine.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]

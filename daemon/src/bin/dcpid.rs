@@ -1,6 +1,7 @@
-//! The daemon. Exit codes: 0 told to end and everything is on disk; 2 could not start, or could not write.
+//! The daemon. Exit codes: 0 told to end and everything is on disk; 1 told to end and the last samples are lost; 2 could not start.
 
 use daemon::args::{DcpidArgs, parse};
+use daemon::pipeline::LastSamplesLost;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
@@ -22,7 +23,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("dcpid: {}", daemon::daemon::one_line(&error));
-            ExitCode::from(2)
+            // A service manager need not try again what could not start; what ran, it may.
+            ExitCode::from(if error.is::<LastSamplesLost>() { 1 } else { 2 })
         }
     }
 }

@@ -17,6 +17,9 @@ pub const RECORD_FIELDS: SampleFlag = SampleFlag::TID.union(SampleFlag::TIME).un
 /// The period varies by this part of its mean to either side: the paper's 60K to 64K cycles (SOSP 1997, section 4.1.1).
 const PERIOD_SPREAD: f64 = 2.0 / 62.0;
 
+/// An event has its period changed after so many samples: a change throws the begun period away, half of one on average.
+const SPAN_SAMPLES: u64 = 1000;
+
 /// All open counters, enabled until dropped or stopped.
 pub struct Counters {
     /// By CPU, then by event number.
@@ -24,13 +27,14 @@ pub struct Counters {
     periods: Vec<u64>,
 }
 
-/// One event on one CPU.
+/// One event on one CPU, in a span of time in which its period is the same.
 struct OpenEvent {
     counter: Counter,
-    /// Period in force.
     period: u64,
-    /// Its count, or its running time, when that period came into force.
-    count: u64,
+    /// Its count, or its running time, when the span began.
+    begin: u64,
+    /// Samples of this span that were said to be implied.
+    implied: u64,
     /// A timer: its own count stands still while it is throttled, its running time does not.
     timer: bool,
 }
@@ -40,6 +44,28 @@ impl OpenEvent {
     fn read(&mut self) -> Option<u64> {
         let read = self.counter.read_count_and_time().ok()?;
         Some(if self.timer { read.time_running } else { read.count })
+    }
+
+    /// Samples that the count implies since the last call.
+    fn imply(&mut self) -> u64 {
+        let Some(count) = self.read() else { return 0 };
+        let implied = count.saturating_sub(self.begin) / self.period.max(1);
+        let new = implied.saturating_sub(self.implied);
+        self.implied = self.implied.max(implied);
+        new
+    }
+
+    /// Begins a span with a new random period. The kernel throws the begun one away (perf_event_period clears period_left), so an event
+    /// whose period was changed at every drain would be sampled too seldom, and a rare one never.
+    fn begin_span(&mut self, mean: u64) {
+        let period = random_period(mean);
+        // SAFETY: the descriptor is an open perf event's, and the pointer is to a live u64 that the kernel only reads.
+        let set = unsafe { perf_event_ioc_period(self.counter.as_raw_fd(), &raw const period) };
+        if set.is_ok() {
+            self.period = period;
+            self.begin = self.read().unwrap_or(self.begin);
+            self.implied = 0;
+        }
     }
 }
 
@@ -109,31 +135,40 @@ mod libc_errno {
 impl Counters {
     /// Opens every event on every CPU and attaches `programs[n]` to event n. Nothing counts before [`Counters::start`].
     pub fn open(events: &[PlannedEvent], programs: &[RawFd], cpus: &[usize]) -> Result<Self, KernelError> {
-        let mut opened = Vec::with_capacity(cpus.len());
+        let mut counters = Self { cpus: Vec::new(), periods: events.iter().map(|plan| plan.period).collect() };
         for &cpu in cpus {
-            let mut counters = Vec::with_capacity(events.len());
-            for (plan, program) in events.iter().zip(programs) {
-                let open = || {
-                    let mut counter = builder(&plan.event, cpu, plan.period).build()?;
-                    counter.set_bpf(*program)?;
-                    io::Result::Ok(OpenEvent {
-                        counter,
-                        period: plan.period,
-                        count: 0,
-                        timer: plan.event.unit == Unit::Nanoseconds,
-                    })
-                };
-                counters.push(open().map_err(|source| refused(&plan.event, source))?);
-            }
-            opened.push((cpu, counters));
+            counters.add(events, programs, cpu)?;
         }
-        Ok(Self { cpus: opened, periods: events.iter().map(|plan| plan.period).collect() })
+        Ok(counters)
+    }
+
+    /// Opens every event on one more CPU.
+    pub fn add(&mut self, events: &[PlannedEvent], programs: &[RawFd], cpu: usize) -> Result<(), KernelError> {
+        let mut opened = Vec::with_capacity(events.len());
+        for (plan, program) in events.iter().zip(programs) {
+            let open = || {
+                let period = random_period(plan.period);
+                let mut counter = builder(&plan.event, cpu, period).build()?;
+                counter.set_bpf(*program)?;
+                let timer = plan.event.unit == Unit::Nanoseconds;
+                io::Result::Ok(OpenEvent { counter, period, begin: 0, implied: 0, timer })
+            };
+            opened.push(open().map_err(|source| refused(&plan.event, source))?);
+        }
+        self.cpus.push((cpu, opened));
+        Ok(())
+    }
+
+    /// Closes the counters of a CPU; no sampler runs there any more.
+    pub fn remove(&mut self, cpu: usize) {
+        self.cpus.retain(|(of, _)| *of != cpu);
     }
 
     /// Lets all of them count.
+    /// The same again for one CPU is no error.
     pub fn start(&mut self, events: &[PlannedEvent]) -> Result<(), KernelError> {
-        for (_, counters) in &mut self.cpus {
-            for (open, plan) in counters.iter_mut().zip(events) {
+        for (_, opened) in &mut self.cpus {
+            for (open, plan) in opened.iter_mut().zip(events) {
                 open.counter.enable().map_err(|source| refused(&plan.event, source))?;
             }
         }
@@ -148,37 +183,38 @@ impl Counters {
         }
     }
 
-    /// The CPUs, by position in [`Counters::quiesce`].
+    /// The CPUs that have counters.
     pub fn cpus(&self) -> impl Iterator<Item = usize> + '_ {
         self.cpus.iter().map(|(cpu, _)| *cpu)
     }
 
-    /// The mean period of an event from the next [`Counters::quiesce`] on.
+    /// Changes the mean period of an event, now.
     pub fn set_period(&mut self, event: usize, mean: u64) {
         if let Some(period) = self.periods.get_mut(event) {
             *period = mean;
         }
+        for open in self.cpus.iter_mut().filter_map(|(_, opened)| opened.get_mut(event)) {
+            open.begin_span(mean);
+        }
     }
 
-    /// Gives every event on the CPU at `position` a new random period, and thereby makes that CPU take an interrupt and answer:
-    /// PERF_EVENT_IOC_PERIOD runs on the event's CPU by smp_call_function_single and waits for it (kernel/events/core.c, perf_event_period,
-    /// event_function_call, cpu_function_call; 5.10 to 6.18). A CPU that is offline runs no sampler either.
-    ///
-    /// Gives the samples, by event number, that the events' counts since the last call imply. A new period starts from zero (perf_event_period clears
-    /// period_left), so a part of a period at the end of each interval implies none.
-    pub fn quiesce(&mut self, position: usize) -> [u64; EVENTS_MAX] {
+    /// Gives every event on that CPU a new period, now.
+    pub fn begin_spans(&mut self, cpu: usize) {
+        for (_, opened) in self.cpus.iter_mut().filter(|(of, _)| *of == cpu) {
+            opened.iter_mut().zip(&self.periods).for_each(|(open, mean)| open.begin_span(*mean));
+        }
+    }
+
+    /// The samples, by event number, that the events' counts on that CPU imply since the last call. Events that have had their samples of
+    /// one period get another.
+    pub fn imply(&mut self, cpu: usize) -> [u64; EVENTS_MAX] {
         let mut implied = [0; EVENTS_MAX];
-        let Some((_, counters)) = self.cpus.get_mut(position) else { return implied };
-        for ((open, mean), implied) in counters.iter_mut().zip(&self.periods).zip(&mut implied) {
-            let period = random_period(*mean);
-            // SAFETY: the descriptor is an open perf event's, and the pointer is to a live u64 that the kernel only reads.
-            let set = unsafe { perf_event_ioc_period(open.counter.as_raw_fd(), &raw const period) };
-            let count = open.read().unwrap_or(open.count);
-            *implied = count.saturating_sub(open.count) / open.period.max(1);
-            open.count = count;
-            // An error is that of an offline CPU; the old period stays.
-            if set.is_ok() {
-                open.period = period;
+        let here = self.cpus.iter_mut().find(|(of, _)| *of == cpu);
+        let Some((_, opened)) = here else { return implied };
+        for ((open, mean), implied) in opened.iter_mut().zip(&self.periods).zip(&mut implied) {
+            *implied = open.imply();
+            if open.implied >= SPAN_SAMPLES {
+                open.begin_span(*mean);
             }
         }
         implied

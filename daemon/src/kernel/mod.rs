@@ -39,6 +39,20 @@ pub enum KernelError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// The rate would take the machine.
+    #[error(
+        "event '{event}' would take {percent} % of every CPU at that rate: a sample costs {ns_per_sample} ns here; ask for at most {event}@{rate_max}"
+    )]
+    TooDear {
+        /// The event.
+        event: String,
+        /// Part of each CPU.
+        percent: u64,
+        /// As measured.
+        ns_per_sample: u64,
+        /// The highest rate accepted.
+        rate_max: u64,
+    },
     /// perf_event_open failed for the side-band records.
     #[error(
         "the kernel refused the records of processes and mappings on CPU {cpu} ({source}); it needs perf events (CONFIG_PERF_EVENTS) and Linux 5.10 or later"

@@ -105,28 +105,74 @@ pub enum MappedFileId {
 
 /// The rings of all CPUs.
 pub struct Sideband {
-    rings: Vec<(usize, Sampler)>,
+    rings: Vec<Ring>,
+}
+
+/// The ring of one CPU.
+struct Ring {
+    cpu: usize,
+    sampler: Sampler,
+    /// How long its event had run, and when that was read.
+    running_ns: u64,
+    read_ns: u64,
 }
 
 impl Sideband {
     /// Opens and starts them.
     pub fn open(cpus: &[usize]) -> Result<Self, KernelError> {
-        let open =
-            |&cpu| open_ring(cpu).map(|ring| (cpu, ring)).map_err(|source| KernelError::Sideband { cpu, source });
-        Ok(Self { rings: cpus.iter().map(open).collect::<Result<_, _>>()? })
+        let mut sideband = Self { rings: Vec::new() };
+        for &cpu in cpus {
+            sideband.add(cpu)?;
+        }
+        Ok(sideband)
+    }
+
+    /// Opens the ring of one more CPU.
+    pub fn add(&mut self, cpu: usize) -> Result<(), KernelError> {
+        let sampler = open_ring(cpu).map_err(|source| KernelError::Sideband { cpu, source })?;
+        self.rings.push(Ring { cpu, sampler, running_ns: 0, read_ns: 0 });
+        Ok(())
+    }
+
+    /// Closes the ring of a CPU.
+    pub fn remove(&mut self, cpu: usize) {
+        self.rings.retain(|ring| ring.cpu != cpu);
+    }
+
+    /// Makes the CPU take an interrupt and answer: reading an event that is active on another CPU runs there by smp_call_function_single and
+    /// waits for it (kernel/events/core.c, perf_event_read, 5.10 to 6.18), and the dummy event is always active. It disturbs no
+    /// sampling. Samplers run with interrupts off or in NMIs, so none that began before the answer is left. On a CPU that is offline no
+    /// sampler runs either. False: the kernel did not do it.
+    pub fn quiesce(&mut self, cpu: usize) -> bool {
+        let Some(ring) = self.rings.iter_mut().find(|ring| ring.cpu == cpu) else { return false };
+        ring.sampler.as_counter_mut().read_count_and_time().is_ok()
+    }
+
+    /// CPUs whose events the kernel has taken away: they were offline since they were opened, and their events stay dead when they are
+    /// online again.
+    pub fn dead(&mut self, now_ns: u64) -> Vec<usize> {
+        let mut dead = Vec::new();
+        for ring in &mut self.rings {
+            let Ok(read) = ring.sampler.as_counter_mut().read_count_and_time() else { continue };
+            if ring.read_ns != 0 && read.time_running == ring.running_ns && now_ns > ring.read_ns {
+                dead.push(ring.cpu);
+            }
+            (ring.running_ns, ring.read_ns) = (read.time_running, now_ns);
+        }
+        dead
     }
 
     /// The descriptor whose ring is that of `cpu`.
     pub fn descriptor(&self, cpu: usize) -> Option<RawFd> {
-        self.rings.iter().find(|(of, _)| *of == cpu).map(|(_, ring)| ring.as_counter().as_raw_fd())
+        self.rings.iter().find(|ring| ring.cpu == cpu).map(|ring| ring.sampler.as_counter().as_raw_fd())
     }
 
     /// Moves every record that is in the rings now to `into`, CPU by CPU; the caller sorts by time.
     pub fn read(&mut self, into: &mut Vec<TimedRecord>) {
         let mut bytes = Vec::new();
-        for (_, ring) in &mut self.rings {
-            let config = ring.as_counter().config().clone();
-            while let Some(record) = ring.next_record() {
+        for ring in &mut self.rings {
+            let config = ring.sampler.as_counter().config().clone();
+            while let Some(record) = ring.sampler.next_record() {
                 bytes.clear();
                 // The parser wants the header in front, which the ring's reader has taken off.
                 bytes.extend(record.ty().to_ne_bytes());

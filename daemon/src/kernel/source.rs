@@ -3,10 +3,11 @@
 use super::counters::Counters;
 use super::object::Sampler;
 use super::sideband::{Sideband, TimedRecord};
-use super::table::{Table, TableSettings, possible_cpus};
+use super::table::{HalfTotals, Table, TableSettings, possible_cpus};
 use super::{KernelError, Machine, cost, probe};
 use crate::budget::{self, Budget};
-use crate::event::PlannedEvent;
+use crate::clock;
+use crate::event::{PlannedEvent, Unit};
 use abi::{EVENTS_MAX, Entry, HALVES};
 use std::os::fd::RawFd;
 
@@ -59,6 +60,16 @@ pub struct Drained {
     pub cpus: Vec<CpuDrained>,
 }
 
+impl Drained {
+    fn add(&mut self, cpu: usize, totals: &HalfTotals, implied: [u64; EVENTS_MAX]) {
+        self.taken += totals.stats.taken;
+        self.misses += u64::from(totals.stats.misses);
+        self.implied.iter_mut().zip(implied).for_each(|(sum, implied)| *sum += implied);
+        self.lost.iter_mut().zip(totals.losses).for_each(|(sum, lost)| *sum += lost);
+        self.cpus.push(CpuDrained { cpu: cpu as u32, taken: totals.stats.taken, implied: implied.iter().sum() });
+    }
+}
+
 /// Open counters, tables and rings.
 pub struct KernelSource {
     counters: Counters,
@@ -66,8 +77,15 @@ pub struct KernelSource {
     sideband: Sideband,
     sampler: Sampler,
     events: Vec<PlannedEvent>,
-    cost: Option<Cost>,
+    programs: Vec<RawFd>,
+    cost: Cost,
+    cpus_checked_ns: u64,
 }
+
+/// CPUs that come and go are looked for this often.
+const CPUS_INTERVAL_NS: u64 = 2_000_000_000;
+/// A period is refused when sampling would take more than this part of every CPU: the machine would do little else.
+const SHARE_MAX: f64 = 0.25;
 
 impl KernelSource {
     /// Opens all of it; records flow at once, samples after [`KernelSource::start`].
@@ -80,17 +98,17 @@ impl KernelSource {
         let programs = (0..settings.events.len()).map(|event| sampler.program(event)).collect::<Result<Vec<_>, _>>()?;
         let table = sampler.table()?;
         let mut events = settings.events.clone();
-        let cost = settings.budget.and_then(|budget| measure(budget, &events, &programs, machine));
-        if let Some(cost) = cost {
-            discard(&table, machine);
-            let rate = budget::RATES.get(cost.step).copied().unwrap_or(1);
-            for event in events.iter_mut().filter(|event| event.adjustable) {
-                *event = event.at_rate(rate, probe::clock_hz());
-            }
+        let clock_hz = probe::clock_hz();
+        let cost = measure(settings.budget, &events, &programs, machine);
+        machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new())); // what was sampled while measuring
+        let rate = budget::RATES.get(cost.step).copied().unwrap_or(1);
+        for event in events.iter_mut().filter(|event| event.adjustable && settings.budget.is_some()) {
+            *event = event.at_rate(rate, clock_hz);
         }
+        events.iter().try_for_each(|event| affordable(event, cost, clock_hz))?;
         let counters = Counters::open(&events, &programs, &machine.cpus)?;
         counters.share_rings(|cpu| sideband.descriptor(cpu));
-        Ok(Self { counters, table, sideband, sampler, events, cost })
+        Ok(Self { counters, table, sideband, sampler, events, programs, cost, cpus_checked_ns: 0 })
     }
 
     /// The events with the periods they are sampled at.
@@ -99,15 +117,24 @@ impl KernelSource {
         &self.events
     }
 
-    /// What a sample costs; None where no budget limits an event.
+    /// What a sample costs.
     #[must_use]
-    pub fn cost(&self) -> Option<Cost> {
+    pub fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// The mean period of an event from the next drain on.
+    /// Changes the mean period of an event, now.
     pub fn set_period(&mut self, event: usize, period: u64) {
+        if let Some(event) = self.events.get_mut(event) {
+            event.period = period;
+        }
         self.counters.set_period(event, period);
+    }
+
+    /// Lets a CPU's events go on that the kernel has throttled: a new period does that (perf_event_period), and on an idle CPU whose tick is
+    /// stopped nothing else does for long.
+    pub fn revive(&mut self, cpu: u32) {
+        self.counters.begin_spans(cpu as usize);
     }
 
     /// Starts sampling.
@@ -127,18 +154,49 @@ impl KernelSource {
     pub fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
         let mut drained = Drained::default();
         let cpus: Vec<usize> = self.counters.cpus().collect();
-        for (position, &cpu) in cpus.iter().enumerate() {
+        for &cpu in &cpus {
             let half = self.table.flip(cpu);
-            let implied = self.counters.quiesce(position);
-            let totals = self.table.drain(cpu, half, entries);
-            drained.taken += totals.stats.taken;
-            drained.implied.iter_mut().zip(implied).for_each(|(sum, implied)| *sum += implied);
-            let implied = implied.iter().sum();
-            drained.cpus.push(CpuDrained { cpu: cpu as u32, taken: totals.stats.taken, implied });
-            drained.misses += u64::from(totals.stats.misses);
-            drained.lost.iter_mut().zip(totals.losses).for_each(|(sum, lost)| *sum += lost);
+            // Else the half keeps its counts, and a later drain takes them.
+            if self.sideband.quiesce(cpu) {
+                let totals = self.table.drain(cpu, half, entries);
+                drained.add(cpu, &totals, self.counters.imply(cpu));
+            }
         }
+        self.follow_cpus(entries, &mut drained);
         drained
+    }
+
+    /// Takes up CPUs that came online, and lets go of those that went.
+    fn follow_cpus(&mut self, entries: &mut Vec<Entry>, drained: &mut Drained) {
+        let now_ns = clock::monotonic_ns();
+        if now_ns.saturating_sub(self.cpus_checked_ns) < CPUS_INTERVAL_NS {
+            return;
+        }
+        self.cpus_checked_ns = now_ns;
+        let Ok(online) = probe::cpu_list("online") else { return };
+        let dead = self.sideband.dead(now_ns);
+        let had: Vec<usize> = self.counters.cpus().collect();
+        for &cpu in had.iter().filter(|cpu| dead.contains(cpu) || !online.contains(cpu)) {
+            tracing::info!(cpu, "a CPU went offline");
+            self.counters.remove(cpu);
+            self.sideband.remove(cpu);
+            for half in 0..HALVES {
+                drained.add(cpu, &self.table.drain(cpu, half, entries), [0; EVENTS_MAX]);
+            }
+        }
+        let had: Vec<usize> = self.counters.cpus().collect();
+        for &cpu in online.iter().filter(|cpu| !had.contains(cpu)) {
+            let opened = self.sideband.add(cpu).and_then(|()| self.counters.add(&self.events, &self.programs, cpu));
+            match opened.and_then(|()| self.counters.start(&self.events)) {
+                Ok(()) => tracing::info!(cpu, "a CPU came online and is sampled"),
+                Err(error) => {
+                    tracing::warn!(cpu, "a CPU came online and cannot be sampled: {error}");
+                    self.counters.remove(cpu);
+                    self.sideband.remove(cpu);
+                }
+            }
+        }
+        self.counters.share_rings(|cpu| self.sideband.descriptor(cpu));
     }
 
     /// Moves all records of processes that are there now to `records`, not sorted.
@@ -154,26 +212,36 @@ impl KernelSource {
     }
 }
 
-/// Measures a sample of the first adjustable event on the last CPU, which is the least likely to be busy with interrupts of devices.
-fn measure(budget: Budget, events: &[PlannedEvent], programs: &[RawFd], machine: &Machine) -> Option<Cost> {
-    let (plan, program) = events.iter().zip(programs).find(|(plan, _)| plan.adjustable)?;
-    let cpu = *machine.cpus.last()?;
-    let units_per_second = plan.event.unit.per_second(probe::clock_hz());
-    let measured = cost::ns_per_sample(plan, units_per_second, *program, cpu);
+/// Measures a sample of the first event whose frequency is known, on the last CPU, which is the least likely to be busy with interrupts of
+/// devices.
+fn measure(budget: Option<Budget>, events: &[PlannedEvent], programs: &[RawFd], machine: &Machine) -> Cost {
+    let measurable = events.iter().zip(programs).find(|(plan, _)| plan.event.unit != Unit::Occurrences);
+    let measured = measurable.zip(machine.cpus.last()).and_then(|((plan, program), cpu)| {
+        cost::ns_per_sample(plan, plan.event.unit.per_second(probe::clock_hz()), *program, *cpu)
+    });
     if measured.is_none() {
-        tracing::warn!(cpu, "too busy to measure what a sample costs; {NS_PER_SAMPLE_ASSUMED} ns are assumed");
+        tracing::warn!("what a sample costs could not be measured; {NS_PER_SAMPLE_ASSUMED} ns are assumed");
     }
     let ns_per_sample = measured.unwrap_or(NS_PER_SAMPLE_ASSUMED);
-    Some(Cost { ns_per_sample, step: budget::affordable(budget, ns_per_sample, events.len()) })
+    let step = budget.map_or(0, |budget| budget::affordable(budget, ns_per_sample, events.len()));
+    Cost { ns_per_sample, step }
 }
 
-/// Forgets what was sampled while measuring: nothing counts now, so both halves can be emptied.
-fn discard(table: &Table, machine: &Machine) {
-    let mut measured = Vec::new();
-    for &cpu in &machine.cpus {
-        for _ in 0..HALVES {
-            let half = table.flip(cpu);
-            table.drain(cpu, half, &mut measured);
-        }
+/// Refuses a period so short that the machine would do little but sample: a virtual machine whose timer takes 14 us hangs at one every 10.
+fn affordable(plan: &PlannedEvent, cost: Cost, clock_hz: u64) -> Result<(), KernelError> {
+    let rate = plan.event.unit.per_second(clock_hz) as f64 / plan.period as f64;
+    let share = rate * cost.ns_per_sample / 1e9;
+    if plan.event.unit == Unit::Occurrences || share <= SHARE_MAX {
+        return Ok(());
+    }
+    let rate_max = (SHARE_MAX * 1e9 / cost.ns_per_sample) as u64;
+    let (event, percent) = (plan.event.name.clone(), (100.0 * share) as u64);
+    Err(KernelError::TooDear { event, percent, ns_per_sample: cost.ns_per_sample as u64, rate_max })
+}
+
+/// Empties both halves of a CPU on which nothing counts.
+fn empty(table: &Table, cpu: usize, into: &mut Vec<Entry>) {
+    for half in 0..HALVES {
+        table.drain(cpu, half, into);
     }
 }

@@ -1,7 +1,7 @@
 //! The sampler's tables as the daemon sees them: mapped memory, drained one half at a time without any lock.
 //!
 //! The sampler on a CPU writes only the half that the CPU's `half` word names. To drain, the daemon writes the other half's number
-//! there and then makes that CPU take an interprocessor interrupt ([`super::counters::Counters::quiesce`]). Samplers run in interrupts
+//! there and then makes that CPU take an interprocessor interrupt ([`super::sideband::Sideband::quiesce`]). Samplers run in interrupts
 //! themselves (timer or NMI) on their own CPU and cannot be suspended, so once the CPU has answered, no sampler that read the old
 //! number is still running, and the answer orders its writes before our reads. Sampling never stops.
 

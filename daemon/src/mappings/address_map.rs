@@ -20,6 +20,14 @@ pub struct Mapping {
     pub file: Arc<MappedFile>,
 }
 
+impl Mapping {
+    /// Whether both show the same byte of the same file at each address that both have.
+    fn shows_the_same_as(&self, other: &Mapping) -> bool {
+        let base = |mapping: &Mapping| mapping.file_offset.wrapping_sub(mapping.start);
+        Arc::ptr_eq(&self.file, &other.file) && base(self) == base(other)
+    }
+}
+
 /// Sorted, non-overlapping mappings.
 #[derive(Clone, Debug, Default)]
 pub struct AddressMap {
@@ -27,15 +35,16 @@ pub struct AddressMap {
 }
 
 impl AddressMap {
-    /// Adds a mapping; where it overlaps others it replaces them, as mmap(2) with MAP_FIXED does. False when there are too many.
-    pub fn insert(&mut self, new: Mapping) -> bool {
+    /// Adds a mapping; where it overlaps others it replaces them, as mmap(2) with MAP_FIXED does. Gives the ones that showed something else
+    /// there; None when there are too many.
+    pub fn insert(&mut self, new: Mapping) -> Option<Vec<Mapping>> {
         if new.start >= new.end {
-            return true;
+            return Some(Vec::new());
         }
         let first = self.mappings.partition_point(|old| old.end <= new.start);
         let last = self.mappings.partition_point(|old| old.start < new.end);
         if self.mappings.len() >= MAPPINGS_MAX && last <= first {
-            return false;
+            return None;
         }
         let overlapped = self.mappings.get(first..last).unwrap_or_default();
         let head =
@@ -45,9 +54,10 @@ impl AddressMap {
             file_offset: old.file_offset.wrapping_add(new.end - old.start),
             ..old.clone()
         });
+        let replaced = overlapped.iter().filter(|old| !old.shows_the_same_as(&new)).cloned().collect();
         let last = last.max(first);
         self.mappings.splice(first..last, head.into_iter().chain([new]).chain(tail));
-        true
+        Some(replaced)
     }
 
     /// The mapping that shows `address`.
@@ -141,9 +151,9 @@ mod tests {
         let file = Files::default().intern(MappedFileId::Inode { major: 0, minor: 1, inode: 2 }, b"a");
         let mut map = AddressMap::default();
         let at = |n: u64| Mapping { start: n * 10, end: n * 10 + 5, file_offset: 0, file: file.clone() };
-        assert!((0..MAPPINGS_MAX as u64).all(|n| map.insert(at(n))));
-        assert!(!map.insert(at(MAPPINGS_MAX as u64 + 1)));
-        assert!(map.insert(at(3)), "replacing is still possible");
+        assert!((0..MAPPINGS_MAX as u64).all(|n| map.insert(at(n)).is_some()));
+        assert!(map.insert(at(MAPPINGS_MAX as u64 + 1)).is_none());
+        assert!(map.insert(at(3)).is_some_and(|replaced| replaced.is_empty()), "the same again replaces nothing");
         assert_eq!(map.len(), MAPPINGS_MAX);
     }
 }

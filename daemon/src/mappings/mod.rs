@@ -21,6 +21,12 @@ pub const PROCESSES_MAX: usize = 1 << 17;
 /// A process is looked up in /proc at most this often when its samples find nothing.
 const REPAIR_INTERVAL_NS: u64 = 1_000_000_000;
 
+/// Everybody is looked up in /proc at most this often, when records were lost.
+const DOUBT_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// Replaced mappings of one address space that are remembered within one drain.
+const REPLACED_MAX: usize = 1024;
+
 /// Address spaces of one process that are remembered within one drain; an exec storm over itself loses the oldest.
 const VERSIONS_MAX: usize = 64;
 
@@ -33,11 +39,21 @@ struct Version {
     generation: Option<u16>,
     /// When the process left it; `u64::MAX`: not yet.
     until_ns: u64,
+    /// What was mapped where something else is now, until when.
+    replaced: Vec<(Mapping, u64)>,
 }
 
 impl Version {
     fn new(map: Arc<AddressMap>) -> Self {
-        Self { map, generation: None, until_ns: u64::MAX }
+        Self { map, generation: None, until_ns: u64::MAX, replaced: Vec::new() }
+    }
+
+    /// The mapping at `pc` when the samples of this window were taken; Some(Err) when there were two.
+    fn find(&self, pc: u64, window: Window) -> Option<Result<Mapping, Reason>> {
+        let then = |(old, until): &&(Mapping, u64)| *until >= window.from_ns && (old.start..old.end).contains(&pc);
+        let now = self.map.find(pc)?;
+        let two = self.replaced.iter().any(|replaced| then(&replaced));
+        Some(if two { Err(Reason::AmbiguousMapping) } else { Ok(now.clone()) })
     }
 }
 
@@ -70,17 +86,17 @@ impl Process {
 
     /// The mapping at `pc` in the address space of that generation; where the generation is not known yet, in the newest space that could
     /// be it and has something there, which is remembered.
-    fn find(&mut self, generation: u16, pc: u64, window: Window) -> Option<Mapping> {
+    fn find(&mut self, generation: u16, pc: u64, window: Window) -> Option<Result<Mapping, Reason>> {
         let then = |version: &&mut Version| version.until_ns >= window.from_ns;
         let mut known = self.versions.iter_mut().rev().filter(then);
         if let Some(version) = known.find(|version| version.generation == Some(generation)) {
-            return version.map.find(pc).cloned();
+            return version.find(pc, window);
         }
         for version in self.versions.iter_mut().rev().filter(then).filter(|version| version.generation.is_none()) {
-            if let Some(mapping) = version.map.find(pc) {
+            if let Some(mapping) = version.find(pc, window) {
                 // Generation 0 is also what a sampler that cannot look into tasks says of all of them.
                 version.generation = (generation != 0).then_some(generation);
-                return Some(mapping.clone());
+                return Some(mapping);
             }
         }
         None
@@ -106,6 +122,9 @@ pub struct Mappings {
     pub lost_records: u64,
     /// Processes and mappings refused because of a limit.
     pub refused: u64,
+    /// Records were lost since /proc was asked about everybody.
+    doubtful: bool,
+    asked_ns: u64,
 }
 
 impl Mappings {
@@ -126,8 +145,13 @@ impl Mappings {
                 let Some(now) = process.versions.last_mut() else { return };
                 let end = mmap.start.saturating_add(mmap.len);
                 let mapping = Mapping { start: mmap.start, end, file_offset: mmap.file_offset, file };
-                let inserted = Arc::make_mut(&mut now.map).insert(mapping);
-                self.refused += u64::from(!inserted);
+                match Arc::make_mut(&mut now.map).insert(mapping) {
+                    Some(replaced) => {
+                        now.replaced.truncate(REPLACED_MAX);
+                        now.replaced.extend(replaced.into_iter().map(|old| (old, time)));
+                    }
+                    None => self.refused += 1,
+                }
             }
             RecordKind::Exec { pid } => {
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
@@ -151,7 +175,10 @@ impl Mappings {
                     process.ended_ns = Some(time);
                 }
             }
-            RecordKind::Lost { records } => self.lost_records += records,
+            RecordKind::Lost { records } => {
+                self.lost_records += records;
+                self.doubtful = true;
+            }
             RecordKind::KernelText | RecordKind::Throttled { .. } => {}
         }
     }
@@ -162,7 +189,7 @@ impl Mappings {
     /// Why there is none.
     pub fn find(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Mapping, Reason> {
         let known = self.find_known(pid, generation, pc, window);
-        if known.is_ok() {
+        if !matches!(known, Err(Reason::UnknownProcess | Reason::NoMapping)) {
             return known;
         }
         // No record told: the process was there before us and changed while being scanned, or records were dropped.
@@ -175,16 +202,39 @@ impl Mappings {
 
     fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Mapping, Reason> {
         let process = self.processes.get_mut(&pid).ok_or(Reason::UnknownProcess)?;
-        process.find(generation, pc, window).ok_or(Reason::NoMapping)
+        process.find(generation, pc, window).unwrap_or(Err(Reason::NoMapping))
     }
 
     /// Forgets processes that ended before this window began: all their samples have been drained.
     pub fn forget_ended(&mut self, window: Window) {
         self.processes.retain(|pid, process| {
+            process
+                .versions
+                .iter_mut()
+                .for_each(|version| version.replaced.retain(|(_, until)| *until >= window.from_ns));
             process.versions.retain(|version| version.until_ns >= window.from_ns);
             // Other threads may outlive the first one; then the process is still in /proc.
             process.ended_ns.is_none_or(|ended| ended >= window.from_ns || procfs::exists(*pid))
         });
+    }
+
+    /// After records were lost: forgets processes whose end nobody told of, and reads the others anew. The end of a lost record's process
+    /// would otherwise never be known, and its mappings would be believed.
+    pub fn repair(&mut self, now_ns: u64) {
+        if !self.doubtful || now_ns.saturating_sub(self.asked_ns) < DOUBT_INTERVAL_NS {
+            return;
+        }
+        self.doubtful = false;
+        self.asked_ns = now_ns;
+        self.processes.retain(|pid, _| procfs::exists(*pid));
+        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        for pid in pids {
+            self.read_process(pid, now_ns);
+        }
+        tracing::warn!(
+            lost = self.lost_records,
+            "the kernel dropped records of mappings; all processes were read from /proc"
+        );
     }
 
     /// Processes known now.
@@ -215,7 +265,7 @@ impl Mappings {
             let file = self.files.intern(line.file, &line.path);
             let inserted =
                 map.insert(Mapping { start: line.start, end: line.end, file_offset: line.file_offset, file });
-            self.refused += u64::from(!inserted);
+            self.refused += u64::from(inserted.is_none());
         }
         let Some(process) = self.process(pid) else { return false };
         if let Some(now) = process.versions.last_mut() {
@@ -264,6 +314,36 @@ mod tests {
         );
         assert_eq!(found(&mut mappings, PID + 1, 0x1010, (40, 60)), Err(Reason::NoMapping), "a window after the exec");
         assert_eq!(found(&mut mappings, PID, 0x1010, (40, 60)), Ok("shell".into()), "the parent keeps its own");
+    }
+
+    /// dlclose and dlopen at one address within one drain: half of the samples went to a library that was never called.
+    #[test]
+    fn where_two_files_were_mapped_in_turn_nobody_guesses() {
+        let mut mappings = Mappings::default();
+        for (time, name) in [(1, "first"), (15, "second")] {
+            mappings.apply(mmap(time, PID, 0x1000, name));
+        }
+        mappings.apply(mmap(16, PID, 0x5000, "apart"));
+        mappings.apply(mmap(17, PID, 0x5000, "apart"));
+        assert_eq!(found(&mut mappings, PID, 0x1010, (10, 20)), Err(Reason::AmbiguousMapping));
+        assert_eq!(found(&mut mappings, PID, 0x5010, (10, 20)), Ok("apart".into()), "the same file again is no doubt");
+        mappings.forget_ended(Window { from_ns: 20, to_ns: 30 });
+        assert_eq!(found(&mut mappings, PID, 0x1010, (20, 30)), Ok("second".into()));
+    }
+
+    /// Under a storm of mappings the records of ends were dropped, and the dead were believed alive for ever.
+    #[test]
+    fn after_lost_records_the_dead_are_forgotten() {
+        let mut mappings = Mappings::default();
+        mappings.apply(mmap(1, PID, 0x1000, "dead"));
+        mappings.apply(mmap(1, std::process::id(), 0x1000, "believed"));
+        mappings.repair(DOUBT_INTERVAL_NS);
+        assert_eq!(mappings.len(), 2, "no record lost, no doubt");
+        mappings.apply(at(2, RecordKind::Lost { records: 5 }));
+        mappings.repair(DOUBT_INTERVAL_NS);
+        assert_eq!(mappings.len(), 1);
+        let window = (DOUBT_INTERVAL_NS, DOUBT_INTERVAL_NS + 1);
+        assert_eq!(found(&mut mappings, std::process::id(), 0x1000, window), Err(Reason::NoMapping), "read anew");
     }
 
     /// Two programs at one address in one process, one after the other, in one drain: only the generation tells their samples apart.
