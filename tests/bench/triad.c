@@ -4,10 +4,23 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
-enum { TOTAL_BYTES = 64 << 20, LENGTH = TOTAL_BYTES / 3 / sizeof(double) };
+enum { TOTAL_BYTES = 64 << 20, LENGTH = TOTAL_BYTES / 3 / sizeof(double), HUGE_BYTES = 2 << 20 };
 
-static double a[LENGTH], b[LENGTH], c[LENGTH];
+static double *a, *b, *c;
+
+/* In huge pages where the kernel has them: which small pages it gives differs from run to run, and the cache's hits with them. */
+static double *array(void) {
+    size_t bytes = (LENGTH * sizeof(double) + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    void *memory = aligned_alloc(HUGE_BYTES, bytes);
+    if (memory == NULL) {
+        fprintf(stderr, "triad: no memory\n");
+        exit(2);
+    }
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
 
 __attribute__((noinline)) static void unit(double factor) {
     for (long i = 0; i < LENGTH; i++)
@@ -21,6 +34,9 @@ int main(int argc, char **argv) {
         fprintf(stderr, "triad: say how many units of work, at least 1\n");
         return 2;
     }
+    a = array();
+    b = array();
+    c = array();
     for (long i = 0; i < LENGTH; i++) {
         b[i] = (double)i;
         c[i] = 1.0;

@@ -1,9 +1,9 @@
 /*
- * Counts what a program does in user mode, while another samples it:
+ * Counts what a program does, while another samples it:
  *
- *     counted cycles two_functions 3      prints   cycles 2971034551
+ *     counted cycles two_functions 3      prints   cycles 2971034551 3001623940
  *
- * The program's own output goes where it always goes; the count comes last. Exit codes: 0; 2 could not.
+ * in user mode, and in all. The program's own output goes where it always goes; the counts come last. Exit codes: 0; 2 could not.
  */
 #include <linux/perf_event.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "counted: say cycles or instructions, and a program with its arguments\n");
         return 2;
     }
-    event.disabled = event.enable_on_exec = event.exclude_kernel = event.exclude_hv = 1;
+    event.disabled = event.enable_on_exec = 1;
 
     int go[2];
     char byte;
@@ -40,13 +40,18 @@ int main(int argc, char **argv) {
         execv(argv[2], argv + 2);
         _exit(failed(argv[2]));
     }
-    int counter = (int)syscall(SYS_perf_event_open, &event, child, -1, -1, PERF_FLAG_FD_CLOEXEC);
-    if (counter < 0) return failed("perf_event_open"); /* and the child sees the pipe closed */
+    int counters[2];
+    for (int all = 0; all < 2; all++) {
+        event.exclude_kernel = !all;
+        counters[all] = (int)syscall(SYS_perf_event_open, &event, child, -1, -1, PERF_FLAG_FD_CLOEXEC);
+        if (counters[all] < 0) return failed("perf_event_open"); /* and the child sees the pipe closed */
+    }
     int status;
     if (write(go[1], "", 1) != 1 || waitpid(child, &status, 0) != child) return failed("starting the program");
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return 2;
-    uint64_t count;
-    if (read(counter, &count, sizeof count) != sizeof count) return failed("reading the counter");
-    printf("%s %llu\n", argv[1], (unsigned long long)count);
+    unsigned long long counts[2];
+    for (int all = 0; all < 2; all++)
+        if (read(counters[all], &counts[all], sizeof counts[all]) != sizeof counts[all]) return failed("reading a counter");
+    printf("%s %llu %llu\n", argv[1], counts[0], counts[1]);
     return 0;
 }

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done; 1 done, and problems were found; 2 could not.
 
+mod bench;
 mod ci;
 mod demo;
 mod ebpf;
@@ -9,6 +10,7 @@ mod packages;
 mod process;
 mod test;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -19,10 +21,15 @@ cargo xtask TASK
   test [--unprivileged] [FILTER]
                          every test; those that need root run when root, else it says which did not run and fails
   ebpf [--check]         rebuild the committed eBPF objects, or check that they come from their source
+  bench overhead [--quick] [--rounds N] [--seconds N]
+                         what sampling costs programs, against an empty BPF program and perf record: the paper's tables 3 to 5
+  bench table [--recording FILE] [--seconds N]
+                         simulates sizes, ways, policies and drain intervals of the sampler's table over recorded samples
   tidy                   check the house rules: dependency arrows, sizes, names
+  vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
   ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
 
-demo, test, ebpf and ci install what they need from the distribution and say so first.";
+demo, test, ebpf, bench and ci install what they need from the distribution and say so first.";
 
 /// How a task ended, when it could be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +50,9 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::run(rest),
         ["ebpf"] => ebpf::build(),
         ["ebpf", "--check"] => ebpf::check(),
+        ["bench", rest @ ..] => bench::run(rest),
         ["tidy"] => tidy::run(),
+        ["vm", rest @ ..] => vm::run(rest),
         ["ci"] => ci::run(),
         other => Err(anyhow::anyhow!("no task '{}'; `cargo xtask` lists the tasks", other.join(" "))),
     });

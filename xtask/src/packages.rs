@@ -33,6 +33,13 @@ pub const TEST_TOOLS: [Need; 3] = [
 pub const BPF_COMPILER: [Need; 2] =
     [need("clang-19", "clang-19", "compiles the eBPF program"), need("llvm-strip-19", "llvm-19", "strips its objects")];
 
+/// To measure what profiling costs.
+pub const BENCH_TOOLS: [Need; 3] = [
+    need("perf", "linux-perf", "the peer that dcpid is measured against"),
+    need("sqlite3", "sqlite3", "the database that is measured"),
+    need("setpriv", "util-linux", "ends what was started with the benchmark"),
+];
+
 /// Installs what is missing of `needs`.
 pub fn ensure<'a>(needs: impl IntoIterator<Item = &'a Need>) -> anyhow::Result<()> {
     let present = |program: &str| if program.starts_with('/') { Path::new(program).exists() } else { exists(program) };

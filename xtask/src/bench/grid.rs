@@ -1,0 +1,121 @@
+//! Every shape of the table that is considered, simulated on all CPUs, and the best of them.
+
+use super::costs::{BYTES_MAX, Cost, EQUAL, WORTH_A_CHANGE, bytes_per_cpu};
+use super::machine::cpus;
+use super::recording::Phase;
+use super::simulation::{Counts, DEFAULT, POLICIES, Shape};
+use anyhow::{Context as _, bail};
+
+/// Ways that are tried.
+pub const WAYS: [usize; 3] = [4, 6, 8];
+/// log2 of the numbers of buckets that are tried: 256 to 8192.
+pub const BUCKET_BITS: [u32; 6] = [8, 9, 10, 11, 12, 13];
+/// Drain intervals that are tried, s.
+pub const INTERVALS_S: [u64; 4] = [1, 2, 5, 10];
+
+/// A shape and what it did.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    /// The shape.
+    pub shape: Shape,
+    /// In all phases together.
+    pub counts: Counts,
+}
+
+impl Cell {
+    /// By the model.
+    pub fn cost(&self) -> Cost {
+        Cost::of(&self.shape, &self.counts)
+    }
+
+    /// Of one CPU.
+    pub fn bytes(&self) -> u64 {
+        bytes_per_cpu(&self.shape, &self.counts)
+    }
+}
+
+/// All shapes.
+pub fn shapes() -> Vec<Shape> {
+    let mut shapes = Vec::new();
+    for ways in WAYS {
+        for bucket_bits in BUCKET_BITS {
+            for policy in POLICIES {
+                for interval_s in INTERVALS_S {
+                    for kernel_shared in [true, false] {
+                        shapes.push(Shape { ways, bucket_bits, policy, interval_s, kernel_shared });
+                    }
+                }
+            }
+        }
+    }
+    shapes
+}
+
+/// Simulates all shapes on all phases; each phase begins with empty tables.
+pub fn simulate(phases: &[Phase]) -> anyhow::Result<Vec<Cell>> {
+    let shapes = shapes();
+    let cell = |shape: &Shape| {
+        let mut counts = Counts::default();
+        phases.iter().for_each(|phase| counts.add(&shape.simulate(&phase.samples)));
+        Cell { shape: *shape, counts }
+    };
+    std::thread::scope(|scope| {
+        let parts = shapes.chunks(shapes.len().div_ceil(cpus()));
+        let workers: Vec<_> =
+            parts.map(|part| scope.spawn(move || part.iter().map(cell).collect::<Vec<_>>())).collect();
+        let mut cells = Vec::new();
+        for worker in workers {
+            match worker.join() {
+                Ok(part) => cells.extend(part),
+                Err(_) => bail!("a thread of the simulation panicked"),
+            }
+        }
+        Ok(cells)
+    })
+}
+
+/// The default, unless another shape that can be built and fits in memory is much cheaper: then of the cheapest the smallest, and of those the
+/// one that is drained most often.
+pub fn best(cells: &[Cell]) -> anyhow::Result<Cell> {
+    let fitting: Vec<&Cell> =
+        cells.iter().filter(|cell| cell.bytes() <= BYTES_MAX && !cell.shape.is_hypothetical()).collect();
+    let least = fitting.iter().map(|cell| cell.cost().total_ns()).min_by(f64::total_cmp).context("no shape fits")?;
+    let cheapest = fitting.iter().filter(|cell| cell.cost().total_ns() <= least * (1.0 + EQUAL));
+    let best = cheapest.min_by_key(|cell| (cell.bytes(), cell.shape.interval_s)).context("no shape fits")?;
+    let kept = best.cost().total_ns() * (1.0 + WORTH_A_CHANGE);
+    let default = fitting.iter().find(|cell| cell.shape == DEFAULT && cell.cost().total_ns() <= kept);
+    Ok(**default.unwrap_or(best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_among_the_shapes() {
+        assert_eq!(shapes().iter().filter(|shape| **shape == DEFAULT).count(), 1);
+        assert_eq!(shapes().len(), 3 * 6 * 3 * 4 * 2);
+    }
+
+    #[test]
+    fn the_best_is_cheap_small_and_fits() {
+        let counts = Counts { samples: 1_000_000, lines: 1_000_000, ..Counts::default() };
+        let cell = |bucket_bits, interval_s, misses| Cell {
+            shape: Shape { bucket_bits, interval_s, ..DEFAULT },
+            counts: Counts { misses, drained: misses, ..counts },
+        };
+        let (small, large, huge) = (cell(9, 1, 500_000), cell(12, 1, 499_000), cell(9, 60, 0));
+        assert_eq!(
+            best(&[large, small, huge]).unwrap().shape,
+            small.shape,
+            "equal cost: the smaller; too big: not at all"
+        );
+        let better = cell(12, 1, 100_000);
+        assert_eq!(best(&[small, better]).unwrap().shape, better.shape);
+        let default = cell(10, 1, 500_000);
+        assert_eq!(best(&[small, default, large]).unwrap().shape, DEFAULT, "no change for nothing");
+        let packed = Cell { shape: Shape { ways: 6, ..better.shape }, ..better };
+        assert_eq!(best(&[packed, default]).unwrap().shape, DEFAULT, "six entries cannot be packed today");
+        assert!(best(&[huge]).is_err());
+    }
+}

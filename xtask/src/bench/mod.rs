@@ -1,0 +1,85 @@
+//! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table.
+
+mod costs;
+mod grid;
+mod json;
+mod machine;
+mod overhead;
+mod profilers;
+mod recording;
+mod report;
+mod runs;
+mod simulation;
+mod statistics;
+mod table;
+mod workloads;
+
+use crate::Outcome;
+use crate::process::is_root;
+use anyhow::{Context as _, bail};
+
+/// Everything that the benchmarks write.
+const FOLDER: &str = "target/bench";
+
+/// Runs the benchmark that is asked for.
+pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    match arguments {
+        ["overhead", rest @ ..] => overhead::run(rest),
+        ["table", rest @ ..] => table::run(rest),
+        _ => {
+            bail!("bench takes overhead [--quick] [--rounds N] [--seconds N] or table [--recording FILE] [--seconds N]")
+        }
+    }
+}
+
+fn require_root(task: &str) -> anyhow::Result<()> {
+    if !is_root() {
+        bail!(
+            "bench {task} samples the whole machine, and that needs root; run: sudo -E env PATH=\"$PATH\" cargo xtask bench {task}"
+        );
+    }
+    Ok(())
+}
+
+/// The value after the flag `name`, when the flag is there.
+fn option<'a>(arguments: &[&'a str], name: &str) -> anyhow::Result<Option<&'a str>> {
+    let Some(position) = arguments.iter().position(|argument| *argument == name) else { return Ok(None) };
+    let value = arguments.get(position + 1).with_context(|| format!("{name} needs a value"))?;
+    Ok(Some(value))
+}
+
+/// The whole number after the flag `name`, `default` without the flag.
+fn count(arguments: &[&str], name: &str, default: u64) -> anyhow::Result<u64> {
+    let Some(value) = option(arguments, name)? else { return Ok(default) };
+    let number = value.parse().ok().filter(|number| (1..=1000).contains(number));
+    number.with_context(|| format!("{name} {value}: must be a whole number from 1 to 1000"))
+}
+
+/// Refuses everything that is neither one of `flags` nor one of `valued` with its value.
+fn refuse_others(task: &str, arguments: &[&str], flags: &[&str], valued: &[&str]) -> anyhow::Result<()> {
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        if valued.contains(argument) {
+            rest.next();
+        } else if !flags.contains(argument) {
+            bail!("bench {task} takes {}, not '{argument}'", [flags, valued].concat().join(", "));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_strangers_refused() {
+        let arguments = ["--quick", "--rounds", "7"];
+        assert_eq!(count(&arguments, "--rounds", 5).unwrap(), 7);
+        assert_eq!(count(&arguments, "--seconds", 5).unwrap(), 5);
+        assert!(count(&["--rounds", "many"], "--rounds", 5).is_err());
+        assert!(count(&["--rounds"], "--rounds", 5).is_err());
+        assert!(refuse_others("x", &arguments, &["--quick"], &["--rounds"]).is_ok());
+        assert!(refuse_others("x", &["--slow"], &["--quick"], &["--rounds"]).is_err());
+    }
+}

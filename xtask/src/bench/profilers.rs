@@ -1,0 +1,403 @@
+//! The configurations that are compared: each is started, watched, and ended whatever happens.
+
+use super::json::{number_at, sum_at};
+use super::machine::{memory_bytes, process_cpu_s, size_bytes};
+use crate::process::{command, must, output};
+use anyhow::{Context as _, bail};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Samples per second and CPU, of every configuration (the paper's rate).
+pub const RATE: u64 = 5200;
+const START_MAX: Duration = Duration::from_secs(30);
+const END_MAX: Duration = Duration::from_secs(20);
+
+/// What samples while a workload runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Configuration {
+    /// Nothing does.
+    Nothing,
+    /// The same event with a BPF program that returns 0: the least that sampling can cost.
+    Empty,
+    /// Ours.
+    Dcpid,
+    /// The peer.
+    Perf,
+}
+
+/// All of them, in the order of the tables.
+pub const CONFIGURATIONS: [Configuration; 4] =
+    [Configuration::Nothing, Configuration::Empty, Configuration::Dcpid, Configuration::Perf];
+
+impl Configuration {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Configuration::Nothing => "nothing",
+            Configuration::Empty => "empty",
+            Configuration::Dcpid => "dcpid",
+            Configuration::Perf => "perf",
+        }
+    }
+}
+
+/// What a profiler says of itself, and the kernel of it, since it started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading {
+    /// CPU time of its process.
+    pub cpu_s: f64,
+    /// Samples taken.
+    pub taken: f64,
+    /// Of these, samples that found no entry of theirs in the table.
+    pub misses: f64,
+    /// Of these, samples without an image.
+    pub unresolved: f64,
+    /// Of these, samples in no profile.
+    pub lost: f64,
+    /// Time in the handler that the kernel measured, and in how many runs: only with BPF statistics.
+    pub handler_ns: f64,
+    /// See `handler_ns`.
+    pub handler_runs: f64,
+    /// Kernel memory of the tables, per CPU.
+    pub table_bytes_per_cpu: f64,
+}
+
+/// A program that was started and will be ended.
+struct Program {
+    child: Child,
+    name: &'static str,
+}
+
+impl Program {
+    /// Starts a line such that it ends with this process, even if that is killed.
+    fn start(name: &'static str, line: &str, stdout: Stdio, log: &str) -> anyhow::Result<Self> {
+        let log = fs::File::create(log).with_context(|| format!("creating {log}"))?;
+        let mut command = command(&format!("setpriv --pdeathsig TERM {line}"));
+        let child = command.stdin(Stdio::null()).stdout(stdout).stderr(log).spawn();
+        Ok(Self { child: child.with_context(|| format!("starting {name}"))?, name })
+    }
+
+    fn ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end, and kills it when it does not.
+    fn end(&mut self) -> anyhow::Result<()> {
+        if self.ended() {
+            return Ok(());
+        }
+        let kill = format!("kill -TERM {}", self.child.id()); // the shell's own: /bin/kill may not be there
+        let _ = Command::new("sh").args(["-c", &kill]).stderr(Stdio::null()).status();
+        let deadline = Instant::now() + END_MAX;
+        while !self.ended() {
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                bail!("{} did not end in {} s and was killed", self.name, END_MAX.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.end(); // said already where it matters
+    }
+}
+
+/// The C program of the `empty` configuration, which also holds the kernel's BPF statistics on.
+struct EmptyEvent {
+    program: Program,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl EmptyEvent {
+    fn start(folder: &str, argument: &str) -> anyhow::Result<Self> {
+        let log = format!("{folder}/empty_event.log");
+        let line = format!("{folder}/empty_event {argument}");
+        let mut program = Program::start("empty_event", &line, Stdio::piped(), &log)?;
+        let mut stdout = BufReader::new(program.child.stdout.take().context("empty_event has no output")?);
+        let mut said = String::new();
+        stdout.read_line(&mut said)?;
+        if said.trim() != "ready" {
+            bail!("empty_event did not start; it said: {}", fs::read_to_string(log).unwrap_or_default().trim());
+        }
+        Ok(Self { program, stdout })
+    }
+
+    fn end(mut self) -> anyhow::Result<Reading> {
+        self.program.end()?;
+        let mut said = String::new();
+        self.stdout.read_to_string(&mut said)?;
+        let number = |name| number_at(&said, &[name]).unwrap_or(0.0);
+        let (handler_ns, handler_runs) = (number("run_ns"), number("runs"));
+        Ok(Reading { handler_ns, handler_runs, taken: handler_runs, ..Reading::default() })
+    }
+}
+
+/// The kernel's BPF statistics, on for as long as this lives: they belong to a process, so they cannot stay on.
+pub struct BpfStatistics(#[expect(dead_code, reason = "held, not used")] EmptyEvent);
+
+impl BpfStatistics {
+    /// Switches them on.
+    pub fn on(folder: &str) -> anyhow::Result<Self> {
+        EmptyEvent::start(folder, "--stats").map(Self)
+    }
+}
+
+/// Resident memory while a workload runs.
+struct MemoryWatch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<f64>>,
+}
+
+impl MemoryWatch {
+    fn start(pid: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                seen.extend(memory_bytes(pid, "VmRSS"));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            seen
+        });
+        Self { stop, thread }
+    }
+
+    fn mean(self) -> f64 {
+        self.stop.store(true, Ordering::Relaxed);
+        let seen = self.thread.join().unwrap_or_default();
+        seen.iter().sum::<f64>() / seen.len() as f64
+    }
+}
+
+/// What was seen of a profiler during one run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// Differences over the run; of the empty event over its life.
+    pub during: Reading,
+    /// CPU time it had used before the run: its start.
+    pub start_cpu_s: f64,
+    /// CPU time of bringing the run's samples to the disk, after the run; dcpid only.
+    pub flush_cpu_s: Option<f64>,
+    /// Resident memory during the run, on average; dcpid only.
+    pub rss_mean_bytes: Option<f64>,
+    /// Highest resident memory, start and flush included; dcpid only.
+    pub rss_peak_bytes: Option<f64>,
+    /// What it left on disk.
+    pub disk_bytes: Option<f64>,
+}
+
+enum Inner {
+    Nothing,
+    Empty(EmptyEvent),
+    Dcpid { program: Program, watch: Option<MemoryWatch> },
+    Perf(Program),
+}
+
+/// A configuration at work.
+pub struct Profiler<'a> {
+    folder: &'a str,
+    inner: Inner,
+    before: Reading,
+}
+
+impl<'a> Profiler<'a> {
+    /// Starts it; it samples when this returns.
+    pub fn start(configuration: Configuration, folder: &'a str) -> anyhow::Result<Self> {
+        let inner = match configuration {
+            Configuration::Nothing => Inner::Nothing,
+            Configuration::Empty => Inner::Empty(EmptyEvent::start(folder, &(1_000_000_000 / RATE).to_string())?),
+            Configuration::Dcpid => Inner::Dcpid { program: start_dcpid(folder)?, watch: None },
+            Configuration::Perf => Inner::Perf(start_perf(folder)?),
+        };
+        let mut profiler = Self { folder, inner, before: Reading::default() };
+        profiler.before = profiler.reading()?;
+        if let Inner::Dcpid { program, watch } = &mut profiler.inner {
+            *watch = Some(MemoryWatch::start(program.child.id()));
+        }
+        Ok(profiler)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Option<u32> {
+        match &self.inner {
+            Inner::Nothing => None,
+            Inner::Empty(empty) => Some(empty.program.child.id()),
+            Inner::Dcpid { program, .. } | Inner::Perf(program) => Some(program.child.id()),
+        }
+    }
+
+    fn reading(&self) -> anyhow::Result<Reading> {
+        match &self.inner {
+            Inner::Dcpid { .. } => read_status(&control(self.folder, "--json status")?),
+            _ => Ok(Reading { cpu_s: self.pid().and_then(process_cpu_s).unwrap_or(0.0), ..Reading::default() }),
+        }
+    }
+
+    /// Ends it and says what it cost since it started; to be called right after the workload.
+    pub fn end(self) -> anyhow::Result<Seen> {
+        let after = self.reading()?;
+        let (before, folder) = (self.before, self.folder);
+        let during = difference(&before, &after);
+        let seen = Seen { during, start_cpu_s: before.cpu_s, ..Seen::default() };
+        match self.inner {
+            Inner::Nothing => Ok(Seen::default()),
+            Inner::Empty(empty) => Ok(Seen { during: Reading { cpu_s: during.cpu_s, ..empty.end()? }, ..seen }),
+            Inner::Perf(mut program) => {
+                program.end()?;
+                let disk_bytes = Some(size_bytes(Path::new(folder).join("perf.data").as_path()) as f64);
+                let taken = perf_samples(&fs::read_to_string(format!("{folder}/perf.log")).unwrap_or_default());
+                Ok(Seen { during: Reading { taken, ..during }, disk_bytes, ..seen })
+            }
+            Inner::Dcpid { mut program, watch } => {
+                let rss_mean_bytes = watch.map(MemoryWatch::mean);
+                control(folder, "flush")?;
+                let flushed = read_status(&control(folder, "--json status")?)?;
+                let rss_peak_bytes = memory_bytes(program.child.id(), "VmHWM");
+                program.end()?;
+                let disk_bytes = Some(size_bytes(Path::new(folder).join("db").as_path()) as f64);
+                let flush_cpu_s = Some(flushed.cpu_s - after.cpu_s);
+                Ok(Seen { flush_cpu_s, rss_mean_bytes, rss_peak_bytes, disk_bytes, ..seen })
+            }
+        }
+    }
+}
+
+/// Builds dcpid and dcpictl, and copies them, so that nobody's build replaces them under a measurement.
+pub fn build_dcpid(folder: &str) -> anyhow::Result<()> {
+    must(&mut command("cargo build --release -p daemon"))?;
+    for program in ["dcpid", "dcpictl"] {
+        fs::copy(format!("target/release/{program}"), format!("{folder}/{program}"))
+            .with_context(|| format!("copying target/release/{program}"))?;
+    }
+    Ok(())
+}
+
+fn control(folder: &str, request: &str) -> anyhow::Result<String> {
+    output(&mut command(&format!("{folder}/dcpictl --control {folder}/control.sock {request}")))
+}
+
+fn start_dcpid(folder: &str) -> anyhow::Result<Program> {
+    let _ = fs::remove_dir_all(format!("{folder}/db")); // a fresh database, so that its size is this run's
+    let log = format!("{folder}/dcpid.log");
+    let line =
+        format!("{folder}/dcpid --db {folder}/db --control {folder}/control.sock --event cpu-clock@{RATE} --log warn");
+    let mut program = Program::start("dcpid", &line, Stdio::null(), &log)?;
+    let deadline = Instant::now() + START_MAX;
+    while control(folder, "status").is_err() {
+        if program.ended() || Instant::now() > deadline {
+            bail!("dcpid did not start; it said: {}", fs::read_to_string(log).unwrap_or_default().trim());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(program)
+}
+
+/// -N: nothing is copied to ~/.debug.
+fn start_perf(folder: &str) -> anyhow::Result<Program> {
+    let data = format!("{folder}/perf.data");
+    let _ = fs::remove_file(&data); // there is none before the first run
+    let line = format!("perf record -a -F {RATE} -e cpu-clock -N -o {data}");
+    start_recorder(&line, &data, &format!("{folder}/perf.log"))
+}
+
+/// Starts a `perf record` and waits until it writes.
+fn start_recorder(line: &str, data: &str, log: &str) -> anyhow::Result<Program> {
+    let mut program = Program::start("perf", line, Stdio::null(), log)?;
+    let deadline = Instant::now() + START_MAX;
+    while !fs::metadata(data).is_ok_and(|file| file.len() > 0) {
+        if program.ended() || Instant::now() > deadline {
+            bail!("perf did not start; it said: {}", fs::read_to_string(log).unwrap_or_default().trim());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(200)); // it writes its header first and opens its events then
+    Ok(program)
+}
+
+/// A `perf record` that somebody else's file is made with.
+pub struct Recorder(Program);
+
+impl Recorder {
+    /// Starts it; `line` must write to `data`.
+    pub fn start(line: &str, data: &str, log: &str) -> anyhow::Result<Self> {
+        let _ = fs::remove_file(data); // there may be none
+        start_recorder(line, data, log).map(Self)
+    }
+
+    /// Ends it; the file is complete then.
+    pub fn end(mut self) -> anyhow::Result<()> {
+        self.0.end()
+    }
+}
+
+/// The number before `samples)` in perf's last words, 0 without one.
+fn perf_samples(said: &str) -> f64 {
+    let count = said.split(" samples)").next().and_then(|words| words.rsplit('(').next());
+    count.and_then(|count| count.parse().ok()).unwrap_or(0.0)
+}
+
+fn read_status(status: &str) -> anyhow::Result<Reading> {
+    let number = |path: &[&str]| {
+        number_at(status, path).with_context(|| format!("dcpictl status has no number {}", path.join(".")))
+    };
+    let sum =
+        |name| sum_at(status, &["samples", name]).with_context(|| format!("dcpictl status has no samples.{name}"));
+    let handler_runs = number(&["handler", "calls"])?;
+    Ok(Reading {
+        cpu_s: number(&["daemon", "cpu_s"])?,
+        taken: number(&["samples", "taken"])?,
+        misses: number(&["table", "misses"])?,
+        unresolved: sum("unresolved")?,
+        lost: sum("lost")?,
+        handler_ns: number_at(status, &["handler", "ns_per_sample"]).unwrap_or(0.0) * handler_runs,
+        handler_runs,
+        table_bytes_per_cpu: number(&["table", "bytes_per_cpu"])?,
+    })
+}
+
+fn difference(before: &Reading, after: &Reading) -> Reading {
+    Reading {
+        cpu_s: after.cpu_s - before.cpu_s,
+        taken: after.taken - before.taken,
+        misses: after.misses - before.misses,
+        unresolved: after.unresolved - before.unresolved,
+        lost: after.lost - before.lost,
+        handler_ns: after.handler_ns - before.handler_ns,
+        handler_runs: after.handler_runs - before.handler_runs,
+        table_bytes_per_cpu: after.table_bytes_per_cpu,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn perf_says_how_many_samples() {
+        assert_eq!(perf_samples("[ perf record: Captured and wrote 0.610 MB t.data (10413 samples) ]\n"), 10413.0);
+        assert_eq!(perf_samples("perf: no such event"), 0.0);
+        assert_eq!(perf_samples(""), 0.0);
+    }
+
+    #[test]
+    fn a_status_without_a_number_is_refused_by_name() {
+        let status = r#"{"samples": {"taken": 9, "unresolved": {"a": 1, "b": 2}, "lost": {}}, "table": {"misses": 4,
+            "bytes_per_cpu": 64}, "handler": {"ns_per_sample": 50.0, "calls": 8}, "daemon": {"cpu_s": 0.5}}"#;
+        let reading = read_status(status).unwrap();
+        assert_eq!((reading.taken, reading.unresolved, reading.handler_ns), (9.0, 3.0, 400.0));
+        let error = read_status(&status.replace("misses", "mrs")).unwrap_err();
+        assert!(error.to_string().contains("table.misses"), "{error}");
+    }
+}

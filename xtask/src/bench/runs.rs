@@ -1,0 +1,130 @@
+//! One measured run, and all of them: interleaved, in rotating order.
+
+use super::machine::{busy_s, cpus, other_profilers};
+use super::profilers::{BpfStatistics, CONFIGURATIONS, Configuration, Profiler, Seen};
+use super::workloads::{Kind, Workload};
+use std::collections::BTreeSet;
+
+/// When others used more of the CPUs than this, a run is disturbed and done again.
+pub const OTHERS_MAX: f64 = 0.05;
+
+/// Times that a disturbed run is done in all; the least disturbed counts.
+const TRIES: u32 = 3;
+
+/// One run of a workload under a configuration.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// What ran.
+    pub kind: Kind,
+    /// What sampled it.
+    pub configuration: Configuration,
+    /// Runs of one round are compared with each other.
+    pub round: u64,
+    /// Wall time.
+    pub wall_s: f64,
+    /// CPU time of the workload.
+    pub cpu_s: f64,
+    /// What the profiler cost and did.
+    pub seen: Seen,
+    /// The part of all CPUs that neither the workload nor the profiler used.
+    pub others: f64,
+    /// 1 or more.
+    pub tries: u32,
+}
+
+/// All runs of a benchmark.
+#[derive(Default)]
+pub struct Runs {
+    /// Timed ones.
+    pub timed: Vec<Run>,
+    /// Those with the kernel's BPF statistics on, which cost time themselves.
+    pub handler: Vec<Run>,
+    /// Other profilers that were seen running meanwhile.
+    pub strangers: BTreeSet<String>,
+    /// How often disturbed runs may still be done again, all together: on a busy machine it would never end.
+    repeats_left: u64,
+}
+
+impl Runs {
+    /// Runs every workload under every configuration `rounds` times, and then for the handlers' costs.
+    pub fn measure(folder: &str, workloads: &[Workload], rounds: u64, repeats: u64) -> anyhow::Result<Self> {
+        let mut runs = Self { repeats_left: repeats, ..Self::default() };
+        for round in 0..rounds {
+            for workload in workloads {
+                let mut order = CONFIGURATIONS.to_vec();
+                order.rotate_left(round as usize % CONFIGURATIONS.len());
+                for configuration in order {
+                    let run = runs.undisturbed(folder, workload, configuration, round)?;
+                    println!(
+                        "  round {}/{rounds}  {:<8}  {:<7}  {:>6.3} s{}",
+                        round + 1,
+                        workload.kind.name(),
+                        configuration.name(),
+                        run.wall_s,
+                        if run.others > OTHERS_MAX {
+                            format!("  (others used {:.0} % of the CPUs, {} tries)", 100.0 * run.others, run.tries)
+                        } else {
+                            String::new()
+                        }
+                    );
+                    runs.timed.push(run);
+                }
+            }
+        }
+        println!("  once more with the kernel's BPF statistics on, for the handlers' costs");
+        let statistics = BpfStatistics::on(folder)?;
+        for workload in workloads {
+            for configuration in [Configuration::Empty, Configuration::Dcpid] {
+                let run = runs.once(folder, workload, configuration, rounds)?;
+                runs.handler.push(run);
+            }
+        }
+        drop(statistics);
+        Ok(runs)
+    }
+
+    /// The least disturbed of a few tries.
+    fn undisturbed(
+        &mut self,
+        folder: &str,
+        workload: &Workload,
+        configuration: Configuration,
+        round: u64,
+    ) -> anyhow::Result<Run> {
+        let mut best = self.once(folder, workload, configuration, round)?;
+        while best.others > OTHERS_MAX && best.tries < TRIES && self.repeats_left > 0 {
+            self.repeats_left -= 1;
+            let again = self.once(folder, workload, configuration, round)?;
+            let tries = best.tries + 1;
+            best = Run { tries, ..if again.others < best.others { again } else { best } };
+        }
+        Ok(best)
+    }
+
+    fn once(
+        &mut self,
+        folder: &str,
+        workload: &Workload,
+        configuration: Configuration,
+        round: u64,
+    ) -> anyhow::Result<Run> {
+        let profiler = Profiler::start(configuration, folder)?;
+        self.strangers.extend(other_profilers(profiler.pid()));
+        let busy = busy_s();
+        let took = workload.run(folder)?;
+        let busy = busy_s() - busy;
+        let seen = profiler.end()?;
+        let wall_s = took.wall.as_secs_f64();
+        let others = (busy - took.cpu_s - seen.during.cpu_s) / (wall_s * cpus() as f64);
+        Ok(Run {
+            kind: workload.kind,
+            configuration,
+            round,
+            wall_s,
+            cpu_s: took.cpu_s,
+            seen,
+            others: others.max(0.0),
+            tries: 1,
+        })
+    }
+}

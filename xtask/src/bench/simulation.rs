@@ -1,0 +1,291 @@
+//! The sampler's table, simulated: SOSP 1997, section 5.4, for `ebpf/src/sampler.bpf.c`.
+
+use super::recording::Sample;
+use std::collections::HashSet;
+
+/// What happens to the entries of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// A hit moves nothing; a miss evicts each way in turn (the paper's driver).
+    RoundRobin,
+    /// A hit swaps with the first; a miss goes in front and the last leaves (the paper's plan, and our sampler).
+    SwapToFront,
+    /// A hit goes in front and those before it move back; a miss the same, and the last leaves (least recently used).
+    ShiftToFront,
+}
+
+/// All of them.
+pub const POLICIES: [Policy; 3] = [Policy::RoundRobin, Policy::SwapToFront, Policy::ShiftToFront];
+
+impl Policy {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::RoundRobin => "round-robin",
+            Policy::SwapToFront => "swap-to-front",
+            Policy::ShiftToFront => "shift (LRU)",
+        }
+    }
+}
+
+/// A table and how it is drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Entries of a bucket.
+    pub ways: usize,
+    /// log2 of the buckets of a half.
+    pub bucket_bits: u32,
+    /// See there.
+    pub policy: Policy,
+    /// Seconds between drains.
+    pub interval_s: u64,
+    /// Kernel addresses are counted once for all processes.
+    pub kernel_shared: bool,
+}
+
+/// What dcpid does unless told otherwise.
+pub const DEFAULT: Shape =
+    Shape { ways: 4, bucket_bits: 10, policy: Policy::SwapToFront, interval_s: 1, kernel_shared: true };
+
+/// What a table did with a stream of samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Samples.
+    pub samples: u64,
+    /// Samples that found no entry of theirs.
+    pub misses: u64,
+    /// Entries evicted, to the spill buffer.
+    pub spilled: u64,
+    /// Entries that drains found in the buckets.
+    pub drained: u64,
+    /// Ways that were looked at.
+    pub looks: u64,
+    /// Cache lines of buckets that were touched.
+    pub lines: u64,
+    /// Drains of one CPU.
+    pub drains: u64,
+    /// Most entries spilled between two drains of a CPU.
+    pub spill_peak: u64,
+}
+
+impl Counts {
+    /// Sums; the peak is the higher one.
+    pub fn add(&mut self, other: &Counts) {
+        self.samples += other.samples;
+        self.misses += other.misses;
+        self.spilled += other.spilled;
+        self.drained += other.drained;
+        self.looks += other.looks;
+        self.lines += other.lines;
+        self.drains += other.drains;
+        self.spill_peak = self.spill_peak.max(other.spill_peak);
+    }
+
+    /// A part of the samples.
+    pub fn per_sample(&self, part: u64) -> f64 {
+        part as f64 / self.samples.max(1) as f64
+    }
+}
+
+impl Shape {
+    /// Bytes of a bucket. Six entries are packed into one cache line, as the paper proposes; others have 16 bytes each.
+    pub fn bucket_bytes(&self) -> usize {
+        if self.is_hypothetical() { 64 } else { 16 * self.ways }
+    }
+
+    /// Whether no such table can be built: a sixth of a cache line is 85 bits, and our key alone has 96 (7 of event, 57 of program counter, 32 of
+    /// address space). It is simulated to see what packing would give.
+    pub fn is_hypothetical(&self) -> bool {
+        self.ways == 6
+    }
+
+    fn lines_of(&self, ways: usize) -> u64 {
+        (ways * self.bucket_bytes() / self.ways).div_ceil(64) as u64
+    }
+
+    fn space(&self, sample: &Sample) -> u32 {
+        if sample.is_kernel() && self.kernel_shared { 0 } else { sample.pid }
+    }
+
+    /// Feeds the samples, in order of time, to one table per CPU.
+    pub fn simulate(&self, samples: &[Sample]) -> Counts {
+        let mut counts = Counts { samples: samples.len() as u64, ..Counts::default() };
+        let cpus = samples.iter().map(|sample| usize::from(sample.cpu) + 1).max().unwrap_or(0);
+        let mut tables: Vec<Table> = (0..cpus).map(|_| Table::new(self)).collect();
+        let interval_us = self.interval_s * 1_000_000;
+        let mut next_drain_us = samples.first().map_or(0, |sample| sample.time_us + interval_us);
+        for sample in samples {
+            while sample.time_us >= next_drain_us {
+                tables.iter_mut().for_each(|table| table.drain(&mut counts));
+                next_drain_us += interval_us;
+            }
+            if let Some(table) = tables.get_mut(usize::from(sample.cpu)) {
+                table.count((sample.pc, self.space(sample)), self, &mut counts);
+            }
+        }
+        tables.iter_mut().for_each(|table| table.drain(&mut counts));
+        counts
+    }
+
+    /// Misses of a table without limits: each place once per drain and CPU. No table of that interval has fewer.
+    pub fn least_misses(&self, samples: &[Sample]) -> u64 {
+        let interval_us = self.interval_s * 1_000_000;
+        let mut next_drain_us = samples.first().map_or(0, |sample| sample.time_us + interval_us);
+        let (mut seen, mut misses) = (HashSet::new(), 0);
+        for sample in samples {
+            while sample.time_us >= next_drain_us {
+                seen.clear();
+                next_drain_us += interval_us;
+            }
+            misses += u64::from(seen.insert((sample.cpu, sample.pc, self.space(sample))));
+        }
+        misses
+    }
+}
+
+/// One half of one CPU.
+struct Table {
+    ways: usize,
+    /// Buckets, one after the other; entries in use come first.
+    entries: Vec<(u64, u32)>,
+    /// Entries in use, by bucket.
+    used: Vec<u8>,
+    /// Whose turn it is to be evicted.
+    turn: usize,
+    spilled: u64,
+}
+
+impl Table {
+    fn new(shape: &Shape) -> Self {
+        let buckets = 1 << shape.bucket_bits;
+        Self {
+            ways: shape.ways,
+            entries: vec![(0, 0); buckets * shape.ways],
+            used: vec![0; buckets],
+            turn: 0,
+            spilled: 0,
+        }
+    }
+
+    fn count(&mut self, place: (u64, u32), shape: &Shape, counts: &mut Counts) {
+        // As the sampler does: 57 bits of program counter, Fibonacci hashing.
+        let key = (place.0 & ((1 << 57) - 1)) ^ (u64::from(place.1) << 32);
+        let index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - shape.bucket_bits)) as usize;
+        let from = index * self.ways;
+        let (Some(bucket), Some(used)) = (self.entries.get_mut(from..from + self.ways), self.used.get_mut(index))
+        else {
+            return;
+        };
+        let in_use = usize::from(*used);
+        let found = bucket.iter().take(in_use).position(|entry| *entry == place);
+        counts.looks += found.map_or(in_use, |way| way + 1) as u64;
+        counts.lines += shape.lines_of(found.map_or(self.ways, |way| way + 1));
+        if let Some(way) = found {
+            match shape.policy {
+                Policy::RoundRobin => {}
+                Policy::SwapToFront => bucket.swap(0, way),
+                Policy::ShiftToFront => bucket.get_mut(..=way).unwrap_or_default().rotate_right(1),
+            }
+            return;
+        }
+        counts.misses += 1;
+        let full = in_use == self.ways;
+        if full {
+            counts.spilled += 1;
+            self.spilled += 1;
+        } else {
+            *used += 1;
+        }
+        if shape.policy != Policy::RoundRobin {
+            bucket.rotate_right(1);
+        }
+        let way = match shape.policy {
+            Policy::RoundRobin if full => self.turn % self.ways,
+            Policy::RoundRobin => in_use,
+            _ => 0,
+        };
+        self.turn += usize::from(full);
+        if let Some(entry) = bucket.get_mut(way) {
+            *entry = place;
+        }
+    }
+
+    fn drain(&mut self, counts: &mut Counts) {
+        counts.drains += 1;
+        counts.drained += self.used.iter().map(|used| u64::from(*used)).sum::<u64>();
+        counts.spill_peak = counts.spill_peak.max(self.spilled);
+        self.spilled = 0;
+        self.used.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(pcs: &[u64]) -> Vec<Sample> {
+        let at = |(n, pc): (usize, &u64)| Sample { cpu: 0, pid: 7, time_us: n as u64, pc: *pc };
+        pcs.iter().enumerate().map(at).collect()
+    }
+
+    /// One bucket of four ways.
+    fn tiny(policy: Policy) -> Shape {
+        // 63 bits of the hash are left out, so everything is in bucket 0 or 1; the places of the tests share one.
+        Shape { bucket_bits: 1, policy, ..DEFAULT }
+    }
+
+    /// Places that fall into bucket 0 of `tiny`.
+    fn places(count: usize) -> Vec<u64> {
+        let first = |pc: &u64| ((pc ^ (7 << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63) == 0;
+        (1..).filter(first).take(count).collect()
+    }
+
+    #[test]
+    fn every_policy_keeps_four_and_hands_over_every_entry_once() {
+        let five = places(5);
+        for policy in POLICIES {
+            let stream: Vec<u64> = five.iter().chain(five.iter()).copied().collect();
+            let counts = tiny(policy).simulate(&samples(&stream));
+            assert_eq!(counts.samples, 10);
+            assert_eq!(
+                counts.spilled + counts.drained,
+                counts.misses,
+                "{policy:?}: entries made are entries handed over"
+            );
+            assert_eq!(counts.drained, 4, "{policy:?}");
+            let four: Vec<u64> = five.iter().take(4).cycle().take(40).copied().collect();
+            let counts = tiny(policy).simulate(&samples(&four));
+            assert_eq!((counts.misses, counts.spilled), (4, 0), "{policy:?}: four fit");
+        }
+    }
+
+    #[test]
+    fn what_is_used_again_stays_where_the_policy_says() {
+        let p = places(5);
+        // Fill with p0..p3, use p0 again, then p4 comes: round-robin evicts p0, the others evict what was not used.
+        let stream = [p[0], p[1], p[2], p[3], p[0], p[4], p[0]];
+        assert_eq!(tiny(Policy::RoundRobin).simulate(&samples(&stream)).misses, 6);
+        assert_eq!(tiny(Policy::SwapToFront).simulate(&samples(&stream)).misses, 5);
+        assert_eq!(tiny(Policy::ShiftToFront).simulate(&samples(&stream)).misses, 5);
+    }
+
+    #[test]
+    fn drains_empty_the_table_and_the_kernel_may_be_shared() {
+        let at = |time_us, pid, pc| Sample { cpu: 0, pid, time_us, pc };
+        let kernel = 0xffff_ffff_8100_0000;
+        let stream = [at(0, 1, kernel), at(1, 2, kernel), at(2, 1, 5), at(1_500_000, 1, 5)];
+        let shared = DEFAULT.simulate(&stream);
+        assert_eq!((shared.misses, shared.drained, shared.drains), (3, 3, 2));
+        assert_eq!(Shape { kernel_shared: false, ..DEFAULT }.simulate(&stream).misses, 4);
+        assert_eq!(Shape { interval_s: 2, ..DEFAULT }.simulate(&stream).misses, 2);
+        assert_eq!(DEFAULT.least_misses(&stream), 3);
+    }
+
+    #[test]
+    fn six_packed_ways_are_one_line_and_eight_are_two() {
+        let shape = |ways| Shape { ways, ..DEFAULT };
+        assert_eq!([4, 6, 8].map(|ways| shape(ways).bucket_bytes()), [64, 64, 128]);
+        assert_eq!([4, 6, 8].map(|ways| shape(ways).lines_of(ways)), [1, 1, 2]);
+        assert_eq!(shape(8).lines_of(4), 1);
+    }
+}

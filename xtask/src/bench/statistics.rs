@@ -1,0 +1,64 @@
+//! Medians and spreads of a few repeated measurements.
+
+use std::fmt;
+
+/// The middle of some measurements, and how far they lie apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Half of them are below.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// First and third quartile.
+    pub quartiles: (f64, f64),
+    /// How many.
+    pub count: usize,
+}
+
+impl Spread {
+    /// Of all finite values; None when there is none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        Some(Self {
+            median: quantile(&values, 0.5)?,
+            min: *values.first()?,
+            max: *values.last()?,
+            quartiles: (quantile(&values, 0.25)?, quantile(&values, 0.75)?),
+            count: values.len(),
+        })
+    }
+}
+
+/// `MEDIAN [MIN..MAX]`, with as many decimals as asked for.
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decimals = f.precision().unwrap_or(1);
+        write!(f, "{:.decimals$} [{:.decimals$}..{:.decimals$}]", self.median, self.min, self.max)
+    }
+}
+
+/// The value below which `part` of the sorted values lie, between neighbours in proportion.
+fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
+    let position = part * sorted.len().checked_sub(1)? as f64;
+    let below = sorted.get(position.floor() as usize)?;
+    let above = sorted.get(position.ceil() as usize)?;
+    Some(below + (above - below) * position.fract())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_quartiles_and_their_absence() {
+        let spread = Spread::of([3.0, 1.0, f64::NAN, 2.0, 4.0]).unwrap();
+        assert_eq!((spread.median, spread.min, spread.max, spread.count), (2.5, 1.0, 4.0, 4));
+        assert_eq!(spread.quartiles, (1.75, 3.25));
+        assert_eq!(format!("{spread:.2}"), "2.50 [1.00..4.00]");
+        assert_eq!(Spread::of([7.0]).unwrap().quartiles, (7.0, 7.0));
+        assert_eq!(Spread::of([]), None);
+    }
+}
