@@ -143,23 +143,11 @@ pub fn epochs(db: &Database, source: &Source, choice: &EpochChoice) -> Result<Ve
     Ok(chosen)
 }
 
-/// DCPI's words for events and perf's, which the database has.
-const EVENT_ALIASES: [(&str, &str); 8] = [
-    ("cpu-cycles", "cycles"),
-    ("branch-instructions", "branches"),
-    ("imiss", "L1-icache-load-misses"),
-    ("dmiss", "L1-dcache-load-misses"),
-    ("branchmp", "branch-misses"),
-    ("itbmiss", "iTLB-load-misses"),
-    ("dtbmiss", "dTLB-load-misses"),
-    ("issues", "instructions"),
-];
-
 /// Which of the known events is meant: by its own name, else by an alias.
 #[must_use]
 pub fn event<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
     let find = |name: &str| known.iter().find(|known| *known == name);
-    find(asked).or_else(|| find(EVENT_ALIASES.iter().find(|(alias, _)| *alias == asked)?.1))
+    find(asked).or_else(|| find(profiledb::event_name(asked)?))
 }
 
 /// Which of the images are meant by IMAGE arguments: for each argument those of that name (brackets

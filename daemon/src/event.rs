@@ -182,7 +182,7 @@ impl Event {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let make = |name: &str, kind, config, unit| Some(Self { name: name.to_owned(), kind, config, unit });
-        let canonical = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, canonical)| canonical);
+        let canonical = profiledb::event_name(name).unwrap_or(name);
         if let Some((_, kind, config, unit)) = NAMED.iter().find(|(known, ..)| *known == canonical) {
             return make(canonical, *kind, *config, *unit);
         }
@@ -213,18 +213,6 @@ const NAMED: [(&str, u32, u64, Unit); 12] = [
     ("ref-cycles", HARDWARE, 9, Unit::Cycles),
     ("cpu-clock", SOFTWARE, 0, Unit::Nanoseconds),
     ("task-clock", SOFTWARE, 1, Unit::Nanoseconds),
-];
-
-/// Other names for the same events: perf's own and DCPI's (dcpid(1)).
-const ALIASES: [(&str, &str); 8] = [
-    ("cpu-cycles", "cycles"),
-    ("branch-instructions", "branches"),
-    ("imiss", "L1-icache-load-misses"),
-    ("dmiss", "L1-dcache-load-misses"),
-    ("branchmp", "branch-misses"),
-    ("itbmiss", "iTLB-load-misses"),
-    ("dtbmiss", "dTLB-load-misses"),
-    ("issues", "instructions"),
 ];
 
 /// perf's names of cache events: cache, operation, result; config is id | op << 8 | result << 16.

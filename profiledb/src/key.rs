@@ -34,6 +34,24 @@ pub struct ProfileKey {
     pub event: String,
 }
 
+/// Other names for events, perf's own and DCPI's (dcpid(1)), and the name that the database has.
+const EVENT_ALIASES: [(&str, &str); 8] = [
+    ("cpu-cycles", "cycles"),
+    ("branch-instructions", "branches"),
+    ("issues", "instructions"),
+    ("imiss", "L1-icache-load-misses"),
+    ("dmiss", "L1-dcache-load-misses"),
+    ("branchmp", "branch-misses"),
+    ("itbmiss", "iTLB-load-misses"),
+    ("dtbmiss", "dTLB-load-misses"),
+];
+
+/// The name that the database has for an event that people also call `alias`; `None` for what is no alias.
+#[must_use]
+pub fn event_name(alias: &str) -> Option<&'static str> {
+    EVENT_ALIASES.iter().find(|(other, _)| *other == alias).map(|(_, name)| *name)
+}
+
 /// The format file of the database at `root`.
 pub(crate) fn format_path(root: &Path) -> PathBuf {
     root.join("format")

@@ -34,7 +34,7 @@ mod writer;
 pub use epoch::EpochId;
 pub use error::{Damage, DbError, NameFault, NameKind, Operation};
 pub use images::ImageRecord;
-pub use key::ProfileKey;
+pub use key::{ProfileKey, event_name};
 pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Machine};
 pub use profile::Profile;
 pub use reader::{Database, Epoch};
