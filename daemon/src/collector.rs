@@ -121,7 +121,7 @@ impl<Source: SampleSource> Collector<Source> {
         self.source.stop();
     }
 
-    /// Changes the mean period of an event from the next drain on.
+    /// Changes the mean period of an event, now.
     pub fn set_period(&mut self, event: usize, period: u64) {
         self.source.set_period(event, period);
     }

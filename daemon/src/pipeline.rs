@@ -456,6 +456,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             processes: collector.mappings.len() as u64,
             images: collector.mappings.files.len() as u64,
             lost_records: collector.mappings.lost_records,
+            refused: collector.mappings.refused,
             last_merge: self.last_merge,
             merge_error: self.merge_error.clone(),
             db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },

@@ -14,7 +14,7 @@ pub trait SampleSource {
     fn stop(&mut self);
     /// Lets a CPU's events go on that the kernel has throttled.
     fn revive(&mut self, _cpu: u32) {}
-    /// Changes the mean period of an event from the next drain on.
+    /// Changes the mean period of an event, now.
     fn set_period(&mut self, _event: usize, _period: u64) {}
     /// Nanoseconds and runs of the sampler as the kernel measured them; None where it does not measure.
     fn handler_cost(&self) -> Option<(u64, u64)> {

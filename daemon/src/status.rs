@@ -81,6 +81,8 @@ pub struct Status {
     pub images: u64,
     /// Records of processes that the kernel dropped.
     pub lost_records: u64,
+    /// Processes and mappings refused because of a limit; their samples are unresolved.
+    pub refused: u64,
     /// When the last merge succeeded, seconds since 1970; None before the first.
     pub last_merge: Option<u64>,
     /// Why the last merge failed, if it did.
@@ -244,6 +246,12 @@ impl Status {
             let meaning =
                 "the rings were full; those processes are looked up in /proc, or their samples are unresolved";
             line("records", format!("{} of mappings dropped by the kernel: {meaning}", self.lost_records));
+        }
+        if self.refused > 0 {
+            line(
+                "refused",
+                format!("{} processes and mappings beyond the limits; their samples are unresolved", self.refused),
+            );
         }
         if let Some(error) = &self.merge_error {
             line("merge", format!("FAILED: {error}"));
