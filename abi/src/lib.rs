@@ -29,27 +29,65 @@ pub const SPACE_KERNEL: u32 = 0;
 /// Bits of [`Entry::space`] that hold the process id: `PID_MAX_LIMIT` is 2^22 (include/linux/threads.h).
 pub const PID_BITS: u32 = 22;
 
+/// Set in [`Entry::key`] of a program's own text: the program counter is then a distance from its begin, and [`Entry::space`] names the program.
+pub const IN_PROGRAM: u64 = 1 << 63;
+
+/// [`Slot::program`] of a process whose samples must not be mixed with those of others; [`Change::program`] of a new mapping.
+pub const PROGRAM_APART: u32 = u32::MAX;
+
+/// log2 of the lines in the sampler's table of processes.
+pub const SLOT_BITS: u32 = 15;
+
 /// [`Entry::space`] of a process that the daemon's pid namespace cannot see. No user code runs as process 0.
 pub const SPACE_FOREIGN: u32 = 1 << PID_BITS;
+
+/// Whose addresses the program counter of an entry is one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Space {
+    /// The kernel's.
+    Kernel,
+    /// Those of a process that the daemon's pid namespace cannot see.
+    Foreign,
+    /// A process's.
+    Process {
+        /// Process id.
+        pid: u32,
+        /// See [`Entry::generation`].
+        generation: u16,
+    },
+    /// The text of a program, counted from its begin, whoever runs it: [`Change::program`].
+    Program(u32),
+}
 
 /// One counted place: `count` samples of one event at one program counter in one address space.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Event number in the top 7 bits, the low [`PC_BITS`] of the program counter below.
+    /// [`IN_PROGRAM`], event number in the 6 bits below it, the low [`PC_BITS`] of the program counter in the rest.
     pub key: u64,
     /// Process id (thread-group id) as the daemon's pid namespace names it in the low [`PID_BITS`], its generation above;
-    /// [`SPACE_KERNEL`] or [`SPACE_FOREIGN`].
+    /// [`SPACE_KERNEL`] or [`SPACE_FOREIGN`]; or the number of a program.
     pub space: u32,
     /// Samples; 0 marks an entry that was never used.
     pub count: u32,
 }
 
 impl Entry {
-    /// The event's number, 0 to 127: which `sample_N` program counted this.
+    /// The event's number, 0 to 63: which `sample_N` program counted this.
     #[must_use]
     pub fn event(&self) -> usize {
-        (self.key >> PC_BITS) as usize
+        ((self.key & !IN_PROGRAM) >> PC_BITS) as usize
+    }
+
+    /// Whose address [`Entry::pc`] is.
+    #[must_use]
+    pub fn whose(&self) -> Space {
+        match self.space {
+            program if self.key & IN_PROGRAM != 0 => Space::Program(program),
+            SPACE_KERNEL => Space::Kernel,
+            SPACE_FOREIGN => Space::Foreign,
+            _ => Space::Process { pid: self.pid(), generation: self.generation() },
+        }
     }
 
     /// The program counter, sign-extended from bit 56 as the processor does.
@@ -68,6 +106,13 @@ impl Entry {
     #[must_use]
     pub fn generation(&self) -> u16 {
         (self.space >> PID_BITS) as u16
+    }
+
+    /// The entry that the sampler writes for the text of a program, `distance` bytes from its begin.
+    #[must_use]
+    pub fn in_program(event: u8, distance: u64, program: u32, count: u32) -> Entry {
+        let entry = Entry::new(event, distance, program, count);
+        Entry { key: entry.key | IN_PROGRAM, ..entry }
     }
 
     /// The entry that the sampler writes for these values.
@@ -118,12 +163,38 @@ pub struct Losses {
     pub spill_full: [u64; EVENTS_MAX],
 }
 
-/// An exec: from now on process `pid` runs in the address space `generation`.
+/// What the sampler knows of a process, written when it forks, execs or maps a file; the daemon writes `program` and `text_len` of those that
+/// it keeps apart. Processes are found by the low [`SLOT_BITS`] of their number in the root namespace.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exec {
+pub struct Slot {
+    /// The kernel's address of the memory that this is true of; 0: of none.
+    pub mm: u64,
+    /// First address of the program's text.
+    pub text: u64,
+    /// Bytes of it; 0: it is not shared.
+    pub text_len: u32,
+    /// Number of the program, 0 when it is not known, or [`PROGRAM_APART`].
+    pub program: u32,
+    /// As in [`Entry::space`].
+    pub space: u32,
+    /// When the process began to run its program, in units of 2^20 ns.
+    pub born: u32,
+}
+
+/// From now on process `pid` samples in the address space `generation`: after an exec, or because a file is being mapped where another may have
+/// been before.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
     /// CLOCK_MONOTONIC, ns.
     pub time_ns: u64,
+    /// First address of the program's text, where it is shared.
+    pub text: u64,
+    /// Bytes of it; 0: it is not shared. For a mapping, the generation before.
+    pub text_len: u32,
+    /// Number of the program that was exec'ed, 0 when it is not known; [`PROGRAM_APART`] for a mapping.
+    pub program: u32,
     /// Process id, as in [`Entry::pid`].
     pub pid: u32,
     /// As in [`Entry::generation`].
@@ -131,7 +202,8 @@ pub struct Exec {
 }
 
 const _: () = {
-    assert!(size_of::<Exec>() == 16 && offset_of!(Exec, pid) == 8 && offset_of!(Exec, generation) == 12);
+    assert!(size_of::<Slot>() == 32 && offset_of!(Slot, text_len) == 16 && offset_of!(Slot, space) == 24);
+    assert!(size_of::<Change>() == 32 && offset_of!(Change, text_len) == 16 && offset_of!(Change, pid) == 24);
     assert!(size_of::<Entry>() == 16);
     assert!(size_of::<Bucket>() == 64);
     assert!(size_of::<HalfStats>() == 16);
@@ -151,10 +223,16 @@ mod tests {
         for pc in
             [0, 0x1000, 0x7fff_ffff_f000, 0x00ff_ffff_ffff_f123, 0xffff_ffff_8100_0000, 0xff00_0000_0000_0000, u64::MAX]
         {
-            for event in [0u8, 1, 15, 127] {
+            for event in [0u8, 1, 15, 63] {
                 let entry = Entry::new(event, pc, 7, 1);
                 assert_eq!((entry.event(), entry.pc(), entry.space), (usize::from(event), pc, 7), "pc {pc:#x}");
             }
         }
+        let entry = Entry::in_program(15, 0x1234, 0, 1);
+        assert_eq!((entry.event(), entry.pc(), entry.whose()), (15, 0x1234, Space::Program(0)));
+        assert_eq!(Entry::new(1, 5, SPACE_KERNEL, 1).whose(), Space::Kernel);
+        assert_eq!(Entry::new(1, 5, SPACE_FOREIGN, 1).whose(), Space::Foreign);
+        let space = 3 << PID_BITS | 77;
+        assert_eq!(Entry::new(1, 5, space, 1).whose(), Space::Process { pid: 77, generation: 3 });
     }
 }

@@ -53,7 +53,8 @@ pub struct Collector<Source> {
     pub misses: u64,
     /// By CPU.
     pub cpus: BTreeMap<u32, CpuLedger>,
-    drained_to_ns: u64,
+    /// Before the first half of the last drain was taken.
+    drained_from_ns: u64,
     /// Records of a time after the last drain, for the next.
     held: Vec<TimedRecord>,
     // Kept for their memory.
@@ -74,7 +75,7 @@ impl<Source: SampleSource> Collector<Source> {
             pending: Pending::new(events),
             misses: 0,
             cpus: BTreeMap::new(),
-            drained_to_ns: now_ns,
+            drained_from_ns: now_ns,
             held: Vec::new(),
             entries: Vec::new(),
         }
@@ -98,9 +99,11 @@ impl<Source: SampleSource> Collector<Source> {
     /// Moves everything sampled before the call to `pending`.
     pub fn drain(&mut self) {
         self.entries.clear();
+        let begun_ns = clock::monotonic_ns();
         let drained = self.source.drain(&mut self.entries);
-        let window = Window { from_ns: self.drained_to_ns, to_ns: clock::monotonic_ns() };
-        self.drained_to_ns = window.to_ns;
+        // A CPU's samples of now are in its other half as soon as it has been drained, before the others are.
+        let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
+        self.drained_from_ns = begun_ns;
         let throttles: BTreeMap<u32, u64> = self.cpus.iter().map(|(cpu, ledger)| (*cpu, ledger.throttles)).collect();
         self.apply_records(window);
         self.book_cpus(&drained, &throttles);

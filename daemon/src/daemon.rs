@@ -25,17 +25,9 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
     let control = ControlSocket::bind(&config.control)?;
-    let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(|error| match error {
-        name @ DbError::InvalidName { .. } => anyhow::anyhow!("{name}; name another --host"),
-        DbError::Locked { path } => {
-            anyhow::anyhow!(
-                "another daemon writes this database ({} is locked); stop it or name another directory with --db",
-                path.display()
-            )
-        }
-        error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
-    })?;
-    let settings = SourceSettings { events, table: config.table, budget: config.budget };
+    let mut writer = open_database(&config, &machine)?;
+    let settings =
+        SourceSettings { events, table: config.table, budget: config.budget, sharing: kernel::Sharing::default() };
     let mut source = KernelSource::open(&settings, &machine)?;
     let events = source.events().to_vec();
     let cost = source.cost();
@@ -87,6 +79,19 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         };
         control.finish().await;
         result
+    })
+}
+
+fn open_database(config: &Config, machine: &Machine) -> anyhow::Result<Writer> {
+    Writer::open(&config.db, &config.host_or(&machine.host)).map_err(|error| match error {
+        name @ DbError::InvalidName { .. } => anyhow::anyhow!("{name}; name another --host"),
+        DbError::Locked { path } => {
+            anyhow::anyhow!(
+                "another daemon writes this database ({} is locked); stop it or name another directory with --db",
+                path.display()
+            )
+        }
+        error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
     })
 }
 

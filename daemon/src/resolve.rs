@@ -3,10 +3,10 @@
 
 use crate::images::{Image, MappedAt};
 use crate::kernel_text::KernelText;
-use crate::mappings::{Mappings, Window};
+use crate::mappings::{Mapping, Mappings, Window};
 use crate::pending::Pending;
 use crate::unresolved::Reason;
-use abi::{Entry, SPACE_FOREIGN, SPACE_KERNEL};
+use abi::{Entry, Space};
 use image::ImageOffset;
 use std::sync::Arc;
 
@@ -36,12 +36,23 @@ pub struct Resolver<'a> {
 impl Resolver<'_> {
     /// Counts every entry in `pending`, under its image or under the reason why there is none. Entries must be [coalesced](coalesce).
     pub fn resolve(&mut self, entries: &[Entry], pending: &mut Pending) {
-        for same in entries.chunk_by(|a, b| a.space == b.space && a.event() == b.event()) {
+        for same in entries.chunk_by(|a, b| a.whose() == b.whose() && a.event() == b.event()) {
             let Some(first) = same.first() else { continue };
-            match first.space {
-                SPACE_KERNEL => self.resolve_kernel(same, pending),
-                SPACE_FOREIGN => unresolve(same, Reason::OtherPidNamespace, pending),
-                _ => self.resolve_process(first.pid(), first.generation(), same, pending),
+            match first.whose() {
+                Space::Kernel => self.resolve_kernel(same, pending),
+                Space::Foreign => unresolve(same, Reason::OtherPidNamespace, pending),
+                Space::Process { pid, generation } => {
+                    let find = |mappings: &mut Mappings, pc, window| {
+                        let mapping = mappings.find(pid, generation, pc, window)?;
+                        let at = MappedAt { pid, start: mapping.start, end: mapping.end };
+                        Ok((mapping, at))
+                    };
+                    self.resolve_user(find, same, pending);
+                }
+                Space::Program(program) => {
+                    let find = |mappings: &mut Mappings, pc, window| mappings.find_in_program(program, pc, window);
+                    self.resolve_user(find, same, pending);
+                }
             }
         }
     }
@@ -58,10 +69,15 @@ impl Resolver<'_> {
         }
     }
 
-    fn resolve_process(&mut self, pid: u32, generation: u16, mut entries: &[Entry], pending: &mut Pending) {
+    fn resolve_user(
+        &mut self,
+        mut find: impl FnMut(&mut Mappings, u64, Window) -> Result<(Mapping, MappedAt), Reason>,
+        mut entries: &[Entry],
+        pending: &mut Pending,
+    ) {
         while let Some(first) = entries.first() {
-            let mapping = match self.mappings.find(pid, generation, first.pc(), self.window) {
-                Ok(mapping) => mapping,
+            let (mapping, at) = match find(self.mappings, first.pc(), self.window) {
+                Ok(found) => found,
                 Err(reason) => {
                     let (unknown, rest) = entries.split_at(1);
                     unresolve(unknown, reason, pending);
@@ -71,7 +87,6 @@ impl Resolver<'_> {
             };
             let (here, rest) = entries.split_at(entries.partition_point(|entry| entry.pc() < mapping.end).max(1));
             entries = rest;
-            let at = MappedAt { pid, start: mapping.start, end: mapping.end };
             match mapping.file.image(at, self.vdso) {
                 Ok(image) => {
                     let offset =
@@ -101,6 +116,7 @@ fn unresolve(entries: &[Entry], reason: Reason, pending: &mut Pending) {
 mod tests {
     use super::*;
     use crate::kernel::{Machine, MappedFileId, Record, RecordKind, TimedRecord};
+    use abi::{SPACE_FOREIGN, SPACE_KERNEL};
     use image::kernel::KernelSymbols;
 
     const KALLSYMS: &str = "ffffffff81000000 T _stext\nffffffff81000000 T startup\nffffffff81000100 T work\nffffffff81000200 T __cpuidle_text_start\n\

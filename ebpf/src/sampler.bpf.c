@@ -7,8 +7,9 @@
  * any header of theirs. The structures are twins of those in abi/src/lib.rs.
  *
  * Rules it lives by (SOSP 1997, section 4.2):
- *  - nothing is shared between CPUs: no lock, no atomic, no barrier;
- *  - a sample touches this CPU's private line, one bucket, and, when a whole bucket is in use, one spill entry;
+ *  - nothing that a sample writes is shared between CPUs: no lock, no atomic, no barrier;
+ *  - a sample touches this CPU's private line, the process's line (which it only reads), one bucket, and, when a whole bucket is
+ *    in use, one spill entry;
  *  - no count vanishes: what the bucket evicts goes to the spill buffer, and a sample is counted as lost when that is full.
  *
  * Programs of one CPU do not nest: the kernel runs no second one while bpf_prog_active is held (kernel/events/core.c,
@@ -53,17 +54,50 @@ struct context {
 	u64 registers[PC_REGISTER + 1];
 };
 
-/* The fields we need of include/linux/sched.h; the loader puts the running kernel's offsets in (CO-RE). */
+/* The fields we need of include/linux/{sched,mm_types,fs}.h; the loader puts the running kernel's offsets in (CO-RE). */
+#define KERNEL_TYPE __attribute__((preserve_access_index))
+struct super_block {
+	u32 s_dev;
+} KERNEL_TYPE;
+struct inode {
+	u64 i_ino;
+	s64 i_size;
+	struct super_block *i_sb;
+} KERNEL_TYPE;
+struct file {
+	struct inode *f_inode;
+} KERNEL_TYPE;
+struct mm_struct {
+	u64 start_code;
+	u64 end_code;
+	u64 exec_vm;
+	struct file *exe_file;
+} KERNEL_TYPE;
+struct vm_area_struct {
+	u64 vm_start;
+	u64 vm_end;
+	u64 vm_flags;
+	struct file *vm_file;
+} KERNEL_TYPE;
 struct task_struct {
+	u32 pid;
+	u32 tgid;
 	u64 self_exec_id;
 	u64 start_boottime;
+	struct mm_struct *mm;
 	struct task_struct *group_leader;
-} __attribute__((preserve_access_index));
+} KERNEL_TYPE;
+enum { VM_EXEC = 4 };
 
 /* Twins of abi/src/lib.rs. */
-enum { WAYS = 4, HALVES = 2, PC_BITS = 57, EVENTS_MAX = 16, PID_BITS = 22, GENERATION_BITS = 10 };
+enum { WAYS = 4, HALVES = 2, PC_BITS = 57, EVENTS_MAX = 16, PID_BITS = 22, GENERATION_BITS = 10, SLOT_BITS = 15 };
 #define SPACE_KERNEL 0u
 #define SPACE_FOREIGN (1u << PID_BITS)
+#define IN_PROGRAM (1ull << 63)
+#define PROGRAM_NONE 0u
+#define PROGRAM_APART (~0u)
+#define PID_MASK ((1u << PID_BITS) - 1)
+#define GENERATION_MASK ((1u << GENERATION_BITS) - 1)
 
 struct entry {
 	u64 key;
@@ -91,13 +125,28 @@ struct losses {
 	u64 spill_full[EVENTS_MAX];
 };
 
-struct exec {
+/* What is known of a process: written when it forks, execs or maps a file, read by samples. */
+struct slot {
+	u64 mm; /* which memory this is true of; 0: of none */
+	u64 text;
+	u32 text_len;
+	u32 program;
+	u32 space;
+	u32 born; /* when it began to run its program, in units of 2^BORN_SHIFT ns */
+};
+
+/* An exec, or, when program is PROGRAM_APART, a mapping over what may have been another; text_len is the generation before, then. */
+struct change {
 	u64 time_ns;
+	u64 text;
+	u32 text_len;
+	u32 program;
 	u32 pid;
 	u32 generation;
 };
 
-_Static_assert(sizeof(struct exec) == 16, "abi: Exec");
+_Static_assert(sizeof(struct slot) == 32, "abi: Slot");
+_Static_assert(sizeof(struct change) == 32, "abi: Change");
 _Static_assert(sizeof(struct entry) == 16, "abi: Entry");
 _Static_assert(sizeof(struct bucket) == 64, "abi: Bucket");
 _Static_assert(sizeof(struct half_stats) == 16, "abi: HalfStats");
@@ -112,6 +161,8 @@ const volatile u64 PIDNS_INO = 0;
 /* How to look into the current task: not at all (no BTF), by copying (5.10), or by typed pointers. */
 enum { TASK_HIDDEN, TASK_COPIED, TASK_TYPED };
 const volatile u32 TASK_ACCESS = TASK_HIDDEN;
+const volatile u32 SHARE_PROGRAMS = 0;    /* count a program's own text once for all processes that run it */
+const volatile u32 KERNEL_BY_PROCESS = 0; /* count kernel addresses for each process */
 
 /* Indexed by CPU; by (CPU, half, bucket); by (CPU, half, entry); by (CPU, half). */
 struct {
@@ -146,11 +197,29 @@ struct {
 	struct losses *value;
 } LOSSES SECTION(".maps");
 
-/* Execs as they happen, so that the daemon knows which generation ran which program. Not in NMI context, so a ring will do. */
+/* Indexed by the low bits of the process's number in the root namespace; who finds another's line there does without. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[1 << SLOT_BITS];
+	u32 *key;
+	struct slot *value;
+} SLOTS SECTION(".maps");
+
+/* Executable pages that the process of the same line of SLOTS had when looked at last. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*max_entries)[1 << SLOT_BITS];
+	u32 *key;
+	u32 *value;
+} EXECUTABLE_PAGES SECTION(".maps");
+
+/* Changes of address spaces as they happen, so that the daemon knows which generation means what. Not in NMI context, so a ring will
+ * do. */
 struct {
 	int (*type)[BPF_MAP_TYPE_RINGBUF];
 	int (*max_entries)[256 << 10];
-} EXECS SECTION(".maps");
+} CHANGES SECTION(".maps");
 
 INLINE u64 copied(const void *from)
 {
@@ -160,28 +229,36 @@ INLINE u64 copied(const void *from)
 	return value;
 }
 
+INLINE u32 copied_u32(const void *from)
+{
+	u32 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), from);
+	return value;
+}
+
+INLINE u32 hashed_generation(u64 exec_id, u64 birth)
+{
+	return ((exec_id + birth) * 0x9e3779b97f4a7c15ull) >> (64 - GENERATION_BITS);
+}
+
 /* Tells this address space from others that the same process number had or will have: exec counts self_exec_id up, and a process
  * that reuses the number was born at another time. All threads agree: self_exec_id is copied when a thread is made, and the birth
  * is the first thread's. 10 bits of a hash, so two that follow each other are mixed up once in 1024 times. */
 INLINE u32 generation(void)
 {
-	u64 exec_id, birth;
-
 	if (TASK_ACCESS == TASK_TYPED) {
 		struct task_struct *task = bpf_get_current_task_btf();
 
-		exec_id = task->self_exec_id;
-		birth = task->group_leader->start_boottime;
-	} else if (TASK_ACCESS == TASK_COPIED) {
+		return hashed_generation(task->self_exec_id, task->group_leader->start_boottime);
+	}
+	if (TASK_ACCESS == TASK_COPIED) {
 		struct task_struct *task = bpf_get_current_task();
 		struct task_struct *leader = (void *)copied(&task->group_leader);
 
-		exec_id = copied(&task->self_exec_id);
-		birth = copied(&leader->start_boottime);
-	} else {
-		return 0;
+		return hashed_generation(copied(&task->self_exec_id), copied(&leader->start_boottime));
 	}
-	return ((exec_id + birth) * 0x9e3779b97f4a7c15ull) >> (64 - GENERATION_BITS);
+	return 0;
 }
 
 /* The current process's number as the daemon sees it; 0 when it cannot. */
@@ -196,14 +273,65 @@ INLINE u32 process(void)
 	return info.tgid;
 }
 
-INLINE u32 address_space(u64 pc)
+INLINE u32 own_space(void)
 {
-	u32 pid;
+	u32 pid = process();
 
-	if ((s64)pc < 0)
-		return SPACE_KERNEL;
-	pid = process();
 	return pid == 0 ? SPACE_FOREIGN : pid | generation() << PID_BITS;
+}
+
+INLINE struct slot *slot_of(u32 root_pid)
+{
+	u32 index = root_pid & ((1 << SLOT_BITS) - 1);
+
+	return bpf_map_lookup_elem(&SLOTS, &index);
+}
+
+/* The current process's line of SLOTS; none when another process has it. */
+INLINE struct slot *own_slot(void)
+{
+	struct slot *slot;
+	u64 mm;
+
+	if (TASK_ACCESS == TASK_TYPED) {
+		struct task_struct *task = bpf_get_current_task_btf();
+
+		mm = (u64)task->mm;
+	} else if (TASK_ACCESS == TASK_COPIED) {
+		struct task_struct *task = bpf_get_current_task();
+
+		mm = copied(&task->mm);
+	} else {
+		return 0;
+	}
+	slot = slot_of(bpf_get_current_pid_tgid() >> 32);
+	return slot && slot->mm == mm ? slot : 0;
+}
+
+struct place {
+	u64 key; /* without the event */
+	u32 space;
+};
+
+/* Kernel addresses mean the same everywhere. So does a program's own text, wherever it is loaded: it is counted by its distance from its
+ * begin, so that a thousand runs of the compiler share their entries. All else belongs to an address space. */
+INLINE struct place placed(u64 pc)
+{
+	struct place place = { .key = pc & ((1ull << PC_BITS) - 1), .space = SPACE_KERNEL };
+	struct slot *slot;
+
+	if (!KERNEL_BY_PROCESS && (s64)pc < 0)
+		return place;
+	slot = own_slot();
+	if (!slot) {
+		place.space = own_space();
+	} else if (pc - slot->text < slot->text_len) {
+		place.key = IN_PROGRAM | (pc - slot->text);
+		place.space = slot->program;
+	} else {
+		place.space = slot->space;
+	}
+	return place;
 }
 
 /* Moves the oldest entry out of a full bucket. False when there is no room for it. */
@@ -235,9 +363,9 @@ INLINE int lose(u32 half_index, u64 event)
 
 INLINE int take_sample(struct context *context, u64 event)
 {
-	u64 pc = context->registers[PC_REGISTER];
-	u64 key = (event << PC_BITS) | (pc & ((1ull << PC_BITS) - 1));
-	u32 space = address_space(pc);
+	struct place place = placed(context->registers[PC_REGISTER]);
+	u64 key = (event << PC_BITS) | place.key;
+	u32 space = place.space;
 	u32 cpu = bpf_get_smp_processor_id();
 	struct half_stats *stats;
 	struct cpu_block *block;
@@ -325,16 +453,210 @@ SAMPLER(13)
 SAMPLER(14)
 SAMPLER(15)
 
+enum { BORN_SHIFT = 20, SETTLED = 4 }; /* 4.2 ms: most programs have mapped their first libraries by then */
+
+INLINE u32 now_born(void)
+{
+	return bpf_ktime_get_ns() >> BORN_SHIFT;
+}
+
+/* Which program runs in this memory: the file and its size, so that one written anew in the same inode is most often another. */
+INLINE u32 program_of(const struct mm_struct *mm)
+{
+	struct file *file = (void *)copied(&mm->exe_file);
+	struct inode *inode = (void *)copied(&file->f_inode);
+	struct super_block *super = (void *)copied(&inode->i_sb);
+	u64 identity = copied(&inode->i_ino) * 0x9e3779b97f4a7c15ull;
+
+	if (!inode)
+		return PROGRAM_NONE;
+	identity = (identity ^ copied_u32(&super->s_dev)) * 0x9e3779b97f4a7c15ull;
+	identity = (identity ^ copied(&inode->i_size)) * 0x9e3779b97f4a7c15ull;
+	identity >>= 32;
+	return identity == PROGRAM_APART ? 1 : identity | 1;
+}
+
+INLINE int tell(const struct change *change)
+{
+	return bpf_ringbuf_output(&CHANGES, change, sizeof(*change), BPF_RB_NO_WAKEUP) == 0;
+}
+
 /* After an exec, in the new program's name (fs/exec.c, exec_binprm). Too full a ring costs the daemon a guess, never a sample. */
 SECTION("raw_tp/sched_process_exec")
 int process_exec(void *context)
 {
-	struct exec exec = { .time_ns = bpf_ktime_get_ns(), .pid = process(), .generation = generation() };
+	struct change change = { .time_ns = bpf_ktime_get_ns(), .pid = process(), .generation = generation() };
+	struct slot *slot = slot_of(bpf_get_current_pid_tgid() >> 32);
+	struct task_struct *task = bpf_get_current_task();
+	struct mm_struct *mm;
+	int apart;
 
 	(void)context;
-	if (exec.pid != 0)
-		bpf_ringbuf_output(&EXECS, &exec, sizeof(exec), BPF_RB_NO_WAKEUP);
+	if (!slot)
+		return 0;
+	if (TASK_ACCESS == TASK_HIDDEN) {
+		if (change.pid != 0)
+			tell(&change);
+		return 0;
+	}
+	apart = slot->program == PROGRAM_APART && (slot->space & PID_MASK) == change.pid;
+	slot->mm = 0;
+	if (change.pid == 0)
+		return 0;
+	mm = (void *)copied(&task->mm);
+	if (SHARE_PROGRAMS && !apart) {
+		u64 text_len;
+
+		change.text = copied(&mm->start_code);
+		text_len = copied(&mm->end_code) - change.text;
+		change.program = program_of(mm);
+		change.text_len = change.program == PROGRAM_NONE || text_len >> 32 ? 0 : text_len;
+	}
+	slot->text = change.text;
+	slot->text_len = tell(&change) ? change.text_len : 0;
+	slot->program = apart ? PROGRAM_APART : change.program;
+	slot->space = change.pid | change.generation << PID_BITS;
+	slot->born = now_born();
+	*(volatile u64 *)&slot->mm = (u64)mm;
 	return 0;
+}
+
+/* A new process runs its parent's program (kernel/fork.c, kernel_clone; the child has not run yet). */
+SECTION("raw_tp/sched_process_fork")
+int process_fork(u64 *arguments)
+{
+	struct task_struct *parent = (void *)arguments[0], *child = (void *)arguments[1];
+	u32 pid, parent_pid, *pages, *parent_pages;
+	struct slot *slot, *from;
+
+	if (TASK_ACCESS == TASK_HIDDEN)
+		return 0;
+	pid = copied_u32(&child->tgid);
+	if (pid != copied_u32(&child->pid))
+		return 0; /* a thread */
+	parent_pid = copied_u32(&parent->tgid);
+	slot = slot_of(pid);
+	from = slot_of(parent_pid);
+	pid &= (1 << SLOT_BITS) - 1;
+	parent_pid &= (1 << SLOT_BITS) - 1;
+	pages = bpf_map_lookup_elem(&EXECUTABLE_PAGES, &pid);
+	parent_pages = bpf_map_lookup_elem(&EXECUTABLE_PAGES, &parent_pid);
+	if (!slot || !from || !pages || !parent_pages)
+		return 0;
+	slot->mm = 0;
+	*pages = *parent_pages;
+	/* What the child's number is in another namespace cannot be asked for. */
+	if (PIDNS_INO != 0)
+		return 0;
+	if (from != slot && from->mm == copied(&parent->mm)) {
+		slot->text = from->text;
+		slot->text_len = from->text_len;
+		slot->program = from->program;
+		slot->born = from->born;
+	} else {
+		slot->text_len = 0;
+		slot->program = from != slot && from->program == PROGRAM_APART && (from->space & PID_MASK) == copied_u32(&parent->tgid)
+					? PROGRAM_APART
+					: PROGRAM_NONE;
+		slot->born = now_born();
+	}
+	slot->space = copied_u32(&child->tgid) | hashed_generation(copied(&child->self_exec_id), copied(&child->start_boottime)) << PID_BITS;
+	*(volatile u64 *)&slot->mm = copied(&child->mm);
+	return 0;
+}
+
+#if defined(ARCH_x86_64)
+enum { FIRST_ARGUMENT = 14 }; /* di */
+#else
+enum { FIRST_ARGUMENT = 0 }; /* x0 */
+#endif
+
+/* The current process maps or has unmapped a file that is executable. Where it has settled, another file may have been there before: a
+ * new generation tells the samples of before and after apart. The first mappings of a program find nothing there, and are left
+ * alone: there are many. */
+INLINE int note_change(u64 mm, int over_program)
+{
+	struct change change = { .time_ns = bpf_ktime_get_ns(), .program = PROGRAM_APART, .pid = process() };
+	struct slot *slot = slot_of(bpf_get_current_pid_tgid() >> 32);
+
+	if (!slot || change.pid == 0)
+		return 0;
+	if (slot->mm != mm) {
+		/* Older than the sampler, or its line was taken by another process; or in the middle of an exec. */
+		int apart = slot->program == PROGRAM_APART && (slot->space & PID_MASK) == change.pid;
+
+		slot->mm = 0;
+		slot->text_len = 0;
+		slot->program = apart ? PROGRAM_APART : PROGRAM_NONE;
+		slot->born = now_born();
+		/* Another one than it had when it was last known here. */
+		change.text_len = generation();
+		change.generation = (change.text_len + slot->born) & GENERATION_MASK;
+		slot->space = change.pid | (tell(&change) ? change.generation : change.text_len) << PID_BITS;
+		*(volatile u64 *)&slot->mm = mm;
+		return 0;
+	}
+	if (over_program)
+		slot->text_len = 0;
+	if (now_born() - slot->born < SETTLED)
+		return 0;
+	change.text_len = slot->space >> PID_BITS;
+	change.generation = (change.text_len + 1) & GENERATION_MASK;
+	if (tell(&change))
+		slot->space = change.pid | change.generation << PID_BITS;
+	return 0;
+}
+
+INLINE u64 current_mm(void)
+{
+	struct task_struct *task = bpf_get_current_task();
+
+	return copied(&task->mm);
+}
+
+/* A file is about to be mapped (kernel/events/core.c, perf_event_mmap, which writes the record after this). */
+INLINE int note_mapping(struct vm_area_struct *area)
+{
+	struct slot *slot = slot_of(bpf_get_current_pid_tgid() >> 32);
+
+	if (TASK_ACCESS == TASK_HIDDEN || !slot || !(copied(&area->vm_flags) & VM_EXEC) || !copied(&area->vm_file))
+		return 0;
+	return note_change(current_mm(), copied(&area->vm_start) < slot->text + slot->text_len &&
+						 slot->text < copied(&area->vm_end));
+}
+
+/* Three ways in, the first that the kernel has: function entry (ftrace; arm64 since 6.4), a probe, or, where neither is
+ * allowed, the release of the lock on a process's mappings (include/trace/events/mmap_lock.h, 5.11), which
+ * comes far more often and so looks at nothing but the number of executable pages. */
+SECTION("fentry/perf_event_mmap")
+int mmap_entry(u64 *arguments)
+{
+	return note_mapping((void *)arguments[0]);
+}
+
+SECTION("kprobe/perf_event_mmap")
+int mmap_probe(struct context *context)
+{
+	return note_mapping((void *)context->registers[FIRST_ARGUMENT]);
+}
+
+SECTION("raw_tp/mmap_lock_released")
+int mmap_lock_release(u64 *arguments)
+{
+	struct mm_struct *mm = (void *)arguments[0];
+	u32 index = (bpf_get_current_pid_tgid() >> 32) & ((1 << SLOT_BITS) - 1);
+	u32 *known = bpf_map_lookup_elem(&EXECUTABLE_PAGES, &index);
+	u32 pages, before;
+
+	if (TASK_ACCESS == TASK_HIDDEN || !known)
+		return 0;
+	pages = copied_u32(&mm->exec_vm);
+	before = *known;
+	if (pages == before || (u64)mm != current_mm())
+		return 0;
+	*known = pages;
+	/* What was unmapped may be the program itself. */
+	return note_change((u64)mm, pages < before);
 }
 
 char LICENSE[] SECTION("license") = "GPL";

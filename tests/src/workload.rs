@@ -52,6 +52,21 @@ impl Workload {
         Self { program: directory.join("exec_first") }
     }
 
+    /// Compiles `turns.c` and two plugins from `library.c` that it loads at one address in turn: `turn_ms` of the first, three times that of
+    /// the second.
+    ///
+    /// # Panics
+    /// When there is no compiler, or it refuses.
+    #[must_use]
+    pub fn build_turns(directory: &Path, turn_ms: u32) -> Self {
+        for plugin in ["first", "second"] {
+            // Their build ids differ because their names do.
+            let soname = format!("-Wl,-soname,{plugin}");
+            compile(&source("library"), &directory.join(format!("{plugin}.so")), &["-shared", "-fPIC", &soname]);
+        }
+        Self::build(directory, "turns", &[&format!("-DTURN_MS={turn_ms}"), "-ldl"])
+    }
+
     /// The same program under another name.
     ///
     /// # Panics

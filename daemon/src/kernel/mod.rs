@@ -12,8 +12,9 @@ mod source;
 mod table;
 
 pub use counters::resolve_event;
+pub use object::Sharing;
 pub use probe::{Machine, clock_hz, kernel_symbols, require_privileges};
-pub use sideband::{MappedFileId, Record, RecordKind, TimedRecord};
+pub use sideband::{MappedFileId, Program, Record, RecordKind, TimedRecord};
 pub use source::{Cost, CpuDrained, Drained, KernelSource, SourceSettings};
 pub use table::TableSettings;
 

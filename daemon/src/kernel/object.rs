@@ -1,39 +1,52 @@
 //! Loads the sampler into the kernel.
 
 use super::KernelError;
-use super::sideband::{RecordKind, TimedRecord};
+use super::sideband::{Program, RecordKind, TimedRecord};
 use super::table::{MapFds, Table, TableSettings};
-use abi::{EVENTS_MAX, Exec, HALVES};
+use abi::{Change, EVENTS_MAX, HALVES, PROGRAM_APART};
 use aya::maps::{Map, MapData, RingBuf};
-use aya::programs::{PerfEvent, RawTracePoint};
-use aya::{Ebpf, EbpfLoader};
+use aya::programs::{FEntry, KProbe, PerfEvent, RawTracePoint};
+use aya::{Btf, Ebpf, EbpfLoader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// How the sampler looks into the task it interrupts, best first; the numbers are those in the C source.
 const TASK_ACCESS: [(&str, u32); 3] = [("typed", 2), ("copied", 1), ("hidden", 0)];
 
+/// Called for every new mapping before its record is written (kernel/events/core.c, 5.10 to 7.2).
+const MAPPING_FUNCTION: &str = "perf_event_mmap";
+
 /// The loaded object. Programs are verified one by one, as events need them.
 pub struct Sampler {
     ebpf: Ebpf,
     settings: TableSettings,
     cpus: usize,
-    /// Execs as they happen; None where the sampler cannot tell generations apart.
-    execs: Option<RingBuf<MapData>>,
+    /// Changes of address spaces as they happen; None where the sampler cannot tell generations apart.
+    changes: Option<RingBuf<MapData>>,
+}
+
+/// What is counted together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sharing {
+    /// Kernel addresses are counted for each process.
+    pub kernel_by_process: bool,
+    /// A program's own text is counted for each process.
+    pub programs_by_process: bool,
 }
 
 impl Sampler {
     /// Creates the maps for `cpus` possible CPUs, and takes the best access to the current task that this kernel accepts: typed
     /// pointers since 5.11 with BTF, copying since 5.10 with BTF, none without.
-    pub fn load(settings: TableSettings, cpus: usize) -> Result<Self, KernelError> {
+    pub fn load(settings: TableSettings, sharing: Sharing, cpus: usize) -> Result<Self, KernelError> {
         // Before 5.11 maps are charged to RLIMIT_MEMLOCK; where raising it fails, creating the map tells.
         let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
         let mut refusal = None;
+        let btf = Btf::from_sys_fs().ok();
         for (name, access) in TASK_ACCESS {
-            let loaded = Self::load_with(settings, cpus, access).and_then(|mut sampler| {
+            let loaded = Self::load_with(settings, sharing, cpus, access, btf.as_ref()).and_then(|mut sampler| {
                 sampler.program(0)?;
-                if access != 0 {
-                    sampler.follow_execs()?;
+                if let Some(btf) = btf.as_ref().filter(|_| access != 0) {
+                    sampler.follow_changes(btf)?;
                 }
                 Ok(sampler)
             });
@@ -52,46 +65,80 @@ impl Sampler {
         Err(refusal.unwrap_or(KernelError::Sampler { reason: "no variant".to_owned() }))
     }
 
-    fn load_with(settings: TableSettings, cpus: usize, task_access: u32) -> Result<Self, KernelError> {
+    fn load_with(
+        settings: TableSettings,
+        sharing: Sharing,
+        cpus: usize,
+        task_access: u32,
+        btf: Option<&Btf>,
+    ) -> Result<Self, KernelError> {
         let (pidns_dev, pidns_ino) = super::probe::pid_namespace().unwrap_or_default();
         let halves = (cpus * HALVES) as u32;
         let ebpf = EbpfLoader::new()
+            .btf(btf)
             .override_global("BUCKET_BITS", &settings.bucket_bits, true)
             .override_global("SPILL_ENTRIES", &settings.spill_entries, true)
             .override_global("PIDNS_DEV", &pidns_dev, true)
             .override_global("PIDNS_INO", &pidns_ino, true)
             .override_global("TASK_ACCESS", &task_access, true)
+            .override_global("SHARE_PROGRAMS", &u32::from(!sharing.programs_by_process), true)
+            .override_global("KERNEL_BY_PROCESS", &u32::from(sharing.kernel_by_process), true)
             .map_max_entries("CPUS", cpus as u32)
             .map_max_entries("TABLE", halves << settings.bucket_bits)
             .map_max_entries("SPILL", halves * settings.spill_entries)
             .map_max_entries("LOSSES", halves)
             .load(ebpf::sampler())
             .map_err(refused)?;
-        Ok(Self { ebpf, settings, cpus, execs: None })
+        Ok(Self { ebpf, settings, cpus, changes: None })
     }
 
-    /// Has the kernel report every exec with the generation it begins.
-    fn follow_execs(&mut self) -> Result<(), KernelError> {
-        let missing = |what| KernelError::Sampler { reason: format!("no {what} in the object") };
-        let ring = self.ebpf.take_map("EXECS").ok_or_else(|| missing("map EXECS"))?;
-        self.execs = Some(RingBuf::try_from(ring).map_err(refused)?);
-        let program = self.ebpf.program_mut("process_exec").ok_or_else(|| missing("program process_exec"))?;
-        let program: &mut RawTracePoint = program.try_into().map_err(refused)?;
-        program.load().map_err(refused)?;
-        program.attach("sched_process_exec").map_err(refused)?;
+    /// Has the kernel report every exec with the generation it begins, and forks and mappings noted where samples see them.
+    fn follow_changes(&mut self, btf: &Btf) -> Result<(), KernelError> {
+        let ring = self.ebpf.take_map("CHANGES").ok_or_else(|| missing("map CHANGES"))?;
+        self.changes = Some(RingBuf::try_from(ring).map_err(refused)?);
+        self.trace("process_exec", "sched_process_exec")?;
+        self.trace("process_fork", "sched_process_fork")?;
+        if let Err(entry) = self.enter_mappings(btf)
+            && let Err(probe) = self.probe_mappings()
+            && self.trace("mmap_lock_release", "mmap_lock_released").is_err()
+        {
+            tracing::info!(
+                "samples of two files mapped in turn at one address may stay unresolved here: {entry}; {probe}"
+            );
+        }
         Ok(())
     }
 
-    /// Moves the execs that are in the ring now to `into`.
-    pub fn execs(&mut self, into: &mut Vec<TimedRecord>) {
-        let Some(ring) = &mut self.execs else { return };
+    fn trace(&mut self, name: &str, tracepoint: &str) -> Result<(), KernelError> {
+        let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+        let program: &mut RawTracePoint = program.try_into().map_err(refused)?;
+        program.load().map_err(refused)?;
+        program.attach(tracepoint).map_err(refused)?;
+        Ok(())
+    }
+
+    /// Has the kernel call the sampler when a file is mapped.
+    fn enter_mappings(&mut self, btf: &Btf) -> Result<(), KernelError> {
+        let program = self.ebpf.program_mut("mmap_entry").ok_or_else(|| missing("mmap_entry"))?;
+        let program: &mut FEntry = program.try_into().map_err(refused)?;
+        program.load(MAPPING_FUNCTION, btf).map_err(refused)?;
+        program.attach().map_err(refused)?;
+        Ok(())
+    }
+
+    fn probe_mappings(&mut self) -> Result<(), KernelError> {
+        let program = self.ebpf.program_mut("mmap_probe").ok_or_else(|| missing("mmap_probe"))?;
+        let program: &mut KProbe = program.try_into().map_err(refused)?;
+        program.load().map_err(refused)?;
+        program.attach(MAPPING_FUNCTION, 0).map_err(refused)?;
+        Ok(())
+    }
+
+    /// Moves the changes that are in the ring now to `into`.
+    pub fn changes(&mut self, into: &mut Vec<TimedRecord>) {
+        let Some(ring) = &mut self.changes else { return };
         while let Some(bytes) = ring.next() {
-            let word = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
-            let time = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
-            let exec = || Some(Exec { time_ns: time(0)?, pid: word(8)?, generation: word(12)? });
-            let Some(exec) = exec() else { continue };
-            let kind = RecordKind::Generation { pid: exec.pid, generation: exec.generation as u16 };
-            into.push(TimedRecord { time_ns: exec.time_ns, kind });
+            into.extend(change(&bytes).map(|change| TimedRecord { time_ns: change.time_ns, kind: told(&change) }));
         }
     }
 
@@ -132,6 +179,32 @@ impl Sampler {
         let infos = self.ebpf.programs().filter_map(|(_, program)| program.info().ok());
         infos.fold((0, 0), |(ns, runs), info| (ns + info.run_time().as_nanos() as u64, runs + info.run_count()))
     }
+}
+
+fn missing(what: &str) -> KernelError {
+    KernelError::Sampler { reason: format!("no {what} in the object") }
+}
+
+fn change(bytes: &[u8]) -> Option<Change> {
+    let word = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
+    let long = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
+    Some(Change {
+        time_ns: long(0)?,
+        text: long(8)?,
+        text_len: word(16)?,
+        program: word(20)?,
+        pid: word(24)?,
+        generation: word(28)?,
+    })
+}
+
+fn told(change: &Change) -> RecordKind {
+    let (pid, generation) = (change.pid, change.generation as u16);
+    if change.program == PROGRAM_APART {
+        return RecordKind::Remapped { pid, before: change.text_len as u16, generation };
+    }
+    let program = Program { number: change.program, text: change.text, len: u64::from(change.text_len) };
+    RecordKind::Execed { pid, generation, program: Some(program).filter(|program| program.len > 0) }
 }
 
 /// The chain of causes on one line. A verifier log has many lines: the last one that says something is the reason.

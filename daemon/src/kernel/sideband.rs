@@ -36,10 +36,21 @@ pub enum RecordKind {
         /// Process.
         pid: u32,
     },
-    /// The program that the process runs since its last exec runs in this generation of its address space.
-    Generation {
+    /// What an exec began, told after the records of the exec and of its first mappings.
+    Execed {
         /// Process.
         pid: u32,
+        /// As in [`abi::Entry::generation`].
+        generation: u16,
+        /// The program, where the sampler counts its text once for all who run it.
+        program: Option<Program>,
+    },
+    /// A file is about to be mapped where another may have been; samples from now on are of this generation.
+    Remapped {
+        /// Process.
+        pid: u32,
+        /// The generation until now.
+        before: u16,
         /// As in [`abi::Entry::generation`].
         generation: u16,
     },
@@ -68,6 +79,17 @@ pub enum RecordKind {
         /// Records.
         records: u64,
     },
+}
+
+/// A program whose text the sampler counts by its distance from the begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// As in [`abi::Space::Program`].
+    pub number: u32,
+    /// First address of its text in the process that told.
+    pub text: u64,
+    /// Bytes of it.
+    pub len: u64,
 }
 
 /// An executable mapping.

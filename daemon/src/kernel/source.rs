@@ -1,7 +1,7 @@
 //! Everything that needs privilege, behind one value: counts and records out, nothing else.
 
 use super::counters::Counters;
-use super::object::Sampler;
+use super::object::{Sampler, Sharing};
 use super::sideband::{Sideband, TimedRecord};
 use super::table::{HalfTotals, Table, TableSettings, possible_cpus};
 use super::{KernelError, Machine, cost, probe};
@@ -20,6 +20,8 @@ pub struct SourceSettings {
     pub table: TableSettings,
     /// What sampling may cost.
     pub budget: Option<Budget>,
+    /// What is counted together.
+    pub sharing: Sharing,
 }
 
 /// What a sample costs here, and the step of [`budget::RATES`] that the budget allows.
@@ -94,7 +96,7 @@ impl KernelSource {
     /// What the kernel refused and what to do about it.
     pub fn open(settings: &SourceSettings, machine: &Machine) -> Result<Self, KernelError> {
         let sideband = Sideband::open(&machine.cpus)?;
-        let mut sampler = Sampler::load(settings.table, possible_cpus()?)?;
+        let mut sampler = Sampler::load(settings.table, settings.sharing, possible_cpus()?)?;
         let programs = (0..settings.events.len()).map(|event| sampler.program(event)).collect::<Result<Vec<_>, _>>()?;
         let table = sampler.table()?;
         let mut events = settings.events.clone();
@@ -202,7 +204,7 @@ impl KernelSource {
     /// Moves all records of processes that are there now to `records`, not sorted.
     pub fn records(&mut self, records: &mut Vec<TimedRecord>) {
         self.sideband.read(records);
-        self.sampler.execs(records);
+        self.sampler.changes(records);
     }
 
     /// Nanoseconds and runs of all programs, when the kernel measures them (kernel.bpf_stats_enabled, Linux 5.1).

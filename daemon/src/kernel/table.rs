@@ -133,7 +133,7 @@ impl Table {
         }
     }
 
-    /// Moves all entries of a half that no longer counts to `into` and empties it.
+    /// Moves all counts of a half that no longer counts to `into`. The places stay, so that they are found when the half counts again.
     pub fn drain(&self, cpu: usize, half: usize, into: &mut Vec<Entry>) -> HalfTotals {
         let half_index = cpu * HALVES + half;
         let stats = self.take_stats(cpu, half);
@@ -144,11 +144,12 @@ impl Table {
         if stats.taken != 0 {
             let buckets = 1usize << self.settings.bucket_bits;
             for index in half_index * buckets..(half_index + 1) * buckets {
-                let Some(bucket) = self.buckets.read(index) else { break };
-                let used = bucket.entries.iter().take_while(|entry| entry.count != 0).count();
-                if used > 0 {
-                    into.extend(bucket.entries.iter().take(used));
-                    self.buckets.write(index, Bucket::default());
+                let Some(mut bucket) = self.buckets.read(index) else { break };
+                let before = into.len();
+                into.extend(bucket.entries.iter().filter(|entry| entry.count != 0));
+                if into.len() > before {
+                    bucket.entries.iter_mut().for_each(|entry| entry.count = 0);
+                    self.buckets.write(index, bucket);
                 }
             }
         }

@@ -67,6 +67,20 @@ impl AddressMap {
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
+    /// The mappings that have an address in `start..end`.
+    #[must_use]
+    pub fn overlapping(&self, start: u64, end: u64) -> &[Mapping] {
+        let first = self.mappings.partition_point(|old| old.end <= start);
+        let last = self.mappings.partition_point(|old| old.start < end);
+        self.mappings.get(first..last).unwrap_or_default()
+    }
+
+    /// Whether `new` would show something else where there is something already.
+    #[must_use]
+    pub fn differs_from(&self, new: &Mapping) -> bool {
+        self.overlapping(new.start, new.end).iter().any(|old| !old.shows_the_same_as(new))
+    }
+
     /// Number of mappings.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -5,13 +5,15 @@
 
 mod address_map;
 mod procfs;
+mod programs;
 
 pub use address_map::{AddressMap, MAPPINGS_MAX, Mapping};
 pub use procfs::MapsLine;
 
-use crate::images::Files;
+use crate::images::{Files, MappedAt};
 use crate::kernel::{RecordKind, TimedRecord};
 use crate::unresolved::Reason;
+use programs::Programs;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -30,13 +32,36 @@ const REPLACED_MAX: usize = 1024;
 /// Address spaces of one process that are remembered within one drain; an exec storm over itself loses the oldest.
 const VERSIONS_MAX: usize = 64;
 
+/// Consecutive generations, from the first to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Generations {
+    first: u16,
+    last: u16,
+}
+
+impl Generations {
+    /// The sampler counts them up in 10 bits (process_mmap).
+    const MASK: u16 = (1 << (32 - abi::PID_BITS)) - 1;
+
+    fn one(generation: u16) -> Self {
+        Self { first: generation, last: generation }
+    }
+
+    fn contain(self, generation: u16) -> bool {
+        let distance = |to: u16| to.wrapping_sub(self.first) & Self::MASK;
+        distance(generation) <= distance(self.last)
+    }
+}
+
 /// One address space that a process had.
 #[derive(Debug)]
 struct Version {
     /// Shared with the parent until one of the two maps something.
     map: Arc<AddressMap>,
     /// Which samples belong to it; None until a record or a sample tells.
-    generation: Option<u16>,
+    generations: Option<Generations>,
+    /// The generation that the next mapping begins.
+    next: Option<u16>,
     /// When the process left it; `u64::MAX`: not yet.
     until_ns: u64,
     /// What was mapped where something else is now, until when.
@@ -45,7 +70,11 @@ struct Version {
 
 impl Version {
     fn new(map: Arc<AddressMap>) -> Self {
-        Self { map, generation: None, until_ns: u64::MAX, replaced: Vec::new() }
+        Self { map, generations: None, next: None, until_ns: u64::MAX, replaced: Vec::new() }
+    }
+
+    fn has(&self, generation: u16) -> bool {
+        self.generations.is_some_and(|known| known.contain(generation)) || self.next == Some(generation)
     }
 
     /// The mapping at `pc` when the samples of this window were taken; Some(Err) when there were two.
@@ -73,6 +102,47 @@ impl Default for Process {
 }
 
 impl Process {
+    /// Maps a file. Where that begins a generation and something else was there, what was before is kept apart; otherwise the samples of both
+    /// generations find what they need in one map.
+    fn map(&mut self, mapping: Mapping, time_ns: u64) -> Result<(), ()> {
+        let Some(now) = self.versions.last_mut() else { return Ok(()) };
+        if let Some(next) = now.next.take() {
+            if now.map.differs_from(&mapping) {
+                let map = now.map.clone();
+                self.enter(map, time_ns);
+                if let Some(now) = self.versions.last_mut() {
+                    now.generations = Some(Generations::one(next));
+                    return Arc::make_mut(&mut now.map).insert(mapping).map(drop).ok_or(());
+                }
+            } else if let Some(generations) = &mut now.generations {
+                generations.last = next;
+            }
+        }
+        let Some(now) = self.versions.last_mut() else { return Ok(()) };
+        let replaced = Arc::make_mut(&mut now.map).insert(mapping).ok_or(())?;
+        now.replaced.truncate(REPLACED_MAX);
+        now.replaced.extend(replaced.into_iter().map(|old| (old, time_ns)));
+        Ok(())
+    }
+
+    /// Samples are of this generation from now on, no longer of the one before, and what is mapped next may be over something else.
+    fn expect(&mut self, before: u16, generation: u16, time_ns: u64) {
+        let Some(now) = self.versions.last_mut() else { return };
+        now.generations.get_or_insert(Generations::one(before));
+        let counted_up = before.wrapping_add(1) & Generations::MASK == generation;
+        if now.has(before) && counted_up {
+            now.generations.get_or_insert(Generations::one(before)).last = before;
+            now.next = Some(generation);
+            return;
+        }
+        // The sampler had lost sight of the process, and began anew.
+        let map = now.map.clone();
+        self.enter(map, time_ns);
+        if let Some(now) = self.versions.last_mut() {
+            now.generations = Some(Generations::one(generation));
+        }
+    }
+
     /// From `time_ns` on the process is in another address space.
     fn enter(&mut self, map: Arc<AddressMap>, time_ns: u64) {
         if let Some(now) = self.versions.last_mut() {
@@ -89,13 +159,13 @@ impl Process {
     fn find(&mut self, generation: u16, pc: u64, window: Window) -> Option<Result<Mapping, Reason>> {
         let then = |version: &&mut Version| version.until_ns >= window.from_ns;
         let mut known = self.versions.iter_mut().rev().filter(then);
-        if let Some(version) = known.find(|version| version.generation == Some(generation)) {
+        if let Some(version) = known.find(|version| version.has(generation)) {
             return version.find(pc, window);
         }
-        for version in self.versions.iter_mut().rev().filter(then).filter(|version| version.generation.is_none()) {
+        for version in self.versions.iter_mut().rev().filter(then).filter(|version| version.generations.is_none()) {
             if let Some(mapping) = version.find(pc, window) {
                 // Generation 0 is also what a sampler that cannot look into tasks says of all of them.
-                version.generation = (generation != 0).then_some(generation);
+                version.generations = (generation != 0).then_some(Generations::one(generation));
                 return Some(mapping);
             }
         }
@@ -106,7 +176,7 @@ impl Process {
 /// The drained samples were taken between these times (CLOCK_MONOTONIC, ns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// End of the drain before.
+    /// Begin of the drain before.
     pub from_ns: u64,
     /// End of this drain.
     pub to_ns: u64,
@@ -116,6 +186,7 @@ pub struct Window {
 #[derive(Debug, Default)]
 pub struct Mappings {
     processes: HashMap<u32, Process>,
+    programs: Programs,
     /// All mapped files.
     pub files: Files,
     /// Records that the kernel dropped.
@@ -142,26 +213,29 @@ impl Mappings {
             RecordKind::Mmap(mmap) => {
                 let file = self.files.intern(mmap.file, &mmap.path);
                 let Some(process) = self.process(mmap.pid).filter(|process| process.read_ns <= time) else { return };
-                let Some(now) = process.versions.last_mut() else { return };
                 let end = mmap.start.saturating_add(mmap.len);
                 let mapping = Mapping { start: mmap.start, end, file_offset: mmap.file_offset, file };
-                match Arc::make_mut(&mut now.map).insert(mapping) {
-                    Some(replaced) => {
-                        now.replaced.truncate(REPLACED_MAX);
-                        now.replaced.extend(replaced.into_iter().map(|old| (old, time)));
-                    }
-                    None => self.refused += 1,
-                }
+                self.refused += u64::from(process.map(mapping, time).is_err());
             }
             RecordKind::Exec { pid } => {
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
                 process.enter(Arc::default(), time);
             }
-            RecordKind::Generation { pid, generation } => {
-                let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
-                if let Some(now) = process.versions.last_mut() {
-                    now.generation = Some(generation);
+            RecordKind::Execed { pid, generation, program } => {
+                let Some(process) = self.process(pid) else { return };
+                let stale = process.read_ns > time;
+                let Some(now) = process.versions.last_mut() else { return };
+                if !stale {
+                    now.generations = Some(Generations::one(generation));
                 }
+                let map = now.map.clone();
+                if let Some(program) = program {
+                    self.programs.learn(program, pid, &map, time);
+                }
+            }
+            RecordKind::Remapped { pid, before, generation } => {
+                let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
+                process.expect(before, generation, time);
             }
             RecordKind::Fork { pid, parent } => {
                 let now = |process: &Process| process.versions.last().map(|now| now.map.clone());
@@ -200,6 +274,31 @@ impl Mappings {
         known
     }
 
+    /// What showed that byte of a program's text when the samples of this window were taken: a mapping whose addresses are counted from the
+    /// begin of the text, and where a process has it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn find_in_program(
+        &mut self,
+        program: u32,
+        distance: u64,
+        window: Window,
+    ) -> Result<(Mapping, MappedAt), Reason> {
+        let known = self.programs.find(program, distance, window);
+        if !matches!(known, Err(Reason::NoMapping)) {
+            return known;
+        }
+        // The records of its mappings were dropped.
+        let Some((pid, text)) = self.programs.last(program) else { return known };
+        if self.find(pid, 0, text, window).is_ok()
+            && let Some(now) = self.processes.get(&pid).and_then(|process| process.versions.last())
+        {
+            self.programs.repair(program, &now.map);
+        }
+        self.programs.find(program, distance, window)
+    }
+
     fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Mapping, Reason> {
         let process = self.processes.get_mut(&pid).ok_or(Reason::UnknownProcess)?;
         process.find(generation, pc, window).unwrap_or(Err(Reason::NoMapping))
@@ -207,6 +306,7 @@ impl Mappings {
 
     /// Forgets processes that ended before this window began: all their samples have been drained.
     pub fn forget_ended(&mut self, window: Window) {
+        self.programs.forget(window);
         self.processes.retain(|pid, process| {
             process
                 .versions
@@ -361,7 +461,7 @@ mod tests {
         for (time, generation, name) in [(10, 8, "second"), (20, 9, "third")] {
             mappings.apply(at(time, RecordKind::Exec { pid: PID }));
             mappings.apply(mmap(time + 1, PID, 0x1000, name));
-            mappings.apply(at(time + 2, RecordKind::Generation { pid: PID, generation }));
+            mappings.apply(at(time + 2, RecordKind::Execed { pid: PID, generation, program: None }));
         }
         for (generation, name) in [(8, "second"), (9, "third"), (7, "first")] {
             assert_eq!(image(&mut mappings, generation), Ok(name.into()));
@@ -373,6 +473,43 @@ mod tests {
         mappings.apply(at(31, RecordKind::Fork { pid: PID, parent: PID + 1 }));
         assert_eq!(image(&mut mappings, 500), Ok("parent".into()));
         assert_eq!(image(&mut mappings, 9), Ok("third".into()));
+    }
+
+    /// A program that loads two plugins at one address in turn, within one drain: each has its own samples.
+    #[test]
+    fn two_files_mapped_in_turn_are_told_apart_by_their_generations() {
+        let mut mappings = Mappings::default();
+        mappings.apply(mmap(1, PID, 0x1000, "first"));
+        mappings.apply(mmap(2, PID, 0x9000, "program"));
+        let window = Window { from_ns: 0, to_ns: 100 };
+        for (time, generation, start, name) in [
+            (10, 1023_u16, 0x5000, "apart"),
+            (20, 0, 0x1000, "second"),
+            (30, 1, 0x7000, "more"),
+            (40, 2, 0x1000, "first"),
+        ] {
+            let before = generation.wrapping_sub(1) & Generations::MASK;
+            mappings.apply(at(time, RecordKind::Remapped { pid: PID, before, generation }));
+            mappings.apply(mmap(time + 1, PID, start, name));
+        }
+        let mut image = |generation, pc| {
+            let found = mappings.find(PID, generation, pc, window);
+            found.map(|mapping| String::from_utf8(mapping.file.path.clone()).unwrap())
+        };
+        for (generation, name) in [(1022, "first"), (1023, "first"), (0, "second"), (1, "second"), (2, "first")] {
+            assert_eq!(image(generation, 0x1010), Ok(name.into()), "{generation}");
+            assert_eq!(image(generation, 0x9010), Ok("program".into()), "{generation}");
+        }
+        assert_eq!(image(1023, 0x5010), Ok("apart".into()));
+        assert_eq!(image(1, 0x7010), Ok("more".into()));
+        assert_eq!(image(500, 0x1010), Err(Reason::NoMapping));
+        let versions = mappings.processes.get(&PID).unwrap().versions.len();
+        assert_eq!(versions, 3, "mappings that replace nothing need no version of their own");
+        mappings.apply(at(50, RecordKind::Remapped { pid: PID, before: 700, generation: 300 }));
+        for generation in [2, 300] {
+            let found = mappings.find(PID, generation, 0x1010, window).map(|mapping| mapping.file.path.clone());
+            assert_eq!(found, Ok(b"first".to_vec()), "{generation}: seen anew after it was out of sight");
+        }
     }
 
     #[test]

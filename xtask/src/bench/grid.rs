@@ -41,8 +41,8 @@ pub fn shapes() -> Vec<Shape> {
         for bucket_bits in BUCKET_BITS {
             for policy in POLICIES {
                 for interval_s in INTERVALS_S {
-                    for kernel_shared in [true, false] {
-                        shapes.push(Shape { ways, bucket_bits, policy, interval_s, kernel_shared });
+                    for (kernel_shared, retained) in [(true, true), (true, false), (false, true)] {
+                        shapes.push(Shape { ways, bucket_bits, policy, interval_s, kernel_shared, retained });
                     }
                 }
             }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn the_default_is_among_the_shapes() {
         assert_eq!(shapes().iter().filter(|shape| **shape == DEFAULT).count(), 1);
-        assert_eq!(shapes().len(), 3 * 6 * 3 * 4 * 2);
+        assert_eq!(shapes().len(), 3 * 6 * 3 * 4 * 3);
     }
 
     #[test]

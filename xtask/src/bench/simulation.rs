@@ -41,11 +41,13 @@ pub struct Shape {
     pub interval_s: u64,
     /// Kernel addresses are counted once for all processes.
     pub kernel_shared: bool,
+    /// A drain takes the counts and leaves the places, so that they are found again; otherwise it empties the table.
+    pub retained: bool,
 }
 
 /// What dcpid does unless told otherwise.
 pub const DEFAULT: Shape =
-    Shape { ways: 4, bucket_bits: 10, policy: Policy::SwapToFront, interval_s: 1, kernel_shared: true };
+    Shape { ways: 4, bucket_bits: 10, policy: Policy::SwapToFront, interval_s: 1, kernel_shared: true, retained: true };
 
 /// What a table did with a stream of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -107,34 +109,40 @@ impl Shape {
         if sample.is_kernel() && self.kernel_shared { 0 } else { sample.pid }
     }
 
-    /// Feeds the samples, in order of time, to one table per CPU.
+    /// Feeds the samples, in order of time, to one table per CPU, whose halves take turns.
     pub fn simulate(&self, samples: &[Sample]) -> Counts {
         let mut counts = Counts { samples: samples.len() as u64, ..Counts::default() };
         let cpus = samples.iter().map(|sample| usize::from(sample.cpu) + 1).max().unwrap_or(0);
-        let mut tables: Vec<Table> = (0..cpus).map(|_| Table::new(self)).collect();
+        let mut halves = [0, 1].map(|_| (0..cpus).map(|_| Table::new(self)).collect::<Vec<_>>());
         let interval_us = self.interval_s * 1_000_000;
         let mut next_drain_us = samples.first().map_or(0, |sample| sample.time_us + interval_us);
         for sample in samples {
             while sample.time_us >= next_drain_us {
-                tables.iter_mut().for_each(|table| table.drain(&mut counts));
+                halves[0].iter_mut().for_each(|table| table.drain(self, &mut counts));
+                halves.swap(0, 1);
                 next_drain_us += interval_us;
             }
-            if let Some(table) = tables.get_mut(usize::from(sample.cpu)) {
+            if let Some(table) = halves[0].get_mut(usize::from(sample.cpu)) {
                 table.count((sample.pc, self.space(sample)), self, &mut counts);
             }
         }
-        tables.iter_mut().for_each(|table| table.drain(&mut counts));
+        halves[0].iter_mut().for_each(|table| table.drain(self, &mut counts));
         counts
     }
 
-    /// Misses of a table without limits: each place once per drain and CPU. No table of that interval has fewer.
+    /// Misses of a table without limits: each place once per drain and CPU, or, where places are left in, once per CPU and half. No table of
+    /// that interval has fewer.
     pub fn least_misses(&self, samples: &[Sample]) -> u64 {
         let interval_us = self.interval_s * 1_000_000;
         let mut next_drain_us = samples.first().map_or(0, |sample| sample.time_us + interval_us);
-        let (mut seen, mut misses) = (HashSet::new(), 0);
+        let (mut seen, mut other, mut misses) = (HashSet::new(), HashSet::new(), 0);
         for sample in samples {
             while sample.time_us >= next_drain_us {
-                seen.clear();
+                if self.retained {
+                    std::mem::swap(&mut seen, &mut other);
+                } else {
+                    seen.clear();
+                }
                 next_drain_us += interval_us;
             }
             misses += u64::from(seen.insert((sample.cpu, sample.pc, self.space(sample))));
@@ -146,25 +154,20 @@ impl Shape {
 /// One half of one CPU.
 struct Table {
     ways: usize,
-    /// Buckets, one after the other; entries in use come first.
-    entries: Vec<(u64, u32)>,
-    /// Entries in use, by bucket.
-    used: Vec<u8>,
+    /// Buckets, one after the other: place and samples since the last drain.
+    entries: Vec<((u64, u32), u64)>,
     /// Whose turn it is to be evicted.
     turn: usize,
     spilled: u64,
 }
 
+/// No sample is there.
+const NOWHERE: ((u64, u32), u64) = ((0, 0), 0);
+
 impl Table {
     fn new(shape: &Shape) -> Self {
-        let buckets = 1 << shape.bucket_bits;
-        Self {
-            ways: shape.ways,
-            entries: vec![(0, 0); buckets * shape.ways],
-            used: vec![0; buckets],
-            turn: 0,
-            spilled: 0,
-        }
+        let entries = vec![NOWHERE; shape.ways << shape.bucket_bits];
+        Self { ways: shape.ways, entries, turn: 0, spilled: 0 }
     }
 
     fn count(&mut self, place: (u64, u32), shape: &Shape, counts: &mut Counts) {
@@ -172,15 +175,12 @@ impl Table {
         let key = (place.0 & ((1 << 57) - 1)) ^ (u64::from(place.1) << 32);
         let index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - shape.bucket_bits)) as usize;
         let from = index * self.ways;
-        let (Some(bucket), Some(used)) = (self.entries.get_mut(from..from + self.ways), self.used.get_mut(index))
-        else {
-            return;
-        };
-        let in_use = usize::from(*used);
-        let found = bucket.iter().take(in_use).position(|entry| *entry == place);
-        counts.looks += found.map_or(in_use, |way| way + 1) as u64;
+        let Some(bucket) = self.entries.get_mut(from..from + self.ways) else { return };
+        let found = bucket.iter().position(|(there, _)| *there == place);
+        counts.looks += found.map_or(self.ways, |way| way + 1) as u64;
         counts.lines += shape.lines_of(found.map_or(self.ways, |way| way + 1));
-        if let Some(way) = found {
+        if let Some((way, entry)) = found.and_then(|way| Some((way, bucket.get_mut(way)?))) {
+            entry.1 += 1;
             match shape.policy {
                 Policy::RoundRobin => {}
                 Policy::SwapToFront => bucket.swap(0, way),
@@ -189,33 +189,34 @@ impl Table {
             return;
         }
         counts.misses += 1;
-        let full = in_use == self.ways;
-        if full {
-            counts.spilled += 1;
-            self.spilled += 1;
-        } else {
-            *used += 1;
-        }
-        if shape.policy != Policy::RoundRobin {
-            bucket.rotate_right(1);
-        }
         let way = match shape.policy {
-            Policy::RoundRobin if full => self.turn % self.ways,
-            Policy::RoundRobin => in_use,
-            _ => 0,
+            Policy::RoundRobin => {
+                self.turn += 1;
+                self.turn % self.ways
+            }
+            _ => {
+                bucket.rotate_right(1);
+                0
+            }
         };
-        self.turn += usize::from(full);
         if let Some(entry) = bucket.get_mut(way) {
-            *entry = place;
+            let evicted = std::mem::replace(entry, (place, 1));
+            counts.spilled += u64::from(evicted.1 > 0);
+            self.spilled += u64::from(evicted.1 > 0);
         }
     }
 
-    fn drain(&mut self, counts: &mut Counts) {
+    fn drain(&mut self, shape: &Shape, counts: &mut Counts) {
         counts.drains += 1;
-        counts.drained += self.used.iter().map(|used| u64::from(*used)).sum::<u64>();
         counts.spill_peak = counts.spill_peak.max(self.spilled);
         self.spilled = 0;
-        self.used.fill(0);
+        for entry in self.entries.iter_mut().filter(|(_, samples)| *samples > 0) {
+            counts.drained += 1;
+            entry.1 = 0;
+            if !shape.retained {
+                *entry = NOWHERE;
+            }
+        }
     }
 }
 
@@ -270,14 +271,19 @@ mod tests {
     }
 
     #[test]
-    fn drains_empty_the_table_and_the_kernel_may_be_shared() {
+    fn drains_empty_the_table_or_leave_the_places_and_the_kernel_may_be_shared() {
         let at = |time_us, pid, pc| Sample { cpu: 0, pid, time_us, pc };
         let kernel = 0xffff_ffff_8100_0000;
-        let stream = [at(0, 1, kernel), at(1, 2, kernel), at(2, 1, 5), at(1_500_000, 1, 5)];
-        let shared = DEFAULT.simulate(&stream);
-        assert_eq!((shared.misses, shared.drained, shared.drains), (3, 3, 2));
-        assert_eq!(Shape { kernel_shared: false, ..DEFAULT }.simulate(&stream).misses, 4);
-        assert_eq!(Shape { interval_s: 2, ..DEFAULT }.simulate(&stream).misses, 2);
+        // The halves take turns: the third drain finds what the first left.
+        let stream = [at(0, 1, kernel), at(1, 2, kernel), at(2, 1, 5), at(1_500_000, 1, 5), at(2_500_000, 1, 5)];
+        let emptied = Shape { retained: false, ..DEFAULT };
+        let shared = emptied.simulate(&stream);
+        assert_eq!((shared.misses, shared.drained, shared.drains), (4, 4, 3));
+        assert_eq!(Shape { kernel_shared: false, ..emptied }.simulate(&stream).misses, 5);
+        assert_eq!(Shape { interval_s: 5, ..emptied }.simulate(&stream).misses, 2);
+        assert_eq!(emptied.least_misses(&stream), 4);
+        let retained = DEFAULT.simulate(&stream);
+        assert_eq!((retained.misses, retained.drained, retained.drains), (3, 4, 3));
         assert_eq!(DEFAULT.least_misses(&stream), 3);
     }
 

@@ -85,7 +85,11 @@ fn sections() -> Vec<(&'static str, Vec<Shape>)> {
     let kernel = [8, 10, 12].into_iter().flat_map(|bucket_bits| {
         [true, false].into_iter().map(move |kernel_shared| Shape { kernel_shared, bucket_bits, ..DEFAULT })
     });
+    let retained = [10, 12].into_iter().flat_map(|bucket_bits| {
+        [true, false].into_iter().map(move |retained| Shape { retained, bucket_bits, ..DEFAULT })
+    });
     vec![
+        ("places left in the table by a drain, or emptied", retained.collect()),
         ("ways and size", sizes.collect()),
         ("policy", policies.collect()),
         ("drain interval", intervals.collect()),
@@ -95,12 +99,13 @@ fn sections() -> Vec<(&'static str, Vec<Shape>)> {
 
 fn heading() -> String {
     format!(
-        "  {:>4} {:>7} {:>13} {:>5} {:>7}  {:>6} {:>9} {:>8} {:>10}  {:>7} {:>6} {:>6}  {:>9}\n",
+        "  {:>4} {:>7} {:>13} {:>5} {:>7} {:>6}  {:>6} {:>9} {:>8} {:>10}  {:>7} {:>6} {:>6}  {:>9}\n",
         "ways",
         "buckets",
         "policy",
         "drain",
         "kernel",
+        "drains",
         "miss %",
         "spilled %",
         "handed %",
@@ -116,12 +121,13 @@ fn row(shape: &Shape, counts: &Counts) -> String {
     let cost = Cost::of(shape, counts);
     let percent = |part: u64| 100.0 * counts.per_sample(part);
     format!(
-        "  {:>4} {:>7} {:>13} {:>3} s {:>7}  {:>6.2} {:>9.2} {:>8.2} {:>10}  {:>7.1} {:>6.1} {:>6.1}  {:>9}{}\n",
+        "  {:>4} {:>7} {:>13} {:>3} s {:>7} {:>6}  {:>6.2} {:>9.2} {:>8.2} {:>10}  {:>7.1} {:>6.1} {:>6.1}  {:>9}{}\n",
         shape.ways,
         1_u32 << shape.bucket_bits,
         shape.policy.name(),
         shape.interval_s,
         if shape.kernel_shared { "shared" } else { "per pid" },
+        if shape.retained { "leave" } else { "empty" },
         percent(counts.misses),
         percent(counts.spilled),
         percent(counts.spilled + counts.drained),
@@ -165,13 +171,14 @@ fn recommendation(best: &Cell, cells: &[Cell]) -> anyhow::Result<String> {
         ));
     }
     let (cost, was) = (best.cost().total_ns(), default.cost().total_ns());
-    let Shape { ways, bucket_bits, policy, interval_s, kernel_shared } = best.shape;
+    let Shape { ways, bucket_bits, policy, interval_s, kernel_shared, retained } = best.shape;
     Ok(format!(
-        "{}Recommended: {ways} ways, {} buckets, {}, drain every {interval_s} s, {} spill entries, kernel addresses {}: {cost:.0} ns per sample and {} KiB per CPU;\n\
+        "{}Recommended: {ways} ways, {} buckets, {}, drain every {interval_s} s ({}), {} spill entries, kernel addresses {}: {cost:.0} ns per sample and {} KiB per CPU;\n\
          the default costs {was:.0} ns ({:+.0} %) and takes {} KiB with {} spill entries.\n",
         model(),
         1_u32 << bucket_bits,
         policy.name(),
+        if retained { "places stay" } else { "emptied" },
         spill_entries(&best.shape, &best.counts),
         if kernel_shared { "shared" } else { "per process" },
         best.bytes() / 1024,
@@ -182,16 +189,17 @@ fn recommendation(best: &Cell, cells: &[Cell]) -> anyhow::Result<String> {
 }
 
 fn comma_separated(cells: &[Cell]) -> String {
-    let head = "ways,buckets,policy,drain_s,kernel_shared,samples,misses,spilled,drained,spill_peak,handler_ns,daemon_ns,bytes_per_cpu\n";
+    let head = "ways,buckets,policy,drain_s,kernel_shared,retained,samples,misses,spilled,drained,spill_peak,handler_ns,daemon_ns,bytes_per_cpu\n";
     cells.iter().fold(head.to_owned(), |text, cell| {
         let (shape, counts, cost) = (&cell.shape, &cell.counts, cell.cost());
         format!(
-            "{text}{},{},{},{},{},{},{},{},{},{},{:.2},{:.2},{}\n",
+            "{text}{},{},{},{},{},{},{},{},{},{},{},{:.2},{:.2},{}\n",
             shape.ways,
             1_u32 << shape.bucket_bits,
             shape.policy.name(),
             shape.interval_s,
             shape.kernel_shared,
+            shape.retained,
             counts.samples,
             counts.misses,
             counts.spilled,
