@@ -63,7 +63,7 @@ pub struct Settings {
     )]
     #[serde(default, rename = "event")]
     pub events: Vec<String>,
-    /// Time between two drains of the kernel's tables [default: 1s]
+    /// Longest time between two drains of the kernel's tables [default: 5s]
     #[arg(long, value_name = "T")]
     pub drain_interval: Option<String>,
     /// Time between two merges to disk [default: 10m]
@@ -75,10 +75,10 @@ pub struct Settings {
     /// Part of all CPU time that sampling may cost, such as 1%; lowers the rate of events whose frequency is not given. off: no limit [default: 1%]
     #[arg(long, value_name = "P%")]
     pub overhead_budget: Option<String>,
-    /// Buckets (64 bytes, 4 places) in a half of a CPU's table, a power of two from 16 to 1048576 [default: 1024]
+    /// Buckets (64 bytes, 4 places) in a half of a CPU's table, a power of two from 16 to 1048576 [default: 2048]
     #[arg(long, value_name = "N")]
     pub table_buckets: Option<u32>,
-    /// Entries (16 bytes) in the spill buffer of a half, 1 to 1048576 [default: 16384]
+    /// Entries (16 bytes) in the spill buffer of a half, 1 to 1048576 [default: 8192]
     #[arg(long, value_name = "N")]
     pub spill_entries: Option<u32>,
 }

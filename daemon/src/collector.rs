@@ -40,6 +40,11 @@ impl CpuLedger {
 /// Records kept between drains; beyond it they stay in the kernel's rings, which drop and count what does not fit.
 const HELD_MAX: usize = 200_000;
 
+/// A drain comes early when a spill buffer is so full, 0 to 1: what is left has to last until the next look.
+const SPILL_USED_MAX: f64 = 0.4;
+/// A drain comes early when so many processes have ended since the last: they are kept until their samples have been drained.
+const ENDED_MAX: usize = 4096;
+
 /// The state between drains.
 pub struct Collector<Source> {
     source: Source,
@@ -57,6 +62,8 @@ pub struct Collector<Source> {
     drained_from_ns: u64,
     /// Records of a time after the last drain, for the next.
     held: Vec<TimedRecord>,
+    /// Processes that ended since the last drain.
+    ended: usize,
     // Kept for their memory.
     entries: Vec<Entry>,
 }
@@ -77,15 +84,30 @@ impl<Source: SampleSource> Collector<Source> {
             cpus: BTreeMap::new(),
             drained_from_ns: now_ns,
             held: Vec::new(),
+            ended: 0,
             entries: Vec::new(),
         }
     }
 
-    /// Takes the records out of the kernel's rings, which a storm of mappings fills faster than one drain follows another.
-    pub fn collect_records(&mut self) {
-        if self.held.len() < HELD_MAX {
+    /// Takes the records out of the kernel's rings, which a storm of mappings fills faster than one drain follows another. Gives their number.
+    pub fn collect_records(&mut self) -> usize {
+        let known = self.held.len();
+        if known < HELD_MAX {
             self.read_records();
         }
+        let ended = self.held.get(known..).unwrap_or_default();
+        self.ended += ended.iter().filter(|record| matches!(record.kind, RecordKind::Exit { .. })).count();
+        self.held.len() - known
+    }
+
+    /// Whether a spill buffer fills so fast that it should be looked at soon.
+    pub fn fills(&self) -> bool {
+        self.source.spill_used() > SPILL_USED_MAX / 4.0
+    }
+
+    /// Whether the next drain should not wait for its time.
+    pub fn wants_drain(&self) -> bool {
+        self.ended > ENDED_MAX || self.held.len() >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
     }
 
     fn read_records(&mut self) {
@@ -99,6 +121,7 @@ impl<Source: SampleSource> Collector<Source> {
     /// Moves everything sampled before the call to `pending`.
     pub fn drain(&mut self) {
         self.entries.clear();
+        self.ended = 0;
         let begun_ns = clock::monotonic_ns();
         let drained = self.source.drain(&mut self.entries);
         // A CPU's samples of now are in its other half as soon as it has been drained, before the others are.

@@ -70,12 +70,12 @@ impl Config {
         if let Some(twice) = names.windows(2).find(|pair| pair.first() == pair.last()).and_then(|pair| pair.first()) {
             anyhow::bail!("--event: {twice} is given twice; give each event once");
         }
-        let buckets = settings.table_buckets.unwrap_or(1024);
+        let buckets = settings.table_buckets.unwrap_or(2048);
         ensure!(
             buckets.is_power_of_two() && (16..=1 << 20).contains(&buckets),
             "--table-buckets {buckets}: must be a power of two from 16 to 1048576"
         );
-        let spill_entries = settings.spill_entries.unwrap_or(16_384);
+        let spill_entries = settings.spill_entries.unwrap_or(8192);
         ensure!((1..=1 << 20).contains(&spill_entries), "--spill-entries {spill_entries}: must be from 1 to 1048576");
         let interval = |flag, text: Option<&str>, default, min, max| duration(flag, text.unwrap_or(default), min, max);
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
@@ -83,7 +83,7 @@ impl Config {
             db: settings.db.unwrap_or_else(|| "/var/lib/dcpi".into()),
             control: settings.control.unwrap_or_else(|| "/run/dcpi/control.sock".into()),
             events,
-            drain_interval: interval("--drain-interval", settings.drain_interval.as_deref(), "1s", second / 100, hour)?,
+            drain_interval: interval("--drain-interval", settings.drain_interval.as_deref(), "5s", second / 100, hour)?,
             merge_interval: interval("--merge-interval", settings.merge_interval.as_deref(), "10m", second, 24 * hour)?,
             host: settings.host,
             budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
@@ -136,7 +136,7 @@ mod tests {
         let file = "db = \"/a\"\nmerge-interval = \"1m\"\nevent = [\"cpu-clock@100\"]\ntable-buckets = 64\n";
         let config = config(file, Settings { db: Some("/b".into()), ..Settings::default() }).unwrap();
         assert_eq!(config.db, Path::new("/b"));
-        assert_eq!((config.merge_interval, config.drain_interval), (Duration::from_secs(60), Duration::from_secs(1)));
+        assert_eq!((config.merge_interval, config.drain_interval), (Duration::from_secs(60), Duration::from_secs(5)));
         assert_eq!((config.events.len(), config.table.bucket_bits), (1, 6));
     }
 

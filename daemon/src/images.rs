@@ -59,37 +59,46 @@ pub struct MappedAt {
 /// All files that processes map, each once.
 #[derive(Debug, Default)]
 pub struct Files {
-    known: HashMap<(MappedFileId, Vec<u8>), Arc<MappedFile>>,
+    /// By identity, and then by path: there is one, as good as always.
+    known: HashMap<MappedFileId, Vec<Arc<MappedFile>>, foldhash::fast::RandomState>,
+    len: usize,
 }
 
 impl Files {
     /// The file of that identity and path.
     pub fn intern(&mut self, id: MappedFileId, path: &[u8]) -> Arc<MappedFile> {
-        if let Some(file) = self.known.get(&(id.clone(), path.to_vec())) {
+        let same = self.known.get(&id).and_then(|files| files.iter().find(|file| file.path == path));
+        if let Some(file) = same {
             // An inode that nobody maps any more may be another file by now: rebuilt in place, or its number reused.
             let may_be_another = matches!(id, MappedFileId::Inode { .. }) && Arc::strong_count(file) == 1;
             if !may_be_another {
                 return file.clone();
             }
         }
-        if self.known.len() >= FILES_MAX {
-            self.known.retain(|_, file| Arc::strong_count(file) > 1);
+        if self.len >= FILES_MAX {
+            self.known.values_mut().for_each(|files| files.retain(|file| Arc::strong_count(file) > 1));
+            self.known.retain(|_, files| !files.is_empty());
+            self.len = self.known.values().map(Vec::len).sum();
         }
         let file = Arc::new(MappedFile { id: id.clone(), path: path.to_vec(), image: OnceLock::new() });
-        self.known.insert((id, path.to_vec()), file.clone());
+        let files = self.known.entry(id).or_default();
+        let before = files.len();
+        files.retain(|file| file.path != path);
+        files.push(file.clone());
+        self.len += files.len() - before;
         file
     }
 
     /// Files known now.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.known.len()
+        self.len
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
+        self.len == 0
     }
 }
 

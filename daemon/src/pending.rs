@@ -3,6 +3,7 @@
 use crate::accounts::Account;
 use crate::images::Image;
 use crate::unresolved::{Loss, Reason};
+use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
 use profiledb::{Delta, ImageRecord, Profile, ProfileKey, Symbol};
 use std::collections::{BTreeMap, HashMap};
@@ -15,9 +16,9 @@ pub const PLACES_MAX: usize = 2_000_000;
 /// What one merge will add to the epoch.
 #[derive(Debug, Default)]
 pub struct Pending {
-    profiles: HashMap<(ImageId, usize), HashMap<ImageOffset, u64>>,
-    images: HashMap<ImageId, Arc<Image>>,
-    symbols: HashMap<ImageId, BTreeMap<u64, Symbol>>,
+    profiles: HashMap<(ImageId, usize), HashMap<ImageOffset, u64, RandomState>, RandomState>,
+    images: HashMap<ImageId, Arc<Image>, RandomState>,
+    symbols: HashMap<ImageId, BTreeMap<u64, Symbol>, RandomState>,
     /// One for each event, by number.
     accounts: Vec<Account>,
     places: usize,
@@ -46,7 +47,7 @@ impl Pending {
         let Some(account) = self.accounts.get_mut(event) else { return };
         let counts = self.profiles.entry((image.id, event)).or_insert_with(|| {
             self.images.entry(image.id).or_insert_with(|| image.clone());
-            HashMap::new()
+            HashMap::default()
         });
         for (offset, samples) in places {
             if let Some(count) = counts.get_mut(&offset) {

@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval_at};
 
-/// The rings of records are emptied this often: each holds some 4000 mappings.
-const RECORDS_INTERVAL: Duration = Duration::from_millis(100);
+/// The rings of records are emptied this often, each holds some 4000 mappings: in a storm, and when little happens.
+const RECORDS_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(400));
+/// More records at once are a storm.
+const RECORDS_STORM: usize = 100;
 /// A merge that failed is tried again after this long, or the merge interval if that is shorter.
 const MERGE_RETRY: Duration = Duration::from_secs(30);
 /// Merges tried at the end before samples are given up, and the pause between them.
@@ -106,6 +108,7 @@ pub struct Pipeline<Source> {
     last_merge: Option<u64>,
     database_bytes: u64,
     stopping: bool,
+    records_interval: Duration,
     last_merges_pause: Duration,
 }
 
@@ -132,6 +135,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             last_merge: None,
             database_bytes: 0,
             stopping: false,
+            records_interval: RECORDS_INTERVALS.0,
             last_merges_pause: LAST_MERGES_PAUSE,
             parts,
         }
@@ -152,7 +156,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         };
-        let mut records = ticks(RECORDS_INTERVAL);
+        let mut records = std::pin::pin!(tokio::time::sleep(RECORDS_INTERVALS.0));
         let mut drain = ticks(self.parts.config.drain_interval);
         let mut merge = ticks(self.parts.config.merge_interval);
         let mut retry = ticks(self.parts.config.merge_interval.min(MERGE_RETRY));
@@ -161,7 +165,10 @@ impl<Source: SampleSource> Pipeline<Source> {
                 Some(()) = stop.recv() => Event::Stop,
                 Some(result) = done.recv() => Event::Done(result),
                 _ = drain.tick() => Event::Drain,
-                _ = records.tick() => Event::Records,
+                () = &mut records => {
+                    records.as_mut().reset(tokio::time::Instant::now() + self.records_interval);
+                    Event::Records
+                }
                 _ = merge.tick() => Event::Merge,
                 _ = retry.tick(), if self.merge_error.is_some() => Event::Merge,
                 Some(request) = asked.recv() => Event::Asked(request),
@@ -206,7 +213,13 @@ impl<Source: SampleSource> Pipeline<Source> {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Records => self.parts.collector.collect_records(),
+            Event::Records => {
+                let storm = self.parts.collector.collect_records() >= RECORDS_STORM || self.parts.collector.fills();
+                self.records_interval = if storm { RECORDS_INTERVALS.0 } else { RECORDS_INTERVALS.1 };
+                if self.parts.collector.wants_drain() {
+                    self.parts.collector.drain();
+                }
+            }
             Event::Drain => {
                 self.parts.collector.drain();
                 if self.term.0.elapsed() >= TERM {

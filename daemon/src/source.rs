@@ -10,6 +10,10 @@ pub trait SampleSource {
     /// Moves all records that are there now to `records`; to be called after [`SampleSource::drain`], so that whatever was mapped
     /// when a drained sample was taken is known.
     fn records(&mut self, records: &mut Vec<TimedRecord>);
+    /// How full the fullest spill buffer is that counts now, 0 to 1.
+    fn spill_used(&self) -> f64 {
+        0.0
+    }
     /// Takes no more samples.
     fn stop(&mut self);
     /// Lets a CPU's events go on that the kernel has throttled.
@@ -29,6 +33,10 @@ impl SampleSource for KernelSource {
 
     fn records(&mut self, records: &mut Vec<TimedRecord>) {
         KernelSource::records(self, records);
+    }
+
+    fn spill_used(&self) -> f64 {
+        KernelSource::spill_used(self)
     }
 
     fn stop(&mut self) {

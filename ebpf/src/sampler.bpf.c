@@ -625,15 +625,9 @@ INLINE int note_mapping(struct vm_area_struct *area)
 						 slot->text < copied(&area->vm_end));
 }
 
-/* Three ways in, the first that the kernel has: function entry (ftrace; arm64 since 6.4), a probe, or, where neither is
- * allowed, the release of the lock on a process's mappings (include/trace/events/mmap_lock.h, 5.11), which
- * comes far more often and so looks at nothing but the number of executable pages. */
-SECTION("fentry/perf_event_mmap")
-int mmap_entry(u64 *arguments)
-{
-	return note_mapping((void *)arguments[0]);
-}
-
+/* Two ways in, the first that the kernel has: a probe, or, where none is allowed, the release of the lock on a process's mappings
+ * (include/trace/events/mmap_lock.h, 5.11), which comes far more often and so looks at nothing but the number of executable
+ * pages. */
 SECTION("kprobe/perf_event_mmap")
 int mmap_probe(struct context *context)
 {

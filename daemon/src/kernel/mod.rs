@@ -5,6 +5,7 @@
 
 mod cost;
 mod counters;
+mod memory;
 mod object;
 mod probe;
 mod sideband;
@@ -12,6 +13,7 @@ mod source;
 mod table;
 
 pub use counters::resolve_event;
+pub use memory::give_back;
 pub use object::Sharing;
 pub use probe::{Machine, clock_hz, kernel_symbols, require_privileges};
 pub use sideband::{MappedFileId, Program, Record, RecordKind, TimedRecord};

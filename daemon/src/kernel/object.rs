@@ -5,8 +5,8 @@ use super::sideband::{Program, RecordKind, TimedRecord};
 use super::table::{MapFds, Table, TableSettings};
 use abi::{Change, EVENTS_MAX, HALVES, PROGRAM_APART};
 use aya::maps::{Map, MapData, RingBuf};
-use aya::programs::{FEntry, KProbe, PerfEvent, RawTracePoint};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::programs::{KProbe, PerfEvent, RawTracePoint};
+use aya::{Ebpf, EbpfLoader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
@@ -41,12 +41,11 @@ impl Sampler {
         // Before 5.11 maps are charged to RLIMIT_MEMLOCK; where raising it fails, creating the map tells.
         let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
         let mut refusal = None;
-        let btf = Btf::from_sys_fs().ok();
         for (name, access) in TASK_ACCESS {
-            let loaded = Self::load_with(settings, sharing, cpus, access, btf.as_ref()).and_then(|mut sampler| {
+            let loaded = Self::load_with(settings, sharing, cpus, access).and_then(|mut sampler| {
                 sampler.program(0)?;
-                if let Some(btf) = btf.as_ref().filter(|_| access != 0) {
-                    sampler.follow_changes(btf)?;
+                if access != 0 {
+                    sampler.follow_changes()?;
                 }
                 Ok(sampler)
             });
@@ -70,12 +69,10 @@ impl Sampler {
         sharing: Sharing,
         cpus: usize,
         task_access: u32,
-        btf: Option<&Btf>,
     ) -> Result<Self, KernelError> {
         let (pidns_dev, pidns_ino) = super::probe::pid_namespace().unwrap_or_default();
         let halves = (cpus * HALVES) as u32;
         let ebpf = EbpfLoader::new()
-            .btf(btf)
             .override_global("BUCKET_BITS", &settings.bucket_bits, true)
             .override_global("SPILL_ENTRIES", &settings.spill_entries, true)
             .override_global("PIDNS_DEV", &pidns_dev, true)
@@ -93,17 +90,16 @@ impl Sampler {
     }
 
     /// Has the kernel report every exec with the generation it begins, and forks and mappings noted where samples see them.
-    fn follow_changes(&mut self, btf: &Btf) -> Result<(), KernelError> {
+    fn follow_changes(&mut self) -> Result<(), KernelError> {
         let ring = self.ebpf.take_map("CHANGES").ok_or_else(|| missing("map CHANGES"))?;
         self.changes = Some(RingBuf::try_from(ring).map_err(refused)?);
         self.trace("process_exec", "sched_process_exec")?;
         self.trace("process_fork", "sched_process_fork")?;
-        if let Err(entry) = self.enter_mappings(btf)
-            && let Err(probe) = self.probe_mappings()
-            && self.trace("mmap_lock_release", "mmap_lock_released").is_err()
+        if let Err(probe) = self.probe_mappings()
+            && let Err(trace) = self.trace("mmap_lock_release", "mmap_lock_released")
         {
             tracing::info!(
-                "samples of two files mapped in turn at one address may stay unresolved here: {entry}; {probe}"
+                "samples of two files mapped in turn at one address may stay unresolved here: {probe}; {trace}"
             );
         }
         Ok(())
@@ -117,15 +113,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Has the kernel call the sampler when a file is mapped.
-    fn enter_mappings(&mut self, btf: &Btf) -> Result<(), KernelError> {
-        let program = self.ebpf.program_mut("mmap_entry").ok_or_else(|| missing("mmap_entry"))?;
-        let program: &mut FEntry = program.try_into().map_err(refused)?;
-        program.load(MAPPING_FUNCTION, btf).map_err(refused)?;
-        program.attach().map_err(refused)?;
-        Ok(())
-    }
-
+    /// Has the kernel call the sampler before it writes the record of a new mapping.
     fn probe_mappings(&mut self) -> Result<(), KernelError> {
         let program = self.ebpf.program_mut("mmap_probe").ok_or_else(|| missing("mmap_probe"))?;
         let program: &mut KProbe = program.try_into().map_err(refused)?;

@@ -54,7 +54,12 @@ pub enum RecordKind {
         /// As in [`abi::Entry::generation`].
         generation: u16,
     },
-    /// A process was born. Threads are not reported.
+    /// A process began its second or a later thread, which may outlive its first.
+    Thread {
+        /// Process.
+        pid: u32,
+    },
+    /// A process was born.
     Fork {
         /// The new process.
         pid: u32,
@@ -266,8 +271,9 @@ impl<'a> Visitor<'a> for ToRecord {
 
     fn visit_fork(self, fork: Fork, metadata: RecordMetadata) -> Self::Output {
         // A thread has its parent's process id.
-        let process = fork.pid != fork.ppid;
-        if process { Self::timed(&metadata, RecordKind::Fork { pid: fork.pid, parent: fork.ppid }) } else { None }
+        let (pid, parent) = (fork.pid, fork.ppid);
+        let kind = if pid == parent { RecordKind::Thread { pid } } else { RecordKind::Fork { pid, parent } };
+        Self::timed(&metadata, kind)
     }
 
     fn visit_exit(self, exit: Exit, metadata: RecordMetadata) -> Self::Output {

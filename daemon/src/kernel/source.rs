@@ -168,6 +168,12 @@ impl KernelSource {
         drained
     }
 
+    /// How full the fullest spill buffer is that counts now, 0 to 1.
+    #[must_use]
+    pub fn spill_used(&self) -> f64 {
+        self.counters.cpus().map(|cpu| self.table.spill_used(cpu)).fold(0.0, f64::max)
+    }
+
     /// Takes up CPUs that came online, and lets go of those that went.
     fn follow_cpus(&mut self, entries: &mut Vec<Entry>, drained: &mut Drained) {
         let now_ns = clock::monotonic_ns();

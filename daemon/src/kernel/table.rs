@@ -133,6 +133,18 @@ impl Table {
         }
     }
 
+    /// How full the spill buffer of the half is that counts now on `cpu`, 0 to 1: a look, for the sampler writes it meanwhile.
+    pub fn spill_used(&self, cpu: usize) -> f64 {
+        let Some(block) = self.cpus.pointer(cpu) else { return 0.0 };
+        // SAFETY: inside the mapping, half is 0 or 1; `spilled` is an aligned 32-bit word.
+        let spilled = unsafe {
+            let half = (&raw mut (*block).half).read_volatile() as usize & 1;
+            let stats = (&raw mut (*block).stats).cast::<HalfStats>().add(half);
+            (&raw mut (*stats).spilled).read_volatile()
+        };
+        f64::from(spilled) / f64::from(self.settings.spill_entries)
+    }
+
     /// Moves all counts of a half that no longer counts to `into`. The places stay, so that they are found when the half counts again.
     pub fn drain(&self, cpu: usize, half: usize, into: &mut Vec<Entry>) -> HalfTotals {
         let half_index = cpu * HALVES + half;

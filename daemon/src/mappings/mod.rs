@@ -92,12 +92,15 @@ struct Process {
     versions: Vec<Version>,
     /// Records older than this are in the last version already: it was read from /proc then.
     read_ns: u64,
+    /// When its first thread ended.
     ended_ns: Option<u64>,
+    /// It has, or may have, more than one.
+    threads: bool,
 }
 
 impl Default for Process {
     fn default() -> Self {
-        Self { versions: vec![Version::new(Arc::default())], read_ns: 0, ended_ns: None }
+        Self { versions: vec![Version::new(Arc::default())], read_ns: 0, ended_ns: None, threads: true }
     }
 }
 
@@ -185,7 +188,7 @@ pub struct Window {
 /// All processes.
 #[derive(Debug, Default)]
 pub struct Mappings {
-    processes: HashMap<u32, Process>,
+    processes: HashMap<u32, Process, foldhash::fast::RandomState>,
     programs: Programs,
     /// All mapped files.
     pub files: Files,
@@ -242,7 +245,12 @@ impl Mappings {
                 let map = self.processes.get(&parent).and_then(now).unwrap_or_default();
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
                 process.enter(map, time);
-                (process.read_ns, process.ended_ns) = (0, None);
+                (process.read_ns, process.ended_ns, process.threads) = (0, None, false);
+            }
+            RecordKind::Thread { pid } => {
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.threads = true;
+                }
             }
             RecordKind::Exit { pid } => {
                 if let Some(process) = self.processes.get_mut(&pid) {
@@ -314,7 +322,7 @@ impl Mappings {
                 .for_each(|version| version.replaced.retain(|(_, until)| *until >= window.from_ns));
             process.versions.retain(|version| version.until_ns >= window.from_ns);
             // Other threads may outlive the first one; then the process is still in /proc.
-            process.ended_ns.is_none_or(|ended| ended >= window.from_ns || procfs::exists(*pid))
+            process.ended_ns.is_none_or(|ended| ended >= window.from_ns || (process.threads && procfs::exists(*pid)))
         });
     }
 

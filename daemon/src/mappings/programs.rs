@@ -44,7 +44,7 @@ struct Known {
 /// All of them.
 #[derive(Debug, Default)]
 pub struct Programs {
-    known: HashMap<u32, Known>,
+    known: HashMap<u32, Known, foldhash::fast::RandomState>,
 }
 
 impl Programs {
