@@ -4,7 +4,7 @@ use crate::accounts::Account;
 use crate::images::Image;
 use crate::unresolved::{Loss, Reason};
 use image::{ImageId, ImageOffset};
-use profiledb::{Delta, ImageRecord, Profile, ProfileKey, Symbol};
+use profiledb::{Delta, ImageRecord, Profile, ProfileKey, Scope, Symbol};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ impl Pending {
         let name = |event: usize| names.get(event).cloned().unwrap_or_default();
         let profiles = self.profiles.iter().filter(|(_, counts)| !counts.is_empty()).map(|((image, event), counts)| {
             let counts = Profile::from_counts(counts.iter().map(|(offset, samples)| (*offset, *samples)));
-            (ProfileKey { image: *image, event: name(*event) }, counts)
+            (ProfileKey { image: *image, event: name(*event), scope: Scope::default() }, counts)
         });
         let images = self.images.values().map(|image| {
             let record = ImageRecord {
@@ -179,7 +179,7 @@ mod tests {
         let ledger = &delta.ledgers["cycles"];
         assert!(ledger.closes(), "{ledger:?}");
         assert_eq!((ledger.taken, ledger.merged, pending.samples(0)), (22, 20, 20));
-        let a = ProfileKey { image: image("a").id, event: "cycles".into() };
+        let a = ProfileKey { image: image("a").id, event: "cycles".into(), scope: Scope::default() };
         assert_eq!(delta.profiles[&a].get(ImageOffset(1)), 11);
         assert_eq!(delta.images.len(), 3);
     }

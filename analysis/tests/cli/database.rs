@@ -92,7 +92,8 @@ impl Epoch {
         ledger.taken += profile.total();
         ledger.merged += profile.total();
         self.delta.images.insert(image.id, image.clone());
-        self.delta.profiles.insert(ProfileKey { image: image.id, event: event.to_owned() }, profile);
+        let scope = profiledb::Scope::default();
+        self.delta.profiles.insert(ProfileKey { image: image.id, event: event.to_owned(), scope }, profile);
         self
     }
 
