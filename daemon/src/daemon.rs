@@ -25,17 +25,13 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
     let control = ControlSocket::bind(&config.control)?;
-    let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(|error| match error {
-        name @ DbError::InvalidName { .. } => anyhow::anyhow!("{name}; name another --host"),
-        DbError::Locked { path } => {
-            anyhow::anyhow!(
-                "another daemon writes this database ({} is locked); stop it or name another directory with --db",
-                path.display()
-            )
-        }
-        error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
-    })?;
-    let settings = SourceSettings { events, table: config.table, budget: config.budget };
+    let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(cannot_write)?;
+    let settings = SourceSettings {
+        events,
+        table: config.table,
+        budget: config.budget,
+        kernel_by_process: config.kernel_by_process,
+    };
     let mut source = KernelSource::open(&settings, &machine)?;
     let events = source.events().to_vec();
     let cost = source.cost();
@@ -60,7 +56,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
     }
     source.start()?;
-    let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
+    let mut collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
+    collector.mappings.keep_apart(config.rules.clone());
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {
@@ -88,6 +85,20 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         control.finish().await;
         result
     })
+}
+
+/// Why the database cannot be written, with the next step.
+fn cannot_write(error: DbError) -> anyhow::Error {
+    match error {
+        name @ DbError::InvalidName { .. } => anyhow::anyhow!("{name}; name another --host"),
+        DbError::Locked { path } => {
+            anyhow::anyhow!(
+                "another daemon writes this database ({} is locked); stop it or name another directory with --db",
+                path.display()
+            )
+        }
+        error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
+    }
 }
 
 /// The error and its causes on one line, nothing twice: causes are often quoted by what they caused.

@@ -20,6 +20,8 @@ pub struct SourceSettings {
     pub table: TableSettings,
     /// What sampling may cost.
     pub budget: Option<Budget>,
+    /// Kernel addresses are counted by process, not once for all.
+    pub kernel_by_process: bool,
 }
 
 /// What a sample costs here, and the step of [`budget::RATES`] that the budget allows.
