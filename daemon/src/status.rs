@@ -287,9 +287,7 @@ impl Status {
                 format!("{ns:.0} ns per sample with its interrupt; budget {} % of all CPU time{now}", 100.0 * budget),
             );
         }
-        for (name, value) in self.apart.lines() {
-            line(name, value);
-        }
+        self.apart.lines().into_iter().for_each(|(name, value)| line(name, value));
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
         if self.lost_records > 0 {
             let meaning =
@@ -297,10 +295,9 @@ impl Status {
             line("records", format!("{} of mappings dropped by the kernel: {meaning}", self.lost_records));
         }
         if self.refused > 0 {
-            line(
-                "refused",
-                format!("{} processes and mappings beyond the limits; their samples are unresolved", self.refused),
-            );
+            let refused =
+                format!("{} processes and mappings beyond the limits; their samples are unresolved", self.refused);
+            line("refused", refused);
         }
         if let Some(error) = &self.merge_error {
             line("merge", format!("FAILED: {error}"));
