@@ -8,6 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::error::AnalysisError;
+use crate::scope::{Dimension, ScopeChoice};
 use crate::select::EpochChoice;
 use crate::stats::Confidence;
 
@@ -50,8 +51,11 @@ pub struct Prof {
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
     /// A row per image instead of per procedure
-    #[arg(short = 'i', long = "images")]
+    #[arg(short = 'i', long = "images", conflicts_with = "by")]
     pub by_image: bool,
+    /// A row per label, unit or process of samples that were kept apart by it, instead of per procedure
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub by: Option<Dimension>,
     /// The rows with the most samples that together have P % of them
     #[arg(long, value_name = "P%", value_parser = parse_keep)]
     pub keep: Option<f64>,
@@ -117,9 +121,12 @@ pub struct Source {
     /// Only this host's epochs [default: all hosts]
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
-    /// Only epochs of this label
+    /// Only epochs of this label (dcpictl epoch --label)
     #[arg(long, value_name = "LABEL")]
-    pub label: Option<String>,
+    pub epoch_label: Option<String>,
+    /// Whose samples.
+    #[command(flatten)]
+    pub scope: ScopeChoice,
 }
 
 impl Source {
@@ -263,6 +270,7 @@ mod tests {
     fn classic_names_are_subcommands() {
         assert!(prof("/usr/bin/dcpiprof -i libc").by_image);
         assert!(prof("dcpi prof -i libc").by_image);
+        assert_eq!(prof("dcpiprof --by label").by, Some(Dimension::Label));
         assert!(matches!(run("dcpiepochs"), Ok(Invocation::Run(command)) if matches!(*command, Command::Epochs(_))));
         assert!(matches!(run("dcpiwhat"), Err(AnalysisError::Usage { .. })));
     }
@@ -280,6 +288,11 @@ mod tests {
         assert_eq!(args.images, ["/bin/a", "b"]);
         assert_eq!(args.source.db(), Path::new("/d"));
         assert_eq!(prof("dcpi prof --keep 50").keep, Some(0.5));
+        let scope = prof("dcpi prof --label run --unit a.service --pid 7").source.scope;
+        assert_eq!(
+            (scope.label.as_deref(), scope.unit.as_deref(), scope.pid),
+            (Some("run"), Some("a.service"), Some(7))
+        );
     }
 
     #[test]

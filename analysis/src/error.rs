@@ -46,6 +46,16 @@ pub enum AnalysisError {
         /// Events there are.
         known: Vec<String>,
     },
+    /// Nobody's samples were kept apart so.
+    #[error("no samples {asked}; {}", there_are(known, how))]
+    NoScope {
+        /// Whose samples were asked for.
+        asked: String,
+        /// Whose there are; none: see `how`.
+        known: Vec<String>,
+        /// What else to do.
+        how: &'static str,
+    },
     /// The event to sort by is not one of those shown.
     #[error("cannot sort by {asked:?}, which is not shown; add it to --event, or sort by {}", list(shown))]
     SortNotShown {
@@ -100,6 +110,15 @@ fn next_step(error: &DbError) -> &'static str {
         DbError::NoSuchEpoch { .. } => "; see dcpi epochs",
         DbError::InvalidName { .. } => "; see dcpi help",
         _ => "",
+    }
+}
+
+/// `there are: a, b`, or how there come to be some.
+fn there_are(known: &[String], how: &str) -> String {
+    match known {
+        [] if how.starts_with("see") => how.to_owned(),
+        [] => format!("there are none: {how}"),
+        known => format!("there are: {}", list(known)),
     }
 }
 

@@ -19,6 +19,7 @@ pub mod commands;
 pub mod load;
 pub mod procedures;
 pub mod report;
+pub mod scope;
 pub mod select;
 pub mod stats;
 

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use image::{ImageId, ImageKind};
-use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, EventMeta, ImageRecord, Ledger, Profile, Symbol};
+use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, EventMeta, ImageRecord, Ledger, Profile, Scope, Symbol};
 
 use crate::error::AnalysisError;
 use crate::problem::Problem;
+use crate::scope::ScopeChoice;
 use crate::select;
 
 /// How often a reading is begun anew when the daemon merges meanwhile. Merges are minutes apart and
@@ -76,6 +77,8 @@ pub struct ImageSamples {
     pub wanted: bool,
     /// Samples by event, in the order of [`Samples::events`].
     pub profiles: Vec<Profile>,
+    /// How many of them each event has of whom.
+    pub scopes: BTreeMap<Scope, Vec<u64>>,
     /// The epochs that have samples of it, as indices of [`Samples::epochs`].
     pub epochs: Vec<usize>,
 }
@@ -115,22 +118,23 @@ pub fn sum(samples: impl IntoIterator<Item = u64>) -> u64 {
     samples.into_iter().fold(0, u64::saturating_add)
 }
 
-/// Reads what is selected. `events` and `images` are as typed; none means all.
+/// Reads what is selected. `events` and `images` are as typed; none means all. `whose` chooses among samples that were kept apart.
 ///
 /// A file that cannot be read is left out and told in [`Samples::problems`].
 ///
 /// # Errors
-/// [`AnalysisError::NoEvent`], [`AnalysisError::NoImage`]; [`AnalysisError::Database`] when no epoch
+/// [`AnalysisError::NoEvent`], [`AnalysisError::NoScope`], [`AnalysisError::NoImage`]; [`AnalysisError::Database`] when no epoch
 /// can be read at all.
 pub fn load(
     db: &Database,
     chosen: &[(String, EpochId)],
     events: &[String],
     images: &[String],
+    whose: &ScopeChoice,
 ) -> Result<Samples, AnalysisError> {
     let mut readings = 0;
     loop {
-        let mut samples = read(db, chosen, events, images)?;
+        let mut samples = read(db, chosen, events, images, whose)?;
         readings += 1;
         if samples.epochs.iter().all(|epoch| epoch.is_current().unwrap_or(true)) {
             return Ok(samples);
@@ -148,12 +152,15 @@ fn read(
     chosen: &[(String, EpochId)],
     asked_events: &[String],
     asked_images: &[String],
+    whose: &ScopeChoice,
 ) -> Result<Samples, AnalysisError> {
     let mut problems = Vec::new();
     let epochs = open(db, chosen, &mut problems)?;
     let names = event_names(&epochs, asked_events)?;
     let events = names.iter().map(|name| join_event(name, &epochs, &mut problems)).collect();
-    let contents: Vec<Contents> = epochs.iter().map(|epoch| contents(epoch, &names, &mut problems)).collect();
+    let mut contents: Vec<Contents> = epochs.iter().map(|epoch| contents(epoch, &names, &mut problems)).collect();
+    whose.check(contents.iter().flat_map(|contents| &contents.profiles).map(|(key, _)| &key.scope))?;
+    contents.iter_mut().for_each(|contents| contents.choose(whose));
     let wanted = if asked_images.is_empty() {
         None
     } else {
@@ -269,11 +276,19 @@ struct Contents {
     records: BTreeMap<ImageId, ImageRecord>,
     /// Image and event, the latter as index of the names.
     profiles: Vec<(profiledb::ProfileKey, usize)>,
-    /// False when something could not be listed.
+    /// False when something could not be listed, or was not asked for.
     complete: bool,
 }
 
 impl Contents {
+    /// Leaves out what is not of those processes.
+    fn choose(&mut self, whose: &ScopeChoice) {
+        if !whose.is_all() {
+            self.profiles.retain(|(key, _)| whose.admits(&key.scope));
+            self.complete = false;
+        }
+    }
+
     /// The images with profiles.
     fn met(&self) -> impl Iterator<Item = &ImageRecord> + Clone {
         let with_samples: BTreeSet<ImageId> = self.profiles.iter().map(|(key, _)| key.image).collect();
@@ -291,6 +306,10 @@ fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Co
         failed(error);
         BTreeMap::new()
     });
+    // Where this list is damaged the profiles tell for themselves, but it is damage all the same.
+    if let Err(error) = epoch.scopes() {
+        failed(error);
+    }
     let keys = epoch.profiles().unwrap_or_else(|error| {
         failed(error);
         Vec::new()
@@ -355,9 +374,14 @@ fn add_epoch(
             paths: Vec::new(),
             wanted: asked_for,
             profiles: vec![Profile::new(); events.len()],
+            scopes: BTreeMap::new(),
             epochs: Vec::new(),
         });
         image.meet(record, at);
+        let of_scope = image.scopes.entry(key.scope.clone()).or_insert_with(|| vec![0; events.len()]);
+        if let Some(total) = of_scope.get_mut(*event) {
+            *total = total.saturating_add(profile.total());
+        }
         if let Some(sum) = image.profiles.get_mut(*event) {
             sum.merge(&profile);
         }

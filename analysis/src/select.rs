@@ -126,7 +126,7 @@ pub fn epochs(db: &Database, source: &Source, choice: &EpochChoice) -> Result<Ve
     for host in hosts {
         let mut epochs = db.epochs(&host)?;
         any |= !epochs.is_empty();
-        if let Some(label) = &source.label {
+        if let Some(label) = &source.epoch_label {
             // A damaged epoch's label is unknown: it is left to those who ask for it without label.
             epochs.retain(|epoch| db.epoch(&host, epoch).is_ok_and(|e| e.meta().label.as_ref() == Some(label)));
         }
@@ -136,7 +136,7 @@ pub fn epochs(db: &Database, source: &Source, choice: &EpochChoice) -> Result<Ve
         return Err(AnalysisError::Empty { root: root() });
     }
     if chosen.is_empty() {
-        let label = source.label.as_ref().map(|label| format!(" --label {label}"));
+        let label = source.epoch_label.as_ref().map(|label| format!(" --epoch-label {label}"));
         let asked = format!("--epoch {}{}", choice.typed, label.unwrap_or_default());
         return Err(AnalysisError::NoEpoch { root: root(), asked });
     }

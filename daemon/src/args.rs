@@ -1,6 +1,7 @@
 //! What was typed.
 
 use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// What was typed, or the end of the program: help and version on standard output with exit code 0, a mistake as one line with exit code 2.
@@ -81,6 +82,30 @@ pub struct Settings {
     /// Entries (16 bytes) in the spill buffer of a half, 1 to 1048576 [default: 8192]
     #[arg(long, value_name = "N")]
     pub spill_entries: Option<u32>,
+    /// Keep this image's samples apart by process, by the image's name or path; may be repeated
+    #[arg(long, value_name = "IMAGE")]
+    #[serde(default)]
+    pub per_process: Vec<String>,
+    /// Keep samples apart by systemd unit or container
+    #[arg(long)]
+    #[serde(default)]
+    pub by_unit: bool,
+    /// Count kernel code by the process that it runs for, so that it is kept apart too; takes more places in the tables
+    #[arg(long)]
+    #[serde(default)]
+    pub kernel_by_process: bool,
+    /// Leave out the samples of this image, by its name or path; may be repeated
+    #[arg(long, value_name = "IMAGE")]
+    #[serde(default)]
+    pub exclude_image: Vec<String>,
+    /// Leave out the processes of these control groups: a path, with all below it, or the name of a unit, container or part of the path; may be repeated
+    #[arg(long, value_name = "GROUP")]
+    #[serde(default)]
+    pub exclude_cgroup: Vec<String>,
+    /// Leave out this process with its children; may be repeated
+    #[arg(long, value_name = "PID")]
+    #[serde(default)]
+    pub exclude_pid: Vec<u32>,
 }
 
 /// Steers dcpid; returns after the daemon has done it.
@@ -111,6 +136,34 @@ pub enum Command {
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
     },
+    /// Label a running process, its children and those it will have: their samples are kept apart from now on
+    Label {
+        /// The process
+        #[arg(value_name = "PID")]
+        pid: u32,
+        /// The label: 1 to 128 bytes without slash
+        #[arg(value_name = "LABEL")]
+        label: String,
+    },
     /// Flush and end the daemon
     Quit,
+}
+
+/// Runs a command and keeps its samples, and those of its children, apart under a label: see them with dcpi prof --label.
+#[derive(Parser, Debug)]
+#[command(
+    name = "dcpilabel",
+    version,
+    after_help = "Exit codes: the command's; 2 when dcpid does not label it, 126 when it cannot be run, 127 when there is none. Options come before LABEL."
+)]
+pub struct DcpilabelArgs {
+    /// Control socket of the daemon
+    #[arg(long, value_name = "PATH", default_value = "/run/dcpi/control.sock")]
+    pub control: PathBuf,
+    /// The label: 1 to 128 bytes without slash
+    #[arg(value_name = "LABEL")]
+    pub label: String,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
 }

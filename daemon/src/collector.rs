@@ -6,7 +6,7 @@ use crate::images::Image;
 use crate::kernel::TimedRecord;
 use crate::kernel::{Drained, RecordKind};
 use crate::kernel_text::KernelText;
-use crate::mappings::{Mappings, Window};
+use crate::mappings::{LabelError, Mappings, Window};
 use crate::pending::Pending;
 use crate::resolve::{Resolver, coalesce};
 use crate::source::SampleSource;
@@ -140,6 +140,22 @@ impl<Source: SampleSource> Collector<Source> {
         if self.kernel.wants_refresh(window.to_ns) {
             self.kernel.refresh(crate::kernel::kernel_symbols().ok(), window.to_ns);
         }
+    }
+
+    /// Labels a process from now on: [`Mappings::label`].
+    ///
+    /// # Errors
+    /// Why it is not labelled.
+    pub fn label(
+        &mut self,
+        pid: u32,
+        start_time: Option<u64>,
+        label: &str,
+        with_children: bool,
+    ) -> Result<(), LabelError> {
+        let labelled = self.mappings.label(pid, start_time, label, with_children)?;
+        labelled.into_iter().for_each(|pid| self.source.keep_apart(pid));
+        Ok(())
     }
 
     /// Takes no more samples; what was taken can still be drained.

@@ -1,9 +1,12 @@
 //! What it means: settings from flags, then from the file, then the defaults; checked.
 
+use crate::apart::{Images, Rules};
 use crate::args::Settings;
 use crate::budget::Budget;
+use crate::cgroup::Pattern;
 use crate::event::EventSpec;
-use crate::kernel::TableSettings;
+use crate::kernel::{Sharing, TableSettings};
+use crate::mappings;
 use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,9 +33,21 @@ pub struct Config {
     pub budget: Option<Budget>,
     /// Sizes of the tables.
     pub table: TableSettings,
+    /// Whose samples are kept apart, and whose are left out.
+    pub rules: Rules,
+    /// The sampler counts kernel addresses by process.
+    pub kernel_by_process: bool,
 }
 
 impl Config {
+    /// What the sampler may count together: as much as can be, but what is to be told apart.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        let rules = &self.rules;
+        let by_process = rules.want_cgroups() || !rules.per_process.is_empty() || !rules.exclude_pids.is_empty();
+        Sharing { kernel_by_process: self.kernel_by_process, programs_by_process: by_process }
+    }
+
     /// From flags and, where those are silent, the configuration file.
     ///
     /// # Errors
@@ -59,6 +74,12 @@ impl Config {
             overhead_budget: flags.overhead_budget.or(file.overhead_budget),
             table_buckets: flags.table_buckets.or(file.table_buckets),
             spill_entries: flags.spill_entries.or(file.spill_entries),
+            per_process: if flags.per_process.is_empty() { file.per_process } else { flags.per_process },
+            by_unit: flags.by_unit || file.by_unit,
+            kernel_by_process: flags.kernel_by_process || file.kernel_by_process,
+            exclude_image: if flags.exclude_image.is_empty() { file.exclude_image } else { flags.exclude_image },
+            exclude_cgroup: if flags.exclude_cgroup.is_empty() { file.exclude_cgroup } else { flags.exclude_cgroup },
+            exclude_pid: if flags.exclude_pid.is_empty() { file.exclude_pid } else { flags.exclude_pid },
         })
     }
 
@@ -79,6 +100,7 @@ impl Config {
         ensure!((1..=1 << 20).contains(&spill_entries), "--spill-entries {spill_entries}: must be from 1 to 1048576");
         let interval = |flag, text: Option<&str>, default, min, max| duration(flag, text.unwrap_or(default), min, max);
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        let rules = rules(&settings)?;
         Ok(Self {
             db: settings.db.unwrap_or_else(|| "/var/lib/dcpi".into()),
             control: settings.control.unwrap_or_else(|| "/run/dcpi/control.sock".into()),
@@ -88,6 +110,8 @@ impl Config {
             host: settings.host,
             budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
             table: TableSettings { bucket_bits: buckets.trailing_zeros(), spill_entries },
+            rules,
+            kernel_by_process: settings.kernel_by_process,
         })
     }
 
@@ -96,6 +120,33 @@ impl Config {
     pub fn host_or(&self, machine: &str) -> String {
         self.host.clone().unwrap_or_else(|| machine.to_owned())
     }
+}
+
+fn rules(settings: &Settings) -> anyhow::Result<Rules> {
+    let named = |flag: &str, names: &[String]| {
+        ensure!(
+            !names.iter().any(String::is_empty),
+            "{flag}: is empty; give an image's name or path, as in dcpi prof -i"
+        );
+        Ok(Images::new(names))
+    };
+    let group = |text: &String| {
+        Pattern::new(text)
+            .with_context(|| format!("--exclude-cgroup {text}: would leave out everybody; name a group below the root"))
+    };
+    // An exclusion that does not hold must not look as if it did.
+    if let Some(gone) = settings.exclude_pid.iter().find(|pid| mappings::start_time(**pid).is_none()) {
+        anyhow::bail!(
+            "--exclude-pid {gone}: there is no such process; name one that runs, or leave out its image or control group"
+        );
+    }
+    Ok(Rules {
+        by_unit: settings.by_unit,
+        per_process: named("--per-process", &settings.per_process)?,
+        exclude_images: named("--exclude-image", &settings.exclude_image)?,
+        exclude_cgroups: settings.exclude_cgroup.iter().map(group).collect::<anyhow::Result<_>>()?,
+        exclude_pids: settings.exclude_pid.clone(),
+    })
 }
 
 /// `1%`, `0.5%` or `off`.
@@ -141,6 +192,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_apart_and_left_out_has_keys_too() {
+        let me = std::process::id();
+        let file = format!(
+            "per-process = [\"bash\"]\nby-unit = true\nkernel-by-process = true\nexclude-image = [\"gpg\"]\n\
+             exclude-cgroup = [\"user.slice\"]\nexclude-pid = [{me}]\n"
+        );
+        let of_file = config(&file, Settings::default()).unwrap();
+        assert!(of_file.kernel_by_process && of_file.rules.by_unit && of_file.rules.want_cgroups());
+        assert_eq!(of_file.rules.exclude_pids, [me]);
+        let flags = Settings { exclude_image: vec!["pass".into()], ..Settings::default() };
+        let both = config(&file, flags).unwrap().rules;
+        assert_eq!((both.exclude_images, both.per_process), (Images::new(&["pass".into()]), of_file.rules.per_process));
+        assert_eq!(config("", Settings::default()).unwrap().rules, Rules::default(), "nothing unless asked for");
+    }
+
+    #[test]
     fn mistakes_are_one_line_that_names_the_key() {
         for (file, words) in [
             ("db = 5", "dcpid.toml:1:"),
@@ -154,6 +221,10 @@ mod tests {
             ("overhead-budget = \"1\"", "--overhead-budget 1: must be"),
             ("overhead-budget = \"nan%\"", "--overhead-budget nan%"),
             ("event = [\"bogus\"]", "unknown event 'bogus'"),
+            ("by-unit = 1", "dcpid.toml:1:"),
+            ("exclude-cgroup = [\"/\"]", "--exclude-cgroup /: would leave out everybody"),
+            ("exclude-image = [\"\"]", "--exclude-image: is empty"),
+            ("exclude-pid = [4294967295]", "--exclude-pid 4294967295: there is no such process"),
         ] {
             let message = format!("{:#}", config(file, Settings::default()).unwrap_err());
             assert!(message.contains(words), "{file}: {message}");

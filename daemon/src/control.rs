@@ -114,6 +114,9 @@ impl Drop for ControlSocket {
 }
 
 async fn serve_client(mut client: UnixStream, asked: mpsc::Sender<Asked>, answering: Arc<Semaphore>) -> io::Result<()> {
+    // As our pid namespace numbers the client, whatever its own says.
+    let peer =
+        client.peer_cred().ok().and_then(|credentials| credentials.pid()).and_then(|pid| u32::try_from(pid).ok());
     let (read, mut write) = client.split();
     let mut lines = BufReader::new(read);
     loop {
@@ -126,7 +129,7 @@ async fn serve_client(mut client: UnixStream, asked: mpsc::Sender<Asked>, answer
         let _answering = answering.acquire().await.map_err(io::Error::other)?;
         let complete = line.ends_with(b"\n");
         let reply = match serde_json::from_slice(&line) {
-            Ok(request) => ask(request, &asked).await,
+            Ok(request) => ask(from_peer(request, peer), &asked).await,
             Err(_) if !complete => Reply::error("a request is one line of at most 65536 bytes"),
             Err(error) => Reply::error(format!("not a request of this version of dcpictl: {error}")),
         };
@@ -136,6 +139,14 @@ async fn serve_client(mut client: UnixStream, asked: mpsc::Sender<Asked>, answer
         if !complete {
             return Ok(());
         }
+    }
+}
+
+/// The request, with the client's own number where it means itself.
+fn from_peer(request: Request, peer: Option<u32>) -> Request {
+    match request {
+        Request::Label { pid: None, label, .. } => Request::Label { pid: peer, start_time: None, label },
+        request => request,
     }
 }
 
@@ -173,4 +184,37 @@ pub fn request(path: &Path, request: &Request) -> anyhow::Result<Reply> {
     anyhow::ensure!(!reply.is_empty(), "dcpid on {shown} ended before it answered; see its log");
     serde_json::from_str(&reply)
         .with_context(|| format!("the answer of dcpid on {shown} is not of this version of dcpictl"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client in another pid namespace says a number that is another process's here.
+    #[test]
+    fn who_labels_itself_is_told_by_the_kernel() {
+        let label = |pid, start_time| Request::Label { pid, start_time, label: "x".into() };
+        assert_eq!(from_peer(label(None, None), Some(7)), label(Some(7), None));
+        assert_eq!(from_peer(label(None, Some(3)), Some(7)), label(Some(7), None));
+        assert_eq!(from_peer(label(None, None), None), label(None, None));
+        assert_eq!(from_peer(label(Some(9), Some(3)), Some(7)), label(Some(9), Some(3)));
+        assert_eq!(from_peer(Request::Flush, Some(7)), Request::Flush);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (client, server) = UnixStream::pair().unwrap();
+            let (asked, mut requests) = mpsc::channel(1);
+            let served = tokio::spawn(serve_client(server, asked, Arc::new(Semaphore::new(1))));
+            let mut client = BufReader::new(client);
+            client.write_all(b"{\"command\":\"label\",\"label\":\"run\"}\n").await.unwrap();
+            let (request, reply) = requests.recv().await.unwrap();
+            let me = Some(std::process::id());
+            assert_eq!(request, Request::Label { pid: me, start_time: None, label: "run".into() });
+            reply.send(Reply::default()).unwrap();
+            let mut line = String::new();
+            client.read_line(&mut line).await.unwrap();
+            assert_eq!(line, "{}\n");
+            drop(client);
+            served.await.unwrap().unwrap();
+        });
+    }
 }

@@ -25,9 +25,9 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
     let control = ControlSocket::bind(&config.control)?;
-    let mut writer = open_database(&config, &machine)?;
-    let settings =
-        SourceSettings { events, table: config.table, budget: config.budget, sharing: kernel::Sharing::default() };
+    let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(cannot_write)?;
+    let (table, budget, sharing) = (config.table, config.budget, config.sharing());
+    let settings = SourceSettings { events, table, budget, sharing };
     let mut source = KernelSource::open(&settings, &machine)?;
     let events = source.events().to_vec();
     let cost = source.cost();
@@ -53,7 +53,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     }
     kernel::give_back();
     source.start()?;
-    let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
+    let mut collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
+    collector.mappings.keep_apart(config.rules.clone());
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {
@@ -83,8 +84,9 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     })
 }
 
-fn open_database(config: &Config, machine: &Machine) -> anyhow::Result<Writer> {
-    Writer::open(&config.db, &config.host_or(&machine.host)).map_err(|error| match error {
+/// Why the database cannot be written, with the next step.
+fn cannot_write(error: DbError) -> anyhow::Error {
+    match error {
         name @ DbError::InvalidName { .. } => anyhow::anyhow!("{name}; name another --host"),
         DbError::Locked { path } => {
             anyhow::anyhow!(
@@ -93,7 +95,7 @@ fn open_database(config: &Config, machine: &Machine) -> anyhow::Result<Writer> {
             )
         }
         error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
-    })
+    }
 }
 
 /// The error and its causes on one line, nothing twice: causes are often quoted by what they caused.

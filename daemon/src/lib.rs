@@ -1,4 +1,4 @@
-//! dcpid and dcpictl.
+//! dcpid, dcpictl and dcpilabel.
 //!
 //! ```text
 //! kernel ──drain──> Entry ──resolve──> (image, offset) ──count──> Pending ──merge──> epoch on disk
@@ -6,12 +6,14 @@
 //! ```
 //!
 //! Modules in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe code; [`collector`] does one drain;
-//! [`mappings`], [`images`] and [`kernel_text`] say what is mapped where; [`resolve`] and [`pending`] turn entries into counts; [`flush`]
+//! [`mappings`], [`images`] and [`kernel_text`] say what is mapped where, [`apart`] and [`cgroup`] whose it is; [`resolve`] and [`pending`] turn entries into counts; [`flush`]
 //! owns the database's writer; [`pipeline`] is the one loop; [`accounts`] keeps every sample accounted for.
 
 pub mod accounts;
+pub mod apart;
 pub mod args;
 pub mod budget;
+pub mod cgroup;
 pub mod clock;
 pub mod collector;
 pub mod config;

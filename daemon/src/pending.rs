@@ -1,11 +1,11 @@
-//! Counts per (image, event, offset) that wait for the next merge.
+//! Counts per (image, event, scope, offset) that wait for the next merge.
 
 use crate::accounts::Account;
 use crate::images::Image;
 use crate::unresolved::{Loss, Reason};
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
-use profiledb::{Delta, ImageRecord, Profile, ProfileKey, Symbol};
+use profiledb::{Delta, ImageRecord, Profile, ProfileKey, Scope, Symbol};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,10 +13,13 @@ use std::sync::Arc;
 /// Distinct places that may wait, about 40 bytes each: a disk that takes nothing for long costs samples, not the machine's memory.
 pub const PLACES_MAX: usize = 2_000_000;
 
+/// An image, an event by number and, where somebody asked to keep processes apart, whose.
+type Whose = (ImageId, usize, Option<Arc<Scope>>);
+
 /// What one merge will add to the epoch.
 #[derive(Debug, Default)]
 pub struct Pending {
-    profiles: HashMap<(ImageId, usize), HashMap<ImageOffset, u64, RandomState>, RandomState>,
+    profiles: HashMap<Whose, HashMap<ImageOffset, u64, RandomState>, RandomState>,
     images: HashMap<ImageId, Arc<Image>, RandomState>,
     symbols: HashMap<ImageId, BTreeMap<u64, Symbol>, RandomState>,
     /// One for each event, by number.
@@ -42,10 +45,16 @@ impl Pending {
         &self.accounts
     }
 
-    /// Counts samples of one event in one image.
-    pub fn count(&mut self, image: &Arc<Image>, event: usize, places: impl Iterator<Item = (ImageOffset, u64)>) {
+    /// Counts samples of one event in one image, that are nobody's in particular or of a scope.
+    pub fn count(
+        &mut self,
+        image: &Arc<Image>,
+        event: usize,
+        scope: Option<Arc<Scope>>,
+        places: impl Iterator<Item = (ImageOffset, u64)>,
+    ) {
         let Some(account) = self.accounts.get_mut(event) else { return };
-        let counts = self.profiles.entry((image.id, event)).or_insert_with(|| {
+        let counts = self.profiles.entry((image.id, event, scope)).or_insert_with(|| {
             self.images.entry(image.id).or_insert_with(|| image.clone());
             HashMap::default()
         });
@@ -81,7 +90,7 @@ impl Pending {
     /// Samples in the waiting profiles of an event, summed up from the profiles themselves.
     #[must_use]
     pub fn samples(&self, event: usize) -> u64 {
-        let of_event = self.profiles.iter().filter(|((_, number), _)| *number == event);
+        let of_event = self.profiles.iter().filter(|((_, number, _), _)| *number == event);
         of_event.flat_map(|(_, counts)| counts.values()).sum()
     }
 
@@ -99,9 +108,9 @@ impl Pending {
 
     /// Takes back what could not be written.
     pub fn absorb(&mut self, other: Pending) {
-        for ((id, event), counts) in other.profiles {
+        for ((id, event, scope), counts) in other.profiles {
             if let Some(image) = other.images.get(&id) {
-                self.count(image, event, counts.into_iter());
+                self.count(image, event, scope, counts.into_iter());
             }
         }
         for (id, symbols) in other.symbols {
@@ -117,9 +126,11 @@ impl Pending {
     #[must_use]
     pub fn delta(&self, names: &[String], now_unix_s: u64) -> Delta {
         let name = |event: usize| names.get(event).cloned().unwrap_or_default();
-        let profiles = self.profiles.iter().filter(|(_, counts)| !counts.is_empty()).map(|((image, event), counts)| {
+        let counted = self.profiles.iter().filter(|(_, counts)| !counts.is_empty());
+        let profiles = counted.map(|((image, event, scope), counts)| {
             let counts = Profile::from_counts(counts.iter().map(|(offset, samples)| (*offset, *samples)));
-            (ProfileKey { image: *image, event: name(*event) }, counts)
+            let scope = scope.as_deref().cloned().unwrap_or_default();
+            (ProfileKey { image: *image, event: name(*event), scope }, counts)
         });
         let images = self.images.values().map(|image| {
             let record = ImageRecord {
@@ -163,7 +174,7 @@ mod tests {
     fn counted(samples: &[(&str, u64, u64)]) -> Pending {
         let mut pending = Pending::new(1);
         for (name, offset, count) in samples {
-            pending.count(&image(name), 0, [(ImageOffset(*offset), *count)].into_iter());
+            pending.count(&image(name), 0, None, [(ImageOffset(*offset), *count)].into_iter());
             pending.account(0).unwrap().taken += count;
         }
         pending
@@ -180,17 +191,36 @@ mod tests {
         let ledger = &delta.ledgers["cycles"];
         assert!(ledger.closes(), "{ledger:?}");
         assert_eq!((ledger.taken, ledger.merged, pending.samples(0)), (22, 20, 20));
-        let a = ProfileKey { image: image("a").id, event: "cycles".into() };
+        let a = ProfileKey { image: image("a").id, event: "cycles".into(), scope: Scope::default() };
         assert_eq!(delta.profiles[&a].get(ImageOffset(1)), 11);
         assert_eq!(delta.images.len(), 3);
+    }
+
+    #[test]
+    fn scopes_are_kept_apart_and_taken_back_as_they_were() {
+        let run = Scope { label: Some("run".into()), ..Scope::default() };
+        let of_run = Some(Arc::new(run.clone()));
+        let mut pending = Pending::new(1);
+        pending.count(&image("a"), 0, None, [(ImageOffset(1), 1)].into_iter());
+        for samples in [2, 4] {
+            // The same scope, though not the same value in memory.
+            let scope = of_run.as_deref().cloned().map(Arc::new);
+            let mut more = Pending::new(1);
+            more.count(&image("a"), 0, scope, [(ImageOffset(1), samples)].into_iter());
+            pending.absorb(more);
+        }
+        assert_eq!(pending.samples(0), 7);
+        let delta = pending.delta(&["cycles".into()], 7);
+        let total = |scope| delta.profiles[&ProfileKey { image: image("a").id, event: "cycles".into(), scope }].total();
+        assert_eq!((total(Scope::default()), total(run), delta.ledgers["cycles"].merged), (1, 6, 7));
     }
 
     #[test]
     fn places_beyond_the_limit_are_lost_by_name_and_known_ones_still_count() {
         let mut pending = Pending::new(1);
         let a = image("a");
-        pending.count(&a, 0, (0..PLACES_MAX as u64 + 3).map(|offset| (ImageOffset(offset), 1)));
-        pending.count(&a, 0, [(ImageOffset(5), 2)].into_iter());
+        pending.count(&a, 0, None, (0..PLACES_MAX as u64 + 3).map(|offset| (ImageOffset(offset), 1)));
+        pending.count(&a, 0, None, [(ImageOffset(5), 2)].into_iter());
         let account = &pending.accounts()[0];
         assert_eq!(account.lost, BTreeMap::from([(Loss::PendingFull, 3)]));
         assert_eq!(account.resolved, PLACES_MAX as u64 + 2);

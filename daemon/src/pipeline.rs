@@ -12,8 +12,8 @@ use crate::kernel::{Cost, Machine};
 use crate::pending::Pending;
 use crate::source::SampleSource;
 use crate::status::{
-    CpuStatus, DaemonStatus, DbStatus, EventStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status,
-    TableStatus,
+    ApartStatus, CpuStatus, DaemonStatus, DbStatus, EventStatus, HandlerStatus, OverheadStatus, Reply, Request,
+    Samples, Status, TableStatus,
 };
 use profiledb::{EpochStart, EventMeta};
 use std::time::{Duration, Instant};
@@ -107,6 +107,7 @@ pub struct Pipeline<Source> {
     failed_last_merges: u32,
     last_merge: Option<u64>,
     database_bytes: u64,
+    samples_widened: u64,
     stopping: bool,
     records_interval: Duration,
     last_merges_pause: Duration,
@@ -134,6 +135,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             failed_last_merges: 0,
             last_merge: None,
             database_bytes: 0,
+            samples_widened: 0,
             stopping: false,
             records_interval: RECORDS_INTERVALS.0,
             last_merges_pause: LAST_MERGES_PAUSE,
@@ -199,7 +201,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         while let Ok((request, reply)) = asked.try_recv() {
             match request {
                 Request::Flush | Request::Quit => rest.push((After::Flush, reply)),
-                Request::Status | Request::Epoch { .. } => drop(reply.send(ending())),
+                Request::Status | Request::Epoch { .. } | Request::Label { .. } => drop(reply.send(ending())),
             }
         }
         for (after, reply) in rest {
@@ -265,6 +267,10 @@ impl<Source: SampleSource> Pipeline<Source> {
                 let _ = reply.send(Reply { status: Some(Box::new(self.status())), ..Reply::default() });
                 return;
             }
+            Request::Label { pid, start_time, label } => {
+                let _ = reply.send(self.label(pid, start_time, &label)); // the client may have gone
+                return;
+            }
             Request::Flush => After::Flush,
             Request::Epoch { label } => After::Epoch(label),
             Request::Quit => {
@@ -273,6 +279,20 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
         };
         self.waiters.push((after, reply));
+    }
+
+    /// Everything sampled before is drained, so only what comes is labelled.
+    fn label(&mut self, pid: Option<u32>, start_time: Option<u64>, label: &str) -> Reply {
+        // The control socket fills in who asks; a client of another pid namespace has no number here.
+        let Some(pid) = pid.filter(|pid| *pid > 0) else {
+            return Reply::error("dcpid cannot see this process from its pid namespace; run both in one");
+        };
+        // Who labels itself has just begun and is alone.
+        let with_children = start_time.is_some();
+        match self.parts.collector.label(pid, start_time, label, with_children) {
+            Ok(()) => Reply::default(),
+            Err(error) => Reply::error(error.to_string()),
+        }
     }
 
     /// Hands everything pending to the disk, if somebody or the timer wants that and nothing is on its way yet.
@@ -312,6 +332,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.parts.epoch = merged.epoch.to_string();
                 self.last_merge = Some(clock::unix_s());
                 self.database_bytes = merged.database_bytes;
+                self.samples_widened += merged.report.samples_widened;
                 if closes_epoch {
                     self.begin_epoch(None, None);
                 }
@@ -464,6 +485,11 @@ impl<Source: SampleSource> Pipeline<Source> {
                 budget: self.parts.config.budget.map(|budget| budget.0),
                 share: self.last_bill,
                 ns_per_sample: Some(self.parts.cost.ns_per_sample),
+            },
+            apart: ApartStatus {
+                labels: collector.mappings.tagger.labels().into_iter().collect(),
+                units_refused: collector.mappings.tagger.refused,
+                samples_widened: self.samples_widened,
             },
             samples,
             processes: collector.mappings.len() as u64,
@@ -668,6 +694,36 @@ mod tests {
                     epoch.meta().events[0].period
                 });
                 assert_eq!(periods, [1_000_000_000 / 5200, 1_000_000_000 / 3700], "an epoch has one period");
+            }
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_label_is_in_force_when_the_answer_comes() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        run(&root, 3, |asked| {
+            let root = root.clone();
+            async move {
+                let label = |pid, label: &str| Request::Label { pid, start_time: None, label: label.into() };
+                let me = Some(std::process::id());
+                assert_eq!(ask(&asked, label(me, "run")).await, Reply::default());
+                for (request, why) in [
+                    (label(me, "a/b"), "contains a slash; choose another label"),
+                    (label(None, "x"), "pid namespace; run both in one"),
+                    (label(Some(0), "x"), "pid namespace; run both in one"),
+                    (label(Some(u32::MAX), "x"), "no process has the number"),
+                ] {
+                    let error = ask(&asked, request).await.error.unwrap();
+                    assert!(error.contains(why), "{error}");
+                }
+                let status = ask(&asked, Request::Status).await.status.unwrap();
+                assert_eq!(status.apart.labels, ["run"]);
+                assert!(status.text().contains("labels      run\n"), "{}", status.text());
+                let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
+                // The recording's process is none of ours.
+                assert_eq!(on_disk(&root, &epoch), 15);
             }
         })
         .unwrap();

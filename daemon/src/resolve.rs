@@ -1,13 +1,15 @@
 //! From drained entries to counts per (image, offset): the paper's three look-ups per sample (section 4.3.1), shared by all entries of one
 //! mapping because the entries are sorted first (its own future work, section 5.4).
 
+use crate::apart::{Rules, Tags};
 use crate::images::{Image, MappedAt};
 use crate::kernel_text::KernelText;
-use crate::mappings::{Mapping, Mappings, Window};
+use crate::mappings::{Found, Mappings, Window};
 use crate::pending::Pending;
 use crate::unresolved::Reason;
 use abi::{Entry, Space};
 use image::ImageOffset;
+use profiledb::Scope;
 use std::sync::Arc;
 
 /// Sorts by address space, event and program counter, and adds up the entries of one place.
@@ -38,45 +40,62 @@ impl Resolver<'_> {
     pub fn resolve(&mut self, entries: &[Entry], pending: &mut Pending) {
         for same in entries.chunk_by(|a, b| a.whose() == b.whose() && a.event() == b.event()) {
             let Some(first) = same.first() else { continue };
+            // Kernel addresses have the higher keys. They have a process only where the sampler was asked to count them by process.
+            let (user, kernel) = same.split_at(same.partition_point(|entry| entry.pc() as i64 >= 0));
             match first.whose() {
-                Space::Kernel => self.resolve_kernel(same, pending),
-                Space::Foreign => unresolve(same, Reason::OtherPidNamespace, pending),
+                Space::Kernel => self.resolve_kernel(0, &Tags::default(), same, pending),
+                Space::Foreign => {
+                    unresolve(user, Reason::OtherPidNamespace, pending);
+                    self.resolve_kernel(0, &Tags::default(), kernel, pending);
+                }
                 Space::Process { pid, generation } => {
-                    let find = |mappings: &mut Mappings, pc, window| {
-                        let mapping = mappings.find(pid, generation, pc, window)?;
-                        let at = MappedAt { pid, start: mapping.start, end: mapping.end };
-                        Ok((mapping, at))
-                    };
-                    self.resolve_user(find, same, pending);
+                    self.resolve_user(user, pending, |mappings, pc, window| {
+                        let found = mappings.find(pid, generation, pc, window)?;
+                        let at = MappedAt { pid, start: found.mapping.start, end: found.mapping.end };
+                        Ok((found, at))
+                    });
+                    if !kernel.is_empty() {
+                        let tags = self.mappings.tags(pid, generation, self.window);
+                        self.resolve_kernel(pid, &tags, kernel, pending);
+                    }
                 }
-                Space::Program(program) => {
-                    let find = |mappings: &mut Mappings, pc, window| mappings.find_in_program(program, pc, window);
-                    self.resolve_user(find, same, pending);
-                }
+                // Whose text is kept apart is not counted here.
+                Space::Program(program) => self.resolve_user(user, pending, |mappings, pc, window| {
+                    let (mapping, at) = mappings.find_in_program(program, pc, window)?;
+                    Ok((Found { mapping, tags: Tags::default() }, at))
+                }),
             }
         }
     }
 
-    fn resolve_kernel(&mut self, entries: &[Entry], pending: &mut Pending) {
+    fn resolve_kernel(&mut self, pid: u32, tags: &Tags, entries: &[Entry], pending: &mut Pending) {
+        if tags.excluded() {
+            return unresolve(entries, Reason::Excluded, pending);
+        }
+        let rules = self.mappings.tagger.rules();
         for entry in entries {
+            let samples = u64::from(entry.count);
             match self.kernel.place(entry.pc()) {
-                Ok(place) => {
-                    pending.name(&place.image.id, place.symbol_range, place.symbol);
-                    pending.count(&place.image, entry.event(), [(place.offset, u64::from(entry.count))].into_iter());
-                }
-                Err(reason) => pending.unresolve(entry.event(), reason, u64::from(entry.count)),
+                Ok(place) => match whose(rules, tags, pid, &place.image) {
+                    Ok(scope) => {
+                        pending.name(&place.image.id, place.symbol_range, place.symbol);
+                        pending.count(&place.image, entry.event(), scope, [(place.offset, samples)].into_iter());
+                    }
+                    Err(reason) => pending.unresolve(entry.event(), reason, samples),
+                },
+                Err(reason) => pending.unresolve(entry.event(), reason, samples),
             }
         }
     }
 
     fn resolve_user(
         &mut self,
-        mut find: impl FnMut(&mut Mappings, u64, Window) -> Result<(Mapping, MappedAt), Reason>,
         mut entries: &[Entry],
         pending: &mut Pending,
+        find: impl Fn(&mut Mappings, u64, Window) -> Result<(Found, MappedAt), Reason>,
     ) {
         while let Some(first) = entries.first() {
-            let (mapping, at) = match find(self.mappings, first.pc(), self.window) {
+            let (Found { mapping, tags }, at) = match find(self.mappings, first.pc(), self.window) {
                 Ok(found) => found,
                 Err(reason) => {
                     let (unknown, rest) = entries.split_at(1);
@@ -87,13 +106,20 @@ impl Resolver<'_> {
             };
             let (here, rest) = entries.split_at(entries.partition_point(|entry| entry.pc() < mapping.end).max(1));
             entries = rest;
-            match mapping.file.image(at, self.vdso) {
-                Ok(image) => {
+            if tags.excluded() {
+                unresolve(here, Reason::Excluded, pending);
+                continue;
+            }
+            let image = mapping.file.image(at, self.vdso);
+            let rules = self.mappings.tagger.rules();
+            match image.and_then(|image| Ok((whose(rules, &tags, at.pid, &image)?, image))) {
+                Ok((scope, image)) => {
                     let offset =
                         |entry: &Entry| ImageOffset((entry.pc() - mapping.start).wrapping_add(mapping.file_offset));
                     pending.count(
                         &image,
                         first.event(),
+                        scope,
                         here.iter().map(|entry| (offset(entry), u64::from(entry.count))),
                     );
                     for procedure in here.iter().filter_map(|entry| image.procedures.as_ref()?.find(offset(entry))) {
@@ -104,6 +130,17 @@ impl Resolver<'_> {
             }
         }
     }
+}
+
+/// Whose samples of an image are; nobody's in particular unless somebody asked.
+fn whose(rules: &Rules, tags: &Tags, pid: u32, image: &Image) -> Result<Option<Arc<Scope>>, Reason> {
+    if rules.exclude_images.contain(image) {
+        return Err(Reason::Excluded);
+    }
+    if pid > 0 && rules.per_process.contain(image) {
+        return Ok(Some(tags.of_process(pid)));
+    }
+    Ok(tags.scope().cloned())
 }
 
 fn unresolve(entries: &[Entry], reason: Reason, pending: &mut Pending) {
@@ -133,7 +170,18 @@ mod tests {
     }
 
     fn resolved(entries: &[Entry]) -> Pending {
+        resolved_with(entries, Rules::default(), None)
+    }
+
+    /// The same with these rules, after the test's own process was labelled and had forked the sampled one.
+    fn resolved_with(entries: &[Entry], rules: Rules, label: Option<&str>) -> Pending {
         let mut mappings = Mappings::default();
+        mappings.keep_apart(rules);
+        if let Some(label) = label {
+            let me = std::process::id();
+            mappings.label(me, None, label, false).unwrap();
+            mappings.apply(TimedRecord { time_ns: 0, kind: RecordKind::Fork { pid: PID, parent: me } });
+        }
         mappings.apply(record(0x1000, 0x1000, 0x400, 1, "/bin/program"));
         mappings.apply(record(0x2000, 0x1000, 0, 2, "/lib/library"));
         let mut kernel = KernelText::new(&Machine::probe().unwrap());
@@ -197,6 +245,87 @@ mod tests {
         ];
         assert_eq!(counts(&pending), expected);
         assert_eq!(pending.accounts()[0].unresolved.iter().collect::<Vec<_>>(), [(&Reason::NoMapping, &11)]);
+    }
+
+    /// image name, label, process, samples
+    fn scopes(pending: &Pending) -> Vec<(String, Option<String>, Option<u32>, u64)> {
+        let delta = pending.delta(&["e0".into(), "e1".into()], 0);
+        let row = |(key, profile): (&profiledb::ProfileKey, &profiledb::Profile)| {
+            (delta.images[&key.image].name.clone(), key.scope.label.clone(), key.scope.pid, profile.total())
+        };
+        let mut rows: Vec<_> = delta.profiles.iter().map(row).collect();
+        rows.sort();
+        rows
+    }
+
+    #[test]
+    fn samples_are_told_apart_by_label_and_process_where_that_is_asked_for() {
+        let kernel = 0xffff_ffff_8100_0104;
+        let entries = [
+            Entry::new(0, 0x1010, PID, 3),
+            Entry::new(0, 0x2000, PID, 5),
+            Entry::new(0, kernel, SPACE_KERNEL, 7),
+            Entry::new(0, kernel, PID, 11),
+            Entry::new(0, kernel, SPACE_FOREIGN, 13),
+        ];
+        let row =
+            |image: &str, label: Option<&str>, pid, samples| (image.to_owned(), label.map(str::to_owned), pid, samples);
+        let nothing = [row("[kernel]", None, None, 31), row("library", None, None, 5), row("program", None, None, 3)];
+        assert_eq!(scopes(&resolved(&entries)), nothing, "whatever the sampler counts by process");
+        assert_eq!(
+            scopes(&resolved_with(&entries, Rules::default(), Some("run"))),
+            [
+                row("[kernel]", None, None, 20),
+                row("[kernel]", Some("run"), None, 11),
+                row("library", Some("run"), None, 5),
+                row("program", Some("run"), None, 3)
+            ]
+        );
+        let per_process = crate::apart::Images::new(&["program".into(), "[kernel]".into()]);
+        let rules = Rules { per_process, ..Rules::default() };
+        assert_eq!(
+            scopes(&resolved_with(&entries, rules.clone(), None)),
+            [
+                row("[kernel]", None, None, 20),
+                row("[kernel]", None, Some(PID), 11),
+                row("library", None, None, 5),
+                row("program", None, Some(PID), 3)
+            ]
+        );
+        assert!(scopes(&resolved_with(&entries, rules, Some("run"))).contains(&row(
+            "program",
+            Some("run"),
+            Some(PID),
+            3
+        )));
+    }
+
+    /// What is left out is a number, and nothing else of it reaches the database.
+    #[test]
+    fn what_is_left_out_is_counted_and_leaves_no_trace() {
+        let entries = [
+            Entry::new(0, 0x1010, PID, 3),
+            Entry::new(0, 0x2000, PID, 5),
+            Entry::new(0, 0x9000, PID, 1),
+            Entry::new(0, 0xffff_ffff_8100_0104, SPACE_KERNEL, 7),
+        ];
+        let exclude = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            Rules { exclude_images: crate::apart::Images::new(&names), ..Rules::default() }
+        };
+        for (names, left, excluded) in [
+            (&["program"][..], &["[kernel]", "library"][..], 3),
+            (&["/lib/library", "/bin/program"], &["[kernel]"], 8),
+            (&["[kernel]"], &["library", "program"], 7),
+        ] {
+            let pending = resolved_with(&entries, exclude(names), None);
+            let delta = pending.delta(&["e0".into(), "e1".into()], 0);
+            let mut images: Vec<_> = delta.images.values().map(|image| image.name.as_str()).collect();
+            images.sort_unstable();
+            assert_eq!(images, left);
+            assert!(delta.symbols.keys().all(|id| delta.images.contains_key(id)));
+            assert_eq!(pending.accounts()[0].unresolved[&Reason::Excluded], excluded, "{names:?}");
+        }
     }
 
     #[test]

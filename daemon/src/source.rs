@@ -10,6 +10,8 @@ pub trait SampleSource {
     /// Moves all records that are there now to `records`; to be called after [`SampleSource::drain`], so that whatever was mapped
     /// when a drained sample was taken is known.
     fn records(&mut self, records: &mut Vec<TimedRecord>);
+    /// Counts a process's own text no longer together with that of others, nor that of children it will have.
+    fn keep_apart(&mut self, _pid: u32) {}
     /// How full the fullest spill buffer is that counts now, 0 to 1.
     fn spill_used(&self) -> f64 {
         0.0
@@ -33,6 +35,10 @@ impl SampleSource for KernelSource {
 
     fn records(&mut self, records: &mut Vec<TimedRecord>) {
         KernelSource::records(self, records);
+    }
+
+    fn keep_apart(&mut self, pid: u32) {
+        KernelSource::keep_apart(self, pid);
     }
 
     fn spill_used(&self) -> f64 {

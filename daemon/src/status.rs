@@ -18,6 +18,17 @@ pub enum Request {
         #[serde(default)]
         label: Option<String>,
     },
+    /// Keep the samples of a process and its children apart from now on.
+    Label {
+        /// The process as the daemon numbers it, with the children that it has. None: the client itself, which has none yet.
+        #[serde(default)]
+        pid: Option<u32>,
+        /// When it started, as in field 22 of /proc/PID/stat: another process that has the number by now is not labelled.
+        #[serde(default)]
+        start_time: Option<u64>,
+        /// The label.
+        label: String,
+    },
     /// The same as flush, then end.
     Quit,
 }
@@ -75,6 +86,9 @@ pub struct Status {
     pub daemon: DaemonStatus,
     /// What all of it costs, and may.
     pub overhead: OverheadStatus,
+    /// What is kept apart.
+    #[serde(default)]
+    pub apart: ApartStatus,
     /// Processes known.
     pub processes: u64,
     /// Files known that processes map.
@@ -176,6 +190,17 @@ pub struct OverheadStatus {
     pub ns_per_sample: Option<f64>,
 }
 
+/// What is kept apart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ApartStatus {
+    /// Labels in force, in order.
+    pub labels: Vec<String>,
+    /// Processes whose unit is not told apart because too many were in force.
+    pub units_refused: u64,
+    /// Samples on disk that are told apart less finely than asked for, because an epoch has room for so many labels, units and processes.
+    pub samples_widened: u64,
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DbStatus {
@@ -183,6 +208,27 @@ pub struct DbStatus {
     pub path: String,
     /// Its size after the last merge.
     pub bytes: u64,
+}
+
+impl ApartStatus {
+    /// What there is to say, with what it is about.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        const SHOWN: usize = 8;
+        let mut lines = Vec::new();
+        if !self.labels.is_empty() {
+            let shown: Vec<_> = self.labels.iter().take(SHOWN).map(String::as_str).collect();
+            let more = self.labels.len() - shown.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            lines.push(("labels", format!("{}{more}", shown.join(", "))));
+        }
+        let (samples, processes) = (self.samples_widened, self.units_refused);
+        if samples + processes > 0 {
+            let why = "too many labels, units and processes are kept apart; begin a new epoch, or keep fewer";
+            lines
+                .push(("apart", format!("{samples} samples, {processes} processes less finely than asked for: {why}")));
+        }
+        lines
+    }
 }
 
 impl Status {
@@ -241,6 +287,7 @@ impl Status {
                 format!("{ns:.0} ns per sample with its interrupt; budget {} % of all CPU time{now}", 100.0 * budget),
             );
         }
+        self.apart.lines().into_iter().for_each(|(name, value)| line(name, value));
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
         if self.lost_records > 0 {
             let meaning =
@@ -248,10 +295,9 @@ impl Status {
             line("records", format!("{} of mappings dropped by the kernel: {meaning}", self.lost_records));
         }
         if self.refused > 0 {
-            line(
-                "refused",
-                format!("{} processes and mappings beyond the limits; their samples are unresolved", self.refused),
-            );
+            let refused =
+                format!("{} processes and mappings beyond the limits; their samples are unresolved", self.refused);
+            line("refused", refused);
         }
         if let Some(error) = &self.merge_error {
             line("merge", format!("FAILED: {error}"));

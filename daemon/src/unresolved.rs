@@ -25,6 +25,8 @@ pub enum Reason {
     KernelAddressesHidden,
     /// A process outside the daemon's pid namespace.
     OtherPidNamespace,
+    /// The user asked to leave it out: the image, the process or its control group. Only the number is kept.
+    Excluded,
 }
 
 impl Reason {
@@ -43,6 +45,7 @@ impl Reason {
             Reason::KernelTextUnknown => "kernel_text_unknown",
             Reason::KernelAddressesHidden => "kernel_addresses_hidden",
             Reason::OtherPidNamespace => "other_pid_namespace",
+            Reason::Excluded => "excluded",
         }
     }
 }

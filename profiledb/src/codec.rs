@@ -8,6 +8,7 @@ use image::{ImageId, ImageOffset};
 use crate::error::Damage;
 use crate::key::{ProfileKey, is_published_name};
 use crate::profile::Profile;
+use crate::scope::Scope;
 use crate::symbols::Symbol;
 
 /// Longest varint: 64 bits in groups of seven.
@@ -43,6 +44,9 @@ pub fn encode_samples(key: &ProfileKey, profile: &Profile) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + profile.len() * 3);
     put_text(&mut out, &key.image.to_string());
     put_text(&mut out, &key.event);
+    if !key.scope.is_empty() {
+        put_scope(&mut out, &key.scope);
+    }
     put_varint(&mut out, profile.len() as u64);
     let mut last = 0;
     for (offset, count) in profile.iter() {
@@ -53,6 +57,29 @@ pub fn encode_samples(key: &ProfileKey, profile: &Profile) -> Vec<u8> {
     out
 }
 
+/// What is none is empty, or 0: neither is a name that may be stored.
+fn put_scope(out: &mut Vec<u8>, scope: &Scope) {
+    put_text(out, scope.label.as_deref().unwrap_or(""));
+    put_text(out, scope.unit.as_deref().unwrap_or(""));
+    put_varint(out, scope.pid.unwrap_or(0).into());
+}
+
+/// The scope that the payload of a file of scoped samples says it is of, which must be of that image and event.
+///
+/// # Errors
+/// [`DecodeError`] when it does not begin as [`encode_samples`] makes it for some scope.
+pub fn decode_scope(image: &ImageId, event: &str, payload: &[u8]) -> Result<Scope, DecodeError> {
+    let mut input = Input::new(payload);
+    input.expect_text(&image.to_string())?;
+    input.expect_text(event)?;
+    let at = input.offset();
+    let scope = input.scope()?;
+    if scope.is_empty() || scope.check().is_err() {
+        return Err(DecodeError { offset: at, damage: Damage::Name });
+    }
+    Ok(scope)
+}
+
 /// The profile in the payload of a samples file, which must be that of `key`.
 ///
 /// # Errors
@@ -61,6 +88,10 @@ pub fn decode_samples(key: &ProfileKey, payload: &[u8]) -> Result<Profile, Decod
     let mut input = Input::new(payload);
     input.expect_text(&key.image.to_string())?;
     input.expect_text(&key.event)?;
+    let at = input.offset();
+    if !key.scope.is_empty() && input.scope()? != key.scope {
+        return Err(DecodeError { offset: at, damage: Damage::Misplaced });
+    }
     // Each entry has two numbers of at least a byte.
     let entries = input.count(2)?;
     let mut counts = Vec::with_capacity(entries);
@@ -257,6 +288,14 @@ impl<'a> Input<'a> {
         Err(DecodeError { offset: at, damage: Damage::Misplaced })
     }
 
+    fn scope(&mut self) -> Result<Scope, DecodeError> {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let (label, unit) = (some(self.text()?), some(self.text()?));
+        let at = self.offset();
+        let pid = u32::try_from(self.varint()?).map_err(|_| DecodeError { offset: at, damage: Damage::Varint })?;
+        Ok(Scope { label, unit, pid: (pid > 0).then_some(pid) })
+    }
+
     const fn end(&self) -> Result<(), DecodeError> {
         if self.rest.is_empty() {
             return Ok(());
@@ -270,7 +309,12 @@ mod tests {
     use super::*;
 
     fn key() -> ProfileKey {
-        ProfileKey { image: ImageId::from_build_id(&[0x12, 0x34]).unwrap(), event: "cycles".to_owned() }
+        let (image, event) = (ImageId::from_build_id(&[0x12, 0x34]).unwrap(), "cycles".to_owned());
+        ProfileKey { image, event, scope: Scope::default() }
+    }
+
+    fn scoped(label: Option<&str>, unit: Option<&str>, pid: Option<u32>) -> ProfileKey {
+        ProfileKey { scope: Scope { label: label.map(str::to_owned), unit: unit.map(str::to_owned), pid }, ..key() }
     }
 
     /// Payload up to the entries.
@@ -324,6 +368,40 @@ mod tests {
         let error = decode_samples(&other, &bytes).unwrap_err();
         assert!(matches!(error.damage, Damage::Misplaced));
         assert_eq!(error.offset, 5);
+    }
+
+    #[test]
+    fn scoped_samples_have_the_documented_bytes() {
+        let profile = Profile::from_counts([(ImageOffset(0x10), 3)]);
+        for (key, scope) in [
+            (scoped(Some("run"), None, Some(300)), &b"\x03run\x00\xac\x02"[..]),
+            (scoped(Some("run"), None, None), b"\x03run\x00\x00"),
+            (scoped(None, Some("a.service"), None), b"\x00\x09a.service\x00"),
+            (scoped(None, None, Some(300)), b"\x00\x00\xac\x02"),
+            (scoped(Some("run"), Some("u"), Some(u32::MAX)), b"\x03run\x01u\xff\xff\xff\xff\x0f"),
+        ] {
+            let bytes = encode_samples(&key, &profile);
+            assert_eq!(bytes, [&head()[..], scope, b"\x01\x10\x03"].concat());
+            assert_eq!(decode_samples(&key, &bytes).unwrap(), profile);
+            assert_eq!(decode_scope(&key.image, &key.event, &bytes).unwrap(), key.scope);
+            for cut in 0..bytes.len() - 1 {
+                assert!(decode_samples(&key, &bytes[..cut]).is_err(), "cut at {cut}");
+            }
+            let other = decode_samples(&scoped(Some("ruN"), None, None), &bytes).unwrap_err();
+            assert!(matches!(other.damage, Damage::Misplaced) && other.offset == 12, "{other:?}");
+            assert!(decode_samples(&self::key(), &bytes).is_err(), "of a scope, not of everybody");
+        }
+        for scope in [
+            &b""[..],
+            b"\x00\x00\x00",
+            b"\x03a/b\x00\x00",
+            b"\x00\x01\x07\x00",
+            b"\x00\x01\xff\x00",
+            b"\x09a\x00\x00",
+            b"\x00\x00\x80\x80\x80\x80\x10",
+        ] {
+            assert!(decode_scope(&key().image, "cycles", &[&head()[..], scope].concat()).is_err(), "{scope:?}");
+        }
     }
 
     #[test]

@@ -26,6 +26,10 @@ pub enum Kind {
     Symbols,
     /// The record of a merge that is decided.
     Commit,
+    /// The epoch's scopes: JSON.
+    Scopes,
+    /// Samples of one event in one image, of one scope.
+    ScopedSamples,
     /// A kind of a later release. Its contents can be checked but not understood: skip it.
     Unknown(u16),
 }
@@ -40,6 +44,8 @@ impl Kind {
             Self::Samples => 3,
             Self::Symbols => 4,
             Self::Commit => 5,
+            Self::Scopes => 6,
+            Self::ScopedSamples => 7,
             Self::Unknown(code) => code,
         }
     }
@@ -53,6 +59,8 @@ impl Kind {
             3 => Self::Samples,
             4 => Self::Symbols,
             5 => Self::Commit,
+            6 => Self::Scopes,
+            7 => Self::ScopedSamples,
             code => Self::Unknown(code),
         }
     }

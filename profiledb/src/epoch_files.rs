@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use image::ImageId;
 
@@ -10,9 +11,10 @@ use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::images::{self, ImageRecord};
-use crate::key::{self, ProfileKey};
+use crate::key::{self, ProfileKey, SamplesFile};
 use crate::meta::EpochMeta;
 use crate::profile::Profile;
+use crate::scope::{self, Scope, ScopeTable};
 use crate::storage::{Disk, Entry};
 use crate::symbols::Symbol;
 
@@ -24,6 +26,8 @@ pub(crate) struct EpochFiles {
     /// The merge that was decided and perhaps not finished when this was opened: its files count
     /// even under their temporary names.
     decided: Option<Commit>,
+    /// The scopes as far as they were read. A number never gets another scope, so what is known stays true.
+    scopes: Arc<Mutex<ScopeTable>>,
 }
 
 /// A file's payload and where it was found.
@@ -34,14 +38,14 @@ struct Payload {
 
 impl EpochFiles {
     /// The files of a directory in which no merge is underway: the writer's view.
-    pub(crate) const fn quiet(disk: Disk, directory: PathBuf) -> Self {
-        Self { disk, directory, decided: None }
+    pub(crate) fn quiet(disk: Disk, directory: PathBuf) -> Self {
+        Self { disk, directory, decided: None, scopes: Arc::default() }
     }
 
     /// The files of a directory in which a merge may be underway or may have been cut short.
     pub(crate) fn open(disk: Disk, directory: PathBuf) -> Result<Self, DbError> {
         let decided = read_commit(&disk, &directory)?;
-        Ok(Self { disk, directory, decided })
+        Ok(Self { disk, directory, decided, scopes: Arc::default() })
     }
 
     pub(crate) const fn disk(&self) -> &Disk {
@@ -78,10 +82,37 @@ impl EpochFiles {
         }
     }
 
+    /// The scopes, of which there may be none.
+    pub(crate) fn scopes(&self) -> Result<ScopeTable, DbError> {
+        match self.read(key::SCOPES)? {
+            Some(found) => found.decode(Kind::Scopes, |payload| {
+                scope::decode(payload).map_err(|damage| match damage {
+                    Damage::Json(error) => json_error(error),
+                    damage => DecodeError { offset: 0, damage },
+                })
+            }),
+            None => Ok(ScopeTable::default()),
+        }
+    }
+
     /// A profile; empty when there is no file of it.
     pub(crate) fn profile(&self, key: &ProfileKey) -> Result<Profile, DbError> {
-        match self.read(&key::samples_name(key))? {
-            Some(found) => found.decode(Kind::Samples, |payload| codec::decode_samples(key, payload)),
+        if key.scope.is_empty() {
+            return self.profile_in(key, None);
+        }
+        let known = self.known_scopes().number(&key.scope);
+        let number = match known {
+            Some(number) => Some(number),
+            None => self.scopes()?.number(&key.scope),
+        };
+        number.map_or_else(|| Ok(Profile::new()), |number| self.profile_in(key, Some(number)))
+    }
+
+    /// A profile whose scope has that number; empty when there is no file of it.
+    pub(crate) fn profile_in(&self, key: &ProfileKey, number: Option<u32>) -> Result<Profile, DbError> {
+        let kind = if number.is_some() { Kind::ScopedSamples } else { Kind::Samples };
+        match self.read(&SamplesFile::of(key, number).name())? {
+            Some(found) => found.decode(kind, |payload| codec::decode_samples(key, payload)),
             None => Ok(Profile::new()),
         }
     }
@@ -94,15 +125,50 @@ impl EpochFiles {
         }
     }
 
-    /// The profiles that have a file, in order.
+    /// The profiles that have a file, in order. Where the list of scopes cannot be read, the files themselves tell theirs.
     pub(crate) fn profiles(&self) -> Result<Vec<ProfileKey>, DbError> {
         let listed = self.entries()?.into_iter().map(|entry| entry.name);
         let decided = self.decided.iter().flat_map(|commit| commit.names.clone());
-        let mut keys: Vec<ProfileKey> =
-            listed.chain(decided).filter_map(|name| key::parse_samples_name(&name)).collect();
+        let files: Vec<SamplesFile> = listed.chain(decided).filter_map(|name| SamplesFile::parse(&name)).collect();
+        // After the files: the list is published before any file of a scope that is new in it.
+        if files.iter().any(|file| file.scope.is_some())
+            && let Ok(scopes) = self.scopes()
+        {
+            *self.known_scopes() = scopes;
+        }
+        let mut keys = Vec::with_capacity(files.len());
+        for file in files {
+            let scope = match file.scope {
+                None => Scope::default(),
+                Some(number) => match self.scope(number, &file) {
+                    Ok(Some(scope)) => scope,
+                    // Neither the list nor the file tells: the ledger misses its samples, and whoever reads the list is told.
+                    Ok(None) | Err(DbError::Corrupt { .. }) => continue,
+                    Err(error) => return Err(error),
+                },
+            };
+            keys.push(ProfileKey { image: file.image, event: file.event, scope });
+        }
         keys.sort();
         keys.dedup();
         Ok(keys)
+    }
+
+    /// The scope of that number, of which this is a file; none when the file is gone.
+    fn scope(&self, number: u32, file: &SamplesFile) -> Result<Option<Scope>, DbError> {
+        if let Some(scope) = self.known_scopes().get(number) {
+            return Ok(Some(scope.clone()));
+        }
+        let Some(found) = self.read(&file.name())? else { return Ok(None) };
+        let decode = |payload: &[u8]| codec::decode_scope(&file.image, &file.event, payload);
+        let scope = found.decode(Kind::ScopedSamples, decode)?;
+        self.known_scopes().learn(number, scope.clone());
+        Ok(Some(scope))
+    }
+
+    fn known_scopes(&self) -> std::sync::MutexGuard<'_, ScopeTable> {
+        // Nothing panics while it is held.
+        self.scopes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything in the directory; nothing when it is gone.

@@ -283,6 +283,10 @@ pub enum NameKind {
     Event,
     /// An epoch.
     Epoch,
+    /// A systemd unit or a container.
+    Unit,
+    /// A process.
+    Process,
 }
 
 impl fmt::Display for NameKind {
@@ -292,6 +296,8 @@ impl fmt::Display for NameKind {
             Self::Label => "label",
             Self::Event => "event name",
             Self::Epoch => "epoch",
+            Self::Unit => "unit name",
+            Self::Process => "process number",
         })
     }
 }
@@ -315,6 +321,8 @@ pub enum NameFault {
     LeadingDot,
     /// It is not `YYYYMMDD-HHMMSS`.
     NotATime,
+    /// It is zero.
+    Zero,
 }
 
 impl fmt::Display for NameFault {
@@ -325,6 +333,7 @@ impl fmt::Display for NameFault {
             Self::Slash => f.write_str("contains a slash"),
             Self::Control => f.write_str("contains a control character"),
             Self::LeadingDot => f.write_str("begins with a dot"),
+            Self::Zero => f.write_str("is zero"),
             Self::NotATime => f.write_str("is not of the form YYYYMMDD-HHMMSS"),
         }
     }

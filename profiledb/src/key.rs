@@ -7,12 +7,15 @@ use image::ImageId;
 
 use crate::epoch::EpochId;
 use crate::error::{DbError, NameFault, NameKind};
+use crate::scope::Scope;
 
 /// Longest host name in bytes: the longest domain name (RFC 1035, section 3.1, as text).
 pub(crate) const MAX_HOST_BYTES: usize = 253;
 /// Longest label in bytes.
 pub(crate) const MAX_LABEL_BYTES: usize = 128;
-/// Longest event name in bytes, escaped: with the longest image id (45), the suffix and the sequence
+/// Longest name of a unit in bytes.
+pub(crate) const MAX_UNIT_BYTES: usize = 128;
+/// Longest event name in bytes, escaped: with the longest image id (45), a scope's number (5), the suffix and the sequence
 /// number of a temporary name (25) it stays below NAME_MAX, 255 (limits.h).
 pub(crate) const MAX_ESCAPED_EVENT_BYTES: usize = 160;
 
@@ -24,14 +27,18 @@ pub(crate) const COMMIT: &str = "commit";
 pub(crate) const META: &str = "meta";
 /// The epoch's images.
 pub(crate) const IMAGES: &str = "images";
+/// The epoch's scopes.
+pub(crate) const SCOPES: &str = "scopes";
 
-/// One profile of an epoch: an event in an image.
+/// One profile of an epoch: an event in an image, of the processes of a scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileKey {
     /// The image.
     pub image: ImageId,
     /// The event's name.
     pub event: String,
+    /// Whose samples; empty where nobody asked to keep them apart.
+    pub scope: Scope,
 }
 
 /// Other names for events, perf's own and DCPI's (dcpid(1)), and the name that the database has.
@@ -77,16 +84,36 @@ pub(crate) fn epoch_path(root: &Path, host: &str, epoch: &EpochId) -> PathBuf {
     host_path(root, host).join(epoch.as_str())
 }
 
-/// The file of a profile.
-pub(crate) fn samples_name(key: &ProfileKey) -> String {
-    format!("{}.{}.samples", key.image, escape_event(&key.event))
+/// The file of a profile: an event in an image, and the number of its scope unless that is the empty one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SamplesFile {
+    pub(crate) image: ImageId,
+    pub(crate) event: String,
+    pub(crate) scope: Option<u32>,
 }
 
-/// The profile of a file name; none when the name is not one that [`samples_name`] makes.
-pub(crate) fn parse_samples_name(name: &str) -> Option<ProfileKey> {
-    let (image, event) = name.strip_suffix(".samples")?.split_once('.')?;
-    let key = ProfileKey { image: image.parse().ok()?, event: unescape_event(event)? };
-    (check_event(&key.event).is_ok() && samples_name(&key) == name).then_some(key)
+impl SamplesFile {
+    /// The file of a profile whose scope has that number.
+    pub(crate) fn of(key: &ProfileKey, scope: Option<u32>) -> Self {
+        Self { image: key.image, event: key.event.clone(), scope }
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> String {
+        let scope = self.scope.map(|number| format!(".{number}")).unwrap_or_default();
+        format!("{}.{}{scope}.samples", self.image, escape_event(&self.event))
+    }
+
+    /// The file of a name; none when the name is not one that [`SamplesFile::name`] makes.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let (image, event) = name.strip_suffix(".samples")?.split_once('.')?;
+        let (event, scope) = match event.split_once('.') {
+            Some((event, number)) => (event, Some(number.parse().ok()?)),
+            None => (event, None),
+        };
+        let file = Self { image: image.parse().ok()?, event: unescape_event(event)?, scope };
+        (check_event(&file.event).is_ok() && file.name() == name).then_some(file)
+    }
 }
 
 /// The file of an image's symbols.
@@ -162,6 +189,16 @@ pub(crate) fn check_label(label: &str) -> Result<(), DbError> {
     Ok(())
 }
 
+/// Refuses what may not name a unit. Slashes are part of a control group's path.
+pub(crate) fn check_unit(unit: &str) -> Result<(), DbError> {
+    check(NameKind::Unit, unit, MAX_UNIT_BYTES)
+}
+
+/// No process has number 0.
+pub(crate) fn invalid_pid() -> DbError {
+    invalid(NameKind::Process, "0", NameFault::Zero)
+}
+
 /// Refuses what may not name an event. Slashes are part of perf's names.
 pub(crate) fn check_event(event: &str) -> Result<(), DbError> {
     check(NameKind::Event, event, MAX_ESCAPED_EVENT_BYTES)?;
@@ -200,6 +237,7 @@ mod tests {
     fn profile_names_read_back() {
         let image = ImageId::from_build_id(&[0xab; 20]).unwrap();
         for (event, escaped) in [
+            ("7", "7"),
             ("cycles", "cycles"),
             ("L1-dcache-load-misses", "L1-dcache-load-misses"),
             ("cpu/event=0x3c,umask=0x0/", "cpu%2Fevent%3D0x3c%2Cumask%3D0x0%2F"),
@@ -207,12 +245,13 @@ mod tests {
             ("\u{fc}", "%C3%BC"),
             ("..", "%2E%2E"),
         ] {
-            let event = event.to_owned();
-            let key = ProfileKey { image, event };
-            let name = samples_name(&key);
-            assert_eq!(name, format!("{image}.{escaped}.samples"));
-            assert_eq!(parse_samples_name(&name), Some(key));
-            assert!(is_published_name(&name));
+            for (scope, number) in [(None, ""), (Some(0), ".0"), (Some(4095), ".4095")] {
+                let file = SamplesFile { image, event: event.to_owned(), scope };
+                let name = file.name();
+                assert_eq!(name, format!("{image}.{escaped}{number}.samples"));
+                assert_eq!(SamplesFile::parse(&name), Some(file));
+                assert!(is_published_name(&name));
+            }
         }
     }
 
@@ -231,11 +270,18 @@ mod tests {
             format!("{id}.a%FF.samples"),
             format!("{id}.a%0A.samples"),
             format!("{id}.a.b.samples"),
+            format!("{id}.a.samples.samples"),
+            format!("{id}.a.07.samples"),
+            format!("{id}.a.+7.samples"),
+            format!("{id}.a..samples"),
+            format!("{id}.a.7.8.samples"),
+            format!("{id}.a.4294967296.samples"),
+            format!("{id}..7.samples"),
             format!("{id}.a.samples.7.tmp"),
             format!("{}.a.samples", id.to_uppercase()),
             "nonsense!.a.samples".to_owned(),
         ] {
-            assert_eq!(parse_samples_name(&name), None, "{name}");
+            assert_eq!(SamplesFile::parse(&name), None, "{name}");
         }
     }
 
@@ -260,6 +306,10 @@ mod tests {
             assert!(check_label(label).is_err(), "{label:?}");
         }
         assert!(check_label("before the change, -O3").is_ok());
+        for unit in ["", "a\nb", &long] {
+            assert!(check_unit(unit).is_err(), "{unit:?}");
+        }
+        assert!(check_unit("/machine.slice/a b").is_ok());
         for event in ["", "a\nb", &long, &"/".repeat(60)] {
             assert!(check_event(event).is_err(), "{event:?}");
         }
@@ -270,7 +320,8 @@ mod tests {
     fn the_longest_names_fit_a_directory() {
         let image = ImageId::from_build_id(&[0xab; 20]).unwrap();
         let event = "e".repeat(MAX_ESCAPED_EVENT_BYTES);
-        let name = samples_name(&ProfileKey { image, event });
+        let scope = u32::try_from(crate::scope::SCOPES_MAX).ok();
+        let name = SamplesFile { image, event, scope }.name();
         assert!(temporary_name(&name, u64::MAX).len() <= 255);
     }
 
@@ -279,7 +330,7 @@ mod tests {
         for name in ["", ".", "..", "../meta", "a/b", "commit", "x.1.tmp", "a b", "\u{fc}"] {
             assert!(!is_published_name(name), "{name:?}");
         }
-        for name in ["meta", "images"] {
+        for name in ["meta", "images", "scopes"] {
             assert!(is_published_name(name));
         }
     }

@@ -1,6 +1,6 @@
 //! Epochs of profiles on disk.
 //!
-//! Given: samples per (image, event), what images and events they are of, and where every sample
+//! Given: samples per (image, event) and, where asked for, scope of processes, what images and events they are of, and where every sample
 //! went. Gives: a directory that any number of programs can read while one program per database
 //! writes to it, byte by byte described in `FORMAT.md`. Does not know: kernels, counters,
 //! instruction sets, the clock (time is an argument).
@@ -28,6 +28,7 @@ mod meta;
 mod profile;
 mod publish;
 mod reader;
+mod scope;
 mod symbols;
 mod writer;
 
@@ -38,5 +39,6 @@ pub use key::{ProfileKey, event_name};
 pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Machine};
 pub use profile::Profile;
 pub use reader::{Database, Epoch};
+pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit};
 pub use symbols::Symbol;
 pub use writer::{Delta, MergeReport, Writer};

@@ -14,6 +14,7 @@ use crate::images::ImageRecord;
 use crate::key::{self, ProfileKey};
 use crate::meta::EpochMeta;
 use crate::profile::Profile;
+use crate::scope::Scope;
 use crate::storage::{Directory, Disk, Storage};
 use crate::symbols::Symbol;
 
@@ -129,6 +130,16 @@ impl Epoch {
     /// [`DbError::Io`].
     pub fn profiles(&self) -> Result<Vec<ProfileKey>, DbError> {
         self.files.profiles()
+    }
+
+    /// The scopes that there are samples of, in order, without the empty one.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
+    pub fn scopes(&self) -> Result<Vec<Scope>, DbError> {
+        let mut scopes: Vec<Scope> = self.files.scopes()?.scopes().cloned().collect();
+        scopes.sort();
+        Ok(scopes)
     }
 
     /// A profile; empty when there is none, or none any more because the epoch is being removed.

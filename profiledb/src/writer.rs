@@ -1,6 +1,8 @@
 //! Writing a database: one writer at a time, one merge at a time.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,10 +15,11 @@ use crate::epoch_files::EpochFiles;
 use crate::error::{Damage, DbError, Operation};
 use crate::format;
 use crate::images::{self, ImageRecord};
-use crate::key::{self, ProfileKey};
+use crate::key::{self, ProfileKey, SamplesFile};
 use crate::meta::{self, EpochMeta, EpochStart, Ledger};
 use crate::profile::Profile;
 use crate::publish::{self, Failed, Staging};
+use crate::scope::{self, ScopeTable};
 use crate::storage::{Directory, Disk, Lock, Storage};
 use crate::symbols::{self, Symbol};
 
@@ -24,7 +27,7 @@ use crate::symbols::{self, Symbol};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     /// Samples. Each image must be in `images` or have been in those of an earlier merge of the
-    /// epoch, each event one of the epoch's.
+    /// epoch, each event one of the epoch's. A scope for which the epoch has no room left is widened.
     pub profiles: BTreeMap<ProfileKey, Profile>,
     /// Images met since the last merge, by their ids.
     pub images: BTreeMap<ImageId, ImageRecord>,
@@ -43,6 +46,8 @@ pub struct MergeReport {
     pub files_written: u64,
     /// Their bytes.
     pub bytes_written: u64,
+    /// Samples that were counted in a wider scope than theirs, because the epoch had no room for another one.
+    pub samples_widened: u64,
 }
 
 /// The writer of a database. There is at most one at a time: it holds the database's lock.
@@ -56,12 +61,13 @@ pub struct Writer {
     _lock: Box<dyn Lock>,
 }
 
-/// The epoch being written. `meta` and `images` are always as on disk.
+/// The epoch being written. `meta`, `images` and `scopes` are always as on disk.
 #[derive(Debug)]
 struct Current {
     files: EpochFiles,
     meta: EpochMeta,
     images: BTreeMap<ImageId, ImageRecord>,
+    scopes: ScopeTable,
     /// A change that is decided but whose last step failed.
     unfinished: Option<Commit>,
 }
@@ -153,7 +159,7 @@ impl Writer {
     /// [`DbError::Unfinished`]: all of the delta is in the database and must not be merged again.
     /// Any other error: nothing of it is, and it may be merged again:
     /// [`DbError::NoOpenEpoch`]; [`DbError::Unbalanced`], [`DbError::UnknownEvent`],
-    /// [`DbError::UnknownImage`] for a delta that contradicts itself or the epoch;
+    /// [`DbError::UnknownImage`], [`DbError::InvalidName`] for a delta that contradicts itself or the epoch;
     /// [`DbError::TooLarge`] and [`DbError::Corrupt`], after which only a new epoch helps;
     /// [`DbError::Io`].
     pub fn merge(&mut self, delta: &Delta) -> Result<MergeReport, DbError> {
@@ -228,6 +234,7 @@ impl Writer {
             meta: EpochMeta::begin(&self.host, epoch.clone(), start),
             files: EpochFiles::quiet(self.disk.clone(), directory.clone()),
             images: BTreeMap::new(),
+            scopes: ScopeTable::default(),
             unfinished: None,
         };
         let created = self
@@ -278,6 +285,7 @@ impl Current {
         if let Some(image) = nameless.or(mistaken.map(|(id, _)| id)) {
             return Err(DbError::UnknownImage { image: *image });
         }
+        delta.profiles.keys().try_for_each(|key| key.scope.check())?;
         meta::check_balance(&delta.ledgers, &totals)
     }
 
@@ -293,19 +301,26 @@ impl Current {
         meta.updated_unix_s = meta.updated_unix_s.max(delta.now_unix_s);
         meta.merges += 1;
 
+        let mut scopes = self.scopes.clone();
+        let (profiles, samples_widened) = place(delta, &mut scopes);
+
         let files = self.files.clone();
         let mut staging = Staging::new(files.disk(), files.directory(), meta.merges);
+        let changed_scopes = (scopes.len() != self.scopes.len()).then_some(&scopes);
         let changed_images = (images != self.images).then_some(&images);
-        if let Err(error) = stage(&files, &mut staging, delta, changed_images, &meta) {
+        let staged = stage_profiles(&files, &mut staging, &profiles, changed_scopes)
+            .and_then(|()| stage(&files, &mut staging, delta, changed_images, &meta));
+        if let Err(error) = staged {
             staging.abandon();
             return Err(error);
         }
         let published = staging.publish();
         if !matches!(published, Err(Failed::Undecided(_))) {
             self.images = images;
+            self.scopes = scopes;
             self.meta = meta;
         }
-        self.settle(published)
+        self.settle(published).map(|report| MergeReport { samples_widened, ..report })
     }
 
     fn seal(&mut self, now_unix_s: u64) -> Result<(), DbError> {
@@ -333,7 +348,9 @@ impl Current {
 
     fn settle(&mut self, published: Result<(u64, u64), Failed>) -> Result<MergeReport, DbError> {
         match published {
-            Ok((files_written, bytes_written)) => Ok(MergeReport { files_written, bytes_written }),
+            Ok((files_written, bytes_written)) => {
+                Ok(MergeReport { files_written, bytes_written, ..MergeReport::default() })
+            }
             Err(Failed::Undecided(error)) => Err(error),
             Err(Failed::Decided(commit, source)) => {
                 self.unfinished = Some(commit);
@@ -367,8 +384,8 @@ fn load(files: EpochFiles, host: &str, epoch: &EpochId) -> Result<Option<Current
     let Some(meta) = files.meta(host, epoch)? else {
         return Ok(None);
     };
-    let images = files.images()?;
-    Ok(Some(Current { files, meta, images, unfinished: None }))
+    let (images, scopes) = (files.images()?, files.scopes()?);
+    Ok(Some(Current { files, meta, images, scopes, unfinished: None }))
 }
 
 fn check_start(start: &EpochStart) -> Result<(), DbError> {
@@ -384,7 +401,50 @@ fn check_start(start: &EpochStart) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Writes every file that changes: profiles, images, symbols, and last the description.
+/// What is added to each profile, with the number of its scope.
+type Placed<'a> = BTreeMap<(Cow<'a, ProfileKey>, Option<u32>), Cow<'a, Profile>>;
+
+/// Finds each profile of a delta its file. Also gives the samples whose scope had to be widened.
+fn place<'a>(delta: &'a Delta, scopes: &mut ScopeTable) -> (Placed<'a>, u64) {
+    let mut placed = Placed::new();
+    let mut widened = 0_u64;
+    for (key, added) in delta.profiles.iter().filter(|(_, added)| !added.is_empty()) {
+        let (scope, number) = scopes.admit(&key.scope);
+        let key = if scope == key.scope {
+            Cow::Borrowed(key)
+        } else {
+            widened = widened.saturating_add(added.total());
+            Cow::Owned(ProfileKey { scope, ..key.clone() })
+        };
+        match placed.entry((key, number)) {
+            Entry::Vacant(vacant) => drop(vacant.insert(Cow::Borrowed(added))),
+            Entry::Occupied(mut occupied) => occupied.get_mut().to_mut().merge(added),
+        }
+    }
+    (placed, widened)
+}
+
+/// Writes the profiles that change, before them the scopes: whoever finds a profile finds its scope.
+fn stage_profiles(
+    files: &EpochFiles,
+    staging: &mut Staging<'_>,
+    profiles: &Placed<'_>,
+    scopes: Option<&ScopeTable>,
+) -> Result<(), DbError> {
+    if let Some(scopes) = scopes {
+        let payload = scope::encode(scopes).map_err(unwritable(files, key::SCOPES))?;
+        staging.put(key::SCOPES, Kind::Scopes, &payload)?;
+    }
+    for ((key, number), added) in profiles {
+        let mut profile = files.profile_in(key, *number)?;
+        profile.merge(added);
+        let kind = if number.is_some() { Kind::ScopedSamples } else { Kind::Samples };
+        staging.put(&SamplesFile::of(key, *number).name(), kind, &codec::encode_samples(key, &profile))?;
+    }
+    Ok(())
+}
+
+/// Writes every other file that changes: images, symbols, and last the description.
 fn stage(
     files: &EpochFiles,
     staging: &mut Staging<'_>,
@@ -392,15 +452,6 @@ fn stage(
     images: Option<&BTreeMap<ImageId, ImageRecord>>,
     meta: &EpochMeta,
 ) -> Result<(), DbError> {
-    for (key, added) in &delta.profiles {
-        if added.is_empty() {
-            continue;
-        }
-        let mut profile = files.profile(key)?;
-        profile.merge(added);
-        let payload = codec::encode_samples(key, &profile);
-        staging.put(&key::samples_name(key), Kind::Samples, &payload)?;
-    }
     if let Some(images) = images {
         let payload = images::encode(images).map_err(unwritable(files, key::IMAGES))?;
         staging.put(key::IMAGES, Kind::Images, &payload)?;

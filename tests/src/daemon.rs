@@ -85,6 +85,14 @@ impl Place {
         command
     }
 
+    /// dcpilabel with this label for this socket, to be given a command; not started.
+    #[must_use]
+    pub fn dcpilabel(&self, label: &str) -> Command {
+        let mut command = Command::new(binary("dcpilabel"));
+        command.arg("--control").arg(self.control()).arg(label);
+        command
+    }
+
     /// A dcpid that samples.
     ///
     /// # Panics
@@ -244,6 +252,8 @@ pub struct Status {
     pub last_merge: Option<u64>,
     /// What sampling costs, and may.
     pub overhead: Overhead,
+    /// What is kept apart.
+    pub apart: Apart,
     /// Why the last merge failed, if it did.
     #[serde(default)]
     pub merge_error: Option<String>,
@@ -256,6 +266,13 @@ pub struct Overhead {
     pub budget: Option<f64>,
     /// Measured at start.
     pub ns_per_sample: Option<f64>,
+}
+
+/// What is kept apart.
+#[derive(Debug, Deserialize)]
+pub struct Apart {
+    /// Labels in force.
+    pub labels: Vec<String>,
 }
 
 /// One event.

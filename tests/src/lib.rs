@@ -88,7 +88,7 @@ pub fn refuse(command: &mut Command) -> String {
     let error = String::from_utf8(output.stderr).expect("errors are UTF-8");
     let line = error.strip_suffix('\n').filter(|line| !line.contains('\n'));
     let line = line.unwrap_or_else(|| panic!("{command:?} must say one line:\n{said}"));
-    let program = ["dcpid: ", "dcpictl: ", "dcpi: "].into_iter().find(|name| line.starts_with(name));
+    let program = ["dcpid: ", "dcpictl: ", "dcpilabel: ", "dcpi: "].into_iter().find(|name| line.starts_with(name));
     assert!(program.is_some(), "the line names the program that says it: {line}");
     assert!(line.contains("; "), "the line ends in the next step, `PROGRAM: what happened; next step`: {line}");
     line.to_owned()

@@ -24,6 +24,27 @@ pub fn prof(db: &Path, arguments: &[&str]) -> Prof {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("dcpi prof --format json: {error}:\n{text}"))
 }
 
+/// Samples by label, unit or pid (`dcpi prof --by WHAT`), that of samples that were not kept apart by it first, as null.
+///
+/// # Panics
+/// When it fails, or says something else than spec/cli.md.
+#[must_use]
+pub fn prof_by(db: &Path, what: &str, arguments: &[&str]) -> BTreeMap<Option<String>, u64> {
+    let text = succeed(dcpi(db, "prof", &["--format", "json", "--by", what]).args(arguments));
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    let row = |row: &serde_json::Value| {
+        let counts = row.get("counts").and_then(serde_json::Value::as_object).expect("counts");
+        let value = row.get(what).unwrap_or_else(|| panic!("a row without {what}: {row}"));
+        let name = match value {
+            serde_json::Value::Null => None,
+            serde_json::Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        (name, counts.values().filter_map(serde_json::Value::as_u64).sum())
+    };
+    report.get("rows").and_then(serde_json::Value::as_array).expect("rows").iter().map(row).collect()
+}
+
 /// `dcpi prof --format json`, as far as tests look at it.
 #[derive(Debug, Deserialize)]
 pub struct Prof {

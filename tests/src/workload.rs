@@ -119,6 +119,12 @@ impl Running {
         Self { child: child.unwrap_or_else(|error| panic!("starting {command:?}: {error}")) }
     }
 
+    /// The process that was started.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it still runs.
     ///
     /// # Panics

@@ -6,7 +6,7 @@ use tests::daemon::Place;
 use tests::report::dcpi;
 use tests::{binary, refuse, succeed};
 
-const PROGRAMS: [&str; 3] = ["dcpid", "dcpictl", "dcpi"];
+const PROGRAMS: [&str; 4] = ["dcpid", "dcpictl", "dcpilabel", "dcpi"];
 
 #[test]
 fn help_and_version_are_output_and_no_error() {
@@ -27,6 +27,7 @@ fn unknown_flags_exit_with_2() {
     for (program, arguments) in [
         ("dcpid", &["--no-such-flag"][..]),
         ("dcpictl", &["status", "--no-such-flag"]),
+        ("dcpilabel", &["--no-such-flag", "label", "true"]),
         ("dcpi", &["prof", "--no-such-flag"]),
     ] {
         let line = refuse(Command::new(binary(program)).args(arguments));
@@ -41,6 +42,17 @@ fn dcpictl_without_a_daemon_says_so() {
         let line = refuse(&mut place.dcpictl(&[command]));
         assert!(line.contains(place.control().to_str().unwrap()) && line.contains("start it"), "{line}");
     }
+}
+
+#[test]
+fn dcpilabel_without_a_daemon_runs_nothing() {
+    let place = Place::default();
+    let witness = place.path().join("witness");
+    let line = refuse(place.dcpilabel("run").arg("touch").arg(&witness));
+    assert!(line.contains(place.control().to_str().unwrap()) && line.contains("start it"), "{line}");
+    assert!(!witness.exists());
+    let line = refuse(&mut place.dcpilabel("run"));
+    assert!(line.contains("<COMMAND>"), "{line}");
 }
 
 #[test]

@@ -1,26 +1,28 @@
 //! `dcpi epochs`: what is in the database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-use profiledb::{Database, DbError, EpochId};
+use profiledb::{Database, DbError, EpochId, Scope};
 
 use super::Outcome;
 use crate::args::Epochs;
 use crate::error::AnalysisError;
 use crate::problem::Problem;
 use crate::report::{EpochRow, EpochsReport, Selection};
+use crate::scope::ScopeChoice;
 use crate::select;
 
 pub(super) fn run(args: &Epochs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let db = Database::open(args.source.db())?;
     let chosen = select::epochs(&db, &args.source, &args.epoch)?;
-    super::write(&report(&db, &chosen)?, args.output.format, out)
+    super::write(&report(&db, &chosen, &args.source.scope)?, args.output.format, out)
 }
 
-fn report(db: &Database, chosen: &[(String, EpochId)]) -> Result<EpochsReport, AnalysisError> {
+fn report(db: &Database, chosen: &[(String, EpochId)], whose: &ScopeChoice) -> Result<EpochsReport, AnalysisError> {
     let mut problems = Vec::new();
     let mut rows = Vec::with_capacity(chosen.len());
+    let mut scopes = Vec::new();
     let mut of_host: BTreeMap<&str, Vec<EpochId>> = BTreeMap::new();
     for (host, id) in chosen {
         if !of_host.contains_key(host.as_str()) {
@@ -29,27 +31,44 @@ fn report(db: &Database, chosen: &[(String, EpochId)]) -> Result<EpochsReport, A
         let later = |epochs: &Vec<EpochId>| epochs.iter().filter(|other| *other > id).count();
         let back = of_host.get(host.as_str()).map_or(0, later);
         match row(db, host, id, back, &mut problems) {
-            Ok(row) => rows.push(row),
+            Ok((row, of_epoch)) => {
+                if whose.is_all() || of_epoch.iter().any(|scope| whose.admits(scope)) {
+                    rows.push(row);
+                }
+                scopes.extend(of_epoch);
+            }
             Err(DbError::NoSuchEpoch { .. }) => {
                 problems.push(Problem::Vanished { host: host.clone(), epoch: id.to_string() });
             }
             Err(error) => problems.push(Problem::Unreadable { error }),
         }
     }
+    whose.check(scopes.iter())?;
     let epochs = rows.iter().map(|row| row.meta.clone()).collect();
     let selection = Selection { db: db.root().display().to_string(), epochs };
     Ok(EpochsReport { selection, rows, problems })
 }
 
-fn row(db: &Database, host: &str, id: &EpochId, back: usize, problems: &mut Vec<Problem>) -> Result<EpochRow, DbError> {
+/// An epoch, and whose samples it has apart.
+fn row(
+    db: &Database,
+    host: &str,
+    id: &EpochId,
+    back: usize,
+    problems: &mut Vec<Problem>,
+) -> Result<(EpochRow, Vec<Scope>), DbError> {
     let epoch = db.epoch(host, id)?;
     let images = epoch.images().map(|images| images.len());
     let size_bytes = epoch.size_bytes();
     let mut known = |error| problems.push(Problem::Unreadable { error });
-    Ok(EpochRow {
+    let scopes = epoch.scopes().map_err(&mut known).unwrap_or_default();
+    let run_labels: BTreeSet<String> = scopes.iter().filter_map(|scope| scope.label.clone()).collect();
+    let row = EpochRow {
         meta: epoch.meta().clone(),
         back,
+        run_labels: run_labels.into_iter().collect(),
         images: images.map_err(&mut known).ok(),
         size_bytes: size_bytes.map_err(&mut known).ok(),
-    })
+    };
+    Ok((row, scopes))
 }

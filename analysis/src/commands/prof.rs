@@ -1,4 +1,4 @@
-//! `dcpi prof`: samples per procedure, or per image.
+//! `dcpi prof`: samples per procedure, or per image, label, unit, process.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,7 +12,8 @@ use crate::error::AnalysisError;
 use crate::load::{self, EventSamples, ImageSamples, Samples, sum};
 use crate::problem::Problem;
 use crate::procedures::{self, Place, Places};
-use crate::report::{EventColumn, ImageName, Omitted, ProcedureName, ProfReport, Row, Selection};
+use crate::report::{By, EventColumn, ImageName, Omitted, ProcedureName, ProfReport, Row, Selection};
+use crate::scope::{Dimension, Part};
 use crate::select;
 use crate::stats::{Confidence, wilson};
 
@@ -24,7 +25,7 @@ const TEXT_SHARE: f64 = 0.001;
 pub(super) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let db = Database::open(args.source.db())?;
     let chosen = select::epochs(&db, &args.source, &args.epoch)?;
-    let samples = load::load(&db, &chosen, &args.events, &args.images)?;
+    let samples = load::load(&db, &chosen, &args.events, &args.images, &args.source.scope)?;
     super::write(&report(args, samples)?, args.output.format, out)
 }
 
@@ -36,9 +37,17 @@ fn report(args: &Prof, mut samples: Samples) -> Result<ProfReport, AnalysisError
     let mut problems = std::mem::take(&mut samples.problems);
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
     let columns = columns(args, &samples, &images);
-    let mut rows =
-        if args.by_image { image_rows(&images) } else { procedure_rows(&samples, &images, args, &mut problems) };
-    if !args.by_image && !rows.is_empty() && !rows.iter().any(is_procedure) {
+    let by = match args.by {
+        Some(dimension) => By::Scope(dimension),
+        None if args.by_image => By::Image,
+        None => By::Procedure,
+    };
+    let mut rows = match by {
+        By::Scope(dimension) => scope_rows(&images, dimension),
+        By::Image => image_rows(&images),
+        By::Procedure => procedure_rows(&samples, &images, args, &mut problems),
+    };
+    if by == By::Procedure && !rows.is_empty() && !rows.iter().any(is_procedure) {
         problems.push(Problem::NoNames);
     }
     finish(&mut rows, &columns, sort, args.confidence);
@@ -49,7 +58,8 @@ fn report(args: &Prof, mut samples: Samples) -> Result<ProfReport, AnalysisError
         events: columns,
         sort,
         confidence: args.confidence,
-        by_image: args.by_image,
+        by,
+        whose: args.source.scope.clone(),
         restricted,
         with_idle: args.idle,
         wide: args.wide,
@@ -69,9 +79,9 @@ fn sort_event(args: &Prof, events: &[EventSamples]) -> Result<usize, AnalysisErr
 }
 
 /// The events with the number of samples that shares are of: those of the images counted, and, unless
-/// only some images are, those of unknown code.
+/// only some images or processes are, those of unknown code.
 fn columns(args: &Prof, samples: &Samples, images: &[&ImageSamples]) -> Vec<EventColumn> {
-    let everything = args.images.is_empty();
+    let everything = args.images.is_empty() && args.source.scope.is_all();
     let mut reasons: Vec<&String> = Vec::new();
     for (reason, samples) in samples.events.iter().flat_map(|event| &event.ledger.unresolved) {
         if everything && *samples > 0 && !reasons.contains(&reason) {
@@ -95,8 +105,18 @@ fn columns(args: &Prof, samples: &Samples, images: &[&ImageSamples]) -> Vec<Even
     columns
 }
 
+/// Rows of what samples were kept apart by.
+fn scope_rows(images: &[&ImageSamples], dimension: Dimension) -> Vec<Row> {
+    let mut parts: BTreeMap<Part, Vec<u64>> = BTreeMap::new();
+    for (scope, counts) in images.iter().flat_map(|image| &image.scopes) {
+        let sums = parts.entry(dimension.of(scope)).or_insert_with(|| vec![0; counts.len()]);
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+    }
+    parts.into_iter().map(|(part, counts)| row(None, None, Some(part), counts)).collect()
+}
+
 fn image_rows(images: &[&ImageSamples]) -> Vec<Row> {
-    images.iter().map(|image| row(None, image_name(image, images, true), image.totals())).collect()
+    images.iter().map(|image| row(None, Some(image_name(image, images, true)), None, image.totals())).collect()
 }
 
 fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems: &mut Vec<Problem>) -> Vec<Row> {
@@ -112,14 +132,14 @@ fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, prob
         for counted in by_procedure.rows {
             let ambiguous = same.get(&without_address(&counted.place)).is_some_and(|&rows| rows > 1);
             let procedure = procedure_name(counted.place, ambiguous);
-            rows.push(row(Some(procedure), name.clone(), counted.counts));
+            rows.push(row(Some(procedure), Some(name.clone()), None, counted.counts));
         }
     }
     rows
 }
 
-fn row(procedure: Option<ProcedureName>, image: ImageName, counts: Vec<u64>) -> Row {
-    Row { procedure, image, counts, shares: Vec::new(), cumulative: 0.0 }
+fn row(procedure: Option<ProcedureName>, image: Option<ImageName>, part: Option<Part>, counts: Vec<u64>) -> Row {
+    Row { procedure, image, part, counts, shares: Vec::new(), cumulative: 0.0 }
 }
 
 fn without_address(place: &Place) -> Place {
@@ -162,7 +182,8 @@ fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Co
         let others = |row: &Row| Reverse(row.counts.clone());
         let name = |row: &Row| {
             let procedure = row.procedure.as_ref().map(|procedure| (procedure.name.clone(), procedure.address));
-            (row.image.name.clone(), procedure, row.image.id)
+            let image = row.image.as_ref().map(|image| image.name.clone());
+            (image, procedure, row.image.as_ref().map(|image| image.id), row.part.clone())
         };
         samples(a).cmp(&samples(b)).then_with(|| others(a).cmp(&others(b))).then_with(|| name(a).cmp(&name(b)))
     });
@@ -223,13 +244,14 @@ mod tests {
             let id = image::ImageId::from_name("a", "");
             let row = |value: &f64| Row {
                 procedure: None,
-                image: ImageName {
+                image: Some(ImageName {
                     id,
                     kind: image::ImageKind::File,
                     name: String::new(),
                     path: String::new(),
                     ambiguous: false,
-                },
+                }),
+                part: None,
                 counts: vec![1],
                 shares: vec![Share { value: *value, low: 0.0, high: 1.0 }],
                 cumulative: 0.0,

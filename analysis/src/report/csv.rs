@@ -3,48 +3,60 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::{EpochsReport, ProfReport, escape};
+use super::{By, EpochsReport, ProfReport, Row, escape};
 use crate::load::sum;
 use crate::stats::Share;
 
-/// A procedure or image per row, then a row per reason that samples are of unknown code: what is
+/// A procedure, image, label, unit or process per row, then a row per reason that samples are of unknown code: what is
 /// counted, is here. The columns of an event are its samples, and `_share`, `_low` and `_high`.
 pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     let mut titles: Vec<String> = Vec::new();
-    if !report.by_image {
-        titles.push("procedure".to_owned());
+    match report.by {
+        By::Procedure => titles.extend(["procedure", "image", "image_id", "address"].map(str::to_owned)),
+        By::Image => titles.extend(["image", "image_id", "path"].map(str::to_owned)),
+        By::Scope(dimension) => titles.push(dimension.name().to_owned()),
     }
-    titles.extend(["image", "image_id"].map(str::to_owned));
-    titles.push(if report.by_image { "path" } else { "address" }.to_owned());
+    let subject_cells = titles.len();
     for column in &report.events {
         let name = &column.event.name;
         titles.extend([name.clone(), format!("{name}_share"), format!("{name}_low"), format!("{name}_high")]);
     }
     titles.push("cumulative".to_owned());
+    // Whose samples all rows are of, where some were chosen.
+    let whose = report.whose.asked();
+    titles.extend(whose.iter().map(|(dimension, _)| format!("only_{}", dimension.name())));
     record(out, &titles)?;
     for row in &report.rows {
-        let mut cells = Vec::with_capacity(titles.len());
-        if let Some(procedure) = &row.procedure {
-            cells.push(procedure.name.clone());
-        }
-        cells.extend([row.image.name.clone(), row.image.id.to_string()]);
-        match &row.procedure {
-            Some(procedure) => cells.push(procedure.address.map(|at| format!("{at:#x}")).unwrap_or_default()),
-            None => cells.push(row.image.path.clone()),
-        }
+        let mut cells = subject(row);
         for (count, share) in row.counts.iter().zip(&row.shares) {
             cells.extend(count_cells(*count, share));
         }
         cells.push(fraction(row.cumulative));
+        cells.extend(whose.iter().map(|(_, value)| value.clone()));
         record(out, &cells)?;
     }
-    unresolved(report, out)
+    unresolved(report, subject_cells, out)
 }
 
-fn unresolved(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
+/// What a row is about.
+fn subject(row: &Row) -> Vec<String> {
+    let mut cells: Vec<String> = row.procedure.iter().map(|procedure| procedure.name.clone()).collect();
+    if let Some(image) = &row.image {
+        cells.extend([image.name.clone(), image.id.to_string()]);
+        cells.push(match &row.procedure {
+            Some(procedure) => procedure.address.map(|at| format!("{at:#x}")).unwrap_or_default(),
+            None => image.path.clone(),
+        });
+    }
+    cells.extend(row.part.iter().map(|part| part.value().unwrap_or_default()));
+    cells
+}
+
+/// Only where all samples are meant: nobody knows whose these are.
+fn unresolved(report: &ProfReport, subject_cells: usize, out: &mut dyn Write) -> io::Result<()> {
     for reason in report.unresolved_reasons() {
         let mut cells = vec![format!("[unresolved: {reason}]")];
-        cells.resize(if report.by_image { 3 } else { 4 }, String::new());
+        cells.resize(subject_cells, String::new());
         for column in &report.events {
             let found = column.unresolved.iter().find(|(known, ..)| known == reason);
             let (count, share) = found.map_or((0, Share::default()), |(_, count, share)| (*count, *share));

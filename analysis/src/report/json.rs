@@ -6,10 +6,12 @@ use std::fmt::Display;
 use profiledb::{EpochId, Machine};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
-use super::{EpochRow, EpochsReport, EventColumn, ProfReport, Row, duration_s};
+use super::{By, EpochRow, EpochsReport, EventColumn, ProfReport, Row, duration_s};
 use crate::load::sum;
 use crate::problem::Problem;
+use crate::scope::Part;
 
 /// A share to eight decimals: finer than any sample, and the same on every machine.
 pub(super) fn rounded(share: f64) -> f64 {
@@ -24,6 +26,10 @@ struct Prof<'a> {
     events: Vec<Event<'a>>,
     sorted_by: &'a str,
     confidence: f64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    only: BTreeMap<&'static str, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<&'static str>,
     rows: Vec<ProfRow<'a>>,
     omitted: Omitted<'a>,
     unresolved: BTreeMap<&'a str, u64>,
@@ -51,13 +57,19 @@ struct Event<'a> {
 struct ProfRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     procedure: Option<&'a str>,
-    image: &'a str,
-    image_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<&'a str>,
-    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    /// The label, unit or process; null where samples were not kept apart by it.
+    #[serde(flatten)]
+    part: BTreeMap<&'static str, Value>,
     counts: InOrder<&'a str, u64>,
     share: InOrder<&'a str, Share>,
     cumulative: f64,
@@ -112,6 +124,11 @@ pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
         events: report.events.iter().map(event).collect(),
         sorted_by: report.events.get(report.sort).map_or("", |column| &column.event.name),
         confidence: report.confidence.percent(),
+        only: report.whose.parts().iter().map(part).collect(),
+        by: match report.by {
+            By::Scope(dimension) => Some(dimension.name()),
+            By::Procedure | By::Image => None,
+        },
         rows: report.rows.iter().map(|row| prof_row(report, row, by_event(&row.counts))).collect(),
         omitted: Omitted { rows: report.omitted.rows, counts: by_event(&report.omitted.counts) },
         unresolved: joined(report.events.iter().map(|column| &column.event.ledger.unresolved)),
@@ -144,15 +161,25 @@ fn prof_row<'a>(report: &'a ProfReport, row: &'a Row, counts: InOrder<&'a str, u
     let names = report.events.iter().map(|column| column.event.name.as_str());
     ProfRow {
         procedure: row.procedure.as_ref().map(|procedure| procedure.name.as_str()),
-        image: &row.image.name,
-        image_id: row.image.id.to_string(),
+        image: row.image.as_ref().map(|image| image.name.as_str()),
+        image_id: row.image.as_ref().map(|image| image.id.to_string()),
         address: row.procedure.as_ref().and_then(|procedure| Some(format!("{:#x}", procedure.address?))),
-        path: report.by_image.then_some(&row.image.path),
-        kind: row.image.kind.as_str(),
+        path: row.image.as_ref().filter(|_| report.by == By::Image).map(|image| image.path.as_str()),
+        kind: row.image.as_ref().map(|image| image.kind.as_str()),
+        part: row.part.iter().map(part).collect(),
         counts,
         share: InOrder(names.zip(row.shares.iter().map(share)).collect()),
         cumulative: rounded(row.cumulative),
     }
+}
+
+/// Its name and its value.
+fn part(part: &Part) -> (&'static str, Value) {
+    let value = match part {
+        Part::Label(text) | Part::Unit(text) => text.clone().map(Value::from),
+        Part::Pid(pid) => pid.map(Value::from),
+    };
+    (part.dimension().name(), value.unwrap_or(Value::Null))
 }
 
 /// The reasons of all events, summed.
@@ -203,6 +230,7 @@ struct EpochEntry<'a> {
     host: &'a str,
     epoch: &'a EpochId,
     label: Option<&'a str>,
+    run_labels: &'a [String],
     back: usize,
     open: bool,
     started_unix_s: u64,
@@ -276,6 +304,7 @@ fn epoch(row: &EpochRow) -> EpochEntry<'_> {
         host: &meta.host,
         epoch: &meta.epoch,
         label: meta.label.as_deref(),
+        run_labels: &row.run_labels,
         back: row.back,
         open: meta.ended_unix_s.is_none(),
         started_unix_s: meta.started_unix_s,

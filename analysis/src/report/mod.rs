@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::load::EventSamples;
 use crate::problem::Problem;
+use crate::scope::{Dimension, Part, ScopeChoice};
 use crate::stats::{Confidence, Share};
 
 mod csv;
@@ -82,6 +83,17 @@ pub struct EventColumn {
     pub unresolved: Vec<(String, u64, Share)>,
 }
 
+/// What a row of `dcpi prof` is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A procedure.
+    Procedure,
+    /// An image.
+    Image,
+    /// What samples were kept apart by.
+    Scope(Dimension),
+}
+
 /// `dcpi prof`.
 #[derive(Debug)]
 pub struct ProfReport {
@@ -93,8 +105,10 @@ pub struct ProfReport {
     pub sort: usize,
     /// The confidence of all intervals.
     pub confidence: Confidence,
-    /// A row is an image, not a procedure.
-    pub by_image: bool,
+    /// What a row is.
+    pub by: By,
+    /// Whose samples these are.
+    pub whose: ScopeChoice,
     /// Only images that were asked for count.
     pub restricted: bool,
     /// The idle loop counts.
@@ -120,13 +134,15 @@ pub struct Omitted {
     pub share: f64,
 }
 
-/// A procedure or an image with its samples.
+/// A procedure, an image, or a label, unit or process, with its samples.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The procedure.
     pub procedure: Option<ProcedureName>,
-    /// The image.
-    pub image: ImageName,
+    /// The image of a procedure or row.
+    pub image: Option<ImageName>,
+    /// The label, unit or process.
+    pub part: Option<Part>,
     /// Samples by event.
     pub counts: Vec<u64>,
     /// Share of [`EventColumn::counted`], by event.
@@ -179,6 +195,8 @@ pub struct EpochRow {
     pub meta: EpochMeta,
     /// How many epochs of its host came later: 0 is the latest.
     pub back: usize,
+    /// Labels of runs that have samples of their own, in order.
+    pub run_labels: Vec<String>,
     /// How many images have samples; none when that cannot be read.
     pub images: Option<usize>,
     /// Bytes of its files; none when that cannot be read.

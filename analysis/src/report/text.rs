@@ -6,7 +6,7 @@ use profiledb::{EpochMeta, Ledger};
 
 use super::quantity::{bytes, duration, moment, percent, period, plain, thousands};
 use super::table::{Table, shorten, width};
-use super::{EpochsReport, EventColumn, ImageName, ProcedureName, ProfReport, Row, Selection, duration_s, escape};
+use super::{By, EpochsReport, EventColumn, ImageName, ProcedureName, ProfReport, Row, Selection, duration_s, escape};
 use crate::load::sum;
 use crate::problem::Problem;
 use crate::stats::Share;
@@ -118,8 +118,16 @@ fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
             head(out, "", &format!("note: {note}"))?;
         }
     }
+    if !report.whose.is_all() {
+        head(out, "only", &format!("samples {}", report.whose.shown()))?;
+    }
     let counted: Vec<String> = report.events.iter().map(|column| thousands(column.counted)).collect();
-    let whose = if report.restricted { "of the chosen images" } else { "counted" };
+    let whose = match (report.restricted, report.whose.is_all()) {
+        (true, true) => "of the chosen images",
+        (true, false) => "of the chosen images among these",
+        (false, true) => "counted",
+        (false, false) => "of these",
+    };
     let sure = format!("{} % confidence", plain(report.confidence.percent()));
     head(out, "shares", &format!("of {} samples {whose}; intervals of {sure}", counted.join(" and ")))
 }
@@ -141,11 +149,12 @@ fn prof_table(report: &ProfReport) -> Table {
             table.number("cum %", group);
         }
     }
-    if !report.by_image {
-        table.words("procedure");
+    match report.by {
+        By::Procedure => ["procedure", "image"].into_iter().for_each(|title| table.words(title)),
+        By::Image => table.words("image"),
+        By::Scope(dimension) => table.words(dimension.name()),
     }
-    table.words("image");
-    let images: Vec<String> = report.rows.iter().map(|row| image(report, &row.image)).collect();
+    let images: Vec<String> = report.rows.iter().map(|row| subject(report, row)).collect();
     let numbers: Vec<Vec<String>> = report.rows.iter().map(|row| row_numbers(report, row)).collect();
     let most = procedure_width(report, &numbers, &images);
     for ((row, mut cells), image) in report.rows.iter().zip(numbers).zip(images) {
@@ -213,9 +222,18 @@ fn procedure(procedure: &ProcedureName, most: usize) -> String {
     format!("{}{at}", shorten(&name, most.saturating_sub(width(&at))))
 }
 
+/// What a row is about, or the image that its procedure is of.
+fn subject(report: &ProfReport, row: &Row) -> String {
+    match (&row.image, &row.part) {
+        (Some(name), _) => image(report, name),
+        (None, Some(part)) => escape(&part.shown()).into_owned(),
+        (None, None) => String::new(),
+    }
+}
+
 /// An image's name, by image its path, with its id where another has the same.
 fn image(report: &ProfReport, image: &ImageName) -> String {
-    let by_path = report.by_image && image.kind == image::ImageKind::File && !image.path.is_empty();
+    let by_path = report.by == By::Image && image.kind == image::ImageKind::File && !image.path.is_empty();
     let name = escape(if by_path { &image.path } else { &image.name });
     let name = if report.wide || by_path { name.into_owned() } else { shorten(&name, MAX_IMAGE) };
     if image.ambiguous { format!("{name} ({})", short_id(&image.id)) } else { name }
@@ -233,12 +251,12 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
             .push("no samples yet: dcpictl flush has the daemon write them; --epoch -1 is the epoch before".to_owned());
     }
     if report.omitted.rows > 0 {
-        let what = match (report.by_image, report.omitted.rows) {
-            (true, 1) => "image",
-            (true, _) => "images",
-            (false, 1) => "procedure",
-            (false, _) => "procedures",
+        let what = match report.by {
+            By::Procedure => "procedure",
+            By::Image => "image",
+            By::Scope(dimension) => dimension.name(),
         };
+        let what = format!("{what}{}", if report.omitted.rows == 1 { "" } else { "s" });
         let (rows, share) = (thousands(report.omitted.rows as u64), percent(report.omitted.share));
         notes.push(format!("{rows} more {what}, {share} % (all: -n 0)"));
     }
@@ -314,8 +332,12 @@ pub(super) fn epochs(report: &EpochsReport, out: &mut dyn Write) -> io::Result<(
     table.words("event");
     ["samples", "unresolved %", "lost %", "images", "size"].into_iter().for_each(|title| table.number(title, ""));
     table.words("label");
+    let any_runs = report.rows.iter().any(|row| !row.run_labels.is_empty());
+    if any_runs {
+        table.words("labelled runs");
+    }
     for row in &report.rows {
-        epoch_rows(row, &mut table);
+        epoch_rows(row, any_runs, &mut table);
     }
     table.write(out)?;
     if !report.problems.is_empty() {
@@ -325,7 +347,7 @@ pub(super) fn epochs(report: &EpochsReport, out: &mut dyn Write) -> io::Result<(
 }
 
 /// A line per event of the epoch; what is the epoch's only in the first.
-fn epoch_rows(row: &super::EpochRow, table: &mut Table) {
+fn epoch_rows(row: &super::EpochRow, with_runs: bool, table: &mut Table) {
     let meta = &row.meta;
     let lasted = duration(duration_s(meta));
     let lasted = if meta.ended_unix_s.is_none() { format!("{lasted}, open") } else { lasted };
@@ -337,6 +359,8 @@ fn epoch_rows(row: &super::EpochRow, table: &mut Table) {
         row.size_bytes.map_or_else(unknown, bytes),
     ];
     let mut label = meta.label.clone().unwrap_or_default();
+    let runs: Vec<&str> = row.run_labels.iter().map(String::as_str).collect();
+    let mut runs = if runs.is_empty() { String::new() } else { some_of(&runs) };
     for event in &meta.events {
         let ledger = meta.ledgers.get(&event.name).cloned().unwrap_or_default();
         let lost = sum(ledger.lost.values().copied());
@@ -351,6 +375,9 @@ fn epoch_rows(row: &super::EpochRow, table: &mut Table) {
         ]);
         cells.extend(std::mem::take(&mut size));
         cells.push(escape(&std::mem::take(&mut label)).into_owned());
+        if with_runs {
+            cells.push(escape(&std::mem::take(&mut runs)).into_owned());
+        }
         table.row(cells);
         epoch = Default::default();
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use image::{ImageId, ImageKind, ImageOffset};
-use profiledb::{Delta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile, ProfileKey, Symbol, Writer};
+use profiledb::{
+    Delta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile, ProfileKey, Scope, Symbol, Writer,
+};
 
 /// 2026-11-05 10:15:00 UTC.
 pub const START: u64 = 1_793_873_700;
@@ -86,13 +88,25 @@ impl Epoch {
     }
 
     /// Samples of an event at offsets of an image.
-    pub fn samples(mut self, event: &str, image: &ImageRecord, counts: &[(u64, u64)]) -> Self {
+    pub fn samples(self, event: &str, image: &ImageRecord, counts: &[(u64, u64)]) -> Self {
+        self.scoped((None, None, None), event, image, counts)
+    }
+
+    /// The same, of the processes of a label, unit or number.
+    pub fn scoped(
+        mut self,
+        (label, unit, pid): (Option<&str>, Option<&str>, Option<u32>),
+        event: &str,
+        image: &ImageRecord,
+        counts: &[(u64, u64)],
+    ) -> Self {
+        let scope = Scope { label: label.map(str::to_owned), unit: unit.map(str::to_owned), pid };
         let profile = Profile::from_counts(counts.iter().map(|(at, n)| (ImageOffset(*at), *n)));
         let ledger = self.delta.ledgers.entry(event.to_owned()).or_default();
         ledger.taken += profile.total();
         ledger.merged += profile.total();
         self.delta.images.insert(image.id, image.clone());
-        self.delta.profiles.insert(ProfileKey { image: image.id, event: event.to_owned() }, profile);
+        self.delta.profiles.insert(ProfileKey { image: image.id, event: event.to_owned(), scope }, profile);
         self
     }
 
@@ -183,6 +197,28 @@ pub fn typical() -> Epoch {
         .unresolved("cpu-clock", "anonymous_memory", 321)
         .unresolved("cpu-clock", "unknown_process", 12)
         .lost("cpu-clock", "spill_full", 44)
+}
+
+/// Two labelled runs of one program beside others, two units, and a process of its own.
+pub fn runs() -> Epoch {
+    let app = image(ImageKind::Vdso, "app", "[app]");
+    let lib = image(ImageKind::Vdso, "lib", "[lib]");
+    let web = Some("web.service");
+    Epoch::new(START, vec![clock()])
+        .samples("cpu-clock", &kernel(), &[(0x1000, 1_000)])
+        .symbols(&kernel(), &[(0x1000, 0x1100, "clear_page_erms")])
+        .samples("cpu-clock", &app, &[(0, 50)])
+        .scoped((Some("before"), None, None), "cpu-clock", &app, &[(0, 300), (0x40, 100)])
+        .scoped((Some("after, -O3"), None, None), "cpu-clock", &app, &[(0, 200), (0x40, 100)])
+        .scoped((Some("after, -O3"), None, None), "cpu-clock", &lib, &[(0, 20)])
+        .scoped((None, web, None), "cpu-clock", &lib, &[(0, 70)])
+        .scoped((Some("before"), web, None), "cpu-clock", &lib, &[(0, 30)])
+        .scoped((None, Some("docker-0123456789ab"), Some(4711)), "cpu-clock", &app, &[(0, 5)])
+        .symbols(&app, &[(0, 0x40, "parse"), (0x40, 0x80, "print")])
+        .symbols(&lib, &[(0, 0x40, "copy")])
+        .samples("cpu-clock", &idle(), &[(0x10, 5_000)])
+        .unresolved("cpu-clock", "anonymous_memory", 40)
+        .unresolved("cpu-clock", "excluded", 60)
 }
 
 /// Two events, and names that are alike, long, or worse.

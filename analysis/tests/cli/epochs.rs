@@ -1,6 +1,6 @@
 //! `dcpi epochs`.
 
-use crate::database::{Db, Epoch, START, clock, kernel, typical};
+use crate::database::{Db, Epoch, START, clock, kernel, runs, typical};
 use crate::runs::{json, shown};
 
 fn three() -> Db {
@@ -22,7 +22,20 @@ fn all_are_listed_unless_some_are_chosen() {
     assert_eq!(listed("epochs --epoch latest"), ["a 0", "b 0"]);
     assert_eq!(listed("epochs --epoch -1"), ["a 1"]);
     assert_eq!(listed("epochs --host b"), ["b 0"]);
-    assert_eq!(listed("epochs --label nightly"), ["a 1"]);
+    assert_eq!(listed("epochs --epoch-label nightly"), ["a 1"]);
+}
+
+#[test]
+fn epochs_are_chosen_by_the_runs_they_have() {
+    let db = three();
+    db.epoch("a", Epoch { start: START + 10_000, ..runs() });
+    let report = json(&db, "epochs --label before");
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["back"]), (1, &serde_json::json!(0)));
+    assert_eq!(rows[0]["run_labels"], serde_json::json!(["after, -O3", "before"]));
+    assert_eq!(json(&db, "epochs")["rows"].as_array().unwrap().len(), 4);
+    let error = crate::runs::refused(&db, "epochs --label nobody");
+    assert!(error.contains("no samples labelled \"nobody\"; there are: after, -O3, before"), "{error}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::database::{Db, Epoch, START, clock, kernel, two_events, typical};
+use crate::database::{Db, Epoch, START, clock, kernel, runs, two_events, typical};
 use crate::runs::{json, shown};
 
 #[track_caller]
@@ -101,6 +101,21 @@ fn epochs() {
     check("epochs.txt", &db, "epochs");
     check("epochs.json", &db, "epochs --format json");
     check("epochs.csv", &db, "epochs --format csv");
+}
+
+#[test]
+fn prof_of_what_is_kept_apart() {
+    let db = one(runs());
+    check("prof-scoped.txt", &db, "prof");
+    check("prof-by-label.txt", &db, "prof --by label");
+    check("prof-by-label.json", &db, "prof --by label --format json");
+    check("prof-by-label.csv", &db, "prof --by label --format csv");
+    check("prof-by-unit.txt", &db, "prof --by unit");
+    check("prof-by-pid.txt", &db, "prof --by pid app");
+    check("prof-label.txt", &db, "prof --label before");
+    check("prof-label.json", &db, "prof --label before --format json");
+    check("prof-label.csv", &db, "prof --label before --unit web.service --format csv");
+    check("epochs-runs.txt", &db, "epochs");
 }
 
 #[test]

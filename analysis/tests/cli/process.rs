@@ -22,7 +22,11 @@ fn errors_are_one_line_with_a_next_step() {
         ("", "no subcommand is given"),
         ("prof --epoch -1", "no epoch fits --epoch -1; see those there are: dcpi epochs --db"),
         ("prof --epoch 20250101", "no epoch fits --epoch 20250101"),
-        ("prof --label x", "no epoch fits --epoch latest --label x"),
+        ("prof --epoch-label x", "no epoch fits --epoch latest --epoch-label x"),
+        ("prof --label x", "no samples labelled \"x\"; there are none: dcpilabel LABEL COMMAND makes some"),
+        ("prof --pid x", "invalid value 'x' for '--pid <PID>'"),
+        ("prof --label=", "a value is required for '--label <LABEL>'"),
+        ("prof -i --by label", "cannot be used with"),
         ("prof --host nobody", "has no host \"nobody\"; it has node-7"),
         ("prof --host ../x", "has no host"),
         (

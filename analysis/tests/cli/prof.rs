@@ -6,8 +6,8 @@ use image::{ImageId, ImageKind};
 use profiledb::ImageRecord;
 use serde_json::Value;
 
-use crate::database::{Db, Epoch, START, clock, cycles, idle, image, imiss, kernel, named, two_events, typical};
-use crate::runs::{json, on, shown};
+use crate::database::{Db, Epoch, START, clock, cycles, idle, image, imiss, kernel, named, runs, two_events, typical};
+use crate::runs::{json, on, refused, shown};
 
 const CLOCK: &str = "cpu-clock";
 
@@ -73,6 +73,75 @@ fn images_restrict_rows_and_denominator() {
     let id = kernel().id.to_string();
     assert_eq!(rows(&json(&db, &format!("prof -i {id}")), CLOCK), ["[kernel] 36952"]);
     assert_eq!(rows(&json(&db, "prof -i /opt/app/gone vdso"), CLOCK), ["[vdso] 4100", "gone 2500"]);
+}
+
+#[test]
+fn runs_are_summed_up_and_can_be_had_apart() {
+    let db = one(runs());
+    let app = |words: &str| {
+        let report = json(&db, &format!("prof -i {words}"));
+        rows(&report, CLOCK).iter().find_map(|row| row.strip_prefix("app ")?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    assert_eq!(app(""), 50 + 400 + 300 + 5);
+    assert_eq!(app("--label before"), 400);
+    assert_eq!(app("--label before app"), 400);
+    assert_eq!(app("--unit docker-0123456789ab --pid 4711"), 5);
+    let report = json(&db, "prof --label before");
+    assert_eq!(
+        (&report["only"], &report["events"][0]["counted"]),
+        (&serde_json::json!({"label": "before"}), &430.into())
+    );
+    assert_eq!(rows(&report, CLOCK), ["parse app 300", "print app 100", "copy lib 30"]);
+    assert_eq!(rows(&json(&db, "prof --label before --unit web.service"), CLOCK), ["copy lib 30"]);
+    for (words, said) in [
+        ("--unit x", "no samples of unit \"x\"; there are: docker-0123456789ab, web.service"),
+        ("--pid 1", "no samples of process 1; there are: 4711"),
+        ("--label before --pid 4711", "no samples labelled \"before\", of process 4711; see what there is of each"),
+        ("--label before vdso", "no image with samples has the name"),
+    ] {
+        let error = refused(&db, &format!("prof {words}"));
+        assert!(error.contains(said), "{words}: {error}");
+    }
+}
+
+/// Rows by label, unit or process hold every sample that rows by image do.
+#[test]
+fn rows_of_what_is_kept_apart_have_all_samples() {
+    let db = one(runs());
+    for words in ["", "--idle", "app", "--label before", "--label before lib"] {
+        let total = |by: &str| {
+            let report = json(&db, &format!("prof {by} {words}"));
+            let samples = report["rows"].as_array().unwrap().iter().map(|row| row["counts"][CLOCK].as_u64().unwrap());
+            (samples.sum::<u64>(), report["events"][0]["counted"].clone())
+        };
+        for by in ["--by label", "--by unit", "--by pid"] {
+            assert_eq!(total(by), total("-i"), "{by} {words}");
+        }
+    }
+    let by = |dimension: &str| -> Vec<(Value, u64)> {
+        let report = json(&db, &format!("prof --by {dimension}"));
+        let rows = report["rows"].as_array().unwrap().iter();
+        rows.map(|row| (row[dimension].clone(), row["counts"][CLOCK].as_u64().unwrap())).collect()
+    };
+    assert_eq!(by("label"), [(Value::Null, 1_125), ("before".into(), 430), ("after, -O3".into(), 320)]);
+    assert_eq!(by("unit"), [(Value::Null, 1_770), ("web.service".into(), 100), ("docker-0123456789ab".into(), 5)]);
+    assert_eq!(by("pid"), [(Value::Null, 1_870), (4711.into(), 5)]);
+}
+
+/// A list of scopes that is damaged is told, and costs no sample.
+#[test]
+fn a_damaged_list_of_scopes_costs_no_sample() {
+    let db = one(runs());
+    let whole = json(&db, "prof --label before");
+    let list = &db.files("scopes")[0];
+    let mut bytes = std::fs::read(list).unwrap();
+    bytes[40] ^= 1;
+    std::fs::write(list, bytes).unwrap();
+    let output = on(&db, "prof --label before --format json");
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["rows"], whole["rows"]);
+    assert!(report["problems"][0]["message"].as_str().unwrap().contains("scopes is damaged"));
 }
 
 #[test]

@@ -21,6 +21,11 @@ fn run(args: &DcpictlArgs) -> anyhow::Result<()> {
         Command::Status => Request::Status,
         Command::Flush => Request::Flush,
         Command::Epoch { label } => Request::Epoch { label: label.clone() },
+        Command::Label { pid, label } => {
+            let start_time = daemon::mappings::start_time(*pid);
+            anyhow::ensure!(start_time.is_some(), "there is no process {pid}; see ps");
+            Request::Label { pid: Some(*pid), start_time, label: label.clone() }
+        }
         Command::Quit => Request::Quit,
     };
     let reply = request(&args.control, &asked)?;
@@ -49,6 +54,7 @@ fn text(command: &Command, reply: &Reply) -> String {
     match command {
         Command::Status => reply.status.as_ref().map(|status| status.text()).unwrap_or_default(),
         Command::Flush => format!("flushed to epoch {epoch}: {so_far}\n"),
+        Command::Label { pid, label } => format!("process {pid} is labelled {label} from now on, with its children\n"),
         Command::Epoch { .. } => format!("epoch {epoch} begins\n"),
         Command::Quit => format!("dcpid ended, its last epoch is {epoch}: {so_far}\n"),
     }

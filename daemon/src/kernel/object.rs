@@ -70,7 +70,10 @@ impl Sampler {
         cpus: usize,
         task_access: u32,
     ) -> Result<Self, KernelError> {
-        let (pidns_dev, pidns_ino) = super::probe::pid_namespace().unwrap_or_default();
+        let namespace = super::probe::pid_namespace();
+        let (pidns_dev, pidns_ino) = namespace.unwrap_or_default();
+        // The daemon finds a process's line by its number in the root namespace, to keep it apart.
+        let share_programs = !sharing.programs_by_process && namespace.is_none();
         let halves = (cpus * HALVES) as u32;
         let ebpf = EbpfLoader::new()
             .override_global("BUCKET_BITS", &settings.bucket_bits, true)
@@ -78,7 +81,7 @@ impl Sampler {
             .override_global("PIDNS_DEV", &pidns_dev, true)
             .override_global("PIDNS_INO", &pidns_ino, true)
             .override_global("TASK_ACCESS", &task_access, true)
-            .override_global("SHARE_PROGRAMS", &u32::from(!sharing.programs_by_process), true)
+            .override_global("SHARE_PROGRAMS", &u32::from(share_programs), true)
             .override_global("KERNEL_BY_PROCESS", &u32::from(sharing.kernel_by_process), true)
             .map_max_entries("CPUS", cpus as u32)
             .map_max_entries("TABLE", halves << settings.bucket_bits)
@@ -137,6 +140,7 @@ impl Sampler {
             table: self.map("TABLE")?,
             spill: self.map("SPILL")?,
             losses: self.map("LOSSES")?,
+            slots: self.map("SLOTS")?,
         };
         Table::new(&fds, self.settings, self.cpus)
     }
@@ -162,9 +166,10 @@ impl Sampler {
         Ok(program.fd().map_err(refused)?.as_fd().as_raw_fd())
     }
 
-    /// Nanoseconds and runs of all loaded programs.
+    /// Nanoseconds and runs of the programs that take samples.
     pub fn cost(&self) -> (u64, u64) {
-        let infos = self.ebpf.programs().filter_map(|(_, program)| program.info().ok());
+        let samplers = self.ebpf.programs().filter(|(name, _)| name.starts_with("sample_"));
+        let infos = samplers.filter_map(|(_, program)| program.info().ok());
         infos.fold((0, 0), |(ns, runs), info| (ns + info.run_time().as_nanos() as u64, runs + info.run_count()))
     }
 }

@@ -168,6 +168,11 @@ impl KernelSource {
         drained
     }
 
+    /// Counts a process's own text no longer together with that of others, nor that of children it will have.
+    pub fn keep_apart(&self, pid: u32) {
+        self.table.keep_apart(pid);
+    }
+
     /// How full the fullest spill buffer is that counts now, 0 to 1.
     #[must_use]
     pub fn spill_used(&self) -> f64 {

@@ -6,7 +6,7 @@
 //! number is still running, and the answer orders its writes before our reads. Sampling never stops.
 
 use super::KernelError;
-use abi::{Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Losses};
+use abi::{Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Losses, PID_BITS, PROGRAM_APART, SLOT_BITS, Slot};
 
 use std::mem::size_of;
 use std::num::NonZeroUsize;
@@ -89,14 +89,16 @@ pub struct Table {
     buckets: Mapped<Bucket>,
     spill: Mapped<Entry>,
     losses: Mapped<Losses>,
+    slots: Mapped<Slot>,
 }
 
-/// File descriptors of the sampler's four maps.
+/// File descriptors of the sampler's five maps.
 pub struct MapFds<'a> {
     pub cpus: BorrowedFd<'a>,
     pub table: BorrowedFd<'a>,
     pub spill: BorrowedFd<'a>,
     pub losses: BorrowedFd<'a>,
+    pub slots: BorrowedFd<'a>,
 }
 
 /// The counts of a drained half besides its entries.
@@ -118,6 +120,7 @@ impl Table {
             buckets: Mapped::new(fds.table, halves << settings.bucket_bits, "table")?,
             spill: Mapped::new(fds.spill, halves * settings.spill_entries as usize, "spill buffers")?,
             losses: Mapped::new(fds.losses, halves, "loss counters")?,
+            slots: Mapped::new(fds.slots, 1 << SLOT_BITS, "processes")?,
         })
     }
 
@@ -131,6 +134,18 @@ impl Table {
             (&raw mut (*block).half).write_volatile(half ^ 1);
             half as usize
         }
+    }
+
+    /// Marks a process so that neither its text nor that of its children is counted together with that of others. Its number is the root
+    /// namespace's.
+    pub fn keep_apart(&self, pid: u32) {
+        let index = pid as usize & ((1 << SLOT_BITS) - 1);
+        let Some(mut slot) = self.slots.read(index) else { return };
+        if slot.space & ((1 << PID_BITS) - 1) != pid {
+            // Another process has the line, and can do without: the mark must be found when this one forks or execs.
+            slot = Slot { space: pid, ..Slot::default() };
+        }
+        self.slots.write(index, Slot { text_len: 0, program: PROGRAM_APART, ..slot });
     }
 
     /// How full the spill buffer of the half is that counts now on `cpu`, 0 to 1: a look, for the sampler writes it meanwhile.
@@ -206,17 +221,19 @@ mod tests {
             file
         };
         let halves = cpus * HALVES;
-        let files: [File; 4] = [
+        let files: [File; 5] = [
             file(cpus * size_of::<CpuBlock>()),
             file((halves * size_of::<Bucket>()) << settings.bucket_bits),
             file(halves * size_of::<Entry>() * settings.spill_entries as usize),
             file(halves * size_of::<Losses>()),
+            file(size_of::<Slot>() << SLOT_BITS),
         ];
         let fds = MapFds {
             cpus: files[0].as_fd(),
             table: files[1].as_fd(),
             spill: files[2].as_fd(),
             losses: files[3].as_fd(),
+            slots: files[4].as_fd(),
         };
         Table::new(&fds, settings, cpus).unwrap()
     }

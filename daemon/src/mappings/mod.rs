@@ -6,10 +6,14 @@
 mod address_map;
 mod procfs;
 mod programs;
+mod tags;
 
 pub use address_map::{AddressMap, MAPPINGS_MAX, Mapping};
 pub use procfs::MapsLine;
+pub use procfs::start_time;
+pub use tags::{Found, LabelError};
 
+use crate::apart::{Tagger, Tags};
 use crate::images::{Files, MappedAt};
 use crate::kernel::{RecordKind, TimedRecord};
 use crate::unresolved::Reason;
@@ -66,11 +70,13 @@ struct Version {
     until_ns: u64,
     /// What was mapped where something else is now, until when.
     replaced: Vec<(Mapping, u64)>,
+    /// Whose its samples are.
+    tags: Tags,
 }
 
 impl Version {
-    fn new(map: Arc<AddressMap>) -> Self {
-        Self { map, generations: None, next: None, until_ns: u64::MAX, replaced: Vec::new() }
+    fn new(map: Arc<AddressMap>, tags: Tags) -> Self {
+        Self { map, generations: None, next: None, until_ns: u64::MAX, replaced: Vec::new(), tags }
     }
 
     fn has(&self, generation: u16) -> bool {
@@ -78,11 +84,15 @@ impl Version {
     }
 
     /// The mapping at `pc` when the samples of this window were taken; Some(Err) when there were two.
-    fn find(&self, pc: u64, window: Window) -> Option<Result<Mapping, Reason>> {
+    fn find(&self, pc: u64, window: Window) -> Option<Result<Found, Reason>> {
         let then = |(old, until): &&(Mapping, u64)| *until >= window.from_ns && (old.start..old.end).contains(&pc);
         let now = self.map.find(pc)?;
         let two = self.replaced.iter().any(|replaced| then(&replaced));
-        Some(if two { Err(Reason::AmbiguousMapping) } else { Ok(now.clone()) })
+        Some(if two {
+            Err(Reason::AmbiguousMapping)
+        } else {
+            Ok(Found { mapping: now.clone(), tags: self.tags.clone() })
+        })
     }
 }
 
@@ -100,7 +110,8 @@ struct Process {
 
 impl Default for Process {
     fn default() -> Self {
-        Self { versions: vec![Version::new(Arc::default())], read_ns: 0, ended_ns: None, threads: true }
+        let versions = vec![Version::new(Arc::default(), Tags::default())];
+        Self { versions, read_ns: 0, ended_ns: None, threads: true }
     }
 }
 
@@ -111,8 +122,8 @@ impl Process {
         let Some(now) = self.versions.last_mut() else { return Ok(()) };
         if let Some(next) = now.next.take() {
             if now.map.differs_from(&mapping) {
-                let map = now.map.clone();
-                self.enter(map, time_ns);
+                let (map, tags) = (now.map.clone(), now.tags.clone());
+                self.enter(map, tags, time_ns);
                 if let Some(now) = self.versions.last_mut() {
                     now.generations = Some(Generations::one(next));
                     return Arc::make_mut(&mut now.map).insert(mapping).map(drop).ok_or(());
@@ -139,27 +150,27 @@ impl Process {
             return;
         }
         // The sampler had lost sight of the process, and began anew.
-        let map = now.map.clone();
-        self.enter(map, time_ns);
+        let (map, tags) = (now.map.clone(), now.tags.clone());
+        self.enter(map, tags, time_ns);
         if let Some(now) = self.versions.last_mut() {
             now.generations = Some(Generations::one(generation));
         }
     }
 
     /// From `time_ns` on the process is in another address space.
-    fn enter(&mut self, map: Arc<AddressMap>, time_ns: u64) {
+    fn enter(&mut self, map: Arc<AddressMap>, tags: Tags, time_ns: u64) {
         if let Some(now) = self.versions.last_mut() {
             now.until_ns = time_ns;
         }
         if self.versions.len() >= VERSIONS_MAX {
             self.versions.remove(0);
         }
-        self.versions.push(Version::new(map));
+        self.versions.push(Version::new(map, tags));
     }
 
     /// The mapping at `pc` in the address space of that generation; where the generation is not known yet, in the newest space that could
     /// be it and has something there, which is remembered.
-    fn find(&mut self, generation: u16, pc: u64, window: Window) -> Option<Result<Mapping, Reason>> {
+    fn find(&mut self, generation: u16, pc: u64, window: Window) -> Option<Result<Found, Reason>> {
         let then = |version: &&mut Version| version.until_ns >= window.from_ns;
         let mut known = self.versions.iter_mut().rev().filter(then);
         if let Some(version) = known.find(|version| version.has(generation)) {
@@ -196,6 +207,8 @@ pub struct Mappings {
     pub lost_records: u64,
     /// Processes and mappings refused because of a limit.
     pub refused: u64,
+    /// What is kept apart and left out.
+    pub tagger: Tagger,
     /// Records were lost since /proc was asked about everybody.
     doubtful: bool,
     asked_ns: u64,
@@ -221,8 +234,10 @@ impl Mappings {
                 self.refused += u64::from(process.map(mapping, time).is_err());
             }
             RecordKind::Exec { pid } => {
+                let unread = self.tagger.rules().want_cgroups();
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
-                process.enter(Arc::default(), time);
+                let tags = process.versions.last().map_or_else(Tags::default, |now| now.tags.with_unread(unread));
+                process.enter(Arc::default(), tags, time);
             }
             RecordKind::Execed { pid, generation, program } => {
                 let Some(process) = self.process(pid) else { return };
@@ -241,10 +256,11 @@ impl Mappings {
                 process.expect(before, generation, time);
             }
             RecordKind::Fork { pid, parent } => {
-                let now = |process: &Process| process.versions.last().map(|now| now.map.clone());
-                let map = self.processes.get(&parent).and_then(now).unwrap_or_default();
-                let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
-                process.enter(map, time);
+                let now = |process: &Process| process.versions.last().map(|now| (now.map.clone(), now.tags.clone()));
+                let parents = self.processes.get(&parent).and_then(now);
+                let (map, tags) = parents.unwrap_or_else(|| (Arc::default(), self.tagger.unknown()));
+                let Some(process) = self.process_or_new(pid).filter(|process| process.read_ns <= time) else { return };
+                process.enter(map, tags, time);
                 (process.read_ns, process.ended_ns, process.threads) = (0, None, false);
             }
             RecordKind::Thread { pid } => {
@@ -265,11 +281,11 @@ impl Mappings {
         }
     }
 
-    /// The mapping that showed `pc` to that generation of `pid` when the samples of this window were taken.
+    /// The mapping that showed `pc` to that generation of `pid` when the samples of this window were taken, and whose it was.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn find(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Mapping, Reason> {
+    pub fn find(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Found, Reason> {
         let known = self.find_known(pid, generation, pc, window);
         if !matches!(known, Err(Reason::UnknownProcess | Reason::NoMapping)) {
             return known;
@@ -307,8 +323,9 @@ impl Mappings {
         self.programs.find(program, distance, window)
     }
 
-    fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Mapping, Reason> {
+    fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Found, Reason> {
         let process = self.processes.get_mut(&pid).ok_or(Reason::UnknownProcess)?;
+        process.read_cgroup(pid, &mut self.tagger);
         process.find(generation, pc, window).unwrap_or(Err(Reason::NoMapping))
     }
 
@@ -357,7 +374,18 @@ impl Mappings {
         self.processes.is_empty()
     }
 
+    /// The process, with the tags of its parent if no record told of its birth.
     fn process(&mut self, pid: u32) -> Option<&mut Process> {
+        let unseen = self.tagger.gives_tags() && !self.processes.contains_key(&pid);
+        let tags = unseen.then(|| tags::of_parent(&self.processes, &self.tagger, pid));
+        let process = self.process_or_new(pid)?;
+        if let (Some(tags), Some(now)) = (tags, process.versions.last_mut()) {
+            now.tags = tags;
+        }
+        Some(process)
+    }
+
+    fn process_or_new(&mut self, pid: u32) -> Option<&mut Process> {
         if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&pid) {
             self.refused += 1;
             return None;
@@ -377,7 +405,7 @@ impl Mappings {
         }
         let Some(process) = self.process(pid) else { return false };
         if let Some(now) = process.versions.last_mut() {
-            *now = Version::new(Arc::new(map));
+            *now = Version::new(Arc::new(map), now.tags.clone());
         }
         process.read_ns = now_ns;
         true
@@ -403,7 +431,7 @@ mod tests {
 
     fn found(mappings: &mut Mappings, pid: u32, pc: u64, window: (u64, u64)) -> Result<String, Reason> {
         let window = Window { from_ns: window.0, to_ns: window.1 };
-        mappings.find(pid, 0, pc, window).map(|mapping| String::from_utf8(mapping.file.path.clone()).unwrap())
+        mappings.find(pid, 0, pc, window).map(|found| String::from_utf8(found.mapping.file.path.clone()).unwrap())
     }
 
     #[test]
@@ -463,7 +491,7 @@ mod tests {
         let image = |mappings: &mut Mappings, generation| {
             mappings
                 .find(PID, generation, 0x1000, window)
-                .map(|mapping| String::from_utf8(mapping.file.path.clone()).unwrap())
+                .map(|found| String::from_utf8(found.mapping.file.path.clone()).unwrap())
         };
         assert_eq!(image(&mut mappings, 7), Ok("first".into()), "the first sample tells which generation was there");
         for (time, generation, name) in [(10, 8, "second"), (20, 9, "third")] {
@@ -502,7 +530,7 @@ mod tests {
         }
         let mut image = |generation, pc| {
             let found = mappings.find(PID, generation, pc, window);
-            found.map(|mapping| String::from_utf8(mapping.file.path.clone()).unwrap())
+            found.map(|found| String::from_utf8(found.mapping.file.path.clone()).unwrap())
         };
         for (generation, name) in [(1022, "first"), (1023, "first"), (0, "second"), (1, "second"), (2, "first")] {
             assert_eq!(image(generation, 0x1010), Ok(name.into()), "{generation}");
@@ -515,7 +543,7 @@ mod tests {
         assert_eq!(versions, 3, "mappings that replace nothing need no version of their own");
         mappings.apply(at(50, RecordKind::Remapped { pid: PID, before: 700, generation: 300 }));
         for generation in [2, 300] {
-            let found = mappings.find(PID, generation, 0x1010, window).map(|mapping| mapping.file.path.clone());
+            let found = mappings.find(PID, generation, 0x1010, window).map(|found| found.mapping.file.path.clone());
             assert_eq!(found, Ok(b"first".to_vec()), "{generation}: seen anew after it was out of sight");
         }
     }

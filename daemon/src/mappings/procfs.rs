@@ -31,6 +31,35 @@ pub fn exists(pid: u32) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap_or(true)
 }
 
+/// When a process started, in clock ticks since boot; None when it is gone.
+#[must_use]
+pub fn start_time(pid: u32) -> Option<u64> {
+    stat_field(pid, 22)
+}
+
+/// The parent of a process now; None when the process is gone. Who outlives its parent is given another one.
+#[must_use]
+pub fn parent(pid: u32) -> Option<u32> {
+    stat_field(pid, 4)
+}
+
+/// The process that a number means, which may be that of a thread; None when it is gone.
+#[must_use]
+pub fn process_of(pid: u32) -> Option<u32> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    // A command's name may be of any bytes.
+    String::from_utf8_lossy(&status).lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
+/// A number of /proc/PID/stat, fields counted from 1 as in proc_pid_stat(5).
+fn stat_field<Number: std::str::FromStr>(pid: u32, field: usize) -> Option<Number> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the command in parentheses, whatever bytes it has; the third begins after the last one.
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+    rest.split_whitespace().nth(field.checked_sub(3)?)?.parse().ok()
+}
+
 /// Executable mappings of a process; None when it is gone.
 #[must_use]
 pub fn executable_mappings(pid: u32) -> Option<Vec<MapsLine>> {
@@ -88,6 +117,15 @@ mod tests {
         ] {
             assert_eq!(parse_line(line.as_bytes()), line_expected, "{line}");
         }
+    }
+
+    #[test]
+    fn this_process_has_a_parent_and_a_start() {
+        let me = std::process::id();
+        assert_eq!(parent(me), Some(std::os::unix::process::parent_id()));
+        assert_eq!(process_of(me), Some(me));
+        assert!(start_time(me).is_some_and(|ticks| ticks > start_time(1).unwrap()));
+        assert_eq!((start_time(u32::MAX), parent(u32::MAX), process_of(u32::MAX)), (None, None, None));
     }
 
     #[test]

@@ -60,8 +60,8 @@ fn every_flip_and_every_cut_of_every_file_is_seen() {
     let disk = small_database();
     let mut files = disk.files();
     files.remove(&root().join("lock"));
-    // format, meta, images, 3 profiles, symbols of one image.
-    assert_eq!(files.len(), 7, "{:?}", files.keys());
+    // format, meta, images, scopes, 4 profiles, symbols of one image.
+    assert_eq!(files.len(), 9, "{:?}", files.keys());
     flip_and_cut(&disk, &files);
 }
 
@@ -73,7 +73,7 @@ fn every_flip_and_every_cut_of_a_decided_merge_is_seen() {
         let name = path.file_name().unwrap().to_str().unwrap();
         name.ends_with(".tmp") || name == "commit"
     });
-    assert_eq!(files.len(), 7, "{:?}", files.keys());
+    assert_eq!(files.len(), 8, "{:?}", files.keys());
     flip_and_cut(&disk, &files);
 }
 
@@ -123,7 +123,7 @@ fn a_writer_changes_nothing_on_top_of_damage_and_a_new_epoch_helps() {
 
 #[test]
 fn an_epoch_with_a_damaged_description_is_passed_over_and_told() {
-    for name in ["meta", "images"] {
+    for name in ["meta", "images", "scopes"] {
         let disk = small_database();
         let files = disk.files();
         let path = files.keys().find(|path| path.ends_with(name)).unwrap();
@@ -140,6 +140,33 @@ fn an_epoch_with_a_damaged_description_is_passed_over_and_told() {
         let database = profiledb::Database::open_on(storage(&disk), &root()).unwrap();
         assert!(database.epoch(HOST, &epoch).is_ok());
     }
+}
+
+/// Samples must not be out of reach because a list is.
+#[test]
+fn without_the_list_of_scopes_each_file_tells_its_own() {
+    let disk = small_database();
+    let whole = read_only_epoch(&disk);
+    assert!(whole.profiles.keys().any(|key| key.scope.label.as_deref() == Some("run")));
+    let files = disk.files();
+    let list = files.keys().find(|path| path.ends_with("scopes")).unwrap();
+    let mut bytes = files[list].clone();
+    bytes[33] ^= 1;
+    disk.put(list, bytes);
+    let database = profiledb::Database::open_on(storage(&disk), &root()).unwrap();
+    let epoch = database.epoch(HOST, &whole.meta.epoch).unwrap();
+    let error = epoch.scopes().unwrap_err().to_string();
+    assert!(error.contains("scopes is damaged"), "{error}");
+    let keys = epoch.profiles().unwrap();
+    assert!(keys.iter().eq(whole.profiles.keys()));
+    assert!(keys.iter().all(|key| epoch.profile(key).unwrap() == whole.profiles[key]));
+    epoch.check_ledgers().unwrap();
+    // Where the file is damaged too, its samples are missed, and all others are there.
+    let scoped = files.keys().find(|path| path.to_str().unwrap().ends_with(".0.samples")).unwrap();
+    disk.put(scoped, vec![0; 40]);
+    let epoch = database.epoch(HOST, &whole.meta.epoch).unwrap();
+    assert_eq!(epoch.profiles().unwrap().len(), keys.len() - 1);
+    assert!(matches!(epoch.check_ledgers(), Err(DbError::Unbalanced { .. })));
 }
 
 #[test]

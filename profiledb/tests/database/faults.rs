@@ -20,6 +20,8 @@ fn third() -> Delta {
     delta.images.extend(more.images);
     let ledger = delta.ledgers.get_mut(EVENTS[1]).unwrap();
     ledger.add(&more.ledgers[EVENTS[1]]);
+    // A scope that was not there, so that the list changes too.
+    fixture::label_half(&mut delta, 2, EVENTS[1], "third");
     delta
 }
 
@@ -39,8 +41,8 @@ fn before_and_after() -> (EpochState, EpochState, u64) {
     let operations = disk.operations() - operations;
     let after = read_only_epoch(&disk);
     assert_ne!(before, after);
-    // 4 profiles, images, symbols, meta: each written, forced out, renamed at least.
-    assert!(operations > 21, "{operations}");
+    // 6 profiles, scopes, images, symbols, meta: each written, forced out, renamed at least.
+    assert!(operations > 30, "{operations}");
     (before, after, operations)
 }
 

@@ -8,7 +8,7 @@ use image::{ImageId, ImageKind, ImageOffset};
 use profiledb::storage::{SimulatedDisk, Storage};
 use profiledb::{
     Database, DbError, Delta, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile,
-    ProfileKey, Symbol, Writer,
+    ProfileKey, Scope, Symbol, Writer,
 };
 
 pub const HOST: &str = "node-7";
@@ -25,7 +25,12 @@ pub fn image(number: u8) -> ImageId {
 }
 
 pub fn key(number: u8, event: &str) -> ProfileKey {
-    ProfileKey { image: image(number), event: event.to_owned() }
+    scoped(number, event, None)
+}
+
+pub fn scoped(number: u8, event: &str, label: Option<&str>) -> ProfileKey {
+    let scope = Scope { label: label.map(str::to_owned), ..Scope::default() };
+    ProfileKey { image: image(number), event: event.to_owned(), scope }
 }
 
 pub fn record(number: u8, seen: u64) -> ImageRecord {
@@ -82,7 +87,18 @@ pub fn delta(now_unix_s: u64, samples: &[(u8, &str, u64, u64)]) -> Delta {
     delta
 }
 
-/// A delta that touches every sort of file: two images, two events, symbols, a loss.
+/// Moves half of what a delta has of an image and event to a label.
+pub fn label_half(delta: &mut Delta, number: u8, event: &str, label: &str) {
+    let (mut mine, mut theirs) = (Profile::new(), Profile::new());
+    for (offset, count) in delta.profiles[&key(number, event)].iter() {
+        mine.add(offset, count / 2);
+        theirs.add(offset, count - count / 2);
+    }
+    delta.profiles.insert(key(number, event), mine);
+    delta.profiles.insert(scoped(number, event, Some(label)), theirs);
+}
+
+/// A delta that touches every sort of file: two images, two events, a labelled run, symbols, a loss.
 pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     let mut delta = delta(
         now_unix_s,
@@ -93,6 +109,7 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
             (1, EVENTS[0], 0x7fff, count + 1),
         ],
     );
+    label_half(&mut delta, 1, EVENTS[0], "run");
     let symbols = vec![symbol(0x10, 0x20, "main"), symbol(count, count + 1, "jit")];
     delta.symbols.insert(image(0), symbols);
     let ledger = delta.ledgers.get_mut(EVENTS[0]).unwrap();
@@ -115,6 +132,7 @@ pub fn writer(disk: &SimulatedDisk) -> Writer {
 pub struct EpochState {
     pub meta: EpochMeta,
     pub images: BTreeMap<ImageId, ImageRecord>,
+    pub scopes: Vec<Scope>,
     pub profiles: BTreeMap<ProfileKey, Profile>,
     pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
 }
@@ -126,6 +144,7 @@ pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), 
         for id in database.epochs(&host)? {
             let epoch = database.epoch(&host, &id)?;
             let images = epoch.images()?;
+            let scopes = epoch.scopes()?;
             let mut profiles = BTreeMap::new();
             for key in epoch.profiles()? {
                 let profile = epoch.profile(&key)?;
@@ -142,7 +161,7 @@ pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), 
             assert!(epoch.is_current()?);
             assert!(epoch.size_bytes()? > 0);
             let meta = epoch.meta().clone();
-            let state = EpochState { meta, images, profiles, symbols };
+            let state = EpochState { meta, images, scopes, profiles, symbols };
             all.insert((host.clone(), id), state);
         }
     }

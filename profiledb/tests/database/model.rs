@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use crate::fixture::{EVENTS, HOST, NOW, delta, image, read_database, root, start, symbol};
 
-/// Image, index of the event, offset, count.
-type Sample = (u8, usize, u64, u64);
+/// Image, index of the event, offset, count, whose: nobody's, or of a label.
+type Sample = (u8, usize, u64, u64, u8);
 
 /// What happens to a database.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let sample = (0_u8..4, 0_usize..2, 0_u64..12, 0_u64..1000);
+    let sample = (0_u8..4, 0_usize..2, 0_u64..12, 0_u64..1000, 0_u8..4);
     prop_oneof![
         6 => (vec(sample, 0..12), prop::option::of((0_u8..4, 0_u64..9)))
             .prop_map(|(samples, symbol)| Step::Merge(samples, symbol)),
@@ -94,13 +94,16 @@ fn run(storage: &Arc<dyn Storage>, root: &std::path::Path, steps: &[Step]) -> Ve
 }
 
 fn merge(writer: &mut Writer, model: &mut Model, now: u64, samples: &[Sample], named: Option<(u8, u64)>) {
-    let samples: Vec<(u8, &str, u64, u64)> =
-        samples.iter().map(|(image, event, offset, count)| (*image, EVENTS[*event], *offset, *count)).collect();
-    let mut delta = delta(now, &samples);
-    for (number, event, offset, count) in samples {
-        if count > 0 {
-            let at = (crate::fixture::key(number, event), offset);
-            *model.counts.entry(at).or_default() += count;
+    let unscoped: Vec<(u8, &str, u64, u64)> =
+        samples.iter().map(|(image, event, offset, count, _)| (*image, EVENTS[*event], *offset, *count)).collect();
+    let mut delta = delta(now, &unscoped);
+    delta.profiles.clear();
+    for (number, event, offset, count, whose) in samples {
+        let label = (*whose > 0).then(|| format!("run {whose}"));
+        let key = crate::fixture::scoped(*number, EVENTS[*event], label.as_deref());
+        delta.profiles.entry(key.clone()).or_default().add(ImageOffset(*offset), *count);
+        if *count > 0 {
+            *model.counts.entry((key, *offset)).or_default() += count;
         }
     }
     if let Some((number, offset)) = named {

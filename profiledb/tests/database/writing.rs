@@ -5,7 +5,7 @@ use std::path::Path;
 
 use image::ImageOffset;
 use profiledb::storage::SimulatedDisk;
-use profiledb::{Database, DbError, Delta, EpochId, Ledger, Writer};
+use profiledb::{Database, DbError, Delta, EpochId, Ledger, Profile, ProfileKey, SCOPES_MAX, Scope, Writer};
 
 use crate::fixture::{
     EVENTS, HOST, NOW, delta, full_delta, image, key, read, read_database, read_only_epoch, record, root,
@@ -73,7 +73,7 @@ fn everything_is_there_on_a_real_disk() {
     let epoch = writer.begin(start(NOW), false).unwrap();
     assert_eq!(epoch.as_str(), "20251121-040233");
     let report = writer.merge(&full_delta(NOW + 10, 5)).unwrap();
-    assert_eq!(report.files_written, 6);
+    assert_eq!((report.files_written, report.samples_widened), (8, 0));
     writer.merge(&full_delta(NOW + 20, 9)).unwrap();
     let real = read_database(&Database::open(&root).unwrap()).unwrap();
     assert_eq!(real, read(&small_database()).unwrap());
@@ -100,9 +100,11 @@ fn everything_is_there_on_a_real_disk() {
             format!("{id}.cpu%2Fevent%3D0x3c%2F.samples"),
             format!("{id}.cycles.samples"),
             format!("{id}.symbols"),
+            format!("{other}.cycles.0.samples"),
             format!("{other}.cycles.samples"),
             "images".to_owned(),
             "meta".to_owned(),
+            "scopes".to_owned(),
         ]
     );
     assert!(report.bytes_written < Database::open(&root).unwrap().epoch(HOST, &epoch).unwrap().size_bytes().unwrap());
@@ -209,13 +211,15 @@ fn a_delta_that_contradicts_itself_changes_nothing() {
         delta
     };
     type Expected = fn(&DbError) -> bool;
-    let cases: [(Delta, Expected); 6] = [
+    let cases: [(Delta, Expected); 8] = [
         (broken(|d| d.ledgers.get_mut(EVENTS[0]).unwrap().merged += 1), |e| {
             matches!(e, DbError::Unbalanced { ledger: 11, profiles: 10, .. })
         }),
         (broken(|d| d.ledgers.clear()), |e| matches!(e, DbError::Unbalanced { ledger: 0, .. })),
         (broken(|d| drop(d.profiles.pop_first())), |e| matches!(e, DbError::Unbalanced { .. })),
         (delta(NOW, &[(0, "unheard-of", 1, 1)]), |e| matches!(e, DbError::UnknownEvent { .. })),
+        (broken(|d| crate::fixture::label_half(d, 0, EVENTS[0], "a/b")), |e| matches!(e, DbError::InvalidName { .. })),
+        (broken(|d| crate::fixture::label_half(d, 0, EVENTS[0], "")), |e| matches!(e, DbError::InvalidName { .. })),
         (broken(|d| drop(d.symbols.insert(image(7), vec![symbol(1, 2, "x")]))), |e| {
             matches!(e, DbError::UnknownImage { .. })
         }),
@@ -257,6 +261,53 @@ fn what_may_not_be_stored_is_refused_before_anything_is_made() {
     let database = Database::open_on(storage, &root()).unwrap();
     assert!(database.epochs("../x").is_err());
     assert!(database.epoch("../x", &EpochId::from_unix_s(NOW)).is_err());
+}
+
+/// An epoch that was begun before anybody asked to keep anything apart goes on, and its first files stay what they are.
+#[test]
+fn an_epoch_without_scopes_takes_some_later() {
+    let disk = SimulatedDisk::new();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW), false).unwrap();
+    writer.merge(&delta(NOW + 10, &[(0, EVENTS[0], 0x10, 5)])).unwrap();
+    assert!(!disk.files().keys().any(|path| path.ends_with("scopes")), "no file for what nobody asked for");
+    let mut later = delta(NOW + 20, &[(0, EVENTS[0], 0x10, 9)]);
+    crate::fixture::label_half(&mut later, 0, EVENTS[0], "run");
+    writer.merge(&later).unwrap();
+    drop(writer);
+    let mut writer = crate::fixture::writer(&disk);
+    writer.begin(start(NOW + 25), false).unwrap();
+    crate::fixture::label_half(&mut later, 0, EVENTS[0], "another");
+    writer.merge(&later).unwrap();
+    let state = read_only_epoch(&disk);
+    let total = |label| state.profiles[&crate::fixture::scoped(0, EVENTS[0], label)].total();
+    assert_eq!((total(None), total(Some("run")), total(Some("another"))), (5 + 4 + 2, 5 + 5, 2));
+    let labels: Vec<_> = state.scopes.iter().map(|scope| scope.label.as_deref().unwrap()).collect();
+    assert_eq!(labels, ["another", "run"]);
+}
+
+/// Every process of a storm was kept apart: the epoch has room for so many, and the rest is counted together.
+#[test]
+fn an_epoch_has_room_for_so_many_scopes_and_no_sample_is_lost_beyond() {
+    let disk = SimulatedDisk::new();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW), false).unwrap();
+    let mut full = delta(NOW + 10, &[(0, EVENTS[0], 0x10, 1)]);
+    full.profiles.clear();
+    let of = |unit: usize| {
+        let scope = Scope { unit: Some(format!("u{unit}")), ..Scope::default() };
+        ProfileKey { scope, ..key(0, EVENTS[0]) }
+    };
+    for unit in 0..SCOPES_MAX + 3 {
+        full.profiles.insert(of(unit), Profile::from_counts([(ImageOffset(0x10), 2)]));
+    }
+    let all = 2 * (SCOPES_MAX as u64 + 3);
+    let ledger = full.ledgers.get_mut(EVENTS[0]).unwrap();
+    (ledger.taken, ledger.merged) = (all, all);
+    assert_eq!(writer.merge(&full).unwrap().samples_widened, 6);
+    let state = read_only_epoch(&disk);
+    assert_eq!(state.scopes.len(), SCOPES_MAX);
+    assert_eq!(state.profiles[&key(0, EVENTS[0])].total(), 6);
 }
 
 #[test]
