@@ -115,6 +115,7 @@ impl<Source: SampleSource> Collector<Source> {
         self.source.records(&mut self.held);
         let new = self.held.get(known..).unwrap_or_default();
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
+        new.iter().for_each(|record| self.mappings.foresee(record));
         throttled.into_iter().for_each(|cpu| self.source.revive(cpu));
     }
 

@@ -201,6 +201,8 @@ pub struct Window {
 pub struct Mappings {
     processes: HashMap<u32, Process, foldhash::fast::RandomState>,
     programs: Programs,
+    /// Control groups of processes whose exec is not applied yet.
+    foreseen: HashMap<u32, Vec<u8>>,
     /// All mapped files.
     pub files: Files,
     /// Records that the kernel dropped.
@@ -238,6 +240,11 @@ impl Mappings {
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
                 let tags = process.versions.last().map_or_else(Tags::default, |now| now.tags.with_unread(unread));
                 process.enter(Arc::default(), tags, time);
+                if let Some(cgroup) = self.foreseen.remove(&pid)
+                    && let Some(process) = self.processes.get_mut(&pid)
+                {
+                    process.has_cgroup(&cgroup, &mut self.tagger);
+                }
             }
             RecordKind::Execed { pid, generation, program } => {
                 let Some(process) = self.process(pid) else { return };

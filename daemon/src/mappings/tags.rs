@@ -3,8 +3,12 @@
 use super::{Mapping, Mappings, Process, Window, procfs};
 use crate::apart::{LABELS_MAX, Rules, Tagger, Tags};
 use crate::cgroup;
+use crate::kernel::{RecordKind, TimedRecord};
 use profiledb::DbError;
 use std::collections::{HashMap, HashSet};
+
+/// Control groups that wait for their process's exec to be applied.
+const FORESEEN_MAX: usize = 65_536;
 
 /// Where a sample was taken, and whose it is.
 #[derive(Clone, Debug)]
@@ -55,6 +59,13 @@ impl Process {
         now.tags = tagger.read(&now.tags, cgroup.as_deref());
     }
 
+    /// The control group was read when the exec was told of; later the process may be gone.
+    pub(super) fn has_cgroup(&mut self, cgroup: &[u8], tagger: &mut Tagger) {
+        if let Some(now) = self.versions.last_mut() {
+            now.tags = tagger.read(&now.tags, Some(cgroup));
+        }
+    }
+
     fn tags_mut(&mut self) -> Option<&mut Tags> {
         self.versions.last_mut().map(|now| &mut now.tags)
     }
@@ -81,11 +92,26 @@ impl Mappings {
         if excluded.is_empty() {
             return;
         }
-        for pid in with_descendants(&excluded) {
+        let parents = parents();
+        // Who has ended since the scan may have been a child; a record tells whose, if it is not too old to matter.
+        self.processes.retain(|pid, _| parents.contains_key(pid));
+        for pid in with_descendants(&excluded, &parents) {
             let tagger = &self.tagger;
             if let Some(tags) = self.processes.get_mut(&pid).and_then(Process::tags_mut) {
                 *tags = tagger.left_out(tags);
             }
+        }
+    }
+
+    /// A record was read that will be applied with the next drain: where control groups matter, those of processes that execed are looked
+    /// at now, while they live.
+    pub fn foresee(&mut self, record: &TimedRecord) {
+        if let RecordKind::Exec { pid } = record.kind
+            && self.tagger.rules().want_cgroups()
+            && self.foreseen.len() < FORESEEN_MAX
+            && let Some(cgroup) = cgroup::of_process(pid)
+        {
+            self.foreseen.insert(pid, cgroup);
         }
     }
 
@@ -113,7 +139,7 @@ impl Mappings {
             return Err(LabelError::Thread { pid, process });
         }
         self.process(pid).ok_or(LabelError::TooManyProcesses)?;
-        let all = if with_children { with_descendants(&[pid]) } else { HashSet::from([pid]) };
+        let all = if with_children { with_descendants(&[pid], &parents()) } else { HashSet::from([pid]) };
         for pid in &all {
             let Some(tags) = self.processes.get_mut(pid).and_then(Process::tags_mut) else { continue };
             *tags = self.tagger.labelled(tags, label).ok_or(LabelError::TooManyLabels)?;
@@ -133,9 +159,12 @@ impl Mappings {
 }
 
 /// These processes and all whose parents, or their parents, they are, as /proc has it now.
-fn with_descendants(pids: &[u32]) -> HashSet<u32> {
-    let parents: Vec<(u32, u32)> =
-        procfs::processes().into_iter().filter_map(|pid| Some((pid, procfs::parent(pid)?))).collect();
+/// The parent of each process that runs.
+fn parents() -> HashMap<u32, u32> {
+    procfs::processes().into_iter().filter_map(|pid| Some((pid, procfs::parent(pid)?))).collect()
+}
+
+fn with_descendants(pids: &[u32], parents: &HashMap<u32, u32>) -> HashSet<u32> {
     let mut all: HashSet<u32> = pids.iter().copied().collect();
     // A generation each time round; the tree of processes is finite, and whoever forks meanwhile is told of by a record.
     loop {
@@ -153,7 +182,7 @@ fn with_descendants(pids: &[u32]) -> HashSet<u32> {
 mod tests {
     use super::*;
     use crate::cgroup::Pattern;
-    use crate::kernel::{MappedFileId, Record, RecordKind, TimedRecord};
+    use crate::kernel::{MappedFileId, Record};
     use std::process::{Child, Command, Stdio};
 
     const PID: u32 = (1 << abi::PID_BITS) - 9; // no such process can exist
