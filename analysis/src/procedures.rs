@@ -3,7 +3,7 @@
 //! Each image's procedures are read only if it has samples, one image at a time on each CPU, and let
 //! go once its samples have names: a machine's images together would take gigabytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -141,10 +141,20 @@ impl Known {
 
 fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
     let mut by_start: BTreeMap<Option<ImageOffset>, Counted> = BTreeMap::new();
+    // Compilers make a procedure again and again, at other addresses each time: it is still one.
+    let mut first_of: HashMap<&str, ImageOffset> = HashMap::new();
+    if image.record.kind == ImageKind::Jit {
+        known
+            .procedures
+            .iter()
+            .for_each(|procedure| drop(first_of.entry(procedure.raw_name()).or_insert(procedure.start)));
+    }
     let events = image.profiles.len();
     for (event, profile) in image.profiles.iter().enumerate() {
         for (offset, samples) in profile.iter() {
             let procedure = known.procedures.find(offset);
+            let first = procedure.and_then(|procedure| known.procedures.find(*first_of.get(procedure.raw_name())?));
+            let procedure = first.or(procedure);
             let counted = by_start.entry(procedure.map(|procedure| procedure.start)).or_insert_with(|| Counted {
                 place: procedure.map_or(Place::Unknown, |procedure| known.place(procedure)),
                 counts: vec![0; events],

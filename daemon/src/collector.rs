@@ -3,6 +3,7 @@
 use crate::accounts::Account;
 use crate::clock;
 use crate::images::Image;
+use crate::jit::Jit;
 use crate::kernel::TimedRecord;
 use crate::kernel::{Drained, RecordKind};
 use crate::kernel_text::KernelText;
@@ -11,6 +12,7 @@ use crate::pending::Pending;
 use crate::resolve::{Resolver, coalesce};
 use crate::source::SampleSource;
 use crate::unresolved::Loss;
+use crate::vdso::NarrowVdso;
 use abi::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,6 +49,9 @@ pub struct Collector<Source> {
     pub mappings: Mappings,
     kernel: KernelText,
     vdso: Option<Arc<Image>>,
+    narrow_vdso: NarrowVdso,
+    /// Code that is in no file.
+    pub jit: Jit,
     /// What waits for the next merge.
     pub pending: Pending,
     /// Samples that the samplers took and found no entry of theirs in the table for.
@@ -71,6 +76,8 @@ impl<Source: SampleSource> Collector<Source> {
             mappings,
             kernel,
             vdso,
+            narrow_vdso: NarrowVdso::default(),
+            jit: Jit::default(),
             pending: Pending::new(events),
             misses: 0,
             cpus: BTreeMap::new(),
@@ -91,6 +98,7 @@ impl<Source: SampleSource> Collector<Source> {
         let known = self.held.len();
         self.source.records(&mut self.held);
         let new = self.held.get(known..).unwrap_or_default();
+        self.jit.notice(new, clock::monotonic_ns());
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
         throttled.into_iter().for_each(|cpu| self.source.revive(cpu));
     }
@@ -106,12 +114,15 @@ impl<Source: SampleSource> Collector<Source> {
         self.book_cpus(&drained, &throttles);
         coalesce(&mut self.entries);
         self.book(&drained);
-        let mut resolver =
-            Resolver { mappings: &mut self.mappings, kernel: &mut self.kernel, vdso: self.vdso.as_ref(), window };
+        let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
+        let (narrow_vdso, jit) = (&mut self.narrow_vdso, &mut self.jit);
+        let mut resolver = Resolver { mappings, kernel, vdso, narrow_vdso, jit, window };
         resolver.resolve(&self.entries, &mut self.pending);
         self.mappings.forget_ended(window);
+        self.jit.forget(&self.mappings, window.from_ns);
         self.mappings.repair(window.to_ns);
-        if self.kernel.wants_refresh(window.to_ns) {
+        self.kernel.forget_gone(window.from_ns);
+        if self.kernel.wants_refresh(window.to_ns, crate::kernel::kernel_modules) {
             self.kernel.refresh(crate::kernel::kernel_symbols().ok(), window.to_ns);
         }
     }
@@ -139,9 +150,11 @@ impl<Source: SampleSource> Collector<Source> {
         let later = records.partition_point(|record| record.time_ns <= window.to_ns);
         self.held = records.split_off(later);
         for record in records {
-            match record.kind {
-                RecordKind::KernelText => self.kernel.mark_stale(),
-                RecordKind::Throttled { cpu } => self.cpus.entry(cpu).or_default().throttles += 1,
+            self.jit.apply(&record);
+            match &record.kind {
+                RecordKind::KernelText(symbol) => self.kernel.apply(symbol, record.time_ns),
+                RecordKind::Lost { .. } => self.kernel.doubt(),
+                RecordKind::Throttled { cpu } => self.cpus.entry(*cpu).or_default().throttles += 1,
                 _ => {}
             }
             self.mappings.apply(record);

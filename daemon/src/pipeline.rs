@@ -8,12 +8,13 @@ use crate::config::Config;
 use crate::control::Asked;
 use crate::event::PlannedEvent;
 use crate::flush::{Done, Flusher, Job};
+use crate::jit::Totals;
 use crate::kernel::{Cost, Machine};
 use crate::pending::Pending;
 use crate::source::SampleSource;
 use crate::status::{
-    CpuStatus, DaemonStatus, DbStatus, EventStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status,
-    TableStatus,
+    CpuStatus, DaemonStatus, DbStatus, EventStatus, GeneratedStatus, HandlerStatus, OverheadStatus, Reply, Request,
+    Samples, Status, TableStatus,
 };
 use profiledb::{EpochStart, EventMeta};
 use std::time::{Duration, Instant};
@@ -192,7 +193,9 @@ impl<Source: SampleSource> Pipeline<Source> {
         while let Ok((request, reply)) = asked.try_recv() {
             match request {
                 Request::Flush | Request::Quit => rest.push((After::Flush, reply)),
-                Request::Status | Request::Epoch { .. } => drop(reply.send(ending())),
+                Request::Status | Request::Epoch { .. } | Request::Register(_) | Request::Unregister { .. } => {
+                    drop(reply.send(ending()));
+                }
             }
         }
         for (after, reply) in rest {
@@ -250,6 +253,15 @@ impl<Source: SampleSource> Pipeline<Source> {
         let after = match request {
             Request::Status => {
                 let _ = reply.send(Reply { status: Some(Box::new(self.status())), ..Reply::default() });
+                return;
+            }
+            Request::Register(told) => {
+                let regions = self.parts.collector.jit.register(&told, clock::monotonic_ns());
+                let _ = reply.send(regions_reply(regions));
+                return;
+            }
+            Request::Unregister { pid, start } => {
+                let _ = reply.send(regions_reply(self.parts.collector.jit.unregister(pid, start)));
                 return;
             }
             Request::Flush => After::Flush,
@@ -457,10 +469,28 @@ impl<Source: SampleSource> Pipeline<Source> {
             images: collector.mappings.files.len() as u64,
             lost_records: collector.mappings.lost_records,
             refused: collector.mappings.refused,
+            generated: generated_status(collector.jit.totals()),
             last_merge: self.last_merge,
             merge_error: self.merge_error.clone(),
             db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },
         }
+    }
+}
+
+fn regions_reply(regions: Result<usize, String>) -> Reply {
+    match regions {
+        Ok(regions) => Reply { regions: Some(regions as u64), ..Reply::default() },
+        Err(error) => Reply::error(error),
+    }
+}
+
+fn generated_status(generated: Totals) -> GeneratedStatus {
+    GeneratedStatus {
+        processes: generated.processes as u64,
+        pieces: generated.pieces as u64,
+        bytes: generated.bytes as u64,
+        regions: generated.regions as u64,
+        refused: generated.refused,
     }
 }
 

@@ -2,10 +2,12 @@
 //! mapping because the entries are sorted first (its own future work, section 5.4).
 
 use crate::images::{Image, MappedAt};
+use crate::jit::{Asked, Jit, JitPlace};
 use crate::kernel_text::KernelText;
-use crate::mappings::{Mappings, Window};
+use crate::mappings::{Mapping, Mappings, Window};
 use crate::pending::Pending;
 use crate::unresolved::Reason;
+use crate::vdso::NarrowVdso;
 use abi::{Entry, SPACE_FOREIGN, SPACE_KERNEL};
 use image::ImageOffset;
 use std::sync::Arc;
@@ -29,6 +31,10 @@ pub struct Resolver<'a> {
     pub kernel: &'a mut KernelText,
     /// The kernel's vdso, if there is one.
     pub vdso: Option<&'a Arc<Image>>,
+    /// That of 32-bit programs.
+    pub narrow_vdso: &'a mut NarrowVdso,
+    /// Code that is in no file.
+    pub jit: &'a mut Jit,
     /// When the entries were sampled.
     pub window: Window,
 }
@@ -71,24 +77,63 @@ impl Resolver<'_> {
             };
             let (here, rest) = entries.split_at(entries.partition_point(|entry| entry.pc() < mapping.end).max(1));
             entries = rest;
-            let at = MappedAt { pid, start: mapping.start, end: mapping.end };
-            match mapping.file.image(at, self.vdso) {
-                Ok(image) => {
-                    let offset =
-                        |entry: &Entry| ImageOffset((entry.pc() - mapping.start).wrapping_add(mapping.file_offset));
-                    pending.count(
-                        &image,
-                        first.event(),
-                        here.iter().map(|entry| (offset(entry), u64::from(entry.count))),
-                    );
-                    for procedure in here.iter().filter_map(|entry| image.procedures.as_ref()?.find(offset(entry))) {
-                        pending.name(&image.id, procedure.start.0..procedure.end.0, procedure.name());
-                    }
-                }
-                Err(reason) => unresolve(here, reason, pending),
+            if self.jit.has_regions(pid) {
+                here.chunks(1).for_each(|entry| self.resolve_registered(pid, generation, entry, &mapping, pending));
+            } else {
+                self.resolve_mapped(pid, generation, here, &mapping, pending);
             }
         }
     }
+
+    /// Entries in one mapping.
+    fn resolve_mapped(&mut self, pid: u32, generation: u16, here: &[Entry], mapping: &Mapping, pending: &mut Pending) {
+        let Some(event) = here.first().map(Entry::event) else { return };
+        let at = MappedAt { pid, start: mapping.start, end: mapping.end };
+        let image = match NarrowVdso::is_at(mapping) {
+            true => self.narrow_vdso.image(at),
+            false => mapping.file.image(at, self.vdso),
+        };
+        match image {
+            Ok(image) => {
+                let offset =
+                    |entry: &Entry| ImageOffset((entry.pc() - mapping.start).wrapping_add(mapping.file_offset));
+                pending.count(&image, event, here.iter().map(|entry| (offset(entry), u64::from(entry.count))));
+                for procedure in here.iter().filter_map(|entry| image.procedures.as_ref()?.find(offset(entry))) {
+                    pending.name(&image.id, procedure.start.0..procedure.end.0, procedure.name());
+                }
+            }
+            Err(reason) => {
+                for entry in here {
+                    let asked = Asked { pid, generation, address: entry.pc(), now_ns: self.window.to_ns };
+                    match self.jit.place(asked, reason, mapping, self.mappings) {
+                        Ok(place) => count_generated(entry, &place, pending),
+                        Err(reason) => pending.unresolve(event, reason, u64::from(entry.count)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// An entry of a process that has registered regions: these come first.
+    fn resolve_registered(
+        &mut self,
+        pid: u32,
+        generation: u16,
+        one: &[Entry],
+        mapping: &Mapping,
+        pending: &mut Pending,
+    ) {
+        let Some(entry) = one.first() else { return };
+        match self.jit.registered(Asked { pid, generation, address: entry.pc(), now_ns: self.window.to_ns }) {
+            Some(place) => count_generated(entry, &place, pending),
+            None => self.resolve_mapped(pid, generation, one, mapping, pending),
+        }
+    }
+}
+
+fn count_generated(entry: &Entry, place: &JitPlace, pending: &mut Pending) {
+    pending.name(&place.image.id, place.range.clone(), &place.name);
+    pending.count(&place.image, entry.event(), [(place.offset, u64::from(entry.count))].into_iter());
 }
 
 fn unresolve(entries: &[Entry], reason: Reason, pending: &mut Pending) {
@@ -126,7 +171,9 @@ mod tests {
         coalesce(&mut entries);
         let mut pending = Pending::new(2);
         let window = Window { from_ns: 0, to_ns: 10 };
-        Resolver { mappings: &mut mappings, kernel: &mut kernel, vdso: None, window }.resolve(&entries, &mut pending);
+        let (mut narrow_vdso, mut jit) = (NarrowVdso::default(), Jit::default());
+        let (mappings, kernel, narrow_vdso, jit) = (&mut mappings, &mut kernel, &mut narrow_vdso, &mut jit);
+        Resolver { mappings, kernel, vdso: None, narrow_vdso, jit, window }.resolve(&entries, &mut pending);
         pending
     }
 

@@ -1,5 +1,6 @@
 //! What `dcpictl` asks and what it is answered: one JSON object on one line, each way.
 
+use crate::jit::Registration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,6 +21,15 @@ pub enum Request {
     },
     /// The same as flush, then end.
     Quit,
+    /// Tell what a region of a process is.
+    Register(Registration),
+    /// Forget a region.
+    Unregister {
+        /// Process.
+        pid: u32,
+        /// Where the region begins.
+        start: u64,
+    },
 }
 
 /// The answer: an error, or what was asked for.
@@ -40,6 +50,9 @@ pub struct Reply {
     /// Of those, samples in profiles; the rest is unresolved or lost, by reason in the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<u64>,
+    /// Regions of the process that are registered now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regions: Option<u64>,
 }
 
 impl Reply {
@@ -83,6 +96,9 @@ pub struct Status {
     pub lost_records: u64,
     /// Processes and mappings refused because of a limit; their samples are unresolved.
     pub refused: u64,
+    /// Code that is in no file.
+    #[serde(default)]
+    pub generated: GeneratedStatus,
     /// When the last merge succeeded, seconds since 1970; None before the first.
     pub last_merge: Option<u64>,
     /// Why the last merge failed, if it did.
@@ -132,6 +148,21 @@ pub struct CpuStatus {
     pub implied: u64,
     /// Implied and not taken, by reason: `throttled` by the kernel, `late`: the interrupt did not come in time.
     pub missed: BTreeMap<String, u64>,
+}
+
+/// Code made at run time, or registered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GeneratedStatus {
+    /// Processes that have such code.
+    pub processes: u64,
+    /// Pieces of code in their maps.
+    pub pieces: u64,
+    /// Memory for these, bytes.
+    pub bytes: u64,
+    /// Registered regions.
+    pub regions: u64,
+    /// Processes and pieces refused because of a limit.
+    pub refused: u64,
 }
 
 /// Hits and misses of the samplers' tables.
@@ -210,7 +241,8 @@ impl Status {
         line("samples", format!("{} taken, {} merged, {} pending", samples.taken, samples.merged, samples.pending));
         for (name, reasons) in [("unresolved", &samples.unresolved), ("lost", &samples.lost)] {
             for (reason, count) in reasons {
-                line(name, format!("{count} ({:.3} %) {reason}", of_taken(*count)));
+                let meaning = profiledb::meaning(reason).map(|meaning| format!(": {meaning}")).unwrap_or_default();
+                line(name, format!("{count} ({:.3} %) {reason}{meaning}", of_taken(*count)));
             }
         }
         for cpu in self.cpus.iter().filter(|cpu| cpu.missed.values().sum::<u64>() * 1000 > cpu.implied) {
@@ -242,6 +274,21 @@ impl Status {
             );
         }
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
+        let generated = &self.generated;
+        if generated.processes > 0 {
+            let refused = Some(generated.refused).filter(|refused| *refused > 0);
+            let refused = refused.map(|refused| format!("; {refused} refused at the limits")).unwrap_or_default();
+            line(
+                "generated",
+                format!(
+                    "{} pieces of code and {} registered regions of {} processes, {} KiB{refused}",
+                    generated.pieces,
+                    generated.regions,
+                    generated.processes,
+                    generated.bytes / 1024
+                ),
+            );
+        }
         if self.lost_records > 0 {
             let meaning =
                 "the rings were full; those processes are looked up in /proc, or their samples are unresolved";

@@ -28,6 +28,7 @@ mod meta;
 mod profile;
 mod publish;
 mod reader;
+mod reasons;
 mod symbols;
 mod writer;
 
@@ -38,5 +39,6 @@ pub use key::{ProfileKey, event_name};
 pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Machine};
 pub use profile::Profile;
 pub use reader::{Database, Epoch};
+pub use reasons::meaning;
 pub use symbols::Symbol;
 pub use writer::{Delta, MergeReport, Writer};

@@ -104,6 +104,12 @@ impl Running {
         Self { child: child.unwrap_or_else(|error| panic!("starting {command:?}: {error}")) }
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it still runs.
     ///
     /// # Panics
@@ -151,6 +157,12 @@ impl Truth {
         let number = self.truth.get(key).and_then(serde_json::Value::as_f64);
         number.unwrap_or_else(|| panic!("the workload does not say {key}: {}", self.truth))
     }
+}
+
+/// The source of a workload that needs no compiler.
+#[must_use]
+pub fn script(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(file)
 }
 
 fn source(name: &str) -> PathBuf {

@@ -12,8 +12,8 @@ mod source;
 mod table;
 
 pub use counters::resolve_event;
-pub use probe::{Machine, clock_hz, kernel_symbols, require_privileges};
-pub use sideband::{MappedFileId, Record, RecordKind, TimedRecord};
+pub use probe::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
+pub use sideband::{KernelSymbol, MappedFileId, Record, RecordKind, TimedRecord};
 pub use source::{Cost, CpuDrained, Drained, KernelSource, SourceSettings};
 pub use table::TableSettings;
 

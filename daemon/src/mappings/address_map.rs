@@ -67,6 +67,11 @@ impl AddressMap {
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
+    /// All of them, by address.
+    pub fn iter(&self) -> std::slice::Iter<'_, Mapping> {
+        self.mappings.iter()
+    }
+
     /// Number of mappings.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -7,7 +7,7 @@ mod address_map;
 mod procfs;
 
 pub use address_map::{AddressMap, MAPPINGS_MAX, Mapping};
-pub use procfs::MapsLine;
+pub use procfs::{MapsLine, executable_mappings};
 
 use crate::images::Files;
 use crate::kernel::{RecordKind, TimedRecord};
@@ -179,7 +179,7 @@ impl Mappings {
                 self.lost_records += records;
                 self.doubtful = true;
             }
-            RecordKind::KernelText | RecordKind::Throttled { .. } => {}
+            RecordKind::KernelText(_) | RecordKind::Throttled { .. } => {}
         }
     }
 
@@ -197,7 +197,8 @@ impl Mappings {
         if window.to_ns.saturating_sub(last_read) >= REPAIR_INTERVAL_NS && self.read_process(pid, window.to_ns) {
             return self.find_known(pid, generation, pc, window);
         }
-        known
+        let ended = self.processes.get(&pid).is_some_and(|process| process.ended_ns.is_some());
+        if known.is_err() && ended { Err(Reason::ExitedUnseen) } else { known }
     }
 
     fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Mapping, Reason> {
@@ -235,6 +236,18 @@ impl Mappings {
             lost = self.lost_records,
             "the kernel dropped records of mappings; all processes were read from /proc"
         );
+    }
+
+    /// What a process has mapped now, by address.
+    pub fn mapped(&self, pid: u32) -> impl Iterator<Item = &Mapping> {
+        let now = self.processes.get(&pid).and_then(|process| process.versions.last());
+        now.into_iter().flat_map(|version| version.map.iter())
+    }
+
+    /// Whether a process is known.
+    #[must_use]
+    pub fn knows(&self, pid: u32) -> bool {
+        self.processes.contains_key(&pid)
     }
 
     /// Processes known now.
