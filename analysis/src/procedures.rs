@@ -144,10 +144,9 @@ fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
     // Compilers make a procedure again and again, at other addresses each time: it is still one.
     let mut first_of: HashMap<&str, ImageOffset> = HashMap::new();
     if image.record.kind == ImageKind::Jit {
-        known
-            .procedures
-            .iter()
-            .for_each(|procedure| drop(first_of.entry(procedure.raw_name()).or_insert(procedure.start)));
+        for procedure in &known.procedures {
+            first_of.entry(procedure.raw_name()).or_insert(procedure.start);
+        }
     }
     let events = image.profiles.len();
     for (event, profile) in image.profiles.iter().enumerate() {

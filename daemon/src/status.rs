@@ -122,6 +122,13 @@ pub struct EventStatus {
     pub note: Option<String>,
 }
 
+impl EventStatus {
+    fn text(&self) -> String {
+        let note = self.note.as_ref().map(|note| format!(" - {note}")).unwrap_or_default();
+        format!("{} every {} {} on average: {} samples{note}", self.name, self.period, self.unit, self.samples)
+    }
+}
+
 /// taken = merged + pending + unresolved + lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
@@ -163,6 +170,20 @@ pub struct GeneratedStatus {
     pub regions: u64,
     /// Processes and pieces refused because of a limit.
     pub refused: u64,
+}
+
+impl GeneratedStatus {
+    fn text(&self) -> String {
+        let (kib, refused) = (self.bytes / 1024, self.refused);
+        let refused = if refused > 0 { format!("; {refused} refused at the limits") } else { String::new() };
+        let Self { pieces, regions, processes, .. } = self;
+        format!("{pieces} pieces of code and {regions} registered regions of {processes} processes, {kib} KiB{refused}")
+    }
+}
+
+/// A reason with what it means.
+fn explained(reason: &str) -> String {
+    profiledb::meaning(reason).map_or_else(|| reason.to_owned(), |meaning| format!("{reason}: {meaning}"))
 }
 
 /// Hits and misses of the samplers' tables.
@@ -229,20 +250,12 @@ impl Status {
         line("dcpid", format!("{} on {}, up {} s", self.version, self.host, self.uptime_s));
         line("epoch", format!("{} in {} ({} bytes)", self.epoch, self.db.path, self.db.bytes));
         for event in &self.events {
-            let note = event.note.as_ref().map(|note| format!(" - {note}")).unwrap_or_default();
-            line(
-                "event",
-                format!(
-                    "{} every {} {} on average: {} samples{note}",
-                    event.name, event.period, event.unit, event.samples
-                ),
-            );
+            line("event", event.text());
         }
         line("samples", format!("{} taken, {} merged, {} pending", samples.taken, samples.merged, samples.pending));
         for (name, reasons) in [("unresolved", &samples.unresolved), ("lost", &samples.lost)] {
             for (reason, count) in reasons {
-                let meaning = profiledb::meaning(reason).map(|meaning| format!(": {meaning}")).unwrap_or_default();
-                line(name, format!("{count} ({:.3} %) {reason}{meaning}", of_taken(*count)));
+                line(name, format!("{count} ({:.3} %) {}", of_taken(*count), explained(reason)));
             }
         }
         for cpu in self.cpus.iter().filter(|cpu| cpu.missed.values().sum::<u64>() * 1000 > cpu.implied) {
@@ -274,20 +287,8 @@ impl Status {
             );
         }
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
-        let generated = &self.generated;
-        if generated.processes > 0 {
-            let refused = Some(generated.refused).filter(|refused| *refused > 0);
-            let refused = refused.map(|refused| format!("; {refused} refused at the limits")).unwrap_or_default();
-            line(
-                "generated",
-                format!(
-                    "{} pieces of code and {} registered regions of {} processes, {} KiB{refused}",
-                    generated.pieces,
-                    generated.regions,
-                    generated.processes,
-                    generated.bytes / 1024
-                ),
-            );
+        if self.generated.processes > 0 {
+            line("generated", self.generated.text());
         }
         if self.lost_records > 0 {
             let meaning =

@@ -15,7 +15,7 @@ const MEANINGS: [(&str, &str); 19] = [
     ),
     (
         "jit_without_map",
-        "run node with --perf-basic-prof, python with -X perf, .NET with DOTNET_PerfMapEnabled=1; java: jcmd PID Compiler.perfmap",
+        "run node with --perf-basic-prof, .NET with DOTNET_PerfMapEnabled=1; for java: jcmd PID Compiler.perfmap",
     ),
     ("jit_not_in_map", "made at run time; its maker's map does not have it, or not yet: tell with dcpictl register"),
     (

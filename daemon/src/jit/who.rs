@@ -114,7 +114,7 @@ fn tmp_may_block(mountinfo: &str) -> bool {
         Some((place.split(' ').nth(4)?.to_owned(), kind.split(' ').next()?.to_owned()))
     };
     // The last mount at a place hides those before it.
-    let at = |place: &str| mountinfo.lines().filter_map(mount).filter(|(at, _)| at == place).next_back();
+    let at = |place: &str| mountinfo.lines().filter_map(mount).rfind(|(at, _)| at == place);
     let kind = at("/tmp").or_else(|| at("/")).map(|(_, kind)| kind).unwrap_or_default();
     kind == "fuse"
         || kind.starts_with("fuse.")
