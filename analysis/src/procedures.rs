@@ -268,3 +268,43 @@ fn in_system_map(
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::ImageId;
+    use profiledb::{ImageRecord, Profile};
+
+    fn counted(kind: ImageKind) -> Vec<(Place, Vec<u64>)> {
+        let id = ImageId::from_name("x", "");
+        let record = ImageRecord {
+            id,
+            kind,
+            name: "x".into(),
+            path: String::new(),
+            size_bytes: None,
+            first_seen_unix_s: 0,
+            last_seen_unix_s: 0,
+        };
+        let counts = [(0x10, 1), (0x20, 2), (0x30, 4), (0x90, 8)].map(|(offset, n)| (ImageOffset(offset), n));
+        let profiles = vec![Profile::from_counts(counts)];
+        let image = ImageSamples { record, paths: Vec::new(), wanted: true, profiles, epochs: Vec::new() };
+        let list = [(0x10, "hot"), (0x20, "other"), (0x30, "hot")];
+        let list = list.map(|(start, name)| Procedure::new(ImageOffset(start), ImageOffset(start + 0x10), name));
+        let known = Known { procedures: Procedures::from_list(list), layout: None, stripped: false };
+        count(&image, &known).into_iter().map(|row| (row.place, row.counts)).collect()
+    }
+
+    /// A procedure that a compiler had made anew ten times was ten rows.
+    #[test]
+    fn code_made_again_is_the_same_procedure_but_statics_of_one_name_are_two() {
+        let row = |name: &str, address, count| (Place::Procedure { name: name.into(), address }, vec![count]);
+        let unknown = (Place::Unknown, vec![8]);
+        let expected = [unknown.clone(), row("hot", 0x10, 5), row("other", 0x20, 2)];
+        assert_eq!(counted(ImageKind::Jit), expected);
+        assert_eq!(
+            counted(ImageKind::File),
+            [unknown, row("hot", 0x10, 1), row("other", 0x20, 2), row("hot", 0x30, 4)]
+        );
+    }
+}
