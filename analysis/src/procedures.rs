@@ -3,7 +3,7 @@
 //! Each image's procedures are read only if it has samples, one image at a time on each CPU, and let
 //! go once its samples have names: a machine's images together would take gigabytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -141,10 +141,19 @@ impl Known {
 
 fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
     let mut by_start: BTreeMap<Option<ImageOffset>, Counted> = BTreeMap::new();
+    // Compilers make a procedure again and again, at other addresses each time: it is still one.
+    let mut first_of: HashMap<&str, ImageOffset> = HashMap::new();
+    if image.record.kind == ImageKind::Jit {
+        for procedure in &known.procedures {
+            first_of.entry(procedure.raw_name()).or_insert(procedure.start);
+        }
+    }
     let events = image.profiles.len();
     for (event, profile) in image.profiles.iter().enumerate() {
         for (offset, samples) in profile.iter() {
             let procedure = known.procedures.find(offset);
+            let first = procedure.and_then(|procedure| known.procedures.find(*first_of.get(procedure.raw_name())?));
+            let procedure = first.or(procedure);
             let counted = by_start.entry(procedure.map(|procedure| procedure.start)).or_insert_with(|| Counted {
                 place: procedure.map_or(Place::Unknown, |procedure| known.place(procedure)),
                 counts: vec![0; events],
@@ -258,4 +267,51 @@ fn in_system_map(
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::ImageId;
+    use profiledb::{ImageRecord, Profile};
+
+    fn counted(kind: ImageKind) -> Vec<(Place, Vec<u64>)> {
+        let id = ImageId::from_name("x", "");
+        let record = ImageRecord {
+            id,
+            kind,
+            name: "x".into(),
+            path: String::new(),
+            size_bytes: None,
+            first_seen_unix_s: 0,
+            last_seen_unix_s: 0,
+        };
+        let counts = [(0x10, 1), (0x20, 2), (0x30, 4), (0x90, 8)].map(|(offset, n)| (ImageOffset(offset), n));
+        let profiles = vec![Profile::from_counts(counts)];
+        let image = ImageSamples {
+            record,
+            paths: Vec::new(),
+            wanted: true,
+            profiles,
+            epochs: Vec::new(),
+            scopes: Default::default(),
+        };
+        let list = [(0x10, "hot"), (0x20, "other"), (0x30, "hot")];
+        let list = list.map(|(start, name)| Procedure::new(ImageOffset(start), ImageOffset(start + 0x10), name));
+        let known = Known { procedures: Procedures::from_list(list), layout: None, stripped: false };
+        count(&image, &known).into_iter().map(|row| (row.place, row.counts)).collect()
+    }
+
+    /// A procedure that a compiler had made anew ten times was ten rows.
+    #[test]
+    fn code_made_again_is_the_same_procedure_but_statics_of_one_name_are_two() {
+        let row = |name: &str, address, count| (Place::Procedure { name: name.into(), address }, vec![count]);
+        let unknown = (Place::Unknown, vec![8]);
+        let expected = [unknown.clone(), row("hot", 0x10, 5), row("other", 0x20, 2)];
+        assert_eq!(counted(ImageKind::Jit), expected);
+        assert_eq!(
+            counted(ImageKind::File),
+            [unknown, row("hot", 0x10, 1), row("other", 0x20, 2), row("hot", 0x30, 4)]
+        );
+    }
 }

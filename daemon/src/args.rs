@@ -145,6 +145,36 @@ pub enum Command {
         #[arg(value_name = "LABEL")]
         label: String,
     },
+    /// Tell what is in a region of a process's memory: its samples are counted as a procedure of that name, until the process ends
+    Register {
+        /// Process, as dcpid sees it
+        pid: u32,
+        /// Address of the first byte, 0x... or decimal
+        #[arg(value_parser = number)]
+        start: u64,
+        /// Bytes, 0x... or decimal
+        #[arg(value_parser = number)]
+        len: u64,
+        /// Name of the procedure
+        name: String,
+        /// Image to count it under [default: the process's own, '[jit] PROGRAM PID']
+        #[arg(long, value_name = "NAME", conflicts_with = "file")]
+        image: Option<String>,
+        /// The region is a copy of this ELF file's code: count it there
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+        /// Offset in that file of the region's first byte
+        #[arg(long, value_name = "N", value_parser = number, requires = "file", default_value = "0")]
+        offset: u64,
+    },
+    /// Forget a registered region
+    Unregister {
+        /// Process
+        pid: u32,
+        /// Address that the region was registered with
+        #[arg(value_parser = number)]
+        start: u64,
+    },
     /// Flush and end the daemon
     Quit,
 }
@@ -166,4 +196,13 @@ pub struct DcpilabelArgs {
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
+}
+
+/// `0x...`, or decimal.
+fn number(text: &str) -> Result<u64, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "must be a number, decimal or 0x...".to_owned())
 }

@@ -3,6 +3,7 @@
 use crate::accounts::Account;
 use crate::clock;
 use crate::images::Image;
+use crate::jit::{Jit, Registration};
 use crate::kernel::TimedRecord;
 use crate::kernel::{Drained, RecordKind};
 use crate::kernel_text::KernelText;
@@ -11,6 +12,7 @@ use crate::pending::Pending;
 use crate::resolve::{Resolver, coalesce};
 use crate::source::SampleSource;
 use crate::unresolved::Loss;
+use crate::vdso::NarrowVdso;
 use abi::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,6 +54,9 @@ pub struct Collector<Source> {
     pub mappings: Mappings,
     kernel: KernelText,
     vdso: Option<Arc<Image>>,
+    narrow_vdso: NarrowVdso,
+    /// Code that is in no file.
+    pub jit: Jit,
     /// What waits for the next merge.
     pub pending: Pending,
     /// Samples that the samplers took and found no entry of theirs in the table for.
@@ -79,6 +84,8 @@ impl<Source: SampleSource> Collector<Source> {
             mappings,
             kernel,
             vdso,
+            narrow_vdso: NarrowVdso::default(),
+            jit: Jit::default(),
             pending: Pending::new(events),
             misses: 0,
             cpus: BTreeMap::new(),
@@ -114,6 +121,7 @@ impl<Source: SampleSource> Collector<Source> {
         let known = self.held.len();
         self.source.records(&mut self.held);
         let new = self.held.get(known..).unwrap_or_default();
+        self.jit.notice(new, clock::monotonic_ns());
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
         new.iter().for_each(|record| self.mappings.foresee(record));
         throttled.into_iter().for_each(|cpu| self.source.revive(cpu));
@@ -133,12 +141,15 @@ impl<Source: SampleSource> Collector<Source> {
         self.book_cpus(&drained, &throttles);
         coalesce(&mut self.entries);
         self.book(&drained);
-        let mut resolver =
-            Resolver { mappings: &mut self.mappings, kernel: &mut self.kernel, vdso: self.vdso.as_ref(), window };
+        let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
+        let (narrow_vdso, jit) = (&mut self.narrow_vdso, &mut self.jit);
+        let mut resolver = Resolver { mappings, kernel, vdso, narrow_vdso, jit, window };
         resolver.resolve(&self.entries, &mut self.pending);
         self.mappings.forget_ended(window);
+        self.jit.forget(&self.mappings, window.from_ns);
         self.mappings.repair(window.to_ns);
-        if self.kernel.wants_refresh(window.to_ns) {
+        self.kernel.forget_gone(window.from_ns);
+        if self.kernel.wants_refresh(window.to_ns, crate::kernel::kernel_modules) {
             self.kernel.refresh(crate::kernel::kernel_symbols().ok(), window.to_ns);
         }
     }
@@ -157,6 +168,17 @@ impl<Source: SampleSource> Collector<Source> {
         let labelled = self.mappings.label(pid, start_time, label, with_children)?;
         labelled.into_iter().for_each(|pid| self.source.keep_apart(pid));
         Ok(())
+    }
+
+    /// Takes up a region that somebody tells of: [`Jit::register`]. The process's own text is no longer counted together with that of others,
+    /// for the region may be in it.
+    ///
+    /// # Errors
+    /// One line with the next step.
+    pub fn register(&mut self, told: &Registration) -> Result<usize, String> {
+        let regions = self.jit.register(told, clock::monotonic_ns())?;
+        self.source.keep_apart(told.pid);
+        Ok(regions)
     }
 
     /// Takes no more samples; what was taken can still be drained.
@@ -182,9 +204,11 @@ impl<Source: SampleSource> Collector<Source> {
         let later = records.partition_point(|record| record.time_ns <= window.to_ns);
         self.held = records.split_off(later);
         for record in records {
-            match record.kind {
-                RecordKind::KernelText => self.kernel.mark_stale(),
-                RecordKind::Throttled { cpu } => self.cpus.entry(cpu).or_default().throttles += 1,
+            self.jit.apply(&record);
+            match &record.kind {
+                RecordKind::KernelText(symbol) => self.kernel.apply(symbol, record.time_ns),
+                RecordKind::Lost { .. } => self.kernel.doubt(),
+                RecordKind::Throttled { cpu } => self.cpus.entry(*cpu).or_default().throttles += 1,
                 _ => {}
             }
             self.mappings.apply(record);

@@ -115,6 +115,12 @@ impl MappedFile {
         match self.path.as_slice() {
             b"[vdso]" => return vdso.cloned().ok_or(Reason::Unidentified),
             b"[vsyscall]" => return Err(Reason::Vsyscall),
+            b"[stack]" => return Err(Reason::ExecutableStack),
+            // The page where instructions under a probe run, and since 6.18 also the one where their trampolines are (kernel/events/uprobes.c,
+            // arch/x86/kernel/uprobes.c).
+            b"[uprobes]" | b"[uprobes-trampoline]" => return Err(Reason::UprobesPage),
+            // What 32-bit programs of arm have (arch/arm64/kernel/vdso.c).
+            b"[vectors]" | b"[sigpage]" => return Err(Reason::KernelPage),
             _ => {}
         }
         match &self.id {
@@ -144,7 +150,7 @@ impl MappedFile {
 
     /// Opens this very file: through the mapping itself (any mount namespace, deleted or not), or by its path as the process or we see
     /// it. Never blocks on what is no file, and believes a path only if it leads to the same inode.
-    fn open(&self, at: MappedAt) -> Option<File> {
+    pub(crate) fn open(&self, at: MappedAt) -> Option<File> {
         let MappedFileId::Inode { major, minor, inode } = self.id else { return None };
         let path = OsStr::from_bytes(&self.path);
         let mut in_process = PathBuf::from(format!("/proc/{}/root", at.pid)).into_os_string();
@@ -174,26 +180,22 @@ impl MappedFile {
 /// The vdso as this process has it: every 64-bit process of one kernel has the same. None where the kernel gives none.
 #[must_use]
 pub fn own_vdso() -> Option<Arc<Image>> {
-    use std::io::{Read, Seek, SeekFrom};
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split_whitespace().next()?;
     let (start, end) = range.split_once('-')?;
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    vdso_at("self", start, end, "[vdso]").map(Arc::new)
+}
+
+/// The vdso in the memory of a process (its number, or "self"), between these addresses. None when it cannot be read.
+pub(crate) fn vdso_at(process: &str, start: u64, end: u64, name: &str) -> Option<Image> {
+    use std::os::unix::fs::FileExt;
     let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok().filter(|len| *len <= 1 << 20)?];
-    let mut memory = File::open("/proc/self/mem").ok()?;
-    memory.seek(SeekFrom::Start(start)).ok()?;
-    memory.read_exact(&mut bytes).ok()?;
+    File::open(format!("/proc/{process}/mem")).ok()?.read_exact_at(&mut bytes, start).ok()?;
     let id = image::identify(&bytes).ok()?;
     let procedures = image::procedures_of(&bytes, Some(&id), &[]).ok().map(|(procedures, _)| procedures);
-    let name = "[vdso]".to_owned();
-    Some(Arc::new(Image {
-        id,
-        kind: ImageKind::Vdso,
-        path: name.clone(),
-        name,
-        size_bytes: Some(end - start),
-        procedures,
-    }))
+    let (name, path) = (name.to_owned(), name.to_owned());
+    Some(Image { id, kind: ImageKind::Vdso, name, path, size_bytes: Some(end - start), procedures })
 }
 
 #[cfg(test)]

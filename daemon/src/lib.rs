@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Modules in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe code; [`collector`] does one drain;
-//! [`mappings`], [`images`] and [`kernel_text`] say what is mapped where, [`apart`] and [`cgroup`] whose it is; [`resolve`] and [`pending`] turn entries into counts; [`flush`]
+//! [`mappings`], [`images`], [`jit`] and [`kernel_text`] say what is mapped where, [`apart`] and [`cgroup`] whose it is; [`resolve`] and [`pending`] turn entries into counts; [`flush`]
 //! owns the database's writer; [`pipeline`] is the one loop; [`accounts`] keeps every sample accounted for.
 
 pub mod accounts;
@@ -22,6 +22,7 @@ pub mod daemon;
 pub mod event;
 pub mod flush;
 pub mod images;
+pub mod jit;
 pub mod kernel;
 pub mod kernel_text;
 pub mod mappings;
@@ -31,3 +32,5 @@ pub mod resolve;
 pub mod source;
 pub mod status;
 pub mod unresolved;
+pub mod vdso;
+pub mod written;

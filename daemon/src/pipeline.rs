@@ -8,12 +8,13 @@ use crate::config::Config;
 use crate::control::Asked;
 use crate::event::PlannedEvent;
 use crate::flush::{Done, Flusher, Job};
+use crate::jit::Totals;
 use crate::kernel::{Cost, Machine};
 use crate::pending::Pending;
 use crate::source::SampleSource;
 use crate::status::{
-    ApartStatus, CpuStatus, DaemonStatus, DbStatus, EventStatus, HandlerStatus, OverheadStatus, Reply, Request,
-    Samples, Status, TableStatus,
+    ApartStatus, CpuStatus, DaemonStatus, DbStatus, EventStatus, GeneratedStatus, HandlerStatus, OverheadStatus, Reply,
+    Request, Samples, Status, TableStatus,
 };
 use profiledb::{EpochStart, EventMeta};
 use std::time::{Duration, Instant};
@@ -201,7 +202,11 @@ impl<Source: SampleSource> Pipeline<Source> {
         while let Ok((request, reply)) = asked.try_recv() {
             match request {
                 Request::Flush | Request::Quit => rest.push((After::Flush, reply)),
-                Request::Status | Request::Epoch { .. } | Request::Label { .. } => drop(reply.send(ending())),
+                Request::Status
+                | Request::Epoch { .. }
+                | Request::Label { .. }
+                | Request::Register(_)
+                | Request::Unregister { .. } => drop(reply.send(ending())),
             }
         }
         for (after, reply) in rest {
@@ -269,6 +274,14 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
             Request::Label { pid, start_time, label } => {
                 let _ = reply.send(self.label(pid, start_time, &label)); // the client may have gone
+                return;
+            }
+            Request::Register(told) => {
+                let _ = reply.send(regions_reply(self.parts.collector.register(&told)));
+                return;
+            }
+            Request::Unregister { pid, start } => {
+                let _ = reply.send(regions_reply(self.parts.collector.jit.unregister(pid, start)));
                 return;
             }
             Request::Flush => After::Flush,
@@ -496,10 +509,28 @@ impl<Source: SampleSource> Pipeline<Source> {
             images: collector.mappings.files.len() as u64,
             lost_records: collector.mappings.lost_records,
             refused: collector.mappings.refused,
+            generated: generated_status(collector.jit.totals()),
             last_merge: self.last_merge,
             merge_error: self.merge_error.clone(),
             db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },
         }
+    }
+}
+
+fn regions_reply(regions: Result<usize, String>) -> Reply {
+    match regions {
+        Ok(regions) => Reply { regions: Some(regions as u64), ..Reply::default() },
+        Err(error) => Reply::error(error),
+    }
+}
+
+fn generated_status(generated: Totals) -> GeneratedStatus {
+    GeneratedStatus {
+        processes: generated.processes as u64,
+        pieces: generated.pieces as u64,
+        bytes: generated.bytes as u64,
+        regions: generated.regions as u64,
+        refused: generated.refused,
     }
 }
 

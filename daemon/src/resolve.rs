@@ -3,10 +3,12 @@
 
 use crate::apart::{Rules, Tags};
 use crate::images::{Image, MappedAt};
+use crate::jit::{Asked, Jit, JitPlace};
 use crate::kernel_text::KernelText;
-use crate::mappings::{Found, Mappings, Window};
+use crate::mappings::{Found, Mapping, Mappings, Window};
 use crate::pending::Pending;
 use crate::unresolved::Reason;
+use crate::vdso::NarrowVdso;
 use abi::{Entry, Space};
 use image::ImageOffset;
 use profiledb::Scope;
@@ -31,6 +33,10 @@ pub struct Resolver<'a> {
     pub kernel: &'a mut KernelText,
     /// The kernel's vdso, if there is one.
     pub vdso: Option<&'a Arc<Image>>,
+    /// That of 32-bit programs.
+    pub narrow_vdso: &'a mut NarrowVdso,
+    /// Code that is in no file.
+    pub jit: &'a mut Jit,
     /// When the entries were sampled.
     pub window: Window,
 }
@@ -49,7 +55,7 @@ impl Resolver<'_> {
                     self.resolve_kernel(0, &Tags::default(), kernel, pending);
                 }
                 Space::Process { pid, generation } => {
-                    self.resolve_user(user, pending, |mappings, pc, window| {
+                    self.resolve_user(generation, user, pending, |mappings, pc, window| {
                         let found = mappings.find(pid, generation, pc, window)?;
                         let at = MappedAt { pid, start: found.mapping.start, end: found.mapping.end };
                         Ok((found, at))
@@ -60,7 +66,7 @@ impl Resolver<'_> {
                     }
                 }
                 // Whose text is kept apart is not counted here.
-                Space::Program(program) => self.resolve_user(user, pending, |mappings, pc, window| {
+                Space::Program(program) => self.resolve_user(0, user, pending, |mappings, pc, window| {
                     let (mapping, at) = mappings.find_in_program(program, pc, window)?;
                     Ok((Found { mapping, tags: Tags::default() }, at))
                 }),
@@ -90,6 +96,7 @@ impl Resolver<'_> {
 
     fn resolve_user(
         &mut self,
+        generation: u16,
         mut entries: &[Entry],
         pending: &mut Pending,
         find: impl Fn(&mut Mappings, u64, Window) -> Result<(Found, MappedAt), Reason>,
@@ -110,26 +117,85 @@ impl Resolver<'_> {
                 unresolve(here, Reason::Excluded, pending);
                 continue;
             }
-            let image = mapping.file.image(at, self.vdso);
-            let rules = self.mappings.tagger.rules();
-            match image.and_then(|image| Ok((whose(rules, &tags, at.pid, &image)?, image))) {
-                Ok((scope, image)) => {
-                    let offset =
-                        |entry: &Entry| ImageOffset((entry.pc() - mapping.start).wrapping_add(mapping.file_offset));
-                    pending.count(
-                        &image,
-                        first.event(),
-                        scope,
-                        here.iter().map(|entry| (offset(entry), u64::from(entry.count))),
-                    );
-                    for procedure in here.iter().filter_map(|entry| image.procedures.as_ref()?.find(offset(entry))) {
-                        pending.name(&image.id, procedure.start.0..procedure.end.0, procedure.name());
-                    }
-                }
-                Err(reason) => unresolve(here, reason, pending),
+            let inside = Inside { at, generation, mapping: &mapping, tags: &tags };
+            if self.jit.has_regions(at.pid) {
+                here.chunks(1).for_each(|entry| self.resolve_registered(inside, entry, pending));
+            } else {
+                self.resolve_mapped(inside, here, pending);
             }
         }
     }
+
+    /// Entries in one mapping.
+    fn resolve_mapped(&mut self, inside: Inside<'_>, here: &[Entry], pending: &mut Pending) {
+        let Some(event) = here.first().map(Entry::event) else { return };
+        let Inside { at, mapping, .. } = inside;
+        let image = match NarrowVdso::is_at(mapping) {
+            true => self.narrow_vdso.image(at),
+            false => mapping.file.image(at, self.vdso),
+        };
+        match image {
+            Ok(image) => {
+                let scope = match whose(self.mappings.tagger.rules(), inside.tags, at.pid, &image) {
+                    Ok(scope) => scope,
+                    Err(reason) => return unresolve(here, reason, pending),
+                };
+                let offset =
+                    |entry: &Entry| ImageOffset((entry.pc() - mapping.start).wrapping_add(mapping.file_offset));
+                let places = here.iter().map(|entry| (offset(entry), u64::from(entry.count)));
+                pending.count(&image, event, scope, places);
+                for procedure in here.iter().filter_map(|entry| image.procedures.as_ref()?.find(offset(entry))) {
+                    pending.name(&image.id, procedure.start.0..procedure.end.0, procedure.name());
+                }
+            }
+            Err(reason) => {
+                for entry in here {
+                    match self.jit.place(self.asked(inside, entry), reason, mapping, self.mappings) {
+                        Ok(place) => self.count_generated(inside, entry, &place, pending),
+                        Err(reason) => pending.unresolve(event, reason, u64::from(entry.count)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// An entry of a process that has registered regions: these come first.
+    fn resolve_registered(&mut self, inside: Inside<'_>, one: &[Entry], pending: &mut Pending) {
+        let Some(entry) = one.first() else { return };
+        match self.jit.registered(self.asked(inside, entry)) {
+            Some(place) => self.count_generated(inside, entry, &place, pending),
+            None => self.resolve_mapped(inside, one, pending),
+        }
+    }
+
+    fn asked(&self, inside: Inside<'_>, entry: &Entry) -> Asked {
+        let Inside { at, generation, .. } = inside;
+        Asked { pid: at.pid, generation, address: entry.pc(), now_ns: self.window.to_ns }
+    }
+
+    fn count_generated(&self, inside: Inside<'_>, entry: &Entry, place: &JitPlace, pending: &mut Pending) {
+        let samples = u64::from(entry.count);
+        match whose(self.mappings.tagger.rules(), inside.tags, inside.at.pid, &place.image) {
+            Ok(scope) => {
+                pending.name(&place.image.id, place.range.clone(), &place.name);
+                pending.count(&place.image, entry.event(), scope, [(place.offset, samples)].into_iter());
+            }
+            Err(reason) => pending.unresolve(entry.event(), reason, samples),
+        }
+    }
+}
+
+/// Where entries were taken.
+#[derive(Clone, Copy)]
+struct Inside<'a> {
+    /// In which process, and where it has the mapping.
+    at: MappedAt,
+    /// In which of its address spaces; 0: not known.
+    generation: u16,
+    /// Which mapping.
+    mapping: &'a Mapping,
+    /// Whose process it is.
+    tags: &'a Tags,
 }
 
 /// Whose samples of an image are; nobody's in particular unless somebody asked.
@@ -190,7 +256,9 @@ mod tests {
         coalesce(&mut entries);
         let mut pending = Pending::new(2);
         let window = Window { from_ns: 0, to_ns: 10 };
-        Resolver { mappings: &mut mappings, kernel: &mut kernel, vdso: None, window }.resolve(&entries, &mut pending);
+        let (mut narrow_vdso, mut jit) = (NarrowVdso::default(), Jit::default());
+        let (mappings, kernel, narrow_vdso, jit) = (&mut mappings, &mut kernel, &mut narrow_vdso, &mut jit);
+        Resolver { mappings, kernel, vdso: None, narrow_vdso, jit, window }.resolve(&entries, &mut pending);
         pending
     }
 

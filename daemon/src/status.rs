@@ -1,5 +1,6 @@
 //! What `dcpictl` asks and what it is answered: one JSON object on one line, each way.
 
+use crate::jit::Registration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,6 +32,15 @@ pub enum Request {
     },
     /// The same as flush, then end.
     Quit,
+    /// Tell what a region of a process is.
+    Register(Registration),
+    /// Forget a region.
+    Unregister {
+        /// Process.
+        pid: u32,
+        /// Where the region begins.
+        start: u64,
+    },
 }
 
 /// The answer: an error, or what was asked for.
@@ -51,6 +61,9 @@ pub struct Reply {
     /// Of those, samples in profiles; the rest is unresolved or lost, by reason in the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<u64>,
+    /// Regions of the process that are registered now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regions: Option<u64>,
 }
 
 impl Reply {
@@ -97,6 +110,9 @@ pub struct Status {
     pub lost_records: u64,
     /// Processes and mappings refused because of a limit; their samples are unresolved.
     pub refused: u64,
+    /// Code that is in no file.
+    #[serde(default)]
+    pub generated: GeneratedStatus,
     /// When the last merge succeeded, seconds since 1970; None before the first.
     pub last_merge: Option<u64>,
     /// Why the last merge failed, if it did.
@@ -118,6 +134,13 @@ pub struct EventStatus {
     pub samples: u64,
     /// What the reader should know.
     pub note: Option<String>,
+}
+
+impl EventStatus {
+    fn text(&self) -> String {
+        let note = self.note.as_ref().map(|note| format!(" - {note}")).unwrap_or_default();
+        format!("{} every {} {} on average: {} samples{note}", self.name, self.period, self.unit, self.samples)
+    }
 }
 
 /// taken = merged + pending + unresolved + lost.
@@ -146,6 +169,35 @@ pub struct CpuStatus {
     pub implied: u64,
     /// Implied and not taken, by reason: `throttled` by the kernel, `late`: the interrupt did not come in time.
     pub missed: BTreeMap<String, u64>,
+}
+
+/// Code made at run time, or registered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GeneratedStatus {
+    /// Processes that have such code.
+    pub processes: u64,
+    /// Pieces of code in their maps.
+    pub pieces: u64,
+    /// Memory for these, bytes.
+    pub bytes: u64,
+    /// Registered regions.
+    pub regions: u64,
+    /// Processes and pieces refused because of a limit.
+    pub refused: u64,
+}
+
+impl GeneratedStatus {
+    fn text(&self) -> String {
+        let (kib, refused) = (self.bytes / 1024, self.refused);
+        let refused = if refused > 0 { format!("; {refused} refused at the limits") } else { String::new() };
+        let Self { pieces, regions, processes, .. } = self;
+        format!("{pieces} pieces of code and {regions} registered regions of {processes} processes, {kib} KiB{refused}")
+    }
+}
+
+/// A reason with what it means.
+fn explained(reason: &str) -> String {
+    profiledb::meaning(reason).map_or_else(|| reason.to_owned(), |meaning| format!("{reason}: {meaning}"))
 }
 
 /// Hits and misses of the samplers' tables.
@@ -244,19 +296,12 @@ impl Status {
         line("dcpid", format!("{} on {}, up {} s", self.version, self.host, self.uptime_s));
         line("epoch", format!("{} in {} ({} bytes)", self.epoch, self.db.path, self.db.bytes));
         for event in &self.events {
-            let note = event.note.as_ref().map(|note| format!(" - {note}")).unwrap_or_default();
-            line(
-                "event",
-                format!(
-                    "{} every {} {} on average: {} samples{note}",
-                    event.name, event.period, event.unit, event.samples
-                ),
-            );
+            line("event", event.text());
         }
         line("samples", format!("{} taken, {} merged, {} pending", samples.taken, samples.merged, samples.pending));
         for (name, reasons) in [("unresolved", &samples.unresolved), ("lost", &samples.lost)] {
             for (reason, count) in reasons {
-                line(name, format!("{count} ({:.3} %) {reason}", of_taken(*count)));
+                line(name, format!("{count} ({:.3} %) {}", of_taken(*count), explained(reason)));
             }
         }
         for cpu in self.cpus.iter().filter(|cpu| cpu.missed.values().sum::<u64>() * 1000 > cpu.implied) {
@@ -289,6 +334,9 @@ impl Status {
         }
         self.apart.lines().into_iter().for_each(|(name, value)| line(name, value));
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
+        if self.generated.processes > 0 {
+            line("generated", self.generated.text());
+        }
         if self.lost_records > 0 {
             let meaning =
                 "the rings were full; those processes are looked up in /proc, or their samples are unresolved";

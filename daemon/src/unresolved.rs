@@ -7,10 +7,26 @@ pub enum Reason {
     UnknownProcess,
     /// The process is known, but nothing is mapped at the address.
     NoMapping,
+    /// The same, and the process has ended.
+    ExitedUnseen,
     /// Two files were mapped at the address in turn since the last drain.
     AmbiguousMapping,
-    /// The memory belongs to no file: code made at run time.
+    /// The memory belongs to no file: code made at run time, of which its maker tells nothing.
     Anonymous,
+    /// The same, and the process is known to compile at run time.
+    JitWithoutMap,
+    /// The same; the process tells of its code, but not of this.
+    JitNotInMap,
+    /// The same; there is a map, but it is not believed, or too large.
+    JitMapRefused,
+    /// The stack, which is executable in this process.
+    ExecutableStack,
+    /// The page where the kernel has a process execute instructions under a probe.
+    UprobesPage,
+    /// Another page that the kernel maps into every process.
+    KernelPage,
+    /// The vdso of a 32-bit program that was gone before it could be read.
+    NarrowVdso,
     /// The file could not be opened any more when its first sample was resolved, and the record had no build id.
     FileGone,
     /// The mapped file is no ELF file.
@@ -30,6 +46,29 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 19] = [
+        Self::UnknownProcess,
+        Self::ExitedUnseen,
+        Self::NoMapping,
+        Self::AmbiguousMapping,
+        Self::Anonymous,
+        Self::JitWithoutMap,
+        Self::JitNotInMap,
+        Self::JitMapRefused,
+        Self::ExecutableStack,
+        Self::UprobesPage,
+        Self::KernelPage,
+        Self::NarrowVdso,
+        Self::FileGone,
+        Self::NotElf,
+        Self::Unidentified,
+        Self::Vsyscall,
+        Self::KernelTextUnknown,
+        Self::KernelAddressesHidden,
+        Self::OtherPidNamespace,
+    ];
+
     /// The stable name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -37,7 +76,15 @@ impl Reason {
             Reason::UnknownProcess => "unknown_process",
             Reason::NoMapping => "no_mapping",
             Reason::AmbiguousMapping => "ambiguous_mapping",
+            Reason::ExitedUnseen => "exited_unseen",
             Reason::Anonymous => "anonymous_memory",
+            Reason::JitWithoutMap => "jit_without_map",
+            Reason::JitNotInMap => "jit_not_in_map",
+            Reason::JitMapRefused => "jit_map_refused",
+            Reason::ExecutableStack => "executable_stack",
+            Reason::UprobesPage => "uprobes_page",
+            Reason::KernelPage => "kernel_page",
+            Reason::NarrowVdso => "vdso_of_32_bit",
             Reason::FileGone => "file_gone",
             Reason::NotElf => "not_elf",
             Reason::Unidentified => "unidentified_file",
@@ -69,6 +116,20 @@ impl Loss {
             Loss::SpillFull => "spill_full",
             Loss::PendingFull => "pending_full",
             Loss::Uncounted => "uncounted",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_name_of_its_own_and_a_meaning() {
+        let names: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+        assert_eq!(names.len(), Reason::ALL.len());
+        for name in names {
+            assert!(profiledb::meaning(name).is_some(), "{name}");
         }
     }
 }

@@ -22,11 +22,13 @@ pub enum ImageKind {
     Bpf,
     /// The procedures of the kernel in which a CPU waits for work: its idle text, `__cpuidle_text_start` to `_end`, and a few more.
     Idle,
+    /// Code that one process made at run time (a just-in-time compiler's).
+    Jit,
 }
 
 impl ImageKind {
     /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 6] = [Self::File, Self::Kernel, Self::Module, Self::Vdso, Self::Bpf, Self::Idle];
+    pub const ALL: [Self; 7] = [Self::File, Self::Kernel, Self::Module, Self::Vdso, Self::Bpf, Self::Idle, Self::Jit];
 
     /// The text form.
     pub const fn as_str(self) -> &'static str {
@@ -37,6 +39,7 @@ impl ImageKind {
             Self::Vdso => "vdso",
             Self::Bpf => "bpf",
             Self::Idle => "idle",
+            Self::Jit => "jit",
         }
     }
 }
@@ -69,6 +72,7 @@ impl FromStr for ImageKind {
 /// | [`ImageKind::Module`] | the address where the module was loaded |
 /// | [`ImageKind::Bpf`] | the first instruction of the program |
 /// | [`ImageKind::Idle`] | `_stext` |
+/// | [`ImageKind::Jit`] | address 0 of the process; where other code was before, from a multiple of 2^57 |
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ImageOffset(pub u64);
 
@@ -112,7 +116,7 @@ mod tests {
             assert_eq!(text, text.to_lowercase());
             assert_eq!(text.parse::<ImageKind>().unwrap(), kind);
         }
-        for bad in ["", "File", "file ", "jit"] {
+        for bad in ["", "File", "file ", "jits"] {
             assert!(bad.parse::<ImageKind>().is_err(), "{bad:?}");
         }
     }

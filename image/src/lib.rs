@@ -8,7 +8,8 @@
 //! - [`Layout`]: which virtual address does a byte of the file have, and back?
 //! - [`procedures`]: which procedure holds an [`ImageOffset`]? → [`Procedures`]
 //!
-//! and the same for the running kernel from its symbol list, in [`kernel`].
+//! and the same for the running kernel from its symbol list, in [`kernel`], and for code made at run time from what its makers
+//! write, in [`jit`].
 //!
 //! It knows no process, no profile and no instruction. Files come from strangers: no bytes make it
 //! panic, and every allocation that a file asks for is bounded (see [`ImageError::TooLarge`]). Odd
@@ -31,6 +32,7 @@ mod procedures;
 mod source;
 mod symbols;
 
+pub mod jit;
 pub mod kernel;
 
 pub use collect::{procedures, procedures_of};

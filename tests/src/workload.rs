@@ -119,7 +119,7 @@ impl Running {
         Self { child: child.unwrap_or_else(|error| panic!("starting {command:?}: {error}")) }
     }
 
-    /// The process that was started.
+    /// Its process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -172,6 +172,12 @@ impl Truth {
         let number = self.truth.get(key).and_then(serde_json::Value::as_f64);
         number.unwrap_or_else(|| panic!("the workload does not say {key}: {}", self.truth))
     }
+}
+
+/// The source of a workload that needs no compiler.
+#[must_use]
+pub fn script(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(file)
 }
 
 fn source(name: &str) -> PathBuf {

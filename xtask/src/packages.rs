@@ -23,10 +23,11 @@ pub const COMPILER: [Need; 2] = [
 ];
 
 /// To make stripped and split binaries in tests, and to run programs with fewer rights and on small disks.
-pub const TEST_TOOLS: [Need; 3] = [
+pub const TEST_TOOLS: [Need; 4] = [
     need("objcopy", "binutils", "makes stripped and split binaries"),
     need("setpriv", "util-linux", "runs programs without rights"),
     need("mount", "mount", "makes a small disk to fill"),
+    need("node", "nodejs", "makes code at run time"),
 ];
 
 /// To build the eBPF objects.

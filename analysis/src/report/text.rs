@@ -23,6 +23,8 @@ const SHORT_ID: usize = 8;
 const NAMED: usize = 5;
 /// Width of the words that the lines of the head begin with.
 const HEAD: usize = 10;
+/// A reason for unresolved samples is explained from this share of samples on.
+const MEANING_SHARE: f64 = 0.001;
 
 pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     prof_head(report, out)?;
@@ -260,9 +262,18 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
         let (rows, share) = (thousands(report.omitted.rows as u64), percent(report.omitted.share));
         notes.push(format!("{rows} more {what}, {share} % (all: -n 0)"));
     }
+    notes.extend(report.unresolved_reasons().into_iter().filter_map(|reason| meaning(report, reason)));
     notes.extend(report.events.iter().filter_map(|column| lost(report, column)));
     notes.extend(problems(report));
     notes
+}
+
+/// What a reason means, if it has a part of the samples that matters.
+fn meaning(report: &ProfReport, reason: &str) -> Option<String> {
+    let shares = report.events.iter().flat_map(|column| &column.unresolved);
+    let matters = |(known, _, share): &(String, u64, Share)| known == reason && share.value >= MEANING_SHARE;
+    let text = profiledb::meaning(reason).filter(|_| shares.clone().any(matters))?;
+    Some(format!("{}: {text}", reason.replace('_', " ")))
 }
 
 fn lost(report: &ProfReport, column: &EventColumn) -> Option<String> {

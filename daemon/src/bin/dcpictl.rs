@@ -2,6 +2,7 @@
 
 use daemon::args::{Command, DcpictlArgs, parse};
 use daemon::control::request;
+use daemon::jit::Registration;
 use daemon::status::{Reply, Request};
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -27,6 +28,14 @@ fn run(args: &DcpictlArgs) -> anyhow::Result<()> {
             Request::Label { pid: Some(*pid), start_time, label: label.clone() }
         }
         Command::Quit => Request::Quit,
+        Command::Register { pid, start, len, name, image, file, offset } => {
+            // dcpid has another working directory.
+            let file = file.as_ref().map(std::path::absolute).transpose()?;
+            let (name, image) = (name.clone(), image.clone());
+            let (pid, start, len, offset) = (*pid, *start, *len, *offset);
+            Request::Register(Registration { pid, start, len, name, image, file, offset })
+        }
+        Command::Unregister { pid, start } => Request::Unregister { pid: *pid, start: *start },
     };
     let reply = request(&args.control, &asked)?;
     if let Some(error) = reply.error {
@@ -51,7 +60,12 @@ fn text(command: &Command, reply: &Reply) -> String {
     let epoch = reply.epoch.as_deref().unwrap_or("?");
     let (taken, merged) = (reply.taken.unwrap_or(0), reply.merged.unwrap_or(0));
     let so_far = format!("{taken} samples since dcpid started, {merged} of them in profiles");
+    let regions = |pid: &u32| format!("process {pid} has {} registered now", reply.regions.unwrap_or(0));
     match command {
+        Command::Register { pid, start, len, name, .. } => {
+            format!("registered {len:#x} bytes at {start:#x} as {name}; {}\n", regions(pid))
+        }
+        Command::Unregister { pid, start } => format!("forgot the region at {start:#x}; {}\n", regions(pid)),
         Command::Status => reply.status.as_ref().map(|status| status.text()).unwrap_or_default(),
         Command::Flush => format!("flushed to epoch {epoch}: {so_far}\n"),
         Command::Label { pid, label } => format!("process {pid} is labelled {label} from now on, with its children\n"),

@@ -15,8 +15,8 @@ mod table;
 pub use counters::resolve_event;
 pub use memory::give_back;
 pub use object::Sharing;
-pub use probe::{Machine, clock_hz, kernel_symbols, require_privileges};
-pub use sideband::{MappedFileId, Program, Record, RecordKind, TimedRecord};
+pub use probe::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
+pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};
 pub use source::{Cost, CpuDrained, Drained, KernelSource, SourceSettings};
 pub use table::TableSettings;
 

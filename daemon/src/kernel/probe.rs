@@ -3,11 +3,15 @@
 use super::KernelError;
 use image::ImageId;
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 /// Capability numbers of linux/capability.h.
 const CAPABILITIES: [(&str, u32); 2] = [("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 const CAP_SYS_ADMIN: u32 = 21;
+
+/// Bytes of /proc/modules that are looked at: a distribution's kernel has some 10 thousand.
+const MODULES_BYTES_MAX: u64 = 1 << 20;
 
 /// Fails unless this process may sample every CPU and load the sampler: CAP_PERFMON and CAP_BPF (Linux 5.8), or CAP_SYS_ADMIN, which
 /// includes both.
@@ -106,6 +110,15 @@ pub fn clock_hz() -> u64 {
 /// [`image::ImageError::AddressesHidden`] under kernel.kptr_restrict, `Io` without /proc/kallsyms (CONFIG_KALLSYMS).
 pub fn kernel_symbols() -> Result<image::kernel::KernelSymbols, image::ImageError> {
     image::kernel::KernelSymbols::load(Path::new("/proc/kallsyms"), Path::new("/proc/modules"))
+}
+
+/// The list of the kernel's modules with their addresses, as text: it tells cheaply whether one came or went. Empty without modules.
+pub fn kernel_modules() -> Vec<u8> {
+    let mut list = Vec::new();
+    let file = fs::File::open("/proc/modules");
+    // A list that cannot be read to its end is another list, which costs a look at the symbols.
+    let _ = file.and_then(|file| file.take(MODULES_BYTES_MAX).read_to_end(&mut list));
+    list
 }
 
 /// One of the kernel's CPU lists: `online`, `possible`.

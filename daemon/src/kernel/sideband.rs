@@ -5,7 +5,9 @@
 use super::KernelError;
 use super::counters::RECORD_FIELDS;
 use perf_event::data::parse::{ParseConfig, Parser};
-use perf_event::data::{Comm, Exit, Fork, KSymbol, Lost, Mmap2, RecordMetadata, Throttle, Visitor};
+use perf_event::data::{
+    Comm, Exit, Fork, KSymbol, KSymbolFlags, KSymbolType, Lost, Mmap2, RecordMetadata, Throttle, Visitor,
+};
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, Sampler};
 use std::io;
@@ -24,6 +26,22 @@ pub struct TimedRecord {
     pub time_ns: u64,
     /// What happened.
     pub kind: RecordKind,
+}
+
+/// Code that the kernel made for itself (PERF_RECORD_KSYMBOL, linux/perf_event.h): a BPF program, a trampoline, instructions to be executed
+/// out of line. Modules are not told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelSymbol {
+    /// Address of its first byte.
+    pub address: u64,
+    /// Bytes.
+    pub len: u32,
+    /// A BPF program or trampoline; else another's.
+    pub is_bpf: bool,
+    /// It went; else it came.
+    pub is_gone: bool,
+    /// As in /proc/kallsyms.
+    pub name: String,
 }
 
 /// What happened.
@@ -72,7 +90,7 @@ pub enum RecordKind {
         pid: u32,
     },
     /// The kernel's text grew or shrank: a BPF program or a trampoline came or went.
-    KernelText,
+    KernelText(KernelSymbol),
     /// The kernel stopped an event for the rest of a clock tick: too many samples, or too dear (kernel.perf_event_max_sample_rate,
     /// kernel.perf_cpu_time_max_percent).
     Throttled {
@@ -281,8 +299,15 @@ impl<'a> Visitor<'a> for ToRecord {
         if leader { Self::timed(&metadata, RecordKind::Exit { pid: exit.pid }) } else { None }
     }
 
-    fn visit_ksymbol(self, _: KSymbol<'a>, metadata: RecordMetadata) -> Self::Output {
-        Self::timed(&metadata, RecordKind::KernelText)
+    fn visit_ksymbol(self, symbol: KSymbol<'a>, metadata: RecordMetadata) -> Self::Output {
+        let symbol = KernelSymbol {
+            address: symbol.addr,
+            len: symbol.len,
+            is_bpf: symbol.ksym_type == KSymbolType::BPF,
+            is_gone: symbol.flags.contains(KSymbolFlags::UNREGISTER),
+            name: String::from_utf8_lossy(&symbol.name).into_owned(),
+        };
+        Self::timed(&metadata, RecordKind::KernelText(symbol))
     }
 
     fn visit_throttle(self, _: Throttle, metadata: RecordMetadata) -> Self::Output {

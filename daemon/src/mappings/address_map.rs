@@ -81,6 +81,11 @@ impl AddressMap {
         self.overlapping(new.start, new.end).iter().any(|old| !old.shows_the_same_as(new))
     }
 
+    /// All of them, by address.
+    pub fn iter(&self) -> std::slice::Iter<'_, Mapping> {
+        self.mappings.iter()
+    }
+
     /// Number of mappings.
     #[must_use]
     pub fn len(&self) -> usize {

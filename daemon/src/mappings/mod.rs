@@ -9,8 +9,7 @@ mod programs;
 mod tags;
 
 pub use address_map::{AddressMap, MAPPINGS_MAX, Mapping};
-pub use procfs::MapsLine;
-pub use procfs::start_time;
+pub use procfs::{MapsLine, executable_mappings, start_time};
 pub use tags::{Found, LabelError};
 
 use crate::apart::{Tagger, Tags};
@@ -284,7 +283,7 @@ impl Mappings {
                 self.lost_records += records;
                 self.doubtful = true;
             }
-            RecordKind::KernelText | RecordKind::Throttled { .. } => {}
+            RecordKind::KernelText(_) | RecordKind::Throttled { .. } => {}
         }
     }
 
@@ -302,7 +301,8 @@ impl Mappings {
         if window.to_ns.saturating_sub(last_read) >= REPAIR_INTERVAL_NS && self.read_process(pid, window.to_ns) {
             return self.find_known(pid, generation, pc, window);
         }
-        known
+        let ended = self.processes.get(&pid).is_some_and(|process| process.ended_ns.is_some());
+        if known.is_err() && ended { Err(Reason::ExitedUnseen) } else { known }
     }
 
     /// What showed that byte of a program's text when the samples of this window were taken: a mapping whose addresses are counted from the
@@ -367,6 +367,18 @@ impl Mappings {
             lost = self.lost_records,
             "the kernel dropped records of mappings; all processes were read from /proc"
         );
+    }
+
+    /// What a process has mapped now, by address.
+    pub fn mapped(&self, pid: u32) -> impl Iterator<Item = &Mapping> {
+        let now = self.processes.get(&pid).and_then(|process| process.versions.last());
+        now.into_iter().flat_map(|version| version.map.iter())
+    }
+
+    /// Whether a process is known.
+    #[must_use]
+    pub fn knows(&self, pid: u32) -> bool {
+        self.processes.contains_key(&pid)
     }
 
     /// Processes known now.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, Read as _};
 
-use super::{KernelSymbols, Names, OwnerEntry, OwnerKind, Run};
+use super::{KernelSymbols, Names, OwnerEntry, OwnerKind, PADDED, PADDING_PREFIX, Run};
 use crate::ImageError;
 
 /// Longest line looked at, in bytes; of a longer one the rest is passed over. A symbol has at most
@@ -218,21 +218,31 @@ impl Lists {
             },
             owners: self.owners,
             runs: Vec::new(),
-            offsets: Vec::with_capacity(self.symbols.len()),
-            name_starts: Vec::with_capacity(self.symbols.len()),
+            offsets: Vec::new(),
+            name_starts: Vec::new(),
+            padding: 0,
             names: self.names,
         };
         // A name that is empty: where the kernel's code ends, and nothing else begins.
         let no_name = out.names.bytes.len() as u32;
         out.names.bytes.push(0);
-        for symbol in &self.symbols {
+        let mut is_padded = false;
+        for (number, symbol) in self.symbols.iter().enumerate() {
+            let next = self.symbols.get(number + 1);
+            if !is_padded && next.is_some_and(|next| is_padding(&mut out, symbol, next)) {
+                is_padded = true;
+                continue;
+            }
             let offset = place_in_run(&mut out.runs, out.offsets.len(), symbol);
             out.offsets.push(offset);
             let name = out.names.get(symbol.name);
             let ends_code = symbol.owner == 0 && matches!(name, "_etext" | "_einittext");
-            out.name_starts.push(if ends_code { no_name } else { symbol.name });
+            let name = if ends_code { no_name } else { symbol.name };
+            out.name_starts.push(if std::mem::take(&mut is_padded) { name | PADDED } else { name });
         }
         set_ends(&mut out, modules);
+        out.offsets.shrink_to_fit();
+        out.name_starts.shrink_to_fit();
         out.names.bytes.shrink_to_fit();
         out.runs.shrink_to_fit();
         Ok(out)
@@ -265,6 +275,20 @@ impl Lists {
             kernel.base = stext;
         }
     }
+}
+
+/// Whether a symbol is the padding before the next one, as all padding is that was met so far: then the next one's mark tells of it. It must
+/// not begin a run, whose start would be another.
+fn is_padding(out: &mut KernelSymbols, symbol: &Listed, next: &Listed) -> bool {
+    let size = u32::try_from(next.address - symbol.address).unwrap_or(0);
+    let run = out.runs.last().filter(|run| run.owner == symbol.owner && symbol.owner == next.owner);
+    let fits = run.is_some_and(|run| u32::try_from(next.address - run.start).is_ok());
+    let same_name = symbol.name.checked_add(PADDING_PREFIX.len() as u32) == Some(next.name);
+    let is_one = fits && same_name && out.names.get(symbol.name).starts_with(PADDING_PREFIX);
+    if is_one && out.padding == 0 {
+        out.padding = size;
+    }
+    is_one && size == out.padding
 }
 
 /// The offset of the next symbol in its run, beginning a new run where it must.

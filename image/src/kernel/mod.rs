@@ -48,7 +48,13 @@ pub struct KernelPlace<'a> {
     pub symbol: &'a str,
 }
 
-/// The kernel's symbols of code, compactly: for a kernel of 120 thousand symbols about 3 MB.
+/// A kernel with padding before each procedure (x86, since 6.2) lists every procedure twice; the padding is executed only by what patches
+/// itself in there, but code there belongs to the procedure that follows, not to the one before.
+const PADDING_PREFIX: &str = "__pfx_";
+/// Marks a symbol with padding before it, in the place where its name begins: names have fewer bytes.
+const PADDED: u32 = 1 << 31;
+
+/// The kernel's symbols of code, compactly: for a kernel of 120 thousand symbols about 2 MB.
 ///
 /// Of several symbols at one address one is kept, the first by: not a section's marker
 /// (`__irqentry_text_start`), global, fewer leading underscores, shorter, alphabet.
@@ -61,8 +67,10 @@ pub struct KernelSymbols {
     runs: Vec<Run>,
     /// For each symbol its address, from its run's start; sorted in each run.
     offsets: Vec<u32>,
-    /// For each symbol where its name begins in `names`.
+    /// For each symbol where its name begins in `names`, and whether it is [`PADDED`].
     name_starts: Vec<u32>,
+    /// Bytes of padding before each symbol so marked.
+    padding: u32,
     names: Names,
 }
 
@@ -177,13 +185,14 @@ impl KernelSymbols {
         let into = u32::try_from(address.checked_sub(run.start)?).ok()?;
         let offsets = self.offsets.get(symbols.clone())?;
         let at = offsets.partition_point(|&offset| offset <= into).checked_sub(1)?;
-        let place = self.symbol(run, symbols, at)?;
+        let padding = self.padding_before(run, &symbols, at + 1).filter(|padding| address >= padding.start);
+        let place = padding.or_else(|| self.symbol(run, symbols, at))?;
         (address < place.end).then(|| self.shown(run, &place, address))
     }
 
     /// How many symbols it holds.
     pub fn len(&self) -> usize {
-        self.offsets.len()
+        self.offsets.len() + self.name_starts.iter().filter(|&&start| start & PADDED != 0).count()
     }
 
     /// Whether it holds none; never so for one that [`KernelSymbols::parse`] made.
@@ -210,13 +219,23 @@ impl KernelSymbols {
     fn symbol(&self, run: &Run, symbols: Range<usize>, at: usize) -> Option<Symbol<'_>> {
         let number = symbols.start + at;
         let start = run.start + u64::from(*self.offsets.get(number)?);
-        let end = match self.offsets.get(number + 1) {
-            Some(next) if number + 1 < symbols.end => run.start + u64::from(*next),
+        let end = match (self.padding_before(run, &symbols, at + 1), self.offsets.get(number + 1)) {
+            (Some(padding), _) => padding.start,
+            (None, Some(next)) if number + 1 < symbols.end => run.start + u64::from(*next),
             _ => run.end,
         };
-        let name = self.names.get(*self.name_starts.get(number)?);
+        let name = self.names.get(*self.name_starts.get(number)? & !PADDED);
         // One without name is where the code before it ends.
         (!name.is_empty()).then_some(Symbol { start, end, name })
+    }
+
+    /// The padding before the symbol that is number `at` of its run's, if that has some.
+    fn padding_before(&self, run: &Run, symbols: &Range<usize>, at: usize) -> Option<Symbol<'_>> {
+        let number = symbols.start.checked_add(at).filter(|number| *number < symbols.end)?;
+        let name = self.name_starts.get(number).filter(|start| **start & PADDED != 0)? & !PADDED;
+        let end = run.start + u64::from(*self.offsets.get(number)?);
+        let name = self.names.get(name.checked_sub(PADDING_PREFIX.len() as u32)?);
+        Some(Symbol { start: end.saturating_sub(u64::from(self.padding)), end, name })
     }
 
     fn shown<'a>(&'a self, run: &Run, symbol: &Symbol<'a>, address: u64) -> KernelPlace<'a> {
@@ -244,9 +263,9 @@ impl KernelSymbols {
         let runs = self.runs.iter().enumerate();
         let symbols = runs.flat_map(|(number, run)| {
             let symbols = self.symbols_of(number).unwrap_or_default();
-            (0..symbols.len()).filter_map(move |at| {
-                let symbol = self.symbol(run, symbols.clone(), at)?;
-                Some(self.shown(run, &symbol, symbol.start))
+            (0..symbols.len()).flat_map(move |at| {
+                let both = [self.padding_before(run, &symbols, at), self.symbol(run, symbols.clone(), at)];
+                both.into_iter().flatten().map(|symbol| self.shown(run, &symbol, symbol.start)).collect::<Vec<_>>()
             })
         });
         Procedures::from_list(

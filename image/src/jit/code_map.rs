@@ -1,0 +1,228 @@
+//! Which code is where in a process now, by what was told of it so far.
+
+use super::Code;
+use std::collections::BTreeMap;
+
+/// Pieces of code kept of one process; what is told beyond is refused and counted. A large node or Java program has some 50 thousand.
+pub const CODE_MAX: usize = 262_144;
+/// Bytes of names kept of one process.
+pub const NAMES_MAX: usize = 32 << 20;
+/// Names of code that is gone are let go when they take this much and half of all.
+const DEAD_MAX: usize = 64 << 10;
+
+/// A piece of code.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Piece<'a> {
+    /// Address of its first byte.
+    pub start: u64,
+    /// The address after its last.
+    pub end: u64,
+    /// Its name.
+    pub name: &'a str,
+}
+
+/// Pieces of code, never overlapping: compilers use memory again, so what is told later of an address replaces what was told before,
+/// wholly, because code of which a part was overwritten is gone.
+#[derive(Clone, Debug, Default)]
+pub struct CodeMap {
+    /// By start.
+    entries: BTreeMap<u64, Entry>,
+    /// Each ended by a NUL, which no name has.
+    names: String,
+    /// Bytes of names that no entry has any more.
+    dead: usize,
+    refused: u64,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Entry {
+    size: u32,
+    /// Where its name begins.
+    name: u32,
+}
+
+impl CodeMap {
+    /// Takes up what is told of a piece of code.
+    pub fn insert(&mut self, code: &Code<'_>) {
+        let end = code.start.saturating_add(u64::from(code.size));
+        if self.find(code.start) == Some(Piece { start: code.start, end, name: &code.name }) {
+            return;
+        }
+        self.remove(code.start, end);
+        if self.entries.len() >= CODE_MAX || self.names.len() + code.name.len() >= NAMES_MAX {
+            self.refused += 1;
+            return;
+        }
+        let Ok(name) = u32::try_from(self.names.len()) else { return };
+        self.names.push_str(&code.name);
+        self.names.push('\0');
+        self.entries.insert(code.start, Entry { size: code.size, name });
+        self.tidy();
+    }
+
+    /// The code at `from` is at `to` from now on.
+    pub fn relocate(&mut self, from: u64, to: u64) {
+        let Some(piece) = self.find(from).filter(|piece| piece.start == from) else { return };
+        let (size, name) = (piece.end - piece.start, piece.name.to_owned());
+        self.remove(from, from + size);
+        if let Some(code) = Code::new(to, size, name.as_bytes()) {
+            self.insert(&code);
+        }
+    }
+
+    /// The piece that holds `address`. Takes time logarithmic in their number.
+    #[must_use]
+    pub fn find(&self, address: u64) -> Option<Piece<'_>> {
+        let (&start, entry) = self.entries.range(..=address).next_back()?;
+        let end = start + u64::from(entry.size);
+        (address < end).then(|| Piece { start, end, name: self.name(entry.name) })
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Self { refused: self.refused, ..Self::default() };
+    }
+
+    /// How many pieces.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many were refused because of a limit.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Bytes of memory it takes, about: a B-tree's nodes are two thirds full.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.names.capacity() + self.entries.len() * (size_of::<(u64, Entry)>() * 3 / 2)
+    }
+
+    fn name(&self, at: u32) -> &str {
+        let from = self.names.get(at as usize..).unwrap_or_default();
+        from.split('\0').next().unwrap_or_default()
+    }
+
+    /// Removes what overlaps `start..end`.
+    fn remove(&mut self, start: u64, end: u64) {
+        while let Some((&at, entry)) = self.entries.range(..end).next_back() {
+            if at + u64::from(entry.size) <= start {
+                return;
+            }
+            self.dead += self.name(entry.name).len() + 1;
+            self.entries.remove(&at);
+        }
+    }
+
+    /// Lets the names of gone code go.
+    fn tidy(&mut self) {
+        if self.dead < DEAD_MAX || self.dead * 2 < self.names.len() {
+            return;
+        }
+        let mut names = String::with_capacity(self.names.len() - self.dead);
+        let old = std::mem::take(&mut self.names);
+        for entry in self.entries.values_mut() {
+            let name = old.get(entry.name as usize..).unwrap_or_default().split('\0').next().unwrap_or_default();
+            // Names only become fewer, so each begins below 4 GiB as it did.
+            entry.name = names.len() as u32;
+            names.push_str(name);
+            names.push('\0');
+        }
+        self.names = names;
+        self.dead = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn map(told: &[(u64, u64, &str)]) -> CodeMap {
+        let mut map = CodeMap::default();
+        told.iter().for_each(|(start, size, name)| map.insert(&Code::new(*start, *size, name.as_bytes()).unwrap()));
+        map
+    }
+
+    fn shown(map: &CodeMap) -> Vec<(u64, u64, String)> {
+        map.entries.keys().filter_map(|start| map.find(*start)).map(|p| (p.start, p.end, p.name.to_owned())).collect()
+    }
+
+    #[test]
+    fn what_is_told_later_replaces_what_it_overlaps() {
+        for (story, told, expected) in [
+            ("apart", &[(10, 5, "a"), (20, 5, "b")][..], &[(10, 15, "a"), (20, 25, "b")][..]),
+            ("touching", &[(10, 5, "a"), (15, 5, "b")], &[(10, 15, "a"), (15, 20, "b")]),
+            ("the same place", &[(10, 5, "a"), (10, 5, "b")], &[(10, 15, "b")]),
+            ("told twice", &[(10, 5, "a"), (10, 5, "a")], &[(10, 15, "a")]),
+            ("inside: the old code is gone", &[(10, 50, "a"), (20, 5, "b")], &[(20, 25, "b")]),
+            ("across three", &[(10, 5, "a"), (15, 5, "b"), (20, 5, "c"), (14, 7, "d")], &[(14, 21, "d")]),
+            ("over the head", &[(10, 5, "a"), (5, 6, "b")], &[(5, 11, "b")]),
+        ] {
+            let expected: Vec<_> = expected.iter().map(|(a, b, n)| (*a, *b, (*n).to_owned())).collect();
+            assert_eq!(shown(&map(told)), expected, "{story}");
+        }
+    }
+
+    #[test]
+    fn code_moves_with_its_name() {
+        let mut map = map(&[(10, 5, "a"), (20, 5, "b")]);
+        map.relocate(10, 22);
+        assert_eq!(shown(&map), [(22, 27, "a".to_owned())], "and overwrites what was there");
+        map.relocate(23, 40);
+        assert_eq!(map.len(), 1, "nothing begins there");
+        map.relocate(22, u64::MAX);
+        assert!(map.is_empty(), "no code can be there");
+    }
+
+    /// A compiler that replaces one procedure for ever grew the map for ever.
+    #[test]
+    fn names_of_gone_code_are_let_go() {
+        let mut map = CodeMap::default();
+        for n in 0..100_000_u64 {
+            map.insert(&Code::new(0x1000, 0x10, format!("procedure number {n}").as_bytes()).unwrap());
+        }
+        assert_eq!(map.find(0x1008).map(|piece| piece.name), Some("procedure number 99999"));
+        assert!(map.memory_bytes() < 4 * DEAD_MAX, "{}", map.memory_bytes());
+    }
+
+    #[test]
+    fn what_is_beyond_the_limit_is_refused_and_counted() {
+        let mut map = CodeMap::default();
+        for n in 0..CODE_MAX as u64 + 7 {
+            map.insert(&Code::new(n * 16, 16, b"f").unwrap());
+        }
+        assert_eq!((map.len(), map.refused()), (CODE_MAX, 7));
+        map.insert(&Code::new(0, 16, b"newer").unwrap());
+        assert_eq!(map.find(3).map(|piece| piece.name), Some("newer"), "what is known is still replaced");
+    }
+
+    proptest! {
+        /// Against a plain list in which the newest that holds the address counts, and has not been overwritten.
+        #[test]
+        fn the_newest_wins(told in prop::collection::vec((0_u64..200, 1_u64..40, 0_u8..5), 0..60)) {
+            let mut list: Vec<(u64, u64, String)> = Vec::new();
+            let mut map = CodeMap::default();
+            for (start, size, name) in told {
+                let name = format!("f{name}");
+                map.insert(&Code::new(start, size, name.as_bytes()).unwrap());
+                list.retain(|(s, e, _)| *e <= start || *s >= start + size);
+                list.push((start, start + size, name));
+            }
+            for address in 0..260 {
+                let expected = list.iter().find(|(start, end, _)| (*start..*end).contains(&address));
+                let found = map.find(address).map(|piece| (piece.start, piece.end, piece.name.to_owned()));
+                prop_assert_eq!(found.as_ref(), expected, "{}", address);
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! jitdump: a header, then records that each tell their size (tools/perf/Documentation/jitdump-specification.txt, version 1).
+//!
+//! Written by V8 (`node --perf-prof`), CPython (`-X perf_jit`), LLVM's and OpenJ9's listeners. Of the records two matter here: code was
+//! loaded, code was moved; the code itself, its source lines and its unwinding data are passed over.
+
+use super::{Code, NAME_MAX};
+
+/// "JiTD", as the writer's machine has it in a word.
+const MAGIC: u32 = 0x4A69_5444;
+/// The only version there ever was.
+const VERSION: u32 = 1;
+/// Bytes of the header that every version has.
+const HEADER: usize = 40;
+/// Bytes that each record begins with: id, size, time.
+const PREFIX: usize = 16;
+/// Bytes of a loaded code's record before its name, and of a moved code's.
+const LOAD: usize = 56;
+const MOVE: usize = 64;
+/// Ids of records.
+const CODE_LOAD: u32 = 0;
+const CODE_MOVE: u32 = 1;
+/// As many bytes as a record must be given with, if it has them: the fields of any, and the longest name.
+pub const RECORD_MIN: usize = MOVE + NAME_MAX;
+
+/// The header.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Bytes before the first record.
+    pub size: u64,
+    /// The writer's process, by its own pid namespace.
+    pub pid: u32,
+    swapped: bool,
+}
+
+/// What a record tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event<'a> {
+    /// Code was made.
+    Load(Code<'a>),
+    /// The code at one address is at another now.
+    Move {
+        /// Where it was.
+        from: u64,
+        /// Where it is.
+        to: u64,
+    },
+    /// Anything else: source lines, unwinding data, the end, or something later than this program.
+    Other,
+}
+
+/// What a piece of a dump begins with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step<'a> {
+    /// A record; the next one begins `size` bytes after it, which may be beyond the piece.
+    Record {
+        /// What it tells.
+        event: Event<'a>,
+        /// Bytes of all of it.
+        size: u64,
+    },
+    /// The record is not there yet: give more bytes, or come back when the file has grown.
+    More,
+    /// No record, and nothing behind it can be found.
+    Damaged,
+}
+
+/// Reads the header; None while it is not all there, or for what is no dump.
+#[must_use]
+pub fn header(bytes: &[u8]) -> Option<Header> {
+    let bytes = bytes.get(..HEADER)?;
+    let magic = word(bytes, 0, false)?;
+    let swapped = magic == MAGIC.swap_bytes();
+    if (magic != MAGIC && !swapped) || word(bytes, 4, swapped)? != VERSION {
+        return None;
+    }
+    let size = word(bytes, 8, swapped).filter(|size| *size as usize >= HEADER)?;
+    Some(Header { size: u64::from(size), pid: word(bytes, 20, swapped)?, swapped })
+}
+
+impl Header {
+    /// The record at the begin of `bytes`, of which [`RECORD_MIN`] are enough.
+    #[must_use]
+    pub fn next<'a>(&self, bytes: &'a [u8]) -> Step<'a> {
+        let (Some(id), Some(size)) = (word(bytes, 0, self.swapped), word(bytes, 4, self.swapped)) else {
+            return Step::More;
+        };
+        let min = match id {
+            CODE_LOAD => LOAD + 1,
+            CODE_MOVE => MOVE,
+            _ => PREFIX,
+        };
+        let whole = size as usize;
+        if whole < min {
+            return Step::Damaged;
+        }
+        let needed = if id == CODE_LOAD { whole.min(RECORD_MIN) } else { min };
+        let Some(record) = bytes.get(..needed) else { return Step::More };
+        let event = match id {
+            CODE_LOAD => self.load(record),
+            CODE_MOVE => self.relocate(record),
+            _ => None,
+        };
+        Step::Record { event: event.unwrap_or(Event::Other), size: u64::from(size) }
+    }
+
+    /// After the prefix: pid, tid, virtual address, address of the code, its size, its number; then its name with a NUL, and the code.
+    fn load<'a>(&self, record: &'a [u8]) -> Option<Event<'a>> {
+        let (start, size) = (long(record, 32, self.swapped)?, long(record, 40, self.swapped)?);
+        Code::new(start, size, record.get(LOAD..)?).map(Event::Load)
+    }
+
+    /// After the prefix: pid, tid, virtual address, address before, address now, size, number.
+    fn relocate(&self, record: &[u8]) -> Option<Event<'static>> {
+        Some(Event::Move { from: long(record, 32, self.swapped)?, to: long(record, 40, self.swapped)? })
+    }
+}
+
+fn word(bytes: &[u8], at: usize, swapped: bool) -> Option<u32> {
+    let word = u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?);
+    Some(if swapped { word.swap_bytes() } else { word })
+}
+
+fn long(bytes: &[u8], at: usize, swapped: bool) -> Option<u64> {
+    let long = u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?);
+    Some(if swapped { long.swap_bytes() } else { long })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A dump in the making, in this machine's byte order or the other.
+    struct Dump {
+        bytes: Vec<u8>,
+        swapped: bool,
+    }
+
+    impl Dump {
+        fn new(swapped: bool) -> Self {
+            let mut dump = Self { bytes: Vec::new(), swapped };
+            for word in [MAGIC, 1, 40, 62, 0, 4711] {
+                dump.word(word);
+            }
+            dump.long(99).long(0);
+            dump
+        }
+
+        fn word(&mut self, word: u32) -> &mut Self {
+            self.bytes.extend(if self.swapped { word.swap_bytes() } else { word }.to_ne_bytes());
+            self
+        }
+
+        fn long(&mut self, long: u64) -> &mut Self {
+            self.bytes.extend(if self.swapped { long.swap_bytes() } else { long }.to_ne_bytes());
+            self
+        }
+
+        fn load(&mut self, start: u64, size: u64, name: &[u8]) -> &mut Self {
+            self.word(CODE_LOAD).word((LOAD + name.len() + 1 + size as usize) as u32).long(1).word(4711).word(4711);
+            self.long(start).long(start).long(size).long(0).bytes.extend(name);
+            self.bytes.push(0);
+            self.bytes.extend(vec![0x90; size as usize]);
+            self
+        }
+
+        fn relocate(&mut self, from: u64, to: u64) -> &mut Self {
+            self.word(CODE_MOVE).word(MOVE as u32).long(2).word(4711).word(4711);
+            self.long(from).long(from).long(to).long(8).long(0)
+        }
+
+        fn other(&mut self, id: u32, len: u32) -> &mut Self {
+            self.word(id).word(16 + len).long(3).bytes.extend(vec![7; len as usize]);
+            self
+        }
+    }
+
+    /// What records tell, given so many bytes at a time; and whether the dump was damaged.
+    fn told(bytes: &[u8], window: usize) -> (Vec<String>, bool) {
+        let mut found = Vec::new();
+        let Some(header) = header(bytes) else { return (found, true) };
+        let mut at = header.size as usize;
+        loop {
+            let rest = bytes.get(at..).unwrap_or_default();
+            match header.next(&rest[..window.min(rest.len())]) {
+                Step::Record { event, size } => {
+                    found.push(match event {
+                        Event::Load(code) => format!("{:x} {:x} {}", code.start, code.size, code.name),
+                        Event::Move { from, to } => format!("{from:x} -> {to:x}"),
+                        Event::Other => "-".to_owned(),
+                    });
+                    at += size as usize;
+                }
+                Step::More => return (found, false),
+                Step::Damaged => return (found, true),
+            }
+        }
+    }
+
+    fn sample(swapped: bool) -> Vec<u8> {
+        let mut dump = Dump::new(swapped);
+        dump.other(2, 40)
+            .load(0x7000, 64, b"py::f:/a b.py")
+            .other(4, 24)
+            .relocate(0x7000, 0x8000)
+            .other(3, 0)
+            .other(77, 3);
+        dump.load(0x9000, 10, b"g");
+        dump.bytes
+    }
+
+    #[test]
+    fn records_in_either_byte_order_and_any_window() {
+        let expected = ["-", "7000 40 py::f:/a b.py", "-", "7000 -> 8000", "-", "-", "9000 a g"];
+        for swapped in [false, true] {
+            for window in [RECORD_MIN, 1 << 20] {
+                assert_eq!(told(&sample(swapped), window), (expected.map(str::to_owned).to_vec(), false));
+            }
+        }
+        assert_eq!(header(&sample(true)).map(|header| (header.size, header.pid)), Some((40, 4711)));
+    }
+
+    #[test]
+    fn what_is_no_dump_has_no_header() {
+        let good = Dump::new(false).bytes;
+        assert!(header(&good).is_some());
+        for (at, bad) in [(0, 0), (4, 2), (8, 39)] {
+            let mut bytes = good.clone();
+            bytes[at..at + 4].copy_from_slice(&u32::to_ne_bytes(bad));
+            assert_eq!(header(&bytes), None, "{at}");
+        }
+        assert_eq!(header(&good[..39]), None);
+        assert_eq!(header(b""), None);
+    }
+
+    #[test]
+    fn a_record_without_room_for_itself_ends_the_reading() {
+        for (id, size) in [(CODE_LOAD, 56), (CODE_LOAD, 0), (CODE_MOVE, 63), (2, 15), (99, 0)] {
+            let mut dump = Dump::new(false);
+            dump.word(id).word(size).bytes.extend([0; 100]);
+            assert_eq!(told(&dump.bytes, 1000), (vec![], true), "{id} {size}");
+        }
+    }
+
+    #[test]
+    fn a_cut_dump_tells_what_is_whole() {
+        let whole = sample(false);
+        let (all, _) = told(&whole, 1 << 20);
+        for cut in 40..whole.len() {
+            let (some, damaged) = told(&whole[..cut], 1 << 20);
+            assert!(!damaged && all.starts_with(&some), "{cut}: {some:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn flipped_bits_never_panic(at in 0_usize..400, bit in 0_u8..8) {
+            let mut bytes = sample(false);
+            let at = at % bytes.len();
+            bytes[at] ^= 1 << bit;
+            let (records, _) = told(&bytes, RECORD_MIN);
+            prop_assert!(records.len() <= bytes.len() / PREFIX);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), swapped: bool) {
+            let header = Header { size: 40, pid: 1, swapped };
+            if let Step::Record { size, .. } = header.next(&bytes) {
+                prop_assert!(size >= PREFIX as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Code made at run time: what its makers (just-in-time compilers) tell of it, in the two forms that Linux has.
+//!
+//! - [`perf_map`]: a text file, a line for each piece of code (tools/perf/Documentation/jit-interface.txt);
+//! - [`jitdump`]: a binary file with times, moves and the code itself (tools/perf/Documentation/jitdump-specification.txt).
+//!
+//! Both grow while the program runs, so both are read from where the last reading ended. What they tell goes to a [`CodeMap`].
+
+mod code_map;
+pub mod jitdump;
+pub mod perf_map;
+
+pub use code_map::{CODE_MAX, CodeMap, NAMES_MAX, Piece};
+
+use std::borrow::Cow;
+
+/// Longest name kept, in bytes; of a longer one the rest is cut off.
+pub const NAME_MAX: usize = 1024;
+
+/// Addresses of code lie below: programs have at most 57 bits (five-level paging, half of it the kernel's).
+const ADDRESS_MAX: u64 = 1 << 57;
+
+/// A piece of code, as its maker tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Code<'a> {
+    /// Address of its first byte in the process.
+    pub start: u64,
+    /// Bytes.
+    pub size: u32,
+    /// What it is called; at most [`NAME_MAX`] bytes, never empty, without NUL.
+    pub name: Cow<'a, str>,
+}
+
+impl<'a> Code<'a> {
+    /// None for what cannot be code: no bytes, more than 4 GiB, or beyond all addresses.
+    #[must_use]
+    pub fn new(start: u64, size: u64, name: &'a [u8]) -> Option<Self> {
+        let size = u32::try_from(size).ok().filter(|size| *size > 0)?;
+        start.checked_add(u64::from(size)).filter(|end| *end <= ADDRESS_MAX)?;
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default().trim_ascii();
+        let mut name = String::from_utf8_lossy(name.get(..NAME_MAX).unwrap_or(name));
+        if name.len() > NAME_MAX {
+            // What is not UTF-8 became longer than it was.
+            name = Cow::Owned(name.get(..name.floor_char_boundary(NAME_MAX)).unwrap_or_default().to_owned());
+        }
+        (!name.is_empty()).then_some(Self { start, size, name })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_code_is_none() {
+        for (start, size, name, expected) in [
+            (0x1000, 0x10, &b"f"[..], Some("f")),
+            (0x1000, 0x10, b" a b \r", Some("a b")),
+            (0x1000, 0x10, b"a\0b", Some("a")),
+            (0x1000, 0x10, b"a\xffb", Some("a\u{fffd}b")),
+            (0x1000, 0, b"f", None),
+            (0x1000, 1 << 32, b"f", None),
+            (u64::MAX, 1, b"f", None),
+            (ADDRESS_MAX - 1, 1, b"f", Some("f")),
+            (ADDRESS_MAX, 1, b"f", None),
+            (0x1000, 1, b"", None),
+            (0x1000, 1, b"\0f", None),
+        ] {
+            let code = Code::new(start, size, name);
+            assert_eq!(code.as_ref().map(|code| &*code.name), expected, "{start:x} {size:x} {name:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_letters() {
+        for long in ["x".repeat(5000).into_bytes(), "é".repeat(2000).into_bytes(), vec![0xff; 5000]] {
+            let code = Code::new(1, 1, &long).unwrap();
+            assert!((NAME_MAX - 3..=NAME_MAX).contains(&code.name.len()), "{}", code.name.len());
+        }
+    }
+}
