@@ -12,6 +12,7 @@
 pub mod accounts;
 pub mod args;
 pub mod budget;
+pub mod catalogue;
 pub mod clock;
 pub mod collector;
 pub mod config;
