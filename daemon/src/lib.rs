@@ -7,7 +7,7 @@
 //!
 //! Modules in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe code; [`collector`] does one drain;
 //! [`mappings`], [`images`] and [`kernel_text`] say what is mapped where; [`resolve`] and [`pending`] turn entries into counts; [`flush`]
-//! owns the database's writer; [`pipeline`] is the one loop; [`accounts`] keeps every sample accounted for.
+//! owns the database's writer; [`librarian`] keeps the code of images with samples, [`catalogue`] what was learnt of files; [`pipeline`] is the one loop; [`accounts`] keeps every sample accounted for.
 
 pub mod accounts;
 pub mod args;
@@ -23,6 +23,7 @@ pub mod flush;
 pub mod images;
 pub mod kernel;
 pub mod kernel_text;
+pub mod librarian;
 pub mod mappings;
 pub mod pending;
 pub mod pipeline;

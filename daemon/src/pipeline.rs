@@ -455,6 +455,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             samples,
             processes: collector.mappings.len() as u64,
             images: collector.mappings.files.len() as u64,
+            code_store: collector.mappings.files.library.status(),
             lost_records: collector.mappings.lost_records,
             refused: collector.mappings.refused,
             last_merge: self.last_merge,
@@ -566,7 +567,7 @@ mod tests {
         let start = epoch_start(&machine, &events, None);
         let epoch = writer.begin(start.clone(), false).unwrap().to_string();
         let recording = Recording::new((0..batches).map(|_| batch()).collect());
-        let collector = Collector::new(recording, KernelText::new(&machine), None, 1);
+        let collector = Collector::new(recording, KernelText::new(&machine), None, 1, Default::default());
         let drain_interval = (ns_per_sample > 0.0).then(|| "10ms".to_owned());
         let (db, cost) = (Some(root.to_owned()), Cost { ns_per_sample, step: 0 });
         let settings = crate::args::Settings { db, drain_interval, ..Default::default() };

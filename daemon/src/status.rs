@@ -83,6 +83,9 @@ pub struct Status {
     pub lost_records: u64,
     /// Processes and mappings refused because of a limit; their samples are unresolved.
     pub refused: u64,
+    /// The code kept beside the profiles; None: it is off.
+    #[serde(default)]
+    pub code_store: Option<CodeStoreStatus>,
     /// When the last merge succeeded, seconds since 1970; None before the first.
     pub last_merge: Option<u64>,
     /// Why the last merge failed, if it did.
@@ -176,6 +179,29 @@ pub struct OverheadStatus {
     pub ns_per_sample: Option<f64>,
 }
 
+/// The code of images that had samples, kept beside their profiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeStoreStatus {
+    /// Images in it.
+    pub images: u64,
+    /// Its size on disk.
+    pub bytes: u64,
+    /// What it may be.
+    pub limit_bytes: u64,
+    /// Images kept since the daemon started.
+    pub kept: u64,
+    /// Images that had to go for others since then.
+    pub removed: u64,
+    /// Images refused since then: too large, no room on the disk, or an error, which the log names.
+    pub refused: u64,
+    /// Attempts since then that found the file gone, or another build in its place.
+    pub gone: u64,
+    /// Requests put off since then because too many were waiting; they are made again.
+    pub put_off: u64,
+    /// Files opened and not kept yet.
+    pub waiting: u64,
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DbStatus {
@@ -242,6 +268,12 @@ impl Status {
             );
         }
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
+        if let Some(store) = &self.code_store {
+            let CodeStoreStatus { images, bytes, limit_bytes, waiting, refused, removed, .. } = store;
+            let more = [(*waiting, "waiting"), (*refused, "refused"), (*removed, "removed for others")];
+            let more: String = more.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what}")).collect();
+            line("code", format!("{images} images kept, {bytes} of {limit_bytes} bytes{more}"));
+        }
         if self.lost_records > 0 {
             let meaning =
                 "the rings were full; those processes are looked up in /proc, or their samples are unresolved";
