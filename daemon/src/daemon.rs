@@ -54,11 +54,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
 
     let (librarian, library) = start_librarian(&config, &writer, &machine)?;
 
-    let mut kernel_text = KernelText::new(&machine);
-    match kernel::kernel_symbols() {
-        Ok(symbols) => kernel_text.refresh(Some(symbols), clock::monotonic_ns()),
-        Err(error) => tracing::warn!("kernel samples stay unresolved: {error}"),
-    }
+    let kernel_text = kernel_text(&machine);
     for plan in &events {
         let note = plan.note.as_deref().unwrap_or_default();
         tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
@@ -93,6 +89,15 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         control.finish().await;
         result
     })
+}
+
+fn kernel_text(machine: &Machine) -> KernelText {
+    let mut kernel_text = KernelText::new(machine);
+    match kernel::kernel_symbols() {
+        Ok(symbols) => kernel_text.refresh(Some(symbols), clock::monotonic_ns()),
+        Err(error) => tracing::warn!("kernel samples stay unresolved: {error}"),
+    }
+    kernel_text
 }
 
 /// The thread that keeps code and what was learnt of files, both beside the host's epochs. Without a code store sampling goes on.

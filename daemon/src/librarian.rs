@@ -174,6 +174,7 @@ impl Librarian {
             counts: counts.clone(),
             cpu_share,
             rested: (Instant::now(), 0),
+            last_copies_until: None,
         };
         let mut worker = Worker { store, intake, complaint: None };
         std::thread::Builder::new().name("librarian".into()).spawn(move || {
@@ -218,6 +219,8 @@ struct Intake {
     cpu_share: Option<f64>,
     /// When this thread last rested, and its CPU time then, ns.
     rested: (Instant, u64),
+    /// At the end.
+    last_copies_until: Option<Instant>,
 }
 
 struct Worker {
@@ -247,6 +250,7 @@ impl Worker {
         }
         self.intake.take_all();
         let end = Instant::now() + LAST_COPIES_MAX;
+        self.intake.last_copies_until = Some(end);
         while Instant::now() < end && self.keep_next() {}
         self.intake.library.catalogue.save();
     }
@@ -260,6 +264,14 @@ impl Worker {
                 true => store.seen(&job.id, now).map_err(|error| error.to_string()),
                 false => keep(store, &mut self.intake, &job, now),
             };
+            if self.intake.is_ending() && outcome.is_err() {
+                // Perhaps only because there is no more time for it.
+                tracing::debug!("the code of {} is not kept: {outcome:?}", String::from_utf8_lossy(&job.path));
+                if self.intake.last_copies_until.is_none() {
+                    self.intake.waiting.push(job);
+                }
+                return true;
+            }
             if let Err(error) = &outcome {
                 self.intake.counts.refused.fetch_add(1, Relaxed);
                 if self.complaint.as_ref() != Some(error) {
@@ -297,8 +309,7 @@ fn keep(store: &mut CodeStore, intake: &mut Intake, job: &Job, now_unix_s: u64) 
             let before = FileKey::of(&file.metadata()?);
             job.ranges.copy(file, |piece| {
                 out.write_all(piece)?;
-                intake.rest();
-                Ok(())
+                intake.rest()
             })?;
             if FileKey::of(&file.metadata()?) == before {
                 Ok(())
@@ -402,12 +413,20 @@ impl Intake {
         Some(self.waiting.swap_remove(at))
     }
 
-    /// Rests until this thread has taken no more than its share of a CPU; what comes in meanwhile is opened. Not at the end.
-    fn rest(&mut self) {
-        let Some(share) = self.cpu_share else { return self.take_all() };
+    /// Rests until this thread has taken no more than its share of a CPU; what comes in meanwhile is opened. An error when the copy that
+    /// is being made must end: for those that are more urgent at the end, and then for the end itself.
+    fn rest(&mut self) -> io::Result<()> {
+        if self.is_ending() {
+            let in_time = self.last_copies_until.is_some_and(|until| Instant::now() < until);
+            return if in_time { Ok(()) } else { Err(io::Error::other("dcpid is ending")) };
+        }
+        let Some(share) = self.cpu_share else {
+            self.take_all();
+            return Ok(());
+        };
         let used = Duration::from_nanos(clock::thread_cpu_ns().saturating_sub(self.rested.1));
         if used < Duration::from_millis(1) {
-            return;
+            return Ok(());
         }
         let until = self.rested.0 + used.div_f64(share.max(1e-6));
         while !self.is_ending() {
@@ -417,6 +436,7 @@ impl Intake {
             }
         }
         self.rested = (Instant::now(), clock::thread_cpu_ns());
+        Ok(())
     }
 }
 

@@ -202,6 +202,15 @@ pub struct CodeStoreStatus {
     pub waiting: u64,
 }
 
+impl CodeStoreStatus {
+    fn text(&self) -> String {
+        let Self { images, bytes, limit_bytes, waiting, refused, removed, .. } = self;
+        let more = [(*waiting, "waiting"), (*refused, "refused"), (*removed, "removed for others")];
+        let more: String = more.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what}")).collect();
+        format!("{images} images kept, {bytes} of {limit_bytes} bytes{more}")
+    }
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DbStatus {
@@ -248,9 +257,7 @@ impl Status {
             "table",
             format!("{:.1} % of samples found their place; {} bytes per CPU", 100.0 * found, self.table.bytes_per_cpu),
         );
-        if let Some(ns) = self.handler.ns_per_sample {
-            line("handler", format!("{ns:.0} ns per sample"));
-        }
+        self.handler.ns_per_sample.iter().for_each(|ns| line("handler", format!("{ns:.0} ns per sample")));
         let each = self.daemon.ns_per_sample.map(|ns| format!(", {ns:.0} ns per sample")).unwrap_or_default();
         line(
             "daemon",
@@ -268,12 +275,7 @@ impl Status {
             );
         }
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
-        if let Some(store) = &self.code_store {
-            let CodeStoreStatus { images, bytes, limit_bytes, waiting, refused, removed, .. } = store;
-            let more = [(*waiting, "waiting"), (*refused, "refused"), (*removed, "removed for others")];
-            let more: String = more.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what}")).collect();
-            line("code", format!("{images} images kept, {bytes} of {limit_bytes} bytes{more}"));
-        }
+        self.code_store.iter().for_each(|store| line("code", store.text()));
         if self.lost_records > 0 {
             let meaning =
                 "the rings were full; those processes are looked up in /proc, or their samples are unresolved";
