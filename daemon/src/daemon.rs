@@ -108,8 +108,8 @@ fn start_librarian(config: &Config, writer: &Writer, machine: &Machine) -> anyho
         let opened = CodeStore::open(writer, limit);
         opened.inspect_err(|error| tracing::error!("code is not kept: {error}")).ok()
     });
-    // A tenth of what sampling may cost altogether.
-    let cpu_share = config.budget.map(|budget| budget.0 * 0.1 * machine.cpus.len() as f64);
+    // A quarter of what all may cost: with sampling at the four fifths that it takes at most, that is within what the budget's judge allows.
+    let cpu_share = config.budget.map(|budget| budget.0 * 0.25 * machine.cpus.len() as f64);
     Librarian::start(catalogue, store, config.code_store.unwrap_or(0), cpu_share).context("starting the librarian")
 }
 

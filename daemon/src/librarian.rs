@@ -27,8 +27,10 @@ const TRIES_MAX: u32 = 8;
 const SAVE_INTERVAL: Duration = Duration::from_secs(300);
 /// Bytes that the store leaves free on the disk: the profiles need them.
 const LEFT_FREE_BYTES: u64 = 64 << 20;
-/// How long copying may go on at the end, and how long the end waits for this thread altogether: a file system may never answer.
-const LAST_COPIES_MAX: Duration = Duration::from_secs(5);
+/// How long copying may go on at the end, of what is deleted and of the rest, which the next daemon may find again; and how long the end
+/// waits for this thread altogether: a file system may never answer.
+const LAST_DELETED_MAX: Duration = Duration::from_secs(5);
+const LAST_OTHERS_MAX: Duration = Duration::from_millis(500);
 const END_MAX: Duration = Duration::from_secs(15);
 /// As nice as can be (setpriority(2)).
 const NICENESS: i32 = 19;
@@ -184,7 +186,7 @@ impl Librarian {
         Ok((Self { requests, counts, done }, Library { catalogue, desk }))
     }
 
-    /// Tells it to end and waits until it has copied what it can in 5 s: what is deleted first.
+    /// Tells it to end and waits until it has: it copies on for 5 s where files are deleted, and else for half a second.
     pub fn finish(self) {
         self.counts.ending.store(true, Relaxed);
         let _ = self.requests.try_send(Message::Wake); // with a full queue it is awake
@@ -242,22 +244,29 @@ impl Worker {
                 break;
             }
             self.intake.take_all();
-            self.keep_next();
+            if let Some(job) = self.intake.next() {
+                self.keep(job);
+            }
             if saved.elapsed() >= SAVE_INTERVAL {
                 self.intake.library.catalogue.save();
                 saved = Instant::now();
             }
         }
         self.intake.take_all();
-        let end = Instant::now() + LAST_COPIES_MAX;
-        self.intake.last_copies_until = Some(end);
-        while Instant::now() < end && self.keep_next() {}
+        let end = Instant::now();
+        while let Some(job) = self.intake.next() {
+            let until = end + if job.is_deleted { LAST_DELETED_MAX } else { LAST_OTHERS_MAX };
+            if Instant::now() >= until {
+                break;
+            }
+            self.intake.last_copies_until = Some(until);
+            self.keep(job);
+        }
         self.intake.library.catalogue.save();
     }
 
-    /// Copies the next file that waits; false when none does.
-    fn keep_next(&mut self) -> bool {
-        let Some(job) = self.intake.next() else { return false };
+    /// Copies a file, if it is not kept yet.
+    fn keep(&mut self, job: Job) {
         if let Some(store) = &mut self.store {
             let now = clock::unix_s();
             let outcome = match store.has(&job.id) {
@@ -270,7 +279,7 @@ impl Worker {
                 if self.intake.last_copies_until.is_none() {
                     self.intake.waiting.push(job);
                 }
-                return true;
+                return;
             }
             if let Err(error) = &outcome {
                 self.intake.counts.refused.fetch_add(1, Relaxed);
@@ -282,7 +291,6 @@ impl Worker {
             self.complaint = outcome.err();
         }
         self.show();
-        true
     }
 
     fn show(&self) {
@@ -357,12 +365,17 @@ impl Intake {
         while let Ok(message) = self.queue.try_recv() {
             self.take(message);
         }
-        self.counts.waiting.store(self.waiting.len() as u64, Relaxed);
+    }
+
+    fn take(&mut self, message: Message) {
+        if let Message::Wanted(wanted, offer) = message {
+            self.open(*wanted, offer);
+            self.counts.waiting.store(self.waiting.len() as u64, Relaxed);
+        }
     }
 
     /// Opens a wanted file at once: its process may end.
-    fn take(&mut self, message: Message) {
-        let Message::Wanted(wanted, offer) = message else { return };
+    fn open(&mut self, wanted: Wanted, offer: Arc<Offer>) {
         if self.waiting.iter().any(|job| job.id == wanted.id) {
             return;
         }
@@ -372,7 +385,7 @@ impl Intake {
             return;
         }
         match wanted.kind {
-            ImageKind::File => self.take_file(*wanted, offer),
+            ImageKind::File => self.take_file(wanted, offer),
             ImageKind::Vdso => {
                 let kept = vdso_bytes().and_then(|bytes| KeptFile::of(&bytes).ok());
                 if let Some(kept) = kept.filter(|kept| kept.identify().is_ok_and(|id| id == wanted.id)) {
