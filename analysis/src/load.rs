@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use image::{ImageId, ImageKind};
+use image::{ImageId, ImageKind, KeptFile};
 use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, EventMeta, ImageRecord, Ledger, Profile, Scope, Symbol};
 
 use crate::error::AnalysisError;
@@ -19,7 +19,7 @@ const READINGS_MAX: usize = 3;
 #[derive(Debug)]
 pub struct Samples {
     /// The database.
-    pub root: PathBuf,
+    pub db: Database,
     /// The epochs, by host and time.
     pub epochs: Vec<Epoch>,
     /// The events asked for, in the order asked for; by default all, in the order of the epochs.
@@ -110,6 +110,20 @@ impl Samples {
         }
         Ok(by_start.into_values().collect())
     }
+
+    /// What the daemon kept of an image's file, on any of the hosts that have samples of it. Code stores that cannot be read are told in
+    /// `problems`.
+    #[must_use]
+    pub fn code(&self, image: &ImageSamples, problems: &mut Vec<Problem>) -> Option<KeptFile> {
+        let of_epochs = image.epochs.iter().filter_map(|&at| self.epochs.get(at));
+        let hosts: BTreeSet<&str> = of_epochs.map(|epoch| epoch.meta().host.as_str()).collect();
+        hosts.into_iter().find_map(|host| {
+            self.db.code(host, &image.record.id).unwrap_or_else(|error| {
+                problems.push(Problem::CodeUnreadable { error });
+                None
+            })
+        })
+    }
 }
 
 /// Sum of samples.
@@ -175,7 +189,7 @@ fn read(
     }
     let mut images: Vec<ImageSamples> = images.into_values().collect();
     images.retain(|image| image.profiles.iter().any(|profile| !profile.is_empty()));
-    Ok(Samples { root: db.root().to_owned(), epochs, events, images, problems })
+    Ok(Samples { db: db.clone(), epochs, events, images, problems })
 }
 
 /// Opens the epochs. Those that cannot be are left out, unless that is all of them.

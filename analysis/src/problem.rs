@@ -15,6 +15,22 @@ pub enum Problem {
         /// Which, and why.
         error: DbError,
     },
+    /// What was kept of an image's file could not be read: its procedures come from elsewhere, if at all.
+    CodeUnreadable {
+        /// Which, and why.
+        error: DbError,
+    },
+    /// An image's file is not there as it was; its procedures are from what the daemon kept of it.
+    FromCodeStore {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Its samples by event.
+        counts: Vec<u64>,
+        /// What became of the file.
+        why: NoProcedures,
+    },
     /// An epoch was removed while it was read.
     Vanished {
         /// Its host.
@@ -105,6 +121,8 @@ impl Problem {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "unreadable",
+            Self::CodeUnreadable { .. } => "code_unreadable",
+            Self::FromCodeStore { .. } => "from_code_store",
             Self::Vanished { .. } => "vanished",
             Self::Moving => "moving",
             Self::Unbalanced { .. } => "unbalanced",
@@ -132,6 +150,7 @@ impl Problem {
     pub fn image(&self) -> Option<(&str, &ImageId)> {
         match self {
             Self::NoProcedures { image, id, .. }
+            | Self::FromCodeStore { image, id, .. }
             | Self::Stripped { image, id, .. }
             | Self::KernelMapUnchecked { image, id, .. } => Some((image, id)),
             _ => None,
@@ -143,6 +162,10 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { error } => write!(f, "left out: {error}"),
+            Self::CodeUnreadable { error } => write!(f, "kept code left out: {error}"),
+            Self::FromCodeStore { image, why, .. } => {
+                write!(f, "{image}: {why}; procedures are from the code that the daemon kept")
+            }
             Self::Vanished { host, epoch } => write!(f, "left out: epoch {epoch} of {host} is gone"),
             Self::Moving => f.write_str("the daemon was merging all the while; run this again"),
             Self::Unbalanced { host, epoch, event, ledger, profiles } => write!(

@@ -2,6 +2,9 @@
 //!
 //! Each image's procedures are read only if it has samples, one image at a time on each CPU, and let
 //! go once its samples have names: a machine's images together would take gigabytes.
+//!
+//! They come from the file itself if it is still the same build, with its debug file; else from what the daemon kept of it, with the debug
+//! file; else, and for what is no file, from the symbols that the daemon recorded beside the samples.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -182,7 +185,7 @@ fn nameless(image: &ImageSamples, rows: &[Counted]) -> Option<Problem> {
     any.then(|| Problem::Stripped { image: image.record.name.clone(), id: image.record.id, counts })
 }
 
-/// Finds an image's procedures: of a file in the file, if it is still the same build; else, as for
+/// Finds an image's procedures: of a file in the file, if it is still the same build, or in what was kept of it; else, as for
 /// the kernel and all that is no file, among the symbols that the daemon recorded.
 fn find(
     samples: &Samples,
@@ -193,7 +196,14 @@ fn find(
     let why = if image.record.kind == ImageKind::File {
         match in_files(image, places) {
             Ok(known) => return Ok(known),
-            Err(why) => why,
+            Err(why) => match in_code_store(samples, image, places, problems) {
+                Some(known) => {
+                    let (counts, id, image) = (image.totals(), image.record.id, image.record.name.clone());
+                    problems.push(Problem::FromCodeStore { image, id, counts, why });
+                    return Ok(known);
+                }
+                None => why,
+            },
         }
     } else {
         NoProcedures::NotRecorded
@@ -230,6 +240,20 @@ fn in_files(image: &ImageSamples, places: &Places) -> Result<Known, NoProcedures
         }
     }
     Err(why)
+}
+
+/// Looks at what the daemon kept of the file. A debug file may still be where the system has those, or where the file was.
+fn in_code_store(
+    samples: &Samples,
+    image: &ImageSamples,
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> Option<Known> {
+    let kept = samples.code(image, problems)?;
+    let path = image.paths.first().map(PathBuf::as_path);
+    let (procedures, findings) = kept.procedures(Some(&image.record.id), path, &places.debug_roots).ok()?;
+    let stripped = findings.iter().any(|finding| matches!(finding, Finding::Stripped));
+    (!procedures.is_empty()).then(|| Known { procedures, layout: kept.layout().ok(), stripped })
 }
 
 /// Without it, starts are shown as file offsets: the same number in most files' first segment.

@@ -76,6 +76,9 @@ pub struct Settings {
     /// Part of all CPU time that sampling may cost, such as 1%; lowers the rate of events whose frequency is not given. off: no limit [default: 1%]
     #[arg(long, value_name = "P%")]
     pub overhead_budget: Option<String>,
+    /// Disk space for the code of images with samples, such as 512MiB, from 1MiB; kept beside their profiles so that they can be named and listed when their files are gone. off: none [default: 512MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub code_store: Option<String>,
     /// Buckets (64 bytes, 4 places) in a half of a CPU's table, a power of two from 16 to 1048576 [default: 2048]
     #[arg(long, value_name = "N")]
     pub table_buckets: Option<u32>,

@@ -74,10 +74,17 @@ pub struct Collector<Source> {
 }
 
 impl<Source: SampleSource> Collector<Source> {
-    /// Takes up what runs now. The source's records must flow already, so that nothing falls between them and the scan.
-    pub fn new(source: Source, kernel: KernelText, vdso: Option<Arc<Image>>, events: usize) -> Self {
+    /// Takes up what runs now; images are looked up in `library`. The source's records must flow already, so that nothing falls between them and the scan.
+    pub fn new(
+        source: Source,
+        kernel: KernelText,
+        vdso: Option<Arc<Image>>,
+        events: usize,
+        library: crate::librarian::Library,
+    ) -> Self {
         let now_ns = clock::monotonic_ns();
         let mut mappings = Mappings::default();
+        mappings.files.library = library;
         mappings.scan(now_ns);
         Self {
             source,
@@ -293,7 +300,7 @@ mod tests {
 
     fn collector(batches: Vec<(Vec<Entry>, Drained, Vec<TimedRecord>)>) -> Collector<Recording> {
         let kernel = KernelText::new(&Machine::probe().unwrap());
-        Collector::new(Recording::new(batches), kernel, None, 2)
+        Collector::new(Recording::new(batches), kernel, None, 2, Default::default())
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct Config {
     pub host: Option<String>,
     /// What sampling may cost; None: anything.
     pub budget: Option<Budget>,
+    /// Bytes that the code store may take; None: there is none.
+    pub code_store: Option<u64>,
     /// Sizes of the tables.
     pub table: TableSettings,
     /// Whose samples are kept apart, and whose are left out.
@@ -72,6 +74,7 @@ impl Config {
             merge_interval: flags.merge_interval.or(file.merge_interval),
             host: flags.host.or(file.host),
             overhead_budget: flags.overhead_budget.or(file.overhead_budget),
+            code_store: flags.code_store.or(file.code_store),
             table_buckets: flags.table_buckets.or(file.table_buckets),
             spill_entries: flags.spill_entries.or(file.spill_entries),
             per_process: if flags.per_process.is_empty() { file.per_process } else { flags.per_process },
@@ -109,6 +112,7 @@ impl Config {
             merge_interval: interval("--merge-interval", settings.merge_interval.as_deref(), "10m", second, 24 * hour)?,
             host: settings.host,
             budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
+            code_store: code_store(settings.code_store.as_deref().unwrap_or("512MiB"))?,
             table: TableSettings { bucket_bits: buckets.trailing_zeros(), spill_entries },
             rules,
             kernel_by_process: settings.kernel_by_process,
@@ -160,6 +164,20 @@ fn budget(text: &str) -> anyhow::Result<Option<Budget>> {
     Ok(Some(Budget(percent / 100.0)))
 }
 
+/// `512MiB`, `2GiB` or `off`.
+fn code_store(text: &str) -> anyhow::Result<Option<u64>> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1_u64 << 40)];
+    let bytes =
+        units.iter().find_map(|(unit, bytes)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*bytes));
+    let bytes = bytes.filter(|bytes| (1 << 20..=1 << 50).contains(bytes));
+    bytes
+        .map(Some)
+        .with_context(|| format!("--code-store {text}: must be a size of 1MiB or more, such as 512MiB, or off"))
+}
+
 /// `500ms`, `10s`, `10m`, `1h`, `1d`, within `min..=max`.
 fn duration(flag: &str, text: &str, min: Duration, max: Duration) -> anyhow::Result<Duration> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
@@ -189,6 +207,9 @@ mod tests {
         assert_eq!(config.db, Path::new("/b"));
         assert_eq!((config.merge_interval, config.drain_interval), (Duration::from_secs(60), Duration::from_secs(5)));
         assert_eq!((config.events.len(), config.table.bucket_bits), (1, 6));
+        assert_eq!(config.code_store, Some(512 << 20));
+        assert_eq!(code_store("2GiB").unwrap(), Some(2 << 30));
+        assert_eq!(code_store("off").unwrap(), None);
     }
 
     #[test]
@@ -220,6 +241,9 @@ mod tests {
             ("event = [\"cpu-clock\", \"cpu-clock@9\"]", "given twice"),
             ("overhead-budget = \"1\"", "--overhead-budget 1: must be"),
             ("overhead-budget = \"nan%\"", "--overhead-budget nan%"),
+            ("code-store = \"512\"", "--code-store 512: must be"),
+            ("code-store = \"1KiB\"", "--code-store 1KiB"),
+            ("code-store = \"99999999999999TiB\"", "--code-store"),
             ("event = [\"bogus\"]", "unknown event 'bogus'"),
             ("by-unit = 1", "dcpid.toml:1:"),
             ("exclude-cgroup = [\"/\"]", "--exclude-cgroup /: would leave out everybody"),

@@ -2,16 +2,18 @@
 
 use crate::args::DcpidArgs;
 use crate::budget::RATES;
+use crate::catalogue::Catalogue;
 use crate::collector::Collector;
 use crate::config::Config;
 use crate::control::ControlSocket;
 use crate::flush::Flusher;
 use crate::kernel::{self, KernelSource, Machine, SourceSettings};
 use crate::kernel_text::KernelText;
+use crate::librarian::{Librarian, Library};
 use crate::pipeline::{Parts, Pipeline, epoch_start};
 use crate::{clock, images};
 use anyhow::Context as _;
-use profiledb::{DbError, Writer};
+use profiledb::{CodeStore, DbError, Writer};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -42,18 +44,16 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let epoch = writer.begin(start.clone(), args.new_epoch)?;
     writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));
 
-    let mut kernel_text = KernelText::new(&machine);
-    match kernel::kernel_symbols() {
-        Ok(symbols) => kernel_text.refresh(Some(symbols), clock::monotonic_ns()),
-        Err(error) => tracing::warn!("kernel samples stay unresolved: {error}"),
-    }
+    let (librarian, library) = start_librarian(&config, &writer, &machine)?;
+
+    let kernel_text = kernel_text(&machine);
     for plan in &events {
         let note = plan.note.as_deref().unwrap_or_default();
         tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
     }
     kernel::give_back();
     source.start()?;
-    let mut collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
+    let mut collector = Collector::new(source, kernel_text, images::own_vdso(), events.len(), library);
     collector.mappings.keep_apart(config.rules.clone());
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
@@ -79,6 +79,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
             result = pipeline.run(asked, done, stop) => result,
             () = serve => Ok(()),
         };
+        librarian.finish();
         control.finish().await;
         result
     })
@@ -96,6 +97,28 @@ fn cannot_write(error: DbError) -> anyhow::Error {
         }
         error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
     }
+}
+
+fn kernel_text(machine: &Machine) -> KernelText {
+    let mut kernel_text = KernelText::new(machine);
+    match kernel::kernel_symbols() {
+        Ok(symbols) => kernel_text.refresh(Some(symbols), clock::monotonic_ns()),
+        Err(error) => tracing::warn!("kernel samples stay unresolved: {error}"),
+    }
+    kernel_text
+}
+
+/// The thread that keeps code and what was learnt of files, both beside the host's epochs. Without a code store sampling goes on.
+fn start_librarian(config: &Config, writer: &Writer, machine: &Machine) -> anyhow::Result<(Librarian, Library)> {
+    let host = config.db.join("hosts").join(config.host_or(&machine.host));
+    let catalogue = Catalogue::open(&host.join("catalogue"));
+    let store = config.code_store.and_then(|limit| {
+        let opened = CodeStore::open(writer, limit);
+        opened.inspect_err(|error| tracing::error!("code is not kept: {error}")).ok()
+    });
+    // A quarter of what all may cost: with sampling at the four fifths that it takes at most, that is within what the budget's judge allows.
+    let cpu_share = config.budget.map(|budget| budget.0 * 0.25 * machine.cpus.len() as f64);
+    Librarian::start(catalogue, store, config.code_store.unwrap_or(0), cpu_share).context("starting the librarian")
 }
 
 /// The error and its causes on one line, nothing twice: causes are often quoted by what they caused.

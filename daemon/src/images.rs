@@ -1,15 +1,19 @@
 //! From mapped files to images: which build of which file a mapping shows.
 //!
-//! A build id in the kernel's record is taken as it is; otherwise the file is opened, through the process while it lives, and read. Either
-//! happens once for a file, when its first sample is resolved.
+//! A build id in the kernel's record is taken as it is; otherwise the file is opened, through the process while it lives, and read, unless
+//! the [catalogue](crate::catalogue) knows it. Either happens once for a file, when its first sample is resolved. Then the
+//! [librarian](crate::librarian) hears of it, which keeps its code.
 
+use crate::catalogue::{FileKey, Learnt};
 use crate::kernel::MappedFileId;
+use crate::librarian::{Library, Offer, Wanted};
 use crate::unresolved::Reason;
 use image::{ImageId, ImageKind, Procedures};
 use profiledb::ImageRecord;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -43,6 +47,8 @@ pub struct MappedFile {
     /// Path or label.
     pub path: Vec<u8>,
     image: OnceLock<Result<Arc<Image>, Reason>>,
+    library: Library,
+    offer: Arc<Offer>,
 }
 
 /// Where a file is mapped, to find it through the process.
@@ -62,6 +68,8 @@ pub struct Files {
     /// By identity, and then by path: there is one, as good as always.
     known: HashMap<MappedFileId, Vec<Arc<MappedFile>>, foldhash::fast::RandomState>,
     len: usize,
+    /// Where images are looked up and kept.
+    pub library: Library,
 }
 
 impl Files {
@@ -80,7 +88,13 @@ impl Files {
             self.known.retain(|_, files| !files.is_empty());
             self.len = self.known.values().map(Vec::len).sum();
         }
-        let file = Arc::new(MappedFile { id: id.clone(), path: path.to_vec(), image: OnceLock::new() });
+        let file = Arc::new(MappedFile {
+            id: id.clone(),
+            path: path.to_vec(),
+            image: OnceLock::new(),
+            library: self.library.clone(),
+            offer: Arc::default(),
+        });
         let files = self.known.entry(id).or_default();
         let before = files.len();
         files.retain(|file| file.path != path);
@@ -108,10 +122,23 @@ impl MappedFile {
     /// # Errors
     /// Why nobody can know.
     pub fn image(&self, at: MappedAt, vdso: Option<&Arc<Image>>) -> Result<Arc<Image>, Reason> {
-        self.image.get_or_init(|| self.identify(at, vdso)).clone()
+        let mut opened = None;
+        let image = self.image.get_or_init(|| self.identify(at, vdso, &mut opened)).clone();
+        if let Ok(image) = &image
+            && self.library.wants(&self.offer)
+        {
+            let (file, path) = (self.id.clone(), self.path.clone());
+            self.library.offer(Wanted { id: image.id, kind: image.kind, file, path, at, opened }, &self.offer);
+        }
+        image
     }
 
-    fn identify(&self, at: MappedAt, vdso: Option<&Arc<Image>>) -> Result<Arc<Image>, Reason> {
+    fn identify(
+        &self,
+        at: MappedAt,
+        vdso: Option<&Arc<Image>>,
+        opened: &mut Option<File>,
+    ) -> Result<Arc<Image>, Reason> {
         match self.path.as_slice() {
             b"[vdso]" => return vdso.cloned().ok_or(Reason::Unidentified),
             b"[vsyscall]" => return Err(Reason::Vsyscall),
@@ -130,14 +157,20 @@ impl MappedFile {
             }
             MappedFileId::Inode { inode: 0, .. } => Err(Reason::Anonymous),
             MappedFileId::Inode { .. } => {
-                let file = self.open(at).ok_or(Reason::FileGone)?;
-                let id = image::identify_file(&file).map_err(|error| match error {
-                    image::ImageError::NotElf => Reason::NotElf,
-                    _ => Reason::Unidentified,
-                })?;
+                let file = open_mapped(&self.id, &self.path, at, |_| true).ok_or(Reason::FileGone)?;
+                let id = self.identify_file(&file)?;
                 let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
+                *opened = Some(file);
                 Ok(Arc::new(self.as_image(id, size_bytes)))
             }
+        }
+    }
+
+    fn identify_file(&self, file: &File) -> Result<ImageId, Reason> {
+        let learnt = identify_known(file, &self.library).map_err(|_| Reason::Unidentified)?;
+        match learnt {
+            Learnt::Image(id) => Ok(id),
+            Learnt::NotElf => Err(Reason::NotElf),
         }
     }
 
@@ -148,50 +181,100 @@ impl MappedFile {
         Image { id, kind: ImageKind::File, name, path, size_bytes, procedures: None }
     }
 
-    /// Opens this very file: through the mapping itself (any mount namespace, deleted or not), or by its path as the process or we see
-    /// it. Never blocks on what is no file, and believes a path only if it leads to the same inode.
+    /// Opens this very file, as [`open_mapped`] does; None where the kernel told only a build id.
     pub(crate) fn open(&self, at: MappedAt) -> Option<File> {
-        let MappedFileId::Inode { major, minor, inode } = self.id else { return None };
-        let path = OsStr::from_bytes(&self.path);
-        let mut in_process = PathBuf::from(format!("/proc/{}/root", at.pid)).into_os_string();
-        in_process.push(path);
-        let through_mapping = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", at.pid, at.start, at.end));
-        let same = |file: &File| {
-            file.metadata().is_ok_and(|metadata| {
-                let device = (nix::sys::stat::major(metadata.dev()), nix::sys::stat::minor(metadata.dev()));
-                // Layered file systems (overlayfs, btrfs) report another device for the file than for the mapping; the inode must
-                // match in any case.
-                metadata.is_file()
-                    && metadata.ino() == inode
-                    && (device.0 == 0 || device == (u64::from(major), u64::from(minor)))
-            })
-        };
-        let open = |path: PathBuf| {
-            let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits() | nix::fcntl::OFlag::O_NOCTTY.bits();
-            OpenOptions::new().read(true).custom_flags(nonblocking).open(path).ok()
-        };
-        open(through_mapping)
-            .filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file()))
-            .or_else(|| open(PathBuf::from(in_process)).filter(same))
-            .or_else(|| open(PathBuf::from(path)).filter(same))
+        match self.id {
+            MappedFileId::BuildId(_) => None,
+            MappedFileId::Inode { .. } => open_mapped(&self.id, &self.path, at, |_| true),
+        }
     }
+}
+
+/// What a file is: from the catalogue, or from the file, and then the catalogue knows.
+///
+/// # Errors
+/// When the file cannot be read, or tells nothing.
+pub fn identify_known(file: &File, library: &Library) -> Result<Learnt, image::ImageError> {
+    let stat = || file.metadata().map_err(|source| image::ImageError::Io { op: "stat", path: None, source });
+    let before = stat()?;
+    if let Some(learnt) = library.catalogue.find(&FileKey::of(&before)) {
+        return Ok(learnt);
+    }
+    let learnt = match image::identify_file(file) {
+        Ok(id) => Learnt::Image(id),
+        Err(image::ImageError::NotElf) => Learnt::NotElf,
+        Err(error) => return Err(error),
+    };
+    library.catalogue.learn(&before, &stat()?, learnt);
+    Ok(learnt)
+}
+
+/// Opens the very file that a process has mapped: through the mapping itself (any mount namespace, deleted or not), or by its path as the
+/// process or we see it. Believes a path only if it leads to the same inode, and each of them only if `is_it` says so: where the kernel told a
+/// build id, it told no inode. Never blocks on what is no file, nor disturbs it.
+pub fn open_mapped(id: &MappedFileId, path: &[u8], at: MappedAt, is_it: impl Fn(&File) -> bool) -> Option<File> {
+    let path = OsStr::from_bytes(path);
+    let mut in_process = PathBuf::from(format!("/proc/{}/root", at.pid)).into_os_string();
+    in_process.push(path);
+    let through_mapping = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", at.pid, at.start, at.end));
+    let same = |file: &File| {
+        let MappedFileId::Inode { major, minor, inode } = *id else { return true };
+        file.metadata().is_ok_and(|metadata| {
+            let device = (nix::sys::stat::major(metadata.dev()), nix::sys::stat::minor(metadata.dev()));
+            // Layered file systems (overlayfs, btrfs) report another device for the file than for the mapping; the inode must
+            // match in any case.
+            metadata.ino() == inode && (device.0 == 0 || device == (u64::from(major), u64::from(minor)))
+        })
+    };
+    open_regular(&through_mapping)
+        .filter(&is_it)
+        .or_else(|| open_regular(Path::new(&in_process)).filter(same).filter(&is_it))
+        .or_else(|| open_regular(Path::new(path)).filter(same).filter(&is_it))
+}
+
+/// Opens a file for reading, if it is a regular file. It is looked at before: to open a device may do something.
+fn open_regular(path: &Path) -> Option<File> {
+    use nix::fcntl::OFlag;
+    // An O_PATH descriptor names the file without opening it (open(2)); what it names cannot be exchanged any more.
+    let named = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(path).ok()?;
+    if !named.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return None;
+    }
+    let flags = OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits();
+    OpenOptions::new().read(true).custom_flags(flags).open(format!("/proc/self/fd/{}", named.as_raw_fd())).ok()
 }
 
 /// The vdso as this process has it: every 64-bit process of one kernel has the same. None where the kernel gives none.
 #[must_use]
 pub fn own_vdso() -> Option<Arc<Image>> {
+    let (start, end) = own_vdso_range()?;
+    vdso_at("self", start, end, "[vdso]").map(Arc::new)
+}
+
+/// The bytes of the vdso as this process has it. None where the kernel gives none.
+#[must_use]
+pub fn vdso_bytes() -> Option<Vec<u8>> {
+    let (start, end) = own_vdso_range()?;
+    memory_of("self", start, end)
+}
+
+fn own_vdso_range() -> Option<(u64, u64)> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split_whitespace().next()?;
     let (start, end) = range.split_once('-')?;
-    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    vdso_at("self", start, end, "[vdso]").map(Arc::new)
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+fn memory_of(process: &str, start: u64, end: u64) -> Option<Vec<u8>> {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok().filter(|len| *len <= 1 << 20)?];
+    File::open(format!("/proc/{process}/mem")).ok()?.read_exact_at(&mut bytes, start).ok()?;
+    Some(bytes)
 }
 
 /// The vdso in the memory of a process (its number, or "self"), between these addresses. None when it cannot be read.
 pub(crate) fn vdso_at(process: &str, start: u64, end: u64, name: &str) -> Option<Image> {
-    use std::os::unix::fs::FileExt;
-    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok().filter(|len| *len <= 1 << 20)?];
-    File::open(format!("/proc/{process}/mem")).ok()?.read_exact_at(&mut bytes, start).ok()?;
+    let bytes = memory_of(process, start, end)?;
     let id = image::identify(&bytes).ok()?;
     let procedures = image::procedures_of(&bytes, Some(&id), &[]).ok().map(|(procedures, _)| procedures);
     let (name, path) = (name.to_owned(), name.to_owned());

@@ -6,13 +6,15 @@
 //! ```
 //!
 //! Modules in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe code; [`collector`] does one drain;
-//! [`mappings`], [`images`], [`jit`] and [`kernel_text`] say what is mapped where, [`apart`] and [`cgroup`] whose it is; [`resolve`] and [`pending`] turn entries into counts; [`flush`]
-//! owns the database's writer; [`pipeline`] is the one loop; [`accounts`] keeps every sample accounted for.
+//! [`mappings`], [`images`], [`jit`] and [`kernel_text`] say what is mapped where, [`apart`] and [`cgroup`] whose it is; [`resolve`] and [`pending`]
+//! turn entries into counts; [`flush`] owns the database's writer; [`librarian`] keeps the code of images with samples, [`catalogue`] what was
+//! learnt of files; [`pipeline`] is the one loop; [`accounts`] keeps every sample accounted for.
 
 pub mod accounts;
 pub mod apart;
 pub mod args;
 pub mod budget;
+pub mod catalogue;
 pub mod cgroup;
 pub mod clock;
 pub mod collector;
@@ -25,6 +27,7 @@ pub mod images;
 pub mod jit;
 pub mod kernel;
 pub mod kernel_text;
+pub mod librarian;
 pub mod mappings;
 pub mod pending;
 pub mod pipeline;

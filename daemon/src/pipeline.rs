@@ -89,6 +89,8 @@ pub struct Pipeline<Source> {
     parts: Parts<Source>,
     names: Vec<String>,
     started: Instant,
+    /// The daemon's CPU time when it began to sample.
+    start_cpu_ns: u64,
     /// Samples acknowledged by the disk.
     written: Vec<Account>,
     /// On its way to the disk, with who waits for it.
@@ -124,6 +126,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             written: vec![Account::default(); names.len()],
             names,
             started: Instant::now(),
+            start_cpu_ns: clock::process_cpu_ns(),
             in_flight: None,
             closing: None,
             waiters: Vec::new(),
@@ -445,23 +448,22 @@ impl<Source: SampleSource> Pipeline<Source> {
         in_flight.into_iter().chain(&self.closing).chain([&self.parts.collector.pending])
     }
 
+    /// Everything since the start, by event number.
+    fn by_event(&self) -> Vec<Account> {
+        let waiting = |event| self.waiting().filter_map(move |pending| pending.accounts().get(event));
+        self.written.iter().enumerate().map(|(event, written)| total(waiting(event).chain([written]))).collect()
+    }
+
     fn status(&self) -> Status {
         let collector = &self.parts.collector;
-        let waiting = || self.waiting();
-        let by_event: Vec<Account> = self
-            .written
-            .iter()
-            .enumerate()
-            .map(|(event, written)| {
-                total(waiting().filter_map(|pending| pending.accounts().get(event)).chain([written]))
-            })
-            .collect();
+        let by_event = self.by_event();
         let all = total(by_event.iter());
         let ledger = all.ledger();
         let samples = Samples {
             taken: all.taken,
             merged: self.written.iter().map(|account| account.resolved).sum(),
-            pending: waiting()
+            pending: self
+                .waiting()
                 .map(|pending| (0..self.names.len()).map(|event| pending.samples(event)).sum::<u64>())
                 .sum(),
             unresolved: ledger.unresolved,
@@ -492,7 +494,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             daemon: DaemonStatus {
                 cpu_s: cpu_ns as f64 / 1e9,
                 rss_bytes: resident_bytes(),
-                ns_per_sample: per_sample(cpu_ns, samples.taken),
+                ns_per_sample: per_sample(cpu_ns - self.start_cpu_ns, samples.taken),
             },
             overhead: OverheadStatus {
                 budget: self.parts.config.budget.map(|budget| budget.0),
@@ -507,6 +509,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             samples,
             processes: collector.mappings.len() as u64,
             images: collector.mappings.files.len() as u64,
+            code_store: collector.mappings.files.library.status(),
             lost_records: collector.mappings.lost_records,
             refused: collector.mappings.refused,
             generated: generated_status(collector.jit.totals()),
@@ -636,7 +639,7 @@ mod tests {
         let start = epoch_start(&machine, &events, None);
         let epoch = writer.begin(start.clone(), false).unwrap().to_string();
         let recording = Recording::new((0..batches).map(|_| batch()).collect());
-        let collector = Collector::new(recording, KernelText::new(&machine), None, 1);
+        let collector = Collector::new(recording, KernelText::new(&machine), None, 1, Default::default());
         let drain_interval = (ns_per_sample > 0.0).then(|| "10ms".to_owned());
         let (db, cost) = (Some(root.to_owned()), Cost { ns_per_sample, step: 0 });
         let settings = crate::args::Settings { db, drain_interval, ..Default::default() };

@@ -113,6 +113,9 @@ pub struct Status {
     /// Code that is in no file.
     #[serde(default)]
     pub generated: GeneratedStatus,
+    /// The code kept beside the profiles; None: it is off.
+    #[serde(default)]
+    pub code_store: Option<CodeStoreStatus>,
     /// When the last merge succeeded, seconds since 1970; None before the first.
     pub last_merge: Option<u64>,
     /// Why the last merge failed, if it did.
@@ -253,6 +256,38 @@ pub struct ApartStatus {
     pub samples_widened: u64,
 }
 
+/// The code of images that had samples, kept beside their profiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeStoreStatus {
+    /// Images in it.
+    pub images: u64,
+    /// Its size on disk.
+    pub bytes: u64,
+    /// What it may be.
+    pub limit_bytes: u64,
+    /// Images kept since the daemon started.
+    pub kept: u64,
+    /// Images that had to go for others since then.
+    pub removed: u64,
+    /// Images refused since then: too large, no room on the disk, or an error, which the log names.
+    pub refused: u64,
+    /// Attempts since then that found the file gone, or another build in its place.
+    pub gone: u64,
+    /// Requests put off since then because too many were waiting; they are made again.
+    pub put_off: u64,
+    /// Files opened and not kept yet.
+    pub waiting: u64,
+}
+
+impl CodeStoreStatus {
+    fn text(&self) -> String {
+        let Self { images, bytes, limit_bytes, waiting, refused, removed, .. } = self;
+        let more = [(*waiting, "waiting"), (*refused, "refused"), (*removed, "removed for others")];
+        let more: String = more.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what}")).collect();
+        format!("{images} images kept, {bytes} of {limit_bytes} bytes{more}")
+    }
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DbStatus {
@@ -313,9 +348,7 @@ impl Status {
             "table",
             format!("{:.1} % of samples found their place; {} bytes per CPU", 100.0 * found, self.table.bytes_per_cpu),
         );
-        if let Some(ns) = self.handler.ns_per_sample {
-            line("handler", format!("{ns:.0} ns per sample"));
-        }
+        self.handler.ns_per_sample.iter().for_each(|ns| line("handler", format!("{ns:.0} ns per sample")));
         let each = self.daemon.ns_per_sample.map(|ns| format!(", {ns:.0} ns per sample")).unwrap_or_default();
         line(
             "daemon",
@@ -334,6 +367,7 @@ impl Status {
         }
         self.apart.lines().into_iter().for_each(|(name, value)| line(name, value));
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
+        self.code_store.iter().for_each(|store| line("code", store.text()));
         if self.generated.processes > 0 {
             line("generated", self.generated.text());
         }

@@ -53,7 +53,8 @@ pub fn procedures_of(
     collect(Source::Bytes(data), expect, None, debug_roots)
 }
 
-fn collect(
+/// [`procedures`] of any source.
+pub(crate) fn collect(
     source: Source<'_>,
     expect: Option<&ImageId>,
     path: Option<&Path>,

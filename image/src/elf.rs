@@ -30,6 +30,7 @@ pub(crate) struct Elf<'a> {
     /// `e_machine`.
     pub(crate) machine: u16,
     pub(crate) segments: Vec<ProgramHeader>,
+    program_headers: (u64, u64),
     section_table: SectionTable,
 }
 
@@ -130,6 +131,7 @@ impl<'a> Elf<'a> {
                     align: header.p_align(endian).into(),
                 })
                 .collect(),
+            program_headers: (offset, table.len() as u64),
             section_table: SectionTable {
                 offset: header.e_shoff(endian).into(),
                 count: header.e_shnum(endian),
@@ -198,6 +200,21 @@ impl<'a> Elf<'a> {
                 align: header.sh_addralign(endian).into(),
             })
             .collect())
+    }
+
+    /// Where the headers are (offset, size): the file's, the programs', and those of `sections` sections, the first of which may have
+    /// the number of the others.
+    pub(crate) fn header_places(&self, sections: usize) -> [(u64, u64); 3] {
+        let (file, section) = if self.is_64 {
+            (size_of::<elf::FileHeader64<Endianness>>(), size_of::<elf::SectionHeader64<Endianness>>())
+        } else {
+            (size_of::<elf::FileHeader32<Endianness>>(), size_of::<elf::SectionHeader32<Endianness>>())
+        };
+        let table = match self.section_table.offset {
+            0 => (0, 0),
+            offset => (offset, (sections.max(1) * section) as u64),
+        };
+        [(0, file as u64), self.program_headers, table]
     }
 
     /// The bytes of a section that has bytes.

@@ -8,6 +8,7 @@
 //! - [`Layout`]: which virtual address does a byte of the file have, and back?
 //! - [`procedures`]: which procedure holds an [`ImageOffset`]? → [`Procedures`]
 //!
+//! the same of a file that is gone, from the part of it that was kept: [`KeptFile`],
 //! and the same for the running kernel from its symbol list, in [`kernel`], and for code made at run time from what its makers
 //! write, in [`jit`].
 //!
@@ -26,6 +27,7 @@ mod elf;
 mod error;
 mod id;
 mod identify;
+mod kept;
 mod kind;
 mod layout;
 mod procedures;
@@ -41,6 +43,7 @@ pub use demangle::demangle;
 pub use error::ImageError;
 pub use id::ImageId;
 pub use identify::{identify, identify_file};
+pub use kept::{KEPT_BYTES_MAX, KeptFile, KeptRanges};
 pub use kind::{ImageKind, ImageOffset, Vaddr};
 pub use layout::{Layout, Segment};
 pub use procedures::{Finding, Procedure, ProcedureSource, Procedures};

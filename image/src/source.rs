@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::ImageError;
+use crate::{ImageError, KeptFile};
 
 /// `O_NONBLOCK | O_NOCTTY` (include/uapi/asm-generic/fcntl.h; x86-64, arm64 and riscv use these):
 /// if the name comes to mean a FIFO or terminal after it was looked at, opening it has no effect.
@@ -21,6 +21,8 @@ pub(crate) enum Source<'a> {
         file: &'a File,
         len: u64,
     },
+    /// What was kept of a file: zeros elsewhere.
+    Kept(&'a KeptFile),
 }
 
 /// Opens a file for reading, if it is a regular file.
@@ -49,6 +51,7 @@ impl<'a> Source<'a> {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::File { len, .. } => *len,
+            Self::Kept(kept) => kept.ranges().file_len(),
         }
     }
 
@@ -77,6 +80,7 @@ impl<'a> Source<'a> {
                 .and_then(|offset| bytes.get(offset..)?.get(..len))
                 .map(Cow::Borrowed)
                 .ok_or(malformed),
+            Self::Kept(kept) => Ok(kept.read(offset, len)),
             Self::File { file, .. } => {
                 let mut bytes = vec![0; len];
                 match file.read_exact_at(&mut bytes, offset) {

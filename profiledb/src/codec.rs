@@ -33,7 +33,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     put_varint(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
 }
@@ -207,25 +207,30 @@ pub fn decode_commit(payload: &[u8]) -> Result<Commit, DecodeError> {
 }
 
 /// A payload that is being read.
-struct Input<'a> {
+pub(crate) struct Input<'a> {
     rest: &'a [u8],
     length: usize,
 }
 
 impl<'a> Input<'a> {
-    const fn new(payload: &'a [u8]) -> Self {
+    pub(crate) const fn new(payload: &'a [u8]) -> Self {
         Self { rest: payload, length: payload.len() }
     }
 
-    const fn offset(&self) -> usize {
+    pub(crate) const fn offset(&self) -> usize {
         self.length - self.rest.len()
+    }
+
+    /// What is not read yet.
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 
     const fn error(&self, damage: Damage) -> DecodeError {
         DecodeError { offset: self.offset(), damage }
     }
 
-    fn varint(&mut self) -> Result<u64, DecodeError> {
+    pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0_u64;
         for (at, byte) in self.rest.iter().take(MAX_VARINT_BYTES).enumerate() {
             let bits = u64::from(byte & 0x7f);
@@ -249,7 +254,7 @@ impl<'a> Input<'a> {
     }
 
     /// A number of entries, each of at least `entry_bytes`, that the rest can hold.
-    fn count(&mut self, entry_bytes: usize) -> Result<usize, DecodeError> {
+    pub(crate) fn count(&mut self, entry_bytes: usize) -> Result<usize, DecodeError> {
         let at = self.offset();
         let count = self.varint()?;
         match usize::try_from(count) {
@@ -280,7 +285,7 @@ impl<'a> Input<'a> {
         Ok(text)
     }
 
-    fn expect_text(&mut self, expected: &str) -> Result<(), DecodeError> {
+    pub(crate) fn expect_text(&mut self, expected: &str) -> Result<(), DecodeError> {
         let at = self.offset();
         if self.text()? == expected {
             return Ok(());

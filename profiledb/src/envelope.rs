@@ -30,6 +30,8 @@ pub enum Kind {
     Scopes,
     /// Samples of one event in one image, of one scope.
     ScopedSamples,
+    /// What was kept of one image.
+    Code,
     /// A kind of a later release. Its contents can be checked but not understood: skip it.
     Unknown(u16),
 }
@@ -46,6 +48,7 @@ impl Kind {
             Self::Commit => 5,
             Self::Scopes => 6,
             Self::ScopedSamples => 7,
+            Self::Code => 8,
             Self::Unknown(code) => code,
         }
     }
@@ -61,6 +64,7 @@ impl Kind {
             5 => Self::Commit,
             6 => Self::Scopes,
             7 => Self::ScopedSamples,
+            8 => Self::Code,
             code => Self::Unknown(code),
         }
     }
@@ -70,16 +74,24 @@ impl Kind {
 #[must_use]
 pub fn seal(kind: Kind, payload: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(HEADER_BYTES + payload.len());
-    file.extend_from_slice(&MAGIC);
-    file.extend_from_slice(&VERSION.to_le_bytes());
-    file.extend_from_slice(&kind.code().to_le_bytes());
-    file.extend_from_slice(&(payload.len() as u64).to_le_bytes());
-    file.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
-    file.extend_from_slice(&[0; 4]);
-    let header_checksum = crc32c::crc32c(&file);
-    file.extend_from_slice(&header_checksum.to_le_bytes());
+    file.extend_from_slice(&header(kind, payload.len() as u64, crc32c::crc32c(payload)));
     file.extend_from_slice(payload);
     file
+}
+
+/// The header of a file of this kind, whose payload has this length in bytes and this CRC-32C.
+#[must_use]
+pub fn header(kind: Kind, length: u64, checksum: u32) -> Vec<u8> {
+    let mut header = Vec::with_capacity(HEADER_BYTES);
+    header.extend_from_slice(&MAGIC);
+    header.extend_from_slice(&VERSION.to_le_bytes());
+    header.extend_from_slice(&kind.code().to_le_bytes());
+    header.extend_from_slice(&length.to_le_bytes());
+    header.extend_from_slice(&checksum.to_le_bytes());
+    header.extend_from_slice(&[0; 4]);
+    let header_checksum = crc32c::crc32c(&header);
+    header.extend_from_slice(&header_checksum.to_le_bytes());
+    header
 }
 
 /// What went wrong in a file, before its path is known.
@@ -216,7 +228,7 @@ mod tests {
         for code in 0..100 {
             assert_eq!(Kind::from_code(code).code(), code);
         }
-        assert_eq!(Kind::Commit.code(), 5);
+        assert_eq!((Kind::Commit.code(), Kind::ScopedSamples.code(), Kind::Code.code()), (5, 7, 8));
     }
 
     #[test]

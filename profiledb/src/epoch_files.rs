@@ -31,7 +31,7 @@ pub(crate) struct EpochFiles {
 }
 
 /// A file's payload and where it was found.
-struct Payload {
+pub(crate) struct Payload {
     path: PathBuf,
     file: Vec<u8>,
 }
@@ -186,14 +186,21 @@ impl EpochFiles {
                 return Ok(Some(Payload { path, file }));
             }
         }
-        let path = self.directory.join(name);
-        let file = self.disk.read_if_there(&path)?;
-        Ok(file.map(|file| Payload { path, file }))
+        Payload::read(&self.disk, self.directory.join(name))
     }
 }
 
 impl Payload {
-    fn decode<T>(&self, kind: Kind, decode: impl FnOnce(&[u8]) -> Result<T, DecodeError>) -> Result<T, DbError> {
+    /// A whole file, if there is one.
+    pub(crate) fn read(disk: &Disk, path: PathBuf) -> Result<Option<Self>, DbError> {
+        Ok(disk.read_if_there(&path)?.map(|file| Self { path, file }))
+    }
+
+    pub(crate) fn decode<T>(
+        &self,
+        kind: Kind,
+        decode: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
+    ) -> Result<T, DbError> {
         let payload = envelope::open_as(kind, &self.file).map_err(|error| error.of(&self.path))?;
         decode(payload).map_err(|error| DbError::Corrupt {
             path: self.path.clone(),
@@ -205,11 +212,9 @@ impl Payload {
 
 /// The merge that is decided in a directory; none when there is none.
 pub(crate) fn read_commit(disk: &Disk, directory: &Path) -> Result<Option<Commit>, DbError> {
-    let path = directory.join(key::COMMIT);
-    let Some(file) = disk.read_if_there(&path)? else {
+    let Some(found) = Payload::read(disk, directory.join(key::COMMIT))? else {
         return Ok(None);
     };
-    let found = Payload { path, file };
     found.decode(Kind::Commit, codec::decode_commit).map(Some)
 }
 

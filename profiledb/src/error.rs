@@ -266,6 +266,12 @@ pub enum Damage {
     /// The same entry twice.
     #[error("the same entry twice")]
     Duplicate,
+    /// Compressed bytes that cannot be read.
+    #[error("bad compressed bytes")]
+    Compression,
+    /// The kept part of a file that is none.
+    #[error("{0}")]
+    Image(#[source] Box<image::ImageError>),
     /// JSON that cannot be read as what belongs there.
     #[error("{0}")]
     Json(#[source] serde_json::Error),

@@ -30,6 +30,9 @@ pub(crate) const IMAGES: &str = "images";
 /// The epoch's scopes.
 pub(crate) const SCOPES: &str = "scopes";
 
+/// Suffix of files of the code store.
+const CODE_SUFFIX: &str = ".code";
+
 /// One profile of an epoch: an event in an image, of the processes of a scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileKey {
@@ -119,6 +122,21 @@ impl SamplesFile {
 /// The file of an image's symbols.
 pub(crate) fn symbols_name(image: &ImageId) -> String {
     format!("{image}.symbols")
+}
+
+/// The directory of a host's code store. It is in no epoch's way: no epoch has this name.
+pub(crate) fn code_path(host: &Path) -> PathBuf {
+    host.join("code")
+}
+
+/// The file of an image's code.
+pub(crate) fn code_name(image: &ImageId) -> String {
+    format!("{image}{CODE_SUFFIX}")
+}
+
+/// The image of a file name; none when the name is not one that [`code_name`] makes.
+pub(crate) fn parse_code_name(name: &str) -> Option<ImageId> {
+    name.strip_suffix(CODE_SUFFIX)?.parse().ok()
 }
 
 /// The name under which the `sequence`th merge writes a file before it is published. The number

@@ -11,13 +11,14 @@
 //! - A process killed at any moment leaves a database that reads without error.
 //! - Nothing in a file is believed before its checksum is; no allocation trusts a length from a file.
 //!
-//! Entry points: [`Writer`] for the daemon, [`Database`] for everybody else.
+//! Entry points: [`Writer`] and [`CodeStore`] for the daemon, [`Database`] for everybody else.
 #![forbid(unsafe_code)]
 
 pub mod codec;
 pub mod envelope;
 pub mod storage;
 
+mod code;
 mod epoch;
 mod epoch_files;
 mod error;
@@ -33,6 +34,7 @@ mod scope;
 mod symbols;
 mod writer;
 
+pub use code::{CodeStore, Kept};
 pub use epoch::EpochId;
 pub use error::{Damage, DbError, NameFault, NameKind, Operation};
 pub use images::ImageRecord;

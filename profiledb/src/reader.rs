@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use image::ImageId;
+use image::{ImageId, KeptFile};
 
+use crate::code;
+use crate::envelope::Kind;
 use crate::epoch::EpochId;
-use crate::epoch_files::EpochFiles;
+use crate::epoch_files::{EpochFiles, Payload};
 use crate::error::DbError;
 use crate::format;
 use crate::images::ImageRecord;
@@ -80,6 +82,32 @@ impl Database {
             }
         }
         Ok(epochs)
+    }
+
+    /// What was kept of an image on a host; none when nothing was, or it had to go for others.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`], also when what is there is another image; [`DbError::NewerFormat`], [`DbError::Io`], or
+    /// [`DbError::InvalidName`] for what cannot be a host.
+    pub fn code(&self, host: &str, image: &ImageId) -> Result<Option<KeptFile>, DbError> {
+        key::check_host(host)?;
+        let path = key::code_path(&key::host_path(&self.root, host)).join(key::code_name(image));
+        match Payload::read(&self.disk, path)? {
+            Some(found) => found.decode(Kind::Code, |payload| code::decode(image, payload)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The images that were kept on a host, in order of id.
+    ///
+    /// # Errors
+    /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
+    pub fn code_images(&self, host: &str) -> Result<Vec<ImageId>, DbError> {
+        key::check_host(host)?;
+        let entries = self.disk.list_if_there(&key::code_path(&key::host_path(&self.root, host)))?;
+        let mut images: Vec<ImageId> = entries.iter().filter_map(|entry| key::parse_code_name(&entry.name)).collect();
+        images.sort();
+        Ok(images)
     }
 
     /// An epoch, as it is now.

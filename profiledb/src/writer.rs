@@ -147,6 +147,11 @@ impl Writer {
         self.current.as_ref().map(|current| &current.meta)
     }
 
+    /// Where this writer writes: the disk and its host's directory.
+    pub(crate) fn place(&self) -> (&Disk, PathBuf) {
+        (&self.disk, key::host_path(&self.root, &self.host))
+    }
+
     /// Damage that was found and worked around, for the log.
     #[must_use]
     pub fn findings(&self) -> &[DbError] {

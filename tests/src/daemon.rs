@@ -254,9 +254,25 @@ pub struct Status {
     pub overhead: Overhead,
     /// What is kept apart.
     pub apart: Apart,
+    /// The code kept beside the profiles; None: it is off.
+    #[serde(default)]
+    pub code_store: Option<CodeStore>,
     /// Why the last merge failed, if it did.
     #[serde(default)]
     pub merge_error: Option<String>,
+}
+
+/// The code kept beside the profiles.
+#[derive(Debug, Deserialize)]
+pub struct CodeStore {
+    /// Images in it.
+    pub images: u64,
+    /// Its size on disk.
+    pub bytes: u64,
+    /// Images kept since the daemon started.
+    pub kept: u64,
+    /// Files opened and not kept yet.
+    pub waiting: u64,
 }
 
 /// Parts of all CPU time, and what a sample takes from the program it interrupts.

@@ -56,6 +56,15 @@ pub struct Prof {
     pub unresolved: BTreeMap<String, u64>,
     /// Samples in no profile, by reason.
     pub lost: BTreeMap<String, u64>,
+    /// What the reader should know.
+    pub problems: Vec<Problem>,
+}
+
+/// Something that a report had to work around.
+#[derive(Debug, Deserialize)]
+pub struct Problem {
+    /// A stable word.
+    pub kind: String,
 }
 
 /// One event.
@@ -129,6 +138,12 @@ impl Prof {
         let total = self.rows.iter().map(Row::samples).sum::<u64>() + self.unresolved.values().sum::<u64>();
         assert_eq!(total, self.events.iter().map(|event| event.total).sum::<u64>(), "total = rows + unresolved");
         total
+    }
+
+    /// The kinds of the problems.
+    #[must_use]
+    pub fn problem_kinds(&self) -> Vec<&str> {
+        self.problems.iter().map(|problem| problem.kind.as_str()).collect()
     }
 
     /// Rows of an image.

@@ -54,7 +54,7 @@ fn report(args: &Prof, mut samples: Samples) -> Result<ProfReport, AnalysisError
     let omitted = cut(&mut rows, &columns, sort, args);
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(ProfReport {
-        selection: Selection { db: samples.root.display().to_string(), epochs },
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
         events: columns,
         sort,
         confidence: args.confidence,

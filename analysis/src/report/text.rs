@@ -299,15 +299,20 @@ fn problems(report: &ProfReport) -> Vec<String> {
     let mut lines = Vec::new();
     let mut nameless = Vec::new();
     let mut stripped = Vec::new();
+    let mut kept = Vec::new();
     for problem in &report.problems {
         match problem {
             Problem::NoProcedures { image, counts, why, .. } => {
                 nameless.push((samples(counts), format!("{image} ({})", why.short())));
             }
             Problem::Stripped { image, counts, .. } => stripped.push((samples(counts), image.clone())),
+            Problem::FromCodeStore { image, counts, why, .. } => {
+                kept.push((samples(counts), format!("{image} ({})", why.short())));
+            }
             problem => lines.push(problem_line(problem)),
         }
     }
+    lines.extend(group(kept, all, "named from kept code", "see dcpid --code-store"));
     let what = "without procedure";
     lines.extend(group(nameless, all, what, "see why: --format json"));
     let what = "in procedures without name";

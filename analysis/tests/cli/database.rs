@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use image::{ImageId, ImageKind, ImageOffset};
+use image::{ImageId, ImageKind, ImageOffset, KeptRanges};
 use profiledb::{
-    Delta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile, ProfileKey, Scope, Symbol, Writer,
+    CodeStore, Delta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile, ProfileKey, Scope, Symbol, Writer,
 };
 
 /// 2026-11-05 10:15:00 UTC.
@@ -51,6 +51,15 @@ impl Db {
         if let Some(end) = epoch.end {
             writer.seal(end).unwrap();
         }
+    }
+
+    /// Keeps the code of a program in a host's store.
+    pub fn keep(&self, host: &str, program: &Path) {
+        let writer = Writer::open(&self.root(), host).unwrap();
+        let mut store = CodeStore::open(&writer, 256 << 20).unwrap();
+        let file = std::fs::File::open(program).unwrap();
+        let (id, ranges) = (image::identify_file(&file).unwrap(), KeptRanges::of_file(&file).unwrap());
+        store.keep(&id, &ranges, START, &mut |out| ranges.copy(&file, |piece| out.write_all(piece))).unwrap();
     }
 
     /// All files of the database whose names end so.

@@ -333,6 +333,48 @@ fn a_file_that_is_gone_or_changed_keeps_its_samples() {
     assert!(text.contains(note), "{text}");
 }
 
+/// A program was upgraded, and yesterday's samples of it had no names any more.
+#[test]
+fn a_file_that_is_gone_or_changed_is_named_from_its_kept_code() {
+    let exe = std::env::current_exe().unwrap();
+    let (offset, address) = places_of(landmark as *const () as usize);
+    let db = Db::new();
+    let mut gone = myself(&exe);
+    gone.path = "/nowhere/gone".to_owned();
+    let epoch = || Epoch::new(START, vec![clock()]).samples(CLOCK, &gone, &[(offset, 10), (8, 1)]);
+    db.epoch("node-7", epoch());
+    db.keep("node-8", &exe);
+    let of_none: Value = serde_json::from_slice(&on(&db, "prof --host node-7 --format json").stdout).unwrap();
+    assert_eq!(rows(&of_none, CLOCK), ["[no procedures: file gone] cli 11"], "another host's code is not looked at");
+    db.keep("node-7", &exe);
+    let report = json(&db, "prof --host node-7");
+    assert_eq!(rows(&report, CLOCK), ["cli::prof::landmark cli 10", "[unknown] cli 1"]);
+    assert_eq!(report["rows"][0]["address"], format!("{address:#x}"));
+    assert_eq!(
+        (&report["problems"][0]["kind"], &report["problems"][0]["serious"]),
+        (&"from_code_store".into(), &false.into())
+    );
+    let text = shown(&db, "prof --host node-7");
+    let note = "note: 100.00 % named from kept code, of 1 image: cli (file gone); see dcpid --code-store";
+    assert!(text.contains(note), "{text}");
+
+    // Another build is at its path now: the file there is not asked.
+    let other = Db::new();
+    gone.path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").to_owned();
+    other.epoch("node-7", Epoch::new(START, vec![clock()]).samples(CLOCK, &gone, &[(offset, 10)]));
+    other.keep("node-7", &exe);
+    assert_eq!(rows(&json(&other, "prof"), CLOCK), ["cli::prof::landmark cli 10"]);
+
+    // Damaged, it is left out and named, and the samples are still counted.
+    let path = db.files(".code").into_iter().find(|path| path.to_str().unwrap().contains("node-7")).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[1000] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let report: Value = serde_json::from_slice(&on(&db, "prof --host node-7 --format json").stdout).unwrap();
+    assert_eq!(rows(&report, CLOCK), ["[no procedures: file gone] cli 11"]);
+    assert_eq!(report["problems"][0]["kind"], "code_unreadable");
+}
+
 #[test]
 fn when_nothing_at_all_has_a_name_that_is_a_problem() {
     let gone = image(ImageKind::File, "gone", "/nowhere/gone");

@@ -12,6 +12,8 @@ mod hostile;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod kept;
+#[cfg(test)]
 mod names;
 #[cfg(test)]
 mod running;

@@ -1,11 +1,12 @@
 //! The real disk.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Entry, Lock, Storage};
+use super::{Entry, Lock, Storage, WriteBody};
 
 /// Directories: the daemon's group may read.
 const DIRECTORY_MODE: u32 = 0o750;
@@ -43,7 +44,13 @@ impl Storage for Directory {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            entries.push(Entry { name, is_directory: metadata.is_dir(), size_bytes: metadata.len() });
+            let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            entries.push(Entry {
+                name,
+                is_directory: metadata.is_dir(),
+                size_bytes: metadata.len(),
+                modified_unix_s: modified.map_or(0, |since| since.as_secs()),
+            });
         }
         entries.sort();
         Ok(entries)
@@ -73,6 +80,22 @@ impl Storage for Directory {
         file.write_all(bytes)?;
         // The size is part of what must survive, so not only the data.
         file.sync_all()
+    }
+
+    fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+        let mut buffered = BufWriter::with_capacity(64 << 10, file);
+        buffered.write_all(&vec![0; head_bytes])?;
+        let head = body(&mut buffered)?;
+        let mut file = buffered.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(head.get(..head_bytes).unwrap_or(&head))?;
+        file.sync_all()
+    }
+
+    fn set_modified(&self, path: &Path, unix_s: u64) -> io::Result<()> {
+        let time = UNIX_EPOCH.checked_add(Duration::from_secs(unix_s)).unwrap_or_else(SystemTime::now);
+        OpenOptions::new().write(true).open(path)?.set_modified(time)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

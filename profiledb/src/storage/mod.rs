@@ -29,7 +29,12 @@ pub struct Entry {
     pub is_directory: bool,
     /// Size in bytes; of no meaning for directories.
     pub size_bytes: u64,
+    /// When it was last changed, or is said to have been ([`Storage::set_modified`]), in seconds since 1970 UTC; 0 where unknown.
+    pub modified_unix_s: u64,
 }
+
+/// Writes the rest of a file and returns its head.
+pub type WriteBody<'a> = &'a mut dyn FnMut(&mut dyn io::Write) -> io::Result<Vec<u8>>;
 
 /// A lock that is held until this is dropped.
 pub trait Lock: fmt::Debug + Send + Sync {}
@@ -46,6 +51,11 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn size_bytes(&self, path: &Path) -> io::Result<u64>;
     /// Creates or replaces a file and forces its bytes to the disk. Interrupted, it leaves any part.
     fn write_synced(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// As [`Storage::write_synced`], for a file too large to be had in memory whose first `head_bytes` bytes are known last: `body` writes
+    /// the rest and returns them.
+    fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>) -> io::Result<()>;
+    /// Says when a file was last changed.
+    fn set_modified(&self, path: &Path, unix_s: u64) -> io::Result<()>;
     /// Gives a file another name in the same directory, replacing what has that name, in one step.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
@@ -108,6 +118,14 @@ impl Disk {
 
     pub(crate) fn write_synced(&self, path: &Path, bytes: &[u8]) -> Result<(), DbError> {
         self.0.write_synced(path, bytes).map_err(failed(Operation::Write, path))
+    }
+
+    pub(crate) fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>) -> Result<(), DbError> {
+        self.0.write_streamed(path, head_bytes, body).map_err(failed(Operation::Write, path))
+    }
+
+    pub(crate) fn set_modified(&self, path: &Path, unix_s: u64) -> Result<(), DbError> {
+        self.0.set_modified(path, unix_s).map_err(failed(Operation::Write, path))
     }
 
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<(), DbError> {

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Entry, Lock, Storage};
+use super::{Entry, Lock, Storage, WriteBody};
 
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,8 @@ pub struct SimulatedDisk {
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<PathBuf, Vec<u8>>,
+    /// Said to have been changed when, where that was said.
+    modified: BTreeMap<PathBuf, u64>,
     directories: BTreeSet<PathBuf>,
     locked: BTreeSet<PathBuf>,
     operations: u64,
@@ -92,6 +94,7 @@ impl SimulatedDisk {
         {
             let mut to = copy.state();
             to.files.clone_from(&state.files);
+            to.modified.clone_from(&state.modified);
             to.directories.clone_from(&state.directories);
         }
         copy
@@ -166,12 +169,12 @@ impl Storage for SimulatedDisk {
             true => Some(child.file_name()?.to_str()?.to_owned()),
             false => None,
         };
-        let directories = state
-            .directories
-            .iter()
-            .filter_map(|child| Some(Entry { name: name(child)?, is_directory: true, size_bytes: 0 }));
+        let directories = state.directories.iter().filter_map(|child| {
+            Some(Entry { name: name(child)?, is_directory: true, size_bytes: 0, modified_unix_s: 0 })
+        });
         let files = state.files.iter().filter_map(|(child, bytes)| {
-            Some(Entry { name: name(child)?, is_directory: false, size_bytes: bytes.len() as u64 })
+            let modified_unix_s = state.modified.get(child).copied().unwrap_or(0);
+            Some(Entry { name: name(child)?, is_directory: false, size_bytes: bytes.len() as u64, modified_unix_s })
         });
         let mut entries: Vec<Entry> = directories.chain(files).collect();
         entries.sort();
@@ -203,12 +206,39 @@ impl Storage for SimulatedDisk {
         state.write_step(&Step::Sync, path, bytes)
     }
 
+    fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>) -> io::Result<()> {
+        let mut rest = Vec::new();
+        let head = body(&mut rest);
+        // Its lock is not held while others write.
+        let mut state = self.state();
+        state.write_step(&Step::Write, path, &rest)?;
+        let mut file = head?;
+        file.resize(head_bytes, 0);
+        file.append(&mut rest);
+        state.write_step(&Step::Sync, path, &file)?;
+        state.files.insert(path.to_owned(), file);
+        Ok(())
+    }
+
+    fn set_modified(&self, path: &Path, unix_s: u64) -> io::Result<()> {
+        let mut state = self.state();
+        state.operation()?;
+        if !state.files.contains_key(path) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.modified.insert(path.to_owned(), unix_s);
+        Ok(())
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.operation()?;
         state.has_parent(to)?;
         let bytes = state.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
         state.files.insert(to.to_owned(), bytes);
+        if let Some(unix_s) = state.modified.remove(from) {
+            state.modified.insert(to.to_owned(), unix_s);
+        }
         Ok(())
     }
 

@@ -7,6 +7,7 @@
     reason = "a test that meets the unexpected is to fail"
 )]
 
+mod code;
 mod corruption;
 mod faults;
 mod fixture;

@@ -1,0 +1,362 @@
+//! The part of an ELF file that must be kept so that it can later be named, listed and analysed without the file itself.
+//!
+//! Kept are the headers, all code and read-only data, the symbols, the unwind tables, the notes, the relocations and what the dynamic
+//! loader makes read-only after it has relocated it (tables of jumps are there). Not kept are debug information, which is large and found
+//! elsewhere, and writable data, which is nobody's business. A kept file is as long as its original and zero where nothing was kept.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use object::elf;
+
+use crate::collect::collect;
+use crate::elf::{Elf, ProgramHeader, Section, malformed};
+use crate::identify::identify_elf;
+use crate::source::Source;
+use crate::{Finding, ImageError, ImageId, Layout, Procedures};
+
+/// Most bytes kept of one file: the largest programs have less code and symbols.
+pub const KEPT_BYTES_MAX: u64 = 256 << 20;
+/// Most separate pieces of one file; programs have some ten.
+const PIECES_MAX: usize = 65_536;
+/// A copy is made in pieces of this size, in bytes.
+const COPIED: usize = 64 << 10;
+
+/// Which bytes of a file are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeptRanges {
+    file_len: u64,
+    /// In ascending order, not empty, and with a gap between any two.
+    ranges: Vec<Range<u64>>,
+}
+
+impl KeptRanges {
+    /// Those of an ELF file in memory.
+    ///
+    /// # Errors
+    /// [`ImageError::NotElf`]; [`ImageError::Malformed`] when the file or program headers are, anything else being kept as far as it is
+    /// there; [`ImageError::TooLarge`] when there is more than [`KEPT_BYTES_MAX`].
+    pub fn of(data: &[u8]) -> Result<Self, ImageError> {
+        Self::of_source(Source::Bytes(data))
+    }
+
+    /// Those of an open ELF file, of which only the headers are read.
+    ///
+    /// # Errors
+    /// As [`KeptRanges::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
+    pub fn of_file(file: &File) -> Result<Self, ImageError> {
+        Self::of_source(Source::file(file)?)
+    }
+
+    fn of_source(source: Source<'_>) -> Result<Self, ImageError> {
+        let elf = Elf::parse(source)?;
+        // What cannot be read in the original cannot be read in the kept file either, for the same reason.
+        let sections = elf.sections().unwrap_or_default();
+        let mut places: Vec<(u64, u64)> = elf.header_places(sections.len()).to_vec();
+        places.extend(elf.segments.iter().filter(|segment| keeps_segment(segment)).map(|s| (s.offset, s.file_size)));
+        let of_sections = sections.iter().filter(|section| keeps_section(section, elf.segments.is_empty()));
+        places.extend(of_sections.map(|section| (section.offset, section.size)));
+        Self::of_places(elf.source.len(), places)
+    }
+
+    /// The ranges that cover these places (offset, size), as far as they are in the file.
+    fn of_places(file_len: u64, mut places: Vec<(u64, u64)>) -> Result<Self, ImageError> {
+        places.sort_unstable();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (offset, size) in places {
+            let end = offset.saturating_add(size).min(file_len);
+            match ranges.last_mut() {
+                _ if offset >= end => {}
+                Some(last) if offset <= last.end => last.end = last.end.max(end),
+                _ => ranges.push(offset..end),
+            }
+        }
+        Self::new(file_len, ranges)
+    }
+
+    /// Ranges that were kept earlier.
+    ///
+    /// # Errors
+    /// [`ImageError::Malformed`] unless they are in ascending order, not empty, with a gap between any two, and inside of a file of
+    /// `file_len` bytes; [`ImageError::TooLarge`].
+    pub fn new(file_len: u64, ranges: Vec<Range<u64>>) -> Result<Self, ImageError> {
+        if ranges.len() > PIECES_MAX {
+            let (size, limit) = (ranges.len() as u64, PIECES_MAX as u64);
+            return Err(ImageError::TooLarge { what: "number of pieces to keep", size, limit });
+        }
+        let mut after = None;
+        for range in &ranges {
+            let ascends = after.is_none_or(|after| after < range.start);
+            if !ascends || range.start >= range.end || range.end > file_len {
+                return Err(malformed("kept piece", range.start));
+            }
+            after = Some(range.end);
+        }
+        let kept = Self { file_len, ranges };
+        match kept.len() {
+            size if size > KEPT_BYTES_MAX => {
+                Err(ImageError::TooLarge { what: "code to keep (bytes)", size, limit: KEPT_BYTES_MAX })
+            }
+            _ => Ok(kept),
+        }
+    }
+
+    /// Length of the whole file, in bytes.
+    pub fn file_len(&self) -> u64 {
+        self.file_len
+    }
+
+    /// The ranges of file offsets, in ascending order.
+    pub fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
+    }
+
+    /// Bytes that are kept.
+    pub fn len(&self) -> u64 {
+        // Disjoint and below 2^64 each, so their sum is too.
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Gives the kept bytes of the file, in order, to `each`, at most 64 KiB at a time. Does not move the file's position.
+    ///
+    /// # Errors
+    /// Those of reading (`UnexpectedEof` when the file was cut meanwhile) and of `each`, which end it.
+    pub fn copy(&self, file: &File, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut buffer = vec![0; COPIED];
+        for range in &self.ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let len = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(COPIED);
+                let piece = buffer.get_mut(..len).unwrap_or_default();
+                file.read_exact_at(piece, at)?;
+                each(piece)?;
+                at += len as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a mapped piece, or a piece that a program header names, is kept.
+fn keeps_segment(segment: &ProgramHeader) -> bool {
+    match segment.kind {
+        // Code counts for the identity of files without build id, also where it may be written.
+        elf::PT_LOAD => segment.flags & elf::PF_W == 0 || segment.flags & elf::PF_X != 0,
+        elf::PT_NOTE | elf::PT_DYNAMIC | elf::PT_GNU_EH_FRAME | elf::PT_GNU_PROPERTY | elf::PT_GNU_RELRO => true,
+        _ => false,
+    }
+}
+
+/// Whether a section is kept although no kept segment may have it. `alone`: there are no segments (an object file).
+fn keeps_section(section: &Section, alone: bool) -> bool {
+    let name = &*section.name;
+    let is_debug = [".debug_", ".zdebug_", ".rela.debug_", ".rel.debug_", ".gnu.debuglto_"];
+    if section.has_bytes() && section.is_code() {
+        return true;
+    }
+    if !section.has_bytes() || is_debug.iter().any(|prefix| name.starts_with(prefix)) {
+        return false;
+    }
+    let by_name = [".eh_frame", ".gnu_debugdata", ".gnu_debuglink", ".gnu_debugaltlink", ".data.rel.ro"];
+    let is_mapped = section.flags & u64::from(elf::SHF_ALLOC) != 0;
+    let is_written = section.flags & u64::from(elf::SHF_WRITE) != 0;
+    match section.kind {
+        elf::SHT_SYMTAB | elf::SHT_DYNSYM | elf::SHT_STRTAB | elf::SHT_SYMTAB_SHNDX | elf::SHT_NOTE => true,
+        elf::SHT_RELA | elf::SHT_REL | elf::SHT_RELR | elf::SHT_DYNAMIC => true,
+        _ if by_name.iter().any(|prefix| name.starts_with(prefix)) => true,
+        _ => alone && is_mapped && !is_written,
+    }
+}
+
+/// The kept part of a file, standing for the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeptFile {
+    ranges: KeptRanges,
+    /// Each range's bytes, one behind the other.
+    bytes: Vec<u8>,
+    /// Where in `bytes` each range begins.
+    starts: Vec<usize>,
+}
+
+impl KeptFile {
+    /// The kept part of a file in memory.
+    ///
+    /// # Errors
+    /// As [`KeptRanges::of`].
+    pub fn of(data: &[u8]) -> Result<Self, ImageError> {
+        let ranges = KeptRanges::of(data)?;
+        let piece = |range: &Range<u64>| data.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?);
+        let bytes = ranges.ranges.iter().filter_map(piece).flatten().copied().collect();
+        Self::new(ranges, bytes)
+    }
+
+    /// From bytes that were kept earlier: each range's, one behind the other.
+    ///
+    /// # Errors
+    /// [`ImageError::Malformed`] when they are more or fewer than the ranges are.
+    pub fn new(ranges: KeptRanges, bytes: Vec<u8>) -> Result<Self, ImageError> {
+        if bytes.len() as u64 != ranges.len() {
+            return Err(malformed("kept bytes", bytes.len() as u64));
+        }
+        let mut start = 0;
+        let mut starts = Vec::with_capacity(ranges.ranges.len());
+        for range in &ranges.ranges {
+            starts.push(start);
+            // At most what `bytes` has, as was just checked.
+            start += (range.end - range.start) as usize;
+        }
+        Ok(Self { ranges, bytes, starts })
+    }
+
+    /// Which bytes there are.
+    pub fn ranges(&self) -> &KeptRanges {
+        &self.ranges
+    }
+
+    /// The bytes, each range's behind that of the one before.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// `len` bytes from a file offset, if all of them were kept.
+    pub fn get(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let at = self.ranges.ranges.partition_point(|range| range.end <= offset);
+        let range = self.ranges.ranges.get(at)?;
+        let into = usize::try_from(offset.checked_sub(range.start)?).ok()?;
+        let fits = offset.checked_add(len as u64)? <= range.end;
+        let start = self.starts.get(at)?.checked_add(into)?;
+        self.bytes.get(start..start.checked_add(len)?).filter(|_| fits)
+    }
+
+    /// `len` bytes from a file offset, zero where nothing was kept; the caller has bounded `len`.
+    pub(crate) fn read(&self, offset: u64, len: usize) -> Cow<'_, [u8]> {
+        if let Some(bytes) = self.get(offset, len) {
+            return Cow::Borrowed(bytes);
+        }
+        let mut out = vec![0; len];
+        let end = offset.saturating_add(len as u64);
+        let first = self.ranges.ranges.partition_point(|range| range.end <= offset);
+        for range in self.ranges.ranges.iter().skip(first).take_while(|range| range.start < end) {
+            let (from, to) = (range.start.max(offset), range.end.min(end));
+            // Both lie within `offset..offset + len`, and `len` is a usize.
+            let place = (from - offset) as usize..(to - offset) as usize;
+            if let (Some(out), Some(bytes)) = (out.get_mut(place), self.get(from, (to - from) as usize)) {
+                out.copy_from_slice(bytes);
+            }
+        }
+        Cow::Owned(out)
+    }
+
+    /// The whole file, zero where nothing was kept, for what wants a slice.
+    ///
+    /// # Errors
+    /// [`ImageError::TooLarge`] when the file had more than `limit` bytes.
+    pub fn to_bytes(&self, limit: u64) -> Result<Vec<u8>, ImageError> {
+        let bytes = Source::Kept(self).read("kept file (bytes)", 0, self.ranges.file_len, limit)?;
+        Ok(bytes.into_owned())
+    }
+
+    /// Which build it is: as [`crate::identify`] of the original.
+    ///
+    /// # Errors
+    /// As [`crate::identify`].
+    pub fn identify(&self) -> Result<ImageId, ImageError> {
+        identify_elf(&Elf::parse(Source::Kept(self))?)
+    }
+
+    /// Its layout: as [`Layout::of`] the original.
+    ///
+    /// # Errors
+    /// As [`Layout::of`].
+    pub fn layout(&self) -> Result<Layout, ImageError> {
+        Ok(Layout::of_elf(&Elf::parse(Source::Kept(self))?))
+    }
+
+    /// Its procedures: as [`crate::procedures`] of the original, which was at `path`; a debug file may still be near that.
+    ///
+    /// # Errors
+    /// As [`crate::procedures_of`].
+    pub fn procedures(
+        &self,
+        expect: Option<&ImageId>,
+        path: Option<&Path>,
+        debug_roots: &[PathBuf],
+    ) -> Result<(Procedures, Vec<Finding>), ImageError> {
+        collect(Source::Kept(self), expect, path, debug_roots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(file_len: u64, places: &[(u64, u64)]) -> Vec<Range<u64>> {
+        KeptRanges::of_places(file_len, places.to_vec()).unwrap().ranges
+    }
+
+    #[test]
+    fn places_become_ranges_that_are_apart() {
+        for (story, given, expected) in [
+            ("in any order", &[(50, 10), (0, 10)][..], &[0..10, 50..60][..]),
+            ("touching", &[(0, 10), (10, 10)], std::slice::from_ref(&(0..20))),
+            ("overlapping", &[(0, 30), (10, 10), (25, 15)], std::slice::from_ref(&(0..40))),
+            ("cut at the end of the file", &[(90, 20), (100, 1), (300, 5)], std::slice::from_ref(&(90..100))),
+            ("empty", &[(5, 0)], &[]),
+            ("past the end of all numbers", &[(80, u64::MAX)], std::slice::from_ref(&(80..100))),
+        ] {
+            assert_eq!(places(100, given), expected, "{story}");
+        }
+    }
+
+    #[test]
+    fn ranges_of_a_stranger_are_checked() {
+        for (story, file_len, ranges) in [
+            ("empty", 100, vec![5..5, 7..8]),
+            ("backwards", 100, vec![Range { start: 9, end: 3 }, 12..13]),
+            ("touching", 100, vec![0..5, 5..6]),
+            ("out of order", 100, vec![7..9, 0..5]),
+            ("outside", 100, vec![0..2, 7..101]),
+            ("too many bytes", u64::MAX, vec![0..KEPT_BYTES_MAX, KEPT_BYTES_MAX + 1..KEPT_BYTES_MAX + 2]),
+            ("too many pieces", u64::MAX, (0..=PIECES_MAX as u64).map(|n| 2 * n..2 * n + 1).collect()),
+        ] {
+            assert!(KeptRanges::new(file_len, ranges).is_err(), "{story}");
+        }
+        let ranges = KeptRanges::new(100, vec![0..5, 7..9]).unwrap();
+        assert_eq!((ranges.len(), ranges.file_len()), (7, 100));
+        assert!(KeptFile::new(ranges.clone(), vec![0; 6]).is_err());
+        assert!(KeptFile::new(ranges, vec![0; 8]).is_err());
+    }
+
+    #[test]
+    fn a_kept_file_reads_as_its_original_with_holes() {
+        let ranges = KeptRanges::new(20, vec![2..5, 7..9, 15..20]).unwrap();
+        let original: Vec<u8> = (100..120).collect();
+        let mut holes = vec![0; 20];
+        let mut bytes = Vec::new();
+        for range in ranges.ranges() {
+            let range = range.start as usize..range.end as usize;
+            holes[range.clone()].copy_from_slice(&original[range.clone()]);
+            bytes.extend_from_slice(&original[range]);
+        }
+        let kept = KeptFile::new(ranges, bytes).unwrap();
+        assert_eq!(kept.to_bytes(20).unwrap(), holes);
+        assert!(matches!(kept.to_bytes(19), Err(ImageError::TooLarge { size: 20, limit: 19, .. })));
+        for start in 0..=20 {
+            for end in start..=20 {
+                let (offset, len) = (start as u64, end - start);
+                assert_eq!(&*kept.read(offset, len), &holes[start..end], "{start}..{end}");
+                let whole = kept.ranges().ranges().iter().any(|r| r.contains(&offset) && end as u64 <= r.end);
+                assert_eq!(kept.get(offset, len).is_some(), whole, "{start}..{end}");
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The code store of a host: what was kept of the images that had samples, so that they can be named, listed and analysed when the files
+//! have been upgraded or deleted, or their container is gone.
+//!
+//! One file for each image, under its id, written once and never changed; its time of modification says when the image was last seen.
+//! When the store is full, those that were not seen for the longest time go.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::{Compression, bufread::DeflateDecoder, write::DeflateEncoder};
+use image::{ImageError, ImageId, KeptFile, KeptRanges};
+
+use crate::codec::{DecodeError, Input, put_text, put_varint};
+use crate::envelope::{self, HEADER_BYTES, Kind};
+use crate::error::{Damage, DbError, Operation};
+use crate::key;
+use crate::storage::{Disk, MAX_FILE_BYTES};
+use crate::writer::Writer;
+
+/// "Last seen" is exact to this many seconds: a day, so that a file is touched once a day at most.
+const SEEN_EXACT_TO_S: u64 = 86_400;
+
+/// The code store of the writer's host, to write to.
+#[derive(Debug)]
+pub struct CodeStore {
+    disk: Disk,
+    directory: PathBuf,
+    limit_bytes: u64,
+    kept: BTreeMap<ImageId, Stored>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Stored {
+    bytes: u64,
+    seen_unix_s: u64,
+}
+
+/// What keeping an image did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// Images that had to go for it.
+    pub removed: Vec<ImageId>,
+}
+
+impl CodeStore {
+    /// Opens the store of the writer's host, and makes it when there is none; removes what a killed writer left there, and images beyond
+    /// `limit_bytes`. That there is a [`Writer`] in this process is what keeps others from writing: the store has no lock of its own.
+    ///
+    /// # Errors
+    /// [`DbError::Io`].
+    pub fn open(writer: &Writer, limit_bytes: u64) -> Result<Self, DbError> {
+        let (disk, host) = writer.place();
+        let (disk, directory) = (disk.clone(), key::code_path(&host));
+        disk.create_directory(&directory)?;
+        disk.sync_directory(&host)?;
+        let mut kept = BTreeMap::new();
+        for entry in disk.list(&directory)?.into_iter().filter(|entry| !entry.is_directory) {
+            if entry.name.ends_with(key::TEMPORARY_SUFFIX) {
+                disk.remove_if_there(&directory.join(&entry.name))?;
+            } else if let Some(id) = key::parse_code_name(&entry.name) {
+                kept.insert(id, Stored { bytes: entry.size_bytes, seen_unix_s: entry.modified_unix_s });
+            }
+        }
+        let mut store = Self { disk, directory, limit_bytes, kept };
+        store.make_room(0)?;
+        Ok(store)
+    }
+
+    /// Whether an image is kept.
+    #[must_use]
+    pub fn has(&self, image: &ImageId) -> bool {
+        self.kept.contains_key(image)
+    }
+
+    /// Number of images kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Bytes of all files of the store.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.kept.values().fold(0, |sum, stored| sum.saturating_add(stored.bytes))
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Notes that an image was seen; one that is not kept is no error. Written at most once a day.
+    ///
+    /// # Errors
+    /// [`DbError::Io`].
+    pub fn seen(&mut self, image: &ImageId, now_unix_s: u64) -> Result<(), DbError> {
+        let Some(stored) = self.kept.get_mut(image) else { return Ok(()) };
+        // A time in the future is one of a clock that was set back since.
+        if now_unix_s.abs_diff(stored.seen_unix_s) < SEEN_EXACT_TO_S {
+            return Ok(());
+        }
+        self.disk.set_modified(&self.directory.join(key::code_name(image)), now_unix_s)?;
+        stored.seen_unix_s = now_unix_s;
+        Ok(())
+    }
+
+    /// Keeps an image, whole or not at all, which `copy` writes: the bytes of `ranges`, one behind the other. Others that were not seen
+    /// for longer may go.
+    ///
+    /// # Errors
+    /// [`DbError::TooLarge`] when it is larger than the store, or than any file may be; [`DbError::Io`], also for an error of `copy` or
+    /// when it writes more or less than the ranges are.
+    pub fn keep(
+        &mut self,
+        image: &ImageId,
+        ranges: &KeptRanges,
+        now_unix_s: u64,
+        copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<Kept, DbError> {
+        let name = key::code_name(image);
+        let temporary = self.directory.join(key::temporary_name(&name, 0));
+        let kept = self.write(&temporary, image, ranges, copy).and_then(|bytes| {
+            self.disk.set_modified(&temporary, now_unix_s)?;
+            let removed = self.make_room(bytes)?;
+            self.disk.rename(&temporary, &self.directory.join(&name))?;
+            self.disk.sync_directory(&self.directory)?;
+            Ok(Kept { bytes, removed })
+        });
+        match kept {
+            Ok(kept) => {
+                self.kept.insert(*image, Stored { bytes: kept.bytes, seen_unix_s: now_unix_s });
+                Ok(kept)
+            }
+            Err(error) => {
+                // What cannot be removed is removed when the store is opened next.
+                let _ = self.disk.remove_if_there(&temporary);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes a file of the store under a temporary name: its size.
+    fn write(
+        &self,
+        path: &Path,
+        image: &ImageId,
+        ranges: &KeptRanges,
+        copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<u64, DbError> {
+        let limit = self.limit_bytes.min(MAX_FILE_BYTES);
+        let mut bytes = 0;
+        let written = self.disk.write_streamed(path, HEADER_BYTES, &mut |file| {
+            let mut payload = Payload { file, checksum: 0, bytes: 0, limit: limit.saturating_sub(HEADER_BYTES as u64) };
+            payload.write_all(&encode_head(image, ranges))?;
+            let mut body = Body { compressed: DeflateEncoder::new(payload, Compression::fast()), left: ranges.len() };
+            copy(&mut body)?;
+            if body.left > 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"));
+            }
+            let payload = body.compressed.finish()?;
+            bytes = payload.bytes + HEADER_BYTES as u64;
+            Ok(envelope::header(Kind::Code, payload.bytes, payload.checksum))
+        });
+        match written {
+            Err(DbError::Io { op: Operation::Write, source, .. }) if source.kind() == io::ErrorKind::FileTooLarge => {
+                // How large it would have become nobody knows; that it is compressed makes it no larger than this.
+                Err(DbError::TooLarge { path: path.to_owned(), bytes: ranges.len(), limit })
+            }
+            Err(error) => Err(error),
+            Ok(()) => Ok(bytes),
+        }
+    }
+
+    /// Removes those that were not seen for the longest time until `bytes` more fit.
+    fn make_room(&mut self, bytes: u64) -> Result<Vec<ImageId>, DbError> {
+        let mut removed = Vec::new();
+        while self.bytes().saturating_add(bytes) > self.limit_bytes {
+            let Some(oldest) =
+                self.kept.iter().min_by_key(|(id, stored)| (stored.seen_unix_s, **id)).map(|(id, _)| *id)
+            else {
+                break;
+            };
+            self.disk.remove_if_there(&self.directory.join(key::code_name(&oldest)))?;
+            self.kept.remove(&oldest);
+            removed.push(oldest);
+        }
+        Ok(removed)
+    }
+}
+
+/// The payload on its way to the file.
+struct Payload<'a> {
+    file: &'a mut dyn Write,
+    checksum: u32,
+    bytes: u64,
+    limit: u64,
+}
+
+impl Write for Payload<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.saturating_add(bytes.len() as u64) > self.limit {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let written = self.file.write(bytes)?;
+        let (written_bytes, _) = bytes.split_at_checked(written).unwrap_or((bytes, &[]));
+        self.checksum = crc32c::crc32c_append(self.checksum, written_bytes);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// The kept bytes on their way to the payload: as many as the ranges are.
+struct Body<'a> {
+    compressed: DeflateEncoder<Payload<'a>>,
+    left: u64,
+}
+
+impl Write for Body<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() as u64 > self.left {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "more bytes than are to be kept"));
+        }
+        let written = self.compressed.write(bytes)?;
+        self.left -= written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.compressed.flush()
+    }
+}
+
+/// The payload up to the compressed bytes.
+fn encode_head(image: &ImageId, ranges: &KeptRanges) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_text(&mut out, &image.to_string());
+    put_varint(&mut out, ranges.file_len());
+    put_varint(&mut out, ranges.ranges().len() as u64);
+    let mut end = 0;
+    for range in ranges.ranges() {
+        put_varint(&mut out, range.start - end);
+        put_varint(&mut out, range.end - range.start);
+        end = range.end;
+    }
+    out
+}
+
+/// The kept file in the payload of a code file, which must be that of `image`.
+///
+/// # Errors
+/// [`DecodeError`] when the bytes are not what a [`CodeStore`] writes for `image`, or when what they hold is another image.
+pub(crate) fn decode(image: &ImageId, payload: &[u8]) -> Result<KeptFile, DecodeError> {
+    let mut input = Input::new(payload);
+    input.expect_text(&image.to_string())?;
+    let file_len = input.varint()?;
+    let at = input.offset();
+    // Each range has two numbers of at least a byte.
+    let count = input.count(2)?;
+    let mut ranges = Vec::with_capacity(count);
+    let mut end = 0_u64;
+    for _ in 0..count {
+        let at = input.offset();
+        let start = end.checked_add(input.varint()?);
+        let range_end = start.zip(Some(input.varint()?)).and_then(|(start, len)| start.checked_add(len));
+        let (Some(start), Some(range_end)) = (start, range_end) else {
+            return Err(DecodeError { offset: at, damage: Damage::Order });
+        };
+        ranges.push(start..range_end);
+        end = range_end;
+    }
+    let image_error = |offset| move |error: ImageError| DecodeError { offset, damage: Damage::Image(Box::new(error)) };
+    let ranges = KeptRanges::new(file_len, ranges).map_err(image_error(at))?;
+    let at = input.offset();
+    let bytes = inflate(input.rest(), ranges.len()).map_err(|damage| DecodeError { offset: at, damage })?;
+    let kept = KeptFile::new(ranges, bytes).map_err(image_error(at))?;
+    match kept.identify() {
+        Ok(found) if found == *image => Ok(kept),
+        Ok(_) => Err(DecodeError { offset: at, damage: Damage::Misplaced }),
+        Err(error) => Err(image_error(at)(error)),
+    }
+}
+
+/// Exactly `len` bytes, compressed in all of `compressed`.
+fn inflate(compressed: &[u8], len: u64) -> Result<Vec<u8>, Damage> {
+    let mut decoder = DeflateDecoder::new(compressed);
+    // It grows with what is really there; one byte more than allowed tells a longer one.
+    let mut bytes = Vec::new();
+    (&mut decoder).take(len.saturating_add(1)).read_to_end(&mut bytes).map_err(|_| Damage::Compression)?;
+    match (bytes.len() as u64).cmp(&len) {
+        std::cmp::Ordering::Less => Err(Damage::Truncated),
+        std::cmp::Ordering::Equal if decoder.into_inner().is_empty() => Ok(bytes),
+        _ => Err(Damage::TrailingBytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_begins_with_the_documented_bytes() {
+        let id = ImageId::from_build_id(&[0xab, 0xcd]).unwrap();
+        let ranges = KeptRanges::new(100, vec![0..64, 80..100]).unwrap();
+        assert_eq!(encode_head(&id, &ranges), b"\x04abcd\x64\x02\x00\x40\x10\x14");
+    }
+
+    #[test]
+    fn compressed_bytes_are_exactly_as_many_as_was_said() {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&[7; 1000]).unwrap();
+        let stream = encoder.finish().unwrap();
+        assert_eq!(inflate(&stream, 1000).unwrap(), [7; 1000]);
+        assert!(matches!(inflate(&stream, 999), Err(Damage::TrailingBytes)), "a bomb is not unpacked");
+        assert!(matches!(inflate(&stream, 1001), Err(Damage::Truncated)));
+        assert!(matches!(inflate(&[&stream[..], b"x"].concat(), 1000), Err(Damage::TrailingBytes)));
+        assert!(inflate(&stream[..stream.len() - 1], 1000).is_err());
+        assert!(matches!(inflate(&[0xff; 9], 1000), Err(Damage::Compression)));
+    }
+}

@@ -1,0 +1,290 @@
+//! The code store: what is kept is what comes back, within its limit, and no damaged file is believed.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use image::{ImageId, KeptFile, KeptRanges};
+use profiledb::envelope::{Kind, seal};
+use profiledb::storage::SimulatedDisk;
+use profiledb::{CodeStore, Damage, Database, DbError, Kept};
+
+use crate::fixture::{HOST, NOW, image, leftovers, read, root, small_database, storage, writer};
+
+const DAY_S: u64 = 86_400;
+
+/// A little ELF file of 64 bit: the build id of `image(number)` and `code` bytes that do not compress.
+fn elf(number: u8, code: usize) -> Vec<u8> {
+    let note = [&[4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", &[number + 1; 20]].concat();
+    let (note_at, code_at) = (64 + 2 * 56, 64 + 2 * 56 + note.len());
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
+    let word = |file: &mut Vec<u8>, value: usize| file.extend((value as u64).to_le_bytes());
+    [0, 64, 0].into_iter().for_each(|value| word(&mut file, value)); // entry, program headers, section headers
+    file.extend([0, 0, 0, 0, 64, 0, 56, 0, 2, 0, 64, 0, 0, 0, 0, 0]);
+    for (kind, at, size) in [(1_u32, code_at, code), (4, note_at, note.len())] {
+        file.extend(kind.to_le_bytes());
+        file.extend(5_u32.to_le_bytes()); // read and execute
+        [at, at, at, size, size, 4].into_iter().for_each(|value| word(&mut file, value));
+    }
+    file.extend(note);
+    let mut numbers = 0x9e37_79b9_7f4a_7c15_u64;
+    file.extend((0..code).map(|_| {
+        numbers = numbers.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (numbers >> 56) as u8
+    }));
+    file
+}
+
+fn keep(store: &mut CodeStore, number: u8, code: usize, now: u64) -> Result<Kept, DbError> {
+    let kept = KeptFile::of(&elf(number, code)).unwrap();
+    store.keep(&image(number), kept.ranges(), now, &mut |out| out.write_all(kept.bytes()))
+}
+
+fn database(disk: &SimulatedDisk) -> Database {
+    Database::open_on(storage(disk), &root()).unwrap()
+}
+
+fn path(number: u8) -> PathBuf {
+    root().join("hosts").join(HOST).join("code").join(format!("{}.code", image(number)))
+}
+
+fn kept(disk: &SimulatedDisk) -> Vec<u8> {
+    let ids = database(disk).code_images(HOST).unwrap();
+    (0..100).filter(|number| ids.contains(&image(*number))).collect()
+}
+
+/// A disk with one small image in its store.
+fn one_image() -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
+    keep(&mut CodeStore::open(&writer(&disk), 1 << 20).unwrap(), 1, 40, NOW).unwrap();
+    disk
+}
+
+#[test]
+fn what_is_kept_comes_back_and_is_in_no_epochs_way() {
+    let disk = small_database();
+    let before = read(&disk).unwrap();
+    let writer = writer(&disk);
+    let mut store = CodeStore::open(&writer, 1 << 20).unwrap();
+    assert!(store.is_empty() && !store.has(&image(1)));
+    let report = keep(&mut store, 1, 5000, NOW).unwrap();
+    assert!(report.removed.is_empty() && store.has(&image(1)));
+    assert_eq!((store.len(), store.bytes()), (1, report.bytes));
+    let back = database(&disk).code(HOST, &image(1)).unwrap().unwrap();
+    assert_eq!(back, KeptFile::of(&elf(1, 5000)).unwrap());
+    assert_eq!(back.to_bytes(1 << 20).unwrap(), elf(1, 5000), "all of this file is kept");
+    assert_eq!(database(&disk).code(HOST, &image(2)).unwrap(), None);
+    assert_eq!(database(&disk).code("other-host", &image(1)).unwrap(), None);
+    assert_eq!(read(&disk).unwrap(), before, "epochs are as they were");
+    assert_eq!(disk.files()[&path(1)].len() as u64, report.bytes);
+    drop(store);
+    let again = CodeStore::open(&writer, 1 << 20).unwrap();
+    assert_eq!((again.has(&image(1)), again.bytes()), (true, report.bytes));
+}
+
+#[test]
+fn a_file_that_compresses_is_smaller_than_what_is_kept() {
+    let disk = SimulatedDisk::new();
+    let mut file = elf(1, 50_000);
+    let code = file.len() - 50_000..file.len();
+    file[code].fill(0x90);
+    let kept = KeptFile::of(&file).unwrap();
+    let mut store = CodeStore::open(&writer(&disk), 1 << 20).unwrap();
+    let report = store.keep(&image(1), kept.ranges(), NOW, &mut |out| out.write_all(kept.bytes())).unwrap();
+    assert!(report.bytes < 1000, "{report:?}");
+    assert_eq!(database(&disk).code(HOST, &image(1)).unwrap().unwrap(), kept);
+}
+
+/// Which image was last seen is kept on the disk, exact to a day; the oldest go first.
+#[test]
+fn a_full_store_lets_go_what_was_not_seen_for_the_longest_time() {
+    let disk = SimulatedDisk::new();
+    let writer = writer(&disk);
+    let mut store = CodeStore::open(&writer, 10_000).unwrap();
+    for (number, now) in [(1, NOW), (2, NOW + 1), (3, NOW + 2)] {
+        assert_eq!(keep(&mut store, number, 3000, now).unwrap().removed, []);
+    }
+    store.seen(&image(1), NOW + DAY_S - 1).unwrap();
+    assert_eq!(keep(&mut store, 4, 3000, NOW + 5).unwrap().removed, [image(1)], "seen on the same day counts once");
+    store.seen(&image(2), NOW + DAY_S + 1).unwrap();
+    store.seen(&image(77), NOW).unwrap(); // not kept: no error
+    assert_eq!(keep(&mut store, 5, 3000, NOW + DAY_S + 2).unwrap().removed, [image(3)]);
+    assert_eq!(kept(&disk), [2, 4, 5]);
+    // The next daemon, with a smaller store.
+    drop(store);
+    let store = CodeStore::open(&writer, 7000).unwrap();
+    assert_eq!((kept(&disk), store.len()), (vec![2, 5], 2));
+    assert!(store.bytes() <= 7000);
+}
+
+#[test]
+fn an_image_larger_than_the_store_is_refused_and_nothing_goes_for_it() {
+    let disk = SimulatedDisk::new();
+    let mut store = CodeStore::open(&writer(&disk), 4000).unwrap();
+    keep(&mut store, 1, 3000, NOW).unwrap();
+    let error = keep(&mut store, 2, 5000, NOW).unwrap_err();
+    assert!(matches!(error, DbError::TooLarge { limit: 4000, .. }), "{error}");
+    assert_eq!((kept(&disk), leftovers(&disk)), (vec![1], vec![]));
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_copied_is_not_kept() {
+    let disk = SimulatedDisk::new();
+    let mut store = CodeStore::open(&writer(&disk), 1 << 20).unwrap();
+    let ranges = KeptRanges::of(&elf(1, 300)).unwrap();
+    for len in [0, 299, 10_000] {
+        let error = store.keep(&image(1), &ranges, NOW, &mut |out| out.write_all(&vec![0; len])).unwrap_err();
+        assert!(matches!(error, DbError::Io { .. }), "{error}");
+        assert_eq!((kept(&disk), leftovers(&disk)), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn every_failure_leaves_the_image_kept_or_not() {
+    for skip in 0.. {
+        let disk = SimulatedDisk::new();
+        let writer = writer(&disk);
+        let mut store = CodeStore::open(&writer, 7000).unwrap();
+        keep(&mut store, 1, 3000, NOW).unwrap();
+        keep(&mut store, 2, 3000, NOW + 1).unwrap();
+        let before = disk.operations();
+        disk.stop_after(skip);
+        let outcome = keep(&mut store, 3, 3000, NOW + 2);
+        let needed = disk.operations() - before;
+        disk.heal();
+        let store = CodeStore::open(&writer, 7000).unwrap();
+        assert!(leftovers(&disk).is_empty(), "the next one removes what was left");
+        let there = kept(&disk);
+        assert!(there.contains(&2) && store.bytes() <= 7000, "{there:?}");
+        for number in there {
+            assert!(database(&disk).code(HOST, &image(number)).unwrap().is_some());
+        }
+        if outcome.is_ok() {
+            assert!(skip >= 6, "a file is written, forced out, dated, and renamed: {needed} operations");
+            return;
+        }
+    }
+}
+
+fn must_be_seen(disk: &SimulatedDisk, bytes: Vec<u8>, what: &str) {
+    let damaged = disk.copy();
+    damaged.put(&path(1), bytes);
+    let error = database(&damaged).code(HOST, &image(1)).map(|_| ()).expect_err(what);
+    assert!(matches!(error, DbError::Corrupt { .. }), "{what}: {error}");
+    assert!(error.to_string().contains(&path(1).display().to_string()), "{error}");
+    assert!(!error.to_string().contains('\n'), "{error}");
+}
+
+#[test]
+fn every_flip_and_every_cut_is_seen() {
+    let disk = one_image();
+    let bytes = disk.files()[&path(1)].clone();
+    for at in 0..bytes.len() {
+        for flip in [0x01, 0x80, 0xff] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= flip;
+            must_be_seen(&disk, damaged, &format!("flip of byte {at}"));
+        }
+        must_be_seen(&disk, bytes[..at].to_vec(), &format!("cut at {at}"));
+    }
+}
+
+/// The checksums only tell of accidents: whoever can write them can write anything, and it must be an error or a kept file.
+#[test]
+fn payloads_of_a_stranger_with_right_checksums() {
+    let disk = one_image();
+    let payload = disk.files()[&path(1)][32..].to_vec();
+    let mut read = 0;
+    for at in 0..payload.len() {
+        for value in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut changed = payload.clone();
+            changed[at] = value;
+            let damaged = disk.copy();
+            damaged.put(&path(1), seal(Kind::Code, &changed));
+            match database(&damaged).code(HOST, &image(1)) {
+                Ok(found) => read += usize::from(found.is_some()),
+                Err(error) => assert!(matches!(error, DbError::Corrupt { .. }), "{error}"),
+            }
+        }
+        must_be_seen(&disk, seal(Kind::Code, &payload[..at]), &format!("payload cut at {at}"));
+    }
+    must_be_seen(&disk, seal(Kind::Code, &[&payload[..], b"\0"].concat()), "a byte more");
+    must_be_seen(&disk, seal(Kind::Samples, &payload), "another kind");
+    assert!(read < payload.len(), "{read} of {} bytes may be others without anybody seeing it", payload.len());
+}
+
+#[test]
+fn a_file_under_another_images_name_is_seen() {
+    let disk = one_image();
+    let bytes = disk.files()[&path(1)].clone();
+    disk.put(&path(2), bytes);
+    let error = database(&disk).code(HOST, &image(2)).unwrap_err();
+    assert!(matches!(error, DbError::Corrupt { damage: Damage::Misplaced, .. }), "{error}");
+    // Also when the name inside agrees, and the code is another image's.
+    let other = SimulatedDisk::new();
+    let wrong = KeptFile::of(&elf(2, 40)).unwrap();
+    let mut store = CodeStore::open(&writer(&other), 1 << 20).unwrap();
+    store.keep(&image(1), wrong.ranges(), NOW, &mut |out| out.write_all(wrong.bytes())).unwrap();
+    let error = database(&other).code(HOST, &image(1)).unwrap_err();
+    assert!(matches!(error, DbError::Corrupt { damage: Damage::Misplaced, .. }), "{error}");
+}
+
+/// A header may claim that a thousand bytes become terabytes, or that the file was that long.
+#[test]
+fn no_length_of_a_stranger_is_believed() {
+    let disk = one_image();
+    let id = image(1).to_string();
+    let number = |mut value: u64| {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    };
+    let payload = |numbers: &[u64]| {
+        let numbers = numbers.iter().flat_map(|value| number(*value));
+        [&[id.len() as u8][..], id.as_bytes(), &numbers.collect::<Vec<u8>>(), &[3, 0]].concat()
+    };
+    for (story, numbers) in [
+        ("a range longer than may be kept", &[u64::MAX, 1, 0, 1 << 40][..]),
+        ("ranges past the end of all numbers", &[u64::MAX, 2, u64::MAX, 1, 1, 1]),
+        ("a range outside of the file", &[10, 1, 5, 6]),
+        ("an empty range", &[10, 1, 5, 0]),
+        ("ranges that touch", &[10, 2, 1, 2, 0, 3]),
+        ("ranges that are not there", &[10, 200]),
+        ("fewer bytes than ranges", &[10, 1, 0, 10]),
+        ("no range", &[10, 0]),
+    ] {
+        must_be_seen(&disk, seal(Kind::Code, &payload(numbers)), story);
+    }
+    // A file of an exabyte whose first page is kept is no trouble, only no ELF file.
+    must_be_seen(&disk, seal(Kind::Code, &payload(&[1 << 60, 0])), "an exabyte of nothing");
+}
+
+#[test]
+fn on_a_real_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    let program = std::env::current_exe().unwrap();
+    let file = std::fs::File::open(&program).unwrap();
+    let id: ImageId = image::identify_file(&file).unwrap();
+    let writer = profiledb::Writer::open(&root, HOST).unwrap();
+    let mut store = CodeStore::open(&writer, 256 << 20).unwrap();
+    let ranges = KeptRanges::of_file(&file).unwrap();
+    let report = store
+        .keep(&id, &ranges, NOW, &mut |out: &mut dyn Write| ranges.copy(&file, |piece| out.write_all(piece)))
+        .unwrap();
+    let path = store.directory().join(format!("{id}.code"));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), report.bytes);
+    assert!(report.bytes < ranges.len(), "{report:?}");
+    let back = Database::open(&root).unwrap().code(HOST, &id).unwrap().unwrap();
+    assert_eq!(back, KeptFile::of(&std::fs::read(&program).unwrap()).unwrap());
+    drop(store);
+    // As of the day it was kept, not of the day this test runs.
+    let mut store = CodeStore::open(&writer, report.bytes + 10).unwrap();
+    store.seen(&id, NOW + 2 * DAY_S).unwrap();
+    let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+    assert_eq!(modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs(), NOW + 2 * DAY_S);
+    assert!(Path::new(&path).is_file());
+}
