@@ -6,6 +6,7 @@ use crate::images::Image;
 use crate::kernel::TimedRecord;
 use crate::kernel::{Drained, RecordKind};
 use crate::kernel_text::KernelText;
+use crate::loader::Notices;
 use crate::mappings::{Mappings, Window};
 use crate::pending::Pending;
 use crate::resolve::{Resolver, coalesce};
@@ -53,6 +54,8 @@ pub struct Collector<Source> {
     pub misses: u64,
     /// By CPU.
     pub cpus: BTreeMap<u32, CpuLedger>,
+    /// What the loader hook says.
+    pub notices: Notices,
     drained_to_ns: u64,
     /// Records of a time after the last drain, for the next.
     held: Vec<TimedRecord>,
@@ -74,6 +77,7 @@ impl<Source: SampleSource> Collector<Source> {
             pending: Pending::new(events),
             misses: 0,
             cpus: BTreeMap::new(),
+            notices: Notices::default(),
             drained_to_ns: now_ns,
             held: Vec::new(),
             entries: Vec::new(),
@@ -93,6 +97,8 @@ impl<Source: SampleSource> Collector<Source> {
         let new = self.held.get(known..).unwrap_or_default();
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
         throttled.into_iter().for_each(|cpu| self.source.revive(cpu));
+        let were_lost = new.iter().any(|record| matches!(record.kind, RecordKind::Lost { .. }));
+        self.notices.read(were_lost, clock::monotonic_ns());
     }
 
     /// Moves everything sampled before the call to `pending`.
@@ -103,6 +109,7 @@ impl<Source: SampleSource> Collector<Source> {
         self.drained_to_ns = window.to_ns;
         let throttles: BTreeMap<u32, u64> = self.cpus.iter().map(|(cpu, ledger)| (*cpu, ledger.throttles)).collect();
         self.apply_records(window);
+        self.notices.judge(&mut self.mappings, window.to_ns);
         self.book_cpus(&drained, &throttles);
         coalesce(&mut self.entries);
         self.book(&drained);

@@ -8,6 +8,7 @@ use crate::control::ControlSocket;
 use crate::flush::Flusher;
 use crate::kernel::{self, KernelSource, Machine, SourceSettings};
 use crate::kernel_text::KernelText;
+use crate::loader::Notices;
 use crate::pipeline::{Parts, Pipeline, epoch_start};
 use crate::{clock, images};
 use anyhow::Context as _;
@@ -25,6 +26,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
     let control = ControlSocket::bind(&config.control)?;
+    let notices = config.loader_socket.as_deref().map(Notices::bind).transpose()?.unwrap_or_default();
     let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(|error| match error {
         name @ DbError::InvalidName { .. } => anyhow::anyhow!("{name}; name another --host"),
         DbError::Locked { path } => {
@@ -60,7 +62,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
     }
     source.start()?;
-    let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
+    let mut collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
+    collector.notices = notices;
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {

@@ -135,7 +135,7 @@ impl MappedFile {
 
     /// Opens this very file: through the mapping itself (any mount namespace, deleted or not), or by its path as the process or we see
     /// it. Never blocks on what is no file, and believes a path only if it leads to the same inode.
-    fn open(&self, at: MappedAt) -> Option<File> {
+    pub(crate) fn open(&self, at: MappedAt) -> Option<File> {
         let MappedFileId::Inode { major, minor, inode } = self.id else { return None };
         let path = OsStr::from_bytes(&self.path);
         let mut in_process = PathBuf::from(format!("/proc/{}/root", at.pid)).into_os_string();

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Modules in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe code; [`collector`] does one drain;
-//! [`mappings`], [`images`] and [`kernel_text`] say what is mapped where; [`resolve`] and [`pending`] turn entries into counts; [`flush`]
+//! [`mappings`], [`images`] and [`kernel_text`] say what is mapped where, with [`loader`]'s hints; [`resolve`] and [`pending`] turn entries into counts; [`flush`]
 //! owns the database's writer; [`pipeline`] is the one loop; [`accounts`] keeps every sample accounted for.
 
 pub mod accounts;
@@ -22,6 +22,7 @@ pub mod flush;
 pub mod images;
 pub mod kernel;
 pub mod kernel_text;
+pub mod loader;
 pub mod mappings;
 pub mod pending;
 pub mod pipeline;

@@ -457,6 +457,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             images: collector.mappings.files.len() as u64,
             lost_records: collector.mappings.lost_records,
             refused: collector.mappings.refused,
+            loader: collector.notices.counts(),
             last_merge: self.last_merge,
             merge_error: self.merge_error.clone(),
             db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },

@@ -83,6 +83,9 @@ pub struct Status {
     pub lost_records: u64,
     /// Processes and mappings refused because of a limit; their samples are unresolved.
     pub refused: u64,
+    /// What the loader hook said.
+    #[serde(default)]
+    pub loader: LoaderStatus,
     /// When the last merge succeeded, seconds since 1970; None before the first.
     pub last_merge: Option<u64>,
     /// Why the last merge failed, if it did.
@@ -176,6 +179,19 @@ pub struct OverheadStatus {
     pub ns_per_sample: Option<f64>,
 }
 
+/// Notices of the loader hook: received = known + learnt + refused + those that wait for the next drain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoaderStatus {
+    /// Objects that somebody said he has mapped; a datagram that makes no sense counts as one.
+    pub received: u64,
+    /// The kernel's records had told of them.
+    pub known: u64,
+    /// No record had, and /proc confirmed them.
+    pub learnt: u64,
+    /// Wrong, or gone before they were looked at, or beyond the limits: not believed.
+    pub refused: u64,
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DbStatus {
@@ -252,6 +268,10 @@ impl Status {
                 "refused",
                 format!("{} processes and mappings beyond the limits; their samples are unresolved", self.refused),
             );
+        }
+        if self.loader.received > 0 {
+            let LoaderStatus { received, known, learnt, refused } = &self.loader;
+            line("loader", format!("{received} notices: {known} known already, {learnt} learnt, {refused} refused"));
         }
         if let Some(error) = &self.merge_error {
             line("merge", format!("FAILED: {error}"));

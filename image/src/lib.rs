@@ -38,7 +38,7 @@ pub use debug_file::default_debug_roots;
 pub use demangle::demangle;
 pub use error::ImageError;
 pub use id::ImageId;
-pub use identify::{identify, identify_file};
+pub use identify::{build_id_of_file, identify, identify_file};
 pub use kind::{ImageKind, ImageOffset, Vaddr};
 pub use layout::{Layout, Segment};
 pub use procedures::{Finding, Procedure, ProcedureSource, Procedures};

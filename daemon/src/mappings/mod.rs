@@ -4,9 +4,11 @@
 //! A process is forgotten only after every sample that belongs to it has been drained: one drain that began after its end.
 
 mod address_map;
+mod notices;
 mod procfs;
 
 pub use address_map::{AddressMap, MAPPINGS_MAX, Mapping};
+pub use notices::look;
 pub use procfs::MapsLine;
 
 use crate::images::Files;
