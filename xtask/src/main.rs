@@ -6,6 +6,7 @@ mod bench;
 mod ci;
 mod demo;
 mod ebpf;
+mod hook;
 mod packages;
 mod process;
 mod test;
@@ -21,6 +22,7 @@ cargo xtask TASK
   test [--unprivileged] [FILTER]
                          every test; those that need root run when root, else it says which did not run and fails
   ebpf [--check]         rebuild the committed eBPF objects, or check that they come from their source
+  hook                   build the loader hook, target/hook/libdcpi_loader_hook.so, and check it
   bench overhead [--quick] [--rounds N] [--seconds N]
                          what sampling costs programs, against an empty BPF program and perf record: the paper's tables 3 to 5
   bench table [--recording FILE] [--seconds N]
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::run(rest),
         ["ebpf"] => ebpf::build(),
         ["ebpf", "--check"] => ebpf::check(),
+        ["hook"] => hook::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["tidy"] => tidy::run(),
         ["vm", rest @ ..] => vm::run(rest),
