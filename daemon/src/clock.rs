@@ -15,6 +15,12 @@ pub fn process_cpu_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// CPU time that this thread has used, in ns.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    nanoseconds(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
 /// Seconds since 1970, UTC.
 #[must_use]
 pub fn unix_s() -> u64 {

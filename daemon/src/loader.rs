@@ -8,6 +8,7 @@
 //! sending program more than all the rest of the hook. What does not fit into the socket's queue meanwhile (`net.unix.max_dgram_qlen`, 10 or
 //! 512 datagrams) is dropped by its sender.
 
+use crate::clock;
 use crate::images::{Files, MappedAt};
 use crate::kernel::MappedFileId;
 use crate::mappings::{Mappings, MapsLine, look};
@@ -22,15 +23,14 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Datagrams read at once; the rest waits in the socket's queue.
 const DATAGRAMS_MAX: usize = 256;
 /// Objects that wait for the next drain; more are refused.
 const WAITING_MAX: usize = 4096;
-/// Processes looked up in /proc in a second, each once, and the time that may take.
+/// Processes looked up in /proc in a second, each once, and the CPU time that may take: a process with 65530 mappings takes it all.
 const LOOKS_MAX: usize = 64;
-const LOOKS_TIME: Duration = Duration::from_millis(20);
+const LOOKS_CPU_NS: u64 = 20_000_000;
 const LOOKS_TERM_NS: u64 = 1_000_000_000;
 
 /// Why the socket could not be bound.
@@ -58,11 +58,11 @@ struct Seen {
     time_ns: u64,
 }
 
-/// How often and how long processes were looked up in this second.
+/// What was looked up in this second.
 #[derive(Default)]
 struct Looks {
     began_ns: u64,
-    took: Duration,
+    cpu_ns: u64,
     seen: HashMap<u32, Arc<Seen>>,
 }
 
@@ -205,12 +205,12 @@ impl Looks {
 
     /// Does that if there is time left in this second.
     fn spend<T>(&mut self, work: impl FnOnce() -> T) -> Option<T> {
-        if self.took >= LOOKS_TIME {
+        if self.cpu_ns >= LOOKS_CPU_NS {
             return None;
         }
-        let started = Instant::now();
+        let before = clock::thread_cpu_ns();
         let result = work();
-        self.took += started.elapsed();
+        self.cpu_ns += clock::thread_cpu_ns().saturating_sub(before);
         Some(result)
     }
 }
