@@ -84,6 +84,12 @@ impl<Source: SampleSource> Collector<Source> {
         }
     }
 
+    /// The same, with what the loader hook says.
+    #[must_use]
+    pub fn hearing(self, notices: Notices) -> Self {
+        Self { notices, ..self }
+    }
+
     /// Takes the records out of the kernel's rings, which a storm of mappings fills faster than one drain follows another.
     pub fn collect_records(&mut self) {
         if self.held.len() < HELD_MAX {

@@ -39,8 +39,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     })?;
     let settings = SourceSettings { events, table: config.table, budget: config.budget };
     let mut source = KernelSource::open(&settings, &machine)?;
-    let events = source.events().to_vec();
-    let cost = source.cost();
+    let (events, cost) = (source.events().to_vec(), source.cost());
     if let Some(budget) = config.budget.filter(|_| events.iter().any(|event| event.adjustable)) {
         let (rate, percent) = (RATES.get(cost.step).copied().unwrap_or(1), budget.0 * 100.0);
         tracing::info!(
@@ -62,8 +61,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
     }
     source.start()?;
-    let mut collector = Collector::new(source, kernel_text, images::own_vdso(), events.len());
-    collector.notices = notices;
+    let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len()).hearing(notices);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {

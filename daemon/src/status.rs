@@ -201,6 +201,15 @@ pub struct DbStatus {
     pub bytes: u64,
 }
 
+impl LoaderStatus {
+    fn text(&self) -> Option<String> {
+        let Self { received, known, learnt, refused } = self;
+        (*received > 0).then(|| {
+            format!("{received} notices: {known} known already, {learnt} learnt from /proc, {refused} refused")
+        })
+    }
+}
+
 impl Status {
     /// For people.
     #[must_use]
@@ -263,16 +272,13 @@ impl Status {
                 "the rings were full; those processes are looked up in /proc, or their samples are unresolved";
             line("records", format!("{} of mappings dropped by the kernel: {meaning}", self.lost_records));
         }
-        if self.refused > 0 {
+        if let refused @ 1.. = self.refused {
             line(
                 "refused",
-                format!("{} processes and mappings beyond the limits; their samples are unresolved", self.refused),
+                format!("{refused} processes and mappings beyond the limits; their samples are unresolved"),
             );
         }
-        if self.loader.received > 0 {
-            let LoaderStatus { received, known, learnt, refused } = &self.loader;
-            line("loader", format!("{received} notices: {known} known already, {learnt} learnt, {refused} refused"));
-        }
+        self.loader.text().into_iter().for_each(|value| line("loader", value));
         if let Some(error) = &self.merge_error {
             line("merge", format!("FAILED: {error}"));
         }
