@@ -273,10 +273,7 @@ impl Status {
             line("records", format!("{} of mappings dropped by the kernel: {meaning}", self.lost_records));
         }
         if let refused @ 1.. = self.refused {
-            line(
-                "refused",
-                format!("{refused} processes and mappings beyond the limits; their samples are unresolved"),
-            );
+            line("refused", format!("{refused} processes and mappings beyond the limits; their samples unresolved"));
         }
         self.loader.text().into_iter().for_each(|value| line("loader", value));
         if let Some(error) = &self.merge_error {
