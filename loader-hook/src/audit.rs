@@ -154,3 +154,80 @@ impl Audit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    /// The address that a program with this environment tells.
+    fn address(variable: &std::ffi::CStr, secure: usize) -> Vec<u8> {
+        const AT_SECURE: usize = 23;
+        let stack = [0, 0, variable.as_ptr() as usize, 0, AT_SECURE, secure, 0, 0];
+        let mut audit = Audit::new();
+        // SAFETY: laid out as the kernel does.
+        audit.begin(unsafe { Start::read(stack.as_ptr() as usize) });
+        audit.address[..audit.address_len].to_vec()
+    }
+
+    #[test]
+    fn the_environment_names_the_socket_unless_it_is_a_strangers() {
+        let named = [&FAMILY[..], b"/x\0"].concat();
+        let default = [&FAMILY[..], SOCKET, b"\0"].concat();
+        let long = std::ffi::CString::new([VARIABLE, &[b'x'; SOCKET_PATH_MAX]].concat()).unwrap();
+        for (variable, secure, expected) in [
+            (c"DCPI_LOADER_SOCKET=/x", 0, &named),
+            (c"DCPI_LOADER_SOCKET=/x", 1, &default),
+            (c"DCPI=/x", 0, &default),
+            (c"DCPI_LOADER_SOCKET=", 0, &Vec::new()),
+            (&long, 0, &Vec::new()),
+        ] {
+            assert_eq!(&address(variable, secure), expected, "{variable:?} {secure}");
+        }
+    }
+
+    /// Objects that fill more than one datagram, and one whose base is no address of a page.
+    #[test]
+    fn objects_are_noted_and_told() {
+        let directory = std::env::temp_dir().join(format!("dcpi-audit-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let path = directory.join("s");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut audit = Audit { is_started: true, opened: 1, ..Audit::new() };
+        let address = [&FAMILY[..], path.as_os_str().as_encoded_bytes(), b"\0"].concat();
+        audit.address[..address.len()].copy_from_slice(&address);
+        audit.address_len = address.len();
+
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.lines().find(|line| line.contains("/libc.so")).unwrap();
+        let base = usize::from_str_radix(libc.split('-').next().unwrap(), 16).unwrap();
+        // Where its dynamic section is: the first word that its headers agree to.
+        let segments = Segments::of_file(memory::page(base).unwrap()).unwrap();
+        let dynamic = (base..base + (8 << 20)).step_by(8).find(|at| segments.are_of(base, *at)).unwrap();
+        let object = |base, dynamic, name: &std::ffi::CStr| Object { base, dynamic, name: name.as_ptr() };
+        let received = || {
+            let mut bytes = [0; 4096];
+            let len = socket.recv(&mut bytes).ok()?;
+            Some(
+                notice::Datagram::decode(&bytes[..len]).unwrap().map(|object| object.path.to_vec()).collect::<Vec<_>>(),
+            )
+        };
+        for strange in
+            [object(base, dynamic + 8, c"x"), object(base + 8, dynamic, c"x"), object(1 << 62, dynamic, c"x")]
+        {
+            audit.opened(&strange);
+        }
+        audit.tell();
+        assert_eq!(received(), None, "nothing was noted");
+        (0..60).for_each(|_| audit.opened(&object(base, dynamic, c"/lib/libc.so.6")));
+        let full = received().unwrap().len();
+        assert!((30..60).contains(&full), "a full datagram is sent at once");
+        audit.tell();
+        let rest = received().unwrap();
+        assert_eq!((full + rest.len(), rest[0].as_slice()), (60, &b"/lib/libc.so.6"[..]));
+        audit.tell();
+        assert_eq!(received(), None, "what was told is forgotten");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -27,6 +27,8 @@ cargo xtask TASK
                          what sampling costs programs, against an empty BPF program and perf record: the paper's tables 3 to 5
   bench table [--recording FILE] [--seconds N]
                          simulates sizes, ways, policies and drain intervals of the sampler's table over recorded samples
+  bench loader [--quick] [--rounds N]
+                         what the loader hook adds to the start of programs, against an audit library that does nothing
   tidy                   check the house rules: dependency arrows, sizes, names
   vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
   ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
