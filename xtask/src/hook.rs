@@ -12,7 +12,11 @@ use anyhow::bail;
 pub const HOOK: &str = "target/hook/libdcpi_loader_hook.so";
 
 /// The linker is GNU ld on every architecture: what others make of these flags is not what is checked here.
-const LINK: &str = "-Wl,-z,defs,-z,norelro,-z,lazy,-z,noseparate-code,-z,max-page-size=4096,--hash-style=gnu,--build-id,-Bsymbolic,--no-eh-frame-hdr";
+const LINK: &str =
+    "-Wl,-z,defs,-z,norelro,-z,lazy,-z,noseparate-code,--hash-style=gnu,--build-id,-Bsymbolic,--no-eh-frame-hdr";
+
+/// The largest page of a kernel for this architecture: segments must not share one.
+const PAGE_MAX: u64 = if cfg!(target_arch = "aarch64") { 65536 } else { 4096 };
 
 /// The smallest page of the machines that we run on. Pages to run are mapped and read in one go; a second page to write would be a
 /// mapping of its own.
@@ -36,7 +40,7 @@ pub fn build() -> anyhow::Result<()> {
     let cargo =
         "cargo rustc --quiet -p loader-hook --lib --profile hook --crate-type cdylib -- -C force-unwind-tables=no";
     let linker = "-C link-arg=-nostdlib -C link-arg=-nostartfiles -C link-arg=-fuse-ld=bfd -C link-arg=";
-    must(&mut command(&format!("{cargo} {linker}{LINK}")))?;
+    must(&mut command(&format!("{cargo} {linker}{LINK},-z,max-page-size={PAGE_MAX}")))?;
     let problems = problems(&output(&mut command(&format!("readelf --wide --segments --dynamic --dyn-syms {HOOK}")))?);
     if !problems.is_empty() {
         bail!("{HOOK} must not be loaded into programs: {}", problems.join("; "));
