@@ -4,9 +4,13 @@
 //! of the same maps, one half at a time. Every structure here has its twin of the same name in the C source; sizes and offsets
 //! are asserted on both sides, so a change made on one side alone does not compile.
 //!
+//! [`notice`] has the bytes that the loader hook sends to the daemon.
+//!
 //! DCPI's driver kept 16-byte entries, four to a cache line (SOSP 1997, section 4.2.1); so do we.
 #![no_std]
 #![forbid(unsafe_code)]
+
+pub mod notice;
 
 use core::mem::{offset_of, size_of};
 

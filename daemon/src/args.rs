@@ -56,6 +56,9 @@ pub struct Settings {
     /// Control socket [default: /run/dcpi/control.sock]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Socket that the loader hook writes to, or off [default: loader.sock beside the control socket]
+    #[arg(long, value_name = "PATH|off")]
+    pub loader_socket: Option<PathBuf>,
     /// Events to sample, see [`crate::event::EventSpec`].
     #[arg(
         long = "event",

@@ -7,6 +7,7 @@ use crate::jit::{Jit, Registration};
 use crate::kernel::TimedRecord;
 use crate::kernel::{Drained, RecordKind};
 use crate::kernel_text::KernelText;
+use crate::loader::Notices;
 use crate::mappings::{LabelError, Mappings, Window};
 use crate::pending::Pending;
 use crate::resolve::{Resolver, coalesce};
@@ -63,6 +64,8 @@ pub struct Collector<Source> {
     pub misses: u64,
     /// By CPU.
     pub cpus: BTreeMap<u32, CpuLedger>,
+    /// What the loader hook says.
+    pub notices: Notices,
     /// Before the first half of the last drain was taken.
     drained_from_ns: u64,
     /// Records of a time after the last drain, for the next.
@@ -96,11 +99,18 @@ impl<Source: SampleSource> Collector<Source> {
             pending: Pending::new(events),
             misses: 0,
             cpus: BTreeMap::new(),
+            notices: Notices::default(),
             drained_from_ns: now_ns,
             held: Vec::new(),
             ended: 0,
             entries: Vec::new(),
         }
+    }
+
+    /// The same, with what the loader hook says.
+    #[must_use]
+    pub fn hearing(self, notices: Notices) -> Self {
+        Self { notices, ..self }
     }
 
     /// Takes the records out of the kernel's rings, which a storm of mappings fills faster than one drain follows another. Gives their number.
@@ -132,6 +142,8 @@ impl<Source: SampleSource> Collector<Source> {
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
         new.iter().for_each(|record| self.mappings.foresee(record));
         throttled.into_iter().for_each(|cpu| self.source.revive(cpu));
+        let were_lost = new.iter().any(|record| matches!(record.kind, RecordKind::Lost { .. }));
+        self.notices.read(were_lost, clock::monotonic_ns());
     }
 
     /// Moves everything sampled before the call to `pending`.
@@ -145,6 +157,7 @@ impl<Source: SampleSource> Collector<Source> {
         self.drained_from_ns = begun_ns;
         let throttles: BTreeMap<u32, u64> = self.cpus.iter().map(|(cpu, ledger)| (*cpu, ledger.throttles)).collect();
         self.apply_records(window);
+        self.notices.judge(&mut self.mappings, window.to_ns);
         self.book_cpus(&drained, &throttles);
         coalesce(&mut self.entries);
         self.book(&drained);

@@ -21,6 +21,8 @@ pub struct Config {
     pub db: PathBuf,
     /// Control socket.
     pub control: PathBuf,
+    /// Socket of the loader hook; None: it is not listened to.
+    pub loader_socket: Option<PathBuf>,
     /// Events asked for; none: the default.
     pub events: Vec<EventSpec>,
     /// 10 ms to 1 h.
@@ -69,6 +71,7 @@ impl Config {
         Self::check(Settings {
             db: flags.db.or(file.db),
             control: flags.control.or(file.control),
+            loader_socket: flags.loader_socket.or(file.loader_socket),
             events: if flags.events.is_empty() { file.events } else { flags.events },
             drain_interval: flags.drain_interval.or(file.drain_interval),
             merge_interval: flags.merge_interval.or(file.merge_interval),
@@ -104,9 +107,12 @@ impl Config {
         let interval = |flag, text: Option<&str>, default, min, max| duration(flag, text.unwrap_or(default), min, max);
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
         let rules = rules(&settings)?;
+        let control = settings.control.unwrap_or_else(|| "/run/dcpi/control.sock".into());
+        let loader_socket = settings.loader_socket.unwrap_or_else(|| control.with_file_name("loader.sock"));
         Ok(Self {
             db: settings.db.unwrap_or_else(|| "/var/lib/dcpi".into()),
-            control: settings.control.unwrap_or_else(|| "/run/dcpi/control.sock".into()),
+            control,
+            loader_socket: Some(loader_socket).filter(|path| path != Path::new("off")),
             events,
             drain_interval: interval("--drain-interval", settings.drain_interval.as_deref(), "5s", second / 100, hour)?,
             merge_interval: interval("--merge-interval", settings.merge_interval.as_deref(), "10m", second, 24 * hour)?,
@@ -226,6 +232,19 @@ mod tests {
         let both = config(&file, flags).unwrap().rules;
         assert_eq!((both.exclude_images, both.per_process), (Images::new(&["pass".into()]), of_file.rules.per_process));
         assert_eq!(config("", Settings::default()).unwrap().rules, Rules::default(), "nothing unless asked for");
+    }
+
+    #[test]
+    fn the_loader_hooks_socket_is_beside_the_control_socket_or_where_one_says() {
+        for (file, expected) in [
+            ("", Some("/run/dcpi/loader.sock")),
+            ("control = \"/a/c.sock\"", Some("/a/loader.sock")),
+            ("control = \"/a/c.sock\"\nloader-socket = \"/b/l.sock\"", Some("/b/l.sock")),
+            ("loader-socket = \"off\"", None),
+        ] {
+            let found = config(file, Settings::default()).unwrap().loader_socket;
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{file}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::flush::Flusher;
 use crate::kernel::{self, KernelSource, Machine, SourceSettings};
 use crate::kernel_text::KernelText;
 use crate::librarian::{Librarian, Library};
+use crate::loader::Notices;
 use crate::pipeline::{Parts, Pipeline, epoch_start};
 use crate::{clock, images};
 use anyhow::Context as _;
@@ -27,12 +28,12 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
     let control = ControlSocket::bind(&config.control)?;
+    let notices = config.loader_socket.as_deref().map(Notices::bind).transpose()?.unwrap_or_default();
     let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(cannot_write)?;
     let (table, budget, sharing) = (config.table, config.budget, config.sharing());
     let settings = SourceSettings { events, table, budget, sharing };
     let mut source = KernelSource::open(&settings, &machine)?;
-    let events = source.events().to_vec();
-    let cost = source.cost();
+    let (events, cost) = (source.events().to_vec(), source.cost());
     if let Some(budget) = config.budget.filter(|_| events.iter().any(|event| event.adjustable)) {
         let (rate, percent) = (RATES.get(cost.step).copied().unwrap_or(1), budget.0 * 100.0);
         tracing::info!(
@@ -53,7 +54,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     }
     kernel::give_back();
     source.start()?;
-    let mut collector = Collector::new(source, kernel_text, images::own_vdso(), events.len(), library);
+    let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len(), library);
+    let mut collector = collector.hearing(notices);
     collector.mappings.keep_apart(config.rules.clone());
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;

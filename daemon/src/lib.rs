@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Modules in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe code; [`collector`] does one drain;
-//! [`mappings`], [`images`], [`jit`] and [`kernel_text`] say what is mapped where, [`apart`] and [`cgroup`] whose it is; [`resolve`] and [`pending`]
-//! turn entries into counts; [`flush`] owns the database's writer; [`librarian`] keeps the code of images with samples, [`catalogue`] what was
-//! learnt of files; [`pipeline`] is the one loop; [`accounts`] keeps every sample accounted for.
+//! [`mappings`], [`images`], [`jit`] and [`kernel_text`] say what is mapped where, with [`loader`]'s hints, [`apart`] and [`cgroup`] whose it is;
+//! [`resolve`] and [`pending`] turn entries into counts; [`flush`] owns the database's writer; [`librarian`] keeps the code of images with samples,
+//! [`catalogue`] what was learnt of files; [`pipeline`] is the one loop; [`accounts`] keeps every sample accounted for.
 
 pub mod accounts;
 pub mod apart;
@@ -28,6 +28,7 @@ pub mod jit;
 pub mod kernel;
 pub mod kernel_text;
 pub mod librarian;
+pub mod loader;
 pub mod mappings;
 pub mod pending;
 pub mod pipeline;

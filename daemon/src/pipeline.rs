@@ -513,6 +513,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             lost_records: collector.mappings.lost_records,
             refused: collector.mappings.refused,
             generated: generated_status(collector.jit.totals()),
+            loader: collector.notices.counts(),
             last_merge: self.last_merge,
             merge_error: self.merge_error.clone(),
             db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },

@@ -116,6 +116,9 @@ pub struct Status {
     /// The code kept beside the profiles; None: it is off.
     #[serde(default)]
     pub code_store: Option<CodeStoreStatus>,
+    /// What the loader hook said.
+    #[serde(default)]
+    pub loader: LoaderStatus,
     /// When the last merge succeeded, seconds since 1970; None before the first.
     pub last_merge: Option<u64>,
     /// Why the last merge failed, if it did.
@@ -288,6 +291,19 @@ impl CodeStoreStatus {
     }
 }
 
+/// Notices of the loader hook: received = known + learnt + refused + those that wait for the next drain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoaderStatus {
+    /// Objects that somebody said he has mapped; a datagram that makes no sense counts as one.
+    pub received: u64,
+    /// The kernel's records had told of them.
+    pub known: u64,
+    /// No record had, and /proc confirmed them.
+    pub learnt: u64,
+    /// Wrong, or gone before they were looked at, or beyond the limits: not believed.
+    pub refused: u64,
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DbStatus {
@@ -315,6 +331,15 @@ impl ApartStatus {
                 .push(("apart", format!("{samples} samples, {processes} processes less finely than asked for: {why}")));
         }
         lines
+    }
+}
+
+impl LoaderStatus {
+    fn text(&self) -> Option<String> {
+        let Self { received, known, learnt, refused } = self;
+        (*received > 0).then(|| {
+            format!("{received} notices: {known} known already, {learnt} learnt from /proc, {refused} refused")
+        })
     }
 }
 
@@ -376,11 +401,10 @@ impl Status {
                 "the rings were full; those processes are looked up in /proc, or their samples are unresolved";
             line("records", format!("{} of mappings dropped by the kernel: {meaning}", self.lost_records));
         }
-        if self.refused > 0 {
-            let refused =
-                format!("{} processes and mappings beyond the limits; their samples are unresolved", self.refused);
-            line("refused", refused);
+        if let refused @ 1.. = self.refused {
+            line("refused", format!("{refused} processes and mappings beyond the limits; their samples unresolved"));
         }
+        self.loader.text().into_iter().for_each(|value| line("loader", value));
         if let Some(error) = &self.merge_error {
             line("merge", format!("FAILED: {error}"));
         }

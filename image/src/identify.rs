@@ -38,6 +38,14 @@ pub fn identify_file(file: &File) -> Result<ImageId, ImageError> {
     identify_elf(&Elf::parse(Source::file(file)?)?)
 }
 
+/// The GNU build id of an open ELF file, found as in [`identify`]; `None` when it has none. Never reads code.
+///
+/// # Errors
+/// As [`identify_file`], except [`ImageError::NoText`].
+pub fn build_id_of_file(file: &File) -> Result<Option<ImageId>, ImageError> {
+    Ok(Elf::parse(Source::file(file)?)?.build_id())
+}
+
 pub(crate) fn identify_elf(elf: &Elf<'_>) -> Result<ImageId, ImageError> {
     if let Some(id) = elf.build_id() {
         return Ok(id);

@@ -42,7 +42,7 @@ pub use debug_file::default_debug_roots;
 pub use demangle::demangle;
 pub use error::ImageError;
 pub use id::ImageId;
-pub use identify::{identify, identify_file};
+pub use identify::{build_id_of_file, identify, identify_file};
 pub use kept::{KEPT_BYTES_MAX, KeptFile, KeptRanges};
 pub use kind::{ImageKind, ImageOffset, Vaddr};
 pub use layout::{Layout, Segment};

@@ -49,6 +49,12 @@ impl Place {
         self.path().join("control.sock")
     }
 
+    /// Where the loader hook's notices go.
+    #[must_use]
+    pub fn loader_socket(&self) -> PathBuf {
+        self.path().join("loader.sock")
+    }
+
     /// Read instead of the machine's own configuration: the paper's rate, whatever it costs here. Flags win over it.
     fn config(&self) -> PathBuf {
         self.path().join("dcpid.toml")
@@ -257,6 +263,8 @@ pub struct Status {
     /// The code kept beside the profiles; None: it is off.
     #[serde(default)]
     pub code_store: Option<CodeStore>,
+    /// What the loader hook said.
+    pub loader: Loader,
     /// Why the last merge failed, if it did.
     #[serde(default)]
     pub merge_error: Option<String>,
@@ -273,6 +281,19 @@ pub struct CodeStore {
     pub kept: u64,
     /// Files opened and not kept yet.
     pub waiting: u64,
+}
+
+/// Notices of the loader hook.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+pub struct Loader {
+    /// Objects that somebody said he has mapped.
+    pub received: u64,
+    /// The kernel's records had told of them.
+    pub known: u64,
+    /// /proc confirmed them.
+    pub learnt: u64,
+    /// Not believed.
+    pub refused: u64,
 }
 
 /// Parts of all CPU time, and what a sample takes from the program it interrupts.

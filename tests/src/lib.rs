@@ -39,6 +39,21 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// The loader hook as `cargo xtask hook` built it: in `target/hook`, or in `$DCPI_BIN_DIR`.
+///
+/// # Panics
+/// When it is not there, saying how to build it.
+#[must_use]
+pub fn hook() -> PathBuf {
+    let directory = std::env::var_os("DCPI_BIN_DIR").map(PathBuf::from).unwrap_or_else(|| {
+        let test = std::env::current_exe().expect("the path of this test");
+        test.ancestors().nth(3).expect("a test lies in target/PROFILE/deps").join("hook")
+    });
+    let path = directory.join("libdcpi_loader_hook.so");
+    assert!(path.is_file(), "{} is missing; build it first: cargo xtask hook, or run cargo xtask test", path.display());
+    path
+}
+
 /// Runs a program to its end.
 ///
 /// # Panics

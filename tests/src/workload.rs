@@ -67,6 +67,18 @@ impl Workload {
         Self::build(directory, "turns", &[&format!("-DTURN_MS={turn_ms}"), "-ldl"])
     }
 
+    /// Compiles `loads.c`, which loads and unloads libraries, and two of them: `liblibrary.so` and `libother.so`.
+    ///
+    /// # Panics
+    /// When there is no compiler, or it refuses.
+    #[must_use]
+    pub fn build_loads(directory: &Path) -> Self {
+        for name in ["liblibrary.so", "libother.so"] {
+            compile(&source("library"), &directory.join(name), &["-shared", "-fPIC"]);
+        }
+        Self::build(directory, "loads", &["-pthread", "-ldl"])
+    }
+
     /// The same program under another name.
     ///
     /// # Panics

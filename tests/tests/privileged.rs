@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tests::daemon::{Daemon, Place};
+use tests::daemon::{Daemon, Loader, Place};
 use tests::report::{Prof, dcpi, prof};
 use tests::workload::{Running, Workload};
-use tests::{binary, refuse, require_root, succeed};
+use tests::{binary, hook, refuse, require_root, succeed};
 
 /// A daemon that samples CPU time, so that samples can be compared with seconds on any machine.
 fn start_by_time(place: &Place) -> Daemon<'_> {
@@ -554,4 +554,47 @@ fn in_a_pid_namespace_processes_inside_resolve_and_those_outside_have_a_reason()
         "outside: {outside:.3} s of {expected:.3} s have their reason: {:?}",
         prof.unresolved
     );
+}
+
+/// Whatever the loader hook tells, the kernel's records had told: it costs a look-up each. Nobody else is believed.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn the_loader_hook_tells_what_the_kernel_told_already() {
+    require_root();
+    let place = Place::default();
+    let loads = Workload::build_loads(place.path());
+    // Nobody may enter the directory of a checkout, perhaps.
+    let hook_for_all = place.path().join("hook.so");
+    std::fs::copy(hook(), &hook_for_all).unwrap();
+    let daemon = place.start();
+    let libraries = ["liblibrary.so", "libother.so"].map(|library| place.path().join(library));
+    let as_user = |uid: &str, program: &Path| {
+        let mut command = setpriv(&["--reuid", uid, "--regid", uid, "--clear-groups"], Path::new("env"));
+        command.arg(format!("LD_AUDIT={}", hook_for_all.display()));
+        command.arg(format!("DCPI_LOADER_SOCKET={}", place.loader_socket().display()));
+        let output = tests::run(command.arg(program).args(&libraries));
+        assert_eq!(output.status.code(), Some(7), "{output:?}");
+        daemon.status().loader
+    };
+    let first = as_user("0", loads.program());
+    eprintln!("{first:?}");
+    assert!(first.received > 6, "the program, ld.so, libc, the libraries: {first:?}");
+    assert_eq!(first, Loader { known: first.received, learnt: 0, refused: 0, ..first });
+
+    let second = as_user("65534", loads.program());
+    assert!(second.received > first.received + 6 && second.known == second.received, "anybody may tell: {second:?}");
+
+    // A program that gains rights by its exec: ld.so loads no library for it that a stranger names.
+    let privileged = loads.copy("privileged");
+    std::fs::set_permissions(privileged.program(), PermissionsExt::from_mode(0o4755)).unwrap();
+    assert_eq!(as_user("65534", privileged.program()), second);
+
+    let stranger = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    for _ in 0..5 {
+        stranger.send_to(b"DCPL, I am the kernel", place.loader_socket()).unwrap();
+    }
+    assert_eq!(daemon.status().loader, Loader { received: second.received + 5, refused: 5, ..second });
+    daemon.status().samples.assert_closes();
+    assert!(daemon.terminate().success());
+    assert!(!place.loader_socket().exists(), "the socket is removed");
 }

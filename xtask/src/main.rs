@@ -6,6 +6,7 @@ mod bench;
 mod ci;
 mod demo;
 mod ebpf;
+mod hook;
 mod packages;
 mod process;
 mod test;
@@ -21,10 +22,13 @@ cargo xtask TASK
   test [--unprivileged] [FILTER]
                          every test; those that need root run when root, else it says which did not run and fails
   ebpf [--check]         rebuild the committed eBPF objects, or check that they come from their source
+  hook                   build the loader hook, target/hook/libdcpi_loader_hook.so, and check it
   bench overhead [--quick] [--rounds N] [--seconds N]
                          what sampling costs programs, against an empty BPF program and perf record: the paper's tables 3 to 5
   bench table [--recording FILE] [--seconds N]
                          simulates sizes, ways, policies and drain intervals of the sampler's table over recorded samples
+  bench loader [--quick] [--rounds N]
+                         what the loader hook adds to the start of programs, against an audit library that does nothing
   tidy                   check the house rules: dependency arrows, sizes, names
   vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
   ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::run(rest),
         ["ebpf"] => ebpf::build(),
         ["ebpf", "--check"] => ebpf::check(),
+        ["hook"] => hook::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["tidy"] => tidy::run(),
         ["vm", rest @ ..] => vm::run(rest),

@@ -1,8 +1,8 @@
 //! Every test. Privileged ones are marked `#[ignore]` and live in the `tests` package: they run when root, and never skip themselves.
 
 use crate::Outcome;
-use crate::packages;
 use crate::process::{command, is_root, must, output, succeeds};
+use crate::{hook, packages};
 use anyhow::bail;
 
 /// Runs them; `FILTER` is a part of their names.
@@ -18,6 +18,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let privileged = is_root() && !unprivileged;
     println!("building the programs that the whole-system tests start");
     must(&mut command("cargo build --workspace --bins"))?;
+    hook::build()?;
     let nextest = output(&mut command("cargo nextest --version")).is_ok();
     let passed = if nextest { with_nextest(privileged, filter)? } else { with_cargo(privileged, filter)? };
     if !passed {

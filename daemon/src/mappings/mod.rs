@@ -4,11 +4,13 @@
 //! A process is forgotten only after every sample that belongs to it has been drained: one drain that began after its end.
 
 mod address_map;
+mod notices;
 mod procfs;
 mod programs;
 mod tags;
 
 pub use address_map::{AddressMap, MAPPINGS_MAX, Mapping};
+pub use notices::look;
 pub use procfs::{MapsLine, executable_mappings, start_time};
 pub use tags::{Found, LabelError};
 

@@ -1,8 +1,10 @@
-//! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table.
+//! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
+//! `bench loader` for the loader hook.
 
 mod costs;
 mod grid;
 mod json;
+mod loader;
 mod machine;
 mod overhead;
 mod profilers;
@@ -26,8 +28,11 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     match arguments {
         ["overhead", rest @ ..] => overhead::run(rest),
         ["table", rest @ ..] => table::run(rest),
+        ["loader", rest @ ..] => loader::run(rest),
         _ => {
-            bail!("bench takes overhead [--quick] [--rounds N] [--seconds N] or table [--recording FILE] [--seconds N]")
+            bail!(
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N] or loader [--quick] [--rounds N]"
+            )
         }
     }
 }

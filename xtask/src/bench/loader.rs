@@ -1,0 +1,220 @@
+//! `bench loader`: what the loader hook adds to the start of programs.
+//!
+//! Every round runs each program once in each way, one after the other, in rotating order. Compared are the runs of one round: the machine's moods
+//! last longer than a round. Time is CPU time, in the program and in the kernel for it: starting is work, and on a machine that does other
+//! things the wall time says more of those. An audit library that does nothing is one of the ways, because the dynamic loader and the kernel spend most of
+//! the time: that part nobody can save who uses LD_AUDIT.
+
+use super::{FOLDER, count, json, machine, refuse_others};
+use crate::process::{command, must, output};
+use crate::{Outcome, hook, packages};
+use anyhow::Context as _;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A line of a shell each: what starts, and does next to nothing.
+const PROGRAMS: [(&str, &[&str]); 5] = [
+    ("bash -c true", &["bash", "-c", "true"]),
+    ("perl -e 1", &["perl", "-e", "1"]),
+    ("git --version", &["git", "--version"]),
+    ("python3 -c pass", &["/usr/bin/python3", "-c", "pass"]),
+    ("gcc small.c", &["gcc", "-O2", "-o", "small", "small.c"]),
+];
+
+/// An audit library that does nothing.
+const EMPTY: &str = "unsigned la_version(unsigned offered) { return offered; }\n\
+    unsigned la_objopen(void *map, long space, unsigned long *cookie) { return 0; }\n";
+
+/// The daemon reads so often.
+const READ_INTERVAL: Duration = Duration::from_millis(100);
+
+/// One way to run a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Without any audit library.
+    Plain,
+    /// The same again: what differs from it is noise.
+    Again,
+    Empty,
+    /// The hook, and nobody there.
+    Alone,
+    /// The hook, and somebody who reads as the daemon does.
+    Heard,
+}
+
+const WAYS: [Way; 5] = [Way::Plain, Way::Again, Way::Empty, Way::Alone, Way::Heard];
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Plain => "plain",
+            Way::Again => "plain again",
+            Way::Empty => "empty library",
+            Way::Alone => "hook, no daemon",
+            Way::Heard => "hook, daemon",
+        }
+    }
+}
+
+/// Where things are.
+struct Place {
+    folder: PathBuf,
+    empty: PathBuf,
+    hook: PathBuf,
+}
+
+/// What a way adds to a program's start, from the differences to the plain run of the same round.
+struct Added {
+    way: Way,
+    plain_us: f64,
+    /// The median, and the bounds of its confidence interval of 95 % by order statistics.
+    median_us: f64,
+    low_us: f64,
+    high_us: f64,
+}
+
+/// Measures and prints the table.
+pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    refuse_others("loader", arguments, &["--quick"], &["--rounds"])?;
+    let rounds = count(arguments, "--rounds", if arguments.contains(&"--quick") { 100 } else { 1000 })?;
+    packages::ensure(packages::COMPILER.iter().chain(&packages::TEST_TOOLS))?;
+    hook::build()?;
+    let place = prepare()?;
+    let machine = machine::description();
+    println!("\n{machine}; {}; {rounds} rounds\n", glibc());
+    println!(
+        "{:<16}  {:<16}  {:>9}  {:>8}  {:>19}  {:>7}",
+        "program", "way", "plain us", "added us", "95 %", "added %"
+    );
+    let mut rows = Vec::new();
+    for (name, program) in PROGRAMS {
+        let times = while_heard(&place, || measure(&place, program, rounds))?;
+        for added in WAYS.into_iter().skip(1).filter_map(|way| Added::of(way, &times)) {
+            let (median, plain) = (added.median_us, added.plain_us);
+            let range = format!("{:+.1} .. {:+.1}", added.low_us, added.high_us);
+            let percent = 100.0 * median / plain;
+            println!(
+                "{name:<16}  {:<16}  {plain:>9.1}  {median:>+8.1}  {range:>19}  {percent:>+6.2}%",
+                added.way.name()
+            );
+            rows.push(row(name, &added));
+        }
+    }
+    let path = format!("{FOLDER}/loader.json");
+    let members =
+        [("machine", json::text(&machine)), ("rounds", rounds.to_string()), ("added", json::array(rows.into_iter()))];
+    fs::write(&path, json::object(&members))?;
+    println!("\nthe empty library is the loader's and the kernel's own part; the same as JSON: {path}");
+    Ok(Outcome::Clean)
+}
+
+fn row(program: &str, added: &Added) -> String {
+    json::object(&[
+        ("program", json::text(program)),
+        ("way", json::text(added.way.name())),
+        ("plain_us", json::number(added.plain_us)),
+        ("added_us", json::number(added.median_us)),
+        ("low_us", json::number(added.low_us)),
+        ("high_us", json::number(added.high_us)),
+        ("ratio", json::number(1.0 + added.median_us / added.plain_us)),
+    ])
+}
+
+fn glibc() -> String {
+    let version = output(&mut command("ldd --version")).unwrap_or_default();
+    version.lines().next().unwrap_or("unknown C library").to_owned()
+}
+
+fn prepare() -> anyhow::Result<Place> {
+    let folder = std::env::current_dir()?.join(FOLDER).join("loader");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("small.c"), "#include <stdio.h>\nint main(void) { return puts(\"small\") < 0; }\n")?;
+    fs::write(folder.join("empty.c"), EMPTY)?;
+    // As small as the hook: what it is compared with must not be dearer.
+    let flags = "-O2 -shared -fPIC -nostdlib -s -Wl,-z,norelro,-z,noseparate-code,--hash-style=gnu,--build-id -o empty.so empty.c";
+    must(command(&format!("cc {flags}")).current_dir(&folder))?;
+    must(&mut command(&format!("cc -O2 -o {FOLDER}/loader/startup tests/bench/startup.c")))?;
+    Ok(Place { empty: folder.join("empty.so"), hook: std::env::current_dir()?.join(hook::HOOK), folder })
+}
+
+/// Reads what the hook sends, as seldom as the daemon does, while `work` is done.
+fn while_heard<T>(place: &Place, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let path = place.folder.join("heard.sock");
+    let _ = fs::remove_file(&path); // of the benchmark before
+    let socket = UnixDatagram::bind(&path).context("binding the benchmark's socket")?;
+    socket.set_nonblocking(true)?;
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut datagram = [0; 4096];
+            while !is_done.load(Ordering::Relaxed) {
+                while socket.recv(&mut datagram).is_ok() {}
+                std::thread::sleep(READ_INTERVAL);
+            }
+        });
+        let result = work();
+        is_done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// CPU time of each way in µs, by round.
+fn measure(place: &Place, program: &[&str], rounds: u64) -> anyhow::Result<Vec<Vec<f64>>> {
+    let audit = |library: &Path, socket: &str| {
+        format!("LD_AUDIT={},DCPI_LOADER_SOCKET={}", library.display(), place.folder.join(socket).display())
+    };
+    let mut command = Command::new(place.folder.join("startup"));
+    command.current_dir(&place.folder).arg(rounds.to_string());
+    command.args(WAYS.map(|way| match way {
+        Way::Plain | Way::Again => String::new(),
+        Way::Empty => audit(&place.empty, "nobody.sock"),
+        Way::Alone => audit(&place.hook, "nobody.sock"),
+        Way::Heard => audit(&place.hook, "heard.sock"),
+    }));
+    // CPU time and wall time in turn; the machine's other work is in the wall time.
+    let printed = output(command.arg("--").args(program))?;
+    let row = |line: &str| line.split_whitespace().step_by(2).filter_map(|time| time.parse().ok()).collect();
+    Ok(printed.lines().map(row).collect())
+}
+
+impl Added {
+    fn of(way: Way, times: &[Vec<f64>]) -> Option<Self> {
+        let index = WAYS.iter().position(|other| *other == way)?;
+        let sorted = |mut values: Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let plain = sorted(times.iter().filter_map(|row| row.first().copied()).collect());
+        let pairs = times.iter().filter_map(|row| Some(row.get(index)? - row.first()?));
+        let differences = sorted(pairs.collect());
+        let (middle, half) = (differences.len() / 2, 0.98 * (differences.len() as f64).sqrt());
+        let at = |values: &[f64], position: usize| values.get(position.min(values.len().checked_sub(1)?)).copied();
+        Some(Self {
+            way,
+            plain_us: at(&plain, plain.len() / 2)?,
+            median_us: at(&differences, middle)?,
+            low_us: at(&differences, middle.saturating_sub(half as usize))?,
+            high_us: at(&differences, middle + half as usize)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_one_round_are_compared() {
+        // The machine slows down twenty times as much as the hook costs.
+        let times: Vec<_> = (0..100)
+            .map(|round| [100.0, 100.0, 130.0, 140.0, 150.0].map(|time| time + 10.0 * f64::from(round)).to_vec())
+            .collect();
+        let heard = Added::of(Way::Heard, &times).unwrap();
+        assert_eq!((heard.median_us, heard.low_us, heard.high_us, heard.plain_us), (50.0, 50.0, 50.0, 600.0));
+        assert!(Added::of(Way::Empty, &[]).is_none());
+    }
+}
