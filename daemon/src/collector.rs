@@ -48,6 +48,11 @@ const SPILL_USED_MAX: f64 = 0.4;
 /// A drain comes early when so many processes have ended since the last: they are kept until their samples have been drained.
 const ENDED_MAX: usize = 4096;
 
+/// After a new file was mapped, drains come every second for a while: what has to be seen of its process (code, names of generated
+/// code) can only be seen while it lives.
+const NEWS_NS: u64 = 3_000_000_000;
+const NEWS_DRAIN_NS: u64 = 1_000_000_000;
+
 /// The state between drains.
 pub struct Collector<Source> {
     source: Source,
@@ -72,6 +77,8 @@ pub struct Collector<Source> {
     held: Vec<TimedRecord>,
     /// Processes that ended since the last drain.
     ended: usize,
+    /// When a file was mapped last that nobody had mapped before.
+    news_ns: Option<u64>,
     // Kept for their memory.
     entries: Vec<Entry>,
 }
@@ -103,6 +110,7 @@ impl<Source: SampleSource> Collector<Source> {
             drained_from_ns: now_ns,
             held: Vec::new(),
             ended: 0,
+            news_ns: None,
             entries: Vec::new(),
         }
     }
@@ -124,14 +132,19 @@ impl<Source: SampleSource> Collector<Source> {
         self.held.len() - known
     }
 
-    /// Whether a spill buffer fills so fast that it should be looked at soon.
-    pub fn fills(&self) -> bool {
-        self.source.spill_used() > SPILL_USED_MAX / 4.0
+    /// Whether records should be looked at soon again: a spill buffer fills fast, or a drain is near because of a new file.
+    pub fn is_watchful(&self) -> bool {
+        self.has_news() || self.source.spill_used() > SPILL_USED_MAX / 4.0
+    }
+
+    fn has_news(&self) -> bool {
+        self.news_ns.is_some_and(|news| clock::monotonic_ns() < news + NEWS_NS)
     }
 
     /// Whether the next drain should not wait for its time.
     pub fn wants_drain(&self) -> bool {
-        self.ended > ENDED_MAX || self.held.len() >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
+        let news = self.has_news() && clock::monotonic_ns() >= self.drained_from_ns + NEWS_DRAIN_NS;
+        news || self.ended > ENDED_MAX || self.held.len() >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
     }
 
     fn read_records(&mut self) {
@@ -141,6 +154,9 @@ impl<Source: SampleSource> Collector<Source> {
         self.jit.notice(new, clock::monotonic_ns());
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
         new.iter().for_each(|record| self.mappings.foresee(record));
+        if new.iter().any(|record| self.mappings.is_news(record)) {
+            self.news_ns = Some(clock::monotonic_ns());
+        }
         throttled.into_iter().for_each(|cpu| self.source.revive(cpu));
         let were_lost = new.iter().any(|record| matches!(record.kind, RecordKind::Lost { .. }));
         self.notices.read(were_lost, clock::monotonic_ns());

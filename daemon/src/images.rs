@@ -103,6 +103,12 @@ impl Files {
         file
     }
 
+    /// Whether the file is known.
+    #[must_use]
+    pub fn have(&self, id: &MappedFileId, path: &[u8]) -> bool {
+        self.known.get(id).is_some_and(|files| files.iter().any(|file| file.path == path))
+    }
+
     /// Files known now.
     #[must_use]
     pub fn len(&self) -> usize {

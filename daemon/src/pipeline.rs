@@ -224,7 +224,8 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Records => {
-                let storm = self.parts.collector.collect_records() >= RECORDS_STORM || self.parts.collector.fills();
+                let storm =
+                    self.parts.collector.collect_records() >= RECORDS_STORM || self.parts.collector.is_watchful();
                 self.records_interval = if storm { RECORDS_INTERVALS.0 } else { RECORDS_INTERVALS.1 };
                 if self.parts.collector.wants_drain() {
                     self.parts.collector.drain();

@@ -225,6 +225,12 @@ impl Mappings {
         }
     }
 
+    /// Whether a record tells of a file that nobody has mapped before.
+    #[must_use]
+    pub fn is_news(&self, record: &TimedRecord) -> bool {
+        matches!(&record.kind, RecordKind::Mmap(mmap) if !self.files.have(&mmap.file, &mmap.path))
+    }
+
     /// Applies one record; records must come in the order of their times.
     pub fn apply(&mut self, record: TimedRecord) {
         let time = record.time_ns;
