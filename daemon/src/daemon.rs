@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 /// # Errors
 /// One line with the next step, when it cannot start or cannot write its last samples.
 pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
+    kernel::share_heap();
     let config = Config::new(args.settings, args.config.as_deref())?;
     kernel::require_privileges()?;
     let machine = Machine::probe()?;

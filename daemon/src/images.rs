@@ -123,6 +123,13 @@ impl Files {
 }
 
 impl MappedFile {
+    /// Whether both are one file, by whatever paths they were opened: hard links, or a file that was renamed.
+    #[must_use]
+    pub fn is(&self, other: &MappedFile) -> bool {
+        let anonymous = matches!(self.id, MappedFileId::Inode { inode: 0, .. });
+        self.id == other.id && (!anonymous || self.path == other.path)
+    }
+
     /// The image, found out on the first call; `at` is where it is mapped then, and `vdso` the kernel's.
     ///
     /// # Errors

@@ -234,6 +234,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             Event::Drain => {
                 self.parts.collector.drain();
                 if self.term.0.elapsed() >= TERM {
+                    crate::kernel::give_back();
                     self.end_term();
                 }
             }

@@ -13,7 +13,7 @@ mod source;
 mod table;
 
 pub use counters::resolve_event;
-pub use memory::give_back;
+pub use memory::{give_back, share_heap};
 pub use object::Sharing;
 pub use probe::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
 pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};

@@ -10,7 +10,7 @@ use abi::{Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Losses, PID_BI
 
 use std::mem::size_of;
 use std::num::NonZeroUsize;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -89,7 +89,8 @@ pub struct Table {
     buckets: Mapped<Bucket>,
     spill: Mapped<Entry>,
     losses: Mapped<Losses>,
-    slots: Mapped<Slot>,
+    /// Mapped when it is needed: its pages would count as the daemon's.
+    slots: OwnedFd,
 }
 
 /// File descriptors of the sampler's five maps.
@@ -120,7 +121,11 @@ impl Table {
             buckets: Mapped::new(fds.table, halves << settings.bucket_bits, "table")?,
             spill: Mapped::new(fds.spill, halves * settings.spill_entries as usize, "spill buffers")?,
             losses: Mapped::new(fds.losses, halves, "loss counters")?,
-            slots: Mapped::new(fds.slots, 1 << SLOT_BITS, "processes")?,
+            slots: fds.slots.try_clone_to_owned().map_err(|source| KernelError::Map {
+                what: "processes",
+                bytes: size_of::<Slot>() << SLOT_BITS,
+                source,
+            })?,
         })
     }
 
@@ -140,12 +145,18 @@ impl Table {
     /// namespace's.
     pub fn keep_apart(&self, pid: u32) {
         let index = pid as usize & ((1 << SLOT_BITS) - 1);
-        let Some(mut slot) = self.slots.read(index) else { return };
+        let slots = match Mapped::<Slot>::new(self.slots.as_fd(), 1 << SLOT_BITS, "processes") {
+            Ok(slots) => slots,
+            Err(error) => {
+                return tracing::error!("{error}; samples of process {pid} in its own text are nobody's in particular");
+            }
+        };
+        let Some(mut slot) = slots.read(index) else { return };
         if slot.space & ((1 << PID_BITS) - 1) != pid {
             // Another process has the line, and can do without: the mark must be found when this one forks or execs.
             slot = Slot { space: pid, ..Slot::default() };
         }
-        self.slots.write(index, Slot { text_len: 0, program: PROGRAM_APART, ..slot });
+        slots.write(index, Slot { text_len: 0, program: PROGRAM_APART, ..slot });
     }
 
     /// How full the spill buffer of the half is that counts now on `cpu`, 0 to 1: a look, for the sampler writes it meanwhile.
@@ -211,7 +222,6 @@ pub fn possible_cpus() -> Result<usize, KernelError> {
 mod tests {
     use super::*;
     use std::fs::File;
-    use std::os::fd::AsFd;
 
     /// Plain files stand in for the maps: the same memory layout, no kernel.
     fn table(settings: TableSettings, cpus: usize) -> Table {

@@ -26,7 +26,11 @@ struct Part {
 impl Part {
     fn shows_the_same_as(&self, other: &Part) -> bool {
         let place = |part: &Part| (part.start, part.end, part.file_offset);
-        place(self) == place(other) && Weak::ptr_eq(&self.file, &other.file)
+        let same_file = || match (self.file.upgrade(), other.file.upgrade()) {
+            (Some(mine), Some(theirs)) => mine.is(&theirs),
+            _ => false,
+        };
+        place(self) == place(other) && (Weak::ptr_eq(&self.file, &other.file) || same_file())
     }
 }
 
@@ -65,10 +69,11 @@ impl Programs {
         let same = known.parts.len() == parts.len()
             && known.parts.iter().zip(&parts).all(|(old, new)| old.shows_the_same_as(new));
         // Without a mapping, its record was lost: what another process of the program mapped is as good.
-        if same || parts.is_empty() {
+        if parts.is_empty() {
             return;
         }
-        if !known.parts.is_empty() {
+        // Who has sampled the other file is not forgotten yet, and holds it.
+        if !same && known.parts.iter().any(|part| part.file.strong_count() > 0) {
             known.replaced_ns = Some(time_ns);
         }
         known.parts = parts;
@@ -172,6 +177,13 @@ mod tests {
         let (_, at) = programs.find(9, 0x10, NOW).unwrap();
         assert_eq!((at.pid, at.start, at.end), (6, 0x7000_0100, 0x7000_2000));
         assert_eq!(found(&programs, 0x1f00, NOW), Err(Reason::NoMapping));
+        // A hard link: cargo runs one file under two names, and its samples were ambiguous for ever.
+        let mut linked = AddressMap::default();
+        let file = files.intern(MappedFileId::BuildId(vec![1; 20]), b"/bin/link");
+        linked.insert(Mapping { start: 0x5000, end: 0x7000, file_offset: 0x4000, file });
+        programs.learn(program(0x5100), 7, &linked, 30);
+        assert_eq!(found(&programs, 0x10, NOW), Ok(0x4110), "the same file by another name is no doubt");
+        programs.learn(program(0x7000_0100), 6, &second, 40);
         assert_eq!(programs.find(8, 0, NOW).map(|_| ()), Err(Reason::UnknownProcess));
     }
 
