@@ -8,7 +8,7 @@
 //! virtual machine (Xeon, Linux 6.18): they are right within a factor of two or so, which moves all shapes
 //! alike, and small differences mean nothing.
 
-use super::simulation::{Counts, Shape};
+use super::simulation::{Counts, SPILL_ENTRIES, Shape};
 
 /// A line of the table is seldom in a near cache when the next sample comes: the program had 200 us to evict it.
 const LINE_NS: f64 = 60.0;
@@ -26,11 +26,6 @@ const DRAIN_NS: f64 = 300_000.0;
 /// 64 bytes read in order, most of them not in a cache.
 const BUCKET_NS: f64 = 8.0;
 
-/// Samples per second and CPU that the spill buffer must hold even if each of them evicts an entry, and for how many intervals: a drain may be late.
-const RATE: u64 = 5200;
-const INTERVALS: u64 = 2;
-/// The spill buffer is a multiple of so many entries.
-const SPILL_STEP: u64 = 4096;
 /// Kernel memory that a CPU's tables may take.
 pub const BYTES_MAX: u64 = 1 << 20;
 /// The default is kept unless another shape is so much cheaper.
@@ -67,14 +62,9 @@ impl Cost {
     }
 }
 
-/// Entries of the spill buffer of a half: for twice the peak that was seen, and for every sample of two intervals.
-pub fn spill_entries(shape: &Shape, counts: &Counts) -> u64 {
-    (INTERVALS * shape.interval_s * RATE).max(2 * counts.spill_peak).next_multiple_of(SPILL_STEP)
-}
-
 /// Kernel memory of one CPU: two halves of buckets and spill entries.
-pub fn bytes_per_cpu(shape: &Shape, counts: &Counts) -> u64 {
-    2 * (((shape.bucket_bytes() as u64) << shape.bucket_bits) + 16 * spill_entries(shape, counts))
+pub fn bytes_per_cpu(shape: &Shape) -> u64 {
+    2 * (((shape.bucket_bytes() as u64) << shape.bucket_bits) + 16 * SPILL_ENTRIES)
 }
 
 /// The model in words.
@@ -82,7 +72,7 @@ pub fn model() -> String {
     format!(
         "Cost model, ns: handler = {LINE_NS} per line of the bucket + {LOOK_NS} per way looked at + {MISS_NS} per miss + {SPILL_NS} per spilled entry;\n\
          daemon = {ENTRY_NS} per entry handed over + ({DRAIN_NS} + {BUCKET_NS} per 64 bytes of buckets) per drain of a CPU. The same for all and left out: the\n\
-         interrupt, map look-ups, the merge to disk. Spill entries: {INTERVALS} intervals of {RATE} samples/s that all evict, or twice the peak seen. Limit: {} KiB per CPU.\n\
+         interrupt, map look-ups, the merge to disk. A drain comes early when two fifths of the {SPILL_ENTRIES} spill entries are used. Limit: {} KiB per CPU.\n\
          The default is kept unless another is {:.0} % cheaper; of those within {:.0} % of the cheapest the least memory is taken. Six packed ways are hypothetical: our key\n\
          alone has 96 bits.\n",
         BYTES_MAX / 1024,
@@ -110,8 +100,7 @@ mod tests {
         };
         let cost = Cost::of(&DEFAULT, &counts);
         assert!((cost.handler_ns - (60.0 + 1.5 + 6.0 + 0.8)).abs() < 1e-9, "{cost:?}");
-        assert!((cost.daemon_ns - (35.0 + 300.0 + 8.192)).abs() < 1e-9, "{cost:?}");
-        assert_eq!(spill_entries(&DEFAULT, &counts), 12_288);
-        assert_eq!(bytes_per_cpu(&DEFAULT, &counts), 2 * (65_536 + 16 * 12_288));
+        assert!((cost.daemon_ns - (35.0 + 300.0 + 16.384)).abs() < 1e-9, "{cost:?}");
+        assert_eq!(bytes_per_cpu(&DEFAULT), 512 << 10);
     }
 }

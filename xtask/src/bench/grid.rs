@@ -30,7 +30,7 @@ impl Cell {
 
     /// Of one CPU.
     pub fn bytes(&self) -> u64 {
-        bytes_per_cpu(&self.shape, &self.counts)
+        bytes_per_cpu(&self.shape)
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
             shape: Shape { bucket_bits, interval_s, ..DEFAULT },
             counts: Counts { misses, drained: misses, ..counts },
         };
-        let (small, large, huge) = (cell(9, 1, 500_000), cell(12, 1, 499_000), cell(9, 60, 0));
+        let (small, large, huge) = (cell(9, 1, 500_000), cell(12, 1, 499_000), cell(15, 60, 0));
         assert_eq!(
             best(&[large, small, huge]).unwrap().shape,
             small.shape,
@@ -112,7 +112,7 @@ mod tests {
         );
         let better = cell(12, 1, 100_000);
         assert_eq!(best(&[small, better]).unwrap().shape, better.shape);
-        let default = cell(10, 1, 500_000);
+        let default = cell(11, 5, 500_000);
         assert_eq!(best(&[small, default, large]).unwrap().shape, DEFAULT, "no change for nothing");
         let packed = Cell { shape: Shape { ways: 6, ..better.shape }, ..better };
         assert_eq!(best(&[packed, default]).unwrap().shape, DEFAULT, "six entries cannot be packed today");

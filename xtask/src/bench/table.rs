@@ -1,7 +1,7 @@
 //! `bench table`: which size, ways, policy and drain interval the sampler's table should have, by simulation over recorded samples
 //! (SOSP 1997, section 5.4).
 
-use super::costs::{Cost, WORTH_A_CHANGE, model, spill_entries};
+use super::costs::{Cost, WORTH_A_CHANGE, model};
 use super::grid::{BUCKET_BITS, Cell, INTERVALS_S, WAYS, best, simulate};
 use super::recording::{self, Phase};
 use super::simulation::{Counts, DEFAULT, POLICIES, Shape};
@@ -162,29 +162,26 @@ fn recommendation(best: &Cell, cells: &[Cell]) -> anyhow::Result<String> {
     let default = cells.iter().find(|cell| cell.shape == DEFAULT).context("the default was not simulated")?;
     if best.shape == DEFAULT {
         return Ok(format!(
-            "{}Recommended: the default, {:.0} ns per sample and {} KiB per CPU with {} spill entries; no shape that can be built and fits is more than {:.0} % cheaper.\n",
+            "{}Recommended: the default, {:.0} ns per sample and {} KiB per CPU; no shape that can be built and fits is more than {:.0} % cheaper.\n",
             model(),
             best.cost().total_ns(),
             best.bytes() / 1024,
-            spill_entries(&best.shape, &best.counts),
             100.0 * WORTH_A_CHANGE,
         ));
     }
     let (cost, was) = (best.cost().total_ns(), default.cost().total_ns());
     let Shape { ways, bucket_bits, policy, interval_s, kernel_shared, retained } = best.shape;
     Ok(format!(
-        "{}Recommended: {ways} ways, {} buckets, {}, drain every {interval_s} s ({}), {} spill entries, kernel addresses {}: {cost:.0} ns per sample and {} KiB per CPU;\n\
-         the default costs {was:.0} ns ({:+.0} %) and takes {} KiB with {} spill entries.\n",
+        "{}Recommended: {ways} ways, {} buckets, {}, drain every {interval_s} s ({}), kernel addresses {}: {cost:.0} ns per sample and {} KiB per CPU;\n\
+         the default costs {was:.0} ns ({:+.0} %) and takes {} KiB.\n",
         model(),
         1_u32 << bucket_bits,
         policy.name(),
         if retained { "places stay" } else { "emptied" },
-        spill_entries(&best.shape, &best.counts),
         if kernel_shared { "shared" } else { "per process" },
         best.bytes() / 1024,
         100.0 * (was / cost - 1.0),
         default.bytes() / 1024,
-        spill_entries(&default.shape, &default.counts),
     ))
 }
 
