@@ -79,6 +79,8 @@ pub struct Collector<Source> {
     ended: usize,
     /// When a file was mapped last that nobody had mapped before.
     news_ns: Option<u64>,
+    /// The records that were read last tell of throttling.
+    saw_throttle: bool,
     // Kept for their memory.
     entries: Vec<Entry>,
 }
@@ -111,6 +113,7 @@ impl<Source: SampleSource> Collector<Source> {
             held: Vec::new(),
             ended: 0,
             news_ns: None,
+            saw_throttle: false,
             entries: Vec::new(),
         }
     }
@@ -132,9 +135,10 @@ impl<Source: SampleSource> Collector<Source> {
         self.held.len() - known
     }
 
-    /// Whether records should be looked at soon again: a spill buffer fills fast, or a drain is near because of a new file.
+    /// Whether records should be looked at soon again: a spill buffer fills fast, a drain is near because of a new file, or the kernel throttles
+    /// events, which then wait to be revived.
     pub fn is_watchful(&self) -> bool {
-        self.has_news() || self.source.spill_used() > SPILL_USED_MAX / 4.0
+        self.has_news() || self.saw_throttle || self.source.spill_used() > SPILL_USED_MAX / 4.0
     }
 
     fn has_news(&self) -> bool {
@@ -153,6 +157,7 @@ impl<Source: SampleSource> Collector<Source> {
         let new = self.held.get(known..).unwrap_or_default();
         self.jit.notice(new, clock::monotonic_ns());
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
+        self.saw_throttle = !throttled.is_empty();
         new.iter().for_each(|record| self.mappings.foresee(record));
         if new.iter().any(|record| self.mappings.is_news(record)) {
             self.news_ns = Some(clock::monotonic_ns());
