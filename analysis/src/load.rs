@@ -10,6 +10,7 @@ use crate::error::AnalysisError;
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
 use crate::select;
+use crate::stats::{Confidence, Occurrences, occurrences};
 
 /// How often a reading is begun anew when the daemon merges meanwhile. Merges are minutes apart and
 /// a reading takes a fraction of a second: the second one succeeds.
@@ -44,9 +45,26 @@ pub struct EventSamples {
     pub notes: Vec<String>,
     /// Where its samples went.
     pub ledger: Ledger,
+    /// Of each epoch: samples taken and not lost, and how many occurrences each stands for: its period, scaled to the time in which the
+    /// event did not count. None: it never counted there.
+    pub weights: Vec<(u64, Option<f64>)>,
 }
 
 impl EventSamples {
+    /// Time in which the event should have counted by that in which it did, at least 1; 1 when that is not known, None when it never did.
+    #[must_use]
+    pub fn scale(&self) -> Option<f64> {
+        scale(&self.ledger)
+    }
+
+    /// The number of occurrences in all; None when the event never counted in an epoch.
+    #[must_use]
+    pub fn occurrences(&self, confidence: Confidence) -> Option<Occurrences> {
+        let weighted: Option<Vec<_>> =
+            self.weights.iter().map(|(samples, weight)| Some((*samples, (*weight)?))).collect();
+        Some(occurrences(&weighted?, confidence))
+    }
+
     /// Samples that were taken and not lost: those in profiles and those of unknown code.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -123,6 +141,14 @@ impl Samples {
                 None
             })
         })
+    }
+}
+
+fn scale(ledger: &Ledger) -> Option<f64> {
+    match (ledger.enabled_ns, ledger.running_ns) {
+        (0, _) => Some(1.0),
+        (_, 0) => None,
+        (enabled, running) => Some((enabled as f64 / running as f64).max(1.0)),
     }
 }
 
@@ -226,7 +252,7 @@ fn event_names(epochs: &[Epoch], asked: &[String]) -> Result<Vec<String>, Analys
         return Ok(known);
     }
     let mut names: Vec<String> = Vec::new();
-    for asked in asked {
+    for asked in &select::joined_events(asked) {
         match select::event(asked, &known) {
             Some(name) if names.contains(name) => {}
             Some(name) => names.push(name.clone()),
@@ -244,6 +270,7 @@ fn join_event(name: &str, epochs: &[Epoch], problems: &mut Vec<Problem>) -> Even
         period: 0,
         notes: Vec::new(),
         ledger: Ledger::default(),
+        weights: Vec::new(),
     };
     let mut periods: Vec<(String, u64)> = Vec::new();
     let (mut weighted, mut weight): (u128, u128) = (0, 0);
@@ -262,7 +289,9 @@ fn join_event(name: &str, epochs: &[Epoch], problems: &mut Vec<Problem>) -> Even
         add_note(&mut joined.notes, event);
         if let Some(ledger) = meta.ledgers.get(name) {
             joined.ledger.add(ledger);
-            let samples = u128::from(ledger.taken.saturating_sub(sum(ledger.lost.values().copied())));
+            let samples = ledger.taken.saturating_sub(sum(ledger.lost.values().copied()));
+            joined.weights.push((samples, scale(ledger).map(|scale| scale * event.period as f64)));
+            let samples = u128::from(samples);
             weighted = weighted.saturating_add(samples.saturating_mul(u128::from(event.period)));
             weight += samples;
         }

@@ -1,5 +1,6 @@
 //! Every sample accounted for: taken = merged + pending + unresolved + lost, for each event.
 
+use crate::kernel::Counted;
 use crate::unresolved::{Loss, Reason};
 use profiledb::Ledger;
 use std::collections::BTreeMap;
@@ -9,8 +10,9 @@ use std::collections::BTreeMap;
 pub struct Account {
     /// Samples that the sampler took.
     pub taken: u64,
-    /// Samples that the event's count and period imply; those missed were throttled, or their interrupt came late.
-    pub implied: u64,
+    /// Samples that the event's count and period imply, of which those missed were throttled, or their interrupt came late; and for how
+    /// long it counted.
+    pub counted: Counted,
     /// Samples whose image is known, in profiles or on the way there.
     pub resolved: u64,
     /// Samples without an image, by reason.
@@ -35,7 +37,7 @@ impl Account {
     /// Adds another account's samples.
     pub fn add(&mut self, other: &Account) {
         self.taken += other.taken;
-        self.implied += other.implied;
+        self.counted.add(other.counted);
         self.resolved += other.resolved;
         other.unresolved.iter().for_each(|(reason, samples)| self.unresolve(*reason, *samples));
         other.lost.iter().for_each(|(loss, samples)| self.lose(*loss, *samples));
@@ -46,7 +48,9 @@ impl Account {
     pub fn ledger(&self) -> Ledger {
         Ledger {
             taken: self.taken,
-            implied: self.implied,
+            implied: self.counted.implied,
+            enabled_ns: self.counted.enabled_ns,
+            running_ns: self.counted.running_ns,
             merged: self.resolved,
             unresolved: self.unresolved.iter().map(|(reason, samples)| (reason.name().to_owned(), *samples)).collect(),
             lost: self.lost.iter().map(|(loss, samples)| (loss.name().to_owned(), *samples)).collect(),

@@ -63,10 +63,14 @@ pub struct Settings {
     #[arg(
         long = "event",
         value_name = "SPEC",
-        help = "Event to sample, NAME[:PERIOD][@RATE]; may be repeated [default: cycles, or cpu-clock without hardware counters, @5200]"
+        help = "Event to sample, NAME[:PERIOD][@RATE] or PMU/TERM=VALUE,.../[:PERIOD]; may be repeated [default: cycles, or cpu-clock without hardware counters, @5200]"
     )]
     #[serde(default, rename = "event")]
     pub events: Vec<String>,
+    /// Events that take turns, one of them counting at a time on each CPU; may be repeated, for other groups
+    #[arg(long, value_name = "SPEC,SPEC,...")]
+    #[serde(default)]
+    pub mux: Vec<String>,
     /// Longest time between two drains of the kernel's tables [default: 5s]
     #[arg(long, value_name = "T")]
     pub drain_interval: Option<String>,

@@ -227,6 +227,11 @@ impl<Source: SampleSource> Collector<Source> {
         self.source.stop();
     }
 
+    /// Has events that take turns do so.
+    pub fn rotate(&mut self) {
+        self.source.rotate();
+    }
+
     /// Changes the mean period of an event, now.
     pub fn set_period(&mut self, event: usize, period: u64) {
         self.source.set_period(event, period);
@@ -278,9 +283,9 @@ impl<Source: SampleSource> Collector<Source> {
                 account.taken += u64::from(entry.count);
             }
         }
-        for (event, (lost, implied)) in drained.lost.iter().zip(drained.implied).enumerate() {
+        for (event, (lost, measured)) in drained.lost.iter().zip(drained.counted).enumerate() {
             if let Some(account) = self.pending.account(event) {
-                account.implied += implied;
+                account.counted.add(measured);
                 account.taken += lost;
                 account.lose(Loss::SpillFull, *lost);
                 counted += lost;

@@ -73,6 +73,7 @@ impl Config {
             control: flags.control.or(file.control),
             loader_socket: flags.loader_socket.or(file.loader_socket),
             events: if flags.events.is_empty() { file.events } else { flags.events },
+            mux: if flags.mux.is_empty() { file.mux } else { flags.mux },
             drain_interval: flags.drain_interval.or(file.drain_interval),
             merge_interval: flags.merge_interval.or(file.merge_interval),
             host: flags.host.or(file.host),
@@ -90,13 +91,7 @@ impl Config {
     }
 
     fn check(settings: Settings) -> anyhow::Result<Self> {
-        let events = settings.events.iter().map(|spec| EventSpec::parse(spec)).collect::<Result<Vec<_>, _>>()?;
-        ensure!(events.len() <= abi::EVENTS_MAX, "--event: at most {} events", abi::EVENTS_MAX);
-        let mut names: Vec<_> = events.iter().map(|spec| &spec.event.name).collect();
-        names.sort();
-        if let Some(twice) = names.windows(2).find(|pair| pair.first() == pair.last()).and_then(|pair| pair.first()) {
-            anyhow::bail!("--event: {twice} is given twice; give each event once");
-        }
+        let events = events(&settings)?;
         let buckets = settings.table_buckets.unwrap_or(2048);
         ensure!(
             buckets.is_power_of_two() && (16..=1 << 20).contains(&buckets),
@@ -130,6 +125,22 @@ impl Config {
     pub fn host_or(&self, machine: &str) -> String {
         self.host.clone().unwrap_or_else(|| machine.to_owned())
     }
+}
+
+/// Those of --event, then those of each --mux.
+fn events(settings: &Settings) -> anyhow::Result<Vec<EventSpec>> {
+    let mut events = settings.events.iter().map(|spec| EventSpec::parse(spec)).collect::<Result<Vec<_>, _>>()?;
+    for (number, group) in settings.mux.iter().enumerate() {
+        events.extend(EventSpec::parse_group(group, number)?);
+    }
+    let (count, limit) = (events.len(), abi::EVENTS_MAX);
+    ensure!(count <= limit, "--event, --mux: {count} events are too many; name at most {limit}");
+    let mut names: Vec<_> = events.iter().map(|spec| &spec.event.name).collect();
+    names.sort();
+    if let Some(twice) = names.windows(2).find(|pair| pair.first() == pair.last()).and_then(|pair| pair.first()) {
+        anyhow::bail!("--event, --mux: {twice} is given twice; give each event once");
+    }
+    Ok(events)
 }
 
 fn rules(settings: &Settings) -> anyhow::Result<Rules> {
@@ -219,6 +230,26 @@ mod tests {
     }
 
     #[test]
+    fn groups_of_events_come_behind_the_events_and_flags_win_over_the_file() {
+        let file = "event = [\"cycles\"]\nmux = [\"imiss,dmiss\", \"r1,cpu/event=1,umask=2/,r3\"]\n";
+        let groups = |flags| {
+            let events = config(file, flags).unwrap().events;
+            events.iter().map(|spec| (spec.event.name.clone(), spec.mux)).collect::<Vec<_>>()
+        };
+        let of_file = groups(Settings::default());
+        assert_eq!(
+            of_file.iter().map(|(_, group)| *group).collect::<Vec<_>>(),
+            [None, Some(0), Some(0), Some(1), Some(1), Some(1)]
+        );
+        assert_eq!(of_file[4].0, "cpu/event=1,umask=2/");
+        let flags = Settings { mux: vec!["branches,branch-misses".into()], ..Settings::default() };
+        assert_eq!(
+            groups(flags),
+            [("cycles".into(), None), ("branches".into(), Some(0)), ("branch-misses".into(), Some(0))]
+        );
+    }
+
+    #[test]
     fn what_is_kept_apart_and_left_out_has_keys_too() {
         let me = std::process::id();
         let file = format!(
@@ -258,6 +289,13 @@ mod tests {
             ("table-buckets = 100", "power of two"),
             ("spill-entries = 0", "--spill-entries 0"),
             ("event = [\"cpu-clock\", \"cpu-clock@9\"]", "given twice"),
+            ("event = [\"cycles\"]\nmux = [\"imiss,cpu-cycles\"]", "--event, --mux: cycles is given twice"),
+            ("mux = [\"imiss,dmiss\", \"branches,imiss:5000\"]", "L1-icache-load-misses is given twice"),
+            ("mux = [\"cycles\"]", "--mux cycles: takes turns with nobody"),
+            (
+                "mux = [\"r1,r2,r3,r4,r5,r6,r7,r8\", \"r11,r12,r13,r14,r15,r16,r17,r18,r19\"]",
+                "17 events are too many; name at most 16",
+            ),
             ("overhead-budget = \"1\"", "--overhead-budget 1: must be"),
             ("overhead-budget = \"nan%\"", "--overhead-budget nan%"),
             ("code-store = \"512\"", "--code-store 512: must be"),

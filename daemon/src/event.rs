@@ -5,10 +5,10 @@
 use std::fmt;
 
 /// perf_event_attr.type.
-const HARDWARE: u32 = 0;
+pub(crate) const HARDWARE: u32 = 0;
 const SOFTWARE: u32 = 1;
-const HW_CACHE: u32 = 3;
-const RAW: u32 = 4;
+pub(crate) const HW_CACHE: u32 = 3;
+pub(crate) const RAW: u32 = 4;
 
 /// Samples per second and CPU unless the user says otherwise (the paper's rate: SOSP 1997, abstract).
 pub const DEFAULT_RATE: u64 = 5200;
@@ -48,17 +48,60 @@ impl fmt::Display for Unit {
     }
 }
 
-/// One event as perf_event_open(2) names it.
+/// What perf_event_open(2) is told of an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Encoding {
+    /// perf_event_attr.type.
+    pub kind: u32,
+    /// perf_event_attr.config, config1 and config2.
+    pub config: [u64; 3],
+}
+
+/// A term of `PMU/TERM,.../`: a name, and a value where one was given.
+pub type Term = (String, Option<u64>);
+
+/// How an event was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// One that the kernel has numbers for on every machine.
+    Generic(Encoding),
+    /// One that a PMU's files in sysfs describe.
+    Terms {
+        /// Name of the PMU.
+        pmu: String,
+        /// In the order they were typed, without `period`.
+        terms: Vec<Term>,
+    },
+}
+
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// perf's name for it; also the name in the database.
     pub name: String,
-    /// perf_event_attr.type.
-    pub kind: u32,
-    /// perf_event_attr.config.
-    pub config: u64,
+    /// How the kernel is asked for it.
+    pub coding: Coding,
     /// What its period counts.
     pub unit: Unit,
+}
+
+/// The CPUs that have an event under one encoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The PMU, where it was chosen among several.
+    pub pmu: Option<String>,
+    /// Its CPUs; None: all.
+    pub cpus: Option<Vec<usize>>,
+    /// What the event is there.
+    pub encoding: Encoding,
+}
+
+impl Site {
+    /// Whether that CPU is one of them.
+    #[must_use]
+    pub fn has(&self, cpu: usize) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
+    }
 }
 
 /// How often to sample.
@@ -72,13 +115,15 @@ pub enum Frequency {
     Default,
 }
 
-/// What the user typed: `NAME[:PERIOD][@RATE]`.
+/// What the user typed: `NAME[:PERIOD][@RATE]`, where the name may be `PMU/TERM=VALUE,.../`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSpec {
     /// Which event.
     pub event: Event,
     /// How often.
     pub frequency: Frequency,
+    /// The group of events that it takes turns with, by number.
+    pub mux: Option<usize>,
 }
 
 /// An event with the period it is sampled at.
@@ -92,6 +137,10 @@ pub struct PlannedEvent {
     pub rate: Option<u64>,
     /// Whether the user left the frequency to us, so that the budget may lower it.
     pub adjustable: bool,
+    /// The group of events that it takes turns with, by number.
+    pub mux: Option<usize>,
+    /// Where it is sampled.
+    pub sites: Vec<Site>,
     /// What the reader of the profile should know, such as a fallback.
     pub note: Option<String>,
 }
@@ -100,8 +149,19 @@ impl PlannedEvent {
     /// The same event at another rate.
     #[must_use]
     pub fn at_rate(&self, rate: u64, clock_hz: u64) -> Self {
-        let spec = EventSpec { event: self.event.clone(), frequency: Frequency::Rate(rate) };
-        Self { adjustable: self.adjustable, note: self.note.clone(), ..spec.plan(clock_hz) }
+        let period = (self.event.unit.per_second(clock_hz) / rate.max(1)).max(1);
+        Self { period, rate: Some(rate), ..self.clone() }
+    }
+
+    /// What the kernel is told of it on that CPU; None: it is not sampled there.
+    #[must_use]
+    pub fn encoding(&self, cpu: usize) -> Option<Encoding> {
+        self.sites.iter().find(|site| site.has(cpu)).map(|site| site.encoding)
+    }
+
+    /// Adds to what the reader should know.
+    pub fn remark(&mut self, words: &str) {
+        self.note = Some(self.note.take().map_or_else(|| words.to_owned(), |note| format!("{note}; {words}")));
     }
 }
 
@@ -111,7 +171,7 @@ impl PlannedEvent {
 pub enum EventError {
     /// No such name.
     #[error(
-        "unknown event '{0}'; try cycles, cpu-clock, instructions, cache-misses, branch-misses, L1-dcache-load-misses or a raw rNNN (hex)"
+        "unknown event '{0}'; try cycles, cpu-clock, instructions, cache-misses, branch-misses, L1-dcache-load-misses, a raw rNNN (hex) or PMU/term=value,.../"
     )]
     Unknown(String),
     /// The number after ':' or '@' is not one in range.
@@ -129,9 +189,67 @@ pub enum EventError {
     /// Both a period and a rate.
     #[error("event '{0}': give a period (:N) or a rate (@N), not both")]
     Both(String),
+    /// `period=` and `:N`.
+    #[error("event '{0}': its period is given twice; give it once, as :N or as period=N")]
+    PeriodTwice(String),
     /// A rate for an event without a known frequency.
     #[error("event '{0}': how often it happens depends on the program, so give a period (:N) instead of a rate")]
     NoRate(String),
+    /// `PMU/terms` without its end.
+    #[error("event '{0}': its second slash is missing; write PMU/term=value,.../")]
+    Unclosed(String),
+    /// `PMU/terms/u`.
+    #[error(
+        "event '{spec}': '{modifier}' behind the slash is not understood; only :PERIOD may stand there, user and kernel code are sampled alike"
+    )]
+    Modifier {
+        /// What the user typed.
+        spec: String,
+        /// What stands behind the slash.
+        modifier: String,
+    },
+    /// A value that is no number, or too large for its term.
+    #[error(
+        "event '{spec}': the value of {term} is wrong; it must be a number of at most {bits} bits, decimal or 0x..."
+    )]
+    TermValue {
+        /// The event.
+        spec: String,
+        /// The term.
+        term: String,
+        /// What it has room for.
+        bits: u32,
+    },
+    /// No such PMU.
+    #[error("event '{spec}': this machine has no PMU '{pmu}'; it has {known}")]
+    UnknownPmu {
+        /// The event.
+        spec: String,
+        /// The PMU asked for.
+        pmu: String,
+        /// Those there are.
+        known: String,
+    },
+    /// No such term or event of the PMU.
+    #[error("event '{spec}': {pmu} has no term '{term}'; it has {known}")]
+    UnknownTerm {
+        /// The event.
+        spec: String,
+        /// Its PMU.
+        pmu: String,
+        /// The term asked for.
+        term: String,
+        /// Those there are.
+        known: String,
+    },
+    /// The database cannot hold the name.
+    #[error(
+        "event '{0}': the name is too long for the database, which takes 160 bytes, / = and , as three each; write config=0x... instead of the terms"
+    )]
+    TooLong(String),
+    /// A group of one.
+    #[error("--mux {0}: takes turns with nobody; name two events or more, with commas between, or use --event")]
+    Alone(String),
 }
 
 impl EventSpec {
@@ -140,9 +258,14 @@ impl EventSpec {
     /// # Errors
     /// [`EventError`] says what to type instead.
     pub fn parse(spec: &str) -> Result<Self, EventError> {
-        let (rest, rate) = spec.split_once('@').map_or((spec, None), |(rest, rate)| (rest, Some(rate)));
-        let (name, period) = rest.split_once(':').map_or((rest, None), |(name, period)| (name, Some(period)));
-        let event = Event::named(name).ok_or_else(|| EventError::Unknown(name.to_owned()))?;
+        let (event, period, rate) = if spec.split(['@', ':']).next().is_some_and(|name| name.contains('/')) {
+            let (event, period) = Event::of_terms(spec)?;
+            (event, period, None)
+        } else {
+            let (rest, rate) = spec.split_once('@').map_or((spec, None), |(rest, rate)| (rest, Some(rate)));
+            let (name, period) = rest.split_once(':').map_or((rest, None), |(name, period)| (name, Some(period)));
+            (Event::named(name).ok_or_else(|| EventError::Unknown(name.to_owned()))?, period, rate)
+        };
         let number = |text: &str, what, min, max| {
             let number = text.parse().ok().filter(|number| (min..=max).contains(number));
             number.ok_or_else(|| EventError::Number { spec: spec.to_owned(), what, min, max })
@@ -159,7 +282,22 @@ impl EventSpec {
             (None, Some(rate)) => Frequency::Rate(number(rate.strip_suffix("/s").unwrap_or(rate), "rate", 1, 100_000)?),
             (None, None) => Frequency::Default,
         };
-        Ok(Self { event, frequency })
+        Ok(Self { event, frequency, mux: None })
+    }
+
+    /// Parses `SPEC,SPEC,...`, the events of a group that take turns. Commas between the slashes of `PMU/.../` part nothing.
+    ///
+    /// # Errors
+    /// [`EventError`] says what to type instead.
+    pub fn parse_group(text: &str, number: usize) -> Result<Vec<Self>, EventError> {
+        let mut inside = false;
+        let members = text.split(|letter| {
+            inside ^= letter == '/';
+            letter == ',' && !inside
+        });
+        let group = members.map(|member| Ok(Self { mux: Some(number), ..Self::parse(member.trim())? }));
+        let group: Vec<_> = group.collect::<Result<_, EventError>>()?;
+        if group.len() < 2 { Err(EventError::Alone(text.to_owned())) } else { Ok(group) }
     }
 
     /// Fixes the period, on a machine whose clock runs at `clock_hz`.
@@ -173,7 +311,8 @@ impl EventSpec {
             (Frequency::Rate(rate), _) => (units_per_second / rate.max(1), Some(rate)),
         };
         let adjustable = self.frequency == Frequency::Default && rate.is_some();
-        PlannedEvent { event: self.event.clone(), period: period.max(1), rate, adjustable, note: None }
+        let (event, period, sites) = (self.event.clone(), period.max(1), Vec::new());
+        PlannedEvent { event, period, rate, adjustable, mux: self.mux, sites, note: None }
     }
 }
 
@@ -181,7 +320,10 @@ impl Event {
     /// The event of that name, or None.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let make = |name: &str, kind, config, unit| Some(Self { name: name.to_owned(), kind, config, unit });
+        let make = |name: &str, kind, config, unit| {
+            let coding = Coding::Generic(Encoding { kind, config: [config, 0, 0] });
+            Some(Self { name: name.to_owned(), coding, unit })
+        };
         let canonical = profiledb::event_name(name).unwrap_or(name);
         if let Some((_, kind, config, unit)) = NAMED.iter().find(|(known, ..)| *known == canonical) {
             return make(canonical, *kind, *config, *unit);
@@ -193,10 +335,55 @@ impl Event {
         make(canonical, RAW, u64::from_str_radix(digits, 16).ok()?, Unit::Occurrences)
     }
 
+    /// The event `PMU/TERM=VALUE,.../[:PERIOD]`, with its period where one is given, before it is known what the machine has. Its name is
+    /// the text without spaces, period and empty terms, so that each event has one.
+    fn of_terms(spec: &str) -> Result<(Self, Option<&str>), EventError> {
+        let whole = || spec.to_owned();
+        let (pmu, rest) = spec.split_once('/').ok_or_else(|| EventError::Unclosed(whole()))?;
+        let (inner, behind) = rest.rsplit_once('/').ok_or_else(|| EventError::Unclosed(whole()))?;
+        let mut period = match behind.strip_prefix(':') {
+            Some(period) => Some(period),
+            None if behind.is_empty() => None,
+            None if behind.starts_with('@') => return Err(EventError::NoRate(whole())),
+            None => return Err(EventError::Modifier { spec: whole(), modifier: behind.to_owned() }),
+        };
+        let (mut terms, mut words) = (Vec::new(), Vec::new());
+        for word in inner.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            let (term, value) = word.split_once('=').map_or((word, None), |(term, value)| (term, Some(value)));
+            let (term, value) = (term.trim(), value.map(str::trim));
+            if term == "period" {
+                if period.replace(value.unwrap_or_default()).is_some() {
+                    return Err(EventError::PeriodTwice(whole()));
+                }
+                continue;
+            }
+            let wrong = || EventError::TermValue { spec: whole(), term: term.to_owned(), bits: 64 };
+            terms.push((term.to_owned(), value.map(|value| number(value).ok_or_else(wrong)).transpose()?));
+            words.push(value.map_or_else(|| term.to_owned(), |value| format!("{term}={value}")));
+        }
+        let name = format!("{}/{}/", pmu.trim(), words.join(","));
+        if !profiledb::is_event_name(&name) {
+            return Err(EventError::TooLong(name));
+        }
+        let coding = Coding::Terms { pmu: pmu.trim().to_owned(), terms };
+        Ok((Self { name, coding, unit: Unit::Occurrences }, period))
+    }
+
     /// Whether the event needs a hardware counter.
     #[must_use]
     pub fn needs_hardware(&self) -> bool {
-        self.kind != SOFTWARE
+        !matches!(self.coding, Coding::Generic(Encoding { kind: SOFTWARE, .. }))
+    }
+}
+
+/// A number, decimal or 0x...
+pub(crate) fn number(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    // `from_str_radix` takes a sign.
+    let plain = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match digits {
+        Some(digits) => u64::from_str_radix(digits, 16).ok().filter(|_| plain(digits)),
+        None => text.parse().ok().filter(|_| plain(text)),
     }
 }
 
@@ -238,7 +425,11 @@ mod tests {
     #[test]
     fn specifications() {
         let spec = |text: &str| {
-            EventSpec::parse(text).map(|spec| (spec.event.name, spec.event.kind, spec.event.config, spec.frequency))
+            let spec = EventSpec::parse(text)?;
+            let Coding::Generic(Encoding { kind, config: [config, 0, 0] }) = spec.event.coding else {
+                panic!("{text}")
+            };
+            Ok::<_, EventError>((spec.event.name, kind, config, spec.frequency))
         };
         for (text, name, kind, config, frequency) in [
             ("cycles", "cycles", HARDWARE, 0, Frequency::Default),
@@ -268,10 +459,64 @@ mod tests {
             ("cpu-clock@-5", "rate must be"),
             ("cycles:1000@5", "not both"),
             ("cache-misses@5", "give a period"),
+            ("cpu/event=0x3c", "second slash is missing; write PMU/term=value,.../"),
+            ("cpu/event=0x3c/u", "'u' behind the slash is not understood; only :PERIOD"),
+            ("cpu/event=0x3c/:u", "period must be a number from 1000"),
+            ("cpu/event=0x3c,period=5/", "period must be a number from 1000"),
+            ("cpu/event=0x3c,period=5000/:5000", "given twice"),
+            ("cpu/event=0x3c/@5", "give a period"),
+            ("cpu/event=x/", "the value of event is wrong; it must be a number of at most 64 bits"),
+            ("cpu/event=+1/", "the value of event is wrong"),
+            ("cpu/event=/", "the value of event is wrong"),
+            ("cpu/config=0x10000000000000000/", "the value of config is wrong"),
         ] {
             let message = EventSpec::parse(text).unwrap_err().to_string();
             assert!(message.contains(words), "{text}: {message}");
             assert!(!message.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn terms_of_a_pmu() {
+        for (text, name, frequency) in [
+            ("cpu/event=0x3c,umask=0x0/", "cpu/event=0x3c,umask=0x0/", Frequency::Default),
+            (" cpu / event = 0x3c ,, inv/:5000", "cpu/event=0x3c,inv/", Frequency::Period(5000)),
+            ("cpu/period=5000,cache-misses/", "cpu/cache-misses/", Frequency::Period(5000)),
+        ] {
+            let spec = EventSpec::parse(text).unwrap();
+            assert_eq!((spec.event.name.as_str(), spec.frequency), (name, frequency), "{text}");
+            assert_eq!(EventSpec::parse(name).unwrap().event, spec.event, "one event, one name");
+        }
+        let Coding::Terms { pmu, terms } = EventSpec::parse("cpu/event=0x3c,inv,cmask=16/").unwrap().event.coding
+        else {
+            panic!("terms")
+        };
+        assert_eq!(pmu, "cpu");
+        assert_eq!(terms, [("event".into(), Some(0x3c)), ("inv".into(), None), ("cmask".into(), Some(16))]);
+        let long = format!("cpu/{}/", "event=0x3c,".repeat(12));
+        assert!(EventSpec::parse(&long).unwrap_err().to_string().contains("write config=0x... instead"));
+    }
+
+    #[test]
+    fn groups_part_at_commas_outside_of_slashes() {
+        let names = |text: &str| {
+            let group = EventSpec::parse_group(text, 3)?;
+            assert!(group.iter().all(|spec| spec.mux == Some(3)));
+            Ok::<_, EventError>(group.into_iter().map(|spec| spec.event.name).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            names("cycles:62000, cpu/event=0x3c,umask=0/:5000,imiss").unwrap(),
+            ["cycles", "cpu/event=0x3c,umask=0/", "L1-icache-load-misses"]
+        );
+        for (text, words) in [
+            ("cycles", "takes turns with nobody; name two events or more"),
+            ("cpu/event=1,umask=2/", "takes turns with nobody"),
+            ("cycles,", "unknown event ''"),
+            ("", "unknown event ''"),
+            ("cycles,cpu/event=1,instructions", "second slash is missing"),
+        ] {
+            let message = names(text).unwrap_err().to_string();
+            assert!(message.contains(words), "{text}: {message}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::accounts::Account;
 use crate::images::Image;
+use crate::kernel::Counted;
 use crate::unresolved::{Loss, Reason};
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
@@ -97,7 +98,7 @@ impl Pending {
     /// Whether a merge would add nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.accounts.iter().all(|account| account.taken == 0 && account.implied == 0)
+        self.accounts.iter().all(|account| account.taken == 0 && account.counted == Counted::default())
     }
 
     /// Distinct places waiting.

@@ -224,9 +224,12 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Records => {
-                let storm =
-                    self.parts.collector.collect_records() >= RECORDS_STORM || self.parts.collector.is_watchful();
-                self.records_interval = if storm { RECORDS_INTERVALS.0 } else { RECORDS_INTERVALS.1 };
+                let collector = &mut self.parts.collector;
+                let storm = collector.collect_records() >= RECORDS_STORM || collector.is_watchful();
+                collector.rotate();
+                // Turns are as long as ticks: the more of them, the more alike is what each event counts.
+                let takes_turns = self.parts.events.iter().any(|event| event.mux.is_some());
+                self.records_interval = if storm || takes_turns { RECORDS_INTERVALS.0 } else { RECORDS_INTERVALS.1 };
                 if self.parts.collector.wants_drain() {
                     self.parts.collector.drain();
                 }
@@ -557,6 +560,8 @@ fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {
         period: plan.period,
         unit: plan.event.unit.to_string(),
         samples: account.taken,
+        enabled_ns: account.counted.enabled_ns,
+        running_ns: account.counted.running_ns,
         note: plan.note.clone(),
     }
 }

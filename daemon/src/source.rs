@@ -20,6 +20,8 @@ pub trait SampleSource {
     fn stop(&mut self);
     /// Lets a CPU's events go on that the kernel has throttled.
     fn revive(&mut self, _cpu: u32) {}
+    /// Has events that take turns do so.
+    fn rotate(&mut self) {}
     /// Changes the mean period of an event, now.
     fn set_period(&mut self, _event: usize, _period: u64) {}
     /// Nanoseconds and runs of the sampler as the kernel measured them; None where it does not measure.
@@ -51,6 +53,10 @@ impl SampleSource for KernelSource {
 
     fn revive(&mut self, cpu: u32) {
         KernelSource::revive(self, cpu);
+    }
+
+    fn rotate(&mut self) {
+        KernelSource::rotate(self);
     }
 
     fn set_period(&mut self, event: usize, period: u64) {

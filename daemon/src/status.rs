@@ -138,6 +138,12 @@ pub struct EventStatus {
     pub unit: String,
     /// Samples taken.
     pub samples: u64,
+    /// Time in which it should have counted, all CPUs together, ns.
+    #[serde(default)]
+    pub enabled_ns: u64,
+    /// Time in which it did: less where events are more than counters, or take turns.
+    #[serde(default)]
+    pub running_ns: u64,
     /// What the reader should know.
     pub note: Option<String>,
 }
@@ -145,7 +151,9 @@ pub struct EventStatus {
 impl EventStatus {
     fn text(&self) -> String {
         let note = self.note.as_ref().map(|note| format!(" - {note}")).unwrap_or_default();
-        format!("{} every {} {} on average: {} samples{note}", self.name, self.period, self.unit, self.samples)
+        let share = self.running_ns as f64 / self.enabled_ns as f64; // of nothing: no number, and none is shown
+        let part = if share < 0.999 { format!(", counted {:.1} % of the time", 100.0 * share) } else { String::new() };
+        format!("{} every {} {} on average: {} samples{part}{note}", self.name, self.period, self.unit, self.samples)
     }
 }
 

@@ -62,6 +62,13 @@ pub fn event_name(alias: &str) -> Option<&'static str> {
     EVENT_ALIASES.iter().find(|(other, _)| *other == alias).map(|(_, name)| *name)
 }
 
+/// Whether a database can hold samples of an event of that name: 1 to 160 bytes, each outside `[A-Za-z0-9_-]` counted as three, and no
+/// control character.
+#[must_use]
+pub fn is_event_name(name: &str) -> bool {
+    check_event(name).is_ok()
+}
+
 /// The format file of the database at `root`.
 pub(crate) fn format_path(root: &Path) -> PathBuf {
     root.join("format")

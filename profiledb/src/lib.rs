@@ -38,7 +38,7 @@ pub use code::{CodeStore, Kept};
 pub use epoch::EpochId;
 pub use error::{Damage, DbError, NameFault, NameKind, Operation};
 pub use images::ImageRecord;
-pub use key::{ProfileKey, event_name};
+pub use key::{ProfileKey, event_name, is_event_name};
 pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Machine};
 pub use profile::Profile;
 pub use reader::{Database, Epoch};

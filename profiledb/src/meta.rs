@@ -53,7 +53,7 @@ pub struct Machine {
     pub boot_id: String,
 }
 
-/// Where the samples of one event went. All numbers are samples and saturate.
+/// Where the samples of one event went. All numbers are samples but for the times, and saturate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Samples the kernel side took.
@@ -62,6 +62,12 @@ pub struct Ledger {
     /// known (a writer before 0.1, or a source that cannot tell).
     #[serde(default)]
     pub implied: u64,
+    /// Time in which the event should have counted, all CPUs together, ns. 0: not known (a writer before this was kept).
+    #[serde(default)]
+    pub enabled_ns: u64,
+    /// Time in which it had a counter, ns: less than `enabled_ns` where events were more than counters, or took turns.
+    #[serde(default)]
+    pub running_ns: u64,
     /// Samples in the profiles.
     pub merged: u64,
     /// Samples of unknown code, by reason.
@@ -77,6 +83,8 @@ impl Ledger {
     pub fn add(&mut self, other: &Self) {
         self.taken = self.taken.saturating_add(other.taken);
         self.implied = self.implied.saturating_add(other.implied);
+        self.enabled_ns = self.enabled_ns.saturating_add(other.enabled_ns);
+        self.running_ns = self.running_ns.saturating_add(other.running_ns);
         self.merged = self.merged.saturating_add(other.merged);
         add_reasons(&mut self.unresolved, &other.unresolved);
         add_reasons(&mut self.lost, &other.lost);
@@ -215,6 +223,8 @@ mod tests {
         let mut ledger = Ledger {
             taken: 10,
             implied: 11,
+            enabled_ns: 900,
+            running_ns: 300,
             merged: 7,
             unresolved: reasons(&[("no mapping", 2)]),
             lost: reasons(&[("table full", 1)]),
@@ -223,12 +233,15 @@ mod tests {
         ledger.add(&Ledger {
             taken: 5,
             implied: 5,
+            enabled_ns: 100,
+            running_ns: 50,
             merged: 1,
             unresolved: reasons(&[("no mapping", 1), ("anonymous", 3)]),
             lost: reasons(&[]),
         });
         assert_eq!(ledger.unresolved, reasons(&[("no mapping", 3), ("anonymous", 3)]));
         assert_eq!((ledger.taken, ledger.implied, ledger.merged), (15, 16, 8));
+        assert_eq!((ledger.enabled_ns, ledger.running_ns), (1000, 350));
         assert!(ledger.closes());
         ledger.taken += 1;
         assert!(!ledger.closes());
@@ -274,6 +287,13 @@ mod tests {
         let mut sealed = meta.clone();
         sealed.ended_unix_s = Some(5);
         assert!(!sealed.continues_with(&start));
+    }
+
+    #[test]
+    fn ledgers_of_before_times_were_kept_are_read() {
+        let old = r#"{"taken":5,"merged":5}"#;
+        let ledger: Ledger = serde_json::from_str(old).unwrap();
+        assert_eq!(ledger, Ledger { taken: 5, merged: 5, ..Ledger::default() });
     }
 
     #[test]

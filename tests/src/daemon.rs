@@ -323,6 +323,12 @@ pub struct Event {
     pub unit: String,
     /// Samples taken.
     pub samples: u64,
+    /// Time in which it should have counted.
+    pub enabled_ns: u64,
+    /// Time in which it did.
+    pub running_ns: u64,
+    /// What the reader should know.
+    pub note: Option<String>,
 }
 
 /// taken = merged + pending + unresolved + lost.

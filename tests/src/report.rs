@@ -78,6 +78,25 @@ pub struct Event {
     pub unit: String,
     /// Samples taken and not lost.
     pub total: u64,
+    /// Time in which it should have counted.
+    pub enabled_ns: u64,
+    /// Time in which it did.
+    pub running_ns: u64,
+    /// The one by the other.
+    pub scale: Option<f64>,
+    /// Occurrences in all.
+    pub count: Option<Share>,
+}
+
+impl Event {
+    /// Occurrences per ns of a CPU's time.
+    ///
+    /// # Panics
+    /// When the event never counted.
+    #[must_use]
+    pub fn per_ns(&self) -> f64 {
+        self.count.expect("it counted").value / self.enabled_ns as f64
+    }
 }
 
 /// A procedure, or an image.
@@ -95,7 +114,7 @@ pub struct Row {
     pub share: BTreeMap<String, Share>,
 }
 
-/// A share of samples, 0 to 1, with its interval.
+/// A share of samples, 0 to 1, or a number of occurrences, with its interval.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Share {
     /// The estimate.

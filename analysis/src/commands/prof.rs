@@ -100,7 +100,8 @@ fn columns(args: &Prof, samples: &Samples, images: &[&ImageSamples]) -> Vec<Even
             ((*reason).clone(), samples, wilson(samples, counted, args.confidence))
         });
         let unresolved = unresolved.collect();
-        columns.push(EventColumn { event: event.clone(), idle, counted, unresolved });
+        let occurrences = event.occurrences(args.confidence);
+        columns.push(EventColumn { event: event.clone(), idle, counted, occurrences, unresolved });
     }
     columns
 }

@@ -51,6 +51,20 @@ struct Event<'a> {
     unresolved: &'a BTreeMap<String, u64>,
     lost: &'a BTreeMap<String, u64>,
     notes: &'a [String],
+    /// Time in which the event should have counted, and did, ns; 0 when that is not known.
+    enabled_ns: u64,
+    running_ns: u64,
+    /// The one by the other, 1 when that is not known, null when it never counted.
+    scale: Option<f64>,
+    /// Occurrences in all, scaled; null when it never counted.
+    count: Option<Count>,
+}
+
+#[derive(Serialize)]
+struct Count {
+    value: u64,
+    low: u64,
+    high: u64,
 }
 
 #[derive(Serialize)]
@@ -149,6 +163,14 @@ fn event(column: &EventColumn) -> Event<'_> {
         unresolved: &event.ledger.unresolved,
         lost: &event.ledger.lost,
         notes: &event.notes,
+        enabled_ns: event.ledger.enabled_ns,
+        running_ns: event.ledger.running_ns,
+        scale: event.scale().map(rounded),
+        count: column.occurrences.map(|count| Count {
+            value: count.value.round() as u64,
+            low: count.low.floor() as u64,
+            high: count.high.ceil() as u64,
+        }),
     }
 }
 

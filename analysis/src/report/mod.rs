@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::load::EventSamples;
 use crate::problem::Problem;
 use crate::scope::{Dimension, Part, ScopeChoice};
-use crate::stats::{Confidence, Share};
+use crate::stats::{Confidence, Occurrences, Share};
 
 mod csv;
 mod escape;
@@ -79,6 +79,8 @@ pub struct EventColumn {
     pub idle: u64,
     /// The samples that shares are of.
     pub counted: u64,
+    /// How often the event occurred in all; None when it never counted.
+    pub occurrences: Option<Occurrences>,
     /// Samples of unknown code by reason, where they are counted: the same reasons for all events.
     pub unresolved: Vec<(String, u64, Share)>,
 }

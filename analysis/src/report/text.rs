@@ -23,6 +23,8 @@ const SHORT_ID: usize = 8;
 const NAMED: usize = 5;
 /// Width of the words that the lines of the head begin with.
 const HEAD: usize = 10;
+/// An event that had a counter for so much of the time counted all of it.
+const WHOLE_TIME: f64 = 0.999;
 /// A reason for unresolved samples is explained from this share of samples on.
 const MEANING_SHARE: f64 = 0.001;
 
@@ -98,6 +100,24 @@ fn missed(ledger: &Ledger) -> Option<String> {
     })
 }
 
+/// How much of the time the event had a counter, when that is not all of it.
+fn part_of_time(column: &EventColumn) -> Option<String> {
+    let event = &column.event;
+    let (Some(scale), Some(count)) = (event.scale(), column.occurrences) else {
+        return Some(
+            "never counted: other events had the counters all the time; sample fewer at once, or --mux them".to_owned(),
+        );
+    };
+    (1.0 / scale < WHOLE_TIME).then(|| {
+        let [value, low, high] = [count.value, count.low, count.high].map(|count| thousands(count.round() as u64));
+        let unit = if event.unit == "count" { "occurrences" } else { &event.unit };
+        format!(
+            "counted {:.1} % of the time (multiplexed): counts are scaled by {scale:.2}, to {value} {unit} ({low}–{high})",
+            100.0 / scale
+        )
+    })
+}
+
 fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     selection(&report.selection, out)?;
     for column in &report.events {
@@ -113,6 +133,9 @@ fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
             says.push_str(&format!("; {} % idle, not counted below (--idle)", percent(of_all)));
         }
         head(out, "event", &says)?;
+        if let Some(part) = part_of_time(column) {
+            head(out, "", &part)?;
+        }
         if let Some(missed) = missed(&event.ledger) {
             head(out, "", &format!("note: {missed}"))?;
         }

@@ -133,6 +133,13 @@ impl Epoch {
         self
     }
 
+    /// An event counted so long, of the time in which it should have.
+    pub fn counted(mut self, event: &str, running_ns: u64, enabled_ns: u64) -> Self {
+        let ledger = self.delta.ledgers.entry(event.to_owned()).or_default();
+        (ledger.running_ns, ledger.enabled_ns) = (running_ns, enabled_ns);
+        self
+    }
+
     pub fn lost(mut self, event: &str, reason: &str, samples: u64) -> Self {
         let ledger: &mut Ledger = self.delta.ledgers.entry(event.to_owned()).or_default();
         ledger.taken += samples;

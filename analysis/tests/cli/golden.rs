@@ -83,6 +83,17 @@ fn prof_of_two_events() {
     check("prof-two-events.csv", &db, "prof --format csv");
 }
 
+#[test]
+fn prof_of_events_that_took_turns() {
+    let db = one(two_events().counted("cycles", 331_000_000, 1_000_000_000).counted(
+        "L1-icache-load-misses",
+        0,
+        1_000_000_000,
+    ));
+    check("prof-multiplexed.txt", &db, "prof");
+    check("prof-multiplexed.json", &db, "prof --format json -n 1");
+}
+
 fn several() -> Db {
     let db = one(Epoch { end: Some(START + 1600), label: Some("before"), ..typical() });
     db.epoch("node-7", Epoch::new(START + 3600, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 10)]));

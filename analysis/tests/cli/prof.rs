@@ -49,6 +49,39 @@ fn shares_are_of_all_but_idle_samples_and_sum_to_one() {
 }
 
 #[test]
+fn counts_are_scaled_by_the_time_that_an_event_had_a_counter() {
+    let app = image(ImageKind::Vdso, "app", "[app]");
+    let sampled = |start, samples| {
+        let epoch = Epoch::new(start, vec![cycles()]).samples("cycles", &app, &[(0, samples)]);
+        epoch.symbols(&app, &[(0, 0x40, "parse")])
+    };
+    let epoch = |start| sampled(start, 100);
+    let event = |db: &Db, words: &str| json(db, words)["events"][0].clone();
+    let event_of = |epoch| event(&one(epoch), "prof");
+
+    let third = event_of(epoch(START).counted("cycles", 1_000_000, 3_000_000));
+    assert_eq!((&third["enabled_ns"], &third["running_ns"]), (&3_000_000.into(), &1_000_000.into()));
+    assert_eq!((third["scale"].as_f64(), &third["count"]["value"]), (Some(3.0), &(100 * 62_000 * 3).into()));
+    // 101.92 ± 1.96 * sqrt(100.96), times 186000.
+    let [low, high] = ["low", "high"].map(|end| third["count"][end].as_f64().unwrap() / 186_000.0);
+    assert!((low - 82.23).abs() < 0.01 && (high - 121.61).abs() < 0.01, "{low} {high}");
+
+    // An epoch of before times were kept, and one that always counted.
+    for epoch in [epoch(START), epoch(START).counted("cycles", 7, 7)] {
+        let all = event_of(epoch);
+        assert_eq!((all["scale"].as_f64(), &all["count"]["value"]), (Some(1.0), &6_200_000.into()));
+    }
+    let never = event_of(sampled(START, 1).counted("cycles", 0, 9));
+    assert_eq!((&never["scale"], &never["count"]), (&Value::Null, &Value::Null));
+
+    // Each epoch by its own scale: 100 at 4, 100 at 1.
+    let db = one(Epoch { end: Some(START + 1600), ..epoch(START).counted("cycles", 100, 400) });
+    db.epoch("node-7", epoch(START + 3600).counted("cycles", 400, 400));
+    let both = event(&db, "prof --epoch all");
+    assert_eq!((both["scale"].as_f64(), &both["count"]["value"]), (Some(1.6), &(500 * 62_000).into()));
+}
+
+#[test]
 fn idle_counts_when_asked_for() {
     let db = one(typical());
     let with = json(&db, "prof --idle");

@@ -20,7 +20,7 @@ const GAP_NS: u128 = 300;
 /// A thread reads the clock without pause while the event overflows there; the median of the gaps is the cost. The median, because
 /// clock ticks and other tasks leave gaps too, but fewer.
 pub fn ns_per_sample(plan: &PlannedEvent, units_per_second: u64, program: RawFd, cpu: usize) -> Option<f64> {
-    let plan = PlannedEvent { period: (units_per_second / RATE).max(1), ..plan.clone() };
+    let plan = PlannedEvent { period: (units_per_second / RATE).max(1), mux: None, ..plan.clone() };
     let measured = std::thread::Builder::new().name("calibrate".into()).spawn(move || {
         let mut here = nix::sched::CpuSet::new();
         here.set(cpu).ok()?;

@@ -1,10 +1,12 @@
 //! The counters: one perf event per event and CPU, each with the sampler attached.
 
 use super::KernelError;
-use crate::event::{Event, EventSpec, PlannedEvent, Unit};
+use super::choose::refused;
+use super::turns::Turns;
+use crate::event::{Encoding, PlannedEvent, Unit};
 use abi::EVENTS_MAX;
 use perf_event::events::Software;
-use perf_event::{Builder, Clock, Counter, SampleFlag};
+use perf_event::{Builder, Clock, CountAndTime, Counter, SampleFlag};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -20,11 +22,32 @@ const PERIOD_SPREAD: f64 = 2.0 / 62.0;
 /// An event has its period changed after so many samples: a change throws the begun period away, half of one on average.
 const SPAN_SAMPLES: u64 = 1000;
 
+/// The period of an event that is opened to see whether it can be.
+const PERIOD_TRIED: u64 = 1_000_000;
+
 /// All open counters, enabled until dropped or stopped.
 pub struct Counters {
-    /// By CPU, then by event number.
-    cpus: Vec<(usize, Vec<OpenEvent>)>,
+    cpus: Vec<OnCpu>,
     periods: Vec<u64>,
+}
+
+/// The counters of one CPU.
+struct OnCpu {
+    cpu: usize,
+    /// By event number; None: this CPU lacks the event.
+    opened: Vec<Option<OpenEvent>>,
+    turns: Turns,
+}
+
+/// What one event did on one CPU since the last look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Samples that its count and period imply.
+    pub implied: u64,
+    /// Time in which it should have counted, ns: while it was enabled or, where events take turns, any of its group was.
+    pub enabled_ns: u64,
+    /// Time in which it had a counter, ns.
+    pub running_ns: u64,
 }
 
 /// One event on one CPU, in a span of time in which its period is the same.
@@ -37,22 +60,42 @@ struct OpenEvent {
     implied: u64,
     /// A timer: its own count stands still while it is throttled, its running time does not.
     timer: bool,
+    /// Times enabled and running that have been told, ns.
+    told: (u64, u64),
+}
+
+impl Counted {
+    /// Adds what the event did elsewhere, or later.
+    pub fn add(&mut self, other: Self) {
+        self.implied += other.implied;
+        self.enabled_ns += other.enabled_ns;
+        self.running_ns += other.running_ns;
+    }
 }
 
 impl OpenEvent {
-    /// Units that passed while the event was scheduled on its CPU.
+    /// Units that passed while the event was scheduled on its CPU: neither they nor what is left of its period change while it is disabled.
     fn read(&mut self) -> Option<u64> {
         let read = self.counter.read_count_and_time().ok()?;
-        Some(if self.timer { read.time_running } else { read.count })
+        Some(self.units(&read))
     }
 
-    /// Samples that the count implies since the last call.
-    fn imply(&mut self) -> u64 {
-        let Some(count) = self.read() else { return 0 };
-        let implied = count.saturating_sub(self.begin) / self.period.max(1);
-        let new = implied.saturating_sub(self.implied);
+    fn units(&self, read: &CountAndTime) -> u64 {
+        if self.timer { read.time_running } else { read.count }
+    }
+
+    /// What it did since the last call.
+    fn measure(&mut self) -> Counted {
+        let Ok(read) = self.counter.read_count_and_time() else { return Counted::default() };
+        let implied = self.units(&read).saturating_sub(self.begin) / self.period.max(1);
+        let counted = Counted {
+            implied: implied.saturating_sub(self.implied),
+            enabled_ns: read.time_enabled.saturating_sub(self.told.0),
+            running_ns: read.time_running.saturating_sub(self.told.1),
+        };
         self.implied = self.implied.max(implied);
-        new
+        self.told = (read.time_enabled, read.time_running);
+        counted
     }
 
     /// Begins a span with a new random period. The kernel throws the begun one away (perf_event_period clears period_left), so an event
@@ -69,67 +112,21 @@ impl OpenEvent {
     }
 }
 
-fn builder(event: &Event, cpu: usize, period: u64) -> Builder<'static> {
+fn builder(encoding: Encoding, cpu: usize, period: u64) -> Builder<'static> {
     let mut builder = Builder::new(Software::CPU_CLOCK);
-    builder.attrs_mut().type_ = event.kind;
-    builder.attrs_mut().config = event.config;
+    let [config, config1, config2] = encoding.config;
+    let attributes = builder.attrs_mut();
+    (attributes.type_, attributes.config) = (encoding.kind, config);
+    (attributes.config1, attributes.config2) = (config1, config2);
     builder.any_pid().one_cpu(cpu).include_kernel().include_hv().sample_period(period);
     // As the side-band events have it, whose ring takes the records of throttling.
     builder.sample_id_all(true).sample(RECORD_FIELDS).clockid(Clock::MONOTONIC);
     builder
 }
 
-/// The events to sample: those asked for, or `cycles`, or `cpu-clock` on a machine without hardware counters.
-///
-/// # Errors
-/// [`KernelError::Event`] for an asked event that the machine does not have.
-pub fn resolve_event(specs: &[EventSpec], cpus: &[usize]) -> Result<Vec<PlannedEvent>, KernelError> {
-    let clock_hz = super::probe::clock_hz();
-    let cpu = cpus.first().copied().unwrap_or(0);
-    let has = |plan: &PlannedEvent| builder(&plan.event, cpu, plan.period).build().map(drop);
-    if specs.is_empty() {
-        let default = |name| EventSpec::parse(name).map(|spec| spec.plan(clock_hz));
-        let unknown = |error| KernelError::Sampler { reason: format!("default event: {error}") };
-        let cycles = default("cycles").map_err(unknown)?;
-        if has(&cycles).is_ok() {
-            return Ok(vec![cycles]);
-        }
-        let mut clock = default("cpu-clock").map_err(unknown)?;
-        clock.note = Some("no hardware counters on this machine: cpu-clock (a timer) instead of cycles".to_owned());
-        return Ok(vec![clock]);
-    }
-    let mut plans: Vec<_> = specs.iter().map(|spec| spec.plan(clock_hz)).collect();
-    let counters = EventSpec::parse("cycles").is_ok_and(|cycles| has(&cycles.plan(clock_hz)).is_ok());
-    for plan in &mut plans {
-        has(plan).map_err(|source| refused(&plan.event, source))?;
-        if plan.event.unit == Unit::Nanoseconds {
-            let why = if counters { "" } else { "; this machine has no hardware counters" };
-            plan.note = Some(format!("{} is a timer: samples are time, not cycles{why}", plan.event.name));
-        }
-    }
-    Ok(plans)
-}
-
-fn refused(event: &Event, source: io::Error) -> KernelError {
-    let hint = match source.raw_os_error() {
-        Some(libc_errno::ENOENT | libc_errno::EOPNOTSUPP | libc_errno::ENODEV) if event.needs_hardware() => {
-            "it has no such hardware counter: use --event cpu-clock"
-        }
-        Some(libc_errno::EACCES | libc_errno::EPERM) => "run dcpid as root",
-        Some(libc_errno::EMFILE) => "raise the limit of open files (LimitNOFILE=)",
-        _ => "`perf list` shows the events it has",
-    };
-    KernelError::Event { event: event.name.clone(), hint: hint.to_owned(), source }
-}
-
-/// errno values of asm-generic/errno.h, the same on x86-64 and arm64.
-mod libc_errno {
-    pub const EPERM: i32 = 1;
-    pub const ENOENT: i32 = 2;
-    pub const EACCES: i32 = 13;
-    pub const ENODEV: i32 = 19;
-    pub const EMFILE: i32 = 24;
-    pub const EOPNOTSUPP: i32 = 95;
+/// Whether the kernel takes an event on a CPU, sampled: opened with a period that does not overflow before it is closed again.
+pub fn try_open(encoding: Encoding, cpu: usize) -> io::Result<()> {
+    builder(encoding, cpu, PERIOD_TRIED).build().map(drop)
 }
 
 impl Counters {
@@ -142,42 +139,62 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Opens every event on one more CPU.
+    /// Opens every event that one more CPU has.
     pub fn add(&mut self, events: &[PlannedEvent], programs: &[RawFd], cpu: usize) -> Result<(), KernelError> {
         let mut opened = Vec::with_capacity(events.len());
         for (plan, program) in events.iter().zip(programs) {
-            let open = || {
+            let open = |encoding| {
                 let period = random_period(plan.period);
-                let mut counter = builder(&plan.event, cpu, period).build()?;
+                let mut counter = builder(encoding, cpu, period).build()?;
                 counter.set_bpf(*program)?;
                 let timer = plan.event.unit == Unit::Nanoseconds;
-                io::Result::Ok(OpenEvent { counter, period, begin: 0, implied: 0, timer })
+                io::Result::Ok(OpenEvent { counter, period, begin: 0, implied: 0, timer, told: (0, 0) })
             };
-            opened.push(open().map_err(|source| refused(&plan.event, source))?);
+            let open = plan.encoding(cpu).map(open).transpose();
+            opened.push(open.map_err(|source| refused(&plan.event, source))?);
         }
-        self.cpus.push((cpu, opened));
+        let turns = Turns::new(events, |event| opened.get(event).is_some_and(Option::is_some));
+        self.cpus.push(OnCpu { cpu, opened, turns });
         Ok(())
     }
 
     /// Closes the counters of a CPU; no sampler runs there any more.
     pub fn remove(&mut self, cpu: usize) {
-        self.cpus.retain(|(of, _)| *of != cpu);
+        self.cpus.retain(|on| on.cpu != cpu);
     }
 
-    /// Lets all of them count.
+    /// Lets all of them count whose turn it is.
     /// The same again for one CPU is no error.
     pub fn start(&mut self, events: &[PlannedEvent]) -> Result<(), KernelError> {
-        for (_, opened) in &mut self.cpus {
-            for (open, plan) in opened.iter_mut().zip(events) {
-                open.counter.enable().map_err(|source| refused(&plan.event, source))?;
+        for on in &mut self.cpus {
+            for (number, (open, plan)) in on.opened.iter_mut().zip(events).enumerate() {
+                if let Some(open) = open.as_mut().filter(|_| on.turns.may_count(number)) {
+                    open.counter.enable().map_err(|source| refused(&plan.event, source))?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Stops all of them. Each is disabled on its own CPU, so afterwards no sampler runs any more.
+    /// A tick has passed: events that take turns do. The one that ends is disabled first, so no two of a group ever count together on a CPU.
+    pub fn rotate(&mut self) {
+        for on in &mut self.cpus {
+            for change in on.turns.tick() {
+                // Only a closed or broken descriptor fails here, and such a counter does not count.
+                if let Some(Some(ends)) = on.opened.get_mut(change.ends) {
+                    let _ = ends.counter.disable();
+                }
+                if let Some(Some(begins)) = on.opened.get_mut(change.begins) {
+                    let _ = begins.counter.enable();
+                }
+            }
+        }
+    }
+
+    /// Stops all of them for good. Each is disabled on its own CPU, so afterwards no sampler runs any more.
     pub fn stop(&mut self) {
-        for open in self.cpus.iter_mut().flat_map(|(_, counters)| counters) {
+        self.cpus.iter_mut().for_each(|on| on.turns.end());
+        for open in self.cpus.iter_mut().flat_map(|on| on.opened.iter_mut().flatten()) {
             // Only a closed or broken descriptor fails here, and such a counter does not count.
             let _ = open.counter.disable();
         }
@@ -185,7 +202,7 @@ impl Counters {
 
     /// The CPUs that have counters.
     pub fn cpus(&self) -> impl Iterator<Item = usize> + '_ {
-        self.cpus.iter().map(|(cpu, _)| *cpu)
+        self.cpus.iter().map(|on| on.cpu)
     }
 
     /// Changes the mean period of an event, now.
@@ -193,37 +210,40 @@ impl Counters {
         if let Some(period) = self.periods.get_mut(event) {
             *period = mean;
         }
-        for open in self.cpus.iter_mut().filter_map(|(_, opened)| opened.get_mut(event)) {
+        for open in self.cpus.iter_mut().filter_map(|on| on.opened.get_mut(event)?.as_mut()) {
             open.begin_span(mean);
         }
     }
 
     /// Gives every event on that CPU a new period, now.
     pub fn begin_spans(&mut self, cpu: usize) {
-        for (_, opened) in self.cpus.iter_mut().filter(|(of, _)| *of == cpu) {
-            opened.iter_mut().zip(&self.periods).for_each(|(open, mean)| open.begin_span(*mean));
+        for on in self.cpus.iter_mut().filter(|on| on.cpu == cpu) {
+            let opened = on.opened.iter_mut().zip(&self.periods);
+            opened
+                .filter_map(|(open, mean)| Some((open.as_mut()?, mean)))
+                .for_each(|(open, mean)| open.begin_span(*mean));
         }
     }
 
-    /// The samples, by event number, that the events' counts on that CPU imply since the last call. Events that have had their samples of
-    /// one period get another.
-    pub fn imply(&mut self, cpu: usize) -> [u64; EVENTS_MAX] {
-        let mut implied = [0; EVENTS_MAX];
-        let here = self.cpus.iter_mut().find(|(of, _)| *of == cpu);
-        let Some((_, opened)) = here else { return implied };
-        for ((open, mean), implied) in opened.iter_mut().zip(&self.periods).zip(&mut implied) {
-            *implied = open.imply();
+    /// What each event, by number, did on that CPU since the last call. Events that have had their samples of one period get another.
+    pub fn measure(&mut self, cpu: usize) -> [Counted; EVENTS_MAX] {
+        let mut measured = [Counted::default(); EVENTS_MAX];
+        let Some(on) = self.cpus.iter_mut().find(|on| on.cpu == cpu) else { return measured };
+        for ((open, mean), counted) in on.opened.iter_mut().zip(&self.periods).zip(&mut measured) {
+            let Some(open) = open else { continue };
+            *counted = open.measure();
             if open.implied >= SPAN_SAMPLES {
                 open.begin_span(*mean);
             }
         }
-        implied
+        on.turns.share_time(&mut measured);
+        measured
     }
 
     /// Sends records of throttling to the side-band ring of the same CPU; `ring` gives its descriptor.
     pub fn share_rings(&self, ring: impl Fn(usize) -> Option<RawFd>) {
-        for (cpu, counters) in &self.cpus {
-            for (open, ring) in counters.iter().filter_map(|open| Some((open, ring(*cpu)?))) {
+        for on in &self.cpus {
+            for (open, ring) in on.opened.iter().flatten().filter_map(|open| Some((open, ring(on.cpu)?))) {
                 // SAFETY: both descriptors are open perf events'. Where the kernel refuses, throttling goes without its name.
                 let _ = unsafe { perf_event_ioc_set_output(open.counter.as_raw_fd(), ring) };
             }

@@ -3,16 +3,20 @@
 //! [`KernelSource`] is everything that needs privilege: the counters, the sampler's tables and the records of processes. What leaves
 //! this module are plain values: [`Entry`](abi::Entry) counts and [`Record`]s.
 
+mod choose;
 mod cost;
 mod counters;
 mod memory;
 mod object;
+mod pmu;
 mod probe;
 mod sideband;
 mod source;
 mod table;
+mod turns;
 
-pub use counters::resolve_event;
+pub use choose::resolve_event;
+pub use counters::Counted;
 pub use memory::{give_back, share_heap};
 pub use object::Sharing;
 pub use probe::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
@@ -42,6 +46,9 @@ pub enum KernelError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// A PMU or a term that the machine does not have.
+    #[error(transparent)]
+    Spec(#[from] crate::event::EventError),
     /// The rate would take the machine.
     #[error(
         "event '{event}' would take {percent} % of every CPU at that rate: a sample costs {ns_per_sample} ns here; ask for at most {event}@{rate_max}"

@@ -127,7 +127,7 @@ pub fn cpu_list(which: &str) -> Result<Vec<usize>, KernelError> {
 }
 
 /// "0-3,8" -> 0, 1, 2, 3, 8. At most 8192 CPUs, the kernel's own limit (NR_CPUS of x86 and arm64).
-fn parse_cpu_list(text: &str) -> Vec<usize> {
+pub fn parse_cpu_list(text: &str) -> Vec<usize> {
     let number = |text: &str| text.trim().parse::<usize>().ok();
     let ranges = text.trim().split(',').filter_map(|part| match part.split_once('-') {
         Some((first, last)) => Some(number(first)?..=number(last)?),

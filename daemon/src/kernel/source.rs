@@ -1,10 +1,10 @@
 //! Everything that needs privilege, behind one value: counts and records out, nothing else.
 
-use super::counters::Counters;
+use super::counters::{Counted, Counters};
 use super::object::{Sampler, Sharing};
 use super::sideband::{Sideband, TimedRecord};
 use super::table::{HalfTotals, Table, TableSettings, possible_cpus};
-use super::{KernelError, Machine, cost, probe};
+use super::{KernelError, Machine, choose, cost, probe};
 use crate::budget::{self, Budget};
 use crate::clock;
 use crate::event::{PlannedEvent, Unit};
@@ -56,19 +56,20 @@ pub struct Drained {
     pub misses: u64,
     /// Of these, samples that are in no entry, by event number.
     pub lost: [u64; EVENTS_MAX],
-    /// Samples that the events' counts and periods imply, by event number.
-    pub implied: [u64; EVENTS_MAX],
+    /// What the events did, by number.
+    pub counted: [Counted; EVENTS_MAX],
     /// By CPU.
     pub cpus: Vec<CpuDrained>,
 }
 
 impl Drained {
-    fn add(&mut self, cpu: usize, totals: &HalfTotals, implied: [u64; EVENTS_MAX]) {
+    fn add(&mut self, cpu: usize, totals: &HalfTotals, counted: [Counted; EVENTS_MAX]) {
         self.taken += totals.stats.taken;
         self.misses += u64::from(totals.stats.misses);
-        self.implied.iter_mut().zip(implied).for_each(|(sum, implied)| *sum += implied);
+        self.counted.iter_mut().zip(counted).for_each(|(sum, counted)| sum.add(counted));
         self.lost.iter_mut().zip(totals.losses).for_each(|(sum, lost)| *sum += lost);
-        self.cpus.push(CpuDrained { cpu: cpu as u32, taken: totals.stats.taken, implied: implied.iter().sum() });
+        let implied = counted.iter().map(|counted| counted.implied).sum();
+        self.cpus.push(CpuDrained { cpu: cpu as u32, taken: totals.stats.taken, implied });
     }
 }
 
@@ -139,6 +140,11 @@ impl KernelSource {
         self.counters.begin_spans(cpu as usize);
     }
 
+    /// Has events that take turns do so; to be called at short intervals.
+    pub fn rotate(&mut self) {
+        self.counters.rotate();
+    }
+
     /// Starts sampling.
     ///
     /// # Errors
@@ -161,7 +167,7 @@ impl KernelSource {
             // Else the half keeps its counts, and a later drain takes them.
             if self.sideband.quiesce(cpu) {
                 let totals = self.table.drain(cpu, half, entries);
-                drained.add(cpu, &totals, self.counters.imply(cpu));
+                drained.add(cpu, &totals, self.counters.measure(cpu));
             }
         }
         self.follow_cpus(entries, &mut drained);
@@ -194,10 +200,13 @@ impl KernelSource {
             self.counters.remove(cpu);
             self.sideband.remove(cpu);
             for half in 0..HALVES {
-                drained.add(cpu, &self.table.drain(cpu, half, entries), [0; EVENTS_MAX]);
+                drained.add(cpu, &self.table.drain(cpu, half, entries), Default::default());
             }
         }
         let had: Vec<usize> = self.counters.cpus().collect();
+        if online.iter().any(|cpu| !had.contains(cpu)) {
+            choose::follow(&mut self.events);
+        }
         for &cpu in online.iter().filter(|cpu| !had.contains(cpu)) {
             let opened = self.sideband.add(cpu).and_then(|()| self.counters.add(&self.events, &self.programs, cpu));
             match opened.and_then(|()| self.counters.start(&self.events)) {
@@ -229,15 +238,22 @@ impl KernelSource {
 /// devices.
 fn measure(budget: Option<Budget>, events: &[PlannedEvent], programs: &[RawFd], machine: &Machine) -> Cost {
     let measurable = events.iter().zip(programs).find(|(plan, _)| plan.event.unit != Unit::Occurrences);
-    let measured = measurable.zip(machine.cpus.last()).and_then(|((plan, program), cpu)| {
+    let measured = measurable.and_then(|(plan, program)| {
+        let cpu = machine.cpus.iter().rev().find(|cpu| plan.encoding(**cpu).is_some())?;
         cost::ns_per_sample(plan, plan.event.unit.per_second(probe::clock_hz()), *program, *cpu)
     });
     if measured.is_none() {
         tracing::warn!("what a sample costs could not be measured; {NS_PER_SAMPLE_ASSUMED} ns are assumed");
     }
     let ns_per_sample = measured.unwrap_or(NS_PER_SAMPLE_ASSUMED);
-    let step = budget.map_or(0, |budget| budget::affordable(budget, ns_per_sample, events.len()));
+    let step = budget.map_or(0, |budget| budget::affordable(budget, ns_per_sample, at_once(events)));
     Cost { ns_per_sample, step }
+}
+
+/// How many events count at once: of those that take turns, one of each group.
+fn at_once(events: &[PlannedEvent]) -> usize {
+    let groups: std::collections::BTreeSet<usize> = events.iter().filter_map(|event| event.mux).collect();
+    events.iter().filter(|event| event.mux.is_none()).count() + groups.len()
 }
 
 /// Refuses a period so short that the machine would do little but sample: a virtual machine whose timer takes 14 us hangs at one every 10.
