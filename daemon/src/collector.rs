@@ -29,6 +29,12 @@ pub struct CpuLedger {
     pub throttled: u64,
     /// How often it did.
     pub throttles: u64,
+    /// How often it went offline.
+    pub offline: u64,
+    /// How long it was not sampled because of that, without the time since `offline_since_ns`.
+    pub offline_ns: u64,
+    /// It is offline since then.
+    pub offline_since_ns: Option<u64>,
 }
 
 impl CpuLedger {
@@ -37,6 +43,22 @@ impl CpuLedger {
     #[must_use]
     pub fn late(&self) -> u64 {
         self.implied.saturating_sub(self.taken + self.throttled)
+    }
+
+    /// How long it was not sampled until `now_ns` because it was offline.
+    #[must_use]
+    pub fn offline_ns(&self, now_ns: u64) -> u64 {
+        self.offline_ns + self.offline_since_ns.map_or(0, |since| now_ns.saturating_sub(since))
+    }
+
+    fn went_offline(&mut self, since_ns: u64) {
+        self.offline += 1;
+        self.offline_since_ns = Some(since_ns);
+    }
+
+    fn came_back(&mut self, now_ns: u64) {
+        self.offline_ns = self.offline_ns(now_ns);
+        self.offline_since_ns = None;
     }
 }
 
@@ -140,9 +162,10 @@ impl<Source: SampleSource> Collector<Source> {
         let new = self.held.get(known..).unwrap_or_default();
         self.jit.notice(new, clock::monotonic_ns());
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
-        new.iter().for_each(|record| self.mappings.foresee(record));
         throttled.into_iter().for_each(|cpu| self.source.revive(cpu));
         let were_lost = new.iter().any(|record| matches!(record.kind, RecordKind::Lost { .. }));
+        self.mappings.files.look_anew();
+        self.held.get_mut(known..).unwrap_or_default().iter_mut().for_each(|record| self.mappings.foresee(record));
         self.notices.read(were_lost, clock::monotonic_ns());
     }
 
@@ -158,7 +181,7 @@ impl<Source: SampleSource> Collector<Source> {
         let throttles: BTreeMap<u32, u64> = self.cpus.iter().map(|(cpu, ledger)| (*cpu, ledger.throttles)).collect();
         self.apply_records(window);
         self.notices.judge(&mut self.mappings, window.to_ns);
-        self.book_cpus(&drained, &throttles);
+        self.book_cpus(&drained, &throttles, window.to_ns);
         coalesce(&mut self.entries);
         self.book(&drained);
         let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
@@ -236,7 +259,10 @@ impl<Source: SampleSource> Collector<Source> {
     }
 
     /// Holds what each CPU took against what its events imply; `throttles` are those before this drain.
-    fn book_cpus(&mut self, drained: &Drained, throttles: &BTreeMap<u32, u64>) {
+    fn book_cpus(&mut self, drained: &Drained, throttles: &BTreeMap<u32, u64>, now_ns: u64) {
+        // One that came back before anybody saw it gone is in both.
+        drained.gone.iter().for_each(|(cpu, since_ns)| self.cpus.entry(*cpu).or_default().went_offline(*since_ns));
+        drained.back.iter().for_each(|cpu| self.cpus.entry(*cpu).or_default().came_back(now_ns));
         for cpu in &drained.cpus {
             let ledger = self.cpus.entry(cpu.cpu).or_default();
             ledger.taken += cpu.taken;

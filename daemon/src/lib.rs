@@ -37,4 +37,5 @@ pub mod source;
 pub mod status;
 pub mod unresolved;
 pub mod vdso;
+pub mod versions;
 pub mod written;

@@ -546,7 +546,8 @@ fn cpu_status(cpu: u32, ledger: &CpuLedger) -> CpuStatus {
     let missed =
         [("throttled", ledger.throttled), ("late", ledger.late())].into_iter().filter(|(_, samples)| *samples > 0);
     let missed = missed.map(|(reason, samples)| (reason.to_owned(), samples)).collect();
-    CpuStatus { cpu, taken: ledger.taken, implied: ledger.implied, missed }
+    let offline_s = ledger.offline_ns(clock::monotonic_ns()) as f64 / 1e9;
+    CpuStatus { cpu, taken: ledger.taken, implied: ledger.implied, missed, offline: ledger.offline, offline_s }
 }
 
 fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {
