@@ -145,10 +145,17 @@ impl Files {
 }
 
 impl MappedFile {
-    /// Whether both are the same build, as far as the kernel told: of one build id, by whatever path, or the very same file.
+    /// Whether both are the same build, by whatever path: as far as that is known already.
     #[must_use]
     pub fn is_same_build(&self, other: &MappedFile) -> bool {
-        std::ptr::eq(self, other) || (matches!(self.id, MappedFileId::BuildId(_)) && self.id == other.id)
+        std::ptr::eq(self, other) || self.build().is_some_and(|build| other.build() == Some(build))
+    }
+
+    fn build(&self) -> Option<ImageId> {
+        match &self.id {
+            MappedFileId::BuildId(bytes) => ImageId::from_build_id(bytes),
+            MappedFileId::Inode { .. } | MappedFileId::Version { .. } => Some(self.image.get()?.as_ref().ok()?.id),
+        }
     }
 
     /// The image, found out on the first call; `at` is where it is mapped then, and `vdso` the kernel's.

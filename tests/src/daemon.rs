@@ -167,6 +167,15 @@ impl Daemon<'_> {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("status --json: {error}:\n{text}"))
     }
 
+    /// The same for people.
+    ///
+    /// # Panics
+    /// When the daemon does not answer.
+    #[must_use]
+    pub fn status_text(&self) -> String {
+        succeed(&mut self.place.dcpictl(&["status"]))
+    }
+
     /// Puts everything sampled before the call on disk.
     ///
     /// # Panics
@@ -289,6 +298,10 @@ pub struct Cpu {
     pub implied: u64,
     /// Implied and not taken, by reason.
     pub missed: BTreeMap<String, u64>,
+    /// How often it went offline.
+    pub offline: u64,
+    /// How long it was not sampled because of that, s.
+    pub offline_s: f64,
 }
 
 /// The daemon's own cost.

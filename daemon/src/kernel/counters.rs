@@ -35,6 +35,8 @@ struct OpenEvent {
     begin: u64,
     /// Samples of this span that were said to be implied.
     implied: u64,
+    /// Samples that spans before it implied, not said yet.
+    untold: u64,
     /// A timer: its own count stands still while it is throttled, its running time does not.
     timer: bool,
 }
@@ -59,6 +61,7 @@ impl OpenEvent {
     /// whose period was changed at every drain would be sampled too seldom, and a rare one never.
     fn begin_span(&mut self, mean: u64) {
         let period = random_period(mean);
+        self.untold += self.imply();
         // SAFETY: the descriptor is an open perf event's, and the pointer is to a live u64 that the kernel only reads.
         let set = unsafe { perf_event_ioc_period(self.counter.as_raw_fd(), &raw const period) };
         if set.is_ok() {
@@ -151,7 +154,7 @@ impl Counters {
                 let mut counter = builder(&plan.event, cpu, period).build()?;
                 counter.set_bpf(*program)?;
                 let timer = plan.event.unit == Unit::Nanoseconds;
-                io::Result::Ok(OpenEvent { counter, period, begin: 0, implied: 0, timer })
+                io::Result::Ok(OpenEvent { counter, period, begin: 0, implied: 0, untold: 0, timer })
             };
             opened.push(open().map_err(|source| refused(&plan.event, source))?);
         }
@@ -212,7 +215,7 @@ impl Counters {
         let here = self.cpus.iter_mut().find(|(of, _)| *of == cpu);
         let Some((_, opened)) = here else { return implied };
         for ((open, mean), implied) in opened.iter_mut().zip(&self.periods).zip(&mut implied) {
-            *implied = open.imply();
+            *implied = open.imply() + std::mem::take(&mut open.untold);
             if open.implied >= SPAN_SAMPLES {
                 open.begin_span(*mean);
             }
