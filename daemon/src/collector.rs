@@ -70,6 +70,9 @@ const SPILL_USED_MAX: f64 = 0.4;
 /// A drain comes early when so many processes have ended since the last: they are kept until their samples have been drained.
 const ENDED_MAX: usize = 4096;
 
+/// After a drain of so many records the memory that they took is given back: they are small pieces among others that stay.
+const RECORDS_MANY: usize = 30_000;
+
 /// The state between drains.
 pub struct Collector<Source> {
     source: Source,
@@ -179,7 +182,7 @@ impl<Source: SampleSource> Collector<Source> {
         let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
         self.drained_from_ns = begun_ns;
         let throttles: BTreeMap<u32, u64> = self.cpus.iter().map(|(cpu, ledger)| (*cpu, ledger.throttles)).collect();
-        self.apply_records(window);
+        let records = self.apply_records(window);
         self.notices.judge(&mut self.mappings, window.to_ns);
         self.book_cpus(&drained, &throttles, window.to_ns);
         coalesce(&mut self.entries);
@@ -191,6 +194,9 @@ impl<Source: SampleSource> Collector<Source> {
         self.mappings.forget_ended(window);
         self.jit.forget(&self.mappings, window.from_ns);
         self.mappings.repair(window.to_ns);
+        if records > RECORDS_MANY {
+            crate::kernel::give_back();
+        }
         self.kernel.forget_gone(window.from_ns);
         if self.kernel.wants_refresh(window.to_ns, crate::kernel::kernel_modules) {
             self.kernel.refresh(crate::kernel::kernel_symbols().ok(), window.to_ns);
@@ -240,12 +246,14 @@ impl<Source: SampleSource> Collector<Source> {
         self.source.handler_cost()
     }
 
-    fn apply_records(&mut self, window: Window) {
+    /// Applies the records of this window. Gives their number.
+    fn apply_records(&mut self, window: Window) -> usize {
         self.read_records();
         let mut records = std::mem::take(&mut self.held);
         records.sort_by_key(|record| record.time_ns);
         let later = records.partition_point(|record| record.time_ns <= window.to_ns);
         self.held = records.split_off(later);
+        let applied = records.len();
         for record in records {
             self.jit.apply(&record);
             match &record.kind {
@@ -256,6 +264,7 @@ impl<Source: SampleSource> Collector<Source> {
             }
             self.mappings.apply(record);
         }
+        applied
     }
 
     /// Holds what each CPU took against what its events imply; `throttles` are those before this drain.
@@ -358,6 +367,30 @@ mod tests {
         assert_eq!(accounts[1].unresolved.get(&Reason::NoMapping), Some(&2));
         assert!(accounts.iter().all(|account| account.ledger().closes()));
         assert_eq!((collector.pending.samples(0), collector.misses), (3, 2));
+    }
+
+    #[test]
+    fn the_time_in_which_a_cpu_was_offline_is_counted() {
+        let away =
+            |gone: &[(u32, u64)], back: &[u32]| Drained { gone: gone.into(), back: back.into(), ..Drained::default() };
+        let now = clock::monotonic_ns();
+        let batches = [away(&[(1, now - 5_000)], &[]), away(&[], &[1]), away(&[(1, now)], &[1]), away(&[], &[0])];
+        let mut collector = collector(batches.into_iter().map(|drained| (vec![], drained, vec![])).collect());
+        collector.drain();
+        let gone = collector.cpus[&1];
+        assert_eq!((gone.offline, gone.offline_ns(now)), (1, 5_000));
+        assert_eq!(gone.offline_ns(now + 1_000), 6_000, "it goes on");
+        collector.drain();
+        let back = collector.cpus[&1];
+        assert!(back.offline_ns(now) >= 5_000 && back.offline_ns(now) == back.offline_ns(u64::MAX));
+        collector.drain();
+        collector.drain();
+        assert_eq!(
+            (collector.cpus[&1].offline, collector.cpus[&0].offline),
+            (2, 0),
+            "gone and back between two looks; new"
+        );
+        assert_eq!(collector.cpus[&0].offline_ns(u64::MAX), 0);
     }
 
     /// A record may arrive with a drain although it happened after it: the samples of that drain were taken before.

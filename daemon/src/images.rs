@@ -409,6 +409,38 @@ mod tests {
         assert!(weak.upgrade().is_none());
     }
 
+    /// The runs of two builds in one inode within one drain: the dead process of the first still holds the file when the second is mapped.
+    #[test]
+    fn two_builds_in_one_inode_are_two_files_and_one_build_at_two_paths_is_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let mut files = Files::default();
+        let mut look = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let metadata = path.metadata().unwrap();
+            let (major, minor) =
+                (nix::sys::stat::major(metadata.dev()) as u32, nix::sys::stat::minor(metadata.dev()) as u32);
+            let id = MappedFileId::Inode { major, minor, inode: metadata.ino() };
+            let at = MappedAt { pid: u32::MAX, start: 0, end: 0 };
+            files.look_anew();
+            let id = files.look_at(&id, path.as_os_str().as_encoded_bytes(), at, u64::MAX);
+            let file = files.intern(id, path.as_os_str().as_encoded_bytes());
+            let other_path = files.intern(file.id.clone(), b"/link");
+            (file.image(at, None), file, other_path)
+        };
+        let (first, first_file, other_path) = look(&own);
+        let (second, second_file, _) = look(b"no program at all");
+        assert_eq!(first.unwrap().id, image::identify(&own).unwrap(), "read when it was mapped");
+        assert_eq!(second.unwrap_err(), Reason::NotElf);
+        assert!(!first_file.is_same_build(&second_file) && first_file.is_same_build(&first_file));
+        let gone = other_path.image(here(), None).unwrap_err();
+        assert_eq!(gone, Reason::FileGone, "changed since");
+        let build = |files: &mut Files, path: &[u8]| files.intern(MappedFileId::BuildId(vec![5; 20]), path);
+        let (one, link) = (build(&mut files, b"/one"), build(&mut files, b"/link"));
+        assert!(!Arc::ptr_eq(&one, &link) && one.is_same_build(&link), "hard links");
+    }
+
     #[test]
     fn files_that_nobody_maps_are_forgotten() {
         let mut files = Files::default();

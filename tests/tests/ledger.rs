@@ -49,7 +49,7 @@ fn what_the_kernel_throttles_is_said_for_each_cpu() {
         // At 5200/s four of five are above the limit.
         assert!(throttled * 2 > implied, "CPU {cpu}: {throttled} throttled of {implied} implied");
         assert!(taken + throttled <= implied + implied / 100, "CPU {cpu}: none is counted twice: {status:?}");
-        assert!(text.contains(&format!("CPU {cpu}: {throttled} throttled")) || text.contains(&format!("CPU {cpu}: ")));
+        assert!(text.lines().any(|line| line.starts_with(&format!("missed      CPU {cpu}: "))), "{text}");
     }
     assert!(text.contains("throttled"), "{text}");
     status.samples.assert_closes();
@@ -117,8 +117,7 @@ fn busy_cpus_take_what_their_timers_imply() {
     let place = Place::default();
     let workload = Workload::build(place.path(), "two_functions", &[]);
     let daemon = start_at_the_papers_rate(&place);
-    let seconds = if std::env::var_os("DCPI_MINUTE").is_some() { 60 } else { 10 };
-    let running = busy(&workload, seconds);
+    let running = busy(&workload, 10);
     let before = daemon.status();
     for running in running {
         let _ = running.wait();
