@@ -21,6 +21,16 @@ pub fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// CLOCK_MONOTONIC in ns at that time of CLOCK_REALTIME (seconds since 1970 and nanoseconds, as files have them); 0 for one before the machine
+/// started. As right as nobody has set the clock meanwhile.
+#[must_use]
+pub fn monotonic_of_real(seconds: i64, nanoseconds_of: i64) -> u64 {
+    let now = nanoseconds(ClockId::CLOCK_REALTIME);
+    let then = u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000);
+    let age = now.saturating_sub(then.saturating_add(u64::try_from(nanoseconds_of).unwrap_or(0)));
+    monotonic_ns().saturating_sub(age)
+}
+
 /// Seconds since 1970, UTC.
 #[must_use]
 pub fn unix_s() -> u64 {

@@ -29,6 +29,12 @@ pub struct CpuLedger {
     pub throttled: u64,
     /// How often it did.
     pub throttles: u64,
+    /// How often it went offline.
+    pub offline: u64,
+    /// How long it was not sampled because of that, without the time since `offline_since_ns`.
+    pub offline_ns: u64,
+    /// It is offline since then.
+    pub offline_since_ns: Option<u64>,
 }
 
 impl CpuLedger {
@@ -37,6 +43,22 @@ impl CpuLedger {
     #[must_use]
     pub fn late(&self) -> u64 {
         self.implied.saturating_sub(self.taken + self.throttled)
+    }
+
+    /// How long it was not sampled until `now_ns` because it was offline.
+    #[must_use]
+    pub fn offline_ns(&self, now_ns: u64) -> u64 {
+        self.offline_ns + self.offline_since_ns.map_or(0, |since| now_ns.saturating_sub(since))
+    }
+
+    fn went_offline(&mut self, since_ns: u64) {
+        self.offline += 1;
+        self.offline_since_ns = Some(since_ns);
+    }
+
+    fn came_back(&mut self, now_ns: u64) {
+        self.offline_ns = self.offline_ns(now_ns);
+        self.offline_since_ns = None;
     }
 }
 
@@ -52,6 +74,8 @@ const ENDED_MAX: usize = 4096;
 /// code) can only be seen while it lives.
 const NEWS_NS: u64 = 3_000_000_000;
 const NEWS_DRAIN_NS: u64 = 1_000_000_000;
+/// After a drain of so many records the memory that they took is given back: they are small pieces among others that stay.
+const RECORDS_MANY: usize = 30_000;
 
 /// The state between drains.
 pub struct Collector<Source> {
@@ -158,12 +182,16 @@ impl<Source: SampleSource> Collector<Source> {
         self.jit.notice(new, clock::monotonic_ns());
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
         self.saw_throttle = !throttled.is_empty();
-        new.iter().for_each(|record| self.mappings.foresee(record));
-        if new.iter().any(|record| self.mappings.is_news(record)) {
-            self.news_ns = Some(clock::monotonic_ns());
-        }
         throttled.into_iter().for_each(|cpu| self.source.revive(cpu));
         let were_lost = new.iter().any(|record| matches!(record.kind, RecordKind::Lost { .. }));
+        self.mappings.files.look_anew();
+        let mut news = false;
+        for record in self.held.get_mut(known..).unwrap_or_default() {
+            news |= self.mappings.foresee(record);
+        }
+        if news {
+            self.news_ns = Some(clock::monotonic_ns());
+        }
         self.notices.read(were_lost, clock::monotonic_ns());
     }
 
@@ -177,9 +205,9 @@ impl<Source: SampleSource> Collector<Source> {
         let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
         self.drained_from_ns = begun_ns;
         let throttles: BTreeMap<u32, u64> = self.cpus.iter().map(|(cpu, ledger)| (*cpu, ledger.throttles)).collect();
-        self.apply_records(window);
+        let records = self.apply_records(window);
         self.notices.judge(&mut self.mappings, window.to_ns);
-        self.book_cpus(&drained, &throttles);
+        self.book_cpus(&drained, &throttles, window.to_ns);
         coalesce(&mut self.entries);
         self.book(&drained);
         let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
@@ -189,6 +217,9 @@ impl<Source: SampleSource> Collector<Source> {
         self.mappings.forget_ended(window);
         self.jit.forget(&self.mappings, window.from_ns);
         self.mappings.repair(window.to_ns);
+        if records > RECORDS_MANY {
+            crate::kernel::give_back();
+        }
         self.kernel.forget_gone(window.from_ns);
         if self.kernel.wants_refresh(window.to_ns, crate::kernel::kernel_modules) {
             self.kernel.refresh(crate::kernel::kernel_symbols().ok(), window.to_ns);
@@ -243,12 +274,14 @@ impl<Source: SampleSource> Collector<Source> {
         self.source.handler_cost()
     }
 
-    fn apply_records(&mut self, window: Window) {
+    /// Applies the records of this window. Gives their number.
+    fn apply_records(&mut self, window: Window) -> usize {
         self.read_records();
         let mut records = std::mem::take(&mut self.held);
         records.sort_by_key(|record| record.time_ns);
         let later = records.partition_point(|record| record.time_ns <= window.to_ns);
         self.held = records.split_off(later);
+        let applied = records.len();
         for record in records {
             self.jit.apply(&record);
             match &record.kind {
@@ -259,10 +292,14 @@ impl<Source: SampleSource> Collector<Source> {
             }
             self.mappings.apply(record);
         }
+        applied
     }
 
     /// Holds what each CPU took against what its events imply; `throttles` are those before this drain.
-    fn book_cpus(&mut self, drained: &Drained, throttles: &BTreeMap<u32, u64>) {
+    fn book_cpus(&mut self, drained: &Drained, throttles: &BTreeMap<u32, u64>, now_ns: u64) {
+        // One that came back before anybody saw it gone is in both.
+        drained.gone.iter().for_each(|(cpu, since_ns)| self.cpus.entry(*cpu).or_default().went_offline(*since_ns));
+        drained.back.iter().for_each(|cpu| self.cpus.entry(*cpu).or_default().came_back(now_ns));
         for cpu in &drained.cpus {
             let ledger = self.cpus.entry(cpu.cpu).or_default();
             ledger.taken += cpu.taken;
@@ -358,6 +395,30 @@ mod tests {
         assert_eq!(accounts[1].unresolved.get(&Reason::NoMapping), Some(&2));
         assert!(accounts.iter().all(|account| account.ledger().closes()));
         assert_eq!((collector.pending.samples(0), collector.misses), (3, 2));
+    }
+
+    #[test]
+    fn the_time_in_which_a_cpu_was_offline_is_counted() {
+        let away =
+            |gone: &[(u32, u64)], back: &[u32]| Drained { gone: gone.into(), back: back.into(), ..Drained::default() };
+        let now = clock::monotonic_ns();
+        let batches = [away(&[(1, now - 5_000)], &[]), away(&[], &[1]), away(&[(1, now)], &[1]), away(&[], &[0])];
+        let mut collector = collector(batches.into_iter().map(|drained| (vec![], drained, vec![])).collect());
+        collector.drain();
+        let gone = collector.cpus[&1];
+        assert_eq!((gone.offline, gone.offline_ns(now)), (1, 5_000));
+        assert_eq!(gone.offline_ns(now + 1_000), 6_000, "it goes on");
+        collector.drain();
+        let back = collector.cpus[&1];
+        assert!(back.offline_ns(now) >= 5_000 && back.offline_ns(now) == back.offline_ns(u64::MAX));
+        collector.drain();
+        collector.drain();
+        assert_eq!(
+            (collector.cpus[&1].offline, collector.cpus[&0].offline),
+            (2, 0),
+            "gone and back between two looks; new"
+        );
+        assert_eq!(collector.cpus[&0].offline_ns(u64::MAX), 0);
     }
 
     /// A record may arrive with a drain although it happened after it: the samples of that drain were taken before.

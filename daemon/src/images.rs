@@ -8,11 +8,12 @@ use crate::catalogue::{FileKey, Learnt};
 use crate::kernel::MappedFileId;
 use crate::librarian::{Library, Offer, Wanted};
 use crate::unresolved::Reason;
+use crate::versions::{Versions, content_of};
 use image::{ImageId, ImageKind, Procedures};
 use profiledb::ImageRecord;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -21,6 +22,10 @@ use std::sync::{Arc, OnceLock};
 
 /// Files remembered although no process maps them; beyond it those are forgotten and, if they come back, learnt again.
 const FILES_MAX: usize = 16_384;
+
+/// Files without build id that are read as soon as they are mapped, each time records are read. More are read when they have samples, if they are
+/// the same still.
+const IDENTIFIED_MAX: usize = 64;
 
 /// Something that has code in it and a name that outlives this boot.
 #[derive(Debug)]
@@ -68,6 +73,9 @@ pub struct Files {
     /// By identity, and then by path: there is one, as good as always.
     known: HashMap<MappedFileId, Vec<Arc<MappedFile>>, foldhash::fast::RandomState>,
     len: usize,
+    versions: Versions,
+    /// Since the last records were read.
+    identified: usize,
     /// Where images are looked up and kept.
     pub library: Library,
 }
@@ -109,6 +117,30 @@ impl Files {
         self.known.get(id).is_some_and(|files| files.iter().any(|file| file.path == path))
     }
 
+    /// More records are about to be read: files are looked at again.
+    pub fn look_anew(&mut self) {
+        self.versions.look_anew();
+        self.identified = 0;
+    }
+
+    /// Looks at a file of which the kernel told only the inode, that was mapped at `time_ns`. Gives the identity that tells it from another that
+    /// is built in its place, and reads such a one now, for it may be gone at the drain.
+    pub fn look_at(&mut self, id: &MappedFileId, path: &[u8], at: MappedAt, time_ns: u64) -> MappedFileId {
+        let MappedFileId::Inode { major, minor, inode: inode @ 1.. } = *id else { return id.clone() };
+        let content = self.versions.content(id, path, at, time_ns);
+        MappedFileId::Version { major, minor, inode, content }
+    }
+
+    /// Reads a file of which the kernel told only the inode, now, for it may be gone at the drain.
+    pub fn read_early(&mut self, id: &MappedFileId, path: &[u8], at: MappedAt) {
+        let readable = matches!(id, MappedFileId::Version { content: Some(_), .. });
+        if readable && self.identified < IDENTIFIED_MAX && !self.known.contains_key(id) {
+            self.identified += 1;
+            let file = self.intern(id.clone(), path);
+            let _ = file.image.get_or_init(|| file.identify(at, None, &mut None)); // without an offer: it has no samples yet
+        }
+    }
+
     /// Files known now.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -123,11 +155,19 @@ impl Files {
 }
 
 impl MappedFile {
-    /// Whether both are one file, by whatever paths they were opened: hard links, or a file that was renamed.
+    /// Whether both are the same build, by whatever path, as far as that is known already: hard links, or a file that was renamed.
     #[must_use]
-    pub fn is(&self, other: &MappedFile) -> bool {
+    pub fn is_same_build(&self, other: &MappedFile) -> bool {
         let anonymous = matches!(self.id, MappedFileId::Inode { inode: 0, .. });
-        self.id == other.id && (!anonymous || self.path == other.path)
+        let same = std::ptr::eq(self, other) || (self.id == other.id && (!anonymous || self.path == other.path));
+        same || self.build().is_some_and(|build| other.build() == Some(build))
+    }
+
+    fn build(&self) -> Option<ImageId> {
+        match &self.id {
+            MappedFileId::BuildId(bytes) => ImageId::from_build_id(bytes),
+            MappedFileId::Inode { .. } | MappedFileId::Version { .. } => Some(self.image.get()?.as_ref().ok()?.id),
+        }
     }
 
     /// The image, found out on the first call; `at` is where it is mapped then, and `vdso` the kernel's.
@@ -176,6 +216,13 @@ impl MappedFile {
                 *opened = Some(file);
                 Ok(Arc::new(self.as_image(id, size_bytes)))
             }
+            MappedFileId::Version { .. } => {
+                let file = self.open(at).ok_or(Reason::FileGone)?;
+                let id = self.identify_file(&file)?;
+                let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
+                *opened = Some(file);
+                Ok(Arc::new(self.as_image(id, size_bytes)))
+            }
         }
     }
 
@@ -199,6 +246,11 @@ impl MappedFile {
         match self.id {
             MappedFileId::BuildId(_) => None,
             MappedFileId::Inode { .. } => open_mapped(&self.id, &self.path, at, |_| true),
+            // By its path only if nobody has touched it since.
+            MappedFileId::Version { content, .. } => {
+                let same = |file: &File| file.metadata().is_ok_and(|now| Some(content_of(&now)) == content);
+                open_through_mapping(at).or_else(|| open_by_path(&self.id, &self.path, at).find(same))
+            }
         }
     }
 }
@@ -226,23 +278,31 @@ pub fn identify_known(file: &File, library: &Library) -> Result<Learnt, image::I
 /// process or we see it. Believes a path only if it leads to the same inode, and each of them only if `is_it` says so: where the kernel told a
 /// build id, it told no inode. Never blocks on what is no file, nor disturbs it.
 pub fn open_mapped(id: &MappedFileId, path: &[u8], at: MappedAt, is_it: impl Fn(&File) -> bool) -> Option<File> {
+    open_through_mapping(at).filter(&is_it).or_else(|| open_by_path(id, path, at).find(&is_it))
+}
+
+fn open_through_mapping(at: MappedAt) -> Option<File> {
+    open_regular(Path::new(&format!("/proc/{}/map_files/{:x}-{:x}", at.pid, at.start, at.end)))
+}
+
+/// What the path leads to, as the process sees it and as we do, where that is the same inode.
+fn open_by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> impl Iterator<Item = File> {
     let path = OsStr::from_bytes(path);
     let mut in_process = PathBuf::from(format!("/proc/{}/root", at.pid)).into_os_string();
     in_process.push(path);
-    let through_mapping = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", at.pid, at.start, at.end));
-    let same = |file: &File| {
-        let MappedFileId::Inode { major, minor, inode } = *id else { return true };
-        file.metadata().is_ok_and(|metadata| {
-            let device = (nix::sys::stat::major(metadata.dev()), nix::sys::stat::minor(metadata.dev()));
-            // Layered file systems (overlayfs, btrfs) report another device for the file than for the mapping; the inode must
-            // match in any case.
-            metadata.ino() == inode && (device.0 == 0 || device == (u64::from(major), u64::from(minor)))
-        })
+    let opened = [in_process, path.to_owned()].into_iter().filter_map(|path| open_regular(Path::new(&path)));
+    opened.filter(move |file| file.metadata().is_ok_and(|metadata| is_inode(id, &metadata)))
+}
+
+/// Whether a file is the one that the kernel told of; where it told a build id, it told no inode.
+#[must_use]
+pub fn is_inode(id: &MappedFileId, metadata: &Metadata) -> bool {
+    let (MappedFileId::Inode { major, minor, inode } | MappedFileId::Version { major, minor, inode, .. }) = *id else {
+        return true;
     };
-    open_regular(&through_mapping)
-        .filter(&is_it)
-        .or_else(|| open_regular(Path::new(&in_process)).filter(same).filter(&is_it))
-        .or_else(|| open_regular(Path::new(path)).filter(same).filter(&is_it))
+    let device = (nix::sys::stat::major(metadata.dev()), nix::sys::stat::minor(metadata.dev()));
+    // Layered file systems (overlayfs, btrfs) report another device for the file than for the mapping; the inode must match in any case.
+    metadata.ino() == inode && (device.0 == 0 || device == (u64::from(major), u64::from(minor)))
 }
 
 /// Opens a file for reading, if it is a regular file. It is looked at before: to open a device may do something.
@@ -359,6 +419,38 @@ mod tests {
         drop(first);
         files.intern(id, b"/bin/x");
         assert!(weak.upgrade().is_none());
+    }
+
+    /// The runs of two builds in one inode within one drain: the dead process of the first still holds the file when the second is mapped.
+    #[test]
+    fn two_builds_in_one_inode_are_two_files_and_one_build_at_two_paths_is_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let mut files = Files::default();
+        let mut look = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let metadata = path.metadata().unwrap();
+            let (major, minor) =
+                (nix::sys::stat::major(metadata.dev()) as u32, nix::sys::stat::minor(metadata.dev()) as u32);
+            let id = MappedFileId::Inode { major, minor, inode: metadata.ino() };
+            let at = MappedAt { pid: u32::MAX, start: 0, end: 0 };
+            files.look_anew();
+            let id = files.look_at(&id, path.as_os_str().as_encoded_bytes(), at, u64::MAX);
+            let file = files.intern(id, path.as_os_str().as_encoded_bytes());
+            let other_path = files.intern(file.id.clone(), b"/link");
+            (file.image(at, None), file, other_path)
+        };
+        let (first, first_file, other_path) = look(&own);
+        let (second, second_file, _) = look(b"no program at all");
+        assert_eq!(first.unwrap().id, image::identify(&own).unwrap(), "read when it was mapped");
+        assert_eq!(second.unwrap_err(), Reason::NotElf);
+        assert!(!first_file.is_same_build(&second_file) && first_file.is_same_build(&first_file));
+        let gone = other_path.image(here(), None).unwrap_err();
+        assert_eq!(gone, Reason::FileGone, "changed since");
+        let build = |files: &mut Files, path: &[u8]| files.intern(MappedFileId::BuildId(vec![5; 20]), path);
+        let (one, link) = (build(&mut files, b"/one"), build(&mut files, b"/link"));
+        assert!(!Arc::ptr_eq(&one, &link) && one.is_same_build(&link), "hard links");
     }
 
     #[test]

@@ -3,18 +3,17 @@
 use crate::accounts::Account;
 use crate::budget::{Bill, Governor, TERM};
 use crate::clock;
-use crate::collector::{Collector, CpuLedger, total};
+use crate::collector::{Collector, total};
 use crate::config::Config;
 use crate::control::Asked;
 use crate::event::PlannedEvent;
 use crate::flush::{Done, Flusher, Job};
-use crate::jit::Totals;
 use crate::kernel::{Cost, Machine};
 use crate::pending::Pending;
 use crate::source::SampleSource;
+use crate::stand::{cpu_status, event_status, generated_status, resident_bytes};
 use crate::status::{
-    ApartStatus, CpuStatus, DaemonStatus, DbStatus, EventStatus, GeneratedStatus, HandlerStatus, OverheadStatus, Reply,
-    Request, Samples, Status, TableStatus,
+    ApartStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status, TableStatus,
 };
 use profiledb::{EpochStart, EventMeta};
 use std::time::{Duration, Instant};
@@ -533,37 +532,8 @@ fn regions_reply(regions: Result<usize, String>) -> Reply {
     }
 }
 
-fn generated_status(generated: Totals) -> GeneratedStatus {
-    GeneratedStatus {
-        processes: generated.processes as u64,
-        pieces: generated.pieces as u64,
-        bytes: generated.bytes as u64,
-        regions: generated.regions as u64,
-        refused: generated.refused,
-    }
-}
-
 fn taken(pending: &Pending) -> u64 {
     pending.accounts().iter().map(|account| account.taken).sum()
-}
-
-fn cpu_status(cpu: u32, ledger: &CpuLedger) -> CpuStatus {
-    let missed =
-        [("throttled", ledger.throttled), ("late", ledger.late())].into_iter().filter(|(_, samples)| *samples > 0);
-    let missed = missed.map(|(reason, samples)| (reason.to_owned(), samples)).collect();
-    CpuStatus { cpu, taken: ledger.taken, implied: ledger.implied, missed }
-}
-
-fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {
-    EventStatus {
-        name: plan.event.name.clone(),
-        period: plan.period,
-        unit: plan.event.unit.to_string(),
-        samples: account.taken,
-        enabled_ns: account.counted.enabled_ns,
-        running_ns: account.counted.running_ns,
-        note: plan.note.clone(),
-    }
 }
 
 /// What an epoch is opened with.
@@ -590,14 +560,6 @@ pub fn epoch_start(machine: &Machine, events: &[PlannedEvent], label: Option<Str
         now_unix_s: clock::unix_s(),
         writer_version: env!("CARGO_PKG_VERSION").to_owned(),
     }
-}
-
-/// Resident memory of this process (/proc/self/statm: pages), 0 where unknown.
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
-    pages * page as u64
 }
 
 #[cfg(test)]

@@ -183,6 +183,12 @@ pub struct CpuStatus {
     pub implied: u64,
     /// Implied and not taken, by reason: `throttled` by the kernel, `late`: the interrupt did not come in time.
     pub missed: BTreeMap<String, u64>,
+    /// How often it went offline.
+    #[serde(default)]
+    pub offline: u64,
+    /// How long it was not sampled because of that, s.
+    #[serde(default)]
+    pub offline_s: f64,
 }
 
 /// Code made at run time, or registered.
@@ -375,6 +381,10 @@ impl Status {
         for cpu in self.cpus.iter().filter(|cpu| cpu.missed.values().sum::<u64>() * 1000 > cpu.implied) {
             let reasons: Vec<_> = cpu.missed.iter().map(|(reason, samples)| format!("{samples} {reason}")).collect();
             line("missed", format!("CPU {}: {} of {} that its events imply", cpu.cpu, reasons.join(", "), cpu.implied));
+        }
+        for CpuStatus { cpu, offline, offline_s, .. } in self.cpus.iter().filter(|cpu| cpu.offline > 0) {
+            let times = if *offline == 1 { "once".to_owned() } else { format!("{offline} times") };
+            line("offline", format!("CPU {cpu}: {times}, not sampled for {offline_s:.1} s because of that"));
         }
         let found = self.table.hits as f64 / (self.table.hits + self.table.misses).max(1) as f64;
         line(

@@ -59,11 +59,25 @@ struct context {
 struct super_block {
 	u32 s_dev;
 } KERNEL_TYPE;
+struct timespec64 {
+	s64 tv_sec;
+	s64 tv_nsec;
+} KERNEL_TYPE;
+/* When it was last changed: its name since Linux 6.11, and in structures of the same type the one before, since 6.6, and the first. */
 struct inode {
 	u64 i_ino;
 	s64 i_size;
 	struct super_block *i_sb;
+	s64 i_ctime_sec;
+	u32 i_ctime_nsec;
 } KERNEL_TYPE;
+struct inode___6_6 {
+	struct timespec64 __i_ctime;
+} KERNEL_TYPE;
+struct inode___5_10 {
+	struct timespec64 i_ctime;
+} KERNEL_TYPE;
+enum { FIELD_EXISTS = 2 }; /* of __builtin_preserve_field_info: BPF_CORE_FIELD_EXISTS in linux/bpf.h */
 struct file {
 	struct inode *f_inode;
 } KERNEL_TYPE;
@@ -460,7 +474,23 @@ INLINE u32 now_born(void)
 	return bpf_ktime_get_ns() >> BORN_SHIFT;
 }
 
-/* Which program runs in this memory: the file and its size, so that one written anew in the same inode is most often another. */
+/* When a file was last changed: a number that is another after each change. */
+INLINE u64 changed(struct inode *inode)
+{
+	struct inode___6_6 *since_6_6 = (void *)inode;
+	struct inode___5_10 *since_5_10 = (void *)inode;
+
+	if (__builtin_preserve_field_info(inode->i_ctime_sec, FIELD_EXISTS))
+		return copied(&inode->i_ctime_sec) * 1000000000 + copied_u32(&inode->i_ctime_nsec);
+	if (__builtin_preserve_field_info(since_6_6->__i_ctime, FIELD_EXISTS))
+		return copied(&since_6_6->__i_ctime.tv_sec) * 1000000000 + copied(&since_6_6->__i_ctime.tv_nsec);
+	if (__builtin_preserve_field_info(since_5_10->i_ctime, FIELD_EXISTS))
+		return copied(&since_5_10->i_ctime.tv_sec) * 1000000000 + copied(&since_5_10->i_ctime.tv_nsec);
+	return 0;
+}
+
+/* Which program runs in this memory: the file, its size and when it was changed, so that one that is built anew is another, be it in the same
+ * inode. */
 INLINE u32 program_of(const struct mm_struct *mm)
 {
 	struct file *file = (void *)copied(&mm->exe_file);
@@ -472,6 +502,7 @@ INLINE u32 program_of(const struct mm_struct *mm)
 		return PROGRAM_NONE;
 	identity = (identity ^ copied_u32(&super->s_dev)) * 0x9e3779b97f4a7c15ull;
 	identity = (identity ^ copied(&inode->i_size)) * 0x9e3779b97f4a7c15ull;
+	identity = (identity ^ changed(inode)) * 0x9e3779b97f4a7c15ull;
 	identity >>= 32;
 	return identity == PROGRAM_APART ? 1 : identity | 1;
 }
@@ -581,8 +612,11 @@ INLINE int note_change(u64 mm, int over_program)
 
 	if (!slot || change.pid == 0)
 		return 0;
+	/* In the middle of an exec the process has its new memory and still the line of the old: process_exec comes soon. */
+	if (slot->mm != mm && slot->mm && (slot->space & PID_MASK) == change.pid)
+		return 0;
 	if (slot->mm != mm) {
-		/* Older than the sampler, or its line was taken by another process; or in the middle of an exec. */
+		/* Older than the sampler, or its line was taken by another process. */
 		int apart = slot->program == PROGRAM_APART && (slot->space & PID_MASK) == change.pid;
 
 		slot->mm = 0;

@@ -167,6 +167,15 @@ impl Daemon<'_> {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("status --json: {error}:\n{text}"))
     }
 
+    /// The same for people.
+    ///
+    /// # Panics
+    /// When the daemon does not answer.
+    #[must_use]
+    pub fn status_text(&self) -> String {
+        succeed(&mut self.place.dcpictl(&["status"]))
+    }
+
     /// Puts everything sampled before the call on disk.
     ///
     /// # Panics
@@ -256,6 +265,14 @@ pub struct Status {
     pub samples: Samples,
     /// Seconds since 1970; None before the first merge.
     pub last_merge: Option<u64>,
+    /// By CPU: what it took, and what it should have.
+    pub cpus: Vec<Cpu>,
+    /// The daemon's own cost.
+    pub daemon: OwnCost,
+    /// Processes known.
+    pub processes: u64,
+    /// Records of processes that the kernel dropped.
+    pub lost_records: u64,
     /// What sampling costs, and may.
     pub overhead: Overhead,
     /// What is kept apart.
@@ -268,6 +285,32 @@ pub struct Status {
     /// Why the last merge failed, if it did.
     #[serde(default)]
     pub merge_error: Option<String>,
+}
+
+/// One CPU.
+#[derive(Debug, Deserialize)]
+pub struct Cpu {
+    /// Which.
+    pub cpu: u32,
+    /// Samples taken.
+    pub taken: u64,
+    /// Samples that the events' counts and periods imply.
+    pub implied: u64,
+    /// Implied and not taken, by reason.
+    pub missed: BTreeMap<String, u64>,
+    /// How often it went offline.
+    pub offline: u64,
+    /// How long it was not sampled because of that, s.
+    pub offline_s: f64,
+}
+
+/// The daemon's own cost.
+#[derive(Debug, Deserialize)]
+pub struct OwnCost {
+    /// CPU time, user and system, s.
+    pub cpu_s: f64,
+    /// Resident memory.
+    pub rss_bytes: u64,
 }
 
 /// The code kept beside the profiles.

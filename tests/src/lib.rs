@@ -54,6 +54,31 @@ pub fn hook() -> PathBuf {
     path
 }
 
+/// Holds a setting of the kernel until it is dropped.
+pub struct Setting {
+    path: PathBuf,
+    before: String,
+}
+
+impl Setting {
+    /// Sets it: a file below /proc/sys or /sys.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[must_use]
+    pub fn set(path: &str, value: &str) -> Self {
+        let before = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("reading {path}: {error}"));
+        std::fs::write(path, value).unwrap_or_else(|error| panic!("writing {path}: {error}"));
+        Self { path: path.into(), before }
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        let _ = std::fs::write(&self.path, &self.before); // the kernel took it before
+    }
+}
+
 /// Runs a program to its end.
 ///
 /// # Panics

@@ -79,7 +79,21 @@ impl Workload {
         Self::build(directory, "loads", &["-pthread", "-ldl"])
     }
 
-    /// The same program under another name.
+    /// Compiles `crowd.c`, and `libraries` of one function each, which it loads: gives their paths.
+    ///
+    /// # Panics
+    /// When there is no compiler, or it refuses.
+    #[must_use]
+    pub fn build_crowd(directory: &Path, libraries: usize) -> (Self, Vec<PathBuf>) {
+        let built = |number: usize| {
+            let (library, soname) = (directory.join(format!("lib{number}.so")), format!("-Wl,-soname,lib{number}.so"));
+            compile(&source("library"), &library, &["-shared", "-fPIC", &soname]);
+            library
+        };
+        (Self::build(directory, "crowd", &["-ldl"]), (0..libraries).map(built).collect())
+    }
+
+    /// The same program under another name, in the inode of that name if there is one.
     ///
     /// # Panics
     /// When it cannot be copied.

@@ -7,10 +7,11 @@
     reason = "tests panic to fail"
 )]
 
+use std::process::Command;
 use tests::daemon::{Daemon, Place};
 use tests::report::prof;
-use tests::require_root;
 use tests::workload::{Running, Workload};
+use tests::{Setting, require_root};
 
 /// By time, so that the samples' seconds can be held against the programs' own.
 fn start_by_time(place: &Place) -> Daemon<'_> {
@@ -41,26 +42,6 @@ fn plugins_at_one_address_keep_their_own_time() {
     assert!(found > 0.95, "{found:.3} of their time is in samples: {:?}", prof.unresolved);
 }
 
-/// Holds a setting of the kernel until it is dropped.
-struct Setting {
-    path: &'static str,
-    before: String,
-}
-
-impl Setting {
-    fn set(path: &'static str, value: &str) -> Self {
-        let before = std::fs::read_to_string(path).unwrap();
-        std::fs::write(path, value).unwrap_or_else(|error| panic!("writing {path}: {error}"));
-        Self { path, before }
-    }
-}
-
-impl Drop for Setting {
-    fn drop(&mut self) {
-        let _ = std::fs::write(self.path, &self.before); // the kernel took it before
-    }
-}
-
 /// Process numbers that come round again within a drain: two programs at the same addresses, hundreds of runs in fewer numbers.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
@@ -84,7 +65,7 @@ fn programs_that_reuse_process_numbers_keep_their_own_time() {
             .zip(&mut work_s)
             .map(|((program, seconds), work_s)| (program, seconds, work_s))
         {
-            let mut command = std::process::Command::new(program.program());
+            let mut command = Command::new(program.program());
             *work_s += Running::start(command.arg(seconds)).wait().number("work_s");
             runs += 1;
         }
@@ -99,4 +80,50 @@ fn programs_that_reuse_process_numbers_keep_their_own_time() {
         prof.unresolved
     );
     assert!((share - expected).abs() < 0.02, "one: {share:.4} of the samples, {expected:.4} by its own clock");
+}
+
+/// A program built anew in place and run again, several times within one drain: the second build's samples went to the first, or nowhere.
+fn rebuilt_in_place(build_id: &str) {
+    require_root();
+    let place = Place::default();
+    let builds = ["1442695040888963407u", "1442695040888963409u"].map(|seed| {
+        let flags = [format!("-DSEED={seed}"), build_id.to_owned()];
+        Workload::build(place.path(), "rebuilt", &[&flags[0], &flags[1]]).copy(&format!("build-{seed}"))
+    });
+    let sizes = builds.each_ref().map(|build| build.program().metadata().unwrap().len());
+    assert_eq!(sizes[0], sizes[1], "the size must not tell");
+    let program = builds[0].copy("program");
+    let inode = || std::os::unix::fs::MetadataExt::ino(&program.program().metadata().unwrap());
+    let before = inode();
+    let daemon = start_by_time(&place);
+    let mut work_s = [0.0, 0.0];
+    for _ in 0..3 {
+        for ((build, seconds), work_s) in builds.iter().zip(["0.6", "1.2"]).zip(&mut work_s) {
+            let _ = build.copy("program");
+            *work_s += Running::start(Command::new(program.program()).arg(seconds)).wait().number("cpu_s");
+        }
+    }
+    assert_eq!(inode(), before, "in place");
+    daemon.flush();
+    let report = prof(&place.db(), &["-i", "--idle", "--confidence", "99.9"]);
+    let mut samples: Vec<f64> = report.of_image("program").map(|row| row.samples() as f64).collect();
+    samples.sort_by(f64::total_cmp);
+    eprintln!("{samples:?} samples, {work_s:?} s; {:?}", report.unresolved);
+    assert_eq!(samples.len(), 2, "two images of one name: {report:#?}");
+    let (share, expected) = (samples[0] / (samples[0] + samples[1]), work_s[0] / (work_s[0] + work_s[1]));
+    let found = (samples[0] + samples[1]) / 5200.0 / (work_s[0] + work_s[1]);
+    assert!((share - expected).abs() < 0.02, "first: {share:.4} of the samples, {expected:.4} by its own clock");
+    assert!(found > 0.9, "{found:.3} of their time is in samples: {:?}", report.unresolved);
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_program_built_anew_in_place_is_a_second_image() {
+    rebuilt_in_place("-Wl,--build-id");
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_program_without_build_id_built_anew_in_place_is_a_second_image() {
+    rebuilt_in_place("-Wl,--build-id=none");
 }

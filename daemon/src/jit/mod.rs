@@ -366,7 +366,7 @@ impl Jit {
 /// The inode of what is mapped: 0 for no file, the greatest number for one known by its build id.
 fn inode_of(file: &MappedFileId) -> u64 {
     match file {
-        MappedFileId::Inode { inode, .. } => *inode,
+        MappedFileId::Inode { inode, .. } | MappedFileId::Version { inode, .. } => *inode,
         MappedFileId::BuildId(_) => u64::MAX,
     }
 }

@@ -58,6 +58,8 @@ struct OpenEvent {
     begin: u64,
     /// Samples of this span that were said to be implied.
     implied: u64,
+    /// What it did in spans before it, not said yet.
+    untold: Counted,
     /// A timer: its own count stands still while it is throttled, its running time does not.
     timer: bool,
     /// Times enabled and running that have been told, ns.
@@ -102,6 +104,8 @@ impl OpenEvent {
     /// whose period was changed at every drain would be sampled too seldom, and a rare one never.
     fn begin_span(&mut self, mean: u64) {
         let period = random_period(mean);
+        let measured = self.measure();
+        self.untold.add(measured);
         // SAFETY: the descriptor is an open perf event's, and the pointer is to a live u64 that the kernel only reads.
         let set = unsafe { perf_event_ioc_period(self.counter.as_raw_fd(), &raw const period) };
         if set.is_ok() {
@@ -148,7 +152,15 @@ impl Counters {
                 let mut counter = builder(encoding, cpu, period).build()?;
                 counter.set_bpf(*program)?;
                 let timer = plan.event.unit == Unit::Nanoseconds;
-                io::Result::Ok(OpenEvent { counter, period, begin: 0, implied: 0, timer, told: (0, 0) })
+                io::Result::Ok(OpenEvent {
+                    counter,
+                    period,
+                    begin: 0,
+                    implied: 0,
+                    untold: Counted::default(),
+                    timer,
+                    told: (0, 0),
+                })
             };
             let open = plan.encoding(cpu).map(open).transpose();
             opened.push(open.map_err(|source| refused(&plan.event, source))?);
@@ -231,7 +243,8 @@ impl Counters {
         let Some(on) = self.cpus.iter_mut().find(|on| on.cpu == cpu) else { return measured };
         for ((open, mean), counted) in on.opened.iter_mut().zip(&self.periods).zip(&mut measured) {
             let Some(open) = open else { continue };
-            *counted = open.measure();
+            *counted = std::mem::take(&mut open.untold);
+            counted.add(open.measure());
             if open.implied >= SPAN_SAMPLES {
                 open.begin_span(*mean);
             }

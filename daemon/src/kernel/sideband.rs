@@ -4,6 +4,7 @@
 
 use super::KernelError;
 use super::counters::RECORD_FIELDS;
+use crate::clock;
 use perf_event::data::parse::{ParseConfig, Parser};
 use perf_event::data::{
     Comm, Exit, Fork, KSymbol, KSymbolFlags, KSymbolType, Lost, Mmap2, RecordMetadata, Throttle, Visitor,
@@ -146,6 +147,17 @@ pub enum MappedFileId {
         /// Inode.
         inode: u64,
     },
+    /// The same, of a file that was looked at after it was mapped.
+    Version {
+        /// Major device number.
+        major: u32,
+        /// Minor device number.
+        minor: u32,
+        /// Inode.
+        inode: u64,
+        /// Which content it had ([`crate::versions`]); None: that could not be known any more.
+        content: Option<u64>,
+    },
 }
 
 /// The rings of all CPUs.
@@ -157,6 +169,8 @@ pub struct Sideband {
 struct Ring {
     cpu: usize,
     sampler: Sampler,
+    /// When its event began to run.
+    begun_ns: u64,
     /// How long its event had run, and when that was read.
     running_ns: u64,
     read_ns: u64,
@@ -175,7 +189,7 @@ impl Sideband {
     /// Opens the ring of one more CPU.
     pub fn add(&mut self, cpu: usize) -> Result<(), KernelError> {
         let sampler = open_ring(cpu).map_err(|source| KernelError::Sideband { cpu, source })?;
-        self.rings.push(Ring { cpu, sampler, running_ns: 0, read_ns: 0 });
+        self.rings.push(Ring { cpu, sampler, begun_ns: clock::monotonic_ns(), running_ns: 0, read_ns: 0 });
         Ok(())
     }
 
@@ -205,6 +219,13 @@ impl Sideband {
             (ring.running_ns, ring.read_ns) = (read.time_running, now_ns);
         }
         dead
+    }
+
+    /// Until when the event of that CPU has run, CLOCK_MONOTONIC: now, or when the CPU went offline.
+    pub fn alive_until(&mut self, cpu: usize) -> Option<u64> {
+        let ring = self.rings.iter_mut().find(|ring| ring.cpu == cpu)?;
+        let read = ring.sampler.as_counter_mut().read_count_and_time().ok()?;
+        Some(ring.begun_ns.saturating_add(read.time_running))
     }
 
     /// The descriptor whose ring is that of `cpu`.

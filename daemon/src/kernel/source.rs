@@ -60,6 +60,10 @@ pub struct Drained {
     pub counted: [Counted; EVENTS_MAX],
     /// By CPU.
     pub cpus: Vec<CpuDrained>,
+    /// CPUs that went offline, since when (CLOCK_MONOTONIC, ns).
+    pub gone: Vec<(u32, u64)>,
+    /// CPUs that are sampled again.
+    pub back: Vec<u32>,
 }
 
 impl Drained {
@@ -197,6 +201,7 @@ impl KernelSource {
         let had: Vec<usize> = self.counters.cpus().collect();
         for &cpu in had.iter().filter(|cpu| dead.contains(cpu) || !online.contains(cpu)) {
             tracing::info!(cpu, "a CPU went offline");
+            drained.gone.push((cpu as u32, self.sideband.alive_until(cpu).unwrap_or(now_ns)));
             self.counters.remove(cpu);
             self.sideband.remove(cpu);
             for half in 0..HALVES {
@@ -210,7 +215,10 @@ impl KernelSource {
         for &cpu in online.iter().filter(|cpu| !had.contains(cpu)) {
             let opened = self.sideband.add(cpu).and_then(|()| self.counters.add(&self.events, &self.programs, cpu));
             match opened.and_then(|()| self.counters.start(&self.events)) {
-                Ok(()) => tracing::info!(cpu, "a CPU came online and is sampled"),
+                Ok(()) => {
+                    tracing::info!(cpu, "a CPU came online and is sampled");
+                    drained.back.push(cpu as u32);
+                }
                 Err(error) => {
                     tracing::warn!(cpu, "a CPU came online and cannot be sampled: {error}");
                     self.counters.remove(cpu);

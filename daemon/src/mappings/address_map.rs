@@ -24,7 +24,7 @@ impl Mapping {
     /// Whether both show the same byte of the same file at each address that both have.
     fn shows_the_same_as(&self, other: &Mapping) -> bool {
         let base = |mapping: &Mapping| mapping.file_offset.wrapping_sub(mapping.start);
-        (Arc::ptr_eq(&self.file, &other.file) || self.file.is(&other.file)) && base(self) == base(other)
+        base(self) == base(other) && self.file.is_same_build(&other.file)
     }
 }
 

@@ -158,6 +158,16 @@ impl Process {
         }
     }
 
+    /// Forgets what no sample since `from_ns` can be of, and gives its memory back: most processes never change again.
+    fn forget_before(&mut self, from_ns: u64) {
+        self.versions.retain(|version| version.until_ns >= from_ns);
+        self.versions.shrink_to_fit();
+        for version in self.versions.iter_mut().filter(|version| version.replaced.capacity() > 0) {
+            version.replaced.retain(|(_, until)| *until >= from_ns);
+            version.replaced.shrink_to_fit();
+        }
+    }
+
     /// From `time_ns` on the process is in another address space.
     fn enter(&mut self, map: Arc<AddressMap>, tags: Tags, time_ns: u64) {
         if let Some(now) = self.versions.last_mut() {
@@ -223,12 +233,6 @@ impl Mappings {
         for pid in procfs::processes() {
             self.read_process(pid, now_ns);
         }
-    }
-
-    /// Whether a record tells of a file that nobody has mapped before.
-    #[must_use]
-    pub fn is_news(&self, record: &TimedRecord) -> bool {
-        matches!(&record.kind, RecordKind::Mmap(mmap) if !self.files.have(&mmap.file, &mmap.path))
     }
 
     /// Applies one record; records must come in the order of their times.
@@ -348,11 +352,7 @@ impl Mappings {
     pub fn forget_ended(&mut self, window: Window) {
         self.programs.forget(window);
         self.processes.retain(|pid, process| {
-            process
-                .versions
-                .iter_mut()
-                .for_each(|version| version.replaced.retain(|(_, until)| *until >= window.from_ns));
-            process.versions.retain(|version| version.until_ns >= window.from_ns);
+            process.forget_before(window.from_ns);
             // Other threads may outlive the first one; then the process is still in /proc.
             process.ended_ns.is_none_or(|ended| ended >= window.from_ns || (process.threads && procfs::exists(*pid)))
         });

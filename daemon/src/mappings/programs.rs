@@ -26,11 +26,9 @@ struct Part {
 impl Part {
     fn shows_the_same_as(&self, other: &Part) -> bool {
         let place = |part: &Part| (part.start, part.end, part.file_offset);
-        let same_file = || match (self.file.upgrade(), other.file.upgrade()) {
-            (Some(mine), Some(theirs)) => mine.is(&theirs),
-            _ => false,
-        };
-        place(self) == place(other) && (Weak::ptr_eq(&self.file, &other.file) || same_file())
+        let same_build =
+            || self.file.upgrade().zip(other.file.upgrade()).is_some_and(|(old, new)| old.is_same_build(&new));
+        place(self) == place(other) && (Weak::ptr_eq(&self.file, &other.file) || same_build())
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Mapping, Mappings, Process, Window, procfs};
 use crate::apart::{LABELS_MAX, Rules, Tagger, Tags};
 use crate::cgroup;
+use crate::images::MappedAt;
 use crate::kernel::{RecordKind, TimedRecord};
 use profiledb::DbError;
 use std::collections::{HashMap, HashSet};
@@ -104,8 +105,16 @@ impl Mappings {
     }
 
     /// A record was read that will be applied with the next drain: where control groups matter, those of processes that execed are looked
-    /// at now, while they live.
-    pub fn foresee(&mut self, record: &TimedRecord) {
+    /// at now, while they live. So are files of which the kernel told only the inode, before another is built in their place.
+    /// Gives whether the record tells of a file that nobody has mapped before.
+    pub fn foresee(&mut self, record: &mut TimedRecord) -> bool {
+        if let RecordKind::Mmap(mmap) = &mut record.kind {
+            let at = MappedAt { pid: mmap.pid, start: mmap.start, end: mmap.start.saturating_add(mmap.len) };
+            mmap.file = self.files.look_at(&mmap.file, &mmap.path, at, record.time_ns);
+            let news = !self.files.have(&mmap.file, &mmap.path);
+            self.files.read_early(&mmap.file, &mmap.path, at);
+            return news;
+        }
         if let RecordKind::Exec { pid } = record.kind
             && self.tagger.rules().want_cgroups()
             && self.foreseen.len() < FORESEEN_MAX
@@ -113,6 +122,7 @@ impl Mappings {
         {
             self.foreseen.insert(pid, cgroup);
         }
+        false
     }
 
     /// Labels a process from now on: it, the children that it will have, and where `with_children`, those that run already, with theirs.

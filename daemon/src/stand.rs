@@ -1,0 +1,53 @@
+//! How things stand: parts of the status, from the daemon's state.
+
+use crate::accounts::Account;
+use crate::clock;
+use crate::collector::CpuLedger;
+use crate::event::PlannedEvent;
+use crate::jit::Totals;
+use crate::status::{CpuStatus, EventStatus, GeneratedStatus};
+
+/// Code that is in no file.
+#[must_use]
+pub fn generated_status(generated: Totals) -> GeneratedStatus {
+    GeneratedStatus {
+        processes: generated.processes as u64,
+        pieces: generated.pieces as u64,
+        bytes: generated.bytes as u64,
+        regions: generated.regions as u64,
+        refused: generated.refused,
+    }
+}
+
+/// What a CPU took, and why it took no more.
+#[must_use]
+pub fn cpu_status(cpu: u32, ledger: &CpuLedger) -> CpuStatus {
+    let missed =
+        [("throttled", ledger.throttled), ("late", ledger.late())].into_iter().filter(|(_, samples)| *samples > 0);
+    let missed = missed.map(|(reason, samples)| (reason.to_owned(), samples)).collect();
+    let offline_s = ledger.offline_ns(clock::monotonic_ns()) as f64 / 1e9;
+    CpuStatus { cpu, taken: ledger.taken, implied: ledger.implied, missed, offline: ledger.offline, offline_s }
+}
+
+/// An event, and what it counted.
+#[must_use]
+pub fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {
+    EventStatus {
+        name: plan.event.name.clone(),
+        period: plan.period,
+        unit: plan.event.unit.to_string(),
+        samples: account.taken,
+        enabled_ns: account.counted.enabled_ns,
+        running_ns: account.counted.running_ns,
+        note: plan.note.clone(),
+    }
+}
+
+/// Resident memory of this process (/proc/self/statm: pages), 0 where unknown.
+#[must_use]
+pub fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
+    pages * page as u64
+}
