@@ -102,11 +102,11 @@ quit() {
 	grep -E ' (WARN|ERROR) ' /log | while read -r line; do differs "log, $1: $line"; done
 }
 
-# refused EVENT: one line that names it, and exit code 2.
+# refused EVENT [WHY]: one line that names it, and exit code 2.
 refused() {
 	dcpid --db /refused --control $socket --event "$1" >/said 2>&1
 	code=$? lines=$(wc -l </said)
-	if [ $code = 2 ] && [ "$lines" = 1 ] && grep -q "^dcpid: event '$1' cannot be sampled" /said; then
+	if [ $code = 2 ] && [ "$lines" = 1 ] && grep -q "^dcpid: event '$1'${2:- cannot be sampled}" /said; then
 		ok "$1 refused: $(cat /said)"
 	else
 		fail "$1 refused: exit code $code, $lines lines: $(cat /said)"
@@ -155,6 +155,62 @@ exact() {
 		"($count + $missed) * $period > (1 - $3) * $user && $count * $period < (1 + $3) * $all"
 }
 
+# rate N: occurrences of the report's event N, scaled, in each ns in which it should have counted.
+rate() {
+	awk -F '\t' -v event=".events.$1." '
+		index($1, event) == 1 { field[substr($1, length(event) + 1)] = $2 }
+		END { printf "%.5f", field["count.value"] / field["enabled_ns"] }' /prof
+}
+
+# parts N...: the parts of the time in which the report's events counted, in sum.
+parts() {
+	awk -F '\t' -v events=" $* " '
+		{ split($1, part, ".") }
+		part[2] == "events" && index(events, " " part[3] " ") && part[4] == "running_ns" { running[part[3]] = $2 }
+		part[2] == "events" && index(events, " " part[3] " ") && part[4] == "enabled_ns" { enabled[part[3]] = $2 }
+		END { for (n in running) sum += running[n] / enabled[n]; printf "%.4f", sum }' /prof
+}
+
+# scaled WHAT N EXPECTED TOLERANCE: what an event that counted for a part of the time would have counted in all of it.
+scaled() {
+	check "$1: $(of prof .events.$2.name)" "$(rate "$2") per ns, counted $(parts "$2") of the time, scaled by $(of prof .events.$2.scale), $(of prof .events.$2.total) samples" \
+		"(d = $(rate "$2") / $3 - 1) * d <= $4 * $4"
+}
+
+# The emulator makes 1 cycle in each ns, and 1 instruction in each 4 ns, on either CPU, idle or not.
+CYCLES_PER_NS=1 INSTRUCTIONS_PER_NS=0.25
+
+# More events than the CPU has counters (the emulated one: 6, and one that counts cycles only): the kernel lets them take turns.
+nine_events() {
+	pmu=$(ls /sys/bus/event_source/devices | grep -m 1 '^armv8')
+	start /nine --drain-interval 200ms --event cycles:1000000 --event instructions:1000003 --event r11:1000000 --event r08:1000003 \
+		--event "$pmu/event=0x11/:1000000" --event "$pmu/event=0x08/:1000003" --event "$pmu/cpu_cycles/:1000000" \
+		--event "$pmu/inst_retired,period=1000003/" --event "$pmu/config=0x8/:1000003" || return
+	workload two_functions $((2 * SECONDS_OF_CPU))
+	flush "nine events"
+	report "nine events"
+	all=$(parts 0 1 2 3 4 5 6 7 8)
+	check "nine events share seven counters" "they counted $all times the time in sum" "$all > 5.5 && $all < 7.1"
+	for event in 0 2 4 6; do scaled "nine events" $event $CYCLES_PER_NS 0.05; done
+	for event in 1 3 5 7 8; do scaled "nine events" $event $INSTRUCTIONS_PER_NS 0.05; done
+	quit "nine events"
+}
+
+# Two that take turns by our own doing, beside one that always counts.
+turns() {
+	pmu=$(ls /sys/bus/event_source/devices | grep -m 1 '^armv8')
+	start /turns --drain-interval 200ms --mux cycles:1000000,instructions:1000003 --event "$pmu/cpu_cycles/:1000000" || return
+	workload two_functions $((2 * SECONDS_OF_CPU))
+	flush "turns"
+	report "turns"
+	both=$(parts 1 2)
+	check "one of a group counts at a time" "$(parts 0) alone, $(parts 1) + $(parts 2)" "$both > 0.99 && $both < 1.001 && $(parts 0) > 0.999"
+	scaled "always" 0 $CYCLES_PER_NS 0.03
+	scaled "turns" 1 $CYCLES_PER_NS 0.05
+	scaled "turns" 2 $INSTRUCTIONS_PER_NS 0.05
+	quit "turns"
+}
+
 # An event that happens less often than tables are drained is sampled all the same.
 rare() {
 	start /rare --event "$default:2500000000" --drain-interval 1s || return
@@ -198,6 +254,7 @@ if start /db; then
 fi
 
 refused $missing
+refused nosuch/event=1/ ": this machine has no PMU 'nosuch'; it has "
 rare
 
 if [ $default = cycles ]; then
@@ -215,6 +272,8 @@ if [ $default = cycles ]; then
 			"$part > 0.98 && $part < 1.02"
 		quit "two events"
 	fi
+	nine_events
+	turns
 elif start /db2 --event cpu-clock@1000; then
 	workload two_functions $SECONDS_OF_CPU
 	flush "cpu-clock@1000"
