@@ -13,11 +13,7 @@ use std::path::Path;
 pub fn resolve_event(specs: &[EventSpec], cpus: &[usize]) -> Result<Vec<PlannedEvent>, KernelError> {
     let opens = |encoding: Encoding, cpu: usize| super::counters::try_open(encoding, cpu);
     let machine = Choice { pmus: Pmus::read(Path::new(DEVICES)), clock_hz: super::probe::clock_hz(), cpus, opens };
-    let plans = machine.choose(specs)?;
-    for plan in plans.iter().filter(|plan| plan.mux.is_some()) {
-        tracing::debug!(event = plan.event.name, group = plan.mux, "takes turns");
-    }
-    Ok(plans)
+    machine.choose(specs)
 }
 
 /// A machine, and how to ask it: `opens` says whether it takes an event on a CPU.
