@@ -167,7 +167,7 @@ pub enum Command {
         len: u64,
         /// Name of the procedure
         name: String,
-        /// Image to count it under [default: the process's own, '[jit] PROGRAM PID']
+        /// Image to count it under [default: the process's own]
         #[arg(long, value_name = "NAME", conflicts_with = "file")]
         image: Option<String>,
         /// The region is a copy of this ELF file's code: count it there
