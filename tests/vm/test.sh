@@ -179,7 +179,7 @@ rates() {
 
 # More events than the CPU has counters (the emulated one: 6, and one that counts cycles only): the kernel lets them take turns. Four are cycles
 # in other words, and five are instructions: scaled, those of a kind are alike. The emulator makes 1 cycle in each ns and 1 instruction in each
-# 4; while an overflow is handled arm64's counters stand still (armv8pmu_handle_irq), which are 6 % here.
+# 4; while an overflow is handled arm64's counters stand still (armv8pmu_handle_irq), which are 5 % here.
 nine_events() {
 	start /nine --drain-interval 200ms --event cycles:1000000 --event instructions:1000003 --event r11:1000000 --event r08:1000003 \
 		--event "$pmu/event=0x11/:1000000" --event "$pmu/event=0x08/:1000003" --event "$pmu/cpu_cycles/:1000000" \
