@@ -207,6 +207,9 @@ impl<Source: SampleSource> Collector<Source> {
         let throttles: BTreeMap<u32, u64> = self.cpus.iter().map(|(cpu, ledger)| (*cpu, ledger.throttles)).collect();
         let records = self.apply_records(window);
         self.notices.judge(&mut self.mappings, window.to_ns);
+        for pid in self.mappings.take_unmarked() {
+            self.source.keep_apart(pid);
+        }
         self.book_cpus(&drained, &throttles, window.to_ns);
         coalesce(&mut self.entries);
         self.book(&drained);

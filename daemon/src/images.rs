@@ -5,6 +5,7 @@
 //! [librarian](crate::librarian) hears of it, which keeps its code.
 
 use crate::catalogue::{FileKey, Learnt};
+use crate::clock;
 use crate::kernel::MappedFileId;
 use crate::librarian::{Library, Offer, Wanted};
 use crate::unresolved::Reason;
@@ -26,6 +27,8 @@ const FILES_MAX: usize = 16_384;
 /// Files without build id that are read as soon as they are mapped, each time records are read. More are read when they have samples, if they are
 /// the same still.
 const IDENTIFIED_MAX: usize = 64;
+/// And the CPU time for it, ns: a file has up to 256 MiB of text to read.
+const IDENTIFIED_NS_MAX: u64 = 20_000_000;
 
 /// Something that has code in it and a name that outlives this boot.
 #[derive(Debug)]
@@ -76,6 +79,8 @@ pub struct Files {
     versions: Versions,
     /// Since the last records were read.
     identified: usize,
+    /// CPU time that took, ns.
+    identified_ns: u64,
     /// Where images are looked up and kept.
     pub library: Library,
 }
@@ -120,7 +125,7 @@ impl Files {
     /// More records are about to be read: files are looked at again.
     pub fn look_anew(&mut self) {
         self.versions.look_anew();
-        self.identified = 0;
+        (self.identified, self.identified_ns) = (0, 0);
     }
 
     /// Looks at a file of which the kernel told only the inode, that was mapped at `time_ns`. Gives the identity that tells it from another that
@@ -134,10 +139,16 @@ impl Files {
     /// Reads a file of which the kernel told only the inode, now, for it may be gone at the drain.
     pub fn read_early(&mut self, id: &MappedFileId, path: &[u8], at: MappedAt) {
         let readable = matches!(id, MappedFileId::Version { content: Some(_), .. });
-        if readable && self.identified < IDENTIFIED_MAX && !self.known.contains_key(id) {
+        if readable
+            && self.identified < IDENTIFIED_MAX
+            && self.identified_ns < IDENTIFIED_NS_MAX
+            && !self.known.contains_key(id)
+        {
             self.identified += 1;
+            let begun_ns = clock::thread_cpu_ns();
             let file = self.intern(id.clone(), path);
             let _ = file.image.get_or_init(|| file.identify(at, None, &mut None)); // without an offer: it has no samples yet
+            self.identified_ns += clock::thread_cpu_ns().saturating_sub(begun_ns);
         }
     }
 
@@ -249,7 +260,10 @@ impl MappedFile {
             // By its path only if nobody has touched it since.
             MappedFileId::Version { content, .. } => {
                 let same = |file: &File| file.metadata().is_ok_and(|now| Some(content_of(&now)) == content);
-                open_through_mapping(at).or_else(|| open_by_path(&self.id, &self.path, at).find(same))
+                let mapped = open_through_mapping(at);
+                // Something else may be mapped there by now.
+                let mapped = mapped.filter(|file| file.metadata().is_ok_and(|now| is_inode(&self.id, &now)));
+                mapped.or_else(|| open_by_path(&self.id, &self.path, at).find(same))
             }
         }
     }

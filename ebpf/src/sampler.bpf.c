@@ -319,7 +319,7 @@ INLINE struct slot *own_slot(void)
 		return 0;
 	}
 	slot = slot_of(bpf_get_current_pid_tgid() >> 32);
-	return slot && slot->mm == mm ? slot : 0;
+	return slot && mm && slot->mm == mm ? slot : 0; /* a kernel thread has no memory, and an unused line knows of none */
 }
 
 struct place {

@@ -87,6 +87,8 @@ pub struct KernelSource {
     programs: Vec<RawFd>,
     cost: Cost,
     cpus_checked_ns: u64,
+    /// Nothing samples any more, and CPUs that come are not taken up.
+    stopped: bool,
 }
 
 /// CPUs that come and go are looked for this often.
@@ -115,7 +117,7 @@ impl KernelSource {
         events.iter().try_for_each(|event| affordable(event, cost, clock_hz))?;
         let counters = Counters::open(&events, &programs, &machine.cpus)?;
         counters.share_rings(|cpu| sideband.descriptor(cpu));
-        Ok(Self { counters, table, sideband, sampler, events, programs, cost, cpus_checked_ns: 0 })
+        Ok(Self { counters, table, sideband, sampler, events, programs, cost, cpus_checked_ns: 0, stopped: false })
     }
 
     /// The events with the periods they are sampled at.
@@ -159,6 +161,7 @@ impl KernelSource {
 
     /// Stops sampling; what was taken can still be drained, once for each half.
     pub fn stop(&mut self) {
+        self.stopped = true;
         self.counters.stop();
     }
 
@@ -192,7 +195,7 @@ impl KernelSource {
     /// Takes up CPUs that came online, and lets go of those that went.
     fn follow_cpus(&mut self, entries: &mut Vec<Entry>, drained: &mut Drained) {
         let now_ns = clock::monotonic_ns();
-        if now_ns.saturating_sub(self.cpus_checked_ns) < CPUS_INTERVAL_NS {
+        if self.stopped || now_ns.saturating_sub(self.cpus_checked_ns) < CPUS_INTERVAL_NS {
             return;
         }
         self.cpus_checked_ns = now_ns;

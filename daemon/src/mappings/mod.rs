@@ -45,7 +45,7 @@ struct Generations {
 }
 
 impl Generations {
-    /// The sampler counts them up in 10 bits (process_mmap).
+    /// The sampler counts them up in 10 bits (note_change).
     const MASK: u16 = (1 << (32 - abi::PID_BITS)) - 1;
 
     fn one(generation: u16) -> Self {
@@ -53,8 +53,19 @@ impl Generations {
     }
 
     fn contain(self, generation: u16) -> bool {
-        let distance = |to: u16| to.wrapping_sub(self.first) & Self::MASK;
-        distance(generation) <= distance(self.last)
+        self.distance(generation) <= self.distance(self.last)
+    }
+
+    fn distance(self, to: u16) -> u16 {
+        to.wrapping_sub(self.first) & Self::MASK
+    }
+
+    /// Up to `last`. The numbers come round: the oldest are let go before they are taken for new ones.
+    fn extend(&mut self, last: u16) {
+        self.last = last;
+        if self.distance(last) > Self::MASK / 2 {
+            self.first = last.wrapping_sub(Self::MASK / 2) & Self::MASK;
+        }
     }
 }
 
@@ -130,7 +141,7 @@ impl Process {
                     return Arc::make_mut(&mut now.map).insert(mapping).map(drop).ok_or(());
                 }
             } else if let Some(generations) = &mut now.generations {
-                generations.last = next;
+                generations.extend(next);
             }
         }
         let Some(now) = self.versions.last_mut() else { return Ok(()) };
@@ -146,7 +157,7 @@ impl Process {
         now.generations.get_or_insert(Generations::one(before));
         let counted_up = before.wrapping_add(1) & Generations::MASK == generation;
         if now.has(before) && counted_up {
-            now.generations.get_or_insert(Generations::one(before)).last = before;
+            now.generations.get_or_insert(Generations::one(before)).extend(before);
             now.next = Some(generation);
             return;
         }
@@ -212,6 +223,8 @@ pub struct Window {
 pub struct Mappings {
     processes: HashMap<u32, Process, foldhash::fast::RandomState>,
     programs: Programs,
+    /// Processes that are kept apart, whose mark another process's line has taken in the sampler's table.
+    unmarked: Vec<u32>,
     /// Control groups of processes whose exec is not applied yet.
     foreseen: HashMap<u32, Vec<u8>>,
     /// All mapped files.
@@ -231,7 +244,7 @@ impl Mappings {
     /// Takes up every running process. Call it after the records have begun to flow.
     pub fn scan(&mut self, now_ns: u64) {
         for pid in procfs::processes() {
-            self.read_process(pid, now_ns);
+            self.read_process(pid, now_ns, None);
         }
     }
 
@@ -248,10 +261,11 @@ impl Mappings {
             }
             RecordKind::Exec { pid } => {
                 let unread = self.tagger.rules().want_cgroups();
+                let cgroup = self.foreseen.remove(&pid);
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
                 let tags = process.versions.last().map_or_else(Tags::default, |now| now.tags.with_unread(unread));
                 process.enter(Arc::default(), tags, time);
-                if let Some(cgroup) = self.foreseen.remove(&pid)
+                if let Some(cgroup) = cgroup
                     && let Some(process) = self.processes.get_mut(&pid)
                 {
                     process.has_cgroup(&cgroup, &mut self.tagger);
@@ -264,9 +278,15 @@ impl Mappings {
                 if !stale {
                     now.generations = Some(Generations::one(generation));
                 }
-                let map = now.map.clone();
+                let (map, apart) = (now.map.clone(), now.tags.scope().is_some());
                 if let Some(program) = program {
-                    self.programs.learn(program, pid, &map, time);
+                    if apart {
+                        self.unmarked.push(pid);
+                    }
+                    // What was read from /proc later may be the map of the program after it.
+                    if !stale || self.programs.last(program.number).is_none() {
+                        self.programs.learn(program, pid, &map, time);
+                    }
                 }
             }
             RecordKind::Remapped { pid, before, generation } => {
@@ -310,7 +330,9 @@ impl Mappings {
         }
         // No record told: the process was there before us and changed while being scanned, or records were dropped.
         let last_read = self.processes.get(&pid).map_or(0, |process| process.read_ns);
-        if window.to_ns.saturating_sub(last_read) >= REPAIR_INTERVAL_NS && self.read_process(pid, window.to_ns) {
+        if window.to_ns.saturating_sub(last_read) >= REPAIR_INTERVAL_NS
+            && self.read_process(pid, window.to_ns, Some(generation))
+        {
             return self.find_known(pid, generation, pc, window);
         }
         let ended = self.processes.get(&pid).is_some_and(|process| process.ended_ns.is_some());
@@ -369,7 +391,7 @@ impl Mappings {
         self.processes.retain(|pid, _| procfs::exists(*pid));
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
-            self.read_process(pid, now_ns);
+            self.read_process(pid, now_ns, None);
         }
         tracing::warn!(
             lost = self.lost_records,
@@ -387,6 +409,11 @@ impl Mappings {
     #[must_use]
     pub fn knows(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
+    }
+
+    /// Processes that must be marked again in the sampler's table.
+    pub fn take_unmarked(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.unmarked)
     }
 
     /// Processes known now.
@@ -421,7 +448,7 @@ impl Mappings {
     }
 
     /// Replaces what is known of a process by what /proc says; false when it is gone.
-    fn read_process(&mut self, pid: u32, now_ns: u64) -> bool {
+    fn read_process(&mut self, pid: u32, now_ns: u64, asker: Option<u16>) -> bool {
         let Some(lines) = procfs::executable_mappings(pid).filter(|lines| !lines.is_empty()) else { return false };
         let mut map = AddressMap::default();
         for line in lines {
@@ -432,7 +459,10 @@ impl Mappings {
         }
         let Some(process) = self.process(pid) else { return false };
         if let Some(now) = process.versions.last_mut() {
+            // Whoever asked is of this version, and so are those of its other generations.
+            let known = asker.filter(|generation| now.has(*generation)).map(|_| (now.generations, now.next));
             *now = Version::new(Arc::new(map), now.tags.clone());
+            (now.generations, now.next) = known.unwrap_or_default();
         }
         process.read_ns = now_ns;
         true

@@ -24,6 +24,11 @@ struct Part {
 }
 
 impl Part {
+    /// Whether a process maps it: one is held by [`crate::images::Files`].
+    fn is_mapped(&self) -> bool {
+        self.file.strong_count() > 1
+    }
+
     fn shows_the_same_as(&self, other: &Part) -> bool {
         let place = |part: &Part| (part.start, part.end, part.file_offset);
         let same_build =
@@ -54,7 +59,9 @@ impl Programs {
     pub fn learn(&mut self, program: Program, pid: u32, map: &AddressMap, time_ns: u64) {
         let parts = parts(program, map);
         if self.known.len() >= PROGRAMS_MAX && !self.known.contains_key(&program.number) {
-            return; // its samples are unresolved, as those of a process beyond the limit
+            // Files are remembered for a while after nobody maps them: who was exec'ed longest ago goes.
+            let oldest = self.known.iter().min_by_key(|(_, known)| known.execed_ns).map(|(number, _)| *number);
+            oldest.and_then(|oldest| self.known.remove(&oldest));
         }
         let known = self.known.entry(program.number).or_insert_with(|| Known {
             parts: Vec::new(),
@@ -71,7 +78,7 @@ impl Programs {
             return;
         }
         // Who has sampled the other file is not forgotten yet, and holds it.
-        if !same && known.parts.iter().any(|part| part.file.strong_count() > 0) {
+        if !same && known.parts.iter().any(Part::is_mapped) {
             known.replaced_ns = Some(time_ns);
         }
         known.parts = parts;
@@ -116,9 +123,7 @@ impl Programs {
 
     /// Forgets the programs that nobody runs.
     pub fn forget(&mut self, window: Window) {
-        self.known.retain(|_, known| {
-            known.execed_ns >= window.from_ns || known.parts.iter().any(|part| part.file.strong_count() > 0)
-        });
+        self.known.retain(|_, known| known.execed_ns >= window.from_ns || known.parts.iter().any(Part::is_mapped));
     }
 }
 
@@ -209,7 +214,7 @@ mod tests {
         let later = Window { from_ns: 100, to_ns: 200 };
         programs.forget(later);
         assert!(found(&programs, 0x10, later).is_ok(), "a process has it");
-        drop((first, files));
+        drop(first);
         programs.forget(later);
         assert_eq!(programs.last(9), None);
     }

@@ -297,7 +297,7 @@ mod tests {
             mappings.label(parent, procfs::start_time(parent), "run", with_children).unwrap();
             assert_eq!(label(&mut mappings, child, (0, 9)).as_deref(), expected);
             // And one that no record told of.
-            assert!(mappings.read_process(std::process::id(), 1));
+            assert!(mappings.read_process(std::process::id(), 1, None));
             assert!(of_parent(&mappings.processes, &mappings.tagger, child).scope().is_some());
         }
     }
