@@ -186,9 +186,23 @@ impl MappedFile {
     /// # Errors
     /// Why nobody can know.
     pub fn image(&self, at: MappedAt, vdso: Option<&Arc<Image>>) -> Result<Arc<Image>, Reason> {
+        self.image_kept_unless(at, vdso, |_| false)
+    }
+
+    /// The same; its code is kept unless `is_left_out` says that nothing of it may reach the disk.
+    ///
+    /// # Errors
+    /// Why nobody can know.
+    pub fn image_kept_unless(
+        &self,
+        at: MappedAt,
+        vdso: Option<&Arc<Image>>,
+        is_left_out: impl Fn(&Image) -> bool,
+    ) -> Result<Arc<Image>, Reason> {
         let mut opened = None;
         let image = self.image.get_or_init(|| self.identify(at, vdso, &mut opened)).clone();
         if let Ok(image) = &image
+            && !is_left_out(image)
             && self.library.wants(&self.offer)
         {
             let (file, path) = (self.id.clone(), self.path.clone());

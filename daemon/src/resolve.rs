@@ -132,7 +132,10 @@ impl Resolver<'_> {
         let Inside { at, mapping, .. } = inside;
         let image = match NarrowVdso::is_at(mapping) {
             true => self.narrow_vdso.image(at),
-            false => mapping.file.image(at, self.vdso),
+            false => {
+                let left_out = &self.mappings.tagger.rules().exclude_images;
+                mapping.file.image_kept_unless(at, self.vdso, |image| left_out.contain(image))
+            }
         };
         match image {
             Ok(image) => {
