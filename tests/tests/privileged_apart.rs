@@ -192,8 +192,15 @@ fn has_trace(directory: &Path, of: &str) -> Option<PathBuf> {
             if let Some(found) = has_trace(&path, of) {
                 return Some(found);
             }
-        } else if std::fs::read(&path).unwrap().windows(of.len()).any(|bytes| bytes == of.as_bytes()) {
-            return Some(path);
+        } else {
+            // What the daemon writes under a temporary name is renamed meanwhile.
+            let contents = match std::fs::read(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                contents => contents.unwrap(),
+            };
+            if contents.windows(of.len()).any(|bytes| bytes == of.as_bytes()) {
+                return Some(path);
+            }
         }
     }
     None
