@@ -30,6 +30,17 @@ impl Default for Place {
     }
 }
 
+/// A daemon that samples CPU time, so that samples can be compared with seconds on any machine.
+///
+/// # Panics
+/// When it does not start.
+#[must_use]
+pub fn start_by_time(place: &Place) -> Daemon<'_> {
+    let mut command = place.dcpid();
+    command.args(["--event", "cpu-clock"]);
+    place.start_as(command)
+}
+
 impl Place {
     /// The directory. Anybody may enter and read it.
     #[must_use]

@@ -5,20 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tests::daemon::{Daemon, Place};
+use tests::daemon::{Place, start_by_time};
 use tests::report::{Prof, Row, prof};
 use tests::workload::{Running, Truth, Workload, script};
 use tests::{refuse, require_root, succeed};
 
 /// Where the workload `jit` puts its code.
 const CODE: u64 = 0x2_0000_0000;
-
-/// A daemon that samples CPU time, so that samples can be compared with seconds on any machine.
-fn start_by_time(place: &Place) -> Daemon<'_> {
-    let mut command = place.dcpid();
-    command.args(["--event", "cpu-clock"]);
-    place.start_as(command)
-}
 
 fn everything(place: &Place) -> Prof {
     prof(&place.db(), &["--idle"])

@@ -8,17 +8,10 @@
 )]
 
 use std::process::Command;
-use tests::daemon::{Daemon, Place};
+use tests::daemon::{Place, start_by_time};
 use tests::report::prof;
 use tests::workload::{Running, Workload};
 use tests::{Setting, require_root};
-
-/// By time, so that the samples' seconds can be held against the programs' own.
-fn start_by_time(place: &Place) -> Daemon<'_> {
-    let mut command = place.dcpid();
-    command.args(["--event", "cpu-clock"]);
-    place.start_as(command)
-}
 
 /// Plugins that are loaded and unloaded at one address many times within each drain: the address says nothing.
 #[test]

@@ -6,17 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tests::daemon::{Daemon, Loader, Place};
+use tests::daemon::{Loader, Place, start_by_time};
 use tests::report::{Prof, dcpi, prof};
 use tests::workload::{Running, Workload};
 use tests::{binary, hook, refuse, require_root, succeed};
-
-/// A daemon that samples CPU time, so that samples can be compared with seconds on any machine.
-fn start_by_time(place: &Place) -> Daemon<'_> {
-    let mut command = place.dcpid();
-    command.args(["--event", "cpu-clock"]);
-    place.start_as(command)
-}
 
 /// Everything in a database's newest epoch.
 fn everything(place: &Place) -> Prof {
