@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::error::AnalysisError;
 use crate::scope::{Dimension, ScopeChoice};
@@ -41,7 +41,9 @@ pub enum Command {
 }
 
 /// Names of the subcommands, for the classic names of the program.
-const COMMANDS: [&str; 2] = ["prof", "epochs"];
+fn commands() -> Vec<String> {
+    Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
 
 /// `dcpi prof`.
 #[derive(Debug, Args)]
@@ -77,15 +79,9 @@ pub struct Prof {
     /// Procedure names in full length
     #[arg(long)]
     pub wide: bool,
-    /// Event or events to show, separated by commas [default: all]
-    #[arg(long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
-    pub events: Vec<String>,
-    /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
-    #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
-    pub epoch: EpochChoice,
-    /// What to read.
+    /// Which samples.
     #[command(flatten)]
-    pub source: Source,
+    pub chosen: Chosen,
     /// How to write.
     #[command(flatten)]
     pub output: Output,
@@ -110,6 +106,20 @@ pub struct Epochs {
     /// How to write.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Options that say which samples: the same for every subcommand that shows counts.
+#[derive(Debug, Args)]
+pub struct Chosen {
+    /// Event or events to show, separated by commas [default: all]
+    #[arg(long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
+    pub events: Vec<String>,
+    /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
+    pub epoch: EpochChoice,
+    /// What to read.
+    #[command(flatten)]
+    pub source: Source,
 }
 
 /// Options that say what to read.
@@ -209,7 +219,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
 fn with_classic_name(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let name = arguments.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
     let command = name.and_then(|name| name.strip_prefix("dcpi"));
-    if let Some(command) = COMMANDS.into_iter().find(|known| command == Some(known)) {
+    if let Some(command) = commands().into_iter().find(|known| command == Some(known)) {
         arguments.splice(..1, [OsString::from("dcpi"), OsString::from(command)]);
     }
     arguments
@@ -221,7 +231,7 @@ fn usage(error: &clap::Error) -> AnalysisError {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
         || error.kind() == ErrorKind::MissingSubcommand
     {
-        let message = format!("no subcommand is given: one of {}", COMMANDS.join(", "));
+        let message = format!("no subcommand is given: one of {}", commands().join(", "));
         return AnalysisError::Usage { message, help };
     }
     let text = error.render().to_string();
@@ -250,9 +260,9 @@ mod tests {
 
     fn prof(line: &str) -> Prof {
         match run(line) {
-            Ok(Invocation::Run(command)) if matches!(*command, Command::Prof(_)) => match *command {
+            Ok(Invocation::Run(command)) => match *command {
                 Command::Prof(prof) => prof,
-                Command::Epochs(_) => unreachable!(),
+                other => panic!("{line}: {other:?}"),
             },
             other => panic!("{line}: {other:?}"),
         }
@@ -260,10 +270,7 @@ mod tests {
 
     #[test]
     fn the_definitions_are_sound() {
-        use clap::CommandFactory as _;
         Arguments::command().debug_assert();
-        let names: Vec<String> = Arguments::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
-        assert_eq!(names, COMMANDS);
     }
 
     #[test]
@@ -280,15 +287,15 @@ mod tests {
         let args = prof(
             "dcpi prof --epoch -2 --event cycles,imiss --sort imiss --keep 90% --confidence 99.9 -n 5 /bin/a b --db /d",
         );
-        assert_eq!(args.epoch, EpochChoice::back(2));
-        assert_eq!(args.events, ["cycles", "imiss"]);
+        assert_eq!(args.chosen.epoch, EpochChoice::back(2));
+        assert_eq!(args.chosen.events, ["cycles", "imiss"]);
         assert_eq!(args.keep, Some(0.9));
         assert_eq!(args.confidence.percent(), 99.9);
         assert_eq!(args.rows, Some(5));
         assert_eq!(args.images, ["/bin/a", "b"]);
-        assert_eq!(args.source.db(), Path::new("/d"));
+        assert_eq!(args.chosen.source.db(), Path::new("/d"));
         assert_eq!(prof("dcpi prof --keep 50").keep, Some(0.5));
-        let scope = prof("dcpi prof --label run --unit a.service --pid 7").source.scope;
+        let scope = prof("dcpi prof --label run --unit a.service --pid 7").chosen.source.scope;
         assert_eq!(
             (scope.label.as_deref(), scope.unit.as_deref(), scope.pid),
             (Some("run"), Some("a.service"), Some(7))
@@ -298,14 +305,14 @@ mod tests {
     #[test]
     fn an_empty_database_name_is_none() {
         let mut args = prof("dcpi prof");
-        args.source.db = PathBuf::new();
-        assert_eq!(args.source.db(), Path::new(DEFAULT_DB));
+        args.chosen.source.db = PathBuf::new();
+        assert_eq!(args.chosen.source.db(), Path::new(DEFAULT_DB));
     }
 
     #[test]
     fn mistakes_are_told_in_one_line() {
         for (line, said) in [
-            ("dcpi", "no subcommand is given: one of prof, epochs; see dcpi help"),
+            ("dcpi", "no subcommand is given: one of prof, epochs"),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi help"),
             ("dcpi prof --confidence 100", "invalid value '100' for '--confidence <PERCENT>': must be"),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use image::{ImageId, ImageKind, KeptFile};
 use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, EventMeta, ImageRecord, Ledger, Profile, Scope, Symbol};
 
+use crate::args::Chosen;
 use crate::error::AnalysisError;
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
@@ -156,6 +157,16 @@ fn scale(ledger: &Ledger) -> Option<f64> {
 #[must_use]
 pub fn sum(samples: impl IntoIterator<Item = u64>) -> u64 {
     samples.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Reads what the options choose, of these images; none means all.
+///
+/// # Errors
+/// Those of [`Database::open`], [`select::epochs`] and [`load`].
+pub fn chosen(chosen: &Chosen, images: &[String]) -> Result<Samples, AnalysisError> {
+    let db = Database::open(chosen.source.db())?;
+    let epochs = select::epochs(&db, &chosen.source, &chosen.epoch)?;
+    load(&db, &epochs, &chosen.events, images, &chosen.source.scope)
 }
 
 /// Reads what is selected. `events` and `images` are as typed; none means all. `whose` chooses among samples that were kept apart.

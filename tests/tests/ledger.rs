@@ -1,6 +1,7 @@
 //! What was implied and not taken has a name: throttled, offline, late. These need root, as those of privileged.rs do; an overflow is there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -109,7 +110,8 @@ fn wait_for(daemon: &Daemon<'_>, is_so: impl Fn(&tests::daemon::Cpu) -> bool) ->
     }
 }
 
-/// While all CPUs are busy, all samples that their timers imply are taken.
+/// While all CPUs are busy, all samples that their timers imply are taken, but for those that the hypervisor let pass, and what is missed is
+/// named for all of them. A machine that was disturbed for a moment is asked again: a sampler that loses samples loses them each time.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn busy_cpus_take_what_their_timers_imply() {
@@ -117,17 +119,44 @@ fn busy_cpus_take_what_their_timers_imply() {
     let place = Place::default();
     let workload = Workload::build(place.path(), "two_functions", &[]);
     let daemon = start_at_the_papers_rate(&place);
-    let running = busy(&workload, 10);
-    let before = daemon.status();
-    for running in running {
-        let _ = running.wait();
+    const TRIES: usize = 3;
+    for left in (0..TRIES).rev() {
+        let (before, stolen_before) = (daemon.status(), stolen_s());
+        let begin = Instant::now();
+        busy(&workload, 10).into_iter().for_each(|running| drop(running.wait()));
+        let (after, stolen_after) = (daemon.status(), stolen_s());
+        let elapsed_s = begin.elapsed().as_secs_f64();
+        let mut all_taken = true;
+        for ((before, after), (cpu, stolen_s)) in before.cpus.iter().zip(&after.cpus).zip(&stolen_after) {
+            let (taken, implied) = (after.taken - before.taken, after.implied - before.implied);
+            let late = |cpu: &tests::daemon::Cpu| cpu.missed.get("late").copied().unwrap_or(0);
+            let late = late(after) - late(before);
+            let off = taken.abs_diff(implied) as f64 / implied as f64;
+            let stolen = (stolen_s - stolen_before.get(cpu).unwrap()) / elapsed_s;
+            let percent = |share: f64| format!("{:.3} %", 100.0 * share);
+            eprintln!(
+                "CPU {cpu}: {taken} taken, {late} late, {implied} implied: {} off, {} stolen",
+                percent(off),
+                percent(stolen)
+            );
+            // The name covers all of it, to the sample that is under way when the status is made.
+            assert!((taken + late).abs_diff(implied) <= 1 + implied / 1000, "CPU {cpu}: {:?}", after.missed);
+            all_taken &= off < 0.01 + 2.0 * stolen;
+        }
+        if all_taken {
+            return;
+        }
+        assert!(left > 0, "in none of {TRIES} tries were all samples taken");
     }
-    let after = daemon.status();
-    for (before, after) in before.cpus.iter().zip(&after.cpus) {
-        let (taken, implied) = (after.taken - before.taken, after.implied - before.implied);
-        let off = taken.abs_diff(implied) as f64 / implied as f64;
-        eprintln!("CPU {}: {taken} taken, {implied} implied: {:.4} % off; {:?}", after.cpu, 100.0 * off, after.missed);
-        // A hypervisor that runs something else delays timers, which no test can forbid; what is missed has a name, though.
-        assert!(off < 0.02, "CPU {}: {taken} taken, {implied} implied; {:?}", after.cpu, after.missed);
-    }
+}
+
+/// Seconds that the hypervisor ran something else, by CPU (proc(5): `steal`, in ticks of 10 ms).
+fn stolen_s() -> BTreeMap<u32, f64> {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let of = |line: &str| {
+        let mut words = line.strip_prefix("cpu")?.split(' ');
+        let cpu = words.next()?.parse().ok()?;
+        Some((cpu, words.nth(7)?.parse::<f64>().ok()? / 100.0))
+    };
+    stat.lines().filter_map(of).collect()
 }

@@ -4,8 +4,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use profiledb::Database;
-
 use super::Outcome;
 use crate::args::{Format, Prof};
 use crate::error::AnalysisError;
@@ -23,9 +21,7 @@ const TEXT_ROWS: usize = 40;
 const TEXT_SHARE: f64 = 0.001;
 
 pub(super) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let db = Database::open(args.source.db())?;
-    let chosen = select::epochs(&db, &args.source, &args.epoch)?;
-    let samples = load::load(&db, &chosen, &args.events, &args.images, &args.source.scope)?;
+    let samples = load::chosen(&args.chosen, &args.images)?;
     super::write(&report(args, samples)?, args.output.format, out)
 }
 
@@ -59,7 +55,7 @@ fn report(args: &Prof, mut samples: Samples) -> Result<ProfReport, AnalysisError
         sort,
         confidence: args.confidence,
         by,
-        whose: args.source.scope.clone(),
+        whose: args.chosen.source.scope.clone(),
         restricted,
         with_idle: args.idle,
         wide: args.wide,
@@ -81,7 +77,7 @@ fn sort_event(args: &Prof, events: &[EventSamples]) -> Result<usize, AnalysisErr
 /// The events with the number of samples that shares are of: those of the images counted, and, unless
 /// only some images or processes are, those of unknown code.
 fn columns(args: &Prof, samples: &Samples, images: &[&ImageSamples]) -> Vec<EventColumn> {
-    let everything = args.images.is_empty() && args.source.scope.is_all();
+    let everything = args.images.is_empty() && args.chosen.source.scope.is_all();
     let mut reasons: Vec<&String> = Vec::new();
     for (reason, samples) in samples.events.iter().flat_map(|event| &event.ledger.unresolved) {
         if everything && *samples > 0 && !reasons.contains(&reason) {

@@ -1,0 +1,119 @@
+//! x86-64, by iced-x86.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter};
+use image::Vaddr;
+
+use super::{Line, Syntax};
+
+pub(super) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Syntax) -> Vec<Line> {
+    let mut formatter: Box<dyn Formatter> = match syntax {
+        Syntax::Att => Box::new(GasFormatter::new()),
+        Syntax::Intel => Box::new(IntelFormatter::new()),
+    };
+    let options = formatter.options_mut();
+    options.set_uppercase_hex(false);
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_branch_leading_zeros(false);
+    options.set_space_after_operand_separator(syntax == Syntax::Intel);
+    options.set_rip_relative_addresses(true);
+    let mut decoder = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    let mut lines = Vec::new();
+    while decoder.can_decode() {
+        let begin = decoder.position();
+        decoder.decode_out(&mut instruction);
+        let address = Vaddr(instruction.ip());
+        let line = if instruction.is_invalid() {
+            // Go on with the next byte, as objdump does: what follows a byte of data is mostly code again.
+            if decoder.set_position(begin + 1).is_err() {
+                break;
+            }
+            decoder.set_ip(address.0.wrapping_add(1));
+            Line { address, len: 1, text: "(bad)".to_owned(), target: None }
+        } else {
+            let mut text = String::new();
+            formatter.format(&instruction, &mut text);
+            Line { address, len: instruction.len(), text, target: target(&instruction) }
+        };
+        lines.push(line);
+    }
+    lines
+}
+
+fn target(instruction: &Instruction) -> Option<Vaddr> {
+    let direct = matches!(
+        instruction.flow_control(),
+        FlowControl::UnconditionalBranch
+            | FlowControl::ConditionalBranch
+            | FlowControl::Call
+            | FlowControl::XbeginXabortXend
+    );
+    (direct && instruction.near_branch_target() != 0).then(|| Vaddr(instruction.near_branch_target()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(bytes: &[u8], syntax: Syntax) -> Vec<(u64, usize, String)> {
+        disassemble(bytes, Vaddr(0x1000), syntax)
+            .into_iter()
+            .map(|line| (line.address.0, line.len, line.text))
+            .collect()
+    }
+
+    #[test]
+    fn both_syntaxes_are_those_of_objdump() {
+        // push %rbp; mov 0x8(%rdi,%rcx,4),%eax; jne .-4; lea 0x10(%rip),%rdi; ret
+        let bytes = [0x55, 0x8b, 0x44, 0x8f, 0x08, 0x75, 0xf9, 0x48, 0x8d, 0x3d, 0x10, 0, 0, 0, 0xc3];
+        let line = |address: u64, len, text: &str| (address, len, text.to_owned());
+        assert_eq!(
+            texts(&bytes, Syntax::Att),
+            [
+                line(0x1000, 1, "push %rbp"),
+                line(0x1001, 4, "mov 8(%rdi,%rcx,4),%eax"),
+                line(0x1005, 2, "jne 0x1000"),
+                line(0x1007, 7, "lea 0x10(%rip),%rdi"),
+                line(0x100e, 1, "ret"),
+            ]
+        );
+        assert_eq!(texts(&bytes, Syntax::Intel)[1].2, "mov eax, [rdi+rcx*4+8]");
+        let lines = disassemble(&bytes, Vaddr(0x1000), Syntax::Att);
+        assert_eq!(
+            lines.iter().map(|line| line.target).collect::<Vec<_>>(),
+            [None, None, Some(Vaddr(0x1000)), None, None]
+        );
+    }
+
+    #[test]
+    fn bytes_that_are_no_code_are_lines_too() {
+        assert_eq!(
+            texts(&[0x06, 0x90, 0x0f], Syntax::Att).iter().map(|line| (line.0, line.1)).collect::<Vec<_>>(),
+            [(0x1000, 1), (0x1001, 1), (0x1002, 1)]
+        );
+        // At the end of the address space nothing overflows.
+        assert_eq!(disassemble(&[0x90; 4], Vaddr(u64::MAX - 1), Syntax::Att).len(), 4);
+    }
+
+    #[test]
+    fn any_bytes_are_covered_without_gap() {
+        for seed in 0..200_u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let bytes: Vec<u8> = (0..300)
+                .map(|_| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state as u8
+                })
+                .collect();
+            let mut at = 0x1000;
+            for (address, len, _) in texts(&bytes, Syntax::Intel) {
+                assert_eq!(address, at);
+                at += len as u64;
+            }
+            assert_eq!(at, 0x1000 + 300);
+        }
+    }
+}
