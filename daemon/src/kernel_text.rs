@@ -44,6 +44,8 @@ pub struct KernelPlace<'a> {
     pub image: Arc<Image>,
     /// At which offset.
     pub offset: ImageOffset,
+    /// The first address after it of which this may not be so: those until then have the same image and symbol.
+    pub until: u64,
     /// Offsets of the symbol there.
     pub symbol_range: Range<u64>,
     /// Its name: the reader of the profile may not be allowed to ask the kernel, or be on another machine.
@@ -146,13 +148,19 @@ impl KernelText {
             self.missed = true;
             return Err(Reason::KernelTextUnknown);
         };
+        let end = address.saturating_add(place.symbol_end.0.saturating_sub(place.offset.0));
+        let idle = symbols.idle_text().filter(|idle| idle.end > address);
+        // Where the idle text begins or ends, and what was written into a gap, parts a symbol at most.
+        let idle_edge = idle.as_ref().map(|idle| if idle.start > address { idle.start } else { idle.end });
+        let until = self.written.next_after(address).into_iter().chain(idle_edge).fold(end, u64::min);
         let found = |image: &Arc<Image>| KernelPlace {
             image: image.clone(),
             offset: place.offset,
+            until,
             symbol_range: place.symbol_start.0..place.symbol_end.0,
             symbol: place.symbol,
         };
-        if symbols.idle_text().is_some_and(|idle| idle.contains(&address)) || IDLE_PROCEDURES.contains(&place.symbol) {
+        if idle.is_some_and(|idle| idle.contains(&address)) || IDLE_PROCEDURES.contains(&place.symbol) {
             return Ok(found(&self.idle));
         }
         let (kind, name) = match place.owner {

@@ -105,6 +105,8 @@ struct Counts {
     gone: AtomicU64,
     put_off: AtomicU64,
     waiting: AtomicU64,
+    /// CPU time of the thread until it last waited or rested.
+    cpu_ns: AtomicU64,
 }
 
 impl Library {
@@ -142,6 +144,7 @@ impl Library {
             gone: of(&counts.gone),
             put_off: of(&counts.put_off),
             waiting: of(&counts.waiting),
+            cpu_s: of(&counts.cpu_ns) as f64 / 1e9,
         })
     }
 }
@@ -353,6 +356,7 @@ impl Intake {
 
     /// Waits for a message; false when there will be none any more.
     fn wait(&mut self, at_most: Duration) -> bool {
+        self.counts.cpu_ns.store(clock::thread_cpu_ns(), Relaxed);
         match self.queue.recv_timeout(at_most) {
             Ok(message) => self.take(message),
             Err(RecvTimeoutError::Timeout) => {}

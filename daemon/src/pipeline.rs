@@ -475,6 +475,9 @@ impl<Source: SampleSource> Pipeline<Source> {
         };
         let (handler_ns, calls) = collector.handler_cost().unwrap_or_default();
         let cpu_ns = clock::process_cpu_ns();
+        let code_store = collector.mappings.files.library.status();
+        let code_store_ns = code_store.map_or(0, |store| (store.cpu_s * 1e9) as u64);
+        let sampling_ns = cpu_ns.saturating_sub(self.start_cpu_ns).saturating_sub(code_store_ns);
         let per_sample = |ns: u64, samples: u64| (samples > 0).then(|| ns as f64 / samples as f64);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -497,8 +500,9 @@ impl<Source: SampleSource> Pipeline<Source> {
             handler: HandlerStatus { ns_per_sample: per_sample(handler_ns, calls), calls },
             daemon: DaemonStatus {
                 cpu_s: cpu_ns as f64 / 1e9,
+                start_cpu_s: self.start_cpu_ns as f64 / 1e9,
                 rss_bytes: resident_bytes(),
-                ns_per_sample: per_sample(cpu_ns - self.start_cpu_ns, samples.taken),
+                ns_per_sample: per_sample(sampling_ns, samples.taken),
             },
             overhead: OverheadStatus {
                 budget: self.parts.config.budget.map(|budget| budget.0),
@@ -513,7 +517,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             samples,
             processes: collector.mappings.len() as u64,
             images: collector.mappings.files.len() as u64,
-            code_store: collector.mappings.files.library.status(),
+            code_store,
             lost_records: collector.mappings.lost_records,
             refused: collector.mappings.refused,
             generated: generated_status(collector.jit.totals()),

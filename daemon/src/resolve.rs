@@ -74,22 +74,30 @@ impl Resolver<'_> {
         }
     }
 
-    fn resolve_kernel(&mut self, pid: u32, tags: &Tags, entries: &[Entry], pending: &mut Pending) {
+    fn resolve_kernel(&mut self, pid: u32, tags: &Tags, mut entries: &[Entry], pending: &mut Pending) {
         if tags.excluded() {
             return unresolve(entries, Reason::Excluded, pending);
         }
         let rules = self.mappings.tagger.rules();
-        for entry in entries {
-            let samples = u64::from(entry.count);
-            match self.kernel.place(entry.pc()) {
-                Ok(place) => match whose(rules, tags, pid, &place.image) {
-                    Ok(scope) => {
-                        pending.name(&place.image.id, place.symbol_range, place.symbol);
-                        pending.count(&place.image, entry.event(), scope, [(place.offset, samples)].into_iter());
-                    }
-                    Err(reason) => pending.unresolve(entry.event(), reason, samples),
-                },
-                Err(reason) => pending.unresolve(entry.event(), reason, samples),
+        while let Some(first) = entries.first() {
+            let place = match self.kernel.place(first.pc()) {
+                Ok(place) => place,
+                Err(reason) => {
+                    pending.unresolve(first.event(), reason, u64::from(first.count));
+                    entries = entries.get(1..).unwrap_or_default();
+                    continue;
+                }
+            };
+            let (here, rest) = entries.split_at(entries.partition_point(|entry| entry.pc() < place.until).max(1));
+            entries = rest;
+            match whose(rules, tags, pid, &place.image) {
+                Ok(scope) => {
+                    pending.name(&place.image.id, place.symbol_range, place.symbol);
+                    let offset = |entry: &Entry| ImageOffset(place.offset.0 + (entry.pc() - first.pc()));
+                    let places = here.iter().map(|entry| (offset(entry), u64::from(entry.count)));
+                    pending.count(&place.image, first.event(), scope, places);
+                }
+                Err(reason) => unresolve(here, reason, pending),
             }
         }
     }

@@ -247,8 +247,19 @@ pub struct DaemonStatus {
     pub cpu_s: f64,
     /// Resident memory.
     pub rss_bytes: u64,
-    /// CPU time per sample taken, start-up included.
+    /// Of this, until the first sample: reading the kernel's types and symbols, what runs already, and what a sample costs.
+    pub start_cpu_s: f64,
+    /// CPU time since then per sample taken, without that of the code store, which is for each new image, not for samples: it has its own bill,
+    /// `code_store.cpu_s`.
     pub ns_per_sample: Option<f64>,
+}
+
+impl DaemonStatus {
+    fn text(&self) -> String {
+        let Self { cpu_s, start_cpu_s, rss_bytes, ns_per_sample } = self;
+        let each = ns_per_sample.map(|ns| format!(", {ns:.0} ns per sample")).unwrap_or_default();
+        format!("{cpu_s:.2} s of CPU time, {start_cpu_s:.2} of it to start{each}; {} KiB resident", rss_bytes / 1024)
+    }
 }
 
 /// What sampling costs, and may.
@@ -274,7 +285,7 @@ pub struct ApartStatus {
 }
 
 /// The code of images that had samples, kept beside their profiles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CodeStoreStatus {
     /// Images in it.
     pub images: u64,
@@ -294,6 +305,8 @@ pub struct CodeStoreStatus {
     pub put_off: u64,
     /// Files opened and not kept yet.
     pub waiting: u64,
+    /// CPU time of keeping them since the daemon started, s.
+    pub cpu_s: f64,
 }
 
 impl CodeStoreStatus {
@@ -392,11 +405,7 @@ impl Status {
             format!("{:.1} % of samples found their place; {} bytes per CPU", 100.0 * found, self.table.bytes_per_cpu),
         );
         self.handler.ns_per_sample.iter().for_each(|ns| line("handler", format!("{ns:.0} ns per sample")));
-        let each = self.daemon.ns_per_sample.map(|ns| format!(", {ns:.0} ns per sample")).unwrap_or_default();
-        line(
-            "daemon",
-            format!("{:.2} s of CPU time{each}, {} KiB resident", self.daemon.cpu_s, self.daemon.rss_bytes / 1024),
-        );
+        line("daemon", self.daemon.text());
         if let (Some(budget), Some(ns)) = (self.overhead.budget, self.overhead.ns_per_sample) {
             let now = self
                 .overhead

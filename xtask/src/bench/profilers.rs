@@ -356,7 +356,8 @@ fn read_status(status: &str) -> anyhow::Result<Reading> {
         |name| sum_at(status, &["samples", name]).with_context(|| format!("dcpictl status has no samples.{name}"));
     let handler_runs = number(&["handler", "calls"])?;
     Ok(Reading {
-        cpu_s: number(&["daemon", "cpu_s"])?,
+        // What the code store takes is for each new image, once: the database of a run is new, and all images are.
+        cpu_s: number(&["daemon", "cpu_s"])? - number_at(status, &["code_store", "cpu_s"]).unwrap_or(0.0),
         taken: number(&["samples", "taken"])?,
         misses: number(&["table", "misses"])?,
         unresolved: sum("unresolved")?,
