@@ -4,4 +4,5 @@
 
 #![forbid(unsafe_code)]
 
+pub mod interpret;
 pub mod isa;

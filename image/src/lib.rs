@@ -7,6 +7,7 @@
 //! - [`identify`], [`identify_file`]: which build is it? → [`ImageId`]
 //! - [`Layout`]: which virtual address does a byte of the file have, and back?
 //! - [`procedures`]: which procedure holds an [`ImageOffset`]? → [`Procedures`]
+//! - [`Constants`]: which of its bytes are the same in every process at any time?
 //!
 //! the same of a file that is gone, from the part of it that was kept: [`KeptFile`],
 //! and the same for the running kernel from its symbol list, in [`kernel`], and for code made at run time from what its makers
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod collect;
+mod constants;
 mod cover;
 mod debug_file;
 mod demangle;
@@ -38,6 +40,7 @@ pub mod jit;
 pub mod kernel;
 
 pub use collect::{procedures, procedures_of};
+pub use constants::{Constant, Constants};
 pub use debug_file::default_debug_roots;
 pub use demangle::demangle;
 pub use error::ImageError;

@@ -1,11 +1,11 @@
-//! x86-64, by iced-x86.
+//! Instructions of x86-64 in words.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter};
 use image::Vaddr;
 
-use super::{Line, Syntax};
+use crate::isa::{Line, Syntax};
 
-pub(super) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Syntax) -> Vec<Line> {
+pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Syntax) -> Vec<Line> {
     let mut formatter: Box<dyn Formatter> = match syntax {
         Syntax::Att => Box::new(GasFormatter::new()),
         Syntax::Intel => Box::new(IntelFormatter::new()),

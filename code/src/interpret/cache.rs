@@ -1,0 +1,50 @@
+//! Decoded instructions, kept: the hot code of a machine is small.
+
+use image::ImageOffset;
+
+/// A table of one place for each of many keys: what comes later takes the place of what was there.
+#[derive(Debug)]
+pub(super) struct Cache<T> {
+    entries: Vec<Option<(u32, ImageOffset, T)>>,
+}
+
+impl<T: Copy> Cache<T> {
+    /// Room for at least `len` instructions: the next power of two.
+    pub(super) fn new(len: usize) -> Self {
+        Self { entries: vec![None; len.clamp(1, 1 << 24).next_power_of_two()] }
+    }
+
+    /// What is at that place of that image, decoded now if it is not there.
+    pub(super) fn get(&mut self, image: u32, offset: ImageOffset, decode: impl FnOnce() -> Option<T>) -> Option<T> {
+        // Fibonacci hashing: neighbours do not meet, nor do the same offsets of images.
+        let key = (offset.0 ^ u64::from(image) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let index = (key >> 32) as usize & (self.entries.len() - 1);
+        let entry = self.entries.get_mut(index)?;
+        if let Some((of_image, at, known)) = entry
+            && (*of_image, *at) == (image, offset)
+        {
+            return Some(*known);
+        }
+        let decoded = decode()?;
+        *entry = Some((image, offset, decoded));
+        Some(decoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_image_is_not_taken_for_another() {
+        let mut cache = Cache::new(3);
+        for round in 0..3 {
+            for image in 0..40 {
+                let expected = Some((image, image * 7));
+                assert_eq!(cache.get(image, ImageOffset(7), || Some((image, image * 7))), expected, "round {round}");
+            }
+        }
+        assert_eq!(cache.get(39, ImageOffset(7), || None), Some((39, 39 * 7)), "the last one is still there");
+        assert_eq!(cache.get(40, ImageOffset(7), || None), None);
+    }
+}

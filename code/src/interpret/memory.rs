@@ -1,0 +1,236 @@
+//! What is known of a thread's memory: a window of its stack, what the walk has stored since, and data that never change.
+
+use image::Vaddr;
+
+use super::{Bits, CodeView};
+
+/// Most stores that are remembered; beyond, all that was known of memory is forgotten. A walk of 64 instructions has at most 128, for
+/// none that is followed stores more than twice.
+const STORES_MAX: usize = 128;
+
+/// Bytes of a thread's stack as they were at the sample.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Window<'a> {
+    /// Address of the first byte: the stack pointer, or less where the red zone is taken too.
+    pub begin: Vaddr,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// A store since the sample, in their order.
+#[derive(Copy, Clone, Debug)]
+enum Store {
+    /// `len` bytes, 1 to 8, at `address`.
+    At { address: u64, len: u8, value: Bits },
+    /// Whatever is in `len` bytes from `address`.
+    Clobbered { address: u64, len: u64 },
+    /// Something somewhere.
+    Anywhere,
+}
+
+/// Who asks.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// Any load.
+    Data,
+    /// A return address or a register that was put aside on the stack, read by the instruction that is for that. No pointer leads there
+    /// in programs that compilers write, so a store through a pointer that is not known leaves it.
+    Saved,
+}
+
+/// What is known of memory.
+#[derive(Debug, Default)]
+pub struct Memory<'a> {
+    window: Window<'a>,
+    stores: Vec<Store>,
+}
+
+impl<'a> Memory<'a> {
+    /// Nothing was stored yet; `stores` is empty room that is used again.
+    pub(crate) fn new(window: Window<'a>, stores: Stores) -> Self {
+        let mut stores = stores.0;
+        stores.clear();
+        Self { window, stores }
+    }
+
+    pub(crate) fn into_stores(self) -> Stores {
+        Stores(self.stores)
+    }
+
+    /// `value`, of `len` bytes, 1 to 8, is stored at `address`, if that is known.
+    pub fn store(&mut self, address: Option<u64>, len: u8, value: Bits) {
+        self.push(match address {
+            Some(address) => Store::At { address, len, value },
+            None => Store::Anywhere,
+        });
+    }
+
+    /// Something is stored in `len` bytes from `address`, if that is known.
+    pub fn clobber(&mut self, address: Option<u64>, len: u64) {
+        self.push(match address {
+            Some(address) => Store::Clobbered { address, len },
+            None => Store::Anywhere,
+        });
+    }
+
+    fn push(&mut self, store: Store) {
+        if self.stores.len() >= STORES_MAX {
+            // What is forgotten here must not be found below: not in the window either.
+            self.window = Window::default();
+            self.stores.clear();
+        }
+        self.stores.push(store);
+    }
+
+    /// The `len` bytes, 1 to 8, at `address`.
+    pub fn load(&self, address: Option<u64>, len: u8, slot: Slot, view: &mut impl CodeView) -> Bits {
+        let Some(address) = address else { return Bits::UNKNOWN.low(len) };
+        let mut found = Bits::UNKNOWN.low(len);
+        // One bit for each byte that nobody has written since the sample, as far as the search has come.
+        let mut missing = super::mask_of_bytes(len);
+        for store in self.stores.iter().rev() {
+            match *store {
+                Store::Anywhere if slot == Slot::Saved => {}
+                Store::Anywhere => return found,
+                Store::At { address: at, len: stored, value } => {
+                    for byte in 0..len {
+                        let into = address.wrapping_add(u64::from(byte)).wrapping_sub(at);
+                        if into < u64::from(stored) && missing & (1 << byte) != 0 {
+                            missing &= !(1 << byte);
+                            let shifted = value.right(into as u32 * 8).low(1).left(u32::from(byte) * 8);
+                            found = found.replaced(0xff << (byte * 8), shifted);
+                        }
+                    }
+                }
+                Store::Clobbered { address: at, len: stored } => {
+                    for byte in 0..len {
+                        if address.wrapping_add(u64::from(byte)).wrapping_sub(at) < stored {
+                            missing &= !(1 << byte);
+                        }
+                    }
+                }
+            }
+            if missing == 0 {
+                return found;
+            }
+        }
+        let untouched = missing == super::mask_of_bytes(len);
+        let mut outside = false;
+        for byte in (0..len).filter(|byte| missing & (1 << byte) != 0) {
+            let into = address.wrapping_add(u64::from(byte)).wrapping_sub(self.window.begin.0);
+            match usize::try_from(into).ok().and_then(|into| self.window.bytes.get(into)) {
+                Some(&value) => {
+                    let value = Bits::known(u64::from(value) << (byte * 8));
+                    found = found.replaced(0xff << (byte * 8), value);
+                }
+                None => outside = true,
+            }
+        }
+        if untouched && outside {
+            return view.constant(Vaddr(address), len).map_or(found, |value| Bits::known(value).low(len));
+        }
+        found
+    }
+}
+
+/// Room for stores, kept from walk to walk.
+#[derive(Debug)]
+pub(crate) struct Stores(Vec<Store>);
+
+impl Default for Stores {
+    fn default() -> Self {
+        Self(Vec::with_capacity(STORES_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Place;
+    use super::*;
+
+    /// 8 bytes of data that never change, at 0x9000.
+    struct Constants;
+
+    impl CodeView for Constants {
+        fn place(&mut self, _: Vaddr) -> Option<Place> {
+            None
+        }
+        fn bytes(&mut self, _: u32, _: image::ImageOffset, _: &mut [u8]) -> usize {
+            0
+        }
+        fn constant(&mut self, address: Vaddr, _: u8) -> Option<u64> {
+            (address.0 == 0x9000).then_some(0x0807_0605_0403_0201)
+        }
+    }
+
+    fn memory(bytes: &[u8]) -> Memory<'_> {
+        Memory::new(Window { begin: Vaddr(0x1000), bytes }, Stores::default())
+    }
+
+    fn load(memory: &Memory<'_>, address: u64, len: u8) -> Option<u64> {
+        memory.load(Some(address), len, Slot::Data, &mut Constants).get()
+    }
+
+    #[test]
+    fn the_newest_store_wins_byte_by_byte() {
+        let bytes: Vec<u8> = (0..32).collect();
+        let mut memory = memory(&bytes);
+        assert_eq!(load(&memory, 0x1000, 4), Some(0x0302_0100));
+        memory.store(Some(0x1002), 4, Bits::known(0xddcc_bbaa));
+        memory.store(Some(0x1003), 1, Bits::known(0x11));
+        assert_eq!(load(&memory, 0x1000, 8), Some(0x0706_ddcc_11aa_0100));
+        assert_eq!(load(&memory, 0x1003, 2), Some(0xcc11));
+        memory.store(Some(0x1000), 1, Bits::UNKNOWN);
+        assert_eq!(load(&memory, 0x1000, 2), None);
+        let part = memory.load(Some(0x1000), 2, Slot::Data, &mut Constants);
+        assert_eq!((part.least(), part.unknown()), (0x0100, 0xff));
+        memory.clobber(Some(0x1010), 3);
+        assert_eq!(load(&memory, 0x1013, 1), Some(0x13));
+        assert_eq!(load(&memory, 0x1012, 1), None);
+        // Around the end of the address space.
+        memory.store(Some(u64::MAX), 8, Bits::known(0x0102_0304_0506_0708));
+        assert_eq!(load(&memory, 0, 4), Some(0x0405_0607));
+    }
+
+    #[test]
+    fn outside_of_window_and_stores_only_constants_are_known() {
+        let bytes = [7; 16];
+        let mut memory = memory(&bytes);
+        assert_eq!(load(&memory, 0x1010, 1), None);
+        assert_eq!(load(&memory, 0x100c, 8), None, "half of it is outside");
+        assert_eq!(load(&memory, 0xfff, 1), None);
+        assert_eq!(load(&memory, 0x9000, 8), Some(0x0807_0605_0403_0201));
+        assert_eq!(load(&memory, 0x9000, 2), Some(0x0201));
+        assert_eq!(memory.load(None, 8, Slot::Data, &mut Constants), Bits::UNKNOWN);
+        memory.store(Some(0x9004), 1, Bits::known(1));
+        assert_eq!(load(&memory, 0x9000, 8), None, "written in part: it is no constant");
+    }
+
+    #[test]
+    fn a_store_through_an_unknown_pointer_leaves_only_saved_slots() {
+        let bytes = [7; 16];
+        let mut memory = memory(&bytes);
+        memory.store(Some(0x2000), 8, Bits::known(1));
+        memory.store(None, 8, Bits::known(2));
+        assert_eq!(load(&memory, 0x2000, 8), None);
+        assert_eq!(load(&memory, 0x1000, 8), None);
+        for (address, value) in [(0x2000, 1), (0x1000, 0x0707_0707_0707_0707)] {
+            assert_eq!(memory.load(Some(address), 8, Slot::Saved, &mut Constants).get(), Some(value));
+        }
+        memory.store(Some(0x2000), 8, Bits::known(3));
+        assert_eq!(load(&memory, 0x2000, 8), Some(3));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_forgotten_and_never_half_remembered() {
+        let bytes = [7; 16];
+        let mut memory = memory(&bytes);
+        memory.store(Some(0x1000), 8, Bits::known(1));
+        for _ in 0..STORES_MAX {
+            memory.store(Some(0x3000), 8, Bits::known(2));
+        }
+        assert_eq!(load(&memory, 0x1000, 8), None);
+        assert_eq!(memory.load(Some(0x1000), 8, Slot::Saved, &mut Constants).get(), None);
+        assert_eq!(load(&memory, 0x3000, 8), Some(2));
+    }
+}

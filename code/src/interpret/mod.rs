@@ -1,0 +1,105 @@
+//! What a thread is going to do next, from its registers: an interpreter that knows a part of the state and says nothing of the rest.
+//!
+//! At a sample the processor's registers and flags are known, and some bytes of the stack. From there [`Walker`] follows the code,
+//! at most [`STEPS_MAX`] instructions, as long as what decides the way is known, and says which way each branch goes. It needs no
+//! counter of branches, so it works wherever registers can be read.
+//!
+//! **Nothing is guessed**: what may have changed, or is not modelled, is unknown, and where something unknown decides, the walk ends.
+//! What is taken for granted, because only broken programs do otherwise:
+//! - return addresses and registers put aside are not changed through pointers ([`Slot::Saved`]);
+//! - the guard word of a stack frame is what it was ([the comparison](crate::isa) of it is true);
+//! - no other thread, signal handler or debugger changes this thread's stack, or the code, meanwhile;
+//! - what the image says is constant is (see [`CodeView::constant`]).
+
+mod bits;
+mod cache;
+mod memory;
+mod walk;
+
+use image::{ImageOffset, Vaddr};
+
+pub use bits::{Bits, mask};
+pub use memory::{Memory, Slot, Window};
+pub use walk::{Edge, STEPS_MAX, Walk, Walker};
+
+/// What the memory of a process is known to be: its code, and data that never change. The caller's, for only it knows what is mapped where.
+pub trait CodeView {
+    /// The piece of code that has the byte at `address`. None where nothing executable of a known image is mapped, or where the bytes may
+    /// differ from the image's.
+    fn place(&mut self, address: Vaddr) -> Option<Place>;
+
+    /// The bytes of `image` from `offset`, as many as there are and fit into `into`. Returns their number; 0 if they cannot be had.
+    fn bytes(&mut self, image: u32, offset: ImageOffset, into: &mut [u8]) -> usize;
+
+    /// The `len` bytes, 1 to 8, at `address`, lowest first, if they have been that since before the thread's first instruction of its own
+    /// program and nobody may write to them: read-only data, and words that the loader relocates and then protects.
+    fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64>;
+}
+
+/// A piece of code in memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// A number that the caller gives to an image, and to no other as long as the [`Walker`] lives.
+    pub image: u32,
+    /// Address of its first byte.
+    pub begin: Vaddr,
+    /// Address after its last byte.
+    pub end: Vaddr,
+    /// Where its first byte is in the image.
+    pub offset: ImageOffset,
+}
+
+/// What an instruction led to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The instruction after it.
+    Next,
+    /// A jump, call or return; or a conditional one that was not taken.
+    Branch {
+        /// Which.
+        kind: BranchKind,
+        /// What is executed next.
+        to: Vaddr,
+    },
+    /// The walk ends here.
+    Stop(Stop),
+}
+
+/// Why a walk ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stop {
+    /// It is long enough.
+    Steps,
+    /// A conditional branch depends on something unknown.
+    UnknownCondition,
+    /// An indirect jump or call, or a return, goes where is not known.
+    UnknownTarget,
+    /// A system call, a trap, a transaction, or what changes the processor's mode.
+    NotFollowed,
+    /// There is no code known at that address.
+    NoCode,
+    /// The bytes are no instruction.
+    NoInstruction,
+}
+
+/// Kinds of branches.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BranchKind {
+    /// Taken or not.
+    Conditional,
+    /// Always to one place.
+    Jump,
+    /// Through a register or memory.
+    IndirectJump,
+    /// Always to one place.
+    Call,
+    /// Through a register or memory.
+    IndirectCall,
+    /// To after the call.
+    Return,
+}
+
+/// One bit for each of `len` bytes, at most 8.
+const fn mask_of_bytes(len: u8) -> u8 {
+    if len >= 8 { u8::MAX } else { (1 << len) - 1 }
+}

@@ -1,0 +1,160 @@
+//! The walk forward from a sample.
+
+use image::Vaddr;
+
+use super::cache::Cache;
+use super::memory::Stores;
+use super::{Bits, BranchKind, CodeView, Memory, Place, Slot, Step, Stop, Window};
+use crate::isa::InstructionSet;
+
+/// Most instructions of a walk: what is farther away is seldom known, and was not better for the estimates made from it.
+pub const STEPS_MAX: usize = 64;
+
+/// A branch, and what was executed next.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// What branches.
+    pub kind: BranchKind,
+    /// The branch's first byte.
+    pub from: Vaddr,
+    /// The next instruction's first byte: of a conditional branch that is not taken, the one after it.
+    pub to: Vaddr,
+}
+
+/// Follows samples of one instruction set. It keeps what it has decoded, so one serves all processes.
+#[derive(Debug)]
+pub struct Walker<I: InstructionSet> {
+    cache: Cache<I::Instruction>,
+    decoder: I::Decoder,
+    stores: Stores,
+    edges: Vec<Edge>,
+}
+
+impl<I: InstructionSet> Walker<I> {
+    /// One that keeps at least `instructions` decoded instructions, each of about 128 bytes; 16384 are plenty.
+    #[must_use]
+    pub fn new(instructions: usize) -> Self {
+        Self {
+            cache: Cache::new(instructions),
+            decoder: I::Decoder::default(),
+            stores: Stores::default(),
+            edges: Vec::with_capacity(STEPS_MAX),
+        }
+    }
+
+    /// Follows a thread that is about to execute the instruction at `at` in `state`, with the bytes of `window` on its stack. Returns the
+    /// branches on the way, at most [`STEPS_MAX`], in their order, and why the walk ended there. Their first, if it is not behind a call,
+    /// is that of the sampled block.
+    pub fn walk<V: CodeView>(
+        &mut self,
+        at: Vaddr,
+        state: I::State,
+        window: Window<'_>,
+        view: &mut V,
+    ) -> (&[Edge], Stop) {
+        let mut walk = self.begin(at, state, window, view);
+        let stop = loop {
+            if let Step::Stop(stop) = walk.step() {
+                break stop;
+            }
+        };
+        walk.end();
+        (&self.edges, stop)
+    }
+
+    /// The same, instruction by instruction.
+    pub fn begin<'a, 'w, V: CodeView>(
+        &'a mut self,
+        at: Vaddr,
+        state: I::State,
+        window: Window<'w>,
+        view: &'a mut V,
+    ) -> Walk<'a, 'w, I, V> {
+        self.edges.clear();
+        let stores = std::mem::take(&mut self.stores);
+        Walk { walker: self, view, at, state, memory: Memory::new(window, stores), place: None, steps: 0 }
+    }
+}
+
+/// A walk, on its way.
+#[derive(Debug)]
+pub struct Walk<'a, 'w, I: InstructionSet, V> {
+    walker: &'a mut Walker<I>,
+    view: &'a mut V,
+    at: Vaddr,
+    state: I::State,
+    memory: Memory<'w>,
+    /// That of the last instruction.
+    place: Option<Place>,
+    steps: usize,
+}
+
+impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
+    /// What is executed next.
+    #[must_use]
+    pub fn at(&self) -> Vaddr {
+        self.at
+    }
+
+    /// What is known before that.
+    #[must_use]
+    pub fn state(&self) -> &I::State {
+        &self.state
+    }
+
+    /// What is known of the `len` bytes, 1 to 8, at `address`.
+    pub fn load(&mut self, address: Vaddr, len: u8, slot: Slot) -> Bits {
+        self.memory.load(Some(address.0), len, slot, self.view)
+    }
+
+    /// Executes one instruction. After a [`Step::Stop`] every further one is the same.
+    pub fn step(&mut self) -> Step {
+        if self.steps >= STEPS_MAX {
+            return Step::Stop(Stop::Steps);
+        }
+        let Some(instruction) = self.instruction() else { return Step::Stop(self.why_none()) };
+        let step = I::execute(&instruction, self.at.0, &mut self.state, &mut self.memory, self.view);
+        let next = match step {
+            Step::Next => Vaddr(self.at.0.wrapping_add(I::len(&instruction) as u64)),
+            Step::Branch { kind, to } => {
+                self.walker.edges.push(Edge { kind, from: self.at, to });
+                to
+            }
+            Step::Stop(_) => {
+                // What it has changed of the state is not to be gone on with.
+                self.steps = STEPS_MAX;
+                return step;
+            }
+        };
+        self.at = next;
+        self.steps += 1;
+        step
+    }
+
+    fn instruction(&mut self) -> Option<I::Instruction> {
+        let at = self.at;
+        if !self.place.is_some_and(|place| place.begin <= at && at < place.end) {
+            self.place = self.view.place(at).filter(|place| place.begin <= at && at < place.end);
+        }
+        let place = self.place?;
+        let into = at.0 - place.begin.0;
+        let offset = image::ImageOffset(place.offset.0.checked_add(into)?);
+        let (decoder, view) = (&mut self.walker.decoder, &mut *self.view);
+        let decoded = self.walker.cache.get(place.image, offset, || {
+            let mut bytes = [0; 16];
+            let room = bytes.get_mut(..I::LEN_MAX)?;
+            let len = view.bytes(place.image, offset, room);
+            I::decode(decoder, room.get(..len)?)
+        })?;
+        // The last instruction of a piece may be cut: what follows in the file is not what follows in memory.
+        (into.saturating_add(I::len(&decoded) as u64) <= place.end.0 - place.begin.0).then_some(decoded)
+    }
+
+    fn why_none(&self) -> Stop {
+        if self.place.is_some() { Stop::NoInstruction } else { Stop::NoCode }
+    }
+
+    fn end(self) {
+        self.walker.stores = self.memory.into_stores();
+    }
+}

@@ -1,0 +1,224 @@
+//! Results and flags of values of which some bits may be unknown.
+
+use super::Flags;
+use super::decode::Shift;
+use crate::interpret::{Bits, mask};
+
+impl Flags {
+    /// ZF, SF and PF of a result of `bytes` bytes.
+    pub(super) fn of_result(&mut self, result: Bits, bytes: u8) {
+        self.set(Self::ZERO, result.is_zero(bytes));
+        self.set(Self::SIGN, result.bit(u32::from(bytes) * 8 - 1));
+        let low = result.low(1);
+        self.set(Self::PARITY, low.get().map(|low| low.count_ones() % 2 == 0));
+    }
+
+    /// Those of `and`, `or`, `xor` and `test`.
+    pub(super) fn of_logic(&mut self, result: Bits, bytes: u8) {
+        self.of_result(result, bytes);
+        self.set(Self::CARRY, Some(false));
+        self.set(Self::OVERFLOW, Some(false));
+    }
+
+    /// OF, and SF where the range says more than the bits: the true result is from `least` to `most`.
+    fn of_range(&mut self, (least, most): (i128, i128), bytes: u8) {
+        let (lowest, highest) = (-(1_i128 << (bytes * 8 - 1)), (1_i128 << (bytes * 8 - 1)) - 1);
+        let overflow = if least >= lowest && most <= highest {
+            if most < 0 {
+                self.set(Self::SIGN, Some(true));
+            } else if least >= 0 {
+                self.set(Self::SIGN, Some(false));
+            }
+            Some(false)
+        } else if least > highest || most < lowest {
+            Some(true)
+        } else {
+            None
+        };
+        self.set(Self::OVERFLOW, overflow);
+    }
+
+    /// `a + b + carry` of `bytes` bytes, 1 to 8, and its flags.
+    pub(super) fn add(&mut self, a: Bits, b: Bits, carry: Option<bool>, bytes: u8) -> Bits {
+        let (a, b, carry) = (a.low(bytes), b.low(bytes), Bits::of_flag(carry));
+        let result = a.plus(b).plus(carry).low(bytes);
+        self.of_result(result, bytes);
+        let most = u128::from(a.most()) + u128::from(b.most()) + u128::from(carry.most());
+        let least = u128::from(a.least()) + u128::from(b.least()) + u128::from(carry.least());
+        let end = u128::from(mask(bytes));
+        self.set(Self::CARRY, decide(most <= end, least > end));
+        let ((a_least, a_most), (b_least, b_most)) = (a.signed_range(bytes), b.signed_range(bytes));
+        let least = i128::from(a_least) + i128::from(b_least) + i128::from(carry.least());
+        let most = i128::from(a_most) + i128::from(b_most) + i128::from(carry.most());
+        self.of_range((least, most), bytes);
+        result
+    }
+
+    /// `a - b - borrow` of `bytes` bytes, 1 to 8, and its flags.
+    pub(super) fn subtract(&mut self, a: Bits, b: Bits, borrow: Option<bool>, bytes: u8) -> Bits {
+        let (a, b, borrow) = (a.low(bytes), b.low(bytes), Bits::of_flag(borrow));
+        let result = a.minus(b).minus(borrow).low(bytes);
+        self.of_result(result, bytes);
+        let most = u128::from(b.most()) + u128::from(borrow.most());
+        let least = u128::from(b.least()) + u128::from(borrow.least());
+        let borrowed = decide(u128::from(a.least()) >= most, u128::from(a.most()) < least);
+        self.set(Self::CARRY, borrowed);
+        if borrowed == Some(true) && borrow.most() == 0 {
+            // The one is smaller, so they are not equal, whatever their bits.
+            self.set(Self::ZERO, Some(false));
+        }
+        let ((a_least, a_most), (b_least, b_most)) = (a.signed_range(bytes), b.signed_range(bytes));
+        let least = i128::from(a_least) - i128::from(b_most) - i128::from(borrow.most());
+        let most = i128::from(a_most) - i128::from(b_least) - i128::from(borrow.least());
+        self.of_range((least, most), bytes);
+        result
+    }
+
+    /// `value` of `bytes` bytes shifted by `count`, which the processor takes modulo 32, for 8 bytes modulo 64.
+    pub(super) fn shift(&mut self, shift: Shift, value: Bits, count: Bits, bytes: u8) -> Bits {
+        let value = value.low(bytes);
+        let Some(count) = (count & Bits::known(if bytes == 8 { 63 } else { 31 })).get() else {
+            // By nothing at all perhaps: then the flags stay.
+            self.forget(Self::RESULT);
+            return Bits::UNKNOWN.low(bytes);
+        };
+        let count = count as u32;
+        if count == 0 {
+            return value;
+        }
+        let result = shifted(shift, value, count, bytes);
+        let size = u32::from(bytes) * 8;
+        let top = |value: Bits| value.bit(size - 1);
+        let differ = |a: Option<bool>, b: Option<bool>| Some(a? != b?);
+        let (carry, overflow) = match shift {
+            Shift::Left => {
+                let carry = (count < size).then(|| value.bit(size - count)).flatten();
+                (carry, differ(carry, top(result)))
+            }
+            Shift::Right => ((count < size).then(|| value.bit(count - 1)).flatten(), top(value)),
+            Shift::RightSigned => (value.sign_extended(bytes).bit((count - 1).min(63)), Some(false)),
+            Shift::RotateLeft => (result.bit(0), differ(result.bit(0), top(result))),
+            Shift::RotateRight => (top(result), differ(top(result), result.bit(size - 2))),
+        };
+        if !matches!(shift, Shift::RotateLeft | Shift::RotateRight) {
+            self.of_result(result, bytes);
+        }
+        self.set(Self::CARRY, carry);
+        self.set(Self::OVERFLOW, if count == 1 { overflow } else { None });
+        result
+    }
+}
+
+/// `value` of `bytes` bytes shifted by `count`, 0 to 63.
+pub(super) fn shifted(shift: Shift, value: Bits, count: u32, bytes: u8) -> Bits {
+    let value = value.low(bytes);
+    let size = u32::from(bytes) * 8;
+    let rotated = |left: u32| {
+        let left = left % size;
+        if left == 0 { value } else { value.left(left) | value.right(size - left) }
+    };
+    match shift {
+        Shift::Left => value.left(count).low(bytes),
+        Shift::Right => value.right(count),
+        Shift::RightSigned => value.sign_extended(bytes).right_signed(count).low(bytes),
+        Shift::RotateLeft => rotated(count).low(bytes),
+        Shift::RotateRight => rotated(size - count % size).low(bytes),
+    }
+}
+
+fn decide(no: bool, yes: bool) -> Option<bool> {
+    if no {
+        Some(false)
+    } else if yes {
+        Some(true)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::x86_64::decode::{Condition, Test};
+
+    /// All values of 8 bits that `bits` may be.
+    fn values(bits: Bits) -> impl Iterator<Item = u8> {
+        (0..=255).filter(move |&value| bits.may_be(u64::from(value)))
+    }
+
+    /// RFLAGS with these of a result of one byte.
+    fn rflags(result: u8, carry: bool, overflow: bool) -> u64 {
+        u64::from(carry)
+            | u64::from(result.count_ones().is_multiple_of(2)) << 2
+            | u64::from(result == 0) << 6
+            | u64::from(result >> 7) << 7
+            | u64::from(overflow) << 11
+    }
+
+    #[test]
+    fn known_flags_are_right_whatever_the_unknown_bits_are() {
+        let interesting = [0, 1, 3, 0x80, 0x81, 0xff, 0x7f, 0x10, 0x78];
+        let mut decided = 0;
+        for &unknown in &[0_u64, 1, 0x0f, 0x80, 0xff, 0x41] {
+            for &a in &interesting {
+                for &b in &interesting {
+                    for (carry, carries) in [(Some(false), 0..=0), (Some(true), 1..=1), (None, 0..=1)] {
+                        let (x, y) = (Bits::partly(a, unknown), Bits::partly(b, unknown >> 1));
+                        let (mut plus, mut minus) = (Flags::sampled(0), Flags::sampled(0));
+                        let sum = plus.add(x, y, carry, 1);
+                        let difference = minus.subtract(x, y, carry, 1);
+                        decided += u32::from(minus.get(Flags::CARRY).is_some());
+                        for (p, q, c) in values(x)
+                            .flat_map(|p| values(y).map(move |q| (p, q)))
+                            .flat_map(|(p, q)| carries.clone().map(move |c| (p, q, c)))
+                        {
+                            let (signed_p, signed_q, signed_c) = (i16::from(p as i8), i16::from(q as i8), c as i16);
+                            let r = p.wrapping_add(q).wrapping_add(c as u8);
+                            let overflow = !(-128..128).contains(&(signed_p + signed_q + signed_c));
+                            assert!(sum.may_be(r.into()));
+                            assert!(plus.may_be(rflags(r, u16::from(p) + u16::from(q) + c > 255, overflow)));
+                            let r = p.wrapping_sub(q).wrapping_sub(c as u8);
+                            let overflow = !(-128..128).contains(&(signed_p - signed_q - signed_c));
+                            assert!(difference.may_be(r.into()));
+                            assert!(minus.may_be(rflags(r, u16::from(p) < u16::from(q) + c, overflow)));
+                        }
+                    }
+                }
+            }
+        }
+        assert!(decided > 700, "{decided}: so sound that nothing is known");
+    }
+
+    #[test]
+    fn a_byte_is_less_than_256_whatever_it_is() {
+        // movzx eax, byte [rdi]; cmp eax, 256; jl
+        let mut flags = Flags::sampled(0);
+        flags.subtract(Bits::UNKNOWN.low(1), Bits::known(256), Some(false), 4);
+        let holds = |test| flags.holds(Condition { test, negated: false });
+        assert_eq!(
+            [Test::Less, Test::Below, Test::Equal, Test::LessOrEqual].map(holds),
+            [Some(true), Some(true), Some(false), Some(true)]
+        );
+    }
+
+    #[test]
+    fn shifts_are_those_of_the_processor() {
+        let mut flags = Flags::sampled(0);
+        let mut shift = |shift, value, count, bytes| {
+            let result = flags.shift(shift, Bits::known(value), Bits::known(count), bytes);
+            (result.get().unwrap(), flags.get(Flags::CARRY), flags.get(Flags::OVERFLOW))
+        };
+        assert_eq!(shift(Shift::Left, 0x81, 1, 1), (2, Some(true), Some(true)));
+        assert_eq!(shift(Shift::Left, 0x81, 9, 1), (0, None, None));
+        assert_eq!(shift(Shift::Right, 0x8000_0001, 33, 4), (0x4000_0000, Some(true), Some(true)));
+        assert_eq!(shift(Shift::RightSigned, 0x8000, 20, 2), (0xffff, Some(true), None));
+        assert_eq!(shift(Shift::RotateLeft, 0x81, 12, 1), (0x18, Some(false), None));
+        assert_eq!(shift(Shift::RotateRight, 1, 1, 8), (1 << 63, Some(true), Some(true)));
+        assert_eq!(shift(Shift::RotateRight, 0x12, 8, 1), (0x12, Some(false), None));
+        // By 0 all flags stay.
+        assert_eq!(shift(Shift::Left, 0xff, 64, 8), (0xff, Some(false), None));
+        flags.set(Flags::ZERO, Some(true));
+        assert_eq!(flags.shift(Shift::Left, Bits::known(1), Bits::UNKNOWN, 4), Bits::UNKNOWN.low(4));
+        assert_eq!(flags.get(Flags::ZERO), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! Walks through bytes that nobody wrote as code, from registers that nobody had, with a memory that answers whatever it likes: never a
+//! panic, never more than 64 instructions. `WALKS_FUZZ=100000000 cargo test --release -p code --test hostile` goes on for longer.
+
+use code::interpret::{Bits, CodeView, Place, STEPS_MAX, Step, Stop, Walker, Window};
+use code::isa::x86_64::{Flags, State, X86_64};
+use fastrand::Rng;
+use image::{ImageOffset, Vaddr};
+
+/// A view that may contradict itself from call to call.
+struct Liar<'a> {
+    random: Rng,
+    code: &'a [u8],
+    begin: u64,
+    /// Of 256 answers, how many are chance.
+    lies: u8,
+}
+
+impl Liar<'_> {
+    fn lies(&mut self) -> bool {
+        self.random.u8(..) < self.lies
+    }
+}
+
+impl CodeView for Liar<'_> {
+    fn place(&mut self, address: Vaddr) -> Option<Place> {
+        if self.lies() {
+            let (begin, end) = (Vaddr(self.random.u64(..)), Vaddr(self.random.u64(..)));
+            return Some(Place { image: self.random.u32(..), begin, end, offset: ImageOffset(self.random.u64(..)) });
+        }
+        let end = Vaddr(self.begin.wrapping_add(self.code.len() as u64));
+        let place = Place { image: 1, begin: Vaddr(self.begin), end, offset: ImageOffset(0) };
+        (place.begin <= address && address < end).then_some(place)
+    }
+
+    fn bytes(&mut self, _: u32, offset: ImageOffset, into: &mut [u8]) -> usize {
+        if self.lies() {
+            into.fill_with(|| self.random.u8(..));
+            // More than fit, too.
+            return self.random.usize(0..40);
+        }
+        let rest = usize::try_from(offset.0).ok().and_then(|offset| self.code.get(offset..)).unwrap_or_default();
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        len
+    }
+
+    fn constant(&mut self, address: Vaddr, _: u8) -> Option<u64> {
+        match self.random.u8(0..4) {
+            0 => None,
+            1 => Some(self.random.u64(..)),
+            // A target in the code.
+            _ => Some(self.begin.wrapping_add(address.0 % (self.code.len() as u64).max(1))),
+        }
+    }
+}
+
+fn state(random: &mut Rng, near: u64) -> State {
+    let registers = std::array::from_fn(|_| match random.u8(0..4) {
+        0 => random.u64(..),
+        1 => random.u64(0..100),
+        _ => near.wrapping_add(random.u64(0..600)),
+    });
+    let mut state = State::sampled(registers, random.u64(..));
+    for register in &mut state.registers {
+        if random.u8(0..4) == 0 {
+            *register = Bits::partly(register.least(), random.u64(..) & random.u64(..));
+        }
+    }
+    state.flags = Flags::sampled(random.u64(..));
+    state
+}
+
+/// Walks from `at`, and says how long it was.
+fn walk(walker: &mut Walker<X86_64>, at: u64, state: State, window: Window<'_>, view: &mut Liar<'_>) -> usize {
+    let mut walk = walker.begin(Vaddr(at), state.clone(), window, view);
+    let mut steps = 0;
+    while !matches!(walk.step(), Step::Stop(_)) {
+        steps += 1;
+        assert!(steps <= STEPS_MAX);
+    }
+    assert!(matches!(walk.step(), Step::Stop(_)), "what has ended does not go on");
+    let (edges, _) = walker.walk(Vaddr(at), state, window, view);
+    assert!(edges.len() <= STEPS_MAX);
+    steps
+}
+
+#[test]
+fn whatever_the_bytes_are_a_walk_ends() {
+    let rounds: u64 = std::env::var("WALKS_FUZZ").map_or(60_000, |rounds| rounds.parse().expect("a number"));
+    let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    let mut random = Rng::with_seed(rounds);
+    let mut long = 0;
+    let mut steps = 0;
+    let mut walker = Walker::<X86_64>::new(256);
+    for round in 0..rounds {
+        let len = random.usize(1..400);
+        // Real code entered anywhere, with and without damage; and chance.
+        let from = random.usize(0..own.len() - len);
+        let mut code = own[from..from + len].to_vec();
+        match round % 4 {
+            0 => code.fill_with(|| random.u8(..)),
+            1 => code.iter_mut().for_each(|byte| *byte ^= if random.u8(0..16) == 0 { random.u8(..) } else { 0 }),
+            _ => {}
+        }
+        let begin = match random.u8(0..8) {
+            0 => u64::MAX - random.u64(0..500),
+            1 => random.u64(0..16),
+            _ => 0x5555_0000_0000 + random.u64(0..4096),
+        };
+        let stack: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(random.usize(0..600)).collect();
+        let near = begin.wrapping_add(random.u64(0..2)).wrapping_sub(random.u64(0..64));
+        let lies = [0, 0, 20, 200][random.usize(0..4)];
+        let window = Window { begin: Vaddr(near.wrapping_add(random.u64(0..64))), bytes: &stack };
+        if round % 64 == 0 {
+            // What an image's number stands for changes here, so nothing may be remembered.
+            walker = Walker::new(1 << random.u8(0..9));
+        }
+        let mut view = Liar { random: random.fork(), code: &code, begin, lies };
+        let at = begin.wrapping_add(random.u64(0..len as u64));
+        let taken = walk(&mut walker, at, state(&mut random, near), window, &mut view);
+        steps += taken;
+        long += u64::from(taken == STEPS_MAX);
+    }
+    println!("{} walks, {steps} instructions, {long} walks of full length", rounds * 2);
+    assert!(long > 0, "no walk was long: nothing is tested");
+}
+
+#[test]
+fn a_jump_to_itself_is_followed_64_times() {
+    let mut view = Liar { random: Rng::with_seed(1), code: &[0xeb, 0xfe], begin: 0x1000, lies: 0 };
+    let mut walker = Walker::<X86_64>::new(16);
+    let state = State::sampled([0; 16], 0);
+    let (edges, stop) = walker.walk(Vaddr(0x1000), state, Window::default(), &mut view);
+    assert_eq!((edges.len(), stop), (STEPS_MAX, Stop::Steps));
+    assert!(edges.iter().all(|edge| edge.to == Vaddr(0x1000)));
+}
+
+#[test]
+fn the_middle_of_an_instruction_and_code_that_is_gone_end_a_walk() {
+    // mov eax, 0xc3060606; entered one byte later: no instruction. Then a jump out of the code, and one that is cut by its end.
+    let stop = |code: &[u8], at: u64| {
+        let mut view = Liar { random: Rng::with_seed(1), code, begin: 0x1000, lies: 0 };
+        let mut walker = Walker::<X86_64>::new(16);
+        let state = State::sampled([0; 16], 0);
+        let (edges, stop) = walker.walk(Vaddr(at), state, Window::default(), &mut view);
+        (edges.len(), stop)
+    };
+    assert_eq!(stop(&[0xb8, 0x06, 0x06, 0x06, 0xc3], 0x1001), (0, Stop::NoInstruction));
+    assert_eq!(stop(&[0xeb, 0x10], 0x1000), (1, Stop::NoCode));
+    assert_eq!(stop(&[0x90, 0xe9, 0, 0], 0x1000), (0, Stop::NoInstruction));
+    assert_eq!(stop(&[0x90], 0x999), (0, Stop::NoCode));
+    // A return with nothing known of the stack; a system call; ud2.
+    assert_eq!(stop(&[0xc3], 0x1000), (0, Stop::UnknownTarget));
+    assert_eq!(stop(&[0x0f, 0x05], 0x1000), (0, Stop::NotFollowed));
+    assert_eq!(stop(&[0x0f, 0x0b], 0x1000), (0, Stop::NotFollowed));
+}

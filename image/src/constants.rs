@@ -1,0 +1,222 @@
+//! What of a file's memory never changes once the loader has done its work.
+
+use std::fs::File;
+
+use object::elf;
+use object::endian::Endianness;
+
+use crate::elf::{Elf, ProgramHeader, malformed};
+use crate::layout::Layout;
+use crate::source::Source;
+use crate::{ImageError, ImageOffset, Segment, Vaddr};
+
+/// Largest tables of relocations read, in bytes, and the largest region of relocated words.
+const RELOCATIONS_LIMIT: u64 = 64 << 20;
+/// Largest dynamic section, in bytes.
+const DYNAMIC_LIMIT: u64 = 1 << 16;
+/// Most relocated words kept, 12 bytes each. A file with more has none: Debian's largest libraries have a fifth.
+const WORDS_MAX: usize = 1 << 18;
+/// Bytes of an entry of `DT_RELA`.
+const RELA_BYTES: usize = 24;
+
+/// Where a constant comes from.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Constant {
+    /// From the file, as it is.
+    InFile(ImageOffset),
+    /// This, plus the distance from the file's addresses to the process's: an address in the file itself.
+    Address(Vaddr),
+}
+
+/// The bytes of an ELF file that are the same at any time: those of segments that nobody may write to, and the addresses in the file
+/// itself that the loader writes before it protects them (`PT_GNU_RELRO`: tables of functions, computed gotos, entries of the global
+/// offset table).
+///
+/// *Other* words that are protected later are left out: programs do write to them while they start.
+#[derive(Clone, Debug, Default)]
+pub struct Constants {
+    read_only: Vec<Segment>,
+    /// Where protected words begin, and each: how far from there, in order, and what is added to it.
+    protected_begin: u64,
+    words: Vec<u32>,
+    addends: Vec<u64>,
+}
+
+impl Constants {
+    /// Those of an ELF file in memory. None of a file of 32 bits or with the highest byte first.
+    ///
+    /// # Errors
+    /// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when a table that is needed is.
+    pub fn of(data: &[u8]) -> Result<Self, ImageError> {
+        Self::of_elf(&Elf::parse(Source::Bytes(data))?)
+    }
+
+    /// Those of an open ELF file, of which headers and relocations are read.
+    ///
+    /// # Errors
+    /// As [`Constants::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
+    pub fn of_file(file: &File) -> Result<Self, ImageError> {
+        Self::of_elf(&Elf::parse(Source::file(file)?)?)
+    }
+
+    /// Where the `len` bytes, 1 to 8, at `vaddr` come from, if they are constant. Of an address only all its 8 bytes are to be had.
+    pub fn at(&self, vaddr: Vaddr, len: u8) -> Option<Constant> {
+        let last = Vaddr(vaddr.0.checked_add(u64::from(len).checked_sub(1)?)?);
+        let in_file = |segment: &Segment| segment.offset_of(last).and_then(|_| segment.offset_of(vaddr));
+        if let Some(offset) = self.read_only.iter().find_map(in_file) {
+            return Some(Constant::InFile(offset));
+        }
+        let into = u32::try_from(vaddr.0.checked_sub(self.protected_begin)?).ok()?;
+        let index = self.words.binary_search(&into).ok().filter(|_| len == 8)?;
+        self.addends.get(index).map(|&addend| Constant::Address(Vaddr(addend)))
+    }
+
+    /// Bytes of memory that this takes, about.
+    pub fn size_bytes(&self) -> usize {
+        size_of::<Self>() + self.words.len() * 12 + self.read_only.len() * size_of::<Segment>()
+    }
+
+    fn of_elf(elf: &Elf<'_>) -> Result<Self, ImageError> {
+        if !elf.is_64 || elf.endian != Endianness::Little {
+            return Ok(Self::default());
+        }
+        let layout = Layout::of_elf(elf);
+        let dynamic = Dynamic::of(elf)?;
+        if dynamic.writes_text {
+            // Relocations go anywhere, and not only where they are protected afterwards.
+            return Ok(Self::default());
+        }
+        let is_read_only = |header: &&ProgramHeader| header.kind == elf::PT_LOAD && header.flags & elf::PF_W == 0;
+        let read_only = elf.segments.iter().filter(is_read_only);
+        let read_only = read_only
+            .map(|header| Segment {
+                offset: ImageOffset(header.offset),
+                vaddr: Vaddr(header.vaddr),
+                file_size_bytes: header.file_size,
+                executable: header.flags & elf::PF_X != 0,
+            })
+            .collect();
+        let mut this = Self { read_only, ..Self::default() };
+        if let Some(protected) = elf.segments.iter().find(|header| header.kind == elf::PT_GNU_RELRO) {
+            this.protected_begin = protected.vaddr;
+            let mut words = dynamic.words(elf, &layout, protected)?;
+            if words.len() <= WORDS_MAX {
+                words.sort_unstable_by_key(|&(into, _)| into);
+                // A word that is relocated twice is not understood.
+                let groups = words.chunk_by(|a, b| a.0 == b.0);
+                let once = groups
+                    .filter_map(|group| if let &[(into, Some(addend))] = group { Some((into, addend)) } else { None });
+                (this.words, this.addends) = once.unzip();
+            }
+        }
+        Ok(this)
+    }
+}
+
+/// How far a relocated word is from the first protected byte, and the address that the loader adds the distance of loading to.
+type Word = (u32, Option<u64>);
+
+/// What the dynamic section says of relocations (gABI, "Dynamic Section"): address and bytes of the tables.
+#[derive(Default)]
+struct Dynamic {
+    rela: (u64, u64),
+    relr: (u64, u64),
+    writes_text: bool,
+}
+
+impl Dynamic {
+    fn of(elf: &Elf<'_>) -> Result<Self, ImageError> {
+        let mut this = Self::default();
+        let Some(header) = elf.segments.iter().find(|header| header.kind == elf::PT_DYNAMIC) else {
+            return Ok(this);
+        };
+        let bytes = elf.source.read("dynamic section", header.offset, header.file_size, DYNAMIC_LIMIT)?;
+        for entry in words_of(&bytes).collect::<Vec<_>>().chunks_exact(2) {
+            let &[tag, value] = entry else { continue };
+            match tag as i64 {
+                elf::DT_NULL => break,
+                elf::DT_RELA => this.rela.0 = value,
+                elf::DT_RELASZ => this.rela.1 = value,
+                elf::DT_RELR => this.relr.0 = value,
+                elf::DT_RELRSZ => this.relr.1 = value,
+                elf::DT_TEXTREL => this.writes_text = true,
+                elf::DT_FLAGS => this.writes_text |= value & 4 != 0,
+                _ => {}
+            }
+        }
+        Ok(this)
+    }
+
+    /// The words in `protected` that are relocated, and of those that become addresses of the file itself, which.
+    fn words(&self, elf: &Elf<'_>, layout: &Layout, protected: &ProgramHeader) -> Result<Vec<Word>, ImageError> {
+        // System V ABI for x86-64, table 4.9; ELF for the Arm 64-bit Architecture, 5.7.
+        let relative = match elf.machine {
+            62 => 8,
+            183 => 1027,
+            _ => return Ok(Vec::new()),
+        };
+        let into = |vaddr: u64| {
+            let into = vaddr.checked_sub(protected.vaddr).filter(|into| into.saturating_add(8) <= protected.file_size);
+            into.and_then(|into| u32::try_from(into).ok())
+        };
+        let table = |(vaddr, size): (u64, u64)| {
+            if size == 0 {
+                return Ok(std::borrow::Cow::default());
+            }
+            let offset = layout.segments().iter().find_map(|segment| segment.offset_of(Vaddr(vaddr)));
+            let offset = offset.ok_or_else(|| malformed("relocations", 0))?;
+            elf.source.read("relocations", offset.0, size, RELOCATIONS_LIMIT)
+        };
+        let mut words = Vec::new();
+        for entry in table(self.rela)?.chunks_exact(RELA_BYTES) {
+            let mut parts = words_of(entry);
+            let (Some(vaddr), Some(info), Some(addend)) = (parts.next(), parts.next(), parts.next()) else { continue };
+            if let Some(into) = into(vaddr).filter(|_| words.len() <= WORDS_MAX) {
+                words.push((into, (info & 0xffff_ffff == relative).then_some(addend)));
+            }
+        }
+        let packed = table(self.relr)?;
+        if !packed.is_empty() {
+            let content =
+                elf.source.read("relocated words", protected.offset, protected.file_size, RELOCATIONS_LIMIT)?;
+            let addend = |into: u32| {
+                let word = content.get(into as usize..)?.first_chunk()?;
+                Some(u64::from_le_bytes(*word))
+            };
+            for vaddr in unpacked(words_of(&packed)) {
+                if words.len() > WORDS_MAX {
+                    break;
+                }
+                words.extend(into(vaddr).map(|into| (into, addend(into))));
+            }
+        }
+        Ok(words)
+    }
+}
+
+/// The places that `DT_RELR` names: an even word is the address of one, an odd one has a bit for each of the 63 words that follow (gABI,
+/// "Relative relocation table").
+fn unpacked(entries: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+    let mut next = 0_u64;
+    entries.flat_map(move |entry| {
+        let (base, bits) = if entry & 1 == 0 { (entry, 1) } else { (next, entry >> 1) };
+        next = base.wrapping_add(if entry & 1 == 0 { 8 } else { 63 * 8 });
+        (0..63_u64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| base.wrapping_add(bit * 8))
+    })
+}
+
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_relocations_are_unpacked() {
+        let places: Vec<u64> = unpacked([0x1000, 0b1011, 1 << 63 | 1, 0x9000].into_iter()).collect();
+        // After 0x1000: the first and third of the 63 words from 0x1008; the last of the 63 from there; and one by itself.
+        assert_eq!(places, [0x1000, 0x1008, 0x1018, 0x1008 + 63 * 8 + 62 * 8, 0x9000]);
+    }
+}
