@@ -153,10 +153,52 @@ pub struct HalfStats {
 pub struct CpuBlock {
     /// Which half counts now: 0 or 1.
     pub half: u32,
-    /// Keeps `stats` aligned.
-    pub reserved: u32,
+    /// Samples of user code until the next snapshot.
+    pub snapshot_in: u32,
     /// Per half.
     pub stats: [HalfStats; HALVES],
+    /// One [`Snapshot`] for so many samples of user code; 0: none. The daemon writes it.
+    pub snapshot_every: u32,
+}
+
+/// Snapshots that a CPU can keep for the daemon.
+pub const SNAPSHOTS_PER_CPU: usize = 128;
+
+/// Bytes below the stack pointer that belong to the running procedure (System V ABI for x86-64, 3.2.2); [`Snapshot::stack`] begins with them.
+pub const RED_ZONE: u64 = 128;
+
+/// The registers of user code at a sample of event 0, and what is around the top of its stack. x86-64 in 64-bit mode only.
+///
+/// They are a process's own: they are interpreted at the next drain, never written anywhere, and wiped.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Snapshot {
+    /// As in [`Entry::key`], of event 0.
+    pub key: u64,
+    /// As in [`Entry::space`].
+    pub space: u32,
+    /// Bytes of `stack` that could be read.
+    pub stack_len: u32,
+    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
+    pub registers: [u64; 18],
+    /// From [`RED_ZONE`] bytes below the stack pointer.
+    pub stack: [u8; 640],
+}
+
+/// The ring of a CPU's snapshots: numbers that only grow, and wrap.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SnapshotRing {
+    /// Snapshots written.
+    pub written: u32,
+    /// Snapshots that found no room.
+    pub dropped: u32,
+    /// The rest of the sampler's line.
+    pub reserved: [u32; 14],
+    /// Snapshots that the daemon has taken: it alone writes this line.
+    pub taken: u32,
+    /// The rest of the daemon's line.
+    pub reserved_too: [u32; 15],
 }
 
 /// Samples of one half that were taken but not counted, by event number. Written on a rare path, so not in the private line.
@@ -211,7 +253,11 @@ const _: () = {
     assert!(size_of::<Entry>() == 16);
     assert!(size_of::<Bucket>() == 64);
     assert!(size_of::<HalfStats>() == 16);
-    assert!(size_of::<CpuBlock>() == 64);
+    assert!(size_of::<CpuBlock>() == 64 && offset_of!(CpuBlock, snapshot_every) == 40);
+    assert!(
+        size_of::<Snapshot>() == 800 && offset_of!(Snapshot, registers) == 16 && offset_of!(Snapshot, stack) == 160
+    );
+    assert!(size_of::<SnapshotRing>() == 128 && offset_of!(SnapshotRing, taken) == 64);
     assert!(offset_of!(Entry, space) == 8 && offset_of!(Entry, count) == 12);
     assert!(offset_of!(CpuBlock, stats) == 8);
     assert!(offset_of!(HalfStats, misses) == 8 && offset_of!(HalfStats, spilled) == 12);

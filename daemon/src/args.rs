@@ -83,6 +83,9 @@ pub struct Settings {
     /// Part of all CPU time that sampling may cost, such as 1%; lowers the rate of events whose frequency is not given. off: no limit [default: 1%]
     #[arg(long, value_name = "P%")]
     pub overhead_budget: Option<String>,
+    /// Snapshots of registers a second and CPU at most, taken with samples of user code: which way branches go is computed from them in dcpid's memory, and nothing else of them is kept. Within a fifth of the budget, on x86-64. off: none [default: 500]
+    #[arg(long, value_name = "RATE|off")]
+    pub edges: Option<String>,
     /// Disk space for the code of images with samples, such as 512MiB, from 1MiB; kept beside their profiles so that they can be named and listed when their files are gone. off: none [default: 512MiB]
     #[arg(long, value_name = "SIZE")]
     pub code_store: Option<String>,

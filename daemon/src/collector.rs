@@ -2,6 +2,7 @@
 
 use crate::accounts::Account;
 use crate::clock;
+use crate::edges::Edges;
 use crate::images::Image;
 use crate::jit::{Jit, Registration};
 use crate::kernel::TimedRecord;
@@ -87,6 +88,8 @@ pub struct Collector<Source> {
     narrow_vdso: NarrowVdso,
     /// Code that is in no file.
     pub jit: Jit,
+    /// Which way branches go.
+    pub edges: Edges,
     /// What waits for the next merge.
     pub pending: Pending,
     /// Samples that the samplers took and found no entry of theirs in the table for.
@@ -129,6 +132,7 @@ impl<Source: SampleSource> Collector<Source> {
             vdso,
             narrow_vdso: NarrowVdso::default(),
             jit: Jit::default(),
+            edges: Edges::default(),
             pending: Pending::new(events),
             misses: 0,
             cpus: BTreeMap::new(),
@@ -154,6 +158,7 @@ impl<Source: SampleSource> Collector<Source> {
         if known < HELD_MAX {
             self.read_records();
         }
+        self.edges.hold(|into| self.source.snapshots(into));
         let ended = self.held.get(known..).unwrap_or_default();
         self.ended += ended.iter().filter(|record| matches!(record.kind, RecordKind::Exit { .. })).count();
         self.held.len() - known
@@ -172,7 +177,8 @@ impl<Source: SampleSource> Collector<Source> {
     /// Whether the next drain should not wait for its time.
     pub fn wants_drain(&self) -> bool {
         let news = self.has_news() && clock::monotonic_ns() >= self.drained_from_ns + NEWS_DRAIN_NS;
-        news || self.ended > ENDED_MAX || self.held.len() >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
+        let urgent = news || self.edges.wants_drain();
+        urgent || self.ended > ENDED_MAX || self.held.len() >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
     }
 
     fn read_records(&mut self) {
@@ -201,6 +207,7 @@ impl<Source: SampleSource> Collector<Source> {
         self.ended = 0;
         let begun_ns = clock::monotonic_ns();
         let drained = self.source.drain(&mut self.entries);
+        self.edges.hold(|into| self.source.snapshots(into));
         // A CPU's samples of now are in its other half as soon as it has been drained, before the others are.
         let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
         self.drained_from_ns = begun_ns;
@@ -217,6 +224,7 @@ impl<Source: SampleSource> Collector<Source> {
         let (narrow_vdso, jit) = (&mut self.narrow_vdso, &mut self.jit);
         let mut resolver = Resolver { mappings, kernel, vdso, narrow_vdso, jit, window };
         resolver.resolve(&self.entries, &mut self.pending);
+        self.edges.interpret(&mut self.mappings, window, &mut self.pending);
         self.mappings.forget_ended(window);
         self.jit.forget(&self.mappings, window.from_ns);
         self.mappings.repair(window.to_ns);
@@ -264,6 +272,11 @@ impl<Source: SampleSource> Collector<Source> {
     /// Has events that take turns do so.
     pub fn rotate(&mut self) {
         self.source.rotate();
+    }
+
+    /// Has every CPU take a snapshot for so many samples of user code; 0: none.
+    pub fn snapshot_every(&mut self, every: u32) {
+        self.source.snapshot_every(every);
     }
 
     /// Changes the mean period of an event, now.

@@ -33,6 +33,8 @@ pub struct Config {
     pub host: Option<String>,
     /// What sampling may cost; None: anything.
     pub budget: Option<Budget>,
+    /// Snapshots of registers a second and CPU at most, from which edges are computed; None: none.
+    pub edges: Option<f64>,
     /// Bytes that the code store may take; None: there is none.
     pub code_store: Option<u64>,
     /// Sizes of the tables.
@@ -49,7 +51,8 @@ impl Config {
     pub fn sharing(&self) -> Sharing {
         let rules = &self.rules;
         let by_process = rules.want_cgroups() || !rules.per_process.is_empty() || !rules.exclude_pids.is_empty();
-        Sharing { kernel_by_process: self.kernel_by_process, programs_by_process: by_process }
+        let (kernel_by_process, snapshots) = (self.kernel_by_process, self.edges.is_some());
+        Sharing { kernel_by_process, programs_by_process: by_process, snapshots }
     }
 
     /// From flags and, where those are silent, the configuration file.
@@ -78,6 +81,7 @@ impl Config {
             merge_interval: flags.merge_interval.or(file.merge_interval),
             host: flags.host.or(file.host),
             overhead_budget: flags.overhead_budget.or(file.overhead_budget),
+            edges: flags.edges.or(file.edges),
             code_store: flags.code_store.or(file.code_store),
             table_buckets: flags.table_buckets.or(file.table_buckets),
             spill_entries: flags.spill_entries.or(file.spill_entries),
@@ -113,6 +117,7 @@ impl Config {
             merge_interval: interval("--merge-interval", settings.merge_interval.as_deref(), "10m", second, 24 * hour)?,
             host: settings.host,
             budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
+            edges: edges(settings.edges.as_deref())?,
             code_store: code_store(settings.code_store.as_deref().unwrap_or("512MiB"))?,
             table: TableSettings { bucket_bits: buckets.trailing_zeros(), spill_entries },
             rules,
@@ -168,6 +173,23 @@ fn rules(settings: &Settings) -> anyhow::Result<Rules> {
         exclude_cgroups: settings.exclude_cgroup.iter().map(group).collect::<anyhow::Result<_>>()?,
         exclude_pids: settings.exclude_pid.clone(),
     })
+}
+
+/// The interpreter of registers knows x86-64.
+fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
+    let text = match text {
+        Some(text) => text,
+        None if cfg!(target_arch = "x86_64") => "500",
+        None => "off",
+    };
+    if text == "off" {
+        return Ok(None);
+    }
+    ensure!(cfg!(target_arch = "x86_64"), "--edges {text}: registers are interpreted on x86-64 only; say off");
+    let rate =
+        text.strip_suffix("/s").unwrap_or(text).parse::<f64>().ok().filter(|rate| (1.0..=10_000.0).contains(rate));
+    rate.map(Some)
+        .with_context(|| format!("--edges {text}: must be from 1 to 10000 snapshots a second, such as 500, or off"))
 }
 
 /// `1%`, `0.5%` or `off`.

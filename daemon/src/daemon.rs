@@ -42,6 +42,14 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
             "the budget of {percent} % of all CPU time allows {rate} samples/s/CPU here"
         );
     }
+    match source.skid() {
+        Some(skid) => tracing::info!(
+            instructions = skid.instructions,
+            share = skid.share,
+            "samples land behind the instruction that stalls"
+        ),
+        None => tracing::info!("on which instruction samples land could not be measured here"),
+    }
     let start = epoch_start(&machine, &events, None);
     let epoch = writer.begin(start.clone(), args.new_epoch)?;
     writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));

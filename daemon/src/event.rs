@@ -153,6 +153,12 @@ impl PlannedEvent {
         Self { period, rate: Some(rate), ..self.clone() }
     }
 
+    /// Samples a second that a CPU takes of it, with a clock of `clock_hz`; of occurrences an upper bound.
+    #[must_use]
+    pub fn samples_per_s(&self, clock_hz: u64) -> f64 {
+        self.event.unit.per_second(clock_hz) as f64 / self.period.max(1) as f64
+    }
+
     /// What the kernel is told of it on that CPU; None: it is not sampled there.
     #[must_use]
     pub fn encoding(&self, cpu: usize) -> Option<Encoding> {

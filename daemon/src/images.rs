@@ -283,6 +283,14 @@ impl MappedFile {
     }
 }
 
+impl MappedFile {
+    /// Opens the file, if it is still there and is that build.
+    pub(crate) fn open_build(&self, id: &ImageId, at: MappedAt) -> Option<File> {
+        let is_it = |file: &File| identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(*id));
+        open_mapped(&self.id, &self.path, at, is_it)
+    }
+}
+
 /// What a file is: from the catalogue, or from the file, and then the catalogue knows.
 ///
 /// # Errors

@@ -21,6 +21,7 @@ pub mod collector;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod edges;
 pub mod event;
 pub mod flush;
 pub mod images;

@@ -14,6 +14,12 @@ use std::sync::Arc;
 /// Distinct places that may wait, about 40 bytes each: a disk that takes nothing for long costs samples, not the machine's memory.
 pub const PLACES_MAX: usize = 2_000_000;
 
+/// Distinct edges that may wait, about 50 bytes each; what finds no room is not counted.
+pub const EDGES_MAX: usize = 200_000;
+
+/// Edges of an image, by whether they are the first of their walk: from where, to where.
+type EdgeCounts = HashMap<(ImageOffset, ImageOffset), u64, RandomState>;
+
 /// An image, an event by number and, where somebody asked to keep processes apart, whose.
 type Whose = (ImageId, usize, Option<Arc<Scope>>);
 
@@ -26,6 +32,8 @@ pub struct Pending {
     /// One for each event, by number.
     accounts: Vec<Account>,
     places: usize,
+    edges: HashMap<(ImageId, bool), EdgeCounts, RandomState>,
+    edges_len: usize,
 }
 
 impl Pending {
@@ -73,6 +81,25 @@ impl Pending {
         }
     }
 
+    /// Counts an edge of an image: `first` of its walk or not. False when there is no room for it.
+    pub fn count_edge(&mut self, image: &Arc<Image>, from: ImageOffset, to: ImageOffset, first: bool) -> bool {
+        self.images.entry(image.id).or_insert_with(|| image.clone());
+        self.count_edges(image.id, first, (from, to), 1)
+    }
+
+    fn count_edges(&mut self, image: ImageId, first: bool, edge: (ImageOffset, ImageOffset), times: u64) -> bool {
+        let counts = self.edges.entry((image, first)).or_default();
+        if let Some(count) = counts.get_mut(&edge) {
+            *count += times;
+        } else if self.edges_len < EDGES_MAX {
+            counts.insert(edge, times);
+            self.edges_len += 1;
+        } else {
+            return false;
+        }
+        true
+    }
+
     /// Counts samples without an image.
     pub fn unresolve(&mut self, event: usize, reason: Reason, samples: u64) {
         if let Some(account) = self.accounts.get_mut(event) {
@@ -112,6 +139,14 @@ impl Pending {
         for ((id, event, scope), counts) in other.profiles {
             if let Some(image) = other.images.get(&id) {
                 self.count(image, event, scope, counts.into_iter());
+            }
+        }
+        for ((id, first), counts) in other.edges {
+            if let Some(image) = other.images.get(&id) {
+                self.images.entry(id).or_insert_with(|| image.clone());
+            }
+            for (edge, times) in counts {
+                self.count_edges(id, first, edge, times);
             }
         }
         for (id, symbols) in other.symbols {

@@ -6,12 +6,13 @@ use crate::clock;
 use crate::collector::{Collector, total};
 use crate::config::Config;
 use crate::control::Asked;
+use crate::edges::{every, look_within};
 use crate::event::PlannedEvent;
 use crate::flush::{Done, Flusher, Job};
 use crate::kernel::{Cost, Machine};
 use crate::pending::Pending;
 use crate::source::SampleSource;
-use crate::stand::{cpu_status, event_status, generated_status, resident_bytes};
+use crate::stand::{cpu_status, edges_status, event_status, generated_status, resident_bytes};
 use crate::status::{
     ApartStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status, TableStatus,
 };
@@ -112,6 +113,8 @@ pub struct Pipeline<Source> {
     samples_widened: u64,
     stopping: bool,
     records_interval: Duration,
+    /// Snapshots a second and CPU at most; None: none.
+    snapshot_rate: Option<f64>,
     last_merges_pause: Duration,
 }
 
@@ -141,6 +144,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             samples_widened: 0,
             stopping: false,
             records_interval: RECORDS_INTERVALS.0,
+            snapshot_rate: None,
             last_merges_pause: LAST_MERGES_PAUSE,
             parts,
         }
@@ -161,6 +165,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         };
+        self.pace_snapshots();
         let mut records = std::pin::pin!(tokio::time::sleep(RECORDS_INTERVALS.0));
         let mut drain = ticks(self.parts.config.drain_interval);
         let mut merge = ticks(self.parts.config.merge_interval);
@@ -228,13 +233,15 @@ impl<Source: SampleSource> Pipeline<Source> {
                 collector.rotate();
                 // Turns are as long as ticks: the more of them, the more alike is what each event counts.
                 let takes_turns = self.parts.events.iter().any(|event| event.mux.is_some());
-                self.records_interval = if storm || takes_turns { RECORDS_INTERVALS.0 } else { RECORDS_INTERVALS.1 };
+                let interval = if storm || takes_turns { RECORDS_INTERVALS.0 } else { RECORDS_INTERVALS.1 };
+                self.records_interval = self.snapshot_rate.map_or(interval, |rate| interval.min(look_within(rate)));
                 if self.parts.collector.wants_drain() {
                     self.parts.collector.drain();
                 }
             }
             Event::Drain => {
                 self.parts.collector.drain();
+                self.pace_snapshots();
                 if self.term.0.elapsed() >= TERM {
                     crate::kernel::give_back();
                     self.end_term();
@@ -261,6 +268,15 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
             Event::Stop => self.stop(),
         }
+    }
+
+    /// Takes as many snapshots as their cost allows.
+    fn pace_snapshots(&mut self) {
+        let (Some(rate_max), Some(first)) = (self.parts.config.edges, self.parts.events.first()) else { return };
+        let (budget, cpus) = (self.parts.config.budget.map(|budget| budget.0), self.parts.machine.cpus.len());
+        let rate = self.parts.collector.edges.affordable(budget, rate_max, cpus);
+        self.snapshot_rate = Some(rate);
+        self.parts.collector.snapshot_every(every(first.samples_per_s(crate::kernel::clock_hz()), rate));
     }
 
     fn stop(&mut self) {
@@ -521,6 +537,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             lost_records: collector.mappings.lost_records,
             refused: collector.mappings.refused,
             generated: generated_status(collector.jit.totals()),
+            edges: self.snapshot_rate.map(|rate| edges_status(rate, &collector.edges.totals)),
             loader: collector.notices.counts(),
             last_merge: self.last_merge,
             merge_error: self.merge_error.clone(),

@@ -1,7 +1,7 @@
 //! The seam between what takes samples and the pipeline: the kernel, or a recording in tests.
 
 use crate::kernel::{Drained, KernelSource, TimedRecord};
-use abi::Entry;
+use abi::{Entry, Snapshot};
 
 /// Gives samples and the records that explain them.
 pub trait SampleSource {
@@ -16,6 +16,12 @@ pub trait SampleSource {
     fn spill_used(&self) -> f64 {
         0.0
     }
+    /// Moves the snapshots that are there now to `into`. Gives the number of those that found no room since the last call.
+    fn snapshots(&mut self, _into: &mut Vec<Snapshot>) -> u64 {
+        0
+    }
+    /// Has every CPU take a snapshot for so many samples of user code; 0: none.
+    fn snapshot_every(&mut self, _every: u32) {}
     /// Takes no more samples.
     fn stop(&mut self);
     /// Lets a CPU's events go on that the kernel has throttled.
@@ -45,6 +51,14 @@ impl SampleSource for KernelSource {
 
     fn spill_used(&self) -> f64 {
         KernelSource::spill_used(self)
+    }
+
+    fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64 {
+        KernelSource::snapshots(self, into)
+    }
+
+    fn snapshot_every(&mut self, every: u32) {
+        KernelSource::snapshot_every(self, every);
     }
 
     fn stop(&mut self) {

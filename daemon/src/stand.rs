@@ -3,9 +3,10 @@
 use crate::accounts::Account;
 use crate::clock;
 use crate::collector::CpuLedger;
+use crate::edges;
 use crate::event::PlannedEvent;
 use crate::jit::Totals;
-use crate::status::{CpuStatus, EventStatus, GeneratedStatus};
+use crate::status::{CpuStatus, EdgesStatus, EventStatus, GeneratedStatus};
 
 /// Code that is in no file.
 #[must_use]
@@ -17,6 +18,14 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
         regions: generated.regions as u64,
         refused: generated.refused,
     }
+}
+
+/// Snapshots and their edges, where at most `rate_per_s` snapshots are taken a second and CPU.
+#[must_use]
+pub fn edges_status(rate_per_s: f64, totals: &edges::Totals) -> EdgesStatus {
+    let edges::Totals { taken, dropped, unresolved, fruitful, edges, cpu_ns } = *totals;
+    let ns_per_snapshot = (taken > 0).then(|| cpu_ns as f64 / taken as f64);
+    EdgesStatus { rate_per_s, taken, dropped, unresolved, fruitful, edges, ns_per_snapshot }
 }
 
 /// What a CPU took, and why it took no more.

@@ -113,6 +113,9 @@ pub struct Status {
     /// Code that is in no file.
     #[serde(default)]
     pub generated: GeneratedStatus,
+    /// Which way branches went, from snapshots of registers; None: none are taken.
+    #[serde(default)]
+    pub edges: Option<EdgesStatus>,
     /// The code kept beside the profiles; None: it is off.
     #[serde(default)]
     pub code_store: Option<CodeStoreStatus>,
@@ -189,6 +192,35 @@ pub struct CpuStatus {
     /// How long it was not sampled because of that, s.
     #[serde(default)]
     pub offline_s: f64,
+}
+
+/// Snapshots of registers, and the edges that were computed from them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EdgesStatus {
+    /// Snapshots a second and CPU that are taken at most now.
+    pub rate_per_s: f64,
+    /// Snapshots taken.
+    pub taken: u64,
+    /// Snapshots dropped because a buffer was full.
+    pub dropped: u64,
+    /// Of those taken, the ones of images that could not be read, or are left out.
+    pub unresolved: u64,
+    /// Of those taken, the ones that gave an edge.
+    pub fruitful: u64,
+    /// Edges counted.
+    pub edges: u64,
+    /// CPU time of interpreting one; None before the first.
+    pub ns_per_snapshot: Option<f64>,
+}
+
+impl EdgesStatus {
+    fn text(&self) -> String {
+        let Self { rate_per_s, taken, dropped, unresolved, edges, .. } = self;
+        let each = self.ns_per_snapshot.map(|ns| format!(", {ns:.0} ns each")).unwrap_or_default();
+        format!(
+            "{edges} from {taken} snapshots of registers ({dropped} dropped, {unresolved} unresolved){each}; at most {rate_per_s:.0}/s/CPU"
+        )
+    }
 }
 
 /// Code made at run time, or registered.
@@ -419,6 +451,7 @@ impl Status {
         }
         self.apart.lines().into_iter().for_each(|(name, value)| line(name, value));
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
+        self.edges.iter().for_each(|edges| line("edges", edges.text()));
         self.code_store.iter().for_each(|store| line("code", store.text()));
         if self.generated.processes > 0 {
             line("generated", self.generated.text());

@@ -44,14 +44,14 @@ static void *(*const bpf_get_current_task_btf)(void) = (void *)158; /* Linux 5.1
 /* struct bpf_perf_event_data begins with the interrupted registers: struct pt_regs on x86-64 (arch/x86/include/asm/ptrace.h),
  * struct user_pt_regs on arm64 (arch/arm64/include/uapi/asm/ptrace.h). */
 #if defined(ARCH_x86_64)
-enum { PC_REGISTER = 16 }; /* ip: after r15 .. di and orig_ax */
+enum { PC_REGISTER = 16, REGISTERS = 21 }; /* ip: after r15 .. di and orig_ax; cs, flags, sp and ss follow */
 #elif defined(ARCH_aarch64)
-enum { PC_REGISTER = 32 }; /* pc: after x0 .. x30 and sp */
+enum { PC_REGISTER = 32, REGISTERS = 33 }; /* pc: after x0 .. x30 and sp */
 #else
 #error "say -DARCH_x86_64 or -DARCH_aarch64"
 #endif
 struct context {
-	u64 registers[PC_REGISTER + 1];
+	u64 registers[REGISTERS];
 };
 
 /* The fields we need of include/linux/{sched,mm_types,fs}.h; the loader puts the running kernel's offsets in (CO-RE). */
@@ -131,8 +131,9 @@ struct half_stats {
 
 struct cpu_block {
 	u32 half;
-	u32 reserved;
+	u32 snapshot_in; /* samples of user code until the next snapshot */
 	struct half_stats stats[HALVES];
+	u32 snapshot_every; /* 0: none */
 } __attribute__((aligned(64)));
 
 struct losses {
@@ -159,6 +160,27 @@ struct change {
 	u32 generation;
 };
 
+/* The registers of user code at a sample, and what is around the top of its stack. */
+enum { SNAPSHOTS_PER_CPU = 128, SNAPSHOT_REGISTERS = 18, RED_ZONE = 128, STACK_BYTES = 640 };
+struct snapshot {
+	u64 key;
+	u32 space;
+	u32 stack_len;
+	u64 registers[SNAPSHOT_REGISTERS];
+	unsigned char stack[STACK_BYTES];
+};
+
+/* A ring of a CPU's snapshots: the sampler writes the first line, the daemon the second. Numbers only grow. */
+struct snapshot_ring {
+	u32 written;
+	u32 dropped;
+	u32 reserved[14];
+	u32 taken;
+	u32 reserved_too[15];
+} __attribute__((aligned(64)));
+
+_Static_assert(sizeof(struct snapshot) == 800, "abi: Snapshot");
+_Static_assert(sizeof(struct snapshot_ring) == 128, "abi: SnapshotRing");
 _Static_assert(sizeof(struct slot) == 32, "abi: Slot");
 _Static_assert(sizeof(struct change) == 32, "abi: Change");
 _Static_assert(sizeof(struct entry) == 16, "abi: Entry");
@@ -177,6 +199,7 @@ enum { TASK_HIDDEN, TASK_COPIED, TASK_TYPED };
 const volatile u32 TASK_ACCESS = TASK_HIDDEN;
 const volatile u32 SHARE_PROGRAMS = 0;    /* count a program's own text once for all processes that run it */
 const volatile u32 KERNEL_BY_PROCESS = 0; /* count kernel addresses for each process */
+const volatile u32 SNAPSHOTS = 0;	  /* take snapshots of registers with samples of event 0 */
 
 /* Indexed by CPU; by (CPU, half, bucket); by (CPU, half, entry); by (CPU, half). */
 struct {
@@ -210,6 +233,23 @@ struct {
 	u32 *key;
 	struct losses *value;
 } LOSSES SECTION(".maps");
+
+/* By CPU; by (CPU, number). */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[1];
+	u32 *key;
+	struct snapshot_ring *value;
+} SNAPSHOT_RINGS SECTION(".maps");
+
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[1];
+	u32 *key;
+	struct snapshot *value;
+} SNAPSHOT_DATA SECTION(".maps");
 
 /* Indexed by the low bits of the process's number in the root namespace; who finds another's line there does without. */
 struct {
@@ -375,6 +415,66 @@ INLINE int lose(u32 half_index, u64 event)
 	return 0;
 }
 
+#if defined(ARCH_x86_64)
+static s64 (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112; /* Linux 5.5 */
+enum { USER_CODE_64 = 0x33 }; /* __USER_CS, arch/x86/include/asm/segment.h */
+
+/* Where the daemon interprets what is next: registers in the order of their encoding, and the stack from the red zone on (System V ABI, 3.2.2)
+ * as far as it is in memory. The daemon frees a place of the ring by counting `taken` up. */
+INLINE void take_snapshot(struct context *context, u32 cpu, struct place place)
+{
+	struct snapshot_ring *ring = bpf_map_lookup_elem(&SNAPSHOT_RINGS, &cpu);
+	struct snapshot *snapshot;
+	u64 *to, from, rest;
+	u32 index, written;
+
+	if (!ring)
+		return;
+	written = ring->written;
+	index = cpu * SNAPSHOTS_PER_CPU + written % SNAPSHOTS_PER_CPU;
+	snapshot = bpf_map_lookup_elem(&SNAPSHOT_DATA, &index);
+	if (!snapshot)
+		return;
+	if (written - *(volatile u32 *)&ring->taken >= SNAPSHOTS_PER_CPU) {
+		ring->dropped++;
+		return;
+	}
+	snapshot->key = place.key;
+	snapshot->space = place.space;
+	to = snapshot->registers;
+	to[0] = context->registers[10]; /* ax */
+	to[1] = context->registers[11]; /* cx */
+	to[2] = context->registers[12]; /* dx */
+	to[3] = context->registers[5];	/* bx */
+	to[4] = context->registers[19]; /* sp */
+	to[5] = context->registers[4];	/* bp */
+	to[6] = context->registers[13]; /* si */
+	to[7] = context->registers[14]; /* di */
+	to[8] = context->registers[9];	/* r8 */
+	to[9] = context->registers[8];
+	to[10] = context->registers[7];
+	to[11] = context->registers[6];
+	to[12] = context->registers[3]; /* r12 */
+	to[13] = context->registers[2];
+	to[14] = context->registers[1];
+	to[15] = context->registers[0];
+	to[16] = context->registers[PC_REGISTER];
+	to[17] = context->registers[18]; /* flags */
+	from = to[4] - RED_ZONE;
+	snapshot->stack_len = STACK_BYTES;
+	if (bpf_probe_read_user(snapshot->stack, STACK_BYTES, (void *)from) != 0) {
+		/* The next page may not be there. */
+		rest = (4096 - (from & 4095)) & 4095;
+		if (rest > STACK_BYTES)
+			rest = 0;
+		if (bpf_probe_read_user(snapshot->stack, rest, (void *)from) != 0)
+			rest = 0;
+		snapshot->stack_len = rest;
+	}
+	__sync_fetch_and_add(&ring->written, 1); /* after all of it */
+}
+#endif
+
 INLINE int take_sample(struct context *context, u64 event)
 {
 	struct place place = placed(context->registers[PC_REGISTER]);
@@ -400,6 +500,17 @@ INLINE int take_sample(struct context *context, u64 event)
 		half_index = cpu * HALVES;
 	}
 	stats->taken++;
+#if defined(ARCH_x86_64)
+	if (SNAPSHOTS && event == 0 && block->snapshot_every && (s64)context->registers[PC_REGISTER] >= 0) {
+		if (block->snapshot_in > 1) {
+			block->snapshot_in--;
+		} else {
+			block->snapshot_in = block->snapshot_every;
+			if (context->registers[17] == USER_CODE_64)
+				take_snapshot(context, cpu, place);
+		}
+	}
+#endif
 
 	/* Fibonacci hashing: the top bits of the product depend on every bit of the key (Knuth, TAOCP 3, 6.4). */
 	hash = (key ^ ((u64)space << 32)) * 0x9e3779b97f4a7c15ull;

@@ -6,11 +6,14 @@
 mod choose;
 mod cost;
 mod counters;
+mod mapped;
 mod memory;
 mod object;
 mod pmu;
 mod probe;
 mod sideband;
+mod skid;
+mod snapshots;
 mod source;
 mod table;
 mod turns;
@@ -21,6 +24,7 @@ pub use memory::{give_back, share_heap};
 pub use object::Sharing;
 pub use probe::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
 pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};
+pub use skid::Skid;
 pub use source::{Cost, CpuDrained, Drained, KernelSource, SourceSettings};
 pub use table::TableSettings;
 

@@ -2,8 +2,9 @@
 
 use super::KernelError;
 use super::sideband::{Program, RecordKind, TimedRecord};
+use super::snapshots::Snapshots;
 use super::table::{MapFds, Table, TableSettings};
-use abi::{Change, EVENTS_MAX, HALVES, PROGRAM_APART};
+use abi::{Change, EVENTS_MAX, HALVES, PROGRAM_APART, SNAPSHOTS_PER_CPU};
 use aya::maps::{Map, MapData, RingBuf};
 use aya::programs::{KProbe, PerfEvent, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
@@ -20,18 +21,21 @@ const MAPPING_FUNCTION: &str = "perf_event_mmap";
 pub struct Sampler {
     ebpf: Ebpf,
     settings: TableSettings,
+    sharing: Sharing,
     cpus: usize,
     /// Changes of address spaces as they happen; None where the sampler cannot tell generations apart.
     changes: Option<RingBuf<MapData>>,
 }
 
-/// What is counted together.
+/// What is counted together, and what besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
     /// Kernel addresses are counted for each process.
     pub kernel_by_process: bool,
     /// A program's own text is counted for each process.
     pub programs_by_process: bool,
+    /// Snapshots of registers are taken. They cost memory, and nothing is tested for them otherwise.
+    pub snapshots: bool,
 }
 
 impl Sampler {
@@ -83,13 +87,16 @@ impl Sampler {
             .override_global("TASK_ACCESS", &task_access, true)
             .override_global("SHARE_PROGRAMS", &u32::from(share_programs), true)
             .override_global("KERNEL_BY_PROCESS", &u32::from(sharing.kernel_by_process), true)
+            .override_global("SNAPSHOTS", &u32::from(sharing.snapshots), true)
+            .map_max_entries("SNAPSHOT_RINGS", if sharing.snapshots { cpus as u32 } else { 1 })
+            .map_max_entries("SNAPSHOT_DATA", if sharing.snapshots { (cpus * SNAPSHOTS_PER_CPU) as u32 } else { 1 })
             .map_max_entries("CPUS", cpus as u32)
             .map_max_entries("TABLE", halves << settings.bucket_bits)
             .map_max_entries("SPILL", halves * settings.spill_entries)
             .map_max_entries("LOSSES", halves)
             .load(ebpf::sampler())
             .map_err(refused)?;
-        Ok(Self { ebpf, settings, cpus, changes: None })
+        Ok(Self { ebpf, settings, sharing, cpus, changes: None })
     }
 
     /// Has the kernel report every exec with the generation it begins, and forks and mappings noted where samples see them.
@@ -143,6 +150,12 @@ impl Sampler {
             slots: self.map("SLOTS")?,
         };
         Table::new(&fds, self.settings, self.cpus)
+    }
+
+    /// Maps the rings of snapshots into this process, where there are any.
+    pub fn snapshots(&self) -> Result<Option<Snapshots>, KernelError> {
+        let rings = || Snapshots::new(self.map("SNAPSHOT_RINGS")?, self.map("SNAPSHOT_DATA")?, self.cpus);
+        self.sharing.snapshots.then(rings).transpose()
     }
 
     fn map(&self, name: &str) -> Result<BorrowedFd<'_>, KernelError> {

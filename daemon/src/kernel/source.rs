@@ -3,12 +3,15 @@
 use super::counters::{Counted, Counters};
 use super::object::{Sampler, Sharing};
 use super::sideband::{Sideband, TimedRecord};
+use super::skid::{self, Skid};
+use super::snapshots::Snapshots;
 use super::table::{HalfTotals, Table, TableSettings, possible_cpus};
 use super::{KernelError, Machine, choose, cost, probe};
 use crate::budget::{self, Budget};
 use crate::clock;
 use crate::event::{PlannedEvent, Unit};
-use abi::{EVENTS_MAX, Entry, HALVES};
+use abi::{EVENTS_MAX, Entry, HALVES, Snapshot};
+use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
 /// What to open.
@@ -83,9 +86,15 @@ pub struct KernelSource {
     table: Table,
     sideband: Sideband,
     sampler: Sampler,
+    snapshots: Option<Snapshots>,
+    /// One for so many samples of user code.
+    snapshot_every: u32,
+    /// Snapshots that found no room, by CPU, as the samplers counted them.
+    snapshots_dropped: BTreeMap<usize, u32>,
     events: Vec<PlannedEvent>,
     programs: Vec<RawFd>,
     cost: Cost,
+    skid: Option<Skid>,
     cpus_checked_ns: u64,
     /// Nothing samples any more, and CPUs that come are not taken up.
     stopped: bool,
@@ -105,11 +114,12 @@ impl KernelSource {
         let sideband = Sideband::open(&machine.cpus)?;
         let mut sampler = Sampler::load(settings.table, settings.sharing, possible_cpus()?)?;
         let programs = (0..settings.events.len()).map(|event| sampler.program(event)).collect::<Result<Vec<_>, _>>()?;
-        let table = sampler.table()?;
+        let (table, snapshots) = (sampler.table()?, sampler.snapshots()?);
         let mut events = settings.events.clone();
         let clock_hz = probe::clock_hz();
         let cost = measure(settings.budget, &events, &programs, machine);
         machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new())); // what was sampled while measuring
+        let skid = measure_skid(&events, &programs, machine, &table);
         let rate = budget::RATES.get(cost.step).copied().unwrap_or(1);
         for event in events.iter_mut().filter(|event| event.adjustable && settings.budget.is_some()) {
             *event = event.at_rate(rate, clock_hz);
@@ -117,7 +127,21 @@ impl KernelSource {
         events.iter().try_for_each(|event| affordable(event, cost, clock_hz))?;
         let counters = Counters::open(&events, &programs, &machine.cpus)?;
         counters.share_rings(|cpu| sideband.descriptor(cpu));
-        Ok(Self { counters, table, sideband, sampler, events, programs, cost, cpus_checked_ns: 0, stopped: false })
+        Ok(Self {
+            counters,
+            table,
+            sideband,
+            sampler,
+            snapshots,
+            snapshot_every: 0,
+            snapshots_dropped: BTreeMap::new(),
+            events,
+            programs,
+            cost,
+            skid,
+            cpus_checked_ns: 0,
+            stopped: false,
+        })
     }
 
     /// The events with the periods they are sampled at.
@@ -130,6 +154,12 @@ impl KernelSource {
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.cost
+    }
+
+    /// Where samples of the first event land; None where that could not be seen.
+    #[must_use]
+    pub fn skid(&self) -> Option<Skid> {
+        self.skid
     }
 
     /// Changes the mean period of an event, now.
@@ -181,6 +211,24 @@ impl KernelSource {
         drained
     }
 
+    /// Moves the snapshots that are there now to `into`. Gives the number of those that found no room since the last call.
+    pub fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64 {
+        let Some(snapshots) = &self.snapshots else { return 0 };
+        let mut dropped = 0;
+        for cpu in self.counters.cpus() {
+            let now = snapshots.take(cpu, into);
+            let before = self.snapshots_dropped.insert(cpu, now).unwrap_or(0);
+            dropped += u64::from(now.wrapping_sub(before));
+        }
+        dropped
+    }
+
+    /// Has every CPU take a snapshot for so many samples of user code; 0: none.
+    pub fn snapshot_every(&mut self, every: u32) {
+        self.snapshot_every = every;
+        self.counters.cpus().for_each(|cpu| self.table.snapshot_every(cpu, every));
+    }
+
     /// Counts a process's own text no longer together with that of others, nor that of children it will have.
     pub fn keep_apart(&self, pid: u32) {
         self.table.keep_apart(pid);
@@ -221,6 +269,7 @@ impl KernelSource {
                 Ok(()) => {
                     tracing::info!(cpu, "a CPU came online and is sampled");
                     drained.back.push(cpu as u32);
+                    self.table.snapshot_every(cpu, self.snapshot_every);
                 }
                 Err(error) => {
                     tracing::warn!(cpu, "a CPU came online and cannot be sampled: {error}");
@@ -262,6 +311,16 @@ fn measure(budget: Option<Budget>, events: &[PlannedEvent], programs: &[RawFd], 
     let ns_per_sample = measured.unwrap_or(NS_PER_SAMPLE_ASSUMED);
     let step = budget.map_or(0, |budget| budget::affordable(budget, ns_per_sample, at_once(events)));
     Cost { ns_per_sample, step }
+}
+
+/// Measures where samples land, on the last CPU, with the first event whose frequency is known. The tables are empty before and after.
+fn measure_skid(events: &[PlannedEvent], programs: &[RawFd], machine: &Machine, table: &Table) -> Option<Skid> {
+    let (plan, program) = events.iter().zip(programs).find(|(plan, _)| plan.event.unit != Unit::Occurrences)?;
+    let cpu = *machine.cpus.iter().rev().find(|cpu| plan.encoding(**cpu).is_some())?;
+    let stalls = skid::run(plan, plan.event.unit.per_second(probe::clock_hz()), *program, cpu);
+    let mut entries = Vec::new();
+    empty(table, cpu, &mut entries);
+    skid::found(&entries, stalls?)
 }
 
 /// How many events count at once: of those that take turns, one of each group.

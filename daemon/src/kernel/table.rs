@@ -6,14 +6,11 @@
 //! number is still running, and the answer orders its writes before our reads. Sampling never stops.
 
 use super::KernelError;
+use super::mapped::Mapped;
 use abi::{Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Losses, PID_BITS, PROGRAM_APART, SLOT_BITS, Slot};
 
 use std::mem::size_of;
-use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
-
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Sizes of the per-CPU tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,53 +29,6 @@ impl TableSettings {
             + size_of::<Entry>() * self.spill_entries as usize
             + size_of::<Losses>();
         HALVES * half + size_of::<CpuBlock>()
-    }
-}
-
-/// An mmap-able BPF array, seen as a slice of `T` that the kernel writes too.
-struct Mapped<T> {
-    base: NonNull<T>,
-    len: usize,
-}
-
-// SAFETY: the memory is owned by this value, and every access goes through volatile reads and writes of plain integers.
-unsafe impl<T> Send for Mapped<T> {}
-
-impl<T: Copy> Mapped<T> {
-    fn new(fd: BorrowedFd<'_>, len: usize, what: &'static str) -> Result<Self, KernelError> {
-        let bytes = len * size_of::<T>();
-        let fail = |source: std::io::Error| KernelError::Map { what, bytes, source };
-        let length = NonZeroUsize::new(bytes).ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))?;
-        // SAFETY: a new shared mapping at an address of the kernel's choice; nothing else refers to it.
-        let base =
-            unsafe { mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }
-                .map_err(|errno| fail(errno.into()))?;
-        Ok(Self { base: base.cast(), len })
-    }
-
-    fn pointer(&self, index: usize) -> Option<*mut T> {
-        // SAFETY: index < len, so the result lies inside the mapping.
-        (index < self.len).then(|| unsafe { self.base.as_ptr().add(index) })
-    }
-
-    fn read(&self, index: usize) -> Option<T> {
-        // SAFETY: the pointer is inside the mapping and aligned (page-aligned base, T's size a multiple of its alignment); every bit
-        // pattern is a valid T (integers only).
-        self.pointer(index).map(|pointer| unsafe { pointer.read_volatile() })
-    }
-
-    fn write(&self, index: usize, value: T) {
-        if let Some(pointer) = self.pointer(index) {
-            // SAFETY: as in `read`.
-            unsafe { pointer.write_volatile(value) }
-        }
-    }
-}
-
-impl<T> Drop for Mapped<T> {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this length, and nothing refers to it any more. Failure leaves it mapped.
-        let _ = unsafe { munmap(self.base.cast(), self.len * size_of::<T>()) };
     }
 }
 
@@ -138,6 +88,14 @@ impl Table {
             let half = (&raw mut (*block).half).read_volatile() & 1;
             (&raw mut (*block).half).write_volatile(half ^ 1);
             half as usize
+        }
+    }
+
+    /// Has the sampler on `cpu` take a snapshot for so many samples of user code; 0: none.
+    pub fn snapshot_every(&self, cpu: usize, every: u32) {
+        if let Some(block) = self.cpus.pointer(cpu) {
+            // SAFETY: inside the mapping; only the daemon writes this word, the sampler reads it whole (an aligned 32-bit load).
+            unsafe { (&raw mut (*block).snapshot_every).write_volatile(every) }
         }
     }
 

@@ -1,0 +1,201 @@
+//! Edges: which way branches go, from snapshots of registers that the sampler takes with some samples of user code.
+//!
+//! At a sample the registers decide the next branches. The interpreter of the crate `code` follows them through the bytes of the sampled image,
+//! and each branch that it can follow is counted as an edge: from the branch, to what is executed next.
+//!
+//! Registers and stacks are the processes' own. They are held in this process's memory until the next drain, when it is known what was mapped
+//! where, are interpreted, and are wiped. Nothing of them is written anywhere: only counts of edges are.
+
+mod texts;
+
+use crate::clock;
+use crate::images::{Image, MappedAt};
+use crate::mappings::{Found, Mapping, Mappings, Window};
+use crate::pending::Pending;
+use abi::{Entry, RED_ZONE, SNAPSHOTS_PER_CPU, Snapshot, Space};
+use code::interpret::{Edge, Place, Walker};
+use code::isa::x86_64::{State, X86_64};
+use image::{ImageKind, ImageOffset, Vaddr};
+use std::sync::Arc;
+use std::time::Duration;
+use texts::{Texts, View};
+
+/// Snapshots held at most; those beyond are dropped, and counted.
+const HELD_MAX: usize = 1024;
+/// A drain comes early when so many are held.
+const HELD_MANY: usize = HELD_MAX * 3 / 4;
+/// Decoded instructions kept.
+const INSTRUCTIONS: usize = 4096;
+/// The part of the overhead budget that snapshots may take.
+const BUDGET_PART: f64 = 0.2;
+/// What the sampler takes for a snapshot, ns: registers and 640 bytes of stack are copied.
+const COPY_NS: f64 = 1500.0;
+/// Assumed for an interpretation before any was measured, ns.
+const FIRST_NS: f64 = 10_000.0;
+/// Snapshots a second on all CPUs together: more would need drains too often.
+const RATE_MAX: f64 = 4000.0;
+
+/// What became of snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Snapshots taken.
+    pub taken: u64,
+    /// Dropped because the sampler's ring or this buffer was full.
+    pub dropped: u64,
+    /// Of those taken, the ones whose image or its file could not be had, or that are of processes or images left out.
+    pub unresolved: u64,
+    /// Those that gave at least one edge.
+    pub fruitful: u64,
+    /// Edges counted.
+    pub edges: u64,
+    /// CPU time of interpreting them, ns.
+    pub cpu_ns: u64,
+}
+
+/// Takes snapshots in and gives edges out.
+pub struct Edges {
+    walker: Walker<X86_64>,
+    texts: Texts,
+    held: Vec<Snapshot>,
+    /// What became of all so far.
+    pub totals: Totals,
+}
+
+impl Default for Edges {
+    fn default() -> Self {
+        Self { walker: Walker::new(INSTRUCTIONS), texts: Texts::default(), held: Vec::new(), totals: Totals::default() }
+    }
+}
+
+impl Edges {
+    /// Takes in what `read` moves into the buffer; it gives the number of snapshots that the sampler had to drop.
+    pub fn hold(&mut self, read: impl FnOnce(&mut Vec<Snapshot>) -> u64) {
+        let before = self.held.len();
+        self.totals.dropped += read(&mut self.held);
+        self.totals.taken += (self.held.len() - before) as u64;
+        if self.held.len() > HELD_MAX {
+            self.totals.dropped += (self.held.len() - HELD_MAX) as u64;
+            self.held.get_mut(HELD_MAX..).unwrap_or_default().iter_mut().for_each(wipe);
+            self.held.truncate(HELD_MAX);
+        }
+    }
+
+    /// Whether the next drain should not wait for its time.
+    #[must_use]
+    pub fn wants_drain(&self) -> bool {
+        self.held.len() >= HELD_MANY
+    }
+
+    /// Interprets everything held, taken in `window`, counts its edges in `pending`, and wipes it.
+    pub fn interpret(&mut self, mappings: &mut Mappings, window: Window, pending: &mut Pending) {
+        let begun_ns = clock::thread_cpu_ns();
+        let mut held = std::mem::take(&mut self.held);
+        for snapshot in &mut held {
+            if self.interpret_one(snapshot, mappings, window, pending).is_none() {
+                self.totals.unresolved += 1;
+            }
+            wipe(snapshot);
+        }
+        held.clear();
+        self.held = held;
+        self.totals.cpu_ns += clock::thread_cpu_ns().saturating_sub(begun_ns);
+    }
+
+    fn interpret_one(
+        &mut self,
+        snapshot: &Snapshot,
+        mappings: &mut Mappings,
+        window: Window,
+        pending: &mut Pending,
+    ) -> Option<()> {
+        let Sampled { image, place, mapping, at } = sampled(snapshot, mappings, window)?;
+        let text = self.texts.get(image.id, || mapping.file.open_build(&image.id, at))?;
+        let place = Place { image: text.number(), ..place };
+        let [registers @ .., rip, rflags] = &snapshot.registers;
+        let stack = snapshot.stack.get(..snapshot.stack_len as usize).unwrap_or_default();
+        let rsp = registers.get(4).copied()?;
+        let stack = code::interpret::Window { begin: Vaddr(rsp.wrapping_sub(RED_ZONE)), bytes: stack };
+        let mut view = View::new(text, place, Vaddr(*rip))?;
+        let (edges, _) = self.walker.walk(Vaddr(*rip), State::sampled(*registers, *rflags), stack, &mut view);
+        let offset = |address: Vaddr| {
+            let inside = place.begin <= address && address < place.end;
+            inside.then(|| ImageOffset(place.offset.0 + (address.0 - place.begin.0)))
+        };
+        let mut counted = 0;
+        for (number, Edge { from, to, .. }) in edges.iter().enumerate() {
+            // What leaves the image is no edge of it.
+            if let (Some(from), Some(to)) = (offset(*from), offset(*to)) {
+                counted += u64::from(pending.count_edge(&image, from, to, number == 0));
+            }
+        }
+        self.totals.edges += counted;
+        self.totals.fruitful += u64::from(counted > 0);
+        Some(())
+    }
+
+    /// Snapshots a second and CPU that fit the `budget` (0.01 is 1 % of all CPU time; None: any), at most `rate_max`, on `cpus` CPUs.
+    #[must_use]
+    pub fn affordable(&self, budget: Option<f64>, rate_max: f64, cpus: usize) -> f64 {
+        let walked = self.totals.taken.saturating_sub(self.held.len() as u64);
+        let each_ns = if walked < 1000 { FIRST_NS } else { self.totals.cpu_ns as f64 / walked as f64 };
+        let fits = budget.map_or(f64::INFINITY, |budget| budget * BUDGET_PART * 1e9 / (each_ns + COPY_NS));
+        rate_max.min(fits).min(RATE_MAX / cpus.max(1) as f64)
+    }
+}
+
+/// For how many samples of user code one snapshot is to be taken, where a CPU takes `samples_per_s` samples and `rate` snapshots at most.
+#[must_use]
+pub fn every(samples_per_s: f64, rate: f64) -> u32 {
+    (samples_per_s / rate.max(0.01)).ceil().clamp(1.0, 1e6) as u32
+}
+
+/// Longest time between two looks at the samplers' rings so that none overflows at that rate of snapshots a second and CPU.
+#[must_use]
+pub fn look_within(rate: f64) -> Duration {
+    Duration::from_secs_f64((0.6 * SNAPSHOTS_PER_CPU as f64 / rate.max(1.0)).clamp(0.01, 10.0))
+}
+
+fn wipe(snapshot: &mut Snapshot) {
+    // The compiler may not leave it out: what it writes is looked at by nobody.
+    *std::hint::black_box(snapshot) = Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 640] };
+}
+
+/// Where a snapshot was taken.
+struct Sampled {
+    image: Arc<Image>,
+    /// The mapping, at the addresses that the sampled process has it at.
+    place: Place,
+    mapping: Mapping,
+    at: MappedAt,
+}
+
+/// None where it is in no file that is known, and where its image or process is left out.
+fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Option<Sampled> {
+    let entry = Entry { key: snapshot.key, space: snapshot.space, count: 1 };
+    let rip = *snapshot.registers.get(16)?;
+    let (mapping, at) = match entry.whose() {
+        Space::Kernel | Space::Foreign => return None,
+        Space::Process { pid, generation } => {
+            let Found { mapping, tags } = mappings.find(pid, generation, entry.pc(), window).ok()?;
+            if tags.excluded() {
+                return None;
+            }
+            let at = MappedAt { pid, start: mapping.start, end: mapping.end };
+            (mapping, at)
+        }
+        Space::Program(program) => mappings.find_in_program(program, entry.pc(), window).ok()?,
+    };
+    let left_out = &mappings.tagger.rules().exclude_images;
+    let image = mapping.file.image_kept_unless(at, None, |image| left_out.contain(image)).ok()?;
+    if image.kind != ImageKind::File || left_out.contain(&image) {
+        return None;
+    }
+    let begin = rip.wrapping_sub(entry.pc().checked_sub(mapping.start)?);
+    let place = Place {
+        image: 0,
+        begin: Vaddr(begin),
+        end: Vaddr(begin.checked_add(mapping.end - mapping.start)?),
+        offset: ImageOffset(mapping.file_offset),
+    };
+    Some(Sampled { image, place, mapping, at })
+}

@@ -1,0 +1,178 @@
+//! The code of images with snapshots, and what of their data never changes: pages of their files, read as they are needed.
+
+use code::interpret::{CodeView, Place};
+use image::{Constant, Constants, ImageId, ImageOffset, Layout, Vaddr};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+/// Files that are open.
+const TEXTS_MAX: usize = 64;
+/// Bytes that tables of constants may take together; an image that finds no room has none, so its computed jumps are not followed.
+const CONSTANTS_BYTES_MAX: usize = 2 << 20;
+/// Pages kept, and bytes of each.
+const PAGES_MAX: usize = 128;
+const PAGE_BYTES: usize = 4096;
+/// Snapshots until a file that could not be opened is looked for again.
+const RETRY_AFTER: u64 = 10_000;
+
+/// Pages of files by number of the text and of the page; what is no longer there reads as none.
+type Pages = HashMap<(u32, u64), Box<[u8]>, foldhash::fast::RandomState>;
+
+/// Texts by image.
+#[derive(Default)]
+pub struct Texts {
+    by_image: HashMap<ImageId, Known, foldhash::fast::RandomState>,
+    pages: Pages,
+    /// Numbers of texts are never used again: who keeps what he has learnt of one needs that.
+    next: u32,
+    constants_bytes: usize,
+    /// Snapshots so far.
+    now: u64,
+}
+
+struct Known {
+    /// None: it could not be opened.
+    file: Option<TextFile>,
+    used: u64,
+}
+
+struct TextFile {
+    number: u32,
+    file: File,
+    layout: Layout,
+    constants: Constants,
+}
+
+/// A text that is open.
+pub struct Text<'a> {
+    file: &'a TextFile,
+    pages: &'a mut Pages,
+}
+
+impl Text<'_> {
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.file.number
+    }
+}
+
+impl Texts {
+    /// The text of an image, whose file `open` opens.
+    pub fn get(&mut self, image: ImageId, open: impl FnOnce() -> Option<File>) -> Option<Text<'_>> {
+        self.now += 1;
+        let now = self.now;
+        let stale = |known: &Known| known.file.is_none() && now > known.used + RETRY_AFTER;
+        if self.by_image.get(&image).is_none_or(stale) {
+            if self.by_image.len() >= TEXTS_MAX {
+                self.forget_oldest();
+            }
+            let file = open().and_then(|file| self.take_up(file));
+            self.by_image.insert(image, Known { file, used: now });
+        }
+        let known = self.by_image.get_mut(&image)?;
+        let file = known.file.as_ref()?;
+        known.used = now;
+        Some(Text { file, pages: &mut self.pages })
+    }
+
+    fn take_up(&mut self, file: File) -> Option<TextFile> {
+        let layout = Layout::of_file(&file).ok()?;
+        let mut constants = Constants::of_file(&file).unwrap_or_default();
+        if self.constants_bytes + constants.size_bytes() > CONSTANTS_BYTES_MAX {
+            constants = Constants::default();
+        }
+        self.constants_bytes += constants.size_bytes();
+        self.next = self.next.wrapping_add(1);
+        Some(TextFile { number: self.next, file, layout, constants })
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.by_image.iter().min_by_key(|(_, known)| known.used).map(|(image, _)| *image);
+        let gone = oldest.and_then(|image| self.by_image.remove(&image)).and_then(|known| known.file);
+        if let Some(gone) = gone {
+            self.constants_bytes = self.constants_bytes.saturating_sub(gone.constants.size_bytes());
+            self.pages.retain(|(number, _), _| *number != gone.number);
+        }
+    }
+}
+
+/// An image as the sampled process has it: the mapping that was sampled is all that is looked at.
+pub struct View<'a> {
+    text: Text<'a>,
+    place: Place,
+    /// The process's addresses minus the file's.
+    distance: u64,
+}
+
+impl<'a> View<'a> {
+    /// None where the sampled address is not in the file's code.
+    pub fn new(text: Text<'a>, place: Place, sampled: Vaddr) -> Option<Self> {
+        let offset = place.offset.0.checked_add(sampled.0.checked_sub(place.begin.0)?)?;
+        let vaddr = text.file.layout.file_offset_to_vaddr(ImageOffset(offset))?;
+        Some(Self { text, place, distance: sampled.0.wrapping_sub(vaddr.0) })
+    }
+
+    fn read(&mut self, offset: u64, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset.saturating_add(done as u64);
+            let Some(page) = self.page(at / PAGE_BYTES as u64) else { break };
+            let from = page.get((at % PAGE_BYTES as u64) as usize..).unwrap_or_default();
+            let len = from.len().min(rest.len());
+            if len == 0 {
+                break;
+            }
+            if let (Some(to), Some(from)) = (rest.get_mut(..len), from.get(..len)) {
+                to.copy_from_slice(from);
+            }
+            done += len;
+        }
+        done
+    }
+
+    fn page(&mut self, number: u64) -> Option<&[u8]> {
+        let Text { file, pages } = &mut self.text;
+        let key = (file.number, number);
+        if !pages.contains_key(&key) {
+            if pages.len() >= PAGES_MAX {
+                pages.clear();
+            }
+            let mut page = vec![0; PAGE_BYTES];
+            let at = number.checked_mul(PAGE_BYTES as u64)?;
+            let mut len = 0;
+            // A file that was cut meanwhile has fewer bytes, or none.
+            while let Some(rest) = page.get_mut(len..).filter(|rest| !rest.is_empty()) {
+                match file.file.read_at(rest, at + len as u64) {
+                    Ok(0) | Err(_) => break,
+                    Ok(more) => len += more,
+                }
+            }
+            page.truncate(len);
+            pages.insert(key, page.into_boxed_slice());
+        }
+        pages.get(&key).map(|page| &**page)
+    }
+}
+
+impl CodeView for View<'_> {
+    fn place(&mut self, address: Vaddr) -> Option<Place> {
+        (self.place.begin <= address && address < self.place.end).then_some(self.place)
+    }
+
+    fn bytes(&mut self, image: u32, offset: ImageOffset, into: &mut [u8]) -> usize {
+        if image == self.text.number() { self.read(offset.0, into) } else { 0 }
+    }
+
+    fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64> {
+        match self.text.file.constants.at(Vaddr(address.0.wrapping_sub(self.distance)), len)? {
+            Constant::Address(vaddr) => Some(vaddr.0.wrapping_add(self.distance)),
+            Constant::InFile(offset) => {
+                let mut bytes = [0; 8];
+                let wanted = bytes.get_mut(..usize::from(len))?;
+                let read = self.read(offset.0, wanted);
+                (read == usize::from(len)).then(|| u64::from_le_bytes(bytes))
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! On which instruction a sample lands, measured: the one that keeps the processor waiting, or one after it.
+//!
+//! An interrupt is taken when an instruction has retired, so out-of-order processors without precise sampling show the instruction after the one
+//! that was the oldest not yet retired. Which it is here decides what time is charged to.
+
+use super::counters::Counters;
+use crate::event::PlannedEvent;
+use abi::{Entry, Space};
+use std::arch::asm;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+/// Samples per second while measuring, and how long: some 300 samples.
+const RATE: u64 = 5000;
+const TIME: Duration = Duration::from_millis(60);
+/// Fewer samples in the loop, or a smaller part of them on one instruction, say nothing.
+const SAMPLES_MIN: u64 = 60;
+const SHARE_MIN: f64 = 0.6;
+/// Rounds between two looks at the clock: about a millisecond.
+const ROUNDS: u64 = 100_000;
+
+/// Where samples land.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Skid {
+    /// Instructions behind the one that stalls: 0 or 1.
+    pub instructions: u8,
+    /// The part of the samples that landed there, 0 to 1.
+    pub share: f64,
+    /// Samples in the loop.
+    pub samples: u64,
+}
+
+/// Runs a loop whose time goes to one instruction on `cpu` while the event is sampled there, which the sampler's tables show afterwards:
+/// [`found`]. Gives the address of that instruction; None where the thread could not run there.
+pub fn run(plan: &PlannedEvent, units_per_second: u64, program: RawFd, cpu: usize) -> Option<u64> {
+    let plan = PlannedEvent { period: (units_per_second / RATE).max(1), mux: None, ..plan.clone() };
+    let ran = std::thread::Builder::new().name("skid".into()).spawn(move || {
+        let mut here = nix::sched::CpuSet::new();
+        here.set(cpu).ok()?;
+        nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &here).ok()?;
+        let events = [plan];
+        let mut counters = Counters::open(&events, &[program], &[cpu]).ok()?;
+        counters.start(&events).ok()?;
+        let begin = Instant::now();
+        let mut stalls = 0;
+        while begin.elapsed() < TIME {
+            stalls = divide(ROUNDS);
+        }
+        counters.stop();
+        Some(stalls)
+    });
+    ran.ok()?.join().ok()?
+}
+
+/// What the samples of the loop say, whose divisions are at the address `stalls` of this process.
+pub fn found(entries: &[Entry], stalls: u64) -> Option<Skid> {
+    let pid = std::process::id();
+    let mine = |entry: &&Entry| matches!(entry.whose(), Space::Process { pid: whose, .. } if whose == pid);
+    let offsets = entries.iter().filter(mine).map(|entry| (entry.pc().wrapping_sub(stalls), u64::from(entry.count)));
+    let (mut on_it, mut behind, mut samples) = (0, 0, 0);
+    for (offset, count) in offsets.filter(|(offset, _)| *offset < LOOP_BYTES) {
+        samples += count;
+        on_it += if offset == 0 { count } else { 0 };
+        behind += if offset == DIVISION_BYTES { count } else { 0 };
+    }
+    let (instructions, most) = if on_it > behind { (0, on_it) } else { (1, behind) };
+    let share = most as f64 / samples.max(1) as f64;
+    (samples >= SAMPLES_MIN && share >= SHARE_MIN).then_some(Skid { instructions, share, samples })
+}
+
+/// Bytes of the division, and of the loop from it on.
+#[cfg(target_arch = "x86_64")]
+const DIVISION_BYTES: u64 = 3;
+#[cfg(target_arch = "aarch64")]
+const DIVISION_BYTES: u64 = 4;
+const LOOP_BYTES: u64 = 32;
+
+/// Divisions, each of which waits for the one before, with work for a fraction of their time behind each. Gives their address.
+#[cfg(target_arch = "x86_64")]
+fn divide(rounds: u64) -> u64 {
+    let at: u64;
+    // SAFETY: registers only. rdx:rax divided by 1 is rax, without remainder: neither changes, and the quotient fits.
+    unsafe {
+        asm!(
+            "lea {at}, [rip + 2f]",
+            "2:",
+            "div rcx",
+            "lea {work}, [{work} + 1]",
+            "lea {work}, [{work} + 1]",
+            "dec {rounds}",
+            "jnz 2b",
+            at = out(reg) at,
+            work = inout(reg) 0_u64 => _,
+            rounds = inout(reg) rounds => _,
+            inout("rax") 0xfedc_ba98_7654_3210_u64 => _,
+            inout("rdx") 0_u64 => _,
+            in("rcx") 1_u64,
+            options(nomem, nostack),
+        );
+    }
+    at
+}
+
+/// The same.
+#[cfg(target_arch = "aarch64")]
+fn divide(rounds: u64) -> u64 {
+    let at: u64;
+    // SAFETY: registers only.
+    unsafe {
+        asm!(
+            "adr {at}, 2f",
+            "2:",
+            "udiv {value}, {value}, {one}",
+            "add {work}, {work}, #1",
+            "add {work}, {work}, #1",
+            "subs {rounds}, {rounds}, #1",
+            "b.ne 2b",
+            at = out(reg) at,
+            value = inout(reg) 0xfedc_ba98_7654_3210_u64 => _,
+            one = in(reg) 1_u64,
+            work = inout(reg) 0_u64 => _,
+            rounds = inout(reg) rounds => _,
+            options(nomem, nostack),
+        );
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_the_loop_tell_and_others_do_not() {
+        let (at, pid) = (divide(10), std::process::id());
+        let entries = |on_it: u32, behind: u32, later: u32| {
+            [
+                Entry::new(0, at, pid, on_it),
+                Entry::new(0, at + DIVISION_BYTES, pid, behind),
+                Entry::new(0, at + 12, pid, later),
+                Entry::new(0, at + 4096, pid, 1000),
+                Entry::new(0, at, pid + 1, 1000),
+                Entry::new(0, at.wrapping_sub(1), pid, 1000),
+            ]
+        };
+        let skid = found(&entries(10, 285, 5), at).unwrap();
+        assert_eq!((skid.instructions, skid.samples, skid.share), (1, 300, 0.95));
+        assert_eq!(found(&entries(270, 20, 10), at).unwrap().instructions, 0);
+        assert_eq!(found(&entries(100, 110, 90), at), None, "all over the loop");
+        assert_eq!(found(&entries(0, 59, 0), at), None, "too few");
+        assert_eq!(found(&[], at), None);
+    }
+}
