@@ -3,8 +3,14 @@
 use crate::clock;
 use profiledb::{Database, DbError, Delta, EpochId, EpochStart, MergeReport, Writer};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
+
+/// While there is nothing else to do, so many bytes of small files are made into larger ones, and then again after this long: a merge an
+/// hour ago or a week of them is the same few milliseconds a second.
+const FOLD_BYTES: u64 = 128 << 10;
+const FOLD_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the writer is asked to do.
 pub enum Job {
@@ -51,14 +57,23 @@ impl Flusher {
     ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel::<Job>();
         std::thread::Builder::new().name("flush".into()).spawn(move || {
-            for job in queue {
-                let answer = match job {
-                    Job::Merge(delta) => Done::Merged(merge(&mut writer, &start, &root, &delta)),
-                    Job::NextEpoch(next) => {
+            let mut folds = true;
+            loop {
+                // Once all is folded only a merge can bring something to fold.
+                let next = if folds { queue.recv_timeout(FOLD_PAUSE) } else { queue.recv().map_err(Into::into) };
+                let answer = match next {
+                    Ok(Job::Merge(delta)) => Done::Merged(merge(&mut writer, &start, &root, &delta)),
+                    Ok(Job::NextEpoch(next)) => {
                         start = *next;
                         Done::Epoch(writer.next_epoch(start.clone()).map_err(|error| error.to_string()))
                     }
+                    Err(RecvTimeoutError::Timeout) => {
+                        folds = fold(&mut writer);
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
                 };
+                folds = true;
                 if done.send(answer).is_err() {
                     return;
                 }
@@ -71,6 +86,18 @@ impl Flusher {
     #[must_use]
     pub fn send(&self, job: Job) -> bool {
         self.jobs.send(job).is_ok()
+    }
+}
+
+/// Folds a little; false when there is no more to fold now.
+fn fold(writer: &mut Writer) -> bool {
+    match writer.fold(FOLD_BYTES) {
+        Ok(folded) => folded.more,
+        // The epoch is as it was, in more files; the next merge tries again.
+        Err(error) => {
+            tracing::warn!("{error}; the epoch stays in more files than it needs");
+            false
+        }
     }
 }
 

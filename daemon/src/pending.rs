@@ -186,6 +186,7 @@ impl Pending {
             symbols: self.symbols.iter().map(|(id, symbols)| (*id, symbols.values().cloned().collect())).collect(),
             ledgers: self.accounts.iter().enumerate().map(|(event, account)| (name(event), account.ledger())).collect(),
             now_unix_s,
+            ..Delta::default()
         }
     }
 }

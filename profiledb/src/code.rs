@@ -128,7 +128,7 @@ impl CodeStore {
         copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
     ) -> Result<Kept, DbError> {
         let name = key::code_name(image);
-        let temporary = self.directory.join(key::temporary_name(&name, 0));
+        let temporary = self.directory.join(key::temporary_name(&format!("{name}.0")));
         let kept = self.write(&temporary, image, ranges, copy).and_then(|bytes| {
             self.disk.set_modified(&temporary, now_unix_s)?;
             let removed = self.make_room(bytes)?;

@@ -58,7 +58,7 @@ pub fn encode_samples(key: &ProfileKey, profile: &Profile) -> Vec<u8> {
 }
 
 /// What is none is empty, or 0: neither is a name that may be stored.
-fn put_scope(out: &mut Vec<u8>, scope: &Scope) {
+pub(crate) fn put_scope(out: &mut Vec<u8>, scope: &Scope) {
     put_text(out, scope.label.as_deref().unwrap_or(""));
     put_text(out, scope.unit.as_deref().unwrap_or(""));
     put_varint(out, scope.pid.unwrap_or(0).into());
@@ -275,14 +275,28 @@ impl<'a> Input<'a> {
         next.ok_or(DecodeError { offset: at, damage: Damage::Order })
     }
 
-    fn text(&mut self) -> Result<&'a str, DecodeError> {
+    pub(crate) fn text(&mut self) -> Result<&'a str, DecodeError> {
+        let at = self.offset();
+        std::str::from_utf8(self.bytes()?).map_err(|_| DecodeError { offset: at, damage: Damage::Utf8 })
+    }
+
+    /// A length and so many bytes.
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.count(1)?;
         let Some((bytes, rest)) = self.rest.split_at_checked(length) else {
             return Err(self.error(Damage::Truncated));
         };
-        let text = std::str::from_utf8(bytes).map_err(|_| self.error(Damage::Utf8))?;
         self.rest = rest;
-        Ok(text)
+        Ok(bytes)
+    }
+
+    /// So many bytes.
+    pub(crate) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let Some((bytes, rest)) = self.rest.split_first_chunk::<N>() else {
+            return Err(self.error(Damage::Truncated));
+        };
+        self.rest = rest;
+        Ok(*bytes)
     }
 
     pub(crate) fn expect_text(&mut self, expected: &str) -> Result<(), DecodeError> {
@@ -293,7 +307,7 @@ impl<'a> Input<'a> {
         Err(DecodeError { offset: at, damage: Damage::Misplaced })
     }
 
-    fn scope(&mut self) -> Result<Scope, DecodeError> {
+    pub(crate) fn scope(&mut self) -> Result<Scope, DecodeError> {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let (label, unit) = (some(self.text()?), some(self.text()?));
         let at = self.offset();
@@ -301,7 +315,7 @@ impl<'a> Input<'a> {
         Ok(Scope { label, unit, pid: (pid > 0).then_some(pid) })
     }
 
-    const fn end(&self) -> Result<(), DecodeError> {
+    pub(crate) const fn end(&self) -> Result<(), DecodeError> {
         if self.rest.is_empty() {
             return Ok(());
         }

@@ -7,8 +7,8 @@ use crate::error::{Damage, DbError};
 /// First bytes of every file. As in PNG: a byte above 127, letters, and line ends that any
 /// "text" transfer would change.
 pub const MAGIC: [u8; 8] = *b"\x89DCPI\r\n\x1a";
-/// The newest format version, and the one written.
-pub const VERSION: u16 = 1;
+/// The newest format version. Kinds that were there before are written with theirs.
+pub const VERSION: u16 = 2;
 /// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 32;
 
@@ -32,6 +32,8 @@ pub enum Kind {
     ScopedSamples,
     /// What was kept of one image.
     Code,
+    /// What some merges of an epoch added.
+    Segment,
     /// A kind of a later release. Its contents can be checked but not understood: skip it.
     Unknown(u16),
 }
@@ -49,6 +51,7 @@ impl Kind {
             Self::Scopes => 6,
             Self::ScopedSamples => 7,
             Self::Code => 8,
+            Self::Segment => 9,
             Self::Unknown(code) => code,
         }
     }
@@ -65,7 +68,16 @@ impl Kind {
             6 => Self::Scopes,
             7 => Self::ScopedSamples,
             8 => Self::Code,
+            9 => Self::Segment,
             code => Self::Unknown(code),
+        }
+    }
+
+    /// The format version that a file of this kind is written with: the first one that has what is in it.
+    const fn version(self) -> u16 {
+        match self {
+            Self::Segment => VERSION,
+            _ => 1,
         }
     }
 }
@@ -84,7 +96,7 @@ pub fn seal(kind: Kind, payload: &[u8]) -> Vec<u8> {
 pub fn header(kind: Kind, length: u64, checksum: u32) -> Vec<u8> {
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(&MAGIC);
-    header.extend_from_slice(&VERSION.to_le_bytes());
+    header.extend_from_slice(&kind.version().to_le_bytes());
     header.extend_from_slice(&kind.code().to_le_bytes());
     header.extend_from_slice(&length.to_le_bytes());
     header.extend_from_slice(&checksum.to_le_bytes());
@@ -129,6 +141,15 @@ impl OpenError {
 /// [`OpenError`] when the bytes are not those of a whole file that some release wrote, or are of a
 /// format version newer than [`VERSION`].
 pub fn open(file: &[u8]) -> Result<(Kind, &[u8]), OpenError> {
+    let (kind, payload, checksum) = open_header(file)?;
+    if crc32c::crc32c(payload) != checksum {
+        return Err(OpenError::Damaged { offset: HEADER_BYTES as u64, damage: Damage::Checksum });
+    }
+    Ok((kind, payload))
+}
+
+/// Kind, payload and the checksum that the payload should have.
+fn open_header(file: &[u8]) -> Result<(Kind, &[u8], u32), OpenError> {
     let damaged = |offset: usize, damage| OpenError::Damaged { offset: offset as u64, damage };
     let Some((header, payload)) = file.split_at_checked(HEADER_BYTES) else {
         return Err(damaged(file.len(), Damage::Truncated));
@@ -165,10 +186,7 @@ pub fn open(file: &[u8]) -> Result<(Kind, &[u8]), OpenError> {
         let end = file.len() - payload.len() + usize::try_from(length).unwrap_or(0);
         return Err(damaged(end, Damage::TrailingBytes));
     }
-    if crc32c::crc32c(payload) != checksum {
-        return Err(damaged(HEADER_BYTES, Damage::Checksum));
-    }
-    Ok((Kind::from_code(kind), payload))
+    Ok((Kind::from_code(kind), payload, checksum))
 }
 
 /// The payload of a file that must be of this kind.
@@ -177,10 +195,20 @@ pub fn open(file: &[u8]) -> Result<(Kind, &[u8]), OpenError> {
 /// As [`open`], and when it is of another kind.
 pub fn open_as(expected: Kind, file: &[u8]) -> Result<&[u8], OpenError> {
     let (kind, payload) = open(file)?;
-    if kind == expected {
-        return Ok(payload);
+    expect(expected, kind).map(|()| payload)
+}
+
+/// As [`open_as`], without the checksum of the payload: for a kind whose parts have their own, so that damage in one is not damage in all.
+pub(crate) fn open_unsummed(expected: Kind, file: &[u8]) -> Result<&[u8], OpenError> {
+    let (kind, payload, _) = open_header(file)?;
+    expect(expected, kind).map(|()| payload)
+}
+
+fn expect(expected: Kind, found: Kind) -> Result<(), OpenError> {
+    if found == expected {
+        return Ok(());
     }
-    Err(OpenError::Damaged { offset: 10, damage: Damage::Kind { found: kind.code(), expected: expected.code() } })
+    Err(OpenError::Damaged { offset: 10, damage: Damage::Kind { found: found.code(), expected: expected.code() } })
 }
 
 /// Reads the header from its begin to its end.
@@ -229,6 +257,7 @@ mod tests {
             assert_eq!(Kind::from_code(code).code(), code);
         }
         assert_eq!((Kind::Commit.code(), Kind::ScopedSamples.code(), Kind::Code.code()), (5, 7, 8));
+        assert_eq!((Kind::Segment.code(), Kind::Segment.version(), Kind::Code.version()), (9, 2, 1));
     }
 
     #[test]
@@ -241,10 +270,10 @@ mod tests {
     #[test]
     fn a_newer_version_is_told_from_a_damaged_one() {
         let mut file = seal(Kind::Meta, b"{}");
-        file[8] = 2;
+        file[8] = 3;
         assert!(matches!(open(&file), Err(OpenError::Damaged { damage: Damage::HeaderChecksum, .. })));
         let file = with_header_checksum(file);
-        assert!(matches!(open(&file), Err(OpenError::Newer { found: 2 })));
+        assert!(matches!(open(&file), Err(OpenError::Newer { found: 3 })));
     }
 
     #[test]

@@ -132,6 +132,42 @@ pub enum DbError {
         /// The largest allowed.
         limit: u64,
     },
+    /// Facts and the bill of an epoch would become too large. Nothing was written.
+    #[error("the facts about an epoch would have {bytes} bytes, more than the limit of {limit}")]
+    FactsTooLarge {
+        /// The bytes they would have as JSON.
+        bytes: u64,
+        /// The largest allowed.
+        limit: u64,
+    },
+    /// The epochs cannot be one: their samples do not weigh the same.
+    #[error("epochs of different {what} cannot be one: {first} and {second}")]
+    Incompatible {
+        /// What differs, such as the period of an event.
+        what: String,
+        /// The first epoch.
+        first: String,
+        /// One that differs.
+        second: String,
+    },
+    /// A part of an epoch cannot be read, so it is not copied or made part of another.
+    #[error("epoch {epoch} of host {host:?} is not whole: {why}")]
+    Damaged {
+        /// The host.
+        host: String,
+        /// The epoch.
+        epoch: EpochId,
+        /// The first damage.
+        why: String,
+    },
+    /// Another epoch has the name already, or would have to be closed first.
+    #[error("{} is in the way: {why}", path.display())]
+    InTheWay {
+        /// What is in the way.
+        path: PathBuf,
+        /// Why, and what to do.
+        why: &'static str,
+    },
     /// The change is decided and kept (readers see it), but its last step failed. It must **not** be
     /// repeated: the writer finishes it before its next change, or the next writer when it opens.
     #[error("the merge into epoch {epoch} is kept but not finished: {source}")]
@@ -266,6 +302,22 @@ pub enum Damage {
     /// The same entry twice.
     #[error("the same entry twice")]
     Duplicate,
+    /// A sum that is not that of the entries.
+    #[error("entries of {found} in all where {expected} belong")]
+    Total {
+        /// The sum of the entries.
+        found: u64,
+        /// The sum that was written down.
+        expected: u64,
+    },
+    /// A segment that should be there is not.
+    #[error("it is missing, with what merges {first} to {last} added")]
+    Missing {
+        /// The first merge that is missing.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
     /// Compressed bytes that cannot be read.
     #[error("bad compressed bytes")]
     Compression,

@@ -3,38 +3,56 @@
 use std::path::Path;
 
 use crate::error::{Damage, DbError};
-use crate::key::{format_path, hosts_path, lock_path};
+use crate::key::{format_path, format1_lock_path, hosts_path};
 use crate::storage::Disk;
 
 /// The newest version of the directory's layout, and the one written.
-const LAYOUT_VERSION: u32 = 1;
+const LAYOUT_VERSION: u32 = 2;
+/// The oldest that is read.
+const OLDEST_VERSION: u32 = 1;
 const PREFIX: &str = "dcpi database ";
-/// Written first under this name: the file is there whole or not at all.
-const TEMPORARY: &str = "format.tmp";
+/// Written first under a name with these ends and the host between: the file is there whole or not at all, also when two hosts begin at once.
+const TEMPORARY: (&str, &str) = ("format.", "tmp");
 /// `mkfs` puts this into every new ext file system, which may well be all a database's.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// Refuses directories that are no database of this layout.
 pub(crate) fn check(disk: &Disk, root: &Path) -> Result<(), DbError> {
+    version(disk, root).map(|_| ())
+}
+
+fn version(disk: &Disk, root: &Path) -> Result<u32, DbError> {
     let path = format_path(root);
     let Some(bytes) = disk.read_if_there(&path)? else {
         return Err(DbError::NotADatabase { path: root.to_owned() });
     };
     match parse(&bytes) {
-        Some(LAYOUT_VERSION) => Ok(()),
+        Some(found @ OLDEST_VERSION..=LAYOUT_VERSION) => Ok(found),
         Some(found) if found > LAYOUT_VERSION => Err(DbError::NewerFormat { path, found, known: LAYOUT_VERSION }),
         Some(_) => Err(corrupt(&path, PREFIX.len(), Damage::Version)),
         None => Err(corrupt(&path, 0, Damage::Magic)),
     }
 }
 
-/// Makes the directory a database, unless it is one. The lock must be held.
-pub(crate) fn create(disk: &Disk, root: &Path) -> Result<(), DbError> {
-    match check(disk, root) {
+/// Makes the directory a database of the newest layout, unless it is one. The lock of the host must be held.
+pub(crate) fn create(disk: &Disk, root: &Path, host: &str) -> Result<(), DbError> {
+    match version(disk, root) {
+        Ok(LAYOUT_VERSION) => return Ok(()),
+        // A daemon of the release before may be writing.
+        Ok(_) => {
+            let lock = disk.lock(&format1_lock_path(root))?;
+            let written = write(disk, root, host);
+            drop(lock);
+            return written;
+        }
         Err(DbError::NotADatabase { .. }) => {}
-        other => return other,
+        Err(error) => return Err(error),
     }
-    let temporary = root.join(TEMPORARY);
+    write(disk, root, host)
+}
+
+fn write(disk: &Disk, root: &Path, host: &str) -> Result<(), DbError> {
+    let temporary = root.join(format!("{}{host}.{}", TEMPORARY.0, TEMPORARY.1));
     disk.write_synced(&temporary, format!("{PREFIX}{LAYOUT_VERSION}\n").as_bytes())?;
     disk.rename(&temporary, &format_path(root))?;
     disk.sync_directory(root)
@@ -48,12 +66,20 @@ pub(crate) fn refuse_foreign(disk: &Disk, root: &Path) -> Result<(), DbError> {
         return Ok(());
     }
     let ours = |name: &str| {
-        name == TEMPORARY || name == LOST_AND_FOUND || is(name, &lock_path(root)) || is(name, &hosts_path(root))
+        is_temporary(name)
+            || name == LOST_AND_FOUND
+            || is(name, &format1_lock_path(root))
+            || is(name, &hosts_path(root))
     };
     if entries.iter().all(|entry| ours(&entry.name)) {
         return Ok(());
     }
     Err(DbError::NotADatabase { path: root.to_owned() })
+}
+
+/// True for what a writer leaves that is killed while it makes the database.
+pub(crate) fn is_temporary(name: &str) -> bool {
+    name.starts_with(TEMPORARY.0) && name.ends_with(TEMPORARY.1)
 }
 
 /// The version of a format file; none when it is not one.

@@ -104,6 +104,13 @@ fn unescape(text: &str) -> (u8, usize) {
     }
 }
 
+/// Takes up images that were met later.
+pub(crate) fn absorb(known: &mut BTreeMap<ImageId, ImageRecord>, met: &BTreeMap<ImageId, ImageRecord>) {
+    for (id, met) in met {
+        known.entry(*id).and_modify(|known| known.absorb(met)).or_insert_with(|| met.clone());
+    }
+}
+
 /// The file `images` holds the records in order of id.
 pub(crate) fn encode(records: &BTreeMap<ImageId, ImageRecord>) -> Result<Vec<u8>, Damage> {
     let records: Vec<&ImageRecord> = records.values().collect();

@@ -30,6 +30,10 @@ pub(crate) const IMAGES: &str = "images";
 /// The epoch's scopes.
 pub(crate) const SCOPES: &str = "scopes";
 
+/// Suffix of epochs that are being removed.
+const GONE_SUFFIX: &str = ".gone";
+/// What the names of the daemon's own files begin with.
+pub(crate) const CATALOGUE: &str = "catalogue";
 /// Suffix of files of the code store.
 const CODE_SUFFIX: &str = ".code";
 
@@ -74,8 +78,13 @@ pub(crate) fn format_path(root: &Path) -> PathBuf {
     root.join("format")
 }
 
-/// The file the writer locks. The only place that decides how many writers a database may have.
-pub(crate) fn lock_path(root: &Path) -> PathBuf {
+/// The file that the writer of a host locks. The only place that decides how many writers a database may have.
+pub(crate) fn lock_path(root: &Path, host: &str) -> PathBuf {
+    host_path(root, host).join("lock")
+}
+
+/// The file that the one writer of a database of format 1 locks.
+pub(crate) fn format1_lock_path(root: &Path) -> PathBuf {
     root.join("lock")
 }
 
@@ -131,6 +140,11 @@ pub(crate) fn symbols_name(image: &ImageId) -> String {
     format!("{image}.symbols")
 }
 
+/// The image of a file name; none when the name is not one that [`symbols_name`] makes.
+pub(crate) fn parse_symbols_name(name: &str) -> Option<ImageId> {
+    name.strip_suffix(".symbols")?.parse().ok()
+}
+
 /// The directory of a host's code store. It is in no epoch's way: no epoch has this name.
 pub(crate) fn code_path(host: &Path) -> PathBuf {
     host.join("code")
@@ -146,10 +160,19 @@ pub(crate) fn parse_code_name(name: &str) -> Option<ImageId> {
     name.strip_suffix(CODE_SUFFIX)?.parse().ok()
 }
 
-/// The name under which the `sequence`th merge writes a file before it is published. The number
-/// keeps the leftovers of one merge from being taken for those of another.
-pub(crate) fn temporary_name(name: &str, sequence: u64) -> String {
-    format!("{name}.{sequence}{TEMPORARY_SUFFIX}")
+/// The name under which a file is written before it is published.
+pub(crate) fn temporary_name(name: &str) -> String {
+    format!("{name}{TEMPORARY_SUFFIX}")
+}
+
+/// The name of an epoch that is being removed: no epoch has it.
+pub(crate) fn gone_name(epoch: &EpochId) -> String {
+    format!("{epoch}{GONE_SUFFIX}")
+}
+
+/// True for the names that [`gone_name`] makes.
+pub(crate) fn is_gone_name(name: &str) -> bool {
+    name.strip_suffix(GONE_SUFFIX).is_some_and(|name| name.parse::<EpochId>().is_ok())
 }
 
 /// True for the names of files in an epoch that a commit record may publish.
@@ -347,7 +370,7 @@ mod tests {
         let event = "e".repeat(MAX_ESCAPED_EVENT_BYTES);
         let scope = u32::try_from(crate::scope::SCOPES_MAX).ok();
         let name = SamplesFile { image, event, scope }.name();
-        assert!(temporary_name(&name, u64::MAX).len() <= 255);
+        assert!(temporary_name(&format!("{name}.{}", u64::MAX)).len() <= 255);
     }
 
     #[test]

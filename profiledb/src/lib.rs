@@ -15,34 +15,46 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod columns;
 pub mod envelope;
 pub mod storage;
 
+mod check;
 mod code;
 mod epoch;
-mod epoch_files;
 mod error;
+mod fold;
 mod format;
+mod format1;
 mod images;
+mod join;
 mod key;
 mod meta;
 mod profile;
-mod publish;
 mod reader;
 mod reasons;
+mod recovery;
+mod retention;
 mod scope;
+mod segment;
+mod snapshot;
 mod symbols;
+mod transfer;
 mod writer;
 
+pub use check::{Fault, Lost, Problem, check, check_on};
 pub use code::{CodeStore, Kept};
 pub use epoch::EpochId;
 pub use error::{Damage, DbError, NameFault, NameKind, Operation};
+pub use fold::Folded;
 pub use images::ImageRecord;
 pub use key::{ProfileKey, event_name, is_event_name};
-pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Machine};
-pub use profile::Profile;
+pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Machine, PeriodChange};
+pub use profile::{Edges, Profile};
 pub use reader::{Database, Epoch};
 pub use reasons::meaning;
+pub use retention::{EpochSize, Retention};
 pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit};
 pub use symbols::Symbol;
+pub use transfer::{Copied, copy_code, copy_epoch, copy_host, merge_epochs, seal};
 pub use writer::{Delta, MergeReport, Writer};

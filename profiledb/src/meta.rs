@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::epoch::EpochId;
 use crate::error::DbError;
+use crate::writer::Delta;
 
 /// An event that was sampled, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +25,18 @@ pub struct EventMeta {
     /// cycles".
     #[serde(default)]
     pub note: Option<String>,
+}
+
+/// A new period of an event, from some time on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeriodChange {
+    /// From when on, in seconds since 1970 UTC.
+    pub at_unix_s: u64,
+    /// The new period, in the event's unit.
+    pub period: u64,
+    /// Samples per second and CPU that were asked for, when a rate was asked for.
+    #[serde(default)]
+    pub rate_per_s: Option<u64>,
 }
 
 impl EventMeta {
@@ -93,8 +107,12 @@ impl Ledger {
     /// True when every sample is accounted for: taken = merged + unresolved + lost.
     #[must_use]
     pub fn closes(&self) -> bool {
-        let gone = sum(&self.unresolved).saturating_add(sum(&self.lost));
-        self.taken == self.merged.saturating_add(gone)
+        self.taken == self.accounted()
+    }
+
+    /// Samples of which it is known where they went.
+    pub(crate) fn accounted(&self) -> u64 {
+        self.merged.saturating_add(sum(&self.unresolved)).saturating_add(sum(&self.lost))
     }
 }
 
@@ -140,6 +158,15 @@ pub struct EpochMeta {
     /// Event to where its samples went.
     #[serde(default)]
     pub ledgers: BTreeMap<String, Ledger>,
+    /// Event to changes of its period while the epoch was open, in order of time. Samples before the first are of the event's period.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub period_changes: BTreeMap<String, Vec<PeriodChange>>,
+    /// What sampling cost, in whatever form the writer gives it; the latest bill stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Value>,
+    /// What else a writer found out about the machine or the events, by name: `skid`, say. A later value replaces an earlier one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, Value>,
     /// Version of the program that wrote last.
     pub writer_version: String,
 }
@@ -173,8 +200,29 @@ impl EpochMeta {
             machine: start.machine,
             events: start.events,
             ledgers: BTreeMap::new(),
+            period_changes: BTreeMap::new(),
+            cost: None,
+            facts: BTreeMap::new(),
             writer_version: start.writer_version,
         }
+    }
+
+    /// The description after a merge.
+    pub(crate) fn after(&self, delta: &Delta) -> Self {
+        let mut meta = self.clone();
+        for (event, ledger) in &delta.ledgers {
+            meta.ledgers.entry(event.clone()).or_default().add(ledger);
+        }
+        for (event, changes) in &delta.period_changes {
+            meta.period_changes.entry(event.clone()).or_default().extend(changes.iter().cloned());
+        }
+        if delta.cost.is_some() {
+            meta.cost.clone_from(&delta.cost);
+        }
+        meta.facts.extend(delta.facts.iter().map(|(name, fact)| (name.clone(), fact.clone())));
+        meta.updated_unix_s = meta.updated_unix_s.max(delta.now_unix_s);
+        meta.merges += 1;
+        meta
     }
 
     /// True when samples taken after `start` may be added to this epoch: it is open, of the same

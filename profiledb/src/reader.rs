@@ -9,14 +9,16 @@ use image::{ImageId, KeptFile};
 use crate::code;
 use crate::envelope::Kind;
 use crate::epoch::EpochId;
-use crate::epoch_files::{EpochFiles, Payload};
 use crate::error::DbError;
 use crate::format;
+use crate::format1::{EpochFiles, Payload};
 use crate::images::ImageRecord;
 use crate::key::{self, ProfileKey};
 use crate::meta::EpochMeta;
-use crate::profile::Profile;
+use crate::profile::{Edges, Profile};
 use crate::scope::Scope;
+use crate::segment::SectionKind;
+use crate::snapshot::{self, Snapshot};
 use crate::storage::{Directory, Disk, Storage};
 use crate::symbols::Symbol;
 
@@ -75,9 +77,8 @@ impl Database {
             let Ok(epoch) = entry.name.parse::<EpochId>() else {
                 continue;
             };
-            // An epoch that is being made has no description yet: it is not there yet.
-            let meta = directory.join(&entry.name).join(key::META);
-            if entry.is_directory && self.disk.is_there(&meta)? {
+            // An epoch that is being made has nothing in it yet: it is not there yet.
+            if entry.is_directory && is_epoch(&self.disk, &directory.join(&entry.name))? {
                 epochs.push(epoch);
             }
         }
@@ -118,23 +119,47 @@ impl Database {
     pub fn epoch(&self, host: &str, epoch: &EpochId) -> Result<Epoch, DbError> {
         key::check_host(host)?;
         let directory = key::epoch_path(&self.root, host, epoch);
+        if let Some(mut snapshot) = Snapshot::read(&self.disk, &directory, (host, epoch))? {
+            let meta = snapshot.meta()?;
+            return Ok(Epoch { disk: self.disk.clone(), files: Files::Segments(snapshot), meta });
+        }
         let files = EpochFiles::open(self.disk.clone(), directory)?;
         match files.meta(host, epoch)? {
-            Some(meta) => Ok(Epoch { files, meta }),
+            Some(meta) => Ok(Epoch { disk: self.disk.clone(), files: Files::Format1(files), meta }),
             None => Err(DbError::NoSuchEpoch { root: self.root.clone(), host: host.to_owned(), epoch: epoch.clone() }),
         }
     }
+
+    /// The database in this directory, whatever its file `format` says.
+    pub(crate) fn of(disk: Disk, root: &Path) -> Self {
+        Self { disk, root: root.to_owned() }
+    }
+
+    pub(crate) const fn disk(&self) -> &Disk {
+        &self.disk
+    }
 }
 
-/// An epoch to read.
+/// Whether an epoch is in this directory, of whatever format.
+pub(crate) fn is_epoch(disk: &Disk, directory: &Path) -> Result<bool, DbError> {
+    Ok(!snapshot::spans(disk, directory)?.is_empty() || disk.is_there(&directory.join(key::META))?)
+}
+
+/// An epoch to read: one state, that of the moment it was opened. What a writer adds or removes later is not in it;
+/// [`Epoch::is_current`] tells whether there is something.
 ///
-/// [`Epoch::meta`] is as of its opening; everything else is read when asked for, each file whole
-/// and as of one merge. While a writer merges, files of two merges may come together:
-/// [`Epoch::is_current`] tells whether that can have happened.
+/// Of an epoch of format 1, which nobody writes any more, each file is read when it is asked for.
 #[derive(Clone, Debug)]
 pub struct Epoch {
-    files: EpochFiles,
+    disk: Disk,
+    files: Files,
     meta: EpochMeta,
+}
+
+#[derive(Clone, Debug)]
+enum Files {
+    Segments(Snapshot),
+    Format1(EpochFiles),
 }
 
 impl Epoch {
@@ -144,20 +169,35 @@ impl Epoch {
         &self.meta
     }
 
+    /// Files of the epoch that could not be read when it was opened: all else is there, and the ledgers miss what these had.
+    #[must_use]
+    pub fn damage(&self) -> &[DbError] {
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.damage(),
+            Files::Format1(_) => &[],
+        }
+    }
+
     /// The images with samples.
     ///
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
     pub fn images(&self) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
-        self.files.images()
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.images(),
+            Files::Format1(files) => files.images(),
+        }
     }
 
-    /// The profiles there are, in order. Files of unknown kinds are skipped.
+    /// The profiles there are, in order. What is of unknown kinds is skipped.
     ///
     /// # Errors
     /// [`DbError::Io`].
     pub fn profiles(&self) -> Result<Vec<ProfileKey>, DbError> {
-        self.files.profiles()
+        match &self.files {
+            Files::Segments(snapshot) => Ok(snapshot.profiles()),
+            Files::Format1(files) => files.profiles(),
+        }
     }
 
     /// The scopes that there are samples of, in order, without the empty one.
@@ -165,17 +205,25 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
     pub fn scopes(&self) -> Result<Vec<Scope>, DbError> {
-        let mut scopes: Vec<Scope> = self.files.scopes()?.scopes().cloned().collect();
-        scopes.sort();
-        Ok(scopes)
+        match &self.files {
+            Files::Segments(snapshot) => Ok(snapshot.scopes()),
+            Files::Format1(files) => {
+                let mut scopes: Vec<Scope> = files.scopes()?.scopes().cloned().collect();
+                scopes.sort();
+                Ok(scopes)
+            }
+        }
     }
 
-    /// A profile; empty when there is none, or none any more because the epoch is being removed.
+    /// A profile; empty when there is none.
     ///
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
     pub fn profile(&self, key: &ProfileKey) -> Result<Profile, DbError> {
-        self.files.profile(key)
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.profile(key),
+            Files::Format1(files) => files.profile(key),
+        }
     }
 
     /// The symbols the writer saw for an image, in ascending order of start; empty when none.
@@ -183,7 +231,30 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
     pub fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {
-        self.files.symbols(image)
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.symbols(image),
+            Files::Format1(files) => files.symbols(image),
+        }
+    }
+
+    /// How often control went from where to where in an image; empty when nobody counted that.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`].
+    pub fn edges(&self, image: &ImageId) -> Result<Edges, DbError> {
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.edges(image),
+            Files::Format1(_) => Ok(Edges::new()),
+        }
+    }
+
+    /// The images that have edges, in order of id.
+    #[must_use]
+    pub fn edge_images(&self) -> Vec<ImageId> {
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.images_with(SectionKind::EDGES),
+            Files::Format1(_) => Vec::new(),
+        }
     }
 
     /// Bytes of all files of the epoch.
@@ -191,30 +262,39 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Io`].
     pub fn size_bytes(&self) -> Result<u64, DbError> {
-        let entries = self.files.entries()?;
-        Ok(entries
-            .iter()
-            .filter(|entry| !entry.is_directory)
-            .fold(0, |sum: u64, entry| sum.saturating_add(entry.size_bytes)))
+        match &self.files {
+            Files::Segments(snapshot) => Ok(snapshot.bytes()),
+            Files::Format1(files) => {
+                let entries = files.entries()?;
+                let files = entries.iter().filter(|entry| !entry.is_directory);
+                Ok(files.fold(0, |sum: u64, entry| sum.saturating_add(entry.size_bytes)))
+            }
+        }
     }
 
-    /// True when nothing was merged since this was opened, so that all that was read in between is
-    /// of one state. False as well when the epoch is gone.
+    /// True when nothing was merged since this was opened. False as well when the epoch is gone.
     ///
     /// # Errors
     /// As [`Database::epoch`].
     pub fn is_current(&self) -> Result<bool, DbError> {
-        let directory = self.files.directory().to_owned();
-        let files = EpochFiles::open(self.files.disk().clone(), directory)?;
-        let meta = files.meta(&self.meta.host, &self.meta.epoch)?;
-        Ok(meta.is_some_and(|meta| meta.merges == self.meta.merges))
+        match &self.files {
+            Files::Segments(snapshot) => {
+                let spans = snapshot::spans(&self.disk, snapshot.directory())?;
+                Ok(snapshot::newest(&spans) == Some(self.meta.merges))
+            }
+            Files::Format1(files) => {
+                let directory = files.directory().to_owned();
+                let files = EpochFiles::open(self.disk.clone(), directory)?;
+                let meta = files.meta(&self.meta.host, &self.meta.epoch)?;
+                Ok(meta.is_some_and(|meta| meta.merges == self.meta.merges))
+            }
+        }
     }
 
     /// Checks that the profiles have exactly the samples that the ledgers say: reads all profiles.
     ///
     /// # Errors
-    /// [`DbError::Unbalanced`] when they have not (or when merges happened since the epoch was
-    /// opened, see [`Epoch::is_current`]), and as [`Epoch::profile`].
+    /// [`DbError::Unbalanced`] when they have not, and as [`Epoch::profile`].
     pub fn check_ledgers(&self) -> Result<(), DbError> {
         let mut totals: BTreeMap<String, u64> = BTreeMap::new();
         for key in self.profiles()? {

@@ -1,27 +1,34 @@
-//! Writing a database: one writer at a time, one merge at a time.
+//! Writing a database: one writer for each host, one merge at a time.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::ImageId;
+use serde_json::Value;
 
-use crate::codec::{self, Commit};
-use crate::envelope::Kind;
+use crate::columns::Effort;
 use crate::epoch::EpochId;
-use crate::epoch_files::EpochFiles;
-use crate::error::{Damage, DbError, Operation};
+use crate::error::{DbError, Operation};
+use crate::fold::{self, Folded, Stock, Stored};
 use crate::format;
-use crate::images::{self, ImageRecord};
-use crate::key::{self, ProfileKey, SamplesFile};
-use crate::meta::{self, EpochMeta, EpochStart, Ledger};
-use crate::profile::Profile;
-use crate::publish::{self, Failed, Staging};
-use crate::scope::{self, ScopeTable};
+use crate::images::ImageRecord;
+use crate::join;
+use crate::key::{self, ProfileKey};
+use crate::meta::{self, EpochMeta, EpochStart, Ledger, PeriodChange};
+use crate::profile::{Edges, Profile};
+use crate::recovery;
+use crate::scope::ScopeTable;
+use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
+use crate::snapshot::Snapshot;
 use crate::storage::{Directory, Disk, Lock, Storage};
-use crate::symbols::{self, Symbol};
+use crate::symbols::Symbol;
+
+/// Bytes of JSON that the facts and the bill of an epoch may have together: they are written with each merge.
+const FACTS_MAX_BYTES: u64 = 64 << 10;
 
 /// What one merge adds to an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,12 +36,20 @@ pub struct Delta {
     /// Samples. Each image must be in `images` or have been in those of an earlier merge of the
     /// epoch, each event one of the epoch's. A scope for which the epoch has no room left is widened.
     pub profiles: BTreeMap<ProfileKey, Profile>,
+    /// How often control went from where to where; of images as for `profiles`.
+    pub edges: BTreeMap<ImageId, Edges>,
     /// Images met since the last merge, by their ids.
     pub images: BTreeMap<ImageId, ImageRecord>,
-    /// Symbols met since the last merge.
+    /// Symbols met since the last merge, also such as the epoch knows.
     pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
     /// Event to where its samples went. `merged` must be the sum of `profiles` of that event.
     pub ledgers: BTreeMap<String, Ledger>,
+    /// Event to changes of its period since the last merge.
+    pub period_changes: BTreeMap<String, Vec<PeriodChange>>,
+    /// What sampling has cost so far, in any form; none: as before.
+    pub cost: Option<Value>,
+    /// Facts found out since the last merge, see [`EpochMeta::facts`].
+    pub facts: BTreeMap<String, Value>,
     /// Now, in seconds since 1970 UTC.
     pub now_unix_s: u64,
 }
@@ -42,7 +57,7 @@ pub struct Delta {
 /// What a merge wrote.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeReport {
-    /// Number of files replaced or made.
+    /// Number of files made.
     pub files_written: u64,
     /// Their bytes.
     pub bytes_written: u64,
@@ -50,34 +65,64 @@ pub struct MergeReport {
     pub samples_widened: u64,
 }
 
-/// The writer of a database. There is at most one at a time: it holds the database's lock.
+/// The writer of a host's part of a database. There is at most one at a time: it holds the lock of its host. Writers of other hosts may
+/// write to the same database meanwhile.
 #[derive(Debug)]
 pub struct Writer {
     disk: Disk,
     root: PathBuf,
     host: String,
     current: Option<Current>,
+    /// Sealed epochs that are still more than one segment.
+    unfolded: Vec<Stock>,
     findings: Vec<DbError>,
     _lock: Box<dyn Lock>,
 }
 
-/// The epoch being written. `meta`, `images` and `scopes` are always as on disk.
+/// The epoch being written. All is always as on disk.
 #[derive(Debug)]
 struct Current {
-    files: EpochFiles,
+    stock: Stock,
     meta: EpochMeta,
     images: BTreeMap<ImageId, ImageRecord>,
     scopes: ScopeTable,
-    /// A change that is decided but whose last step failed.
-    unfinished: Option<Commit>,
+    names: Names,
+    /// A segment has its name, but that may not be safe on the disk yet.
+    unsynced: bool,
+}
+
+/// Which symbols the epoch knows, as hashes: names come again with each merge and are written once.
+#[derive(Debug, Default)]
+struct Names {
+    known: BTreeMap<ImageId, BTreeMap<u64, u64>>,
+    hasher: RandomState,
+}
+
+impl Names {
+    fn hash(&self, symbol: &Symbol) -> u64 {
+        self.hasher.hash_one((symbol.end, &symbol.name))
+    }
+
+    /// Those that are new, or other than known.
+    fn news(&self, image: &ImageId, met: &[Symbol]) -> Vec<Symbol> {
+        let known = self.known.get(image);
+        let is_known = |symbol: &Symbol| known.and_then(|known| known.get(&symbol.start)) == Some(&self.hash(symbol));
+        let news = met.iter().filter(|symbol| !is_known(symbol)).cloned().collect::<Vec<_>>();
+        crate::symbols::join(Vec::new(), &news)
+    }
+
+    fn learn(&mut self, image: &ImageId, symbols: &[Symbol]) {
+        let hashes: Vec<(u64, u64)> = symbols.iter().map(|symbol| (symbol.start, self.hash(symbol))).collect();
+        self.known.entry(*image).or_default().extend(hashes);
+    }
 }
 
 impl Writer {
-    /// Opens the database in this directory for a host, and makes it when there is none. Finishes
-    /// or undoes what a killed writer left.
+    /// Opens the database in this directory for a host, and makes it when there is none. Undoes what a killed writer left half done. A
+    /// database of format 1 becomes one of format 2; its epochs stay as they are and are read as before.
     ///
     /// # Errors
-    /// [`DbError::Locked`] when there is another writer, [`DbError::NotWritable`],
+    /// [`DbError::Locked`] when there is another writer of this host, [`DbError::NotWritable`],
     /// [`DbError::NotADatabase`] when the directory has other things in it,
     /// [`DbError::NewerFormat`], [`DbError::InvalidName`] for what cannot be a host,
     /// [`DbError::Corrupt`] (the file `format`) or [`DbError::Io`].
@@ -90,16 +135,34 @@ impl Writer {
     /// # Errors
     /// As [`Writer::open`].
     pub fn open_on(storage: Arc<dyn Storage>, root: &Path, host: &str) -> Result<Self, DbError> {
+        Self::open_with(Disk::new(storage), root, host)
+    }
+
+    pub(crate) fn open_with(disk: Disk, root: &Path, host: &str) -> Result<Self, DbError> {
         key::check_host(host)?;
-        let disk = Disk::new(storage);
         format::refuse_foreign(&disk, root)?;
         let lock = prepare(&disk, root, host).map_err(DbError::or_not_writable)?;
-        let mut findings = Vec::new();
+        let mut writer = Self {
+            disk,
+            root: root.to_owned(),
+            host: host.to_owned(),
+            current: None,
+            unfolded: Vec::new(),
+            findings: Vec::new(),
+            _lock: lock,
+        };
         let directory = key::host_path(root, host);
-        for epoch in epoch_directories(&disk, &directory)? {
-            findings.extend(publish::recover(&disk, &directory.join(epoch.as_str()))?);
+        recovery::remove_gone(&writer.disk, &directory)?;
+        for epoch in epoch_directories(&writer.disk, &directory)? {
+            let found = recovery::recover(&writer.disk, &directory.join(epoch.as_str()), (host, &epoch))?;
+            writer.findings.extend(found.finding);
+            if found.segments.len() > 1 {
+                let directory = directory.join(epoch.as_str());
+                let of = (host.to_owned(), epoch);
+                writer.unfolded.push(Stock::new(writer.disk.clone(), directory, of, found.segments));
+            }
         }
-        Ok(Self { disk, root: root.to_owned(), host: host.to_owned(), current: None, findings, _lock: lock })
+        Ok(writer)
     }
 
     /// Begins to write: continues the newest epoch when that may be (see below), unless `new`; else
@@ -107,8 +170,7 @@ impl Writer {
     /// kernel included) and the same events, when `start` has no label or the same.
     ///
     /// An epoch left by an earlier writer is sealed as of its last merge, this writer's own as of
-    /// `start.now_unix_s`. An epoch whose description is damaged is left as it is (see
-    /// [`Writer::findings`]).
+    /// `start.now_unix_s`. An epoch that is damaged (see [`Writer::findings`]) or of format 1 is left as it is.
     ///
     /// # Errors
     /// [`DbError::InvalidName`] and [`DbError::DuplicateEvent`] for what may not be stored, then
@@ -121,18 +183,25 @@ impl Writer {
             if !new && newest.meta.continues_with(&start) {
                 let epoch = newest.meta.epoch.clone();
                 newest.meta.writer_version = start.writer_version;
-                self.current = Some(newest);
+                self.take(newest);
                 return Ok(epoch);
             }
             if newest.meta.ended_unix_s.is_none() {
                 let own = self.epoch() == Some(&newest.meta.epoch);
                 let ended = if own { start.now_unix_s } else { newest.meta.updated_unix_s };
-                self.current = Some(newest);
+                self.take(newest);
                 self.seal(ended)?;
             }
         }
         self.current = None;
-        self.create(start)
+        let epoch = self.next_name(start.now_unix_s)?;
+        let meta = EpochMeta::begin(&self.host, epoch, start);
+        self.create(meta)
+    }
+
+    fn take(&mut self, newest: Current) {
+        self.unfolded.retain(|stock| stock.directory() != newest.stock.directory());
+        self.current = Some(newest);
     }
 
     /// The epoch being written.
@@ -158,40 +227,64 @@ impl Writer {
         &self.findings
     }
 
-    /// Adds a delta to the epoch: all of it, or nothing.
+    /// Adds a delta to the epoch: all of it, or nothing. Costs what the delta has, however much the epoch has.
     ///
     /// # Errors
     /// [`DbError::Unfinished`]: all of the delta is in the database and must not be merged again.
     /// Any other error: nothing of it is, and it may be merged again:
     /// [`DbError::NoOpenEpoch`]; [`DbError::Unbalanced`], [`DbError::UnknownEvent`],
-    /// [`DbError::UnknownImage`], [`DbError::InvalidName`] for a delta that contradicts itself or the epoch;
-    /// [`DbError::TooLarge`] and [`DbError::Corrupt`], after which only a new epoch helps;
-    /// [`DbError::Io`].
+    /// [`DbError::UnknownImage`], [`DbError::InvalidName`], [`DbError::FactsTooLarge`] for a delta that contradicts itself or the epoch;
+    /// [`DbError::TooLarge`]; [`DbError::Io`].
     pub fn merge(&mut self, delta: &Delta) -> Result<MergeReport, DbError> {
-        let current = self
-            .current
-            .as_mut()
-            .ok_or_else(|| DbError::NoOpenEpoch { root: self.root.clone(), host: self.host.clone() })?;
+        let current = self.current.as_mut().ok_or_else(|| no_epoch(&self.root, &self.host))?;
         current.finish()?;
         current.check(delta)?;
         current.merge(delta)
     }
 
-    /// Ends the epoch: it never changes again, and the writer has none.
+    /// Adds up segments of this host's epochs that are many, about `budget_bytes` of them, at least one profile: merges make the segments,
+    /// and to call this now and then with a small budget spreads the work over time. The epoch reads the same before and after.
+    ///
+    /// # Errors
+    /// [`DbError::Io`], [`DbError::Corrupt`], [`DbError::NewerFormat`]: the epoch is as it was, and merges go on.
+    pub fn fold(&mut self, budget_bytes: u64) -> Result<Folded, DbError> {
+        if let Some(current) = &mut self.current {
+            current.finish()?;
+            let folded = current.stock.fold(budget_bytes, false)?;
+            if folded != Folded::default() {
+                return Ok(folded);
+            }
+        }
+        let Some(mut stock) = self.unfolded.pop() else { return Ok(Folded::default()) };
+        let folded = stock.fold(budget_bytes, true)?;
+        // What is stuck stays as it is: it is not put back.
+        if folded.more {
+            self.unfolded.push(stock);
+        }
+        Ok(Folded { more: !self.unfolded.is_empty(), ..folded })
+    }
+
+    /// Ends the epoch: it never changes again, and the writer has none. Its segments become one, if the disk has room for that; else
+    /// [`Writer::fold`] does it later.
     ///
     /// # Errors
     /// [`DbError::Unfinished`]: it is ended; [`DbError::NoOpenEpoch`], [`DbError::Io`]: it is not.
     pub fn seal(&mut self, now_unix_s: u64) -> Result<(), DbError> {
-        let current = self
-            .current
-            .as_mut()
-            .ok_or_else(|| DbError::NoOpenEpoch { root: self.root.clone(), host: self.host.clone() })?;
+        let current = self.current.as_mut().ok_or_else(|| no_epoch(&self.root, &self.host))?;
         current.finish()?;
-        let outcome = current.seal(now_unix_s);
-        if matches!(outcome, Ok(()) | Err(DbError::Unfinished { .. })) {
-            self.current = None;
+        let mut meta = current.meta.clone();
+        meta.ended_unix_s = Some(now_unix_s.max(meta.updated_unix_s));
+        meta.merges += 1;
+        let outcome = current.put(meta, &BTreeMap::new(), Vec::new());
+        if matches!(outcome, Ok(_) | Err(DbError::Unfinished { .. }))
+            && let Some(Current { mut stock, unsynced, .. }) = self.current.take()
+        {
+            while !unsynced && stock.fold(u64::MAX, true).is_ok_and(|folded| folded.more) {}
+            if !stock.is_whole() {
+                self.unfolded.push(stock);
+            }
         }
-        outcome
+        outcome.map(|_| ())
     }
 
     /// Ends the epoch, if there is one, and begins another.
@@ -202,17 +295,27 @@ impl Writer {
         self.begin(start, true)
     }
 
-    /// The newest epoch of this host that can be read.
+    /// The epoch that was open when the last writer ended, to be sealed; none when all are.
+    pub(crate) fn resume(&mut self) -> Result<Option<EpochId>, DbError> {
+        let Some(newest) = self.newest()?.filter(|newest| newest.meta.ended_unix_s.is_none()) else { return Ok(None) };
+        let epoch = newest.meta.epoch.clone();
+        self.take(newest);
+        Ok(Some(epoch))
+    }
+
+    /// Forgets the segments of an epoch that goes.
+    pub(crate) fn forget(&mut self, directory: &Path) {
+        self.unfolded.retain(|stock| stock.directory() != directory);
+    }
+
+    /// The newest epoch of this host, unless it cannot be read or is of format 1.
     fn newest(&mut self) -> Result<Option<Current>, DbError> {
         if let Some(current) = &mut self.current {
             current.finish()?;
         }
-        let directory = key::host_path(&self.root, &self.host);
-        let Some(epoch) = epoch_directories(&self.disk, &directory)?.pop() else {
-            return Ok(None);
-        };
-        let files = EpochFiles::quiet(self.disk.clone(), directory.join(epoch.as_str()));
-        match load(files, &self.host, &epoch) {
+        let host = key::host_path(&self.root, &self.host);
+        let Some(epoch) = epoch_directories(&self.disk, &host)?.pop() else { return Ok(None) };
+        match load(&self.disk, host.join(epoch.as_str()), &self.host, &epoch) {
             Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
                 self.findings.push(error);
                 Ok(None)
@@ -221,39 +324,38 @@ impl Writer {
         }
     }
 
-    fn create(&mut self, start: EpochStart) -> Result<EpochId, DbError> {
-        let host = key::host_path(&self.root, &self.host);
-        let newest = epoch_directories(&self.disk, &host)?.pop();
-        // After the newest, also when the clock was set back: the order of names is that of epochs.
+    /// The name of an epoch that begins now: after the newest, also when the clock was set back. The order of names is that of epochs.
+    pub(crate) fn next_name(&self, now_unix_s: u64) -> Result<EpochId, DbError> {
+        let newest = epoch_directories(&self.disk, &key::host_path(&self.root, &self.host))?.pop();
         let earliest = newest.as_ref().map_or(0, |newest| newest.unix_s() + 1);
-        let epoch = EpochId::from_unix_s(start.now_unix_s.max(earliest));
-        let directory = key::epoch_path(&self.root, &self.host, &epoch);
+        let epoch = EpochId::from_unix_s(now_unix_s.max(earliest));
         if newest.is_some_and(|newest| newest >= epoch) {
             return Err(DbError::Io {
                 op: Operation::CreateDirectory,
-                path: directory,
+                path: key::epoch_path(&self.root, &self.host, &epoch),
                 source: std::io::ErrorKind::AlreadyExists.into(),
             });
         }
-        let mut current = Current {
-            meta: EpochMeta::begin(&self.host, epoch.clone(), start),
-            files: EpochFiles::quiet(self.disk.clone(), directory.clone()),
-            images: BTreeMap::new(),
-            scopes: ScopeTable::default(),
-            unfinished: None,
-        };
+        Ok(epoch)
+    }
+
+    fn create(&mut self, meta: EpochMeta) -> Result<EpochId, DbError> {
+        let (host, epoch) = (key::host_path(&self.root, &self.host), meta.epoch.clone());
+        let directory = key::epoch_path(&self.root, &self.host, &epoch);
+        let stock = Stock::new(self.disk.clone(), directory.clone(), (self.host.clone(), epoch.clone()), Vec::new());
+        let mut current = Current::of(stock, meta.clone());
         let created = self
             .disk
             .create_directory(&directory)
-            .and_then(|()| current.describe(current.meta.clone()))
-            .and_then(|()| self.disk.sync_directory(&host));
+            .and_then(|()| current.put(meta, &BTreeMap::new(), Vec::new()))
+            .and_then(|_| self.disk.sync_directory(&host));
         match created {
             Ok(()) => {
                 self.current = Some(current);
                 Ok(epoch)
             }
             Err(error) => {
-                // Fails when the description is there: then it is an epoch without samples, and the
+                // Fails when the first segment is there: then it is an epoch without samples, and the
                 // next begin continues it.
                 let _ = self.disk.remove_directory(&directory);
                 Err(error)
@@ -263,11 +365,16 @@ impl Writer {
 }
 
 impl Current {
+    fn of(stock: Stock, meta: EpochMeta) -> Self {
+        let (images, scopes, names) = (BTreeMap::new(), ScopeTable::default(), Names::default());
+        Self { stock, meta, images, scopes, names, unsynced: false }
+    }
+
     /// Does what is left of a decided change.
     fn finish(&mut self) -> Result<(), DbError> {
-        if let Some(commit) = &self.unfinished {
-            publish::finish(self.files.disk(), self.files.directory(), commit)?;
-            self.unfinished = None;
+        if self.unsynced {
+            self.stock.disk().sync_directory(self.stock.directory())?;
+            self.unsynced = false;
         }
         Ok(())
     }
@@ -280,12 +387,13 @@ impl Current {
             *sum = sum.saturating_add(profile.total());
         }
         let known = |event: &String| self.meta.events.iter().any(|known| known.name == *event);
-        if let Some(event) = totals.keys().chain(delta.ledgers.keys()).find(|event| !known(event)) {
+        let named = totals.keys().chain(delta.ledgers.keys()).chain(delta.period_changes.keys());
+        if let Some(event) = named.into_iter().find(|event| !known(event)) {
             return Err(DbError::UnknownEvent { event: event.clone() });
         }
         let described = |image: &&ImageId| delta.images.contains_key(*image) || self.images.contains_key(*image);
         let named = delta.profiles.keys().map(|key| &key.image);
-        let nameless = named.chain(delta.symbols.keys()).find(|id| !described(id));
+        let nameless = named.chain(delta.symbols.keys()).chain(delta.edges.keys()).find(|id| !described(id));
         let mistaken = delta.images.iter().find(|(id, record)| **id != record.id);
         if let Some(image) = nameless.or(mistaken.map(|(id, _)| id)) {
             return Err(DbError::UnknownImage { image: *image });
@@ -295,89 +403,91 @@ impl Current {
     }
 
     fn merge(&mut self, delta: &Delta) -> Result<MergeReport, DbError> {
-        let mut images = self.images.clone();
+        let meta = self.meta.after(delta);
+        let facts = serde_json::to_vec(&(&meta.facts, &meta.cost)).map_or(u64::MAX, |json| json.len() as u64);
+        if facts > FACTS_MAX_BYTES {
+            return Err(DbError::FactsTooLarge { bytes: facts, limit: FACTS_MAX_BYTES });
+        }
+        let mut images = BTreeMap::new();
         for (id, met) in &delta.images {
-            images.entry(*id).and_modify(|known| known.absorb(met)).or_insert_with(|| met.clone());
+            let known = self.images.get(id);
+            let mut record = known.unwrap_or(met).clone();
+            record.absorb(met);
+            if known != Some(&record) {
+                images.insert(*id, record);
+            }
         }
-        let mut meta = self.meta.clone();
-        for (event, ledger) in &delta.ledgers {
-            meta.ledgers.entry(event.clone()).or_default().add(ledger);
-        }
-        meta.updated_unix_s = meta.updated_unix_s.max(delta.now_unix_s);
-        meta.merges += 1;
-
         let mut scopes = self.scopes.clone();
         let (profiles, samples_widened) = place(delta, &mut scopes);
-
-        let files = self.files.clone();
-        let mut staging = Staging::new(files.disk(), files.directory(), meta.merges);
-        let changed_scopes = (scopes.len() != self.scopes.len()).then_some(&scopes);
-        let changed_images = (images != self.images).then_some(&images);
-        let staged = stage_profiles(&files, &mut staging, &profiles, changed_scopes)
-            .and_then(|()| stage(&files, &mut staging, delta, changed_images, &meta));
-        if let Err(error) = staged {
-            staging.abandon();
-            return Err(error);
+        let mut sections = Vec::new();
+        for (key, profile) in &profiles {
+            sections.push((SectionKey::samples(key), join::samples_section(profile, Effort::Fast)));
         }
-        let published = staging.publish();
-        if !matches!(published, Err(Failed::Undecided(_))) {
-            self.images = images;
+        let news = delta.symbols.iter().map(|(image, met)| (image, self.names.news(image, met)));
+        let news: Vec<_> = news.filter(|(_, news)| !news.is_empty()).collect();
+        for (image, symbols) in &news {
+            let section = join::symbols_section(image, symbols, Effort::Fast);
+            sections.push((SectionKey::of_image(SectionKind::SYMBOLS, **image), section));
+        }
+        for (image, edges) in delta.edges.iter().filter(|(_, edges)| !edges.is_empty()) {
+            let section = join::edges_section(edges, Effort::Fast);
+            sections.push((SectionKey::of_image(SectionKind::EDGES, *image), section));
+        }
+        let outcome = self.put(meta, &images, sections);
+        if matches!(outcome, Ok(_) | Err(DbError::Unfinished { .. })) {
+            self.images.extend(images);
             self.scopes = scopes;
-            self.meta = meta;
+            news.iter().for_each(|(image, symbols)| self.names.learn(image, symbols));
         }
-        self.settle(published).map(|report| MergeReport { samples_widened, ..report })
+        outcome.map(|bytes_written| MergeReport { files_written: 1, bytes_written, samples_widened })
     }
 
-    fn seal(&mut self, now_unix_s: u64) -> Result<(), DbError> {
-        let mut meta = self.meta.clone();
-        meta.ended_unix_s = Some(now_unix_s.max(meta.started_unix_s).max(meta.updated_unix_s));
-        // A change like any other to those who compare.
-        meta.merges += 1;
-        self.describe(meta)
-    }
-
-    /// Replaces the description alone.
-    fn describe(&mut self, meta: EpochMeta) -> Result<(), DbError> {
-        let files = self.files.clone();
-        let mut staging = Staging::new(files.disk(), files.directory(), meta.merges);
-        if let Err(error) = stage_meta(&files, &mut staging, &meta) {
-            staging.abandon();
-            return Err(error);
+    /// Writes a segment with these sections and this description, which is then the epoch's: its bytes.
+    fn put(
+        &mut self,
+        meta: EpochMeta,
+        images: &BTreeMap<ImageId, ImageRecord>,
+        sections: Vec<(SectionKey, join::Joined)>,
+    ) -> Result<u64, DbError> {
+        let span = Span::one(meta.merges);
+        let unwritable =
+            |damage| DbError::Corrupt { path: self.stock.directory().join(span.name()), offset: 0, damage };
+        let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
+        let described = join::meta_section(&meta, Effort::Fast).map_err(unwritable)?;
+        builder.push(SectionKey::only(SectionKind::META), described.entries, described.total, &described.bytes);
+        if !images.is_empty() {
+            let records = join::images_section(images, Effort::Fast).map_err(unwritable)?;
+            builder.push(SectionKey::only(SectionKind::IMAGES), records.entries, records.total, &records.bytes);
         }
-        let published = staging.publish();
-        if !matches!(published, Err(Failed::Undecided(_))) {
-            self.meta = meta;
+        for (key, section) in sections {
+            builder.push(key, section.entries, section.total, &section.bytes);
         }
-        self.settle(published).map(|_| ())
-    }
-
-    fn settle(&mut self, published: Result<(u64, u64), Failed>) -> Result<MergeReport, DbError> {
-        match published {
-            Ok((files_written, bytes_written)) => {
-                Ok(MergeReport { files_written, bytes_written, ..MergeReport::default() })
-            }
-            Err(Failed::Undecided(error)) => Err(error),
-            Err(Failed::Decided(commit, source)) => {
-                self.unfinished = Some(commit);
-                Err(DbError::Unfinished { epoch: self.meta.epoch.clone(), source: Box::new(source) })
-            }
-        }
+        let file = builder.finish(Effort::Fast);
+        let bytes = file.len() as u64;
+        fold::write(self.stock.disk(), self.stock.directory(), span, &file)?;
+        // It is there for whoever looks. A power failure may still take it back.
+        self.stock.add(Stored { span, bytes });
+        self.meta = meta;
+        self.unsynced = true;
+        self.finish()
+            .map(|()| bytes)
+            .map_err(|source| DbError::Unfinished { epoch: self.meta.epoch.clone(), source: Box::new(source) })
     }
 }
 
-/// Makes the directories that every database has and takes the lock.
+/// Makes the directories that every database has and takes the host's lock.
 fn prepare(disk: &Disk, root: &Path, host: &str) -> Result<Box<dyn Lock>, DbError> {
     disk.create_directory(root)?;
-    let lock = disk.lock(&key::lock_path(root))?;
-    format::create(disk, root)?;
     disk.create_directory(&key::host_path(root, host))?;
+    let lock = disk.lock(&key::lock_path(root, host))?;
+    format::create(disk, root, host)?;
     disk.sync_directory(&key::hosts_path(root))?;
     disk.sync_directory(root)?;
     Ok(lock)
 }
 
 /// The epochs in the directory of a host, oldest first, also those that are not whole.
-fn epoch_directories(disk: &Disk, host: &Path) -> Result<Vec<EpochId>, DbError> {
+pub(crate) fn epoch_directories(disk: &Disk, host: &Path) -> Result<Vec<EpochId>, DbError> {
     let entries = disk.list_if_there(host)?;
     let mut epochs: Vec<EpochId> =
         entries.iter().filter(|entry| entry.is_directory).filter_map(|entry| entry.name.parse().ok()).collect();
@@ -385,100 +495,63 @@ fn epoch_directories(disk: &Disk, host: &Path) -> Result<Vec<EpochId>, DbError> 
     Ok(epochs)
 }
 
-fn load(files: EpochFiles, host: &str, epoch: &EpochId) -> Result<Option<Current>, DbError> {
-    let Some(meta) = files.meta(host, epoch)? else {
-        return Ok(None);
-    };
-    let (images, scopes) = (files.images()?, files.scopes()?);
-    Ok(Some(Current { files, meta, images, scopes, unfinished: None }))
+fn load(disk: &Disk, directory: PathBuf, host: &str, epoch: &EpochId) -> Result<Option<Current>, DbError> {
+    let Some(mut snapshot) = Snapshot::read(disk, &directory, (host, epoch))? else { return Ok(None) };
+    let meta = snapshot.meta()?;
+    if snapshot.damage().iter().next().is_some() {
+        // On top of damage nothing is written; a new epoch takes what comes.
+        return Err(snapshot.into_damage());
+    }
+    let stored = snapshot.segments().iter().map(|segment| Stored { span: segment.span, bytes: segment.len() });
+    let stock = Stock::new(disk.clone(), directory, (host.to_owned(), epoch.clone()), stored.collect());
+    let mut current = Current::of(stock, meta);
+    current.images = snapshot.images()?;
+    for scope in snapshot.scopes() {
+        current.scopes.admit(&scope);
+    }
+    for image in snapshot.images_with(SectionKind::SYMBOLS) {
+        current.names.learn(&image, &snapshot.symbols(&image)?);
+    }
+    Ok(Some(current))
+}
+
+fn no_epoch(root: &Path, host: &str) -> DbError {
+    DbError::NoOpenEpoch { root: root.to_owned(), host: host.to_owned() }
 }
 
 fn check_start(start: &EpochStart) -> Result<(), DbError> {
     if let Some(label) = &start.label {
         key::check_label(label)?;
     }
-    for (at, event) in start.events.iter().enumerate() {
+    let mut names = BTreeSet::new();
+    for event in &start.events {
         key::check_event(&event.name)?;
-        if start.events.iter().take(at).any(|e| e.name == event.name) {
+        if !names.insert(&event.name) {
             return Err(DbError::DuplicateEvent { event: event.name.clone() });
         }
     }
     Ok(())
 }
 
-/// What is added to each profile, with the number of its scope.
-type Placed<'a> = BTreeMap<(Cow<'a, ProfileKey>, Option<u32>), Cow<'a, Profile>>;
+/// What is added to each profile.
+type Placed<'a> = BTreeMap<Cow<'a, ProfileKey>, Cow<'a, Profile>>;
 
-/// Finds each profile of a delta its file. Also gives the samples whose scope had to be widened.
+/// Finds each profile of a delta its scope. Also gives the samples whose scope had to be widened.
 fn place<'a>(delta: &'a Delta, scopes: &mut ScopeTable) -> (Placed<'a>, u64) {
     let mut placed = Placed::new();
     let mut widened = 0_u64;
     for (key, added) in delta.profiles.iter().filter(|(_, added)| !added.is_empty()) {
-        let (scope, number) = scopes.admit(&key.scope);
+        let scope = scopes.admit(&key.scope).0;
         let key = if scope == key.scope {
             Cow::Borrowed(key)
         } else {
             widened = widened.saturating_add(added.total());
             Cow::Owned(ProfileKey { scope, ..key.clone() })
         };
-        match placed.entry((key, number)) {
+        match placed.entry(key) {
             Entry::Vacant(vacant) => drop(vacant.insert(Cow::Borrowed(added))),
             Entry::Occupied(mut occupied) => occupied.get_mut().to_mut().merge(added),
         }
     }
     (placed, widened)
-}
-
-/// Writes the profiles that change, before them the scopes: whoever finds a profile finds its scope.
-fn stage_profiles(
-    files: &EpochFiles,
-    staging: &mut Staging<'_>,
-    profiles: &Placed<'_>,
-    scopes: Option<&ScopeTable>,
-) -> Result<(), DbError> {
-    if let Some(scopes) = scopes {
-        let payload = scope::encode(scopes).map_err(unwritable(files, key::SCOPES))?;
-        staging.put(key::SCOPES, Kind::Scopes, &payload)?;
-    }
-    for ((key, number), added) in profiles {
-        let mut profile = files.profile_in(key, *number)?;
-        profile.merge(added);
-        let kind = if number.is_some() { Kind::ScopedSamples } else { Kind::Samples };
-        staging.put(&SamplesFile::of(key, *number).name(), kind, &codec::encode_samples(key, &profile))?;
-    }
-    Ok(())
-}
-
-/// Writes every other file that changes: images, symbols, and last the description.
-fn stage(
-    files: &EpochFiles,
-    staging: &mut Staging<'_>,
-    delta: &Delta,
-    images: Option<&BTreeMap<ImageId, ImageRecord>>,
-    meta: &EpochMeta,
-) -> Result<(), DbError> {
-    if let Some(images) = images {
-        let payload = images::encode(images).map_err(unwritable(files, key::IMAGES))?;
-        staging.put(key::IMAGES, Kind::Images, &payload)?;
-    }
-    for (image, met) in &delta.symbols {
-        let old = files.symbols(image)?;
-        let joined = symbols::join(old.clone(), met);
-        if joined != old {
-            let payload = codec::encode_symbols(image, &joined);
-            staging.put(&key::symbols_name(image), Kind::Symbols, &payload)?;
-        }
-    }
-    stage_meta(files, staging, meta)
-}
-
-fn stage_meta(files: &EpochFiles, staging: &mut Staging<'_>, meta: &EpochMeta) -> Result<(), DbError> {
-    let payload = serde_json::to_vec(meta).map_err(Damage::Json).map_err(unwritable(files, key::META))?;
-    staging.put(key::META, Kind::Meta, &payload)
-}
-
-/// The error for a value that cannot be written as JSON; none of ours is such a value.
-fn unwritable(files: &EpochFiles, name: &str) -> impl FnOnce(Damage) -> DbError {
-    let path = files.directory().join(name);
-    move |damage| DbError::Corrupt { path, offset: 0, damage }
 }

@@ -56,7 +56,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>) -> io::Result<()>;
     /// Says when a file was last changed.
     fn set_modified(&self, path: &Path, unix_s: u64) -> io::Result<()>;
-    /// Gives a file another name in the same directory, replacing what has that name, in one step.
+    /// Gives a file another name in the same directory, replacing what has that name, in one step; or a directory a name that nothing has.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -98,7 +98,10 @@ impl Disk {
     pub(crate) fn read_if_there(&self, path: &Path) -> Result<Option<Vec<u8>>, DbError> {
         match self.0.read(path, MAX_FILE_BYTES) {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // Over NFS a file that goes while it is read is stale (nfs(5)).
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle) => {
+                Ok(None)
+            }
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(DbError::Corrupt {
                 path: path.to_owned(),
                 offset: MAX_FILE_BYTES,
@@ -130,15 +133,6 @@ impl Disk {
 
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<(), DbError> {
         self.0.rename(from, to).map_err(failed(Operation::Rename, to))
-    }
-
-    /// Gives a file its final name unless that has been done before: true when it was done now.
-    pub(crate) fn rename_if_there(&self, from: &Path, to: &Path) -> Result<bool, DbError> {
-        match self.rename(from, to) {
-            Ok(()) => Ok(true),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 
     pub(crate) fn remove_if_there(&self, path: &Path) -> Result<(), DbError> {

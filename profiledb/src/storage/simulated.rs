@@ -1,7 +1,7 @@
 //! A disk in memory that fails on command, for tests of this crate and of its users.
 //!
 //! It shows what a *process* sees when operations fail or when it is killed: everything done before
-//! is there. What survives a power failure is another question and not simulated here.
+//! is there. And what a machine sees after a power failure ([`SimulatedDisk::cut_power`]): what was forced out is there; of the rest, anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,6 +19,13 @@ pub struct SimulatedDisk {
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<PathBuf, Vec<u8>>,
+    /// Names and bytes that would be there after a power failure: those forced out.
+    durable: BTreeMap<PathBuf, Vec<u8>>,
+    /// Bytes that were forced out, of files whose name perhaps was not.
+    synced: BTreeMap<PathBuf, Vec<u8>>,
+    durable_directories: BTreeSet<PathBuf>,
+    /// Directories that were renamed since their parent was forced out: new name to old.
+    renamed: BTreeMap<PathBuf, PathBuf>,
     /// Said to have been changed when, where that was said.
     modified: BTreeMap<PathBuf, u64>,
     directories: BTreeSet<PathBuf>,
@@ -77,13 +84,64 @@ impl SimulatedDisk {
         self.state().files.clone()
     }
 
-    /// Puts a file on the disk, whatever is there, and its directory with it.
+    /// Puts a file on the disk, whatever is there, and its directory with it, safe from power failures.
     pub fn put(&self, path: &Path, bytes: Vec<u8>) {
         let mut state = self.state();
         if let Some(parent) = path.parent() {
             state.create_directory(parent);
+            state.durable_directories.extend(parent.ancestors().map(Path::to_owned));
         }
+        state.synced.insert(path.to_owned(), bytes.clone());
+        state.durable.insert(path.to_owned(), bytes.clone());
         state.files.insert(path.to_owned(), bytes);
+    }
+
+    /// The disk after a power failure now. What was not forced out may be there or not: for each name that `choice` decides, called with a
+    /// number that is new each time. A file whose bytes were not forced out is empty, half there or whole.
+    #[must_use]
+    pub fn cut_power(&self, choice: impl Fn(u64) -> u64) -> Self {
+        let state = self.state();
+        let after = Self::new();
+        let mut question = 0;
+        let mut ask = |answers: u64| {
+            question += 1;
+            choice(question) % answers.max(1)
+        };
+        // A directory that was renamed is at one place or the other, with all that is in it.
+        let moved = ask(2) == 1;
+        let is_moved = |path: &Path| {
+            let names = state.renamed.iter().flat_map(|(to, from)| [to, from]);
+            names.into_iter().any(|name| path.starts_with(name))
+        };
+        let keep = |path: &Path, ask: &mut dyn FnMut(u64) -> u64| if is_moved(path) { moved } else { ask(2) == 1 };
+        let (mut files, mut directories) = (BTreeMap::new(), BTreeSet::new());
+        for name in state.directories.union(&state.durable_directories) {
+            let (now, before) = (state.directories.contains(name), state.durable_directories.contains(name));
+            let is_there = if now == before || keep(name, &mut ask) { now } else { before };
+            if is_there && name.parent().is_none_or(|parent| directories.contains(parent)) {
+                directories.insert(name.clone());
+            }
+        }
+        let names: BTreeSet<&PathBuf> = state.files.keys().chain(state.durable.keys()).collect();
+        for name in names {
+            let (now, before) = (state.files.get(name), state.durable.get(name));
+            let as_now = now != before && keep(name, &mut ask);
+            let bytes = if as_now { state.surviving(name, &mut ask) } else { before.cloned() };
+            if let Some(bytes) = bytes.filter(|_| name.parent().is_none_or(|parent| directories.contains(parent))) {
+                files.insert(name.clone(), bytes);
+            }
+        }
+        {
+            let mut to = after.state();
+            to.modified.clone_from(&state.modified);
+            to.durable.clone_from(&files);
+            to.synced.clone_from(&files);
+            to.files = files;
+            to.durable_directories.clone_from(&directories);
+            to.directories = directories;
+        }
+        drop(state);
+        after
     }
 
     /// Another disk with the same files and directories, not locked and without faults.
@@ -94,6 +152,9 @@ impl SimulatedDisk {
         {
             let mut to = copy.state();
             to.files.clone_from(&state.files);
+            to.durable.clone_from(&state.durable);
+            to.synced.clone_from(&state.synced);
+            to.durable_directories.clone_from(&state.durable_directories);
             to.modified.clone_from(&state.modified);
             to.directories.clone_from(&state.directories);
         }
@@ -124,6 +185,70 @@ impl State {
         }
     }
 
+    /// What is left of a file that has its name: all of what was forced out, any part of what was not.
+    fn surviving(&self, name: &Path, ask: &mut impl FnMut(u64) -> u64) -> Option<Vec<u8>> {
+        let bytes = self.files.get(name)?;
+        if self.synced.get(name) == Some(bytes) {
+            return Some(bytes.clone());
+        }
+        let part = [0, bytes.len() / 2, bytes.len()].get(ask(3) as usize).copied().unwrap_or(0);
+        Some(bytes.split_at(part).0.to_vec())
+    }
+
+    /// Moves what has this name, or is below it, to another.
+    fn move_all(&mut self, from: &Path, to: &Path) {
+        let moved = |path: &PathBuf| Some(to.join(path.strip_prefix(from).ok()?));
+        for map in [&mut self.files, &mut self.synced] {
+            let names: Vec<PathBuf> = map.keys().filter(|path| path.starts_with(from)).cloned().collect();
+            for name in names {
+                if let (Some(bytes), Some(new)) = (map.remove(&name), moved(&name)) {
+                    map.insert(new, bytes);
+                }
+            }
+        }
+        let names: Vec<PathBuf> = self.directories.iter().filter(|path| path.starts_with(from)).cloned().collect();
+        for name in names {
+            self.directories.remove(&name);
+            self.directories.extend(moved(&name));
+        }
+    }
+
+    /// The names in a directory are safe, and what it had lost is lost.
+    fn sync_names(&mut self, path: &Path) {
+        let inside = |child: &PathBuf| child.parent() == Some(path);
+        let gone: Vec<PathBuf> = self
+            .durable_directories
+            .iter()
+            .filter(|child| inside(child) && !self.directories.contains(*child))
+            .cloned()
+            .collect();
+        self.durable.retain(|child, _| !inside(child) && !gone.iter().any(|gone| child.starts_with(gone)));
+        self.durable_directories.retain(|child| !gone.iter().any(|gone| child.starts_with(gone)));
+        let fresh: Vec<PathBuf> = self
+            .directories
+            .iter()
+            .filter(|child| inside(child) && !self.durable_directories.contains(*child))
+            .cloned()
+            .collect();
+        self.durable_directories.insert(path.to_owned());
+        for name in fresh {
+            // A directory that was renamed brings what is in it.
+            let below: Vec<PathBuf> =
+                self.directories.iter().filter(|child| child.starts_with(&name)).cloned().collect();
+            self.durable_directories.insert(name.clone());
+            if self.renamed.remove(&name).is_some() {
+                self.durable_directories.extend(below);
+                let files = self.synced.iter().filter(|(child, _)| child.starts_with(&name));
+                self.durable.extend(files.map(|(child, bytes)| (child.clone(), bytes.clone())));
+            }
+        }
+        for (child, bytes) in self.files.iter().filter(|(child, _)| inside(child)) {
+            // A name whose bytes were not forced out: as far as they were, that is nothing.
+            let safe = self.synced.get(child).filter(|synced| *synced == bytes).cloned().unwrap_or_default();
+            self.durable.insert(child.clone(), safe);
+        }
+    }
+
     fn create_directory(&mut self, path: &Path) {
         for ancestor in path.ancestors() {
             self.directories.insert(ancestor.to_owned());
@@ -148,6 +273,11 @@ impl State {
             // A failed write leaves a part of the file.
             let kept = if outcome.is_ok() { bytes } else { bytes.split_at(bytes.len() / 2).0 };
             self.files.insert(path.to_owned(), kept.to_vec());
+            self.synced.remove(path);
+        } else if outcome.is_ok()
+            && let Some(bytes) = self.files.get(path).cloned()
+        {
+            self.synced.insert(path.to_owned(), bytes);
         }
         outcome
     }
@@ -215,9 +345,12 @@ impl Storage for SimulatedDisk {
         let mut file = head?;
         file.resize(head_bytes, 0);
         file.append(&mut rest);
-        state.write_step(&Step::Sync, path, &file)?;
-        state.files.insert(path.to_owned(), file);
-        Ok(())
+        let synced = state.write_step(&Step::Sync, path, &file);
+        if synced.is_ok() {
+            state.files.insert(path.to_owned(), file.clone());
+            state.synced.insert(path.to_owned(), file);
+        }
+        synced
     }
 
     fn set_modified(&self, path: &Path, unix_s: u64) -> io::Result<()> {
@@ -234,8 +367,20 @@ impl Storage for SimulatedDisk {
         let mut state = self.state();
         state.operation()?;
         state.has_parent(to)?;
+        if state.directories.contains(from) {
+            if state.directories.contains(to) {
+                return Err(io::ErrorKind::DirectoryNotEmpty.into());
+            }
+            state.move_all(from, to);
+            state.renamed.insert(to.to_owned(), from.to_owned());
+            return Ok(());
+        }
         let bytes = state.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
         state.files.insert(to.to_owned(), bytes);
+        match state.synced.remove(from) {
+            Some(bytes) => drop(state.synced.insert(to.to_owned(), bytes)),
+            None => drop(state.synced.remove(to)),
+        }
         if let Some(unix_s) = state.modified.remove(from) {
             state.modified.insert(to.to_owned(), unix_s);
         }
@@ -245,6 +390,7 @@ impl Storage for SimulatedDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.operation()?;
+        state.synced.remove(path);
         match state.files.remove(path) {
             Some(_) => Ok(()),
             None => Err(io::ErrorKind::NotFound.into()),
@@ -266,7 +412,9 @@ impl Storage for SimulatedDisk {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.operation()?;
-        state.has_directory(path)
+        state.has_directory(path)?;
+        state.sync_names(path);
+        Ok(())
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {

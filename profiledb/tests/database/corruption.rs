@@ -1,46 +1,36 @@
 //! No damaged file is believed, and the error names it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use profiledb::storage::SimulatedDisk;
-use profiledb::{Damage, DbError, Writer};
+use profiledb::{Damage, DbError, Lost, Writer};
 
 use crate::fixture::{
-    EVENTS, HOST, NOW, full_delta, image, key, read, read_only_epoch, root, small_database, start, storage, writer,
+    EVENTS, HOST, NOW, fold_all, full_delta, image, key, problems, read, read_only_epoch, root, segments,
+    small_database, start, storage, writer,
 };
 
-/// A database whose writer was killed after it decided a merge and before it published a file.
-fn decided_database() -> SimulatedDisk {
-    for k in 0.. {
-        let disk = small_database();
-        let mut writer = writer(&disk);
-        writer.begin(start(NOW + 25), false).unwrap();
-        disk.stop_after(k);
-        let outcome = writer.merge(&full_delta(NOW + 30, 70));
-        drop(writer);
-        disk.heal();
-        if matches!(outcome, Err(DbError::Unfinished { .. })) {
-            return disk;
-        }
-    }
-    unreachable!("no merge was decided")
-}
-
-/// Reads a database with one changed file: must fail and name it.
+/// One changed file: whoever looks for damage is told its name, and whoever reads is told it, or gets what was written.
 fn must_be_seen(disk: &SimulatedDisk, path: &Path, bytes: Vec<u8>, what: &str) {
     let damaged = disk.copy();
     damaged.put(path, bytes);
-    let Err(error) = read(&damaged) else {
-        panic!("{what} of {} went unseen", path.display());
-    };
-    let text = error.to_string();
-    assert!(text.contains(&path.display().to_string()), "{text}");
-    assert!(!text.contains('\n'), "{text}");
+    let name = path.display().to_string();
+    let told = problems(&damaged);
+    assert!(told.iter().any(|line| line.contains(&name)), "{what} of {name}: check tells {told:?}");
+    assert!(!told.iter().any(|line| line.contains('\n')), "{told:?}");
+    match read(&damaged) {
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains(&name) && !text.contains('\n'), "{what} of {name}: {text}");
+        }
+        Ok(state) => assert_eq!(state, read(disk).unwrap(), "{what} of {name} went unseen"),
+    }
 }
 
-fn flip_and_cut(disk: &SimulatedDisk, files: &BTreeMap<PathBuf, Vec<u8>>) {
-    for (path, bytes) in files {
+fn flip_and_cut(disk: &SimulatedDisk) {
+    let mut files = disk.files();
+    files.retain(|path, _| !path.ends_with("lock"));
+    for (path, bytes) in &files {
         for at in 0..bytes.len() {
             for flip in [0x01, 0x80, 0xff] {
                 let mut damaged = bytes.clone();
@@ -58,39 +48,38 @@ fn flip_and_cut(disk: &SimulatedDisk, files: &BTreeMap<PathBuf, Vec<u8>>) {
 #[test]
 fn every_flip_and_every_cut_of_every_file_is_seen() {
     let disk = small_database();
-    let mut files = disk.files();
-    files.remove(&root().join("lock"));
-    // format, meta, images, scopes, 4 profiles, symbols of one image.
-    assert_eq!(files.len(), 9, "{:?}", files.keys());
-    flip_and_cut(&disk, &files);
+    assert_eq!(problems(&disk), Vec::<String>::new());
+    // The begin and two merges.
+    assert_eq!(segments(&disk).len(), 3);
+    flip_and_cut(&disk);
 }
 
 #[test]
-fn every_flip_and_every_cut_of_a_decided_merge_is_seen() {
-    let disk = decided_database();
-    let mut files = disk.files();
-    files.retain(|path, _| {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        name.ends_with(".tmp") || name == "commit"
-    });
-    assert_eq!(files.len(), 8, "{:?}", files.keys());
-    flip_and_cut(&disk, &files);
+fn every_flip_and_every_cut_of_a_folded_epoch_is_seen() {
+    let disk = small_database();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW + 25), false).unwrap();
+    writer.seal(NOW + 30).unwrap();
+    drop(writer);
+    assert_eq!(segments(&disk).len(), 1);
+    assert_eq!(problems(&disk), Vec::<String>::new());
+    flip_and_cut(&disk);
 }
 
 #[test]
 fn a_file_in_the_place_of_another_is_seen() {
     let disk = small_database();
     let files = disk.files();
-    let samples: Vec<&PathBuf> =
-        files.keys().filter(|path| path.extension().is_some_and(|ext| ext == "samples")).collect();
+    let names = segments(&disk);
     let damaged = disk.copy();
-    damaged.put(samples[0], files[samples[1]].clone());
-    let error = read(&damaged).unwrap_err();
-    let DbError::Corrupt { path, damage, .. } = error else {
-        panic!("{error}");
+    damaged.put(&names[1], files[&names[2]].clone());
+    let database = profiledb::Database::open_on(storage(&damaged), &root()).unwrap();
+    let id = read_only_epoch(&disk).meta.epoch;
+    let epoch = database.epoch(HOST, &id).unwrap();
+    let [DbError::Corrupt { path, damage: Damage::Misplaced, .. }] = epoch.damage() else {
+        panic!("{:?}", epoch.damage());
     };
-    assert_eq!(path, *samples[0]);
-    assert!(matches!(damage, Damage::Misplaced));
+    assert_eq!(*path, names[1]);
 
     // A whole epoch under another name.
     let renamed = SimulatedDisk::new();
@@ -102,125 +91,191 @@ fn a_file_in_the_place_of_another_is_seen() {
     assert!(error.to_string().contains("belongs somewhere else"), "{error}");
 }
 
+/// Damage in one profile is damage in no other.
 #[test]
-fn a_writer_changes_nothing_on_top_of_damage_and_a_new_epoch_helps() {
+fn what_is_not_damaged_can_be_read_and_what_is_lost_has_a_name() {
     let disk = small_database();
-    let files = disk.files();
-    let path = files.keys().find(|path| path.to_str().unwrap().ends_with(".cycles.samples")).unwrap();
-    disk.put(path, b"zeros, after a crash".to_vec());
-    let damaged = disk.files();
-    let mut writer = writer(&disk);
-    writer.begin(start(NOW + 25), false).unwrap();
-    let error = writer.merge(&full_delta(NOW + 30, 1)).unwrap_err();
-    assert!(matches!(error, DbError::Corrupt { .. }), "{error}");
-    assert_eq!(disk.files(), damaged);
-    let epoch = writer.next_epoch(start(NOW + 31)).unwrap();
-    writer.merge(&full_delta(NOW + 32, 1)).unwrap();
-    let database = profiledb::Database::open_on(storage(&disk), &root()).unwrap();
-    let read = database.epoch(HOST, &epoch).unwrap();
-    assert_eq!(read.profile(&key(0, EVENTS[0])).unwrap().total(), 2);
+    let whole = read_only_epoch(&disk);
+    let path = segments(&disk).pop().unwrap();
+    let bytes = disk.files()[&path].clone();
+    let (mut samples, mut merges, mut others) = (0, 0, 0);
+    for at in 0..bytes.len() {
+        let damaged = disk.copy();
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x10;
+        damaged.put(&path, changed);
+        let found = profiledb::check_on(storage(&damaged), &root()).unwrap();
+        assert!(found.iter().all(profiledb::Problem::is_damage));
+        let database = profiledb::Database::open_on(storage(&damaged), &root()).unwrap();
+        let epoch = database.epoch(HOST, &whole.meta.epoch).unwrap();
+        match &found[0].lost {
+            Lost::Samples { key, samples: count } => {
+                samples += 1;
+                assert!(count.unwrap() > 0);
+                for other in whole.profiles.keys() {
+                    let read = epoch.profile(other);
+                    assert_eq!(read.is_err(), other == key, "byte {at}");
+                    assert!(read.is_err() || read.unwrap() == whole.profiles[other], "byte {at}");
+                }
+            }
+            Lost::Merges { first: 2, last: 2 } => {
+                merges += 1;
+                assert_eq!(epoch.damage().len(), 1);
+                // What the merge before left is whole.
+                assert_eq!(epoch.meta().merges, 1);
+                epoch.check_ledgers().unwrap();
+            }
+            Lost::Description | Lost::Images | Lost::Symbols(_) | Lost::Edges(_) => others += 1,
+            lost => panic!("byte {at}: {lost:?}"),
+        }
+    }
+    assert!(samples > 20 && merges > 100 && others > 100, "{samples} {merges} {others}");
 }
 
 #[test]
-fn an_epoch_with_a_damaged_description_is_passed_over_and_told() {
-    for name in ["meta", "images", "scopes"] {
-        let disk = small_database();
-        let files = disk.files();
-        let path = files.keys().find(|path| path.ends_with(name)).unwrap();
-        let mut bytes = files[path].clone();
-        bytes[40] ^= 1;
-        disk.put(path, bytes.clone());
+fn a_segment_that_is_gone_is_told_and_all_others_are_read() {
+    let disk = small_database();
+    let files = disk.files();
+    let names = segments(&disk);
+    let without = SimulatedDisk::new();
+    for (path, bytes) in files.iter().filter(|(path, _)| **path != names[1]) {
+        without.put(path, bytes.clone());
+    }
+    let told = problems(&without);
+    let first = told.iter().find(|line| line.contains("1-1.segment")).unwrap();
+    assert!(first.ends_with("lost: what merge 1 added"), "{first}");
+    let database = profiledb::Database::open_on(storage(&without), &root()).unwrap();
+    let epoch = database.epoch(HOST, &database.epochs(HOST).unwrap()[0]).unwrap();
+    assert!(matches!(epoch.damage(), [DbError::Corrupt { damage: Damage::Missing { first: 1, last: 1 }, .. }]));
+    assert_eq!(epoch.profile(&key(0, EVENTS[0])).unwrap().total(), 10);
+    assert!(matches!(epoch.check_ledgers(), Err(DbError::Unbalanced { .. })));
+}
+
+#[test]
+fn a_writer_adds_nothing_to_a_damaged_epoch_and_begins_another() {
+    let disk = small_database();
+    for path in segments(&disk) {
+        let disk = disk.copy();
+        let mut bytes = disk.files()[&path].clone();
+        bytes[41] ^= 1;
+        disk.put(&path, bytes.clone());
         let mut writer = writer(&disk);
         let epoch = writer.begin(start(NOW + 25), false).unwrap();
         assert_eq!(writer.findings().len(), 1);
         let finding = writer.findings()[0].to_string();
         assert!(finding.contains(path.to_str().unwrap()), "{finding}");
         writer.merge(&full_delta(NOW + 30, 1)).unwrap();
-        assert_eq!(disk.files()[path], bytes);
+        assert_eq!(disk.files()[&path], bytes);
         let database = profiledb::Database::open_on(storage(&disk), &root()).unwrap();
-        assert!(database.epoch(HOST, &epoch).is_ok());
+        assert!(database.epoch(HOST, &epoch).unwrap().damage().is_empty());
     }
 }
 
-/// Samples must not be out of reach because a list is.
+/// What a fold would have to read is damaged: the good parts must not go with the bad.
 #[test]
-fn without_the_list_of_scopes_each_file_tells_its_own() {
+fn a_fold_of_damaged_segments_changes_nothing_and_merges_go_on() {
     let disk = small_database();
-    let whole = read_only_epoch(&disk);
-    assert!(whole.profiles.keys().any(|key| key.scope.label.as_deref() == Some("run")));
-    let files = disk.files();
-    let list = files.keys().find(|path| path.ends_with("scopes")).unwrap();
-    let mut bytes = files[list].clone();
-    bytes[33] ^= 1;
-    disk.put(list, bytes);
-    let database = profiledb::Database::open_on(storage(&disk), &root()).unwrap();
-    let epoch = database.epoch(HOST, &whole.meta.epoch).unwrap();
-    let error = epoch.scopes().unwrap_err().to_string();
-    assert!(error.contains("scopes is damaged"), "{error}");
-    let keys = epoch.profiles().unwrap();
-    assert!(keys.iter().eq(whole.profiles.keys()));
-    assert!(keys.iter().all(|key| epoch.profile(key).unwrap() == whole.profiles[key]));
-    epoch.check_ledgers().unwrap();
-    // Where the file is damaged too, its samples are missed, and all others are there.
-    let scoped = files.keys().find(|path| path.to_str().unwrap().ends_with(".0.samples")).unwrap();
-    disk.put(scoped, vec![0; 40]);
-    let epoch = database.epoch(HOST, &whole.meta.epoch).unwrap();
-    assert_eq!(epoch.profiles().unwrap().len(), keys.len() - 1);
-    assert!(matches!(epoch.check_ledgers(), Err(DbError::Unbalanced { .. })));
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW + 25), false).unwrap();
+    writer.merge(&full_delta(NOW + 30, 1)).unwrap();
+    let path = segments(&disk).pop().unwrap();
+    let mut bytes = disk.files()[&path].clone();
+    *bytes.last_mut().unwrap() ^= 1;
+    disk.put(&path, bytes);
+    let before = disk.files();
+    let error = loop {
+        match writer.fold(1) {
+            Ok(folded) => assert!(folded.more, "the damage went unseen"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, DbError::Corrupt { path: named, .. } if *named == path), "{error}");
+    assert_eq!(disk.files(), before);
+    assert!(!writer.fold(1).unwrap().more, "it is told once");
+    writer.merge(&full_delta(NOW + 40, 1)).unwrap();
+    assert_eq!(segments(&disk).len(), 5);
 }
 
+/// A wider segment that cannot be read is no reason to remove those it stands for.
 #[test]
-fn a_damaged_commit_record_is_dropped_with_its_merge_and_told() {
-    let disk = decided_database();
-    let before = read_only_epoch(&small_database());
-    let files = disk.files();
-    let record = files.keys().find(|path| path.ends_with("commit")).unwrap();
-    let mut bytes = files[record].clone();
-    bytes[33] ^= 1;
-    disk.put(record, bytes);
+fn recovery_removes_nothing_for_a_damaged_fold() {
+    let disk = small_database();
+    let before = disk.files();
+    let mut folding = writer(&disk);
+    folding.begin(start(NOW + 25), false).unwrap();
+    folding.seal(NOW + 30).unwrap();
+    drop(folding);
+    let folded = segments(&disk);
+    let mut bytes = disk.files()[&folded[0]].clone();
+    let end = bytes.len() - 1;
+    bytes[end] ^= 1;
+    disk.put(&folded[0], bytes);
+    before.iter().for_each(|(path, bytes)| disk.put(path, bytes.clone()));
     let writer = Writer::open_on(storage(&disk), &root(), HOST).unwrap();
     assert_eq!(writer.findings().len(), 1);
-    assert_eq!(read_only_epoch(&disk), before);
-    assert!(crate::fixture::leftovers(&disk).is_empty());
+    assert!(before.keys().all(|path| disk.files().contains_key(path)));
 }
 
 #[test]
-fn files_of_unknown_names_are_skipped() {
+fn files_of_unknown_names_are_skipped_and_named_by_check() {
     let disk = small_database();
     let before = read_only_epoch(&disk);
-    let files = disk.files();
-    let meta = files.keys().find(|path| path.ends_with("meta")).unwrap();
-    let epoch = meta.parent().unwrap();
-    disk.put(&epoch.join(format!("{}.cycles.edges", image(0))), vec![1, 2]);
-    disk.put(&epoch.join("README"), b"hello".to_vec());
-    disk.put(&root().join("hosts/.cache/20250101-000000/meta"), vec![]);
-    disk.put(&root().join("hosts/node-7/notes.txt"), vec![]);
-    disk.put(&root().join("hosts/node-7/20250101-000000/junk"), vec![]);
+    let epoch = segments(&disk)[0].parent().unwrap().to_owned();
+    let strangers: Vec<PathBuf> = vec![
+        epoch.join(format!("{}.cycles.blocks", image(0))),
+        epoch.join("README"),
+        epoch.join("01-1.segment"),
+        root().join("hosts/.cache/20250101-000000/meta"),
+        root().join("hosts/node-7/notes.txt"),
+        root().join("hosts/node-7/20250101-000000/junk"),
+        root().join("thesis.tex"),
+    ];
+    strangers.iter().for_each(|path| disk.put(path, vec![1, 2]));
     assert_eq!(read_only_epoch(&disk), before);
+    let found = profiledb::check_on(storage(&disk), &root()).unwrap();
+    assert!(found.iter().all(|problem| !problem.is_damage()), "{found:?}");
+    for path in &strangers {
+        let named = |problem: &profiledb::Problem| path.starts_with(&problem.path);
+        assert!(found.iter().any(named), "{} is not named", path.display());
+    }
     // And a writer does not touch them.
     let mut writer = writer(&disk);
     writer.begin(start(NOW + 25), false).unwrap();
     writer.merge(&full_delta(NOW + 30, 1)).unwrap();
-    assert!(disk.files().contains_key(&epoch.join("README")));
+    fold_all(&mut writer);
+    assert!(strangers.iter().all(|path| disk.files().contains_key(path)));
 }
 
 #[test]
 fn newer_files_and_newer_databases_are_told_from_damaged_ones() {
     let disk = small_database();
-    disk.put(&root().join("format"), b"dcpi database 2\n".to_vec());
+    disk.put(&root().join("format"), b"dcpi database 3\n".to_vec());
     let error = read(&disk).unwrap_err();
-    assert!(matches!(error, DbError::NewerFormat { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, DbError::NewerFormat { found: 3, known: 2, .. }), "{error}");
     let error = Writer::open_on(storage(&disk), &root(), HOST).unwrap_err();
-    assert!(matches!(error, DbError::NewerFormat { found: 2, .. }), "{error}");
+    assert!(matches!(error, DbError::NewerFormat { found: 3, .. }), "{error}");
+    assert_eq!(problems(&disk).len(), 1);
 
     let disk = small_database();
-    let files = disk.files();
-    let path = files.keys().find(|path| path.extension().is_some_and(|ext| ext == "samples")).unwrap();
-    let mut bytes = files[path].clone();
+    let path = segments(&disk).pop().unwrap();
+    let mut bytes = disk.files()[&path].clone();
     bytes[8] = 9;
     let checksum = crc32c::crc32c(&bytes[..28]);
     bytes[28..32].copy_from_slice(&checksum.to_le_bytes());
-    disk.put(path, bytes);
+    disk.put(&path, bytes);
     let error = read(&disk).unwrap_err();
-    assert!(matches!(error, DbError::NewerFormat { found: 9, known: 1, .. }), "{error}");
+    assert!(error.to_string().contains("format 9, newer than 2"), "{error}");
+}
+
+#[test]
+fn a_ledger_that_does_not_close_is_told() {
+    let disk = small_database();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW + 25), false).unwrap();
+    let mut delta = full_delta(NOW + 30, 1);
+    delta.ledgers.get_mut(EVENTS[0]).unwrap().taken += 5;
+    writer.merge(&delta).unwrap();
+    let told = problems(&disk);
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("samples taken and accounts for"), "{told:?}");
 }

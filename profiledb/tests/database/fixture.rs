@@ -7,7 +7,7 @@ use std::sync::Arc;
 use image::{ImageId, ImageKind, ImageOffset};
 use profiledb::storage::{SimulatedDisk, Storage};
 use profiledb::{
-    Database, DbError, Delta, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile,
+    Database, DbError, Delta, Edges, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile,
     ProfileKey, Scope, Symbol, Writer,
 };
 
@@ -54,8 +54,7 @@ pub fn start(now_unix_s: u64) -> EpochStart {
         name: name.to_owned(),
         unit: "cycles".to_owned(),
         period: 62_000,
-        rate_per_s: None,
-        note: None,
+        ..EventMeta::default()
     };
     EpochStart {
         label: None,
@@ -98,7 +97,7 @@ pub fn label_half(delta: &mut Delta, number: u8, event: &str, label: &str) {
     delta.profiles.insert(scoped(number, event, Some(label)), theirs);
 }
 
-/// A delta that touches every sort of file: two images, two events, a labelled run, symbols, a loss.
+/// A delta that has every sort of section: two images, two events, a labelled run, symbols, edges, facts, a loss.
 pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     let mut delta = delta(
         now_unix_s,
@@ -112,6 +111,9 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     label_half(&mut delta, 1, EVENTS[0], "run");
     let symbols = vec![symbol(0x10, 0x20, "main"), symbol(count, count + 1, "jit")];
     delta.symbols.insert(image(0), symbols);
+    let pair = |from, to| (ImageOffset(from), ImageOffset(to));
+    delta.edges.insert(image(0), Edges::from_counts([(pair(0x14, 0x10), count), (pair(0x14, 0x18), 1)]));
+    delta.facts.insert("skid".to_owned(), count.into());
     let ledger = delta.ledgers.get_mut(EVENTS[0]).unwrap();
     ledger.taken += 3;
     ledger.unresolved.insert("no mapping".to_owned(), 2);
@@ -135,6 +137,7 @@ pub struct EpochState {
     pub scopes: Vec<Scope>,
     pub profiles: BTreeMap<ProfileKey, Profile>,
     pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
+    pub edges: BTreeMap<ImageId, Edges>,
 }
 
 /// Everything a reader gets of a database, and that its ledgers fit its profiles.
@@ -143,6 +146,9 @@ pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), 
     for host in database.hosts()? {
         for id in database.epochs(&host)? {
             let epoch = database.epoch(&host, &id)?;
+            if let Some(damage) = epoch.damage().first() {
+                return Err(DbError::Damaged { host, epoch: id, why: damage.to_string() });
+            }
             let images = epoch.images()?;
             let scopes = epoch.scopes()?;
             let mut profiles = BTreeMap::new();
@@ -161,7 +167,11 @@ pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), 
             assert!(epoch.is_current()?);
             assert!(epoch.size_bytes()? > 0);
             let meta = epoch.meta().clone();
-            let state = EpochState { meta, images, scopes, profiles, symbols };
+            let mut edges = BTreeMap::new();
+            for id in epoch.edge_images() {
+                edges.insert(id, epoch.edges(&id)?);
+            }
+            let state = EpochState { meta, images, scopes, profiles, symbols, edges };
             all.insert((host.clone(), id), state);
         }
     }
@@ -190,11 +200,26 @@ pub fn small_database() -> SimulatedDisk {
     disk
 }
 
+/// The files of segments, by name.
+pub fn segments(disk: &SimulatedDisk) -> Vec<PathBuf> {
+    let files = disk.files().into_keys();
+    files.filter(|path| path.extension().is_some_and(|ext| ext == "segment")).collect()
+}
+
+/// Folds until nothing is left to fold.
+pub fn fold_all(writer: &mut Writer) {
+    while writer.fold(1).unwrap().more {}
+}
+
+/// What `check` tells, a line each.
+pub fn problems(disk: &SimulatedDisk) -> Vec<String> {
+    let problems = profiledb::check_on(storage(disk), &root()).unwrap();
+    problems.iter().map(ToString::to_string).collect()
+}
+
 /// Names of files that only a crash leaves.
 pub fn leftovers(disk: &SimulatedDisk) -> Vec<PathBuf> {
-    let is_leftover = |path: &Path| {
-        path.extension().is_some_and(|ext| ext == "tmp") || path.file_name().is_some_and(|name| name == "commit")
-    };
+    let is_leftover = |path: &Path| path.extension().is_some_and(|ext| ext == "tmp");
     let files = disk.files().into_keys();
     files.filter(|path| is_leftover(path)).collect()
 }

@@ -8,6 +8,7 @@ use profiledb::{Database, Writer};
 
 use crate::fixture::{HOST, NOW, full_delta, read_database, start};
 
+const ROUNDS: &str = "PROFILEDB_TEST_KILLED_ROUNDS";
 const DIRECTORY: &str = "PROFILEDB_TEST_KILLED_DIRECTORY";
 
 /// Merges until it is killed, and says so after each merge.
@@ -21,6 +22,7 @@ fn writes_until_killed() {
     // Bounded, should the other test die first.
     for _ in 0..100_000 {
         writer.merge(&full_delta(NOW + 1, 3)).unwrap();
+        writer.fold(200).unwrap();
         let merges = writer.meta().unwrap().merges;
         if writeln!(out, "\nmerged {merges}").is_err() {
             return;
@@ -33,7 +35,9 @@ fn a_killed_writer_leaves_a_whole_database() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("db");
     let mut last_seen = 0;
-    for round in 0..12_u64 {
+    // More where somebody asks for more.
+    let rounds = std::env::var(ROUNDS).map_or(12, |rounds| rounds.parse::<u64>().unwrap());
+    for round in 0..rounds {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "killed::writes_until_killed"])
             .args(["--ignored", "--nocapture", "--test-threads=1"])
@@ -66,5 +70,7 @@ fn a_killed_writer_leaves_a_whole_database() {
         let total: u64 = state.profiles.values().map(profiledb::Profile::total).sum();
         assert_eq!(total, state.meta.merges * 10);
         last_seen = state.meta.merges;
+        let problems = profiledb::check(&root).unwrap();
+        assert!(problems.iter().all(|problem| !problem.is_damage()), "{problems:?}");
     }
 }

@@ -11,6 +11,7 @@ mod code;
 mod corruption;
 mod faults;
 mod fixture;
+mod format1;
 mod killed;
 mod model;
 mod properties;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use image::ImageOffset;
 use profiledb::storage::{Directory, SimulatedDisk, Storage};
-use profiledb::{Database, Profile, ProfileKey, Symbol, Writer};
+use profiledb::{Database, Edges, Profile, ProfileKey, Symbol, Writer};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -24,6 +24,8 @@ enum Step {
     Reboot,
     NextEpoch,
     Seal,
+    /// So many calls of fold with that budget.
+    Fold(u8, u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -35,6 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Reboot),
         1 => Just(Step::NextEpoch),
         1 => Just(Step::Seal),
+        4 => (1_u8..6, 1_u64..400).prop_map(|(calls, budget)| Step::Fold(calls, budget)),
     ]
 }
 
@@ -44,6 +47,7 @@ struct Model {
     symbols: BTreeMap<(image::ImageId, u64), Symbol>,
     sealed: bool,
     merges: u64,
+    edges: u64,
 }
 
 /// What the database should hold after these steps, epoch by epoch; and the database.
@@ -58,7 +62,7 @@ fn run(storage: &Arc<dyn Storage>, root: &std::path::Path, steps: &[Step]) -> Ve
         now += 10;
         let mut start = start(now);
         start.machine.boot_id = format!("boot-{boot}");
-        if writer.epoch().is_none() {
+        if writer.epoch().is_none() && !matches!(step, Step::Fold(..)) {
             writer.begin(start.clone(), false).unwrap();
             models.push(Model::default());
         }
@@ -83,6 +87,11 @@ fn run(storage: &Arc<dyn Storage>, root: &std::path::Path, steps: &[Step]) -> Ve
                 writer.next_epoch(start).unwrap();
                 model.sealed = true;
                 models.push(Model::default());
+            }
+            Step::Fold(calls, budget) => {
+                for _ in 0..*calls {
+                    writer.fold(*budget).unwrap();
+                }
             }
             Step::Seal => {
                 writer.seal(now).unwrap();
@@ -113,6 +122,11 @@ fn merge(writer: &mut Writer, model: &mut Model, now: u64, samples: &[Sample], n
         delta.images.insert(met.id, met);
         model.symbols.insert((image(number), offset), symbol);
     }
+    for (number, _, offset, count, _) in samples {
+        let edges = Edges::from_counts([((ImageOffset(*offset), ImageOffset(offset / 2)), *count)]);
+        delta.edges.entry(image(*number)).or_default().merge(&edges);
+        model.edges += count;
+    }
     writer.merge(&delta).unwrap();
     model.merges += 1;
 }
@@ -132,6 +146,7 @@ fn compare(storage: &Arc<dyn Storage>, root: &std::path::Path, models: &[Model])
         assert_eq!(symbols, model.symbols.values().collect::<Vec<_>>());
         assert_eq!(state.meta.ended_unix_s.is_some(), model.sealed);
         assert_eq!(state.meta.merges, model.merges + u64::from(model.sealed));
+        assert_eq!(state.edges.values().map(profiledb::Edges::total).sum::<u64>(), model.edges);
         for key in expected.keys() {
             assert!(state.images.contains_key(&key.image));
         }

@@ -4,7 +4,8 @@ use image::ImageOffset;
 use profiledb::codec::{
     Commit, decode_commit, decode_samples, decode_symbols, encode_commit, encode_samples, encode_symbols,
 };
-use profiledb::{EpochId, ImageRecord, Profile, ProfileKey, Symbol};
+use profiledb::columns::{self, Effort};
+use profiledb::{Edges, EpochId, ImageRecord, Profile, ProfileKey, Symbol};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -35,6 +36,16 @@ fn symbols() -> impl Strategy<Value = Vec<Symbol>> {
             .map(|(start, (size, name))| Symbol { start, end: start.saturating_add(size), name })
             .collect()
     })
+}
+
+fn edges() -> impl Strategy<Value = Edges> {
+    let offset = || prop_oneof![0_u64..6, number()];
+    let pair = |((from, to), count): ((u64, u64), u64)| ((ImageOffset(from), ImageOffset(to)), count);
+    vec(((offset(), offset()), number()), 0..40).prop_map(move |all| Edges::from_counts(all.into_iter().map(pair)))
+}
+
+fn effort() -> impl Strategy<Value = Effort> {
+    prop_oneof![Just(Effort::Fast), Just(Effort::Small)]
 }
 
 fn key() -> ProfileKey {
@@ -73,6 +84,27 @@ proptest! {
     fn samples_read_back(profile in profile()) {
         let bytes = encode_samples(&key(), &profile);
         prop_assert_eq!(decode_samples(&key(), &bytes).unwrap(), profile);
+    }
+
+    #[test]
+    fn columns_read_back(profile in profile(), stride in 0_u32..5, effort in effort()) {
+        let spread = profile.iter().map(|(offset, count)| (ImageOffset(offset.0 << stride), count));
+        let profile = Profile::from_counts(spread);
+        let bytes = columns::encode_samples(&profile, effort);
+        prop_assert_eq!(columns::decode_samples(&bytes, profile.len() as u64).unwrap(), profile.clone());
+        prop_assert!(columns::decode_samples(&bytes, profile.len() as u64 + 1).is_err());
+        for cut in 0..bytes.len() {
+            prop_assert!(columns::decode_samples(&bytes[..cut], profile.len() as u64).is_err());
+        }
+    }
+
+    #[test]
+    fn edges_read_back_and_merge_in_any_order(a in edges(), b in edges(), c in edges(), effort in effort()) {
+        let bytes = columns::encode_edges(&a, effort);
+        prop_assert_eq!(columns::decode_edges(&bytes, a.len() as u64).unwrap(), a.clone());
+        let sum = |x: &Edges, y: &Edges| { let mut sum = x.clone(); sum.merge(y); sum };
+        prop_assert_eq!(sum(&a, &b), sum(&b, &a));
+        prop_assert_eq!(sum(&sum(&a, &b), &c), sum(&a, &sum(&b, &c)));
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use image::ImageOffset;
 use profiledb::storage::SimulatedDisk;
-use profiledb::{Database, DbError, Delta, EpochId, Ledger, Profile, ProfileKey, SCOPES_MAX, Scope, Writer};
+use profiledb::{
+    Database, DbError, Delta, EpochId, Ledger, PeriodChange, Profile, ProfileKey, Retention, SCOPES_MAX, Scope, Writer,
+};
 
 use crate::fixture::{
     EVENTS, HOST, NOW, delta, full_delta, image, key, read, read_database, read_only_epoch, record, root,
@@ -18,14 +21,13 @@ fn a_second_writer_is_locked_out_and_told_of_the_file() {
     let root = dir.path().join("db");
     let first = Writer::open(&root, HOST).unwrap();
     let before: Vec<_> = fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()).collect();
-    for host in [HOST, "another"] {
-        let error = Writer::open(&root, host).unwrap_err();
-        let DbError::Locked { path } = &error else {
-            panic!("{error}");
-        };
-        assert_eq!(*path, root.join("lock"));
-        assert!(error.to_string().contains(root.join("lock").to_str().unwrap()));
-    }
+    let error = Writer::open(&root, HOST).unwrap_err();
+    let DbError::Locked { path } = &error else {
+        panic!("{error}");
+    };
+    let lock = root.join("hosts").join(HOST).join("lock");
+    assert_eq!(*path, lock);
+    assert!(error.to_string().contains(lock.to_str().unwrap()));
     let after: Vec<_> = fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(before, after);
     // Readers need no lock.
@@ -73,7 +75,7 @@ fn everything_is_there_on_a_real_disk() {
     let epoch = writer.begin(start(NOW), false).unwrap();
     assert_eq!(epoch.as_str(), "20251121-040233");
     let report = writer.merge(&full_delta(NOW + 10, 5)).unwrap();
-    assert_eq!((report.files_written, report.samples_widened), (8, 0));
+    assert_eq!((report.files_written, report.samples_widened), (1, 0));
     writer.merge(&full_delta(NOW + 20, 9)).unwrap();
     let real = read_database(&Database::open(&root).unwrap()).unwrap();
     assert_eq!(real, read(&small_database()).unwrap());
@@ -84,29 +86,16 @@ fn everything_is_there_on_a_real_disk() {
     assert_eq!((met.first_seen_unix_s, met.last_seen_unix_s), (NOW + 10, NOW + 20));
     assert_eq!(state.meta.merges, 2);
     assert!(state.meta.ledgers.values().all(Ledger::closes));
-    assert_eq!(fs::read_to_string(root.join("format")).unwrap(), "dcpi database 1\n");
+    assert_eq!(fs::read_to_string(root.join("format")).unwrap(), "dcpi database 2\n");
     let names = |path: &Path| {
         let mut names: Vec<String> =
             fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     };
-    assert_eq!(names(&root), ["format", "hosts", "lock"]);
-    let id = image(0);
-    let other = image(1);
-    assert_eq!(
-        names(&root.join("hosts").join(HOST).join(epoch.as_str())),
-        [
-            format!("{id}.cpu%2Fevent%3D0x3c%2F.samples"),
-            format!("{id}.cycles.samples"),
-            format!("{id}.symbols"),
-            format!("{other}.cycles.0.samples"),
-            format!("{other}.cycles.samples"),
-            "images".to_owned(),
-            "meta".to_owned(),
-            "scopes".to_owned(),
-        ]
-    );
+    assert_eq!(names(&root), ["format", "hosts"]);
+    let files = ["0-0.segment", "1-1.segment", "2-2.segment"];
+    assert_eq!(names(&root.join("hosts").join(HOST).join(epoch.as_str())), files);
     assert!(report.bytes_written < Database::open(&root).unwrap().epoch(HOST, &epoch).unwrap().size_bytes().unwrap());
 }
 
@@ -270,7 +259,6 @@ fn an_epoch_without_scopes_takes_some_later() {
     let mut writer = writer(&disk);
     writer.begin(start(NOW), false).unwrap();
     writer.merge(&delta(NOW + 10, &[(0, EVENTS[0], 0x10, 5)])).unwrap();
-    assert!(!disk.files().keys().any(|path| path.ends_with("scopes")), "no file for what nobody asked for");
     let mut later = delta(NOW + 20, &[(0, EVENTS[0], 0x10, 9)]);
     crate::fixture::label_half(&mut later, 0, EVENTS[0], "run");
     writer.merge(&later).unwrap();
@@ -334,16 +322,15 @@ fn a_reader_can_tell_that_a_merge_happened_and_misses_no_removed_epoch() {
     assert!(epoch.is_current().unwrap());
     writer.merge(&full_delta(NOW + 20, 5)).unwrap();
     assert!(!epoch.is_current().unwrap());
-    assert!(matches!(epoch.check_ledgers(), Err(DbError::Unbalanced { .. })));
+    // It is the state that it was.
+    epoch.check_ledgers().unwrap();
+    let keys = epoch.profiles().unwrap();
+    assert_eq!(epoch.profile(&keys[0]).unwrap().total(), 6);
 
     // The epoch goes while it is read.
-    let keys = epoch.profiles().unwrap();
     fs::remove_dir_all(dir.path().join("hosts").join(HOST).join(id.as_str())).unwrap();
-    assert!(epoch.profile(&keys[0]).unwrap().is_empty());
-    assert!(epoch.profiles().unwrap().is_empty());
-    assert!(epoch.images().unwrap().is_empty());
+    assert_eq!(epoch.profile(&keys[0]).unwrap().total(), 6);
     assert!(!epoch.is_current().unwrap());
-    assert_eq!(epoch.size_bytes().unwrap(), 0);
     assert!(database.epochs(HOST).unwrap().is_empty());
     let error = database.epoch(HOST, &id).unwrap_err();
     assert!(matches!(error, DbError::NoSuchEpoch { .. }), "{error}");
@@ -351,48 +338,123 @@ fn a_reader_can_tell_that_a_merge_happened_and_misses_no_removed_epoch() {
 }
 
 #[test]
-fn hosts_share_a_database_one_after_the_other() {
+fn hosts_write_to_one_database_at_the_same_time() {
     let disk = small_database();
     let storage = crate::fixture::storage(&disk);
+    let mut mine = writer(&disk);
+    mine.begin(start(NOW + 25), false).unwrap();
     let mut other = Writer::open_on(storage.clone(), &root(), "alpha").unwrap();
     other.begin(start(NOW), false).unwrap();
     other.merge(&full_delta(NOW + 1, 1)).unwrap();
+    mine.merge(&full_delta(NOW + 30, 1)).unwrap();
     let database = Database::open_on(storage, &root()).unwrap();
     assert_eq!(database.hosts().unwrap(), ["alpha", HOST]);
     let all = read(&disk).unwrap();
     assert_eq!(all.len(), 2);
-    assert_eq!(all.values().next_back().unwrap(), &read_only_epoch(&small_database()));
+    assert_eq!(all.values().next_back().unwrap().meta.merges, 3);
+}
+
+/// Names come with each merge and are written once; so are images that were not met again.
+#[test]
+fn a_merge_writes_what_is_new() {
+    let disk = SimulatedDisk::new();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW), false).unwrap();
+    let mut named = delta(NOW + 10, &[(0, EVENTS[0], 0x10, 5)]);
+    let names = (0..500).map(|n| symbol(n * 16, n * 16 + 9, &format!("procedure {n} of {}", n * 7919)));
+    named.symbols.insert(image(0), names.collect());
+    let first = writer.merge(&named).unwrap().bytes_written;
+    let second = writer.merge(&named).unwrap().bytes_written;
+    assert!(second + 2000 < first, "{first} {second}");
+    named.symbols.get_mut(&image(0)).unwrap()[3].name = "another".to_owned();
+    let third = writer.merge(&named).unwrap().bytes_written;
+    assert!(second < third && third < second + 100, "{second} {third}");
+    drop(writer);
+    let mut writer = crate::fixture::writer(&disk);
+    writer.begin(start(NOW + 20), false).unwrap();
+    let fourth = writer.merge(&named).unwrap().bytes_written;
+    assert!(fourth.abs_diff(second) < 20, "{second} {fourth}");
+    let state = read_only_epoch(&disk);
+    assert_eq!((state.symbols[&image(0)].len(), state.symbols[&image(0)][3].name.as_str()), (500, "another"));
 }
 
 #[test]
-fn a_reader_beside_a_busy_writer_meets_no_error_and_can_tell_one_state_from_two() {
+fn facts_the_bill_and_changes_of_a_period_are_kept() {
+    let disk = small_database();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW + 25), false).unwrap();
+    let change = |at_unix_s, period| PeriodChange { at_unix_s, period, rate_per_s: None };
+    let mut told = delta(NOW + 30, &[]);
+    told.cost = Some(serde_json::json!({"share": 0.007}));
+    told.facts.insert("clock".to_owned(), "tsc".into());
+    told.period_changes.insert(EVENTS[0].to_owned(), vec![change(NOW + 28, 70_000)]);
+    writer.merge(&told).unwrap();
+    told.cost = None;
+    told.period_changes.insert(EVENTS[0].to_owned(), vec![change(NOW + 38, 80_000)]);
+    writer.merge(&told).unwrap();
+    let meta = read_only_epoch(&disk).meta;
+    assert_eq!((meta.facts["skid"].as_u64(), meta.facts["clock"].as_str()), (Some(9), Some("tsc")));
+    assert_eq!(meta.cost, Some(serde_json::json!({"share": 0.007})));
+    assert_eq!(meta.period_changes[EVENTS[0]], [change(NOW + 28, 70_000), change(NOW + 38, 80_000)]);
+    told.facts.insert("much".to_owned(), "x".repeat(70_000).into());
+    let error = writer.merge(&told).unwrap_err();
+    assert!(matches!(error, DbError::FactsTooLarge { limit: 65_536, .. }), "{error}");
+    let unheard = [("unheard-of".to_owned(), vec![])].into();
+    let error = writer.merge(&Delta { period_changes: unheard, ..Delta::default() }).unwrap_err();
+    assert!(matches!(error, DbError::UnknownEvent { .. }), "{error}");
+}
+
+/// 16 readers, each reading all there is again and again, while merges and folds go on as fast as they can, and epochs begin and go.
+#[test]
+fn readers_beside_a_storm_of_merges_and_folds_see_only_whole_states() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::open(dir.path(), HOST).unwrap();
-    let id = writer.begin(start(NOW), false).unwrap();
-    let database = Database::open(dir.path()).unwrap();
-    let merging = std::thread::spawn(move || {
-        for round in 0..150 {
+    writer.begin(start(NOW), false).unwrap();
+    let done = AtomicBool::new(false);
+    let merges = 400;
+    let readings: u64 = std::thread::scope(|scope| {
+        let reader = |_| {
+            scope.spawn(|| {
+                let database = Database::open(dir.path()).unwrap();
+                let (mut readings, mut newest) = (0, None);
+                while !done.load(Ordering::Relaxed) {
+                    for id in database.epochs(HOST).unwrap() {
+                        let epoch = match database.epoch(HOST, &id) {
+                            Ok(epoch) => epoch,
+                            // It went since it was listed.
+                            Err(DbError::NoSuchEpoch { .. }) => continue,
+                            Err(error) => panic!("{error}"),
+                        };
+                        assert!(epoch.damage().is_empty(), "{:?}", epoch.damage());
+                        epoch.check_ledgers().unwrap();
+                        let state = Some((id, epoch.meta().merges));
+                        assert!(
+                            state >= newest || state.as_ref().map(|s| &s.0) < newest.as_ref().map(|s| &s.0),
+                            "back in time"
+                        );
+                        newest = newest.max(state);
+                        epoch.symbols(&image(0)).unwrap();
+                        assert!(epoch.meta().merges == 0 || epoch.images().unwrap().len() == 2);
+                        readings += 1;
+                    }
+                }
+                readings
+            })
+        };
+        let readers: Vec<_> = (0..16).map(reader).collect();
+        for round in 0..merges {
             writer.merge(&full_delta(NOW + round, 3)).unwrap();
+            writer.fold(u64::MAX).unwrap();
+            if round % 100 == 99 {
+                writer.next_epoch(start(NOW + round)).unwrap();
+                let retention = Retention { max_age_s: None, keep_newest: 2, max_bytes: Some(0) };
+                writer.collect_garbage(&retention, NOW + round).unwrap();
+            }
         }
+        done.store(true, Ordering::Relaxed);
+        readers.into_iter().map(|reader| reader.join().unwrap()).sum()
     });
-    let mut whole = 0;
-    loop {
-        let is_last = merging.is_finished();
-        let epoch = database.epoch(HOST, &id).unwrap();
-        epoch.images().unwrap();
-        epoch.symbols(&image(0)).unwrap();
-        let balance = epoch.check_ledgers();
-        if epoch.is_current().unwrap() {
-            balance.unwrap();
-            whole += 1;
-        } else {
-            assert!(matches!(balance, Ok(()) | Err(DbError::Unbalanced { .. })), "{balance:?}");
-        }
-        if is_last {
-            break;
-        }
-    }
-    merging.join().unwrap();
-    assert!(whole > 0);
-    assert_eq!(database.epoch(HOST, &id).unwrap().meta().merges, 150);
+    assert!(readings >= 100, "{readings}");
+    assert_eq!(Database::open(dir.path()).unwrap().epochs(HOST).unwrap().len(), 2);
+    assert!(profiledb::check(dir.path()).unwrap().is_empty());
 }

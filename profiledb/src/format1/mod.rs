@@ -1,4 +1,4 @@
-//! The files of one epoch, read and checked.
+//! Epochs of format 1, which are read and no longer written: a file for each profile, and a record of a merge that renames many.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,19 +37,10 @@ pub(crate) struct Payload {
 }
 
 impl EpochFiles {
-    /// The files of a directory in which no merge is underway: the writer's view.
-    pub(crate) fn quiet(disk: Disk, directory: PathBuf) -> Self {
-        Self { disk, directory, decided: None, scopes: Arc::default() }
-    }
-
     /// The files of a directory in which a merge may be underway or may have been cut short.
     pub(crate) fn open(disk: Disk, directory: PathBuf) -> Result<Self, DbError> {
         let decided = read_commit(&disk, &directory)?;
         Ok(Self { disk, directory, decided, scopes: Arc::default() })
-    }
-
-    pub(crate) const fn disk(&self) -> &Disk {
-        &self.disk
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -109,7 +100,7 @@ impl EpochFiles {
     }
 
     /// A profile whose scope has that number; empty when there is no file of it.
-    pub(crate) fn profile_in(&self, key: &ProfileKey, number: Option<u32>) -> Result<Profile, DbError> {
+    fn profile_in(&self, key: &ProfileKey, number: Option<u32>) -> Result<Profile, DbError> {
         let kind = if number.is_some() { Kind::ScopedSamples } else { Kind::Samples };
         match self.read(&SamplesFile::of(key, number).name())? {
             Some(found) => found.decode(kind, |payload| codec::decode_samples(key, payload)),
@@ -180,7 +171,7 @@ impl EpochFiles {
         if let Some(commit) = &self.decided
             && commit.names.iter().any(|decided| decided == name)
         {
-            let path = self.directory.join(key::temporary_name(name, commit.sequence));
+            let path = self.directory.join(key::temporary_name(&format!("{name}.{}", commit.sequence)));
             // When it is gone it has its final name by now.
             if let Some(file) = self.disk.read_if_there(&path)? {
                 return Ok(Some(Payload { path, file }));
@@ -211,7 +202,7 @@ impl Payload {
 }
 
 /// The merge that is decided in a directory; none when there is none.
-pub(crate) fn read_commit(disk: &Disk, directory: &Path) -> Result<Option<Commit>, DbError> {
+fn read_commit(disk: &Disk, directory: &Path) -> Result<Option<Commit>, DbError> {
     let Some(found) = Payload::read(disk, directory.join(key::COMMIT))? else {
         return Ok(None);
     };

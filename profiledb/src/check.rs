@@ -1,0 +1,440 @@
+//! Looking for damage: every byte of every file, every name, every ledger against the profiles.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use image::ImageId;
+
+use crate::code;
+use crate::envelope::Kind;
+use crate::epoch::EpochId;
+use crate::error::{Damage, DbError};
+use crate::format;
+use crate::format1::Payload;
+use crate::join;
+use crate::key::{self, ProfileKey, TEMPORARY_SUFFIX};
+use crate::meta::{EpochMeta, Ledger};
+use crate::reader::Database;
+use crate::segment::{Section, SectionKind, Segment, Span, cover};
+use crate::snapshot;
+use crate::storage::{Directory, Disk, Entry, Storage};
+
+/// Something in a database that should not be so.
+#[derive(Debug)]
+pub struct Problem {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: Fault,
+    /// What cannot be had because of it. All else can.
+    pub lost: Lost,
+}
+
+/// What is wrong with a file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is damaged, newer than this release, or cannot be read.
+    Unreadable(DbError),
+    /// Left by a writer that was killed, or being written just now; the next writer removes it.
+    Leftover,
+    /// It is no file of ours; nobody reads it.
+    Unknown,
+    /// The ledger of an event says another number of samples than the profiles have.
+    Unbalanced {
+        /// The event.
+        event: String,
+        /// `merged` of the ledger, in samples.
+        ledger: u64,
+        /// Sum over the profiles, in samples.
+        profiles: u64,
+    },
+    /// The ledger of an event does not add up: samples taken are not those merged, unresolved and lost.
+    Open {
+        /// The event.
+        event: String,
+        /// Samples taken.
+        taken: u64,
+        /// Samples of which the ledger says where they went.
+        accounted: u64,
+    },
+    /// An image has samples and no record.
+    Nameless(ImageId),
+}
+
+/// What cannot be had because of a problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lost {
+    /// Nothing.
+    Nothing,
+    /// Samples of one profile that some merges added.
+    Samples {
+        /// The profile.
+        key: ProfileKey,
+        /// How many there should be; none where that is not known.
+        samples: Option<u64>,
+    },
+    /// All that merges from the first to the last added.
+    Merges {
+        /// The first.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
+    /// Names or paths of images.
+    Images,
+    /// Symbols of an image.
+    Symbols(ImageId),
+    /// Edges of an image.
+    Edges(ImageId),
+    /// What was kept of an image's file.
+    Code(ImageId),
+    /// The description of the epoch as of some merges.
+    Description,
+    /// A whole epoch.
+    Epoch,
+    /// What it held is not known.
+    Unknown,
+}
+
+impl Problem {
+    /// Whether something is lost or does not add up; else it is only untidy.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        !matches!(self.fault, Fault::Leftover | Fault::Unknown)
+    }
+}
+
+impl fmt::Display for Problem {
+    /// One line: what is wrong, and what is lost.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.fault {
+            Fault::Unreadable(error) => write!(f, "{error}")?,
+            Fault::Leftover => write!(f, "{path} was left by a writer that was killed, or is being written")?,
+            Fault::Unknown => write!(f, "{path} is no file of a profile database")?,
+            Fault::Unbalanced { event, ledger, profiles } => {
+                write!(
+                    f,
+                    "{path}: the ledger of event {event:?} has {ledger} merged samples, its profiles have {profiles}"
+                )?;
+            }
+            Fault::Open { event, taken, accounted } => {
+                write!(
+                    f,
+                    "{path}: the ledger of event {event:?} has {taken} samples taken and accounts for {accounted}"
+                )?;
+            }
+            Fault::Nameless(image) => write!(f, "{path}: image {image} has samples but no record")?,
+        }
+        write!(f, "; lost: {}", self.lost)
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing"),
+            Self::Samples { key, samples } => {
+                match samples {
+                    Some(samples) => write!(f, "{samples} samples")?,
+                    None => f.write_str("samples")?,
+                }
+                write!(f, " of event {:?} in image {}", key.event, key.image)
+            }
+            Self::Merges { first, last } if first == last => write!(f, "what merge {first} added"),
+            Self::Merges { first, last } => write!(f, "what merges {first} to {last} added"),
+            Self::Images => f.write_str("names and paths of images"),
+            Self::Symbols(image) => write!(f, "symbols of image {image}"),
+            Self::Edges(image) => write!(f, "edges of image {image}"),
+            Self::Code(image) => write!(f, "the code of image {image}"),
+            Self::Description => f.write_str("the description of the epoch as of that merge"),
+            Self::Epoch => f.write_str("the epoch"),
+            Self::Unknown => f.write_str("not known"),
+        }
+    }
+}
+
+/// Looks at everything in a database, also while a daemon writes it, and tells each problem; none: all is well. Holds one file at a time.
+///
+/// # Errors
+/// [`DbError::Io`] when a directory cannot be listed, [`DbError::NotADatabase`]. Files that cannot be read are problems, not errors.
+pub fn check(root: &Path) -> Result<Vec<Problem>, DbError> {
+    check_on(Arc::new(Directory), root)
+}
+
+/// As [`check`], on another storage.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_on(storage: Arc<dyn Storage>, root: &Path) -> Result<Vec<Problem>, DbError> {
+    let disk = Disk::new(storage);
+    let mut checker = Checker { disk, problems: Vec::new() };
+    let mut readable = true;
+    match format::check(&checker.disk, root) {
+        Ok(()) => {}
+        Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
+            readable = !matches!(error, DbError::NewerFormat { .. });
+            checker.tell(key::format_path(root), Fault::Unreadable(error), Lost::Nothing);
+        }
+        Err(error) => return Err(error),
+    }
+    if readable {
+        checker.root(root)?;
+    }
+    Ok(checker.problems)
+}
+
+struct Checker {
+    disk: Disk,
+    problems: Vec<Problem>,
+}
+
+impl Checker {
+    fn tell(&mut self, path: PathBuf, fault: Fault, lost: Lost) {
+        self.problems.push(Problem { path, fault, lost });
+    }
+
+    /// A file that none of the rules knows.
+    fn stray(&mut self, directory: &Path, entry: &Entry) {
+        let is_leftover = !entry.is_directory && entry.name.ends_with(TEMPORARY_SUFFIX);
+        let fault = if is_leftover { Fault::Leftover } else { Fault::Unknown };
+        self.tell(directory.join(&entry.name), fault, Lost::Nothing);
+    }
+
+    fn root(&mut self, root: &Path) -> Result<(), DbError> {
+        for entry in self.disk.list(root)? {
+            let path = root.join(&entry.name);
+            match (entry.name.as_str(), entry.is_directory) {
+                ("lost+found", true) => {}
+                _ if path == key::hosts_path(root) && entry.is_directory => {}
+                _ if path == key::format_path(root) || path == key::format1_lock_path(root) => {}
+                _ => self.stray(root, &entry),
+            }
+        }
+        let hosts = key::hosts_path(root);
+        for entry in self.disk.list_if_there(&hosts)? {
+            if entry.is_directory && key::check_host(&entry.name).is_ok() {
+                self.host(root, &entry.name)?;
+            } else {
+                self.stray(&hosts, &entry);
+            }
+        }
+        Ok(())
+    }
+
+    fn host(&mut self, root: &Path, host: &str) -> Result<(), DbError> {
+        let directory = key::host_path(root, host);
+        for entry in self.disk.list_if_there(&directory)? {
+            let path = directory.join(&entry.name);
+            if let (Ok(epoch), true) = (entry.name.parse::<EpochId>(), entry.is_directory) {
+                self.epoch(root, host, &epoch)?;
+            } else if entry.is_directory && key::is_gone_name(&entry.name) {
+                self.tell(path, Fault::Leftover, Lost::Nothing);
+            } else if path == key::code_path(&directory) && entry.is_directory {
+                self.code(&path)?;
+            } else if path != key::lock_path(root, host) && !entry.name.starts_with(key::CATALOGUE) {
+                self.stray(&directory, &entry);
+            }
+        }
+        Ok(())
+    }
+
+    fn code(&mut self, directory: &Path) -> Result<(), DbError> {
+        for entry in self.disk.list_if_there(directory)? {
+            let Some(image) = key::parse_code_name(&entry.name).filter(|_| !entry.is_directory) else {
+                self.stray(directory, &entry);
+                continue;
+            };
+            let path = directory.join(&entry.name);
+            let read = Payload::read(&self.disk, path.clone());
+            let read = read.and_then(|found| {
+                found.map_or(Ok(()), |found| {
+                    found.decode(Kind::Code, |payload| code::decode(&image, payload)).map(|_| ())
+                })
+            });
+            if let Err(error) = read {
+                self.tell(path, Fault::Unreadable(error), Lost::Code(image));
+            }
+        }
+        Ok(())
+    }
+
+    fn epoch(&mut self, root: &Path, host: &str, epoch: &EpochId) -> Result<(), DbError> {
+        let directory = key::epoch_path(root, host, epoch);
+        let entries = self.disk.list_if_there(&directory)?;
+        let spans: Vec<Span> = entries.iter().filter_map(|entry| Span::parse(&entry.name)).collect();
+        if entries.iter().any(|entry| entry.name == key::META) && spans.is_empty() {
+            return self.format1(root, host, epoch, &entries);
+        }
+        let (taken, missing) = cover(spans);
+        for entry in &entries {
+            match Span::parse(&entry.name).filter(|_| !entry.is_directory) {
+                Some(span) if taken.contains(&span) => {}
+                Some(_) => self.tell(directory.join(&entry.name), Fault::Leftover, Lost::Nothing),
+                None => self.stray(&directory, entry),
+            }
+        }
+        if taken.is_empty() && entries.iter().all(|entry| entry.name.ends_with(TEMPORARY_SUFFIX)) {
+            self.tell(directory.clone(), Fault::Leftover, Lost::Nothing);
+        }
+        let mut sum = Sum::default();
+        for span in &taken {
+            let path = directory.join(span.name());
+            let lost = Lost::Merges { first: span.first, last: span.last };
+            match Segment::read(&self.disk, &directory, *span, (host, epoch)) {
+                Ok(Some(segment)) => self.segment(&segment, &mut sum),
+                // It was folded meanwhile.
+                Ok(None) if snapshot::spans(&self.disk, &directory)? != taken => return self.epoch(root, host, epoch),
+                Ok(None) => self.tell(path, Fault::Leftover, lost),
+                Err(error) => self.tell(path, Fault::Unreadable(error), lost),
+            }
+        }
+        for span in missing {
+            let (first, last) = (span.first, span.last);
+            let path = directory.join(span.name());
+            let damage = Damage::Missing { first, last };
+            let fault = Fault::Unreadable(DbError::Corrupt { path: path.clone(), offset: 0, damage });
+            self.tell(path, fault, Lost::Merges { first, last });
+        }
+        self.balance(&directory, &sum);
+        Ok(())
+    }
+
+    /// Looks at every section, and at every byte between.
+    fn segment(&mut self, segment: &Segment, sum: &mut Sum) {
+        let before = self.problems.len();
+        for section in &segment.sections {
+            if let Err(error) = sum.add(segment, section) {
+                self.tell(segment.path.clone(), Fault::Unreadable(error), lost_with(section));
+            }
+        }
+        match segment.check_whole() {
+            Err(error) if self.problems.len() == before => {
+                self.tell(segment.path.clone(), Fault::Unreadable(error), Lost::Nothing);
+            }
+            _ => {}
+        }
+    }
+
+    fn balance(&mut self, directory: &Path, sum: &Sum) {
+        let Some(meta) = &sum.meta else { return };
+        self.ledgers(directory, &meta.ledgers, &sum.totals);
+        for image in sum.sampled.difference(&sum.described) {
+            self.tell(directory.to_owned(), Fault::Nameless(*image), Lost::Images);
+        }
+    }
+
+    fn ledgers(&mut self, directory: &Path, ledgers: &BTreeMap<String, Ledger>, totals: &BTreeMap<String, u64>) {
+        let events: BTreeSet<&String> = ledgers.keys().chain(totals.keys()).collect();
+        for event in events {
+            let none = Ledger::default();
+            let ledger = ledgers.get(event).unwrap_or(&none);
+            let profiles = totals.get(event).copied().unwrap_or(0);
+            if ledger.merged != profiles {
+                let fault = Fault::Unbalanced { event: event.clone(), ledger: ledger.merged, profiles };
+                self.tell(directory.to_owned(), fault, Lost::Unknown);
+            }
+            if !ledger.closes() {
+                let (taken, accounted) = (ledger.taken, ledger.accounted());
+                let fault = Fault::Open { event: event.clone(), taken, accounted };
+                self.tell(directory.to_owned(), fault, Lost::Nothing);
+            }
+        }
+    }
+
+    /// An epoch of format 1, file by file.
+    fn format1(&mut self, root: &Path, host: &str, id: &EpochId, entries: &[Entry]) -> Result<(), DbError> {
+        let directory = key::epoch_path(root, host, id);
+        for entry in entries {
+            let known = [key::META, key::IMAGES, key::SCOPES].contains(&entry.name.as_str())
+                || key::SamplesFile::parse(&entry.name).is_some()
+                || key::parse_symbols_name(&entry.name).is_some();
+            if entry.name == key::COMMIT {
+                self.tell(directory.join(&entry.name), Fault::Leftover, Lost::Nothing);
+            } else if !known {
+                self.stray(&directory, entry);
+            }
+        }
+        let epoch = match Database::of(self.disk.clone(), root).epoch(host, id) {
+            Ok(epoch) => epoch,
+            Err(DbError::NoSuchEpoch { .. }) => return Ok(()),
+            Err(error) => {
+                self.tell(directory, Fault::Unreadable(error), Lost::Epoch);
+                return Ok(());
+            }
+        };
+        let mut failed = |error: DbError, lost: Lost| self.tell(directory.clone(), Fault::Unreadable(error), lost);
+        let mut totals: BTreeMap<String, u64> = BTreeMap::new();
+        let images = epoch.images().map_err(|error| failed(error, Lost::Images)).unwrap_or_default();
+        if let Err(error) = epoch.scopes() {
+            failed(error, Lost::Nothing);
+        }
+        for key in epoch.profiles()? {
+            match epoch.profile(&key) {
+                Ok(profile) => {
+                    let total = totals.entry(key.event).or_default();
+                    *total = total.saturating_add(profile.total());
+                }
+                Err(error) => failed(error, Lost::Samples { key, samples: None }),
+            }
+        }
+        for image in images.keys() {
+            if let Err(error) = epoch.symbols(image) {
+                failed(error, Lost::Symbols(*image));
+            }
+        }
+        self.ledgers(&directory, &epoch.meta().ledgers, &totals);
+        Ok(())
+    }
+}
+
+/// What the segments of an epoch have together.
+#[derive(Default)]
+struct Sum {
+    /// The latest that can be read.
+    meta: Option<EpochMeta>,
+    totals: BTreeMap<String, u64>,
+    sampled: BTreeSet<ImageId>,
+    described: BTreeSet<ImageId>,
+}
+
+impl Sum {
+    fn add(&mut self, segment: &Segment, section: &Section) -> Result<(), DbError> {
+        let part = [(segment, section)];
+        match section.key.kind {
+            SectionKind::META => self.meta = join::meta(segment)?.or(self.meta.take()),
+            SectionKind::IMAGES => self.described.extend(join::records(&part)?.into_keys()),
+            SectionKind::SAMPLES => {
+                self.sampled.extend(section.key.image);
+                let total = self.totals.entry(section.key.event.clone()).or_default();
+                *total = total.saturating_add(join::samples(&part)?.total());
+            }
+            SectionKind::EDGES => drop(join::edges(&part)?),
+            SectionKind::SYMBOLS => {
+                if let Some(image) = &section.key.image {
+                    join::symbols(image, &part)?;
+                }
+            }
+            // Of a later release: whether it is what was written is all that can be said.
+            _ => drop(segment.bytes(section)?),
+        }
+        Ok(())
+    }
+}
+
+fn lost_with(section: &Section) -> Lost {
+    match (section.key.kind, section.key.image) {
+        (SectionKind::META, _) => Lost::Description,
+        (SectionKind::IMAGES, _) => Lost::Images,
+        (SectionKind::SYMBOLS, Some(image)) => Lost::Symbols(image),
+        (SectionKind::EDGES, Some(image)) => Lost::Edges(image),
+        _ => match section.key.profile() {
+            Some(key) => Lost::Samples { key, samples: Some(section.total) },
+            None => Lost::Unknown,
+        },
+    }
+}

@@ -1,0 +1,301 @@
+//! Folding: segments that follow one another become one, a little at a time, so that an epoch stays a few files and no burst disturbs the
+//! machine.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::columns::Effort;
+use crate::epoch::EpochId;
+use crate::error::DbError;
+use crate::join;
+use crate::key;
+use crate::segment::{SectionKey, SectionKind, Segment, SegmentBuilder, Span};
+use crate::storage::{Disk, MAX_FILE_BYTES};
+
+/// So many segments in a row are folded at once, at least.
+const FOLD_AT: usize = 4;
+/// A segment is folded with those behind it when they have this part of its bytes together: so each byte is written anew a few times only,
+/// however large the epoch, and there are never many segments.
+const FOLD_SHARE: u64 = 2;
+/// Segments of more bytes together are not folded: both they and what comes of them are in memory meanwhile.
+const FOLD_MAX_BYTES: u64 = 64 << 20;
+
+/// What a call of [`crate::Writer::fold`] did.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Folded {
+    /// Bytes of segments that were read and added up.
+    pub read_bytes: u64,
+    /// Bytes written: none until a fold is done.
+    pub written_bytes: u64,
+    /// True when there is more to do now.
+    pub more: bool,
+}
+
+/// A segment on the disk.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) span: Span,
+    pub(crate) bytes: u64,
+}
+
+/// The segments of an epoch, as its writer knows them.
+#[derive(Debug)]
+pub(crate) struct Stock {
+    disk: Disk,
+    directory: PathBuf,
+    host: String,
+    epoch: EpochId,
+    /// In the order of their merges.
+    stored: Vec<Stored>,
+    job: Option<Job>,
+    /// Folded away, but could not be removed yet.
+    left: Vec<Span>,
+    /// One of them is damaged or of a later release: they stay as they are.
+    stuck: bool,
+}
+
+/// A fold that has begun.
+#[derive(Debug)]
+struct Job {
+    sources: Vec<Arc<Segment>>,
+    /// In descending order: the next one last.
+    keys: Vec<SectionKey>,
+    builder: SegmentBuilder,
+    span: Span,
+    /// All is packed anew, for good.
+    last: bool,
+}
+
+impl Stock {
+    /// These segments.
+    pub(crate) fn new(disk: Disk, directory: PathBuf, of: (String, EpochId), stored: Vec<Stored>) -> Self {
+        let (host, epoch) = of;
+        Self { disk, directory, host, epoch, stored, job: None, left: Vec::new(), stuck: false }
+    }
+
+    pub(crate) const fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Notes a segment that was published.
+    pub(crate) fn add(&mut self, stored: Stored) {
+        self.stored.push(stored);
+    }
+
+    /// Whether a sealed epoch has more than its one segment.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.stored.len() <= 1 && self.left.is_empty()
+    }
+
+    /// Adds up about so many bytes of segments; `last`: until there is one. See [`crate::Writer::fold`].
+    pub(crate) fn fold(&mut self, budget_bytes: u64, last: bool) -> Result<Folded, DbError> {
+        let mut folded = Folded::default();
+        self.remove_left();
+        if self.job.as_ref().is_some_and(|job| last && !job.last) {
+            self.job = None;
+        }
+        if self.job.is_none() && !self.begin(last)? {
+            return Ok(folded);
+        }
+        let Some(mut job) = self.job.take() else { return Ok(folded) };
+        while folded.read_bytes < budget_bytes.max(1) {
+            match job.step() {
+                Ok(Some(bytes)) => folded.read_bytes = folded.read_bytes.saturating_add(bytes),
+                Ok(None) => {
+                    folded.written_bytes = self.publish(job)?;
+                    folded.more = self.choose(last).is_some();
+                    return Ok(folded);
+                }
+                Err(error) => {
+                    self.stuck = true;
+                    return Err(error);
+                }
+            }
+        }
+        self.job = Some(job);
+        folded.more = true;
+        Ok(folded)
+    }
+
+    /// The segments to fold next.
+    fn choose(&self, last: bool) -> Option<Range<usize>> {
+        if self.stuck {
+            return None;
+        }
+        let sizes: Vec<u64> = self.stored.iter().map(|stored| stored.bytes).collect();
+        if last { choose_all(&sizes) } else { choose(&sizes) }
+    }
+
+    fn begin(&mut self, last: bool) -> Result<bool, DbError> {
+        let Some(range) = self.choose(last) else { return Ok(false) };
+        let chosen = self.stored.get(range).unwrap_or_default();
+        let (Some(first), Some(end)) = (chosen.first(), chosen.last()) else { return Ok(false) };
+        let span = Span { first: first.span.first, last: end.span.last };
+        let mut sources = Vec::with_capacity(chosen.len());
+        for stored in chosen {
+            match Segment::read(&self.disk, &self.directory, stored.span, (&self.host, &self.epoch)) {
+                Ok(Some(segment)) => sources.push(Arc::new(segment)),
+                Ok(None) => {
+                    self.stuck = true;
+                    return Ok(false);
+                }
+                Err(error) => {
+                    self.stuck = matches!(error, DbError::Corrupt { .. } | DbError::NewerFormat { .. });
+                    return Err(error);
+                }
+            }
+        }
+        let mut keys: Vec<SectionKey> =
+            sources.iter().flat_map(|segment| &segment.sections).map(|section| section.key.clone()).collect();
+        keys.sort_by(|a, b| b.cmp(a));
+        keys.dedup();
+        if keys.iter().any(|key| !key.kind.is_known()) {
+            // What a later release added up here must not be lost.
+            self.stuck = true;
+            return Ok(false);
+        }
+        let builder = SegmentBuilder::new(span, self.host.clone(), self.epoch.clone());
+        self.job = Some(Job { sources, keys, builder, span, last });
+        Ok(true)
+    }
+
+    fn publish(&mut self, job: Job) -> Result<u64, DbError> {
+        let file = job.builder.finish(Effort::Small);
+        let bytes = file.len() as u64;
+        write(&self.disk, &self.directory, job.span, &file)?;
+        // Until this is on the disk nothing that it stands for may go.
+        self.disk.sync_directory(&self.directory)?;
+        let at = self.stored.iter().position(|stored| job.span.covers(stored.span)).unwrap_or(0);
+        let (gone, mut kept): (Vec<Stored>, Vec<Stored>) =
+            self.stored.iter().partition(|stored| job.span.covers(stored.span));
+        kept.insert(at.min(kept.len()), Stored { span: job.span, bytes });
+        self.stored = kept;
+        self.left.extend(gone.iter().map(|stored| stored.span).filter(|span| *span != job.span));
+        self.remove_left();
+        Ok(bytes)
+    }
+
+    /// Removes what is folded; what cannot be removed is tried again, and no reader looks at it.
+    fn remove_left(&mut self) {
+        let (disk, directory) = (&self.disk, &self.directory);
+        self.left.retain(|span| disk.remove_if_there(&directory.join(span.name())).is_err());
+    }
+}
+
+impl Job {
+    /// Adds up one more section: the bytes that were read for it; none when all are.
+    fn step(&mut self) -> Result<Option<u64>, DbError> {
+        let Some(key) = self.keys.pop() else { return Ok(None) };
+        let parts = join::found(&self.sources, &key);
+        let bytes: u64 = parts.iter().map(|(_, section)| section.range.len() as u64).sum();
+        let joined = join::join(&key, &parts, Effort::Small, self.last && key.kind != SectionKind::META)?;
+        self.builder.push(key, joined.entries, joined.total, &joined.bytes);
+        Ok(Some(bytes.max(1)))
+    }
+}
+
+/// Writes a segment, whole or not at all. The caller forces the directory to the disk.
+pub(crate) fn write(disk: &Disk, directory: &Path, span: Span, file: &[u8]) -> Result<(), DbError> {
+    let path = directory.join(span.name());
+    let bytes = file.len() as u64;
+    if bytes > MAX_FILE_BYTES {
+        return Err(DbError::TooLarge { path, bytes, limit: MAX_FILE_BYTES });
+    }
+    let temporary = directory.join(key::temporary_name(&span.name()));
+    let written = disk.write_synced(&temporary, file);
+    let published = written.and_then(|()| {
+        disk.rename(&temporary, &path).inspect_err(|_| {
+            // Over a network it can have happened although it failed.
+            let _ = disk.remove_if_there(&path);
+        })
+    });
+    if published.is_err() {
+        // What cannot be removed is removed by the next writer.
+        let _ = disk.remove_if_there(&temporary);
+    }
+    published
+}
+
+/// The newest segments that are worth folding: as many as belong to one row of sizes that do not fall steeply.
+fn choose(sizes: &[u64]) -> Option<Range<usize>> {
+    let mut begin = sizes.len();
+    let mut together = 0_u64;
+    while let Some(size) = begin.checked_sub(1).and_then(|before| sizes.get(before)) {
+        let sum = together.saturating_add(*size);
+        let worth = begin == sizes.len() || *size <= together.saturating_mul(FOLD_SHARE);
+        if !worth || sum > FOLD_MAX_BYTES {
+            break;
+        }
+        together = sum;
+        begin -= 1;
+    }
+    (sizes.len() - begin >= FOLD_AT).then_some(begin..sizes.len())
+}
+
+/// The first segments in a row, two at least, that may become one.
+fn choose_all(sizes: &[u64]) -> Option<Range<usize>> {
+    let mut begin = 0;
+    while begin + 1 < sizes.len() {
+        let mut together = 0_u64;
+        let rest = sizes.get(begin..).unwrap_or_default();
+        let fits = rest.iter().take_while(|size| {
+            together = together.saturating_add(**size);
+            together <= FOLD_MAX_BYTES
+        });
+        let count = fits.count();
+        if count > 1 {
+            return Some(begin..begin + count);
+        }
+        begin += 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_like_sizes_are_chosen() {
+        for (sizes, chosen) in [
+            (&[][..], None),
+            (&[5, 5, 5], None),
+            (&[5, 5, 5, 5], Some(0..4)),
+            (&[1000, 5, 5, 5], None),
+            (&[1000, 5, 5, 5, 5], Some(1..5)),
+            (&[900, 300, 100, 40, 30], Some(0..5)),
+            (&[3000, 300, 100, 40, 30], Some(1..5)),
+            (&[FOLD_MAX_BYTES, 50 << 20, 40 << 20, 5, 5], None),
+        ] {
+            assert_eq!(choose(sizes), chosen, "{sizes:?}");
+        }
+        assert_eq!(choose_all(&[1]), None);
+        assert_eq!(choose_all(&[1, 2, 3]), Some(0..3));
+        assert_eq!(choose_all(&[FOLD_MAX_BYTES, 2, 3]), Some(1..3));
+        assert_eq!(choose_all(&[FOLD_MAX_BYTES, FOLD_MAX_BYTES]), None);
+    }
+
+    /// However many merges there are, segments stay few and what is written anew stays a few times what is new.
+    #[test]
+    fn a_week_of_merges_stays_a_few_segments_and_little_work() {
+        let mut sizes: Vec<u64> = Vec::new();
+        let (mut written, mut most) = (0_u64, 0);
+        for merge in 0..1008_u64 {
+            sizes.push(20_000 + merge % 7 * 5000);
+            while let Some(range) = choose(&sizes) {
+                let sum: u64 = sizes[range.clone()].iter().sum();
+                written += sum;
+                sizes.splice(range, [sum]);
+            }
+            most = most.max(sizes.len());
+        }
+        let new: u64 = sizes.iter().sum();
+        assert!(most <= 12, "{most} segments");
+        assert!(written < 6 * new, "{written} bytes written anew for {new}");
+    }
+}

@@ -1,0 +1,201 @@
+//! Sections of several segments as one: the same for who reads an epoch, who folds its segments, and who makes one epoch of several.
+
+use std::collections::BTreeMap;
+
+use image::ImageId;
+
+use crate::codec::{self, DecodeError, Input};
+use crate::columns::{self, Effort, put_block, take_block};
+use crate::error::{Damage, DbError};
+use crate::images::{self, ImageRecord};
+use crate::meta::EpochMeta;
+use crate::profile::{Edges, Profile};
+use crate::segment::{Section, SectionKey, SectionKind, Segment};
+use crate::symbols::{self, Symbol};
+
+/// A section as it goes into a new segment.
+#[derive(Debug, Default)]
+pub(crate) struct Joined {
+    pub(crate) entries: u64,
+    pub(crate) total: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The sections of that key in each of these segments that has one.
+pub(crate) fn found<'a>(segments: &'a [impl AsRef<Segment>], key: &SectionKey) -> Vec<(&'a Segment, &'a Section)> {
+    let segments = segments.iter().map(AsRef::as_ref);
+    segments.filter_map(|segment| Some((segment, segment.section(key)?))).collect()
+}
+
+/// The sum of sections of one key, the latest last. What comes from one segment alone is taken over as it is, unless it is to be packed anew.
+///
+/// # Errors
+/// [`DbError::Corrupt`].
+pub(crate) fn join(
+    key: &SectionKey,
+    parts: &[(&Segment, &Section)],
+    effort: Effort,
+    anew: bool,
+) -> Result<Joined, DbError> {
+    let as_it_is = |(segment, section): &(&Segment, &Section)| {
+        let bytes = segment.bytes(section)?.to_vec();
+        Ok(Joined { entries: section.entries, total: section.total, bytes })
+    };
+    match (key.kind, parts) {
+        (_, []) => Ok(Joined::default()),
+        // The latest tells all.
+        (SectionKind::META, [.., last]) => as_it_is(last),
+        (SectionKind::SAMPLES, parts) if anew || parts.len() > 1 => Ok(samples_section(&samples(parts)?, effort)),
+        (SectionKind::EDGES, parts) if anew || parts.len() > 1 => Ok(edges_section(&edges(parts)?, effort)),
+        (SectionKind::IMAGES, parts) if anew || parts.len() > 1 => {
+            let records = records(parts)?;
+            images_section(&records, effort).map_err(|damage| unwritable(parts, damage))
+        }
+        (SectionKind::SYMBOLS, parts) if anew || parts.len() > 1 => {
+            let image = key.image.ok_or_else(|| unwritable(parts, Damage::Name))?;
+            Ok(symbols_section(&image, &symbols(&image, parts)?, effort))
+        }
+        (_, [.., last]) => as_it_is(last),
+    }
+}
+
+/// The error for a section that has no business where it is.
+fn unwritable(parts: &[(&Segment, &Section)], damage: Damage) -> DbError {
+    match parts.last() {
+        Some((segment, section)) => segment.corrupt(section, DecodeError { offset: 0, damage }),
+        None => DbError::Corrupt { path: std::path::PathBuf::new(), offset: 0, damage },
+    }
+}
+
+/// The sum of profiles.
+pub(crate) fn samples(parts: &[(&Segment, &Section)]) -> Result<Profile, DbError> {
+    let mut sum = Profile::new();
+    for (segment, section) in parts {
+        let one = segment.decode(section, |bytes| {
+            let profile = columns::decode_samples(bytes, section.entries)?;
+            fits(profile.total(), section)?;
+            Ok(profile)
+        })?;
+        if sum.is_empty() { sum = one } else { sum.merge(&one) }
+    }
+    Ok(sum)
+}
+
+/// The sum of edges.
+pub(crate) fn edges(parts: &[(&Segment, &Section)]) -> Result<Edges, DbError> {
+    let mut sum = Edges::new();
+    for (segment, section) in parts {
+        let one = segment.decode(section, |bytes| {
+            let edges = columns::decode_edges(bytes, section.entries)?;
+            fits(edges.total(), section)?;
+            Ok(edges)
+        })?;
+        if sum.is_empty() { sum = one } else { sum.merge(&one) }
+    }
+    Ok(sum)
+}
+
+/// The directory says the same as the section.
+fn fits(total: u64, section: &Section) -> Result<(), DecodeError> {
+    if total == section.total {
+        return Ok(());
+    }
+    Err(DecodeError { offset: 0, damage: Damage::Total { found: total, expected: section.total } })
+}
+
+/// Images, each as last met.
+pub(crate) fn records(parts: &[(&Segment, &Section)]) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
+    let mut all = BTreeMap::new();
+    for (segment, section) in parts {
+        let some = segment.decode(section, |bytes| {
+            let some = images::decode(&json(bytes)?).map_err(json_damage)?;
+            counted(some.len(), section)?;
+            Ok(some)
+        })?;
+        images::absorb(&mut all, &some);
+    }
+    Ok(all)
+}
+
+/// Symbols, the later one where two begin at one place.
+pub(crate) fn symbols(image: &ImageId, parts: &[(&Segment, &Section)]) -> Result<Vec<Symbol>, DbError> {
+    let mut all = Vec::new();
+    for (segment, section) in parts {
+        let some = segment.decode(section, |bytes| {
+            let some =
+                codec::decode_symbols(image, &json(bytes)?).map_err(|inner| DecodeError { offset: 0, ..inner })?;
+            counted(some.len(), section)?;
+            Ok(some)
+        })?;
+        all = symbols::join(all, &some);
+    }
+    Ok(all)
+}
+
+fn counted(entries: usize, section: &Section) -> Result<(), DecodeError> {
+    if entries as u64 == section.entries {
+        return Ok(());
+    }
+    Err(DecodeError { offset: 0, damage: Damage::Count { count: section.entries } })
+}
+
+/// What a segment says about the epoch; none where it says nothing.
+pub(crate) fn meta(segment: &Segment) -> Result<Option<EpochMeta>, DbError> {
+    let decode = |bytes: &[u8], _: &Section| {
+        let meta: EpochMeta =
+            serde_json::from_slice(&json(bytes)?).map_err(|error| json_damage(Damage::Json(error)))?;
+        if meta.host == segment.host && meta.epoch == segment.epoch && meta.merges == segment.span.last {
+            return Ok(meta);
+        }
+        Err(DecodeError { offset: 0, damage: Damage::Misplaced })
+    };
+    segment.find(&SectionKey::only(SectionKind::META), decode)
+}
+
+/// The section of a profile.
+pub(crate) fn samples_section(profile: &Profile, effort: Effort) -> Joined {
+    let bytes = columns::encode_samples(profile, effort);
+    Joined { entries: profile.len() as u64, total: profile.total(), bytes }
+}
+
+/// The section of an image's edges.
+pub(crate) fn edges_section(edges: &Edges, effort: Effort) -> Joined {
+    let bytes = columns::encode_edges(edges, effort);
+    Joined { entries: edges.len() as u64, total: edges.total(), bytes }
+}
+
+/// The section of images.
+pub(crate) fn images_section(records: &BTreeMap<ImageId, ImageRecord>, effort: Effort) -> Result<Joined, Damage> {
+    Ok(Joined { entries: records.len() as u64, total: 0, bytes: block(&images::encode(records)?, effort) })
+}
+
+/// The section of an image's symbols, which must be such as [`symbols::join`] gives.
+pub(crate) fn symbols_section(image: &ImageId, symbols: &[Symbol], effort: Effort) -> Joined {
+    let bytes = block(&codec::encode_symbols(image, symbols), effort);
+    Joined { entries: symbols.len() as u64, total: 0, bytes }
+}
+
+/// The section of the description.
+pub(crate) fn meta_section(meta: &EpochMeta, effort: Effort) -> Result<Joined, Damage> {
+    let json = serde_json::to_vec(meta).map_err(Damage::Json)?;
+    Ok(Joined { entries: 0, total: 0, bytes: block(&json, effort) })
+}
+
+fn block(bytes: &[u8], effort: Effort) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_block(&mut out, bytes, effort);
+    out
+}
+
+/// A section that is one block.
+fn json(section: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let mut input = Input::new(section);
+    let bytes = take_block(&mut input)?;
+    input.end()?;
+    Ok(bytes)
+}
+
+/// Where in packed JSON something is wrong says nothing.
+const fn json_damage(damage: Damage) -> DecodeError {
+    DecodeError { offset: 0, damage }
+}

@@ -1,0 +1,79 @@
+//! What a writer does first: brings to rest what one before it, killed or without power, left half done.
+
+use std::path::Path;
+
+use crate::epoch::EpochId;
+use crate::error::DbError;
+use crate::fold::Stored;
+use crate::key::{self, TEMPORARY_SUFFIX};
+use crate::segment::{Segment, Span, cover};
+use crate::storage::Disk;
+
+/// What is in the directory of an epoch after recovery.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// Its segments, in the order of their merges.
+    pub(crate) segments: Vec<Stored>,
+    /// What cannot be mended.
+    pub(crate) finding: Option<DbError>,
+}
+
+/// Removes the files of an undecided merge or fold, those that were folded and not removed, and the directory itself when it never became
+/// an epoch. An epoch of format 1 is left as it is.
+pub(crate) fn recover(disk: &Disk, directory: &Path, of: (&str, &EpochId)) -> Result<Recovered, DbError> {
+    let entries = disk.list_if_there(directory)?;
+    let mut found = Recovered::default();
+    if entries.iter().any(|entry| entry.name == key::META) {
+        return Ok(found);
+    }
+    let mut left = 0;
+    for entry in &entries {
+        if !entry.is_directory && entry.name.ends_with(TEMPORARY_SUFFIX) {
+            disk.remove_if_there(&directory.join(&entry.name))?;
+            continue;
+        }
+        left += 1;
+        if let Some(span) = Span::parse(&entry.name).filter(|_| !entry.is_directory) {
+            found.segments.push(Stored { span, bytes: entry.size_bytes });
+        }
+    }
+    if left == 0 {
+        disk.remove_directory(directory)?;
+        return Ok(found);
+    }
+    let (taken, _) = cover(found.segments.iter().map(|stored| stored.span).collect());
+    let covered: Vec<Span> =
+        found.segments.iter().map(|stored| stored.span).filter(|span| !taken.contains(span)).collect();
+    for span in covered {
+        let Some(wide) = taken.iter().find(|wide| wide.covers(span)) else { continue };
+        // What it stands for goes only when every byte of it is good.
+        match Segment::read(disk, directory, *wide, of).and_then(|wide| wide.map_or(Ok(()), |wide| wide.check_whole()))
+        {
+            Ok(()) => disk.remove_if_there(&directory.join(span.name()))?,
+            Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => found.finding = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    found.segments.retain(|stored| taken.contains(&stored.span));
+    found.segments.sort_by_key(|stored| stored.span);
+    Ok(found)
+}
+
+/// Removes what is left of epochs that were being removed.
+pub(crate) fn remove_gone(disk: &Disk, host: &Path) -> Result<(), DbError> {
+    for entry in disk.list_if_there(host)? {
+        if entry.is_directory && key::is_gone_name(&entry.name) {
+            remove_directory(disk, &host.join(&entry.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a directory with the files in it.
+pub(crate) fn remove_directory(disk: &Disk, directory: &Path) -> Result<(), DbError> {
+    for entry in disk.list_if_there(directory)? {
+        let path = directory.join(&entry.name);
+        if entry.is_directory { remove_directory(disk, &path)? } else { disk.remove_if_there(&path)? }
+    }
+    disk.remove_directory(directory)
+}

@@ -1,0 +1,448 @@
+//! Segments: files that each hold what some merges of an epoch in a row added. An epoch is the sum of its segments.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use image::ImageId;
+
+use crate::codec::{self, DecodeError, Input, put_text, put_varint};
+use crate::columns::{Effort, put_block, take_block};
+use crate::envelope::{self, HEADER_BYTES, Kind};
+use crate::epoch::EpochId;
+use crate::error::{Damage, DbError};
+use crate::key::{self, ProfileKey};
+use crate::scope::Scope;
+use crate::storage::Disk;
+
+/// Suffix of a segment's name.
+const SUFFIX: &str = ".segment";
+/// Length of the directory, and checksum of both.
+const PREFIX_BYTES: usize = 8;
+
+/// Which merges a segment has: all from `first` to `last`. Merge 0 is the epoch's begin.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Span {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+impl Span {
+    /// One merge.
+    pub(crate) const fn one(merge: u64) -> Self {
+        Self { first: merge, last: merge }
+    }
+
+    /// The name of its file.
+    pub(crate) fn name(self) -> String {
+        format!("{}-{}{SUFFIX}", self.first, self.last)
+    }
+
+    /// The span of a file's name; none when the name is not one that [`Span::name`] makes.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let (first, last) = name.strip_suffix(SUFFIX)?.split_once('-')?;
+        let span = Self { first: first.parse().ok()?, last: last.parse().ok()? };
+        (span.first <= span.last && span.name() == name).then_some(span)
+    }
+
+    /// Whether all merges of `other` are in this one as well.
+    pub(crate) const fn covers(self, other: Self) -> bool {
+        self.first <= other.first && other.last <= self.last
+    }
+}
+
+/// The segments to add up, of those that are there, and which merges none of them has. A wider one stands for all that it covers.
+pub(crate) fn cover(mut spans: Vec<Span>) -> (Vec<Span>, Vec<Span>) {
+    // The widest of those with one begin first.
+    spans.sort_by_key(|span| (span.first, std::cmp::Reverse(span.last)));
+    let (mut taken, mut missing): (Vec<Span>, Vec<Span>) = (Vec::new(), Vec::new());
+    let mut next = 0_u64;
+    for span in spans {
+        // It begins inside what is taken: covered, or no file of ours.
+        if span.first < next || taken.last().is_some_and(|last| last.last >= span.first) {
+            continue;
+        }
+        if span.first > next {
+            missing.push(Span { first: next, last: span.first - 1 });
+        }
+        taken.push(span);
+        next = span.last.saturating_add(1);
+    }
+    (taken, missing)
+}
+
+/// What a section holds. A number that is not known here is of a later release: it is passed over.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SectionKind(pub(crate) u64);
+
+impl SectionKind {
+    /// What the epoch says about itself, as of the segment's last merge: JSON.
+    pub(crate) const META: Self = Self(1);
+    /// Images met or changed: JSON.
+    pub(crate) const IMAGES: Self = Self(2);
+    /// Samples of one event in one image, of one scope.
+    pub(crate) const SAMPLES: Self = Self(3);
+    /// Symbols of one image.
+    pub(crate) const SYMBOLS: Self = Self(4);
+    /// Edges of one image.
+    pub(crate) const EDGES: Self = Self(5);
+
+    /// Whether this release knows how to add two of them.
+    pub(crate) fn is_known(self) -> bool {
+        (Self::META..=Self::EDGES).contains(&self)
+    }
+}
+
+/// What a section is of. The order is that of sections in a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SectionKey {
+    pub(crate) kind: SectionKind,
+    pub(crate) image: Option<ImageId>,
+    /// Empty: none.
+    pub(crate) event: String,
+    pub(crate) scope: Scope,
+}
+
+impl SectionKey {
+    /// A section there is one of in a segment.
+    pub(crate) fn only(kind: SectionKind) -> Self {
+        Self { kind, image: None, event: String::new(), scope: Scope::default() }
+    }
+
+    /// A section there is one of for an image.
+    pub(crate) fn of_image(kind: SectionKind, image: ImageId) -> Self {
+        Self { image: Some(image), ..Self::only(kind) }
+    }
+
+    /// The section of a profile.
+    pub(crate) fn samples(key: &ProfileKey) -> Self {
+        Self { kind: SectionKind::SAMPLES, image: Some(key.image), event: key.event.clone(), scope: key.scope.clone() }
+    }
+
+    /// The profile that it is the section of.
+    pub(crate) fn profile(&self) -> Option<ProfileKey> {
+        let image = self.image.filter(|_| self.kind == SectionKind::SAMPLES)?;
+        Some(ProfileKey { image, event: self.event.clone(), scope: self.scope.clone() })
+    }
+}
+
+/// A section as the directory tells of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Section {
+    pub(crate) key: SectionKey,
+    /// Entries of a profile or of edges, records of images, symbols; 0 for the description.
+    pub(crate) entries: u64,
+    /// Samples of a profile, counts of edges; else 0.
+    pub(crate) total: u64,
+    /// Where in the file it is.
+    pub(crate) range: Range<usize>,
+    checksum: u32,
+}
+
+/// A segment, whose directory fits its checksum. Sections are checked when they are asked for.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) path: PathBuf,
+    pub(crate) span: Span,
+    pub(crate) host: String,
+    pub(crate) epoch: EpochId,
+    pub(crate) sections: Vec<Section>,
+    file: Vec<u8>,
+}
+
+impl Segment {
+    /// The segment of that span in the directory of an epoch; none when there is no such file (any more).
+    pub(crate) fn read(
+        disk: &Disk,
+        directory: &Path,
+        span: Span,
+        of: (&str, &EpochId),
+    ) -> Result<Option<Self>, DbError> {
+        let path = directory.join(span.name());
+        let Some(file) = disk.read_if_there(&path)? else { return Ok(None) };
+        let segment = Self::parse(path, file)?;
+        if segment.span != span || segment.host != of.0 || segment.epoch != *of.1 {
+            let offset = (HEADER_BYTES + PREFIX_BYTES) as u64;
+            return Err(DbError::Corrupt { path: segment.path, offset, damage: Damage::Misplaced });
+        }
+        Ok(Some(segment))
+    }
+
+    /// The segment in a file of these bytes.
+    pub(crate) fn parse(path: PathBuf, file: Vec<u8>) -> Result<Self, DbError> {
+        match parse_directory(&file) {
+            Ok((span, host, epoch, sections)) => Ok(Self { path, span, host, epoch, sections, file }),
+            Err(Unreadable::Envelope(error)) => Err(error.of(&path)),
+            Err(Unreadable::Directory(error)) => {
+                let offset = (HEADER_BYTES + error.offset) as u64;
+                Err(DbError::Corrupt { path, offset, damage: error.damage })
+            }
+        }
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn len(&self) -> u64 {
+        self.file.len() as u64
+    }
+
+    /// Checks every byte, as whoever copies it must.
+    pub(crate) fn check_whole(&self) -> Result<(), DbError> {
+        envelope::open_as(Kind::Segment, &self.file).map(|_| ()).map_err(|error| error.of(&self.path))
+    }
+
+    /// The section of that key.
+    pub(crate) fn section(&self, key: &SectionKey) -> Option<&Section> {
+        let at = self.sections.binary_search_by(|section| section.key.cmp(key)).ok()?;
+        self.sections.get(at)
+    }
+
+    /// The bytes of a section, when they fit their checksum.
+    pub(crate) fn bytes(&self, section: &Section) -> Result<&[u8], DbError> {
+        let bytes = self.file.get(section.range.clone()).unwrap_or_default();
+        if crc32c::crc32c(bytes) == section.checksum {
+            return Ok(bytes);
+        }
+        Err(self.corrupt(section, DecodeError { offset: 0, damage: Damage::Checksum }))
+    }
+
+    /// What a section holds.
+    pub(crate) fn decode<T>(
+        &self,
+        section: &Section,
+        decode: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
+    ) -> Result<T, DbError> {
+        decode(self.bytes(section)?).map_err(|error| self.corrupt(section, error))
+    }
+
+    /// What the section of that key holds, if there is one.
+    pub(crate) fn find<T>(
+        &self,
+        key: &SectionKey,
+        decode: impl FnOnce(&[u8], &Section) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, DbError> {
+        let Some(section) = self.section(key) else { return Ok(None) };
+        self.decode(section, |bytes| decode(bytes, section)).map(Some)
+    }
+
+    /// Damage in a section.
+    pub(crate) fn corrupt(&self, section: &Section, error: DecodeError) -> DbError {
+        let offset = (section.range.start + error.offset) as u64;
+        DbError::Corrupt { path: self.path.clone(), offset, damage: error.damage }
+    }
+}
+
+enum Unreadable {
+    Envelope(envelope::OpenError),
+    Directory(DecodeError),
+}
+
+impl From<DecodeError> for Unreadable {
+    fn from(error: DecodeError) -> Self {
+        Self::Directory(error)
+    }
+}
+
+type Parts = (Span, String, EpochId, Vec<Section>);
+
+fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
+    let payload = envelope::open_unsummed(Kind::Segment, file).map_err(Unreadable::Envelope)?;
+    let mut input = Input::new(payload);
+    let (length, checksum) = (input.fixed().map(u32::from_le_bytes)?, input.fixed().map(u32::from_le_bytes)?);
+    let error = |damage| DecodeError { offset: PREFIX_BYTES, damage };
+    let directory = usize::try_from(length).ok().and_then(|length| input.rest().split_at_checked(length));
+    let (directory, body) = directory.ok_or_else(|| error(Damage::Truncated))?;
+    if crc32c::crc32c_append(crc32c::crc32c(&length.to_le_bytes()), directory) != checksum {
+        return Err(error(Damage::Checksum).into());
+    }
+    let mut input = Input::new(directory);
+    let plain = take_block(&mut input).and_then(|plain| input.end().map(|()| plain));
+    let plain = plain.map_err(|inner| DecodeError { offset: PREFIX_BYTES + inner.offset, ..inner })?;
+    let begin = file.len() - body.len();
+    // Where in a packed directory something is wrong says nothing.
+    let parts = decode_directory(&plain, begin).map_err(|inner| error(inner.damage))?;
+    let end = parts.3.last().map_or(begin, |section| section.range.end);
+    match end.cmp(&file.len()) {
+        std::cmp::Ordering::Greater => Err(error(Damage::Truncated).into()),
+        std::cmp::Ordering::Less => Err(error(Damage::TrailingBytes).into()),
+        std::cmp::Ordering::Equal => Ok(parts),
+    }
+}
+
+/// Reads the directory of sections that begin at `begin` in the file.
+fn decode_directory(plain: &[u8], begin: usize) -> Result<Parts, DecodeError> {
+    let mut input = Input::new(plain);
+    let span = Span { first: input.varint()?, last: input.varint()? };
+    let wrong = |damage| DecodeError { offset: 0, damage };
+    let host = input.text()?.to_owned();
+    let epoch: EpochId = input.text()?.parse().map_err(|_| wrong(Damage::Name))?;
+    let images = ascending(&mut input, |input| input.text()?.parse::<ImageId>().map_err(|_| wrong(Damage::Name)))?;
+    let events = ascending(&mut input, |input| {
+        let event = input.text()?;
+        key::check_event(event).map(|()| event.to_owned()).map_err(|_| wrong(Damage::Name))
+    })?;
+    let scopes = ascending(&mut input, |input| {
+        let scope = input.scope()?;
+        let fine = !scope.is_empty() && scope.check().is_ok();
+        if fine { Ok(scope) } else { Err(wrong(Damage::Name)) }
+    })?;
+    // Each has seven numbers of at least a byte, and a checksum.
+    let count = input.count(11)?;
+    let mut sections: Vec<Section> = Vec::with_capacity(count);
+    let mut at = begin;
+    for _ in 0..count {
+        let kind = SectionKind(input.varint()?);
+        let image = chosen(&mut input, &images)?;
+        let event = chosen(&mut input, &events)?.unwrap_or_default();
+        let scope = chosen(&mut input, &scopes)?.unwrap_or_default();
+        let key = SectionKey { kind, image, event, scope };
+        let (entries, total, length) = (input.varint()?, input.varint()?, input.varint()?);
+        let checksum = input.fixed().map(u32::from_le_bytes)?;
+        let end = usize::try_from(length).ok().and_then(|length| at.checked_add(length));
+        let end = end.ok_or_else(|| wrong(Damage::Count { count: length }))?;
+        if sections.last().is_some_and(|last| last.key >= key) {
+            return Err(wrong(Damage::Order));
+        }
+        sections.push(Section { key, entries, total, range: at..end, checksum });
+        at = end;
+    }
+    input.end()?;
+    Ok((span, host, epoch, sections))
+}
+
+fn ascending<T: Ord>(
+    input: &mut Input<'_>,
+    mut one: impl FnMut(&mut Input<'_>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let count = input.count(1)?;
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let next = one(input)?;
+        if all.last().is_some_and(|last| *last >= next) {
+            return Err(DecodeError { offset: input.offset(), damage: Damage::Order });
+        }
+        all.push(next);
+    }
+    Ok(all)
+}
+
+/// An entry of a table by its number, counted from 1; 0 is none.
+fn chosen<T: Clone>(input: &mut Input<'_>, table: &[T]) -> Result<Option<T>, DecodeError> {
+    let at = input.offset();
+    let number = input.varint()?;
+    let Some(index) = number.checked_sub(1) else { return Ok(None) };
+    let entry = usize::try_from(index).ok().and_then(|index| table.get(index));
+    entry.cloned().map(Some).ok_or(DecodeError { offset: at, damage: Damage::Count { count: number } })
+}
+
+/// A segment that is being made.
+#[derive(Debug)]
+pub(crate) struct SegmentBuilder {
+    span: Span,
+    host: String,
+    epoch: EpochId,
+    sections: Vec<Section>,
+    body: Vec<u8>,
+}
+
+impl SegmentBuilder {
+    /// Nothing yet, of these merges.
+    pub(crate) const fn new(span: Span, host: String, epoch: EpochId) -> Self {
+        Self { span, host, epoch, sections: Vec::new(), body: Vec::new() }
+    }
+
+    /// Adds a section. They must come in the order of their keys.
+    pub(crate) fn push(&mut self, key: SectionKey, entries: u64, total: u64, bytes: &[u8]) {
+        let begin = self.body.len();
+        self.body.extend_from_slice(bytes);
+        let (range, checksum) = (begin..self.body.len(), crc32c::crc32c(bytes));
+        self.sections.push(Section { key, entries, total, range, checksum });
+    }
+
+    /// The file.
+    pub(crate) fn finish(self, effort: Effort) -> Vec<u8> {
+        let mut directory = Vec::new();
+        put_block(&mut directory, &self.directory(), effort);
+        let length = u32::try_from(directory.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&length), &directory).to_le_bytes();
+        envelope::seal(Kind::Segment, &[&length[..], &checksum, &directory, &self.body].concat())
+    }
+
+    fn directory(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, self.span.first);
+        put_varint(&mut out, self.span.last);
+        put_text(&mut out, &self.host);
+        put_text(&mut out, self.epoch.as_str());
+        let images = table(self.sections.iter().filter_map(|section| section.key.image));
+        let events = table(self.sections.iter().map(|section| &section.key.event).filter(|event| !event.is_empty()));
+        let scopes = table(self.sections.iter().map(|section| &section.key.scope).filter(|scope| !scope.is_empty()));
+        put_varint(&mut out, images.len() as u64);
+        images.iter().for_each(|image| put_text(&mut out, &image.to_string()));
+        put_varint(&mut out, events.len() as u64);
+        events.iter().for_each(|event| put_text(&mut out, event));
+        put_varint(&mut out, scopes.len() as u64);
+        scopes.iter().for_each(|scope| codec::put_scope(&mut out, scope));
+        put_varint(&mut out, self.sections.len() as u64);
+        for section in &self.sections {
+            put_varint(&mut out, section.key.kind.0);
+            put_varint(&mut out, section.key.image.map_or(0, |image| number(&images, &image)));
+            put_varint(&mut out, number(&events, &&section.key.event));
+            put_varint(&mut out, number(&scopes, &&section.key.scope));
+            put_varint(&mut out, section.entries);
+            put_varint(&mut out, section.total);
+            put_varint(&mut out, section.range.len() as u64);
+            out.extend_from_slice(&section.checksum.to_le_bytes());
+        }
+        out
+    }
+}
+
+fn table<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut table: Vec<T> = all.collect();
+    table.sort();
+    table.dedup();
+    table
+}
+
+/// The number of an entry, counted from 1; 0 for what is not in the table.
+fn number<T: Ord>(table: &[T], entry: &T) -> u64 {
+    table.binary_search(entry).map_or(0, |at| at as u64 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(spans: &[(u64, u64)]) -> Vec<Span> {
+        spans.iter().map(|(first, last)| Span { first: *first, last: *last }).collect()
+    }
+
+    #[test]
+    fn names_read_back_and_others_are_none() {
+        for (span, name) in [(Span::one(0), "0-0.segment"), (Span { first: 12, last: 340 }, "12-340.segment")] {
+            assert_eq!(span.name(), name);
+            assert_eq!(Span::parse(name), Some(span));
+        }
+        for name in
+            ["", "0.segment", "01-2.segment", "2-1.segment", "+1-2.segment", "1-2.segment.tmp", "1-2", "a-b.segment"]
+        {
+            assert_eq!(Span::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_widest_segments_are_taken_and_gaps_told() {
+        for (there, taken, missing) in [
+            (&[(0, 0)][..], &[(0, 0)][..], &[][..]),
+            (&[(1, 1), (0, 0), (2, 2)], &[(0, 0), (1, 1), (2, 2)], &[]),
+            (&[(0, 0), (1, 1), (0, 1), (2, 2)], &[(0, 1), (2, 2)], &[]),
+            (&[(0, 9), (1, 3), (4, 4), (10, 10)], &[(0, 9), (10, 10)], &[]),
+            (&[(0, 0), (2, 3)], &[(0, 0), (2, 3)], &[(1, 1)]),
+            (&[(3, 3)], &[(3, 3)], &[(0, 2)]),
+            (&[(0, 4), (3, 6), (7, 7)], &[(0, 4), (7, 7)], &[(5, 6)]),
+            (&[(0, u64::MAX), (5, 5)], &[(0, u64::MAX)], &[]),
+            (&[], &[], &[]),
+        ] {
+            assert_eq!(cover(spans(there)), (spans(taken), spans(missing)), "{there:?}");
+        }
+    }
+}

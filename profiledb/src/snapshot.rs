@@ -1,0 +1,214 @@
+//! One state of an epoch: the segments that make it up, read without a lock while a writer may add and fold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use image::ImageId;
+
+use crate::epoch::EpochId;
+use crate::error::{Damage, DbError, Operation};
+use crate::images::ImageRecord;
+use crate::join;
+use crate::key::ProfileKey;
+use crate::meta::EpochMeta;
+use crate::profile::{Edges, Profile};
+use crate::scope::Scope;
+use crate::segment::{SectionKey, SectionKind, Segment, Span, cover};
+use crate::storage::Disk;
+use crate::symbols::Symbol;
+
+/// A reading is begun anew so often when segments are folded meanwhile. A fold takes longer than a listing, and what was read is kept, so
+/// each time something new is there.
+const READINGS_MAX: usize = 200;
+
+/// Segments that together are one state, and what was wrong with those that should be there as well.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    directory: PathBuf,
+    segments: Vec<Arc<Segment>>,
+    damage: Arc<Vec<DbError>>,
+}
+
+impl Snapshot {
+    /// The state of the epoch in this directory; none when no segment is there.
+    ///
+    /// # Errors
+    /// [`DbError::Io`]; [`DbError::Corrupt`] or [`DbError::NewerFormat`] when no segment can be read.
+    pub(crate) fn read(disk: &Disk, directory: &Path, of: (&str, &EpochId)) -> Result<Option<Self>, DbError> {
+        let mut known = BTreeMap::new();
+        let mut listed = spans(disk, directory)?;
+        for _ in 0..READINGS_MAX {
+            let (taken, missing) = cover(listed.clone());
+            if taken.is_empty() {
+                return Ok(None);
+            }
+            let read = read_all(disk, directory, of, &taken, &mut known)?;
+            // A segment that came meanwhile may cover some that the first listing missed. And one that was not there at the end may have
+            // been folded away before it was read.
+            let again = spans(disk, directory)?;
+            if !read || (again != listed && (newest(&again) != newest(&listed) || !missing.is_empty())) {
+                listed = again;
+                continue;
+            }
+            return Self::of(directory, &taken, &missing, known).map(Some);
+        }
+        Err(DbError::Io {
+            op: Operation::Read,
+            path: directory.to_owned(),
+            source: std::io::Error::other("its files are replaced faster than they can be read; try again"),
+        })
+    }
+
+    fn of(directory: &Path, taken: &[Span], missing: &[Span], mut known: Known) -> Result<Self, DbError> {
+        let (mut segments, mut damage) = (Vec::new(), Vec::new());
+        for span in taken {
+            match known.remove(span) {
+                Some(Ok(segment)) => segments.push(segment),
+                Some(Err(error)) => damage.push(error),
+                None => {}
+            }
+        }
+        damage.extend(missing.iter().map(|span| DbError::Corrupt {
+            path: directory.join(span.name()),
+            offset: 0,
+            damage: Damage::Missing { first: span.first, last: span.last },
+        }));
+        match damage.pop() {
+            Some(error) if segments.is_empty() => return Err(error),
+            last => damage.extend(last),
+        }
+        Ok(Self { directory: directory.to_owned(), segments, damage: Arc::new(damage) })
+    }
+
+    /// What the epoch says about itself, as of the newest segment that can be read, and what could not.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`] when none says anything.
+    pub(crate) fn meta(&mut self) -> Result<EpochMeta, DbError> {
+        let mut damage = Vec::new();
+        let mut meta = None;
+        for segment in self.segments.iter().rev() {
+            match join::meta(segment) {
+                Ok(Some(found)) => {
+                    meta = Some(found);
+                    break;
+                }
+                Ok(None) => {
+                    damage.push(DbError::Corrupt { path: segment.path.clone(), offset: 0, damage: Damage::Misplaced })
+                }
+                Err(error) => damage.push(error),
+            }
+        }
+        let missing = || DbError::Corrupt { path: self.directory.clone(), offset: 0, damage: Damage::Truncated };
+        let Some(meta) = meta else { return Err(damage.pop().unwrap_or_else(missing)) };
+        if !damage.is_empty() {
+            damage.extend(Arc::into_inner(std::mem::take(&mut self.damage)).unwrap_or_default());
+            self.damage = Arc::new(damage);
+        }
+        Ok(meta)
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The segments, in the order of their merges.
+    pub(crate) fn segments(&self) -> &[Arc<Segment>] {
+        &self.segments
+    }
+
+    /// What of the epoch could not be read.
+    pub(crate) fn damage(&self) -> &[DbError] {
+        &self.damage
+    }
+
+    /// The first of what could not be read; of which there is some.
+    pub(crate) fn into_damage(self) -> DbError {
+        let none = DbError::Corrupt { path: self.directory, offset: 0, damage: Damage::Truncated };
+        Arc::into_inner(self.damage).and_then(|mut damage| damage.pop()).unwrap_or(none)
+    }
+
+    /// Its last merge.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.segments.last().map(|segment| segment.span.last)
+    }
+
+    /// Bytes of its files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.len()).sum()
+    }
+
+    /// Keys of all sections, in order, each once.
+    pub(crate) fn keys(&self) -> BTreeSet<&SectionKey> {
+        self.segments.iter().flat_map(|segment| &segment.sections).map(|section| &section.key).collect()
+    }
+
+    pub(crate) fn profiles(&self) -> Vec<ProfileKey> {
+        self.keys().into_iter().filter_map(SectionKey::profile).collect()
+    }
+
+    pub(crate) fn scopes(&self) -> Vec<Scope> {
+        let scopes: BTreeSet<&Scope> = self.keys().into_iter().map(|key| &key.scope).collect();
+        scopes.into_iter().filter(|scope| !scope.is_empty()).cloned().collect()
+    }
+
+    pub(crate) fn images(&self) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
+        join::records(&join::found(&self.segments, &SectionKey::only(SectionKind::IMAGES)))
+    }
+
+    pub(crate) fn profile(&self, key: &ProfileKey) -> Result<Profile, DbError> {
+        join::samples(&join::found(&self.segments, &SectionKey::samples(key)))
+    }
+
+    pub(crate) fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {
+        let key = SectionKey::of_image(SectionKind::SYMBOLS, *image);
+        join::symbols(image, &join::found(&self.segments, &key))
+    }
+
+    pub(crate) fn edges(&self, image: &ImageId) -> Result<Edges, DbError> {
+        join::edges(&join::found(&self.segments, &SectionKey::of_image(SectionKind::EDGES, *image)))
+    }
+
+    pub(crate) fn images_with(&self, kind: SectionKind) -> Vec<ImageId> {
+        self.keys().into_iter().filter(|key| key.kind == kind).filter_map(|key| key.image).collect()
+    }
+}
+
+/// Segments that were read, also those that could not be made out.
+type Known = BTreeMap<Span, Result<Arc<Segment>, DbError>>;
+
+/// Reads those of the segments that are not known yet; false when one has gone.
+fn read_all(
+    disk: &Disk,
+    directory: &Path,
+    of: (&str, &EpochId),
+    taken: &[Span],
+    known: &mut Known,
+) -> Result<bool, DbError> {
+    for span in taken {
+        if known.contains_key(span) {
+            continue;
+        }
+        match Segment::read(disk, directory, *span, of) {
+            Ok(None) => return Ok(false),
+            Ok(Some(segment)) => drop(known.insert(*span, Ok(Arc::new(segment)))),
+            Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
+                drop(known.insert(*span, Err(error)))
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// The segments in a directory; none when it is gone.
+pub(crate) fn spans(disk: &Disk, directory: &Path) -> Result<Vec<Span>, DbError> {
+    let entries = disk.list_if_there(directory)?;
+    Ok(entries.iter().filter(|entry| !entry.is_directory).filter_map(|entry| Span::parse(&entry.name)).collect())
+}
+
+/// The last merge of all these segments.
+pub(crate) fn newest(spans: &[Span]) -> Option<u64> {
+    spans.iter().map(|span| span.last).max()
+}

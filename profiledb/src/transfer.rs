@@ -1,0 +1,330 @@
+//! What is done with epochs while no daemon writes them: sealing, making one of several, copying into another database.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use image::ImageId;
+use serde_json::Value;
+
+use crate::columns::Effort;
+use crate::envelope::{self, Kind};
+use crate::epoch::EpochId;
+use crate::error::{Damage, DbError};
+use crate::fold;
+use crate::images;
+use crate::join::{self, Joined};
+use crate::key::{self, ProfileKey};
+use crate::meta::{EpochMeta, EventMeta, Machine, check_balance};
+use crate::profile::{Edges, Profile};
+use crate::reader::{Database, Epoch};
+use crate::scope::ScopeTable;
+use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
+use crate::snapshot::Snapshot;
+use crate::storage::Disk;
+use crate::symbols;
+use crate::writer::Writer;
+
+/// The fact that names the epochs that one was made of.
+const MERGED_FROM: &str = "merged_from";
+
+/// What copying an epoch did.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// It was not there before.
+    New,
+    /// It was there as of an earlier merge.
+    Updated,
+    /// It was there.
+    AlreadyThere,
+}
+
+/// Ends the epoch that a writer of this host left open, as of its last merge, and makes each epoch that has ended one file. Gives the epoch
+/// that was open; none when all had ended.
+///
+/// # Errors
+/// [`DbError::Locked`] while a daemon writes; as [`Database::open`], [`Writer::open`] and [`Writer::seal`].
+pub fn seal(database: &Database, host: &str) -> Result<Option<EpochId>, DbError> {
+    let mut writer = writer(database, host)?;
+    let open = writer.resume()?;
+    if open.is_some() {
+        // Not later than its last merge: nobody sampled since.
+        writer.seal(0)?;
+    }
+    while writer.fold(u64::MAX)?.more {}
+    Ok(open)
+}
+
+fn writer(database: &Database, host: &str) -> Result<Writer, DbError> {
+    Writer::open_with(database.disk().clone(), database.root(), host)
+}
+
+/// Makes one epoch of several, in `target`, of `host`: all counts added up, with its ledgers. The epochs stay where they are. What the
+/// machines and facts do not agree in is left out; the fact `merged_from` names the epochs.
+///
+/// # Errors
+/// [`DbError::Incompatible`] when an event has not the same period in all; [`DbError::InTheWay`] when the host has an epoch open in `target`;
+/// [`DbError::Damaged`] and [`DbError::Unbalanced`] for epochs that are not whole; as [`Writer::open`] and [`Epoch::profile`].
+pub fn merge_epochs(sources: &[Epoch], target: &Database, host: &str, label: Option<&str>) -> Result<EpochId, DbError> {
+    label.map_or(Ok(()), key::check_label)?;
+    sources.iter().try_for_each(whole)?;
+    let mut writer = writer(target, host)?;
+    if writer.resume()?.is_some() {
+        let path = key::host_path(target.root(), host);
+        return Err(DbError::InTheWay { path, why: "it has an open epoch; seal that first, or name another host" });
+    }
+    let metas: Vec<&EpochMeta> = sources.iter().map(Epoch::meta).collect();
+    let started = metas.iter().map(|meta| meta.started_unix_s).min().unwrap_or(0);
+    let epoch = writer.next_name(started)?;
+    let meta = joined_meta(&metas, host, epoch, label)?;
+    let sources: Vec<&Epoch> = sources.iter().collect();
+    write(target, Span { first: 0, last: meta.merges }, &meta, &sources)?;
+    Ok(meta.epoch)
+}
+
+/// Copies an epoch into another database, under its host and name, where it has ended as of its last merge. One that is there already as of
+/// an earlier merge is brought up to date.
+///
+/// # Errors
+/// [`DbError::InTheWay`] when the target has another epoch of that name; [`DbError::Damaged`]; as [`Writer::open`] and [`Epoch::profile`].
+pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> {
+    whole(source)?;
+    let mut meta = source.meta().clone();
+    let writer = writer(target, &meta.host)?;
+    let path = key::epoch_path(target.root(), &meta.host, &meta.epoch);
+    let there = Snapshot::read(target.disk(), &path, (&meta.host, &meta.epoch))?;
+    let mut copied = Copied::New;
+    if let Some(mut snapshot) = there {
+        let theirs = snapshot.meta()?;
+        if theirs.machine.boot_id != meta.machine.boot_id || theirs.started_unix_s != meta.started_unix_s {
+            return Err(DbError::InTheWay {
+                path,
+                why: "it is another epoch of the same name; rename one of the hosts",
+            });
+        }
+        if snapshot.last() >= Some(meta.merges) {
+            return Ok(Copied::AlreadyThere);
+        }
+        copied = Copied::Updated;
+    } else if target.disk().is_there(&path.join(key::META))? {
+        return Err(DbError::InTheWay {
+            path,
+            why: "it is an epoch of format 1; remove it, or copy to another directory",
+        });
+    }
+    meta.ended_unix_s = Some(meta.ended_unix_s.unwrap_or(meta.updated_unix_s));
+    write(target, Span { first: 0, last: meta.merges }, &meta, &[source])?;
+    drop(writer);
+    Ok(copied)
+}
+
+/// Copies what was kept of these images' files on a host into another database: how many were copied; those that are there stay.
+///
+/// # Errors
+/// As [`Database::code`] and [`Writer::open`].
+pub fn copy_code(source: &Database, host: &str, images: &BTreeSet<ImageId>, target: &Database) -> Result<u64, DbError> {
+    let writer = writer(target, host)?;
+    let from = key::code_path(&key::host_path(source.root(), host));
+    let (disk, to) = (target.disk(), key::code_path(&key::host_path(target.root(), host)));
+    disk.create_directory(&to)?;
+    let mut copied = 0;
+    for entry in source.disk().list_if_there(&from)? {
+        let wanted = key::parse_code_name(&entry.name).is_some_and(|image| images.contains(&image));
+        if !wanted || disk.is_there(&to.join(&entry.name))? {
+            continue;
+        }
+        let path = from.join(&entry.name);
+        let Some(file) = source.disk().read_if_there(&path)? else { continue };
+        envelope::open_as(Kind::Code, &file).map_err(|error| error.of(&path))?;
+        let temporary = to.join(key::temporary_name(&entry.name));
+        disk.write_synced(&temporary, &file)?;
+        disk.set_modified(&temporary, entry.modified_unix_s)?;
+        disk.rename(&temporary, &to.join(&entry.name))?;
+        copied += 1;
+    }
+    disk.sync_directory(&to)?;
+    drop(writer);
+    Ok(copied)
+}
+
+/// Copies all epochs of a host into another database, with the code of their images: what [`copy_epoch`] did with each.
+///
+/// # Errors
+/// As [`copy_epoch`] and [`copy_code`]; epochs before the one that failed are copied.
+pub fn copy_host(source: &Database, host: &str, target: &Database) -> Result<Vec<(EpochId, Copied)>, DbError> {
+    let (mut copied, mut images) = (Vec::new(), BTreeSet::new());
+    for id in source.epochs(host)? {
+        let epoch = source.epoch(host, &id)?;
+        copied.push((id, copy_epoch(&epoch, target)?));
+        images.extend(epoch.images()?.into_keys());
+    }
+    copy_code(source, host, &images, target)?;
+    Ok(copied)
+}
+
+/// Refuses an epoch of which a part cannot be read.
+fn whole(epoch: &Epoch) -> Result<(), DbError> {
+    let meta = epoch.meta();
+    match epoch.damage().first() {
+        None => Ok(()),
+        Some(damage) => {
+            Err(DbError::Damaged { epoch: meta.epoch.clone(), host: meta.host.clone(), why: damage.to_string() })
+        }
+    }
+}
+
+/// Writes an epoch of one segment, which is the sum of these.
+fn write(target: &Database, span: Span, meta: &EpochMeta, sources: &[&Epoch]) -> Result<(), DbError> {
+    let (disk, host) = (target.disk(), key::host_path(target.root(), &meta.host));
+    let directory = host.join(meta.epoch.as_str());
+    let file = sum(span, meta, sources, &directory)?;
+    disk.create_directory(&directory)?;
+    fold::write(disk, &directory, span, &file)?;
+    disk.sync_directory(&directory)?;
+    disk.sync_directory(&host)?;
+    remove_covered(disk, &directory, span)
+}
+
+fn remove_covered(disk: &Disk, directory: &Path, span: Span) -> Result<(), DbError> {
+    for other in crate::snapshot::spans(disk, directory)? {
+        if other != span && span.covers(other) {
+            disk.remove_if_there(&directory.join(other.name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The sum of epochs as a file, one profile at a time.
+fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Result<Vec<u8>, DbError> {
+    let path = directory.join(span.name());
+    let unwritable = |damage: Damage| DbError::Corrupt { path: path.clone(), offset: 0, damage };
+    let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
+    let mut push = |key: SectionKey, joined: Joined| builder.push(key, joined.entries, joined.total, &joined.bytes);
+    push(SectionKey::only(SectionKind::META), join::meta_section(meta, Effort::Small).map_err(unwritable)?);
+    let mut records = BTreeMap::new();
+    let mut edged = BTreeSet::new();
+    for source in sources {
+        images::absorb(&mut records, &source.images()?);
+        edged.extend(source.edge_images());
+    }
+    push(SectionKey::only(SectionKind::IMAGES), join::images_section(&records, Effort::Small).map_err(unwritable)?);
+    let mut totals: BTreeMap<String, u64> = BTreeMap::new();
+    for (key, kept_as) in placed(sources)? {
+        let mut profile = Profile::new();
+        for (source, key) in kept_as {
+            profile.merge(&source.profile(&key)?);
+        }
+        let total = totals.entry(key.event.clone()).or_default();
+        *total = total.saturating_add(profile.total());
+        push(SectionKey::samples(&key), join::samples_section(&profile, Effort::Small));
+    }
+    check_balance(&meta.ledgers, &totals)?;
+    for image in records.keys() {
+        let mut all = Vec::new();
+        for source in sources {
+            all = symbols::join(all, &source.symbols(image)?);
+        }
+        if !all.is_empty() {
+            push(SectionKey::of_image(SectionKind::SYMBOLS, *image), join::symbols_section(image, &all, Effort::Small));
+        }
+    }
+    for image in edged {
+        let mut edges = Edges::new();
+        for source in sources {
+            edges.merge(&source.edges(&image)?);
+        }
+        push(SectionKey::of_image(SectionKind::EDGES, image), join::edges_section(&edges, Effort::Small));
+    }
+    Ok(builder.finish(Effort::Small))
+}
+
+/// Where the profile of each key comes from. Scopes for which one epoch has no room are widened.
+type Placed<'a> = BTreeMap<ProfileKey, Vec<(&'a Epoch, ProfileKey)>>;
+
+fn placed<'a>(sources: &[&'a Epoch]) -> Result<Placed<'a>, DbError> {
+    let (mut scopes, mut placed) = (ScopeTable::default(), Placed::new());
+    for source in sources {
+        for key in source.profiles()? {
+            let scope = scopes.admit(&key.scope).0;
+            placed.entry(ProfileKey { scope, ..key.clone() }).or_default().push((source, key));
+        }
+    }
+    Ok(placed)
+}
+
+fn joined_meta(metas: &[&EpochMeta], host: &str, epoch: EpochId, label: Option<&str>) -> Result<EpochMeta, DbError> {
+    let name = |meta: &EpochMeta| format!("{}/{}", meta.host, meta.epoch);
+    let mut joined = EpochMeta {
+        host: host.to_owned(),
+        epoch,
+        label: label.map(str::to_owned),
+        started_unix_s: metas.iter().map(|meta| meta.started_unix_s).min().unwrap_or(0),
+        ended_unix_s: metas.iter().map(|meta| meta.ended_unix_s.unwrap_or(meta.updated_unix_s)).max(),
+        updated_unix_s: metas.iter().map(|meta| meta.updated_unix_s).max().unwrap_or(0),
+        merges: 1,
+        machine: metas.iter().map(|meta| meta.machine.clone()).reduce(agreed).unwrap_or_default(),
+        events: Vec::new(),
+        ledgers: BTreeMap::new(),
+        period_changes: BTreeMap::new(),
+        cost: None,
+        facts: BTreeMap::new(),
+        writer_version: metas.iter().map(|meta| &meta.writer_version).max().cloned().unwrap_or_default(),
+    };
+    joined.ended_unix_s.get_or_insert(0);
+    let mut first_with: BTreeMap<&str, &EpochMeta> = BTreeMap::new();
+    for meta in metas {
+        for event in &meta.events {
+            let Some(first) = first_with.get(event.name.as_str()) else {
+                first_with.insert(&event.name, meta);
+                joined.events.push(event.clone());
+                continue;
+            };
+            add_event(&mut joined.events, event).map_err(|what| DbError::Incompatible {
+                what,
+                first: name(first),
+                second: name(meta),
+            })?;
+        }
+        for (event, changes) in &meta.period_changes {
+            let all = joined.period_changes.entry(event.clone()).or_default();
+            all.extend(changes.iter().cloned());
+            all.sort_by_key(|change| change.at_unix_s);
+        }
+        for (event, ledger) in &meta.ledgers {
+            joined.ledgers.entry(event.clone()).or_default().add(ledger);
+        }
+    }
+    let agree = |fact: &str, value: &Value| metas.iter().all(|meta| meta.facts.get(fact) == Some(value));
+    let facts = metas.first().map(|meta| meta.facts.clone()).unwrap_or_default();
+    joined.facts = facts.into_iter().filter(|(fact, value)| agree(fact, value)).collect();
+    let names = metas.iter().map(|meta| Value::String(name(meta))).collect();
+    joined.facts.insert(MERGED_FROM.to_owned(), Value::Array(names));
+    Ok(joined)
+}
+
+/// Takes up what another epoch says of an event; what differs is an error, by name.
+fn add_event(events: &mut [EventMeta], event: &EventMeta) -> Result<(), String> {
+    let Some(known) = events.iter_mut().find(|known| known.name == event.name) else { return Ok(()) };
+    if (known.period, &known.unit) != (event.period, &event.unit) {
+        return Err(format!("periods of {}", event.name));
+    }
+    if known.rate_per_s != event.rate_per_s {
+        known.rate_per_s = None;
+    }
+    if known.note != event.note {
+        known.note = None;
+    }
+    Ok(())
+}
+
+/// What both machines agree in; the rest is empty.
+fn agreed(a: Machine, b: Machine) -> Machine {
+    let text = |a: String, b: &str| if a == b { a } else { String::new() };
+    Machine {
+        arch: text(a.arch, &b.arch),
+        cpu_model: text(a.cpu_model, &b.cpu_model),
+        cpus: if a.cpus == b.cpus { a.cpus } else { 0 },
+        kernel_release: text(a.kernel_release, &b.kernel_release),
+        kernel_build_id: if a.kernel_build_id == b.kernel_build_id { a.kernel_build_id } else { None },
+        boot_id: text(a.boot_id, &b.boot_id),
+    }
+}
