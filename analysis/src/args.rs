@@ -7,6 +7,7 @@ use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValuePa
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
+use crate::commands;
 use crate::error::AnalysisError;
 use crate::scope::{Dimension, ScopeChoice};
 use crate::select::EpochChoice;
@@ -38,10 +39,20 @@ pub enum Command {
     Prof(Prof),
     /// Epochs in the database, oldest first
     Epochs(Epochs),
+    /// Everything in the profiles, by offset: samples, or edges
+    Cat(commands::Cat),
+    /// Damage in the database, and what is lost by it
+    Check(commands::Check),
+    /// Epochs into another database, as of many hosts
+    Copy(commands::Copy),
+    /// Several epochs into one
+    Merge(commands::Merge),
+    /// Epochs and the code of their images into an archive, to be read elsewhere
+    Tar(commands::Tar),
 }
 
 /// Names of the subcommands, for the classic names of the program.
-fn commands() -> Vec<String> {
+fn names() -> Vec<String> {
     Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
 }
 
@@ -122,12 +133,28 @@ pub struct Chosen {
     pub source: Source,
 }
 
-/// Options that say what to read.
+/// Which database.
 #[derive(Debug, Args)]
-pub struct Source {
+pub struct Place {
     /// The database's directory
     #[arg(long, value_name = "DIR", env = "DCPIDB", hide_env_values = true, default_value = DEFAULT_DB, value_parser = path_or_empty())]
     db: PathBuf,
+}
+
+impl Place {
+    /// The database's directory; an empty `$DCPIDB` counts as none.
+    #[must_use]
+    pub fn db(&self) -> &Path {
+        if self.db.as_os_str().is_empty() { Path::new(DEFAULT_DB) } else { &self.db }
+    }
+}
+
+/// Options that say what to read.
+#[derive(Debug, Args)]
+pub struct Source {
+    /// Which database.
+    #[command(flatten)]
+    place: Place,
     /// Only this host's epochs [default: all hosts]
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
@@ -143,7 +170,7 @@ impl Source {
     /// The database's directory; an empty `$DCPIDB` counts as none.
     #[must_use]
     pub fn db(&self) -> &Path {
-        if self.db.as_os_str().is_empty() { Path::new(DEFAULT_DB) } else { &self.db }
+        self.place.db()
     }
 }
 
@@ -219,7 +246,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
 fn with_classic_name(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let name = arguments.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
     let command = name.and_then(|name| name.strip_prefix("dcpi"));
-    if let Some(command) = commands().into_iter().find(|known| command == Some(known)) {
+    if let Some(command) = names().into_iter().find(|known| command == Some(known)) {
         arguments.splice(..1, [OsString::from("dcpi"), OsString::from(command)]);
     }
     arguments
@@ -231,7 +258,7 @@ fn usage(error: &clap::Error) -> AnalysisError {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
         || error.kind() == ErrorKind::MissingSubcommand
     {
-        let message = format!("no subcommand is given: one of {}", commands().join(", "));
+        let message = format!("no subcommand is given: one of {}", names().join(", "));
         return AnalysisError::Usage { message, help };
     }
     let text = error.render().to_string();
@@ -305,7 +332,7 @@ mod tests {
     #[test]
     fn an_empty_database_name_is_none() {
         let mut args = prof("dcpi prof");
-        args.chosen.source.db = PathBuf::new();
+        args.chosen.source.place.db = PathBuf::new();
         assert_eq!(args.chosen.source.db(), Path::new(DEFAULT_DB));
     }
 

@@ -81,6 +81,14 @@ pub enum AnalysisError {
     /// The report could not be written.
     #[error("cannot write the report: {0}; see where the standard output leads")]
     Output(#[from] io::Error),
+    /// A file that was asked for could not be written.
+    #[error("cannot write {}: {source}; name a place that you may write, with room", path.display())]
+    Unwritable {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The report could not be turned into JSON.
     #[error("cannot write the report as JSON: {0}; use --format text")]
     Json(#[source] serde_json::Error),

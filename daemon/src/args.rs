@@ -77,6 +77,12 @@ pub struct Settings {
     /// Time between two merges to disk [default: 10m]
     #[arg(long, value_name = "T")]
     pub merge_interval: Option<String>,
+    /// An epoch ends after this long, and another begins. off: only dcpictl epoch ends one [default: 1d]
+    #[arg(long, value_name = "T|off")]
+    pub epoch_length: Option<String>,
+    /// How long epochs are kept, any of: an age, "newest N" that stay whatever their age and size, and a size that all may have together; "all": for ever [default: "7 days, newest 3"]
+    #[arg(long, value_name = "RULES")]
+    pub retain: Option<String>,
     /// Host name in the database [default: this machine's]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,

@@ -8,6 +8,7 @@ use crate::event::EventSpec;
 use crate::kernel::{Sharing, TableSettings};
 use crate::mappings;
 use anyhow::{Context as _, ensure};
+use profiledb::Retention;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,6 +30,10 @@ pub struct Config {
     pub drain_interval: Duration,
     /// 1 s to 1 day.
     pub merge_interval: Duration,
+    /// How long an epoch lasts, 1 min to 1 year; None: until somebody ends it.
+    pub epoch_length: Option<Duration>,
+    /// Which epochs are removed.
+    pub retention: Retention,
     /// Host name to use in the database.
     pub host: Option<String>,
     /// What sampling may cost; None: anything.
@@ -79,6 +84,8 @@ impl Config {
             mux: if flags.mux.is_empty() { file.mux } else { flags.mux },
             drain_interval: flags.drain_interval.or(file.drain_interval),
             merge_interval: flags.merge_interval.or(file.merge_interval),
+            epoch_length: flags.epoch_length.or(file.epoch_length),
+            retain: flags.retain.or(file.retain),
             host: flags.host.or(file.host),
             overhead_budget: flags.overhead_budget.or(file.overhead_budget),
             edges: flags.edges.or(file.edges),
@@ -115,6 +122,11 @@ impl Config {
             events,
             drain_interval: interval("--drain-interval", settings.drain_interval.as_deref(), "5s", second / 100, hour)?,
             merge_interval: interval("--merge-interval", settings.merge_interval.as_deref(), "10m", second, 24 * hour)?,
+            epoch_length: match settings.epoch_length.as_deref() {
+                Some("off") => None,
+                text => Some(interval("--epoch-length", text, "1d", second * 60, 24 * 365 * hour)?),
+            },
+            retention: retention(settings.retain.as_deref().unwrap_or("7 days, newest 3"))?,
             host: settings.host,
             budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
             edges: edges(settings.edges.as_deref())?,
@@ -203,15 +215,51 @@ fn budget(text: &str) -> anyhow::Result<Option<Budget>> {
     Ok(Some(Budget(percent / 100.0)))
 }
 
-/// `512MiB`, `2GiB` or `off`.
+/// `7 days, newest 3, 2GiB`, in any order, each at most once; `all`.
+fn retention(text: &str) -> anyhow::Result<Retention> {
+    let mut retention = Retention { max_age_s: None, keep_newest: 0, max_bytes: None };
+    if text.trim() == "all" {
+        return Ok(retention);
+    }
+    let hint = || format!("--retain {text}: must be rules such as \"7 days, newest 3, 2GiB\", or all");
+    let mut newest = None;
+    for rule in text.split(',').map(str::trim) {
+        if let Some(number) = rule.strip_prefix("newest ") {
+            let number = number.trim().parse().ok().filter(|number| (0..=1_000_000).contains(number));
+            ensure!(newest.is_none() && number.is_some(), hint());
+            newest = number;
+        } else if let Some(bytes) = size(rule) {
+            ensure!(retention.max_bytes.replace(bytes).is_none(), hint());
+        } else {
+            let (number, unit) = rule.split_at(rule.find(|c: char| !c.is_ascii_digit()).unwrap_or(rule.len()));
+            let unit_s = match unit.trim() {
+                "h" | "hour" | "hours" => 3600,
+                "d" | "day" | "days" => 86_400,
+                "w" | "week" | "weeks" => 7 * 86_400,
+                _ => 0,
+            };
+            let age_s = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_s)).filter(|age| *age > 0);
+            ensure!(age_s.is_some() && retention.max_age_s.is_none(), hint());
+            retention.max_age_s = age_s;
+        }
+    }
+    // As DCPI: three always stay, unless somebody says another number.
+    retention.keep_newest = newest.unwrap_or(3);
+    Ok(retention)
+}
+
+/// `512MiB`, `2GiB`.
+fn size(text: &str) -> Option<u64> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1_u64 << 40)];
+    units.iter().find_map(|(unit, bytes)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*bytes))
+}
+
+/// A size, or `off`.
 fn code_store(text: &str) -> anyhow::Result<Option<u64>> {
     if text == "off" {
         return Ok(None);
     }
-    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1_u64 << 40)];
-    let bytes =
-        units.iter().find_map(|(unit, bytes)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*bytes));
-    let bytes = bytes.filter(|bytes| (1 << 20..=1 << 50).contains(bytes));
+    let bytes = size(text).filter(|bytes| (1 << 20..=1 << 50).contains(bytes));
     bytes
         .map(Some)
         .with_context(|| format!("--code-store {text}: must be a size of 1MiB or more, such as 512MiB, or off"))
@@ -249,6 +297,21 @@ mod tests {
         assert_eq!(config.code_store, Some(512 << 20));
         assert_eq!(code_store("2GiB").unwrap(), Some(2 << 30));
         assert_eq!(code_store("off").unwrap(), None);
+        assert_eq!((config.epoch_length, config.retention), (Some(Duration::from_secs(86_400)), Retention::default()));
+    }
+
+    #[test]
+    fn rules_of_retention_come_in_any_order() {
+        let rules = |max_age_s, keep_newest, max_bytes| Retention { max_age_s, keep_newest, max_bytes };
+        for (text, expected) in [
+            ("7 days, newest 3, 2GiB", rules(Some(7 * 86_400), 3, Some(2 << 30))),
+            ("2GiB", rules(None, 3, Some(2 << 30))),
+            ("newest 0,12h", rules(Some(12 * 3600), 0, None)),
+            ("1 week", rules(Some(7 * 86_400), 3, None)),
+            ("all", rules(None, 0, None)),
+        ] {
+            assert_eq!(retention(text).unwrap(), expected, "{text}");
+        }
     }
 
     #[test]
@@ -323,6 +386,11 @@ mod tests {
             ("code-store = \"512\"", "--code-store 512: must be"),
             ("code-store = \"1KiB\"", "--code-store 1KiB"),
             ("code-store = \"99999999999999TiB\"", "--code-store"),
+            ("retain = \"7\"", "--retain 7: must be rules such as"),
+            ("retain = \"7 days, 8 days\"", "--retain 7 days, 8 days"),
+            ("retain = \"newest three\"", "--retain newest three"),
+            ("retain = \"\"", "--retain : must be"),
+            ("epoch-length = \"1s\"", "--epoch-length 1s: must be a time from"),
             ("event = [\"bogus\"]", "unknown event 'bogus'"),
             ("by-unit = 1", "dcpid.toml:1:"),
             ("exclude-cgroup = [\"/\"]", "--exclude-cgroup /: would leave out everybody"),

@@ -42,14 +42,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
             "the budget of {percent} % of all CPU time allows {rate} samples/s/CPU here"
         );
     }
-    match source.skid() {
-        Some(skid) => tracing::info!(
-            instructions = skid.instructions,
-            share = skid.share,
-            "samples land behind the instruction that stalls"
-        ),
-        None => tracing::info!("on which instruction samples land could not be measured here"),
-    }
+    let skid = source.skid();
+    log_skid(skid);
     let start = epoch_start(&machine, &events, None);
     let epoch = writer.begin(start.clone(), args.new_epoch)?;
     writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));
@@ -70,8 +64,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {
         let (done_sender, done) = mpsc::unbounded_channel();
-        let flusher =
-            Flusher::start(writer, start, config.db.clone(), done_sender).context("starting the flush thread")?;
+        let flusher = Flusher::start(writer, start, (config.db.clone(), config.retention), done_sender)
+            .context("starting the flush thread")?;
         let (asked_sender, asked) = mpsc::channel(64);
         let stop = stop_signals().context("listening to signals")?;
         let serve = async {
@@ -85,7 +79,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         // Without a service manager there is nobody to notify, and that is no error.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let pipeline =
-            Pipeline::new(Parts { config, machine, events, cost, collector, flusher, epoch: epoch.to_string() });
+            Pipeline::new(Parts { config, machine, events, cost, skid, collector, flusher, epoch: epoch.to_string() });
         let result = tokio::select! {
             result = pipeline.run(asked, done, stop) => result,
             () = serve => Ok(()),
@@ -94,6 +88,16 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         control.finish().await;
         result
     })
+}
+
+fn log_skid(skid: Option<kernel::Skid>) {
+    match skid {
+        Some(skid) => {
+            let (instructions, share) = (skid.instructions, skid.share);
+            tracing::info!(instructions, share, "where samples land: so many instructions behind the one that stalls");
+        }
+        None => tracing::info!("on which instruction samples land could not be measured here"),
+    }
 }
 
 /// Why the database cannot be written, with the next step.

@@ -1,7 +1,7 @@
 //! The thread that owns the database's writer: merges take as long as the disk does, and sampling and draining go on meanwhile.
 
 use crate::clock;
-use profiledb::{Database, DbError, Delta, EpochId, EpochStart, MergeReport, Writer};
+use profiledb::{Database, DbError, Delta, EpochId, EpochStart, MergeReport, Retention, Writer};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -11,6 +11,8 @@ use tokio::sync::mpsc::UnboundedSender;
 /// hour ago or a week of them is the same few milliseconds a second.
 const FOLD_BYTES: u64 = 128 << 10;
 const FOLD_PAUSE: Duration = Duration::from_secs(1);
+/// Old epochs are looked for at the start, with each new epoch, and this often.
+const GARBAGE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// What the writer is asked to do.
 pub enum Job {
@@ -45,30 +47,37 @@ pub struct Flusher {
 }
 
 impl Flusher {
-    /// Hands the writer over, whose open epoch was begun with `start`; answers go to `done`, in the order of the jobs.
+    /// Hands the writer over, whose open epoch was begun with `start`, and the rules by which old ones go; answers go to `done`, in the order of the jobs.
     ///
     /// # Errors
     /// When the thread cannot be started.
     pub fn start(
         mut writer: Writer,
         mut start: EpochStart,
-        root: PathBuf,
+        (root, retention): (PathBuf, Retention),
         done: UnboundedSender<Done>,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel::<Job>();
         std::thread::Builder::new().name("flush".into()).spawn(move || {
             let mut folds = true;
+            remove_old(&mut writer, &retention);
             loop {
                 // Once all is folded only a merge can bring something to fold.
-                let next = if folds { queue.recv_timeout(FOLD_PAUSE) } else { queue.recv().map_err(Into::into) };
+                let next = queue.recv_timeout(if folds { FOLD_PAUSE } else { GARBAGE_INTERVAL });
                 let answer = match next {
                     Ok(Job::Merge(delta)) => Done::Merged(merge(&mut writer, &start, &root, &delta)),
                     Ok(Job::NextEpoch(next)) => {
                         start = *next;
-                        Done::Epoch(writer.next_epoch(start.clone()).map_err(|error| error.to_string()))
+                        let epoch = writer.next_epoch(start.clone()).map_err(|error| error.to_string());
+                        remove_old(&mut writer, &retention);
+                        Done::Epoch(epoch)
                     }
                     Err(RecvTimeoutError::Timeout) => {
-                        folds = fold(&mut writer);
+                        if folds {
+                            folds = fold(&mut writer);
+                        } else {
+                            remove_old(&mut writer, &retention);
+                        }
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -86,6 +95,17 @@ impl Flusher {
     #[must_use]
     pub fn send(&self, job: Job) -> bool {
         self.jobs.send(job).is_ok()
+    }
+}
+
+/// Removes the epochs that are too old, or too many bytes. One that cannot be removed is tried again.
+fn remove_old(writer: &mut Writer, retention: &Retention) {
+    match writer.collect_garbage(retention, clock::unix_s()) {
+        Ok(gone) => {
+            gone.iter()
+                .for_each(|epoch| tracing::info!(epoch = %epoch.epoch, bytes = epoch.bytes, "removed an old epoch"));
+        }
+        Err(error) => tracing::warn!("{error}; old epochs stay, and are tried again"),
     }
 }
 

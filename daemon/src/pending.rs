@@ -6,7 +6,7 @@ use crate::kernel::Counted;
 use crate::unresolved::{Loss, Reason};
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
-use profiledb::{Delta, ImageRecord, Profile, ProfileKey, Scope, Symbol};
+use profiledb::{Delta, Edges, ImageRecord, Profile, ProfileKey, Scope, Symbol};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -180,11 +180,16 @@ impl Pending {
             };
             (image.id, record)
         });
+        let mut edges: BTreeMap<ImageId, Vec<_>> = BTreeMap::new();
+        for ((id, _), counts) in &self.edges {
+            edges.entry(*id).or_default().extend(counts.iter().map(|(edge, times)| (*edge, *times)));
+        }
         Delta {
             profiles: profiles.collect(),
             images: images.collect(),
             symbols: self.symbols.iter().map(|(id, symbols)| (*id, symbols.values().cloned().collect())).collect(),
             ledgers: self.accounts.iter().enumerate().map(|(event, account)| (name(event), account.ledger())).collect(),
+            edges: edges.into_iter().map(|(id, counts)| (id, Edges::from_counts(counts))).collect(),
             now_unix_s,
             ..Delta::default()
         }

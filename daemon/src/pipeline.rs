@@ -9,14 +9,14 @@ use crate::control::Asked;
 use crate::edges::{every, look_within};
 use crate::event::PlannedEvent;
 use crate::flush::{Done, Flusher, Job};
-use crate::kernel::{Cost, Machine};
+use crate::kernel::{Cost, Machine, Skid};
 use crate::pending::Pending;
 use crate::source::SampleSource;
-use crate::stand::{cpu_status, edges_status, event_status, generated_status, resident_bytes};
+use crate::stand::{bill, cpu_status, edges_status, event_status, facts, generated_status, resident_bytes};
 use crate::status::{
     ApartStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status, TableStatus,
 };
-use profiledb::{EpochStart, EventMeta};
+use profiledb::{EpochId, EpochStart, EventMeta};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval_at};
@@ -76,6 +76,8 @@ pub struct Parts<Source> {
     pub events: Vec<PlannedEvent>,
     /// What a sample costs.
     pub cost: Cost,
+    /// Where samples land.
+    pub skid: Option<Skid>,
     /// Source and mappings.
     pub collector: Collector<Source>,
     /// The database's thread.
@@ -250,6 +252,10 @@ impl<Source: SampleSource> Pipeline<Source> {
             Event::Merge => {
                 self.parts.collector.drain();
                 self.merge_due = true;
+                if self.is_epoch_over() {
+                    let nobody = oneshot::channel().0;
+                    self.waiters.push((After::Epoch(None), nobody));
+                }
             }
             Event::Asked((request, reply)) => self.answer(request, reply),
             Event::Done(Done::Merged(result)) => self.merged(result),
@@ -268,6 +274,12 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
             Event::Stop => self.stop(),
         }
+    }
+
+    fn is_epoch_over(&self) -> bool {
+        let began = self.parts.epoch.parse::<EpochId>().map_or(u64::MAX, |epoch| epoch.unix_s());
+        let length = self.parts.config.epoch_length.map(|length| length.as_secs());
+        length.is_some_and(|length| clock::unix_s().saturating_sub(began) >= length)
     }
 
     /// Takes as many snapshots as their cost allows.
@@ -345,7 +357,10 @@ impl<Source: SampleSource> Pipeline<Source> {
                 InFlight { pending, waiters: std::mem::take(&mut self.waiters), closes_epoch: false }
             }
         };
-        let delta = in_flight.pending.delta(&self.names, clock::unix_s());
+        let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
+        delta.facts = facts(self.parts.skid);
+        let cost = self.parts.cost.ns_per_sample;
+        delta.cost = Some(bill(cost, self.last_bill, clock::process_cpu_ns(), self.taken()));
         self.in_flight = Some(in_flight);
         if !self.parts.flusher.send(Job::Merge(Box::new(delta))) {
             self.merged(Err(
@@ -637,10 +652,11 @@ mod tests {
         let config = Config::new(settings, Some(Path::new("/dev/null"))).unwrap();
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             let (done_sender, done) = mpsc::unbounded_channel();
-            let flusher = Flusher::start(writer, start, root.to_owned(), done_sender).unwrap();
+            let flusher = Flusher::start(writer, start, (root.to_owned(), config.retention), done_sender).unwrap();
             let (asked_sender, asked) = mpsc::channel(4);
             let (stop_sender, stop) = mpsc::channel(1);
-            let mut pipeline = Pipeline::new(Parts { config, machine, events, cost, collector, flusher, epoch });
+            let mut pipeline =
+                Pipeline::new(Parts { config, machine, events, cost, skid: None, collector, flusher, epoch });
             pipeline.last_merges_pause = Duration::from_millis(1);
             pipeline.term.0 = Instant::now().checked_sub(TERM).unwrap();
             let client = async {

@@ -6,7 +6,10 @@ use crate::collector::CpuLedger;
 use crate::edges;
 use crate::event::PlannedEvent;
 use crate::jit::Totals;
+use crate::kernel::Skid;
 use crate::status::{CpuStatus, EdgesStatus, EventStatus, GeneratedStatus};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Code that is in no file.
 #[must_use]
@@ -18,6 +21,21 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
         regions: generated.regions as u64,
         refused: generated.refused,
     }
+}
+
+/// What the epoch keeps of where samples land: `skid {instructions, share, samples}`, or null where it could not be measured.
+#[must_use]
+pub fn facts(skid: Option<Skid>) -> BTreeMap<String, Value> {
+    let skid =
+        skid.map(|skid| json!({"instructions": skid.instructions, "share": skid.share, "samples": skid.samples}));
+    BTreeMap::from([("skid".to_owned(), skid.unwrap_or(Value::Null))])
+}
+
+/// What sampling costs, for the epoch: `ns_per_sample` with its interrupt, the daemon's `cpu_s` and samples `taken` since it started, and the `share` of
+/// all CPU time in the last minute, null before the first has passed.
+#[must_use]
+pub fn bill(ns_per_sample: f64, share: Option<f64>, cpu_ns: u64, taken: u64) -> Value {
+    json!({"ns_per_sample": ns_per_sample, "share": share, "cpu_s": cpu_ns as f64 / 1e9, "taken": taken})
 }
 
 /// Snapshots and their edges, where at most `rate_per_s` snapshots are taken a second and CPU.

@@ -7,8 +7,15 @@ use crate::error::AnalysisError;
 use crate::problem::Problem;
 use crate::report::Report;
 
+mod cat;
+mod check;
 mod epochs;
 mod prof;
+mod transfer;
+
+pub use cat::Cat;
+pub use check::Check;
+pub use transfer::{Copy, Merge, Tar};
 
 /// How a command ended that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +34,11 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     match command {
         Command::Prof(args) => prof::run(args, out),
         Command::Epochs(args) => epochs::run(args, out),
+        Command::Cat(args) => cat::run(args, out),
+        Command::Check(args) => check::run(args, out),
+        Command::Copy(args) => transfer::copy(args, out),
+        Command::Merge(args) => transfer::merge(args, out),
+        Command::Tar(args) => transfer::tar(args, out),
     }
 }
 

@@ -127,7 +127,7 @@ fn fraction(value: f64) -> String {
 }
 
 /// One record. Lines end in a bare line feed, as Unix tools want it and RFC 4180 readers accept.
-fn record(out: &mut dyn Write, cells: &[String]) -> io::Result<()> {
+pub(crate) fn record(out: &mut dyn Write, cells: &[String]) -> io::Result<()> {
     for (at, cell) in cells.iter().enumerate() {
         if at > 0 {
             out.write_all(b",")?;

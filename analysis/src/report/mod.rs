@@ -19,6 +19,7 @@ mod quantity;
 mod table;
 mod text;
 
+pub(crate) use csv::record;
 pub use escape::escape;
 
 /// A report that can be written.
