@@ -101,7 +101,9 @@ fn beside(epoch: &Epoch, real: &BTreeMap<ProfileKey, Profile>, perf_bytes: Optio
     let pprof = pprof_like(real);
     let old = format1_like(real);
     let recorded = epoch.size_bytes().unwrap();
-    say!("the same counts:  this format {ours} bytes, with names, ids and ledgers (the recorded epoch as it lies there: {recorded})");
+    say!(
+        "the same counts:  this format {ours} bytes, with names, ids and ledgers (the recorded epoch as it lies there: {recorded})"
+    );
     let mut others = vec![("format 1, a file for each profile", old), ("pprof, gzip", pprof)];
     others.extend(perf_bytes.map(|bytes| ("perf record -a of the same minutes", bytes)));
     for (name, bytes) in others {
@@ -199,7 +201,8 @@ fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random) {
     let events = EVENTS.map(event).to_vec();
     let id = writer.begin(EpochStart { events, now_unix_s: NOW, ..EpochStart::default() }, false).unwrap();
     let path = directory.path().join("hosts/bench").join(id.as_str());
-    let (mut merged_bytes, mut folded_bytes, mut longest_merge, mut longest_fold, mut most_files) = (0, 0, 0.0_f64, 0.0_f64, 0);
+    let (mut merged_bytes, mut folded_bytes, mut longest_merge, mut longest_fold, mut most_files) =
+        (0, 0, 0.0_f64, 0.0_f64, 0);
     let mut spent = 0.0;
     for merge in 0..MERGES {
         let delta = ten_minutes(&images, merge, random);
@@ -222,8 +225,14 @@ fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random) {
         }
         most_files = most_files.max(std::fs::read_dir(&path).unwrap().count());
     }
-    say!("  written: {} by merges (longest {:.1} ms), {} by folds (longest {:.1} ms); {:.2} s of time in a week; at most {most_files} files",
-        mega(merged_bytes), longest_merge * 1e3, mega(folded_bytes), longest_fold * 1e3, spent);
+    say!(
+        "  written: {} by merges (longest {:.1} ms), {} by folds (longest {:.1} ms); {:.2} s of time in a week; at most {most_files} files",
+        mega(merged_bytes),
+        longest_merge * 1e3,
+        mega(folded_bytes),
+        longest_fold * 1e3,
+        spent
+    );
     let database = Database::open(directory.path()).unwrap();
     for what in ["while it is open", "sealed"] {
         let epoch = database.epoch("bench", &id).unwrap();
@@ -245,7 +254,11 @@ fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random) {
         let found: usize = profiles(&epoch).values().map(Profile::len).sum();
         say!(
             "  {what}: {} ({:.2} times the paper's 13 MB; a third of it is 0.33), {} on the disk in {count} files; {found} entries, {:.2} bytes each; opened and summed in {:.0} ms (at most 100)",
-            mega(bytes), bytes as f64 / PAPER_BYTES, mega(blocks), bytes as f64 / found as f64, best * 1e3
+            mega(bytes),
+            bytes as f64 / PAPER_BYTES,
+            mega(blocks),
+            bytes as f64 / found as f64,
+            best * 1e3
         );
         if writer.epoch().is_some() {
             let started = Instant::now();
