@@ -1,17 +1,68 @@
 //! Epochs of profiles on disk.
 //!
 //! Given: samples per (image, event) and, where asked for, scope of processes, what images and events they are of, and where every sample
-//! went. Gives: a directory that any number of programs can read while one program per database
+//! went. Gives: a directory that any number of programs can read while one program per host
 //! writes to it, byte by byte described in `FORMAT.md`. Does not know: kernels, counters,
 //! instruction sets, the clock (time is an argument).
 //!
 //! Invariants:
-//! - A reader sees each file whole, as of one merge: files are replaced, never changed.
+//! - A reader has one state of an epoch, that of some merge: files are added or replaced, never changed.
 //! - A merge that returns an error other than [`DbError::Unfinished`] has changed nothing.
-//! - A process killed at any moment leaves a database that reads without error.
+//! - A process killed, or a machine without power, at any moment leaves a database that reads without error and has what was acknowledged.
 //! - Nothing in a file is believed before its checksum is; no allocation trusts a length from a file.
 //!
-//! Entry points: [`Writer`] and [`CodeStore`] for the daemon, [`Database`] for everybody else.
+//! Entry points: [`Writer`] and [`CodeStore`] for the daemon, [`Database`] for everybody else; [`check()`], [`seal`], [`merge_epochs`] and
+//! [`copy_host`] for what is done with databases while nobody writes.
+//!
+//! # Example
+//!
+//! Another profiler's samples, written and read:
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//! use image::{ImageId, ImageKind, ImageOffset};
+//! use profiledb::{Database, Delta, EpochStart, EventMeta, ImageRecord, Ledger, Profile, ProfileKey, Scope, Writer};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let root = directory.path().join("db");
+//! let mut writer = Writer::open(&root, "my-host")?;
+//! let cycles = EventMeta { name: "cycles".into(), unit: "cycles".into(), period: 100_000, ..EventMeta::default() };
+//! let now_unix_s = 1_763_697_753;
+//! let epoch = writer.begin(EpochStart { events: vec![cycles], now_unix_s, ..EpochStart::default() }, false)?;
+//!
+//! let id = ImageId::from_build_id(&[0xab, 0xcd]).ok_or("no build id")?;
+//! let counts = Profile::from_counts([(ImageOffset(0x1130), 7), (ImageOffset(0x1134), 2)]);
+//! let image = ImageRecord {
+//!     id,
+//!     kind: ImageKind::File,
+//!     name: "program".into(),
+//!     path: "/usr/bin/program".into(),
+//!     size_bytes: None,
+//!     first_seen_unix_s: now_unix_s,
+//!     last_seen_unix_s: now_unix_s,
+//! };
+//! // Nine samples were taken, and all of them are in the profile.
+//! let ledger = Ledger { taken: 9, merged: 9, ..Ledger::default() };
+//! writer.merge(&Delta {
+//!     profiles: BTreeMap::from([(ProfileKey { image: id, event: "cycles".into(), scope: Scope::default() }, counts)]),
+//!     images: BTreeMap::from([(id, image)]),
+//!     ledgers: BTreeMap::from([("cycles".into(), ledger)]),
+//!     now_unix_s: now_unix_s + 600,
+//!     ..Delta::default()
+//! })?;
+//!
+//! let database = Database::open(&root)?;
+//! let epoch = database.epoch("my-host", &epoch)?;
+//! for key in epoch.profiles()? {
+//!     let name = &epoch.images()?[&key.image].name;
+//!     assert_eq!((name.as_str(), epoch.profile(&key)?.total()), ("program", 9));
+//! }
+//! epoch.check_ledgers()?;
+//! assert!(profiledb::check(&root)?.is_empty());
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod codec;

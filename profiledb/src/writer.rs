@@ -479,6 +479,11 @@ impl Current {
 fn prepare(disk: &Disk, root: &Path, host: &str) -> Result<Box<dyn Lock>, DbError> {
     disk.create_directory(root)?;
     disk.create_directory(&key::host_path(root, host))?;
+    // The names of directories that were just made. Those above may be others' and not ours to open; then it is as safe as they made it.
+    for above in root.ancestors().skip(1) {
+        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        let _ = disk.sync_directory(above);
+    }
     let lock = disk.lock(&key::lock_path(root, host))?;
     format::create(disk, root, host)?;
     disk.sync_directory(&key::hosts_path(root))?;

@@ -1,7 +1,8 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
-//! `bench loader` for the loader hook.
+//! `bench loader` for the loader hook, `bench db` for the database.
 
 mod costs;
+mod db;
 mod grid;
 mod json;
 mod loader;
@@ -29,9 +30,10 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["overhead", rest @ ..] => overhead::run(rest),
         ["table", rest @ ..] => table::run(rest),
         ["loader", rest @ ..] => loader::run(rest),
+        ["db", rest @ ..] => db::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N] or loader [--quick] [--rounds N]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N] or db [--db DIR] [--seconds N]"
             )
         }
     }
