@@ -7,6 +7,7 @@ use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValuePa
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
+use crate::commands::List;
 use crate::error::AnalysisError;
 use crate::scope::{Dimension, ScopeChoice};
 use crate::select::EpochChoice;
@@ -36,6 +37,8 @@ pub struct Arguments {
 pub enum Command {
     /// Samples per procedure, or per image
     Prof(Prof),
+    /// Source lines and instructions of a procedure, with samples
+    List(List),
     /// Epochs in the database, oldest first
     Epochs(Epochs),
 }
@@ -171,7 +174,7 @@ fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-fn parse_confidence(text: &str) -> Result<Confidence, String> {
+pub(crate) fn parse_confidence(text: &str) -> Result<Confidence, String> {
     percentage(text)
         .filter(|percent| *percent >= 50.0) // 0.95 is 95 % mistyped: nobody wants to be wrong more often than right
         .and_then(Confidence::from_percent)
@@ -312,7 +315,7 @@ mod tests {
     #[test]
     fn mistakes_are_told_in_one_line() {
         for (line, said) in [
-            ("dcpi", "no subcommand is given: one of prof, epochs"),
+            ("dcpi", "no subcommand is given: one of prof, list, epochs"),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi help"),
             ("dcpi prof --confidence 100", "invalid value '100' for '--confidence <PERCENT>': must be"),

@@ -18,11 +18,14 @@ pub mod args;
 pub mod commands;
 pub mod listing;
 pub mod load;
+pub mod named;
 pub mod procedures;
 pub mod report;
 pub mod scope;
 pub mod select;
+pub mod sources;
 pub mod stats;
+pub mod terminal;
 
 mod error;
 mod problem;

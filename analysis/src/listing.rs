@@ -1,5 +1,6 @@
 //! The instructions of a procedure with their samples and where each comes from in the source: what listings and their kin show.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use code::isa::{Isa, Syntax};
@@ -45,10 +46,45 @@ pub struct ListedInstruction {
     pub text: String,
     /// Where it jumps to or calls, if the instruction itself says so.
     pub target: Option<u64>,
+    /// What is there, if it is in another procedure: its name, and how far behind its begin.
+    pub target_name: Option<String>,
     /// Samples by event, of all its bytes.
     pub counts: Vec<u64>,
     /// Where it comes from in the source: the innermost inlined call first, the procedure itself last. Empty when that is not known.
     pub frames: Vec<Frame>,
+}
+
+/// A source line of a procedure, or of a function that is inlined there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// The function, file and line; the column is not told.
+    pub place: Frame,
+    /// Whether the function is inlined in the procedure.
+    pub inlined: bool,
+    /// Samples by event of all its instructions.
+    pub counts: Vec<u64>,
+}
+
+impl Listing {
+    /// The source lines of its instructions, the procedure's own first, then by function, file and line. Each instruction belongs to the
+    /// innermost function that is inlined there, so the lines' samples add up to the procedure's.
+    #[must_use]
+    pub fn by_line(&self) -> Vec<SourceLine> {
+        let mut lines: BTreeMap<(bool, Frame), Vec<u64>> = BTreeMap::new();
+        for instruction in &self.instructions {
+            let place = instruction.frames.first().cloned().unwrap_or_default();
+            let inlined = instruction.frames.len() > 1;
+            let sums = lines.entry((inlined, Frame { column: None, ..place })).or_insert_with(|| vec![0; self.counts.len()]);
+            sums.iter_mut().zip(&instruction.counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+        }
+        lines.into_iter().map(|((inlined, place), counts)| SourceLine { place, inlined, counts }).collect()
+    }
+
+    /// The addresses that instructions of this procedure jump to in it.
+    #[must_use]
+    pub fn jump_targets(&self) -> BTreeSet<u64> {
+        self.instructions.iter().filter_map(|instruction| instruction.target).filter(|to| self.addresses.contains(to)).collect()
+    }
 }
 
 /// Lists a procedure of an image.
@@ -128,10 +164,21 @@ fn disassembled(
         len: line.len as u64,
         text: line.text,
         target: line.target.map(|target| target.0),
+        target_name: line.target.and_then(|target| target_name(known, procedure, target.0)),
         counts: Vec::new(),
         frames: Vec::new(),
     };
     isa.disassemble(bytes, Vaddr(first), syntax).into_iter().map(listed).collect()
+}
+
+/// How a place in another procedure is called.
+fn target_name(known: &Known, procedure: &Procedure, target: u64) -> Option<String> {
+    let offset = known.offset(target).filter(|offset| !procedure.contains(*offset))?;
+    let other = known.procedures.find(offset)?;
+    Some(match offset.0 - other.start.0 {
+        0 => other.name().to_owned(),
+        into => format!("{}+{into:#x}", other.name()),
+    })
 }
 
 /// The places with samples, for code without bytes.
@@ -151,6 +198,7 @@ fn places(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Vec<Lis
         len: 0,
         text: String::new(),
         target: None,
+        target_name: None,
         counts: Vec::new(),
         frames: Vec::new(),
     };

@@ -109,6 +109,11 @@ pub enum Problem {
         /// What was there and of no use; none: there is no debug information.
         why: Option<String>,
     },
+    /// Source files are not where the debug information says.
+    SourceMissing {
+        /// Their names.
+        files: Vec<String>,
+    },
     /// Some source lines of an image are not known.
     LinesCut {
         /// The image's name.
@@ -192,6 +197,7 @@ impl Problem {
             Self::NoCode { .. } => "no_code",
             Self::ListingCut { .. } => "listing_cut",
             Self::NoLines { .. } => "no_lines",
+            Self::SourceMissing { .. } => "source_missing",
             Self::LinesCut { .. } => "lines_cut",
         }
     }
@@ -261,6 +267,13 @@ impl fmt::Display for Problem {
                 "{image}: no source lines: no debug information, here or in a debug file; install debug symbols, see --debug-root"
             ),
             Self::NoLines { image, why: Some(why), .. } => write!(f, "{image}: no source lines: {why}"),
+            Self::SourceMissing { files } => {
+                const NAMED: usize = 3;
+                let more = files.len().saturating_sub(NAMED);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let named: Vec<&str> = files.iter().take(NAMED).map(String::as_str).collect();
+                write!(f, "source not found: {}{more}; see --source-dir", named.join(", "))
+            }
             Self::LinesCut { image, why, .. } => write!(f, "{image}: some source lines are missing: {why}"),
         }
     }

@@ -12,7 +12,7 @@ use std::io::{self, BufReader};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use image::{Binary, Finding, ImageError, ImageKind, ImageOffset, Procedure, Procedures, Vaddr};
+use image::{Binary, DebugInfo, Finding, ImageError, ImageKind, ImageOffset, Lines, Procedure, Procedures, Vaddr};
 
 use crate::load::{ImageSamples, Samples};
 use crate::problem::{NoProcedures, Problem};
@@ -153,9 +153,31 @@ impl Known {
         }
     }
 
+    /// The debug information of the image, or in `problems` why there is none.
+    #[must_use]
+    pub fn debug_info(&self, image: &ImageSamples, places: &Places, problems: &mut Vec<Problem>) -> Option<DebugInfo> {
+        let mut findings = Vec::new();
+        let info = self.binary.as_ref().and_then(|binary| DebugInfo::of(binary, &places.debug_roots, &mut findings));
+        if info.is_none() && self.binary.is_some() {
+            let why = findings.iter().map(Finding::to_string).reduce(|all, one| format!("{all}; {one}"));
+            problems.push(no_lines(image, why));
+        }
+        info
+    }
+
     fn place(&self, procedure: &Procedure) -> Place {
         Place::Procedure { name: procedure.name().to_owned(), address: self.address(procedure.start) }
     }
+}
+
+/// The source lines of an image, or in `problems` why there are none.
+#[must_use]
+pub fn lines<'a>(info: &'a DebugInfo, image: &ImageSamples, problems: &mut Vec<Problem>) -> Option<Lines<'a>> {
+    info.lines().map_err(|error| problems.push(no_lines(image, Some(error.to_string())))).ok()
+}
+
+fn no_lines(image: &ImageSamples, why: Option<String>) -> Problem {
+    Problem::NoLines { image: image.record.name.clone(), id: image.record.id, counts: image.totals(), why }
 }
 
 fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {

@@ -1,9 +1,11 @@
 //! The debug information (DWARF) of an image, read into memory: from the file itself, its separate debug file, and the supplementary file
 //! that several debug files may share (`dwz`).
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +23,7 @@ use crate::{Binary, Finding, ImageError, ImageId};
 
 /// Most bytes of debug information of one image, decompressed: the largest programs have one or two GiB.
 const DEBUG_BYTES_MAX: u64 = 2 << 30;
-/// Most that a byte of compressed data can stand for: deflate's bound is 1032, and Zstandard's is not much used beyond.
+/// Most bytes that a byte of deflate's compressed data stands for (zlib's technical details, "Maximum Expansion Factor").
 const INFLATION_MAX: u64 = 1032;
 /// Largest `.gnu_debugaltlink` read, in bytes: a file name and a build id.
 const LINK_LIMIT: u64 = 4 << 10;
@@ -181,12 +183,29 @@ fn read_section(elf: &Elf<'_>, section: &Section, limit: u64) -> Result<Vec<u8>,
     let Some((format, size, data)) = compressed else {
         return Ok(bytes.into_owned());
     };
-    let limit = limit.min((data.len() as u64).saturating_mul(INFLATION_MAX));
     if size > limit {
         return Err(ImageError::TooLarge { what, size, limit });
     }
-    let data = CompressedData { format, data, uncompressed_size: size };
-    data.decompress().map(std::borrow::Cow::into_owned).map_err(|_| malformed("compressed section", section.offset))
+    decompressed(format, data, size).ok_or_else(|| malformed("compressed section", section.offset))
+}
+
+/// `size` bytes of compressed data, if it is so many.
+fn decompressed(format: CompressionFormat, data: &[u8], size: u64) -> Option<Vec<u8>> {
+    match format {
+        // The library reserves what is said, and gives no more than that.
+        CompressionFormat::Zlib if size <= (data.len() as u64).saturating_mul(INFLATION_MAX) => {
+            let data = CompressedData { format, data, uncompressed_size: size };
+            data.decompress().ok().map(Cow::into_owned)
+        }
+        // Its Zstandard gives as much as there is: so that is read here.
+        CompressionFormat::Zstandard => {
+            let mut bytes = Vec::new();
+            let decoder = ruzstd::decoding::StreamingDecoder::new(data).ok()?;
+            decoder.take(size.saturating_add(1)).read_to_end(&mut bytes).ok()?;
+            (bytes.len() as u64 == size).then_some(bytes)
+        }
+        _ => None,
+    }
 }
 
 /// What a compressed section begins with (gABI, "Compression Header"): format, size, and the data behind it.

@@ -8,7 +8,10 @@ use crate::problem::Problem;
 use crate::report::Report;
 
 mod epochs;
+mod list;
 mod prof;
+
+pub use list::List;
 
 /// How a command ended that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,7 @@ pub struct Outcome {
 pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     match command {
         Command::Prof(args) => prof::run(args, out),
+        Command::List(args) => list::run(args, out),
         Command::Epochs(args) => epochs::run(args, out),
     }
 }

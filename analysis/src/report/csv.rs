@@ -68,7 +68,7 @@ fn unresolved(report: &ProfReport, subject_cells: usize, out: &mut dyn Write) ->
     Ok(())
 }
 
-fn count_cells(count: u64, share: &Share) -> [String; 4] {
+pub(super) fn count_cells(count: u64, share: &Share) -> [String; 4] {
     [count.to_string(), fraction(share.value), fraction(share.low), fraction(share.high)]
 }
 
@@ -127,7 +127,7 @@ fn fraction(value: f64) -> String {
 }
 
 /// One record. Lines end in a bare line feed, as Unix tools want it and RFC 4180 readers accept.
-fn record(out: &mut dyn Write, cells: &[String]) -> io::Result<()> {
+pub(super) fn record(out: &mut dyn Write, cells: &[String]) -> io::Result<()> {
     for (at, cell) in cells.iter().enumerate() {
         if at > 0 {
             out.write_all(b",")?;

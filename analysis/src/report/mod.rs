@@ -15,11 +15,14 @@ use crate::stats::{Confidence, Occurrences, Share};
 mod csv;
 mod escape;
 mod json;
+mod listing;
+mod listing_text;
 mod quantity;
 mod table;
 mod text;
 
 pub use escape::escape;
+pub use listing::{ListReport, View};
 
 /// A report that can be written.
 pub trait Report {

@@ -12,7 +12,7 @@ use crate::problem::Problem;
 use crate::stats::Share;
 
 /// Characters in a line, unless names are asked for in full length.
-const LINE: usize = 120;
+pub(super) const LINE: usize = 120;
 /// However wide the numbers are, a procedure's name has so many characters.
 const MIN_PROCEDURE: usize = 30;
 /// An image's name has at most so many.
@@ -39,11 +39,11 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     notes.iter().try_for_each(|line| writeln!(out, "{}", escape(line)))
 }
 
-fn head(out: &mut dyn Write, word: &str, says: &str) -> io::Result<()> {
+pub(super) fn head(out: &mut dyn Write, word: &str, says: &str) -> io::Result<()> {
     writeln!(out, "{word:HEAD$}  {}", escape(says))
 }
 
-fn selection(selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn selection(selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
     head(out, "database", &selection.db)?;
     let hosts = selection.hosts();
     head(out, if hosts.len() == 1 { "host" } else { "hosts" }, &some_of(&hosts))?;
@@ -157,7 +157,7 @@ fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     head(out, "shares", &format!("of {} samples {whose}; intervals of {sure}", counted.join(" and ")))
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
+pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
@@ -264,7 +264,7 @@ fn image(report: &ProfReport, image: &ImageName) -> String {
     if image.ambiguous { format!("{name} ({})", short_id(&image.id)) } else { name }
 }
 
-fn short_id(id: &image::ImageId) -> String {
+pub(super) fn short_id(id: &image::ImageId) -> String {
     let id = id.to_string();
     id.rsplit('-').next().unwrap_or(&id).chars().take(SHORT_ID).collect()
 }
@@ -343,7 +343,7 @@ fn problems(report: &ProfReport) -> Vec<String> {
     lines
 }
 
-fn problem_line(problem: &Problem) -> String {
+pub(super) fn problem_line(problem: &Problem) -> String {
     let word = if problem.is_serious() { "problem" } else { "note" };
     format!("{word}: {problem}")
 }
