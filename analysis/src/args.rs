@@ -35,7 +35,7 @@ pub struct Arguments {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Samples per procedure, or per image
+    /// Samples per procedure, source line, or image
     Prof(Prof),
     /// Source lines and instructions of a procedure, with samples
     List(List),
@@ -58,6 +58,9 @@ pub struct Prof {
     /// A row per image instead of per procedure
     #[arg(short = 'i', long = "images", conflicts_with = "by")]
     pub by_image: bool,
+    /// A row per source line, by function, instead of per procedure
+    #[arg(long, conflicts_with_all = ["by_image", "by"])]
+    pub lines: bool,
     /// A row per label, unit or process of samples that were kept apart by it, instead of per procedure
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<Dimension>,
@@ -79,7 +82,7 @@ pub struct Prof {
     /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub debug_root: Vec<PathBuf>,
-    /// Procedure names in full length
+    /// Names in full length
     #[arg(long)]
     pub wide: bool,
     /// Which samples.

@@ -71,7 +71,9 @@ pub enum AnalysisError {
         asked: String,
     },
     /// No procedure of the chosen images fits a PROCEDURE argument.
-    #[error("no procedure of {image} has the name or address {asked:?}{why}; see those with samples: dcpi prof {image} -n 0 --wide")]
+    #[error(
+        "no procedure of {image} has the name or address {asked:?}{why}; see those with samples: dcpi prof {image} -n 0 --wide"
+    )]
     NoProcedure {
         /// The argument.
         asked: String,

@@ -15,7 +15,9 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod by_line;
 pub mod commands;
+pub mod debuginfod;
 pub mod listing;
 pub mod load;
 pub mod named;

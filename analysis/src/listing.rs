@@ -74,7 +74,8 @@ impl Listing {
         for instruction in &self.instructions {
             let place = instruction.frames.first().cloned().unwrap_or_default();
             let inlined = instruction.frames.len() > 1;
-            let sums = lines.entry((inlined, Frame { column: None, ..place })).or_insert_with(|| vec![0; self.counts.len()]);
+            let sums =
+                lines.entry((inlined, Frame { column: None, ..place })).or_insert_with(|| vec![0; self.counts.len()]);
             sums.iter_mut().zip(&instruction.counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
         }
         lines.into_iter().map(|((inlined, place), counts)| SourceLine { place, inlined, counts }).collect()
@@ -83,7 +84,11 @@ impl Listing {
     /// The addresses that instructions of this procedure jump to in it.
     #[must_use]
     pub fn jump_targets(&self) -> BTreeSet<u64> {
-        self.instructions.iter().filter_map(|instruction| instruction.target).filter(|to| self.addresses.contains(to)).collect()
+        self.instructions
+            .iter()
+            .filter_map(|instruction| instruction.target)
+            .filter(|to| self.addresses.contains(to))
+            .collect()
     }
 }
 
@@ -105,7 +110,8 @@ pub fn of(
     let mut instructions = match code {
         Ok((isa, bytes)) => {
             if (bytes.len() as u64) < procedure.size_bytes() {
-                problems.push(Problem::ListingCut { procedure: procedure.name().to_owned(), listed: bytes.len() as u64 });
+                problems
+                    .push(Problem::ListingCut { procedure: procedure.name().to_owned(), listed: bytes.len() as u64 });
             }
             disassembled(known, procedure, &bytes, isa, syntax)
         }

@@ -52,7 +52,8 @@ pub fn find<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Result<(usize, 
     found.retain(|found| best == Some((found.fit, found.samples == 0)));
     // Compilers make a procedure of generated code again and again: the one that ran most is meant.
     let generated = |found: &Found<'_>| candidates.get(found.at).is_some_and(|c| c.image.record.kind == ImageKind::Jit);
-    let one_name = found.windows(2).all(|pair| matches!(pair, [a, b] if a.procedure.raw_name() == b.procedure.raw_name()));
+    let one_name =
+        found.windows(2).all(|pair| matches!(pair, [a, b] if a.procedure.raw_name() == b.procedure.raw_name()));
     if one_name && found.iter().all(generated) {
         found.sort_by_key(|found| std::cmp::Reverse(found.samples));
         found.truncate(1);

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use image::{Binary, DebugInfo, Finding, ImageError, ImageKind, ImageOffset, Lines, Procedure, Procedures, Vaddr};
 
+use crate::debuginfod::Debuginfod;
 use crate::load::{ImageSamples, Samples};
 use crate::problem::{NoProcedures, Problem};
 
@@ -24,6 +25,8 @@ pub struct Places {
     pub debug_roots: Vec<PathBuf>,
     /// Directories that may have a `System.map-RELEASE`.
     pub system_maps: Vec<PathBuf>,
+    /// Who else may have debug files, if the user named somebody.
+    pub debuginfod: Option<Debuginfod>,
 }
 
 impl Places {
@@ -34,7 +37,7 @@ impl Places {
         // Distributions whose /boot has a stub keep the map with the debug files (Debian).
         let mut system_maps = vec![PathBuf::from("/boot")];
         system_maps.extend(debug_roots.iter().map(|root| root.join("boot")));
-        Self { debug_roots, system_maps }
+        Self { debug_roots, system_maps, debuginfod: Debuginfod::from_environment() }
     }
 }
 
@@ -76,6 +79,11 @@ pub enum Place {
 /// The samples of each image by procedure, in the order of `images`.
 #[must_use]
 pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -> Vec<ByProcedure> {
+    each_image(images, |image| attribute_image(samples, image, places))
+}
+
+/// What `work` makes of each image, in their order: on all CPUs, one image at a time on each.
+pub(crate) fn each_image<T: Send>(images: &[&ImageSamples], work: impl Fn(&ImageSamples) -> T + Send + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -84,7 +92,7 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
             let Some(image) = images.get(at) else {
                 return done;
             };
-            done.push((at, attribute_image(samples, image, places)));
+            done.push((at, work(image)));
         }
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -101,7 +109,7 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
         done
     });
     done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, by_procedure)| by_procedure).collect()
+    done.into_iter().map(|(_, made)| made).collect()
 }
 
 fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByProcedure {
@@ -157,12 +165,24 @@ impl Known {
     #[must_use]
     pub fn debug_info(&self, image: &ImageSamples, places: &Places, problems: &mut Vec<Problem>) -> Option<DebugInfo> {
         let mut findings = Vec::new();
-        let info = self.binary.as_ref().and_then(|binary| DebugInfo::of(binary, &places.debug_roots, &mut findings));
-        if info.is_none() && self.binary.is_some() {
-            let why = findings.iter().map(Finding::to_string).reduce(|all, one| format!("{all}; {one}"));
-            problems.push(no_lines(image, why));
+        let binary = self.binary.as_ref()?;
+        if let Some(info) = DebugInfo::of(binary, &places.debug_roots, &mut findings) {
+            return Some(info);
         }
-        info
+        let mut why: Vec<String> = findings.iter().map(Finding::to_string).collect();
+        if let Some((debuginfod, build)) = places.debuginfod.as_ref().zip(binary.build_id()) {
+            let fetched = debuginfod.fetch(&build).and_then(|path| {
+                let info =
+                    DebugInfo::of_debug_file(&path, &build, &places.debug_roots).map_err(|error| error.to_string())?;
+                info.ok_or_else(|| format!("{} has no debug information", path.display()))
+            });
+            match fetched {
+                Ok(info) => return Some(info),
+                Err(error) => why.push(format!("debuginfod: {error}")),
+            }
+        }
+        problems.push(no_lines(image, why.into_iter().reduce(|all, one| format!("{all}; {one}"))));
+        None
     }
 
     fn place(&self, procedure: &Procedure) -> Place {
@@ -256,7 +276,8 @@ pub fn known(
     if !symbols.is_empty() {
         let list = symbols.into_iter().map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name));
         // The daemon keeps the vdso's code, which is in no file.
-        let kept = (image.record.kind == ImageKind::Vdso).then(|| in_code_store(samples, image, places, problems)).flatten();
+        let kept =
+            (image.record.kind == ImageKind::Vdso).then(|| in_code_store(samples, image, places, problems)).flatten();
         let binary = kept.and_then(|kept| kept.binary);
         return Ok(Known { procedures: Procedures::from_list(list), binary, stripped: false });
     }

@@ -66,6 +66,11 @@ impl Binary {
         self.machine
     }
 
+    /// Its GNU build id, by which servers and distributions know it.
+    pub fn build_id(&self) -> Option<ImageId> {
+        self.elf().ok()?.build_id()
+    }
+
     /// Where its bytes are mapped.
     pub fn layout(&self) -> &Layout {
         &self.layout

@@ -92,8 +92,13 @@ impl DebugInfo {
                 }
             };
         }
-        let wanted =
-            Wanted { elf: &elf, sections: &sections, build_id: elf.build_id(), path: binary.path(), roots: debug_roots };
+        let wanted = Wanted {
+            elf: &elf,
+            sections: &sections,
+            build_id: elf.build_id(),
+            path: binary.path(),
+            roots: debug_roots,
+        };
         let mut found = None;
         debug_file::find(&wanted, findings, |path, file, findings| {
             match Self::of_file(path, file, debug_roots) {
@@ -105,8 +110,23 @@ impl DebugInfo {
         found
     }
 
+    /// That of a debug file of the build `build`, wherever it was found; none if it has none.
+    ///
+    /// # Errors
+    /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`]; [`ImageError::TooLarge`]; [`ImageError::NotRegular`];
+    /// [`ImageError::Io`].
+    pub fn of_debug_file(path: &Path, build: &ImageId, debug_roots: &[PathBuf]) -> Result<Option<Self>, ImageError> {
+        let file = source::open(path)?;
+        let found = Elf::parse(Source::file(&file)?)?.build_id();
+        match found {
+            Some(found) if found == *build => Self::of_file(path, &file, debug_roots).map_err(|error| error.of(path)),
+            Some(found) => Err(ImageError::WrongBuild { expected: *build, found }),
+            None => Ok(None),
+        }
+    }
+
     /// That of a debug file, if it has some.
-    pub(crate) fn of_file(path: &Path, file: &File, roots: &[PathBuf]) -> Result<Option<Self>, ImageError> {
+    fn of_file(path: &Path, file: &File, roots: &[PathBuf]) -> Result<Option<Self>, ImageError> {
         let elf = Elf::parse(Source::file(file)?)?;
         let sections = elf.sections()?;
         match has_debug_info(&sections) {

@@ -72,6 +72,10 @@ struct ProfRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     procedure: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     image_id: Option<String>,
@@ -145,6 +149,7 @@ pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
         only: report.whose.parts().iter().map(part).collect(),
         by: match report.by {
             By::Scope(dimension) => Some(dimension.name()),
+            By::Line => Some("line"),
             By::Procedure | By::Image => None,
         },
         rows: report.rows.iter().map(|row| prof_row(report, row, by_event(&row.counts))).collect(),
@@ -182,6 +187,8 @@ fn prof_row<'a>(report: &'a ProfReport, row: &'a Row, counts: InOrder<&'a str, u
     let names = report.events.iter().map(|column| column.event.name.as_str());
     ProfRow {
         procedure: row.procedure.as_ref().map(|procedure| procedure.name.as_str()),
+        file: row.line.as_ref().map(|line| line.file.as_str()),
+        line: row.line.as_ref().and_then(|line| line.line),
         image: row.image.as_ref().map(|image| image.name.as_str()),
         image_id: row.image.as_ref().map(|image| image.id.to_string()),
         address: row.procedure.as_ref().and_then(|procedure| Some(format!("{:#x}", procedure.address?))),

@@ -206,8 +206,15 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
         isa: listing.isa.map(|isa| isa.to_string()),
         debug_file: report.debug_file.as_deref(),
         counts: report.by_event(listing.counts.iter().copied()),
-        instructions: instructions.map(|(instruction, shares)| self::instruction(report, instruction, shares)).collect(),
-        lines: report.lines().into_iter().filter(|line| line.place != Frame::default()).map(|l| line(report, l)).collect(),
+        instructions: instructions
+            .map(|(instruction, shares)| self::instruction(report, instruction, shares))
+            .collect(),
+        lines: report
+            .lines()
+            .into_iter()
+            .filter(|line| line.place != Frame::default())
+            .map(|l| line(report, l))
+            .collect(),
         problems: json::problems(&report.problems),
     }
 }
@@ -251,7 +258,8 @@ fn instruction_rows(report: &ListReport, out: &mut dyn Write) -> io::Result<()> 
     titles.extend(event_titles(report));
     record(out, &titles)?;
     for (instruction, shares) in report.listing.instructions.iter().zip(&report.shares) {
-        let target = instruction.target_name.clone().or_else(|| instruction.target.map(|target| format!("{target:#x}")));
+        let target =
+            instruction.target_name.clone().or_else(|| instruction.target.map(|target| format!("{target:#x}")));
         let mut cells =
             vec![format!("{:#x}", instruction.address), instruction.text.clone(), target.unwrap_or_default()];
         cells.extend(place_cells(instruction.frames.first().unwrap_or(&Frame::default())));

@@ -93,6 +93,8 @@ pub struct EventColumn {
 pub enum By {
     /// A procedure.
     Procedure,
+    /// A source line.
+    Line,
     /// An image.
     Image,
     /// What samples were kept apart by.
@@ -144,6 +146,8 @@ pub struct Omitted {
 pub struct Row {
     /// The procedure.
     pub procedure: Option<ProcedureName>,
+    /// The source line, where rows are lines and it is known.
+    pub line: Option<LineName>,
     /// The image of a procedure or row.
     pub image: Option<ImageName>,
     /// The label, unit or process.
@@ -165,6 +169,15 @@ pub struct ProcedureName {
     pub address: Option<u64>,
     /// Another procedure of the image has the same name.
     pub ambiguous: bool,
+}
+
+/// A source line.
+#[derive(Clone, Debug)]
+pub struct LineName {
+    /// Its file, as the debug information has it.
+    pub file: String,
+    /// Its number, from 1; none for code of no line in particular.
+    pub line: Option<u32>,
 }
 
 /// An image.
