@@ -7,7 +7,8 @@ use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValuePa
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::commands;
+use crate::commands::{self, List};
+
 use crate::error::AnalysisError;
 use crate::scope::{Dimension, ScopeChoice};
 use crate::select::EpochChoice;
@@ -35,8 +36,10 @@ pub struct Arguments {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Samples per procedure, or per image
+    /// Samples per procedure, source line, or image
     Prof(Prof),
+    /// Source lines and instructions of a procedure, with samples
+    List(List),
     /// Epochs in the database, oldest first
     Epochs(Epochs),
     /// Everything in the profiles, by offset: samples, or edges
@@ -66,6 +69,9 @@ pub struct Prof {
     /// A row per image instead of per procedure
     #[arg(short = 'i', long = "images", conflicts_with = "by")]
     pub by_image: bool,
+    /// A row per source line, by function, instead of per procedure
+    #[arg(long, conflicts_with_all = ["by_image", "by"])]
+    pub lines: bool,
     /// A row per label, unit or process of samples that were kept apart by it, instead of per procedure
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<Dimension>,
@@ -87,7 +93,7 @@ pub struct Prof {
     /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub debug_root: Vec<PathBuf>,
-    /// Procedure names in full length
+    /// Names in full length
     #[arg(long)]
     pub wide: bool,
     /// Which samples.
@@ -198,7 +204,7 @@ fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-fn parse_confidence(text: &str) -> Result<Confidence, String> {
+pub(crate) fn parse_confidence(text: &str) -> Result<Confidence, String> {
     percentage(text)
         .filter(|percent| *percent >= 50.0) // 0.95 is 95 % mistyped: nobody wants to be wrong more often than right
         .and_then(Confidence::from_percent)
@@ -339,7 +345,7 @@ mod tests {
     #[test]
     fn mistakes_are_told_in_one_line() {
         for (line, said) in [
-            ("dcpi", "no subcommand is given: one of prof, epochs"),
+            ("dcpi", "no subcommand is given: one of prof, list, epochs"),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi help"),
             ("dcpi prof --confidence 100", "invalid value '100' for '--confidence <PERCENT>': must be"),

@@ -70,6 +70,26 @@ pub enum AnalysisError {
         /// The argument.
         asked: String,
     },
+    /// No procedure of the chosen images fits a PROCEDURE argument.
+    #[error(
+        "no procedure of {image} has the name or address {asked:?}{why}; see those with samples: dcpi prof {image} -n 0 --wide"
+    )]
+    NoProcedure {
+        /// The argument.
+        asked: String,
+        /// The image.
+        image: String,
+        /// Why there may be none: empty, or from a semicolon on.
+        why: String,
+    },
+    /// More than one procedure fits a PROCEDURE argument.
+    #[error("{asked:?} may be one of {}; name one in full, or by its address", listed(known))]
+    AmbiguousProcedure {
+        /// The argument.
+        asked: String,
+        /// What it may be: name, address and image.
+        known: Vec<String>,
+    },
     /// The command line cannot be understood.
     #[error("{message}; see {help}")]
     Usage {
@@ -128,6 +148,11 @@ fn there_are(known: &[String], how: &str) -> String {
         [] => format!("there are none: {how}"),
         known => format!("there are: {}", list(known)),
     }
+}
+
+/// Procedures for a message: their names have commas.
+fn listed(names: &[String]) -> String {
+    format!("{}: {}", names.len(), list(names).replace("], ", "]; "))
 }
 
 /// Names for a message: at most eight.

@@ -15,16 +15,22 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod by_line;
 pub mod commands;
+pub mod debuginfod;
+pub mod listing;
 pub mod load;
+pub mod named;
 pub mod procedures;
 pub mod report;
 pub mod scope;
 pub mod select;
+pub mod sources;
 pub mod stats;
+pub mod terminal;
 
 mod error;
 mod problem;
 
 pub use error::AnalysisError;
-pub use problem::{NoProcedures, Problem};
+pub use problem::{NoCode, NoProcedures, Problem};

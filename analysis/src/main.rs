@@ -6,8 +6,9 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use analysis::args::{self, Invocation};
+use analysis::args::{self, Command, Invocation};
 use analysis::commands::{self, Outcome};
+use analysis::terminal::Paged;
 use analysis::{AnalysisError, report};
 
 fn main() -> ExitCode {
@@ -25,9 +26,20 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Outcome, AnalysisError> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let outcome = match args::parse(arguments)? {
-        Invocation::Run(command) => commands::run(&command, &mut out)?,
+    let invocation = args::parse(arguments)?;
+    if matches!(&invocation, Invocation::Run(command) if matches!(**command, Command::Prof(_) | Command::List(_))) {
+        let mut out = BufWriter::new(Paged::default());
+        let outcome = write(invocation, &mut out);
+        // Also when the reader went away: the terminal is the pager's until it ends.
+        out.into_parts().0.finish()?;
+        return outcome;
+    }
+    write(invocation, &mut BufWriter::new(io::stdout().lock()))
+}
+
+fn write(invocation: Invocation, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let outcome = match invocation {
+        Invocation::Run(command) => commands::run(&command, out)?,
         Invocation::Show(text) => {
             out.write_all(text.as_bytes())?;
             Outcome { sound: true, aside: Vec::new() }

@@ -9,11 +9,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use image::{Finding, ImageError, ImageKind, ImageOffset, Layout, Procedure, Procedures};
+use image::{Binary, DebugInfo, Finding, ImageError, ImageKind, ImageOffset, Lines, Procedure, Procedures, Vaddr};
 
+use crate::debuginfod::Debuginfod;
 use crate::load::{ImageSamples, Samples};
 use crate::problem::{NoProcedures, Problem};
 
@@ -24,6 +25,8 @@ pub struct Places {
     pub debug_roots: Vec<PathBuf>,
     /// Directories that may have a `System.map-RELEASE`.
     pub system_maps: Vec<PathBuf>,
+    /// Who else may have debug files, if the user named somebody.
+    pub debuginfod: Option<Debuginfod>,
 }
 
 impl Places {
@@ -34,7 +37,7 @@ impl Places {
         // Distributions whose /boot has a stub keep the map with the debug files (Debian).
         let mut system_maps = vec![PathBuf::from("/boot")];
         system_maps.extend(debug_roots.iter().map(|root| root.join("boot")));
-        Self { debug_roots, system_maps }
+        Self { debug_roots, system_maps, debuginfod: Debuginfod::from_environment() }
     }
 }
 
@@ -76,6 +79,11 @@ pub enum Place {
 /// The samples of each image by procedure, in the order of `images`.
 #[must_use]
 pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -> Vec<ByProcedure> {
+    each_image(images, |image| attribute_image(samples, image, places))
+}
+
+/// What `work` makes of each image, in their order: on all CPUs, one image at a time on each.
+pub(crate) fn each_image<T: Send>(images: &[&ImageSamples], work: impl Fn(&ImageSamples) -> T + Send + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -84,7 +92,7 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
             let Some(image) = images.get(at) else {
                 return done;
             };
-            done.push((at, attribute_image(samples, image, places)));
+            done.push((at, work(image)));
         }
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -101,12 +109,12 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
         done
     });
     done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, by_procedure)| by_procedure).collect()
+    done.into_iter().map(|(_, made)| made).collect()
 }
 
 fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByProcedure {
     let mut problems = Vec::new();
-    match find(samples, image, places, &mut problems) {
+    match known(samples, image, places, &mut problems) {
         Ok(known) => {
             let rows = count(image, &known);
             problems.extend(known.stripped.then(|| nameless(image, &rows)).flatten());
@@ -125,21 +133,71 @@ fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> 
     }
 }
 
-/// Procedures of an image, and how their starts are shown.
-struct Known {
-    procedures: Procedures,
-    /// For a file.
-    layout: Option<Layout>,
+/// What is known of an image besides its samples.
+#[derive(Debug)]
+pub struct Known {
+    /// Its procedures.
+    pub procedures: Procedures,
+    /// The file, or what was kept of it: for a file, and the vdso.
+    pub binary: Option<Binary>,
     /// For a file: it has no symbol table, here or in a debug file.
-    stripped: bool,
+    pub stripped: bool,
 }
 
 impl Known {
-    fn place(&self, procedure: &Procedure) -> Place {
-        let vaddr = self.layout.as_ref().and_then(|layout| layout.file_offset_to_vaddr(procedure.start));
-        let address = vaddr.map_or(procedure.start.0, |vaddr| vaddr.0);
-        Place::Procedure { name: procedure.name().to_owned(), address }
+    /// A place as it is shown: in a file the address that `nm` and `objdump` show; else the offset in the image.
+    #[must_use]
+    pub fn address(&self, offset: ImageOffset) -> u64 {
+        let vaddr = self.binary.as_ref().and_then(|binary| binary.layout().file_offset_to_vaddr(offset));
+        vaddr.map_or(offset.0, |vaddr| vaddr.0)
     }
+
+    /// The place that is shown as this address.
+    #[must_use]
+    pub fn offset(&self, address: u64) -> Option<ImageOffset> {
+        match &self.binary {
+            Some(binary) => binary.layout().vaddr_to_file_offset(Vaddr(address)),
+            None => Some(ImageOffset(address)),
+        }
+    }
+
+    /// The debug information of the image, or in `problems` why there is none.
+    #[must_use]
+    pub fn debug_info(&self, image: &ImageSamples, places: &Places, problems: &mut Vec<Problem>) -> Option<DebugInfo> {
+        let mut findings = Vec::new();
+        let binary = self.binary.as_ref()?;
+        if let Some(info) = DebugInfo::of(binary, &places.debug_roots, &mut findings) {
+            return Some(info);
+        }
+        let mut why: Vec<String> = findings.iter().map(Finding::to_string).collect();
+        if let Some((debuginfod, build)) = places.debuginfod.as_ref().zip(binary.build_id()) {
+            let fetched = debuginfod.fetch(&build).and_then(|path| {
+                let info =
+                    DebugInfo::of_debug_file(&path, &build, &places.debug_roots).map_err(|error| error.to_string())?;
+                info.ok_or_else(|| format!("{} has no debug information", path.display()))
+            });
+            match fetched {
+                Ok(info) => return Some(info),
+                Err(error) => why.push(format!("debuginfod: {error}")),
+            }
+        }
+        problems.push(no_lines(image, why.into_iter().reduce(|all, one| format!("{all}; {one}"))));
+        None
+    }
+
+    fn place(&self, procedure: &Procedure) -> Place {
+        Place::Procedure { name: procedure.name().to_owned(), address: self.address(procedure.start) }
+    }
+}
+
+/// The source lines of an image, or in `problems` why there are none.
+#[must_use]
+pub fn lines<'a>(info: &'a DebugInfo, image: &ImageSamples, problems: &mut Vec<Problem>) -> Option<Lines<'a>> {
+    info.lines().map_err(|error| problems.push(no_lines(image, Some(error.to_string())))).ok()
+}
+
+fn no_lines(image: &ImageSamples, why: Option<String>) -> Problem {
+    Problem::NoLines { image: image.record.name.clone(), id: image.record.id, counts: image.totals(), why }
 }
 
 fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
@@ -187,7 +245,10 @@ fn nameless(image: &ImageSamples, rows: &[Counted]) -> Option<Problem> {
 
 /// Finds an image's procedures: of a file in the file, if it is still the same build, or in what was kept of it; else, as for
 /// the kernel and all that is no file, among the symbols that the daemon recorded.
-fn find(
+///
+/// # Errors
+/// Why there are none.
+pub fn known(
     samples: &Samples,
     image: &ImageSamples,
     places: &Places,
@@ -214,7 +275,11 @@ fn find(
     });
     if !symbols.is_empty() {
         let list = symbols.into_iter().map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name));
-        return Ok(Known { procedures: Procedures::from_list(list), layout: None, stripped: false });
+        // The daemon keeps the vdso's code, which is in no file.
+        let kept =
+            (image.record.kind == ImageKind::Vdso).then(|| in_code_store(samples, image, places, problems)).flatten();
+        let binary = kept.and_then(|kept| kept.binary);
+        return Ok(Known { procedures: Procedures::from_list(list), binary, stripped: false });
     }
     if image.record.kind == ImageKind::Kernel
         && let Some(known) = in_system_map(samples, image, places, problems)
@@ -228,11 +293,12 @@ fn find(
 fn in_files(image: &ImageSamples, places: &Places) -> Result<Known, NoProcedures> {
     let mut why = NoProcedures::FileGone;
     for path in &image.paths {
-        match image::procedures(path, Some(&image.record.id), &places.debug_roots) {
-            Ok((procedures, _)) if procedures.is_empty() => why = NoProcedures::NoneInFile,
-            Ok((procedures, findings)) => {
+        let opened = Binary::open(path, Some(&image.record.id));
+        match opened.and_then(|binary| Ok((binary.procedures(&places.debug_roots)?, binary))) {
+            Ok(((procedures, _), _)) if procedures.is_empty() => why = NoProcedures::NoneInFile,
+            Ok(((procedures, findings), binary)) => {
                 let stripped = findings.iter().any(|finding| matches!(finding, Finding::Stripped));
-                return Ok(Known { procedures, layout: layout(path), stripped });
+                return Ok(Known { procedures, binary: Some(binary), stripped });
             }
             Err(ImageError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             Err(ImageError::WrongBuild { found, .. }) => why = NoProcedures::FileChanged { found },
@@ -251,14 +317,10 @@ fn in_code_store(
 ) -> Option<Known> {
     let kept = samples.code(image, problems)?;
     let path = image.paths.first().map(PathBuf::as_path);
-    let (procedures, findings) = kept.procedures(Some(&image.record.id), path, &places.debug_roots).ok()?;
+    let binary = Binary::of_kept(kept, path, Some(&image.record.id)).ok()?;
+    let (procedures, findings) = binary.procedures(&places.debug_roots).ok()?;
     let stripped = findings.iter().any(|finding| matches!(finding, Finding::Stripped));
-    (!procedures.is_empty()).then(|| Known { procedures, layout: kept.layout().ok(), stripped })
-}
-
-/// Without it, starts are shown as file offsets: the same number in most files' first segment.
-fn layout(path: &Path) -> Option<Layout> {
-    Layout::of_file(&File::open(path).ok()?).ok()
+    (!procedures.is_empty()).then_some(Known { procedures, binary: Some(binary), stripped })
 }
 
 /// The kernel's procedures from the symbol list that its build left, by its release: a stop-gap for
@@ -287,7 +349,7 @@ fn in_system_map(
         {
             let (image, id) = (image.record.name.clone(), image.record.id);
             problems.push(Problem::KernelMapUnchecked { image, id, map });
-            return Some(Known { procedures, layout: None, stripped: false });
+            return Some(Known { procedures, binary: None, stripped: false });
         }
     }
     None
@@ -322,7 +384,7 @@ mod tests {
         };
         let list = [(0x10, "hot"), (0x20, "other"), (0x30, "hot")];
         let list = list.map(|(start, name)| Procedure::new(ImageOffset(start), ImageOffset(start + 0x10), name));
-        let known = Known { procedures: Procedures::from_list(list), layout: None, stripped: false };
+        let known = Known { procedures: Procedures::from_list(list), binary: None, stripped: false };
         count(&image, &known).into_iter().map(|row| (row.place, row.counts)).collect()
     }
 

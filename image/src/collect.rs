@@ -1,12 +1,13 @@
 //! Collects the procedures of an ELF file from all places that know some.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use object::elf;
 
 use crate::cover::{self, Piece, Span};
 use crate::debug_file::{self, Wanted};
-use crate::elf::{Elf, Section};
+use crate::elf::{Elf, Section, malformed};
 use crate::identify::identify_elf;
 use crate::layout::Layout;
 use crate::source::{self, Source};
@@ -14,13 +15,18 @@ use crate::symbols::{self, Candidate, Label, Names, Symbols};
 use crate::{Finding, ImageError, ImageId, Procedure, ProcedureSource, Procedures};
 use crate::{ImageOffset, Vaddr, eh_frame};
 
+/// Largest `.gnu_debugdata` read, in bytes, also when it is decompressed: it has symbols only.
+const MINI_LIMIT: u64 = 128 << 20;
+/// Memory that its decompression may take, in KiB: the highest level of xz takes 65 MiB.
+const MINI_MEMORY_KIB: u32 = 128 << 10;
+
 /// Procedures of the ELF file at `path`, at file offsets, if it is the build `expect` (`None`: of
 /// whatever build it is).
 ///
 /// From its symbol table; if it has none from a separate debug file of the same build, looked for
 /// as `ROOT/.build-id/xx/yyyy.debug` and by the name in `.gnu_debuglink` (beside the file, in
 /// `.debug` there, and in `ROOT/` and the file's directory) for each root (see
-/// [`default_debug_roots`](crate::default_debug_roots)). In any case also from the dynamic symbols.
+/// [`default_debug_roots`](crate::default_debug_roots)), else from the one it has compressed in `.gnu_debugdata`. In any case also from the dynamic symbols.
 /// What none of these covers is named after its section if that holds no procedures (`[.plt]`), and
 /// else, by the ranges of the unwind table, by its address as `objdump` shows it (`0x1040`).
 ///
@@ -77,7 +83,10 @@ pub(crate) fn collect(
     let mut tables = Tables::default();
     let wanted = Wanted { elf: &elf, sections: &sections, build_id: elf.build_id(), path, roots };
     let own = tables.add(&wanted, elf::SHT_SYMTAB, &layout, &mut findings);
-    if !own && !tables.add_debug_file(&wanted, &layout, &mut findings) {
+    if !own
+        && !tables.add_debug_file(&wanted, &layout, &mut findings)
+        && !tables.add_mini_debug_info(&wanted, &layout, &mut findings)
+    {
         findings.push(Finding::Stripped);
     }
     tables.add(&wanted, elf::SHT_DYNSYM, &layout, &mut findings);
@@ -91,6 +100,19 @@ pub(crate) fn collect(
     findings.extend(finding);
     cover::fill(&mut pieces, &unwound(ranges, &layout));
     Ok((tables.procedures(&pieces, &sections, &layout), findings))
+}
+
+/// The ELF file in `.gnu_debugdata`, which is compressed with xz.
+fn mini_debug_info(elf: &Elf<'_>, section: &Section) -> Result<Vec<u8>, ImageError> {
+    let what = "compressed symbols (bytes)";
+    let packed = elf.section_bytes(what, section, MINI_LIMIT)?;
+    let mut bytes = Vec::new();
+    let reader = lzma_rust2::XzReader::new_mem_limit(&*packed, false, MINI_MEMORY_KIB);
+    reader.take(MINI_LIMIT + 1).read_to_end(&mut bytes).map_err(|_| malformed(what, section.offset))?;
+    match bytes.len() as u64 {
+        size if size > MINI_LIMIT => Err(ImageError::TooLarge { what, size, limit: MINI_LIMIT }),
+        _ => Ok(bytes),
+    }
 }
 
 fn or_finding<T: Default>(result: Result<T, ImageError>, part: &'static str, findings: &mut Vec<Finding>) -> T {
@@ -138,6 +160,19 @@ impl Tables {
                 }
             }
         })
+    }
+
+    /// Adds the symbol table that the image has compressed in a section of its own ("MiniDebugInfo", GDB manual).
+    fn add_mini_debug_info(&mut self, wanted: &Wanted<'_>, layout: &Layout, findings: &mut Vec<Finding>) -> bool {
+        let Some(section) = wanted.sections.iter().find(|section| &*section.name == ".gnu_debugdata") else {
+            return false;
+        };
+        let read = mini_debug_info(wanted.elf, section).and_then(|bytes| {
+            let elf = Elf::parse(Source::Bytes(&bytes))?;
+            symbols::read(&elf, &elf.sections()?, elf::SHT_SYMTAB, layout, self.next())
+        });
+        or_finding(read, "compressed symbols (.gnu_debugdata)", findings)
+            .is_some_and(|symbols| self.push(symbols, ProcedureSource::MiniDebugInfo))
     }
 
     fn next(&self) -> u8 {

@@ -74,6 +74,8 @@ pub enum ProcedureSource {
     SymbolTable,
     /// The symbol table of a separate debug file.
     DebugFile(PathBuf),
+    /// The symbol table compressed in the file (`.gnu_debugdata`).
+    MiniDebugInfo,
     /// The symbols the dynamic loader uses (`.dynsym`): exported procedures only.
     DynamicSymbols,
     /// Sections that hold no procedure but do hold code (`.plt`, `.init`): named after the section.
@@ -89,6 +91,7 @@ impl fmt::Display for ProcedureSource {
         match self {
             Self::SymbolTable => f.write_str("symbol table"),
             Self::DebugFile(path) => write!(f, "debug file {}", path.display()),
+            Self::MiniDebugInfo => f.write_str("compressed symbols"),
             Self::DynamicSymbols => f.write_str("dynamic symbols"),
             Self::Section => f.write_str("section names"),
             Self::EhFrame => f.write_str("unwind table (no names)"),

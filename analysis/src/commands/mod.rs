@@ -10,12 +10,15 @@ use crate::report::Report;
 mod cat;
 mod check;
 mod epochs;
+mod list;
 mod prof;
 mod transfer;
 
 pub use cat::Cat;
 pub use check::Check;
 pub use transfer::{Copy, Merge, Tar};
+
+pub use list::List;
 
 /// How a command ended that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +36,7 @@ pub struct Outcome {
 pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     match command {
         Command::Prof(args) => prof::run(args, out),
+        Command::List(args) => list::run(args, out),
         Command::Epochs(args) => epochs::run(args, out),
         Command::Cat(args) => cat::run(args, out),
         Command::Check(args) => check::run(args, out),

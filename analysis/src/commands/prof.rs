@@ -1,4 +1,4 @@
-//! `dcpi prof`: samples per procedure, or per image, label, unit, process.
+//! `dcpi prof`: samples per procedure, or per source line, image, label, unit, process.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,11 +6,12 @@ use std::io::Write;
 
 use super::Outcome;
 use crate::args::{Format, Prof};
+use crate::by_line::{self, LineSamples};
 use crate::error::AnalysisError;
 use crate::load::{self, EventSamples, ImageSamples, Samples, sum};
 use crate::problem::Problem;
 use crate::procedures::{self, Place, Places};
-use crate::report::{By, EventColumn, ImageName, Omitted, ProcedureName, ProfReport, Row, Selection};
+use crate::report::{By, EventColumn, ImageName, LineName, Omitted, ProcedureName, ProfReport, Row, Selection};
 use crate::scope::{Dimension, Part};
 use crate::select;
 use crate::stats::{Confidence, wilson};
@@ -36,12 +37,14 @@ fn report(args: &Prof, mut samples: Samples) -> Result<ProfReport, AnalysisError
     let by = match args.by {
         Some(dimension) => By::Scope(dimension),
         None if args.by_image => By::Image,
+        None if args.lines => By::Line,
         None => By::Procedure,
     };
     let mut rows = match by {
         By::Scope(dimension) => scope_rows(&images, dimension),
         By::Image => image_rows(&images),
         By::Procedure => procedure_rows(&samples, &images, args, &mut problems),
+        By::Line => line_rows(&samples, &images, args, &mut problems),
     };
     if by == By::Procedure && !rows.is_empty() && !rows.iter().any(is_procedure) {
         problems.push(Problem::NoNames);
@@ -135,8 +138,24 @@ fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, prob
     rows
 }
 
+fn line_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems: &mut Vec<Problem>) -> Vec<Row> {
+    let places = Places::with_debug_roots(args.debug_root.clone());
+    let mut rows = Vec::new();
+    for (image, by_line) in images.iter().zip(by_line::attribute(samples, images, &places)) {
+        problems.extend(by_line.problems);
+        let name = image_name(image, images, false);
+        rows.extend(by_line.rows.into_iter().map(|LineSamples { place, counts }| {
+            let name_of = place.function.unwrap_or_default();
+            let procedure = ProcedureName { name: name_of, address: None, ambiguous: false };
+            let line = place.file.map(|file| LineName { file, line: place.line });
+            Row { line, ..row(Some(procedure), Some(name.clone()), None, counts) }
+        }));
+    }
+    rows
+}
+
 fn row(procedure: Option<ProcedureName>, image: Option<ImageName>, part: Option<Part>, counts: Vec<u64>) -> Row {
-    Row { procedure, image, part, counts, shares: Vec::new(), cumulative: 0.0 }
+    Row { procedure, line: None, image, part, counts, shares: Vec::new(), cumulative: 0.0 }
 }
 
 fn without_address(place: &Place) -> Place {
@@ -180,7 +199,8 @@ fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Co
         let name = |row: &Row| {
             let procedure = row.procedure.as_ref().map(|procedure| (procedure.name.clone(), procedure.address));
             let image = row.image.as_ref().map(|image| image.name.clone());
-            (image, procedure, row.image.as_ref().map(|image| image.id), row.part.clone())
+            let line = row.line.as_ref().map(|line| (line.file.clone(), line.line));
+            (image, procedure, line, row.image.as_ref().map(|image| image.id), row.part.clone())
         };
         samples(a).cmp(&samples(b)).then_with(|| others(a).cmp(&others(b))).then_with(|| name(a).cmp(&name(b)))
     });
@@ -241,6 +261,7 @@ mod tests {
             let id = image::ImageId::from_name("a", "");
             let row = |value: &f64| Row {
                 procedure: None,
+                line: None,
                 image: Some(ImageName {
                     id,
                     kind: image::ImageKind::File,

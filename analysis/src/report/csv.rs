@@ -13,6 +13,7 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     let mut titles: Vec<String> = Vec::new();
     match report.by {
         By::Procedure => titles.extend(["procedure", "image", "image_id", "address"].map(str::to_owned)),
+        By::Line => titles.extend(["procedure", "file", "line", "image", "image_id"].map(str::to_owned)),
         By::Image => titles.extend(["image", "image_id", "path"].map(str::to_owned)),
         By::Scope(dimension) => titles.push(dimension.name().to_owned()),
     }
@@ -27,7 +28,7 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     titles.extend(whose.iter().map(|(dimension, _)| format!("only_{}", dimension.name())));
     record(out, &titles)?;
     for row in &report.rows {
-        let mut cells = subject(row);
+        let mut cells = if report.by == By::Line { line_subject(row) } else { subject(row) };
         for (count, share) in row.counts.iter().zip(&row.shares) {
             cells.extend(count_cells(*count, share));
         }
@@ -52,6 +53,16 @@ fn subject(row: &Row) -> Vec<String> {
     cells
 }
 
+/// The same, where rows are source lines.
+fn line_subject(row: &Row) -> Vec<String> {
+    let procedure = row.procedure.as_ref().map(|procedure| procedure.name.clone());
+    let file = row.line.as_ref().map(|line| line.file.clone());
+    let line = row.line.as_ref().and_then(|line| line.line).map(|line| line.to_string());
+    let image = row.image.as_ref().map(|image| image.name.clone());
+    let id = row.image.as_ref().map(|image| image.id.to_string());
+    [procedure, file, line, image, id].map(Option::unwrap_or_default).to_vec()
+}
+
 /// Only where all samples are meant: nobody knows whose these are.
 fn unresolved(report: &ProfReport, subject_cells: usize, out: &mut dyn Write) -> io::Result<()> {
     for reason in report.unresolved_reasons() {
@@ -68,7 +79,7 @@ fn unresolved(report: &ProfReport, subject_cells: usize, out: &mut dyn Write) ->
     Ok(())
 }
 
-fn count_cells(count: u64, share: &Share) -> [String; 4] {
+pub(super) fn count_cells(count: u64, share: &Share) -> [String; 4] {
     [count.to_string(), fraction(share.value), fraction(share.low), fraction(share.high)]
 }
 

@@ -38,7 +38,7 @@ struct Prof<'a> {
 }
 
 #[derive(Serialize)]
-struct Event<'a> {
+pub(super) struct Event<'a> {
     name: &'a str,
     period: u64,
     unit: &'a str,
@@ -72,6 +72,10 @@ struct ProfRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     procedure: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     image_id: Option<String>,
@@ -90,7 +94,7 @@ struct ProfRow<'a> {
 }
 
 #[derive(Serialize)]
-struct Share {
+pub(super) struct Share {
     value: f64,
     low: f64,
     high: f64,
@@ -103,7 +107,7 @@ struct Omitted<'a> {
 }
 
 #[derive(Serialize)]
-struct ProblemEntry<'a> {
+pub(super) struct ProblemEntry<'a> {
     kind: &'static str,
     serious: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,7 +118,11 @@ struct ProblemEntry<'a> {
 }
 
 /// A map that keeps the order of its entries: events come in the order of the columns.
-struct InOrder<K, V>(Vec<(K, V)>);
+pub(super) struct InOrder<K, V>(pub(super) Vec<(K, V)>);
+
+pub(super) fn share(share: &crate::stats::Share) -> Share {
+    Share { value: rounded(share.value), low: rounded(share.low), high: rounded(share.high) }
+}
 
 impl<K: Display, V: Serialize> Serialize for InOrder<K, V> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -141,6 +149,7 @@ pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
         only: report.whose.parts().iter().map(part).collect(),
         by: match report.by {
             By::Scope(dimension) => Some(dimension.name()),
+            By::Line => Some("line"),
             By::Procedure | By::Image => None,
         },
         rows: report.rows.iter().map(|row| prof_row(report, row, by_event(&row.counts))).collect(),
@@ -151,7 +160,7 @@ pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
     }
 }
 
-fn event(column: &EventColumn) -> Event<'_> {
+pub(super) fn event(column: &EventColumn) -> Event<'_> {
     let event = &column.event;
     Event {
         name: &event.name,
@@ -175,14 +184,11 @@ fn event(column: &EventColumn) -> Event<'_> {
 }
 
 fn prof_row<'a>(report: &'a ProfReport, row: &'a Row, counts: InOrder<&'a str, u64>) -> ProfRow<'a> {
-    let share = |share: &crate::stats::Share| Share {
-        value: rounded(share.value),
-        low: rounded(share.low),
-        high: rounded(share.high),
-    };
     let names = report.events.iter().map(|column| column.event.name.as_str());
     ProfRow {
         procedure: row.procedure.as_ref().map(|procedure| procedure.name.as_str()),
+        file: row.line.as_ref().map(|line| line.file.as_str()),
+        line: row.line.as_ref().and_then(|line| line.line),
         image: row.image.as_ref().map(|image| image.name.as_str()),
         image_id: row.image.as_ref().map(|image| image.id.to_string()),
         address: row.procedure.as_ref().and_then(|procedure| Some(format!("{:#x}", procedure.address?))),
@@ -196,7 +202,7 @@ fn prof_row<'a>(report: &'a ProfReport, row: &'a Row, counts: InOrder<&'a str, u
 }
 
 /// Its name and its value.
-fn part(part: &Part) -> (&'static str, Value) {
+pub(super) fn part(part: &Part) -> (&'static str, Value) {
     let value = match part {
         Part::Label(text) | Part::Unit(text) => text.clone().map(Value::from),
         Part::Pid(pid) => pid.map(Value::from),
@@ -214,7 +220,7 @@ fn joined<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap
     joined
 }
 
-fn problems(problems: &[Problem]) -> Vec<ProblemEntry<'_>> {
+pub(super) fn problems(problems: &[Problem]) -> Vec<ProblemEntry<'_>> {
     let entry = |problem| {
         let problem: &Problem = problem;
         let image = problem.image();

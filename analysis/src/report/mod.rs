@@ -15,12 +15,15 @@ use crate::stats::{Confidence, Occurrences, Share};
 mod csv;
 mod escape;
 mod json;
+mod listing;
+mod listing_text;
 mod quantity;
 mod table;
 mod text;
 
 pub(crate) use csv::record;
 pub use escape::escape;
+pub use listing::{ListReport, View};
 
 /// A report that can be written.
 pub trait Report {
@@ -91,6 +94,8 @@ pub struct EventColumn {
 pub enum By {
     /// A procedure.
     Procedure,
+    /// A source line.
+    Line,
     /// An image.
     Image,
     /// What samples were kept apart by.
@@ -142,6 +147,8 @@ pub struct Omitted {
 pub struct Row {
     /// The procedure.
     pub procedure: Option<ProcedureName>,
+    /// The source line, where rows are lines and it is known.
+    pub line: Option<LineName>,
     /// The image of a procedure or row.
     pub image: Option<ImageName>,
     /// The label, unit or process.
@@ -163,6 +170,15 @@ pub struct ProcedureName {
     pub address: Option<u64>,
     /// Another procedure of the image has the same name.
     pub ambiguous: bool,
+}
+
+/// A source line.
+#[derive(Clone, Debug)]
+pub struct LineName {
+    /// Its file, as the debug information has it.
+    pub file: String,
+    /// Its number, from 1; none for code of no line in particular.
+    pub line: Option<u32>,
 }
 
 /// An image.

@@ -12,7 +12,7 @@ use crate::problem::Problem;
 use crate::stats::Share;
 
 /// Characters in a line, unless names are asked for in full length.
-const LINE: usize = 120;
+pub(super) const LINE: usize = 120;
 /// However wide the numbers are, a procedure's name has so many characters.
 const MIN_PROCEDURE: usize = 30;
 /// An image's name has at most so many.
@@ -39,11 +39,11 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     notes.iter().try_for_each(|line| writeln!(out, "{}", escape(line)))
 }
 
-fn head(out: &mut dyn Write, word: &str, says: &str) -> io::Result<()> {
+pub(super) fn head(out: &mut dyn Write, word: &str, says: &str) -> io::Result<()> {
     writeln!(out, "{word:HEAD$}  {}", escape(says))
 }
 
-fn selection(selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn selection(selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
     head(out, "database", &selection.db)?;
     let hosts = selection.hosts();
     head(out, if hosts.len() == 1 { "host" } else { "hosts" }, &some_of(&hosts))?;
@@ -157,7 +157,7 @@ fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     head(out, "shares", &format!("of {} samples {whose}; intervals of {sure}", counted.join(" and ")))
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
+pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
@@ -176,14 +176,18 @@ fn prof_table(report: &ProfReport) -> Table {
     }
     match report.by {
         By::Procedure => ["procedure", "image"].into_iter().for_each(|title| table.words(title)),
+        By::Line => ["procedure", "source", "image"].into_iter().for_each(|title| table.words(title)),
         By::Image => table.words("image"),
         By::Scope(dimension) => table.words(dimension.name()),
     }
     let images: Vec<String> = report.rows.iter().map(|row| subject(report, row)).collect();
     let numbers: Vec<Vec<String>> = report.rows.iter().map(|row| row_numbers(report, row)).collect();
-    let most = procedure_width(report, &numbers, &images);
-    for ((row, mut cells), image) in report.rows.iter().zip(numbers).zip(images) {
+    let lines: Vec<String> = report.rows.iter().map(|row| source_line(report, row)).collect();
+    let widest_line = lines.iter().map(|line| width(line) + 2).max().filter(|_| report.by == By::Line).unwrap_or(0);
+    let most = procedure_width(report, &numbers, &images).saturating_sub(widest_line).max(MIN_PROCEDURE);
+    for (((row, mut cells), image), line) in report.rows.iter().zip(numbers).zip(images).zip(lines) {
         cells.extend(row.procedure.as_ref().map(|name| procedure(name, most)));
+        cells.extend((report.by == By::Line).then_some(line));
         cells.push(image);
         table.row(cells);
     }
@@ -247,6 +251,16 @@ fn procedure(procedure: &ProcedureName, most: usize) -> String {
     format!("{}{at}", shorten(&name, most.saturating_sub(width(&at))))
 }
 
+/// A row's file and line: of the file its last part, unless names are asked for in full length.
+fn source_line(report: &ProfReport, row: &Row) -> String {
+    let Some(line) = &row.line else {
+        return String::new();
+    };
+    let file = if report.wide { &line.file } else { line.file.rsplit('/').next().unwrap_or(&line.file) };
+    let file = if report.wide { escape(file).into_owned() } else { shorten(&escape(file), MAX_IMAGE) };
+    line.line.map_or_else(|| format!("{file}:?"), |number| format!("{file}:{number}"))
+}
+
 /// What a row is about, or the image that its procedure is of.
 fn subject(report: &ProfReport, row: &Row) -> String {
     match (&row.image, &row.part) {
@@ -264,7 +278,7 @@ fn image(report: &ProfReport, image: &ImageName) -> String {
     if image.ambiguous { format!("{name} ({})", short_id(&image.id)) } else { name }
 }
 
-fn short_id(id: &image::ImageId) -> String {
+pub(super) fn short_id(id: &image::ImageId) -> String {
     let id = id.to_string();
     id.rsplit('-').next().unwrap_or(&id).chars().take(SHORT_ID).collect()
 }
@@ -278,6 +292,7 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
     if report.omitted.rows > 0 {
         let what = match report.by {
             By::Procedure => "procedure",
+            By::Line => "source line",
             By::Image => "image",
             By::Scope(dimension) => dimension.name(),
         };
@@ -323,12 +338,14 @@ fn problems(report: &ProfReport) -> Vec<String> {
     let mut nameless = Vec::new();
     let mut stripped = Vec::new();
     let mut kept = Vec::new();
+    let mut without_lines = Vec::new();
     for problem in &report.problems {
         match problem {
             Problem::NoProcedures { image, counts, why, .. } => {
                 nameless.push((samples(counts), format!("{image} ({})", why.short())));
             }
             Problem::Stripped { image, counts, .. } => stripped.push((samples(counts), image.clone())),
+            Problem::NoLines { image, counts, .. } => without_lines.push((samples(counts), image.clone())),
             Problem::FromCodeStore { image, counts, why, .. } => {
                 kept.push((samples(counts), format!("{image} ({})", why.short())));
             }
@@ -340,10 +357,11 @@ fn problems(report: &ProfReport) -> Vec<String> {
     lines.extend(group(nameless, all, what, "see why: --format json"));
     let what = "in procedures without name";
     lines.extend(group(stripped, all, what, "install debug symbols, see --debug-root"));
+    lines.extend(group(without_lines, all, "without source lines", "install debug symbols, see --debug-root"));
     lines
 }
 
-fn problem_line(problem: &Problem) -> String {
+pub(super) fn problem_line(problem: &Problem) -> String {
     let word = if problem.is_serious() { "problem" } else { "note" };
     format!("{word}: {problem}")
 }

@@ -12,6 +12,8 @@ mod epochs;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod list;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod prof;

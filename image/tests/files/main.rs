@@ -14,6 +14,8 @@ mod identity;
 #[cfg(test)]
 mod kept;
 #[cfg(test)]
+mod lines;
+#[cfg(test)]
 mod names;
 #[cfg(test)]
 mod running;

@@ -1,0 +1,169 @@
+//! `dcpi list`: a procedure's source lines and instructions, with samples.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use code::isa::Syntax;
+
+use super::Outcome;
+use crate::args::{Chosen, Format, Output, parse_confidence};
+use crate::error::AnalysisError;
+use crate::listing::{self, Listing};
+use crate::load::{self, Samples};
+use crate::named::{self, Candidate};
+use crate::problem::Problem;
+use crate::procedures::{self, Places};
+use crate::report::{EventColumn, ImageName, ListReport, Selection, View};
+use crate::sources::Sources;
+use crate::stats::{Confidence, wilson};
+use crate::terminal;
+
+/// `dcpi list`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct List {
+    /// The image: name, path, or id (may be cut short)
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub image: String,
+    /// The procedure: its name, part of that, or an address in it (0x1040)
+    #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
+    pub procedure: String,
+    /// Source lines only, by function and file
+    #[arg(long, conflicts_with_all = ["asm", "both"])]
+    pub source: bool,
+    /// Instructions only
+    #[arg(long, conflicts_with = "both")]
+    pub asm: bool,
+    /// Instructions with their source lines between them [default, where there are lines]
+    #[arg(long)]
+    pub both: bool,
+    /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
+    #[arg(long)]
+    pub intel: bool,
+    /// Where sources are that are not where they were compiled (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub source_dir: Vec<PathBuf>,
+    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub debug_root: Vec<PathBuf>,
+    /// Confidence of the intervals, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
+    pub confidence: Confidence,
+    /// Lines in full length
+    #[arg(long)]
+    pub wide: bool,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// How to write.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const NOTES: &str = "\
+Shares are of the procedure's samples; a share is sure to +- what stands beside it. A sample belongs
+to the instruction that was to run next when the counter overflowed, which is often the one after
+the one that took the time. Where a call was inlined, the samples are the inlined function's, and
+the calls are named from the inside to the outside. > marks what a jump leads to.
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+pub(super) fn run(args: &List, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let samples = load::chosen(&args.chosen, std::slice::from_ref(&args.image))?;
+    super::write(&report(args, samples)?, args.output.format, out)
+}
+
+fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError> {
+    let places = Places::with_debug_roots(args.debug_root.clone());
+    let mut problems = std::mem::take(&mut samples.problems);
+    let (candidates, without) = candidates(&samples, &places, &mut problems);
+    let found = named::find(&candidates, &args.procedure);
+    let (at, procedure) = found.map_err(|error| explained(error, args, &without))?;
+    let Some(Candidate { image, known }) = candidates.get(at) else {
+        return Err(none(args, ""));
+    };
+    let info = if args.asm { None } else { known.debug_info(image, &places, &mut problems) };
+    let lines = info.as_ref().and_then(|info| procedures::lines(info, image, &mut problems));
+    let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
+    let mut listing = listing::of(image, known, procedure, syntax, lines.as_ref());
+    problems.append(&mut listing.problems);
+    if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {
+        problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
+    }
+    let record = &image.record;
+    let (name, path) = (record.name.clone(), record.path.clone());
+    let image = ImageName { id: record.id, kind: record.kind, name, path, ambiguous: false };
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    let has_lines = listing.instructions.iter().any(|instruction| !instruction.frames.is_empty());
+    let view = match args {
+        _ if !has_lines => View::Instructions,
+        List { source: true, .. } => View::Source,
+        List { asm: true, .. } => View::Instructions,
+        _ => View::Both,
+    };
+    let events = columns(args, &samples, &listing);
+    let shares = |counts: &[u64]| {
+        counts.iter().zip(&listing.counts).map(|(count, all)| wilson(*count, *all, args.confidence)).collect()
+    };
+    let shares = listing.instructions.iter().map(|instruction| shares(&instruction.counts)).collect();
+    let sources = Sources::below(args.source_dir.clone());
+    let mut report = ListReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        events,
+        confidence: args.confidence,
+        whose: args.chosen.source.scope.clone(),
+        image,
+        listing,
+        shares,
+        view,
+        debug_file: info.and_then(|info| info.path().map(|path| path.display().to_string())),
+        sources,
+        wide: args.wide,
+        colour: args.output.format == Format::Text && terminal::has_colour(),
+        problems,
+    };
+    report.look_at_sources();
+    Ok(report)
+}
+
+/// The images that may be meant, with what is known of them, and why the procedures of others are not known.
+fn candidates<'a>(
+    samples: &'a Samples,
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> (Vec<Candidate<'a>>, Vec<String>) {
+    let mut candidates = Vec::new();
+    let mut without = Vec::new();
+    for image in samples.images.iter().filter(|image| image.wanted) {
+        match procedures::known(samples, image, places, problems) {
+            Ok(known) => candidates.push(Candidate { image, known }),
+            Err(why) => without.push(format!("; of {} none are known: {why}", image.record.name)),
+        }
+    }
+    (candidates, without)
+}
+
+fn explained(error: AnalysisError, args: &List, without: &[String]) -> AnalysisError {
+    match error {
+        AnalysisError::NoProcedure { .. } => none(args, without.first().map_or("", String::as_str)),
+        error => error,
+    }
+}
+
+fn none(args: &List, why: &str) -> AnalysisError {
+    AnalysisError::NoProcedure { asked: args.procedure.clone(), image: args.image.clone(), why: why.to_owned() }
+}
+
+/// The events; shares are of the procedure's samples.
+fn columns(args: &List, samples: &Samples, listing: &Listing) -> Vec<EventColumn> {
+    let column = |(event, counted): (&load::EventSamples, &u64)| EventColumn {
+        event: event.clone(),
+        idle: 0,
+        counted: *counted,
+        occurrences: event.occurrences(args.confidence),
+        unresolved: Vec::new(),
+    };
+    samples.events.iter().zip(&listing.counts).map(column).collect()
+}

@@ -1,0 +1,309 @@
+//! `dcpi list` for people.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use image::Frame;
+
+use super::quantity::{percent, period, plain, thousands};
+use super::table::width;
+use super::text::{LINE, head, problem_line, ratio, selection};
+use super::{EventColumn, ListReport, View, escape};
+use crate::listing::{ListedInstruction, SourceLine};
+use crate::stats::Share;
+
+/// Source lines without samples between two with some are shown up to so many.
+const GAP_LINES: u32 = 12;
+/// Source lines shown around the first and the last of a function.
+const AROUND: u32 = 2;
+/// Source files named in the head.
+const FILES: usize = 5;
+/// From this share of the procedure's samples on a line is hot, or warm.
+const HOT: f64 = 0.1;
+const WARM: f64 = 0.01;
+/// Spaces that a tab is worth.
+const TAB: &str = "    ";
+/// Least characters of a line's text, however wide the numbers are.
+const TEXT_MIN: usize = 40;
+
+pub(super) fn list(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
+    list_head(report, out)?;
+    writeln!(out)?;
+    let mut body = Body { report, rows: Vec::new(), files: file_names(report) };
+    match report.view {
+        View::Source => body.sources(),
+        View::Instructions | View::Both => body.instructions(),
+    }
+    body.write(out)?;
+    if report.listing.counts.iter().all(|count| *count == 0) {
+        writeln!(out, "\nno samples in this procedure; those with some: dcpi prof {}", escape(&report.image.name))?;
+    } else if !report.problems.is_empty() {
+        writeln!(out)?;
+    }
+    report.problems.iter().try_for_each(|problem| writeln!(out, "{}", escape(&problem_line(problem))))
+}
+
+fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
+    selection(&report.selection, out)?;
+    let listing = &report.listing;
+    let (start, end) = (listing.addresses.start, listing.addresses.end);
+    head(out, "procedure", &format!("{} [{start:#x}..{end:#x}]", listing.procedure))?;
+    let path = if report.image.path.is_empty() { &report.image.name } else { &report.image.path };
+    head(out, "image", &format!("{path}, {}", report.image.id))?;
+    let files: BTreeSet<&str> = frames(report).filter_map(|frame| frame.file.as_deref()).collect();
+    for (at, file) in files.iter().take(FILES).enumerate() {
+        head(out, if at == 0 { "source" } else { "" }, file)?;
+    }
+    if files.len() > FILES {
+        head(out, "", &format!("and {} more", files.len() - FILES))?;
+    }
+    if !report.whose.is_all() {
+        head(out, "only", &format!("samples {}", report.whose.shown()))?;
+    }
+    for column in &report.events {
+        head(out, "event", &event(column))?;
+    }
+    let sure = plain(report.confidence.percent());
+    head(out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))
+}
+
+fn event(column: &EventColumn) -> String {
+    let event = &column.event;
+    let (here, all) = (column.counted, event.total());
+    format!(
+        "{}: {} samples here, {} % of {}, one every {}",
+        event.name,
+        thousands(here),
+        percent(ratio(here, all)),
+        thousands(all),
+        period(event.period, &event.unit)
+    )
+}
+
+fn frames(report: &ListReport) -> impl Iterator<Item = &Frame> {
+    report.listing.instructions.iter().filter_map(|instruction| instruction.frames.first())
+}
+
+/// How source files are called: by their last part, unless two have the same.
+fn file_names(report: &ListReport) -> BTreeMap<String, String> {
+    let all = report.listing.instructions.iter().flat_map(|instruction| &instruction.frames);
+    let files: BTreeSet<&str> = all.filter_map(|frame| frame.file.as_deref()).collect();
+    let last = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
+    let mut same: BTreeMap<String, usize> = BTreeMap::new();
+    files.iter().for_each(|file| *same.entry(last(file)).or_default() += 1);
+    let name = |file: &&str| {
+        let short = last(file);
+        let name = if same.get(&short).is_some_and(|files| *files > 1) { (*file).to_owned() } else { short };
+        ((*file).to_owned(), name)
+    };
+    files.iter().map(name).collect()
+}
+
+/// What is below the head.
+struct Body<'a> {
+    report: &'a ListReport,
+    rows: Vec<Row>,
+    files: BTreeMap<String, String>,
+}
+
+/// A line: with numbers of an instruction or source line, or a heading.
+struct Row {
+    /// Samples, percent and how sure, of each event; empty where there are none.
+    numbers: Vec<[String; 3]>,
+    /// The share of the first event's samples.
+    share: f64,
+    text: String,
+    heading: bool,
+}
+
+impl Body<'_> {
+    fn add(&mut self, counts: &[u64], shares: &[Share], text: String) {
+        let numbers = counts.iter().zip(shares).map(|(count, share)| match count {
+            0 => Default::default(),
+            count => [thousands(*count), percent(share.value), percent(share.reach())],
+        });
+        let share = shares.first().map_or(0.0, |share| share.value);
+        self.rows.push(Row { numbers: numbers.collect(), share, text, heading: false });
+    }
+
+    fn heading(&mut self, text: String) {
+        self.rows.push(Row { numbers: Vec::new(), share: 0.0, text, heading: true });
+    }
+
+    /// Instructions, and the source line before the first of each run of instructions of one line.
+    fn instructions(&mut self) {
+        let report = self.report;
+        let targets = report.listing.jump_targets();
+        let digits = format!("{:x}", report.listing.addresses.end).len();
+        let mut before: &[Frame] = &[];
+        for (instruction, shares) in report.listing.instructions.iter().zip(&report.shares) {
+            if report.view == View::Both && !same_lines(before, &instruction.frames) {
+                let heading = self.place(&instruction.frames);
+                self.heading(heading);
+                before = &instruction.frames;
+            }
+            let mark = if targets.contains(&instruction.address) { '>' } else { ' ' };
+            let indent = if report.view == View::Both { "  " } else { "" };
+            let text = self.instruction(instruction);
+            self.add(&instruction.counts, shares, format!("{indent}{mark} {:>digits$x}  {text}", instruction.address));
+        }
+    }
+
+    fn instruction(&self, instruction: &ListedInstruction) -> String {
+        let mut text = escape(&instruction.text).into_owned();
+        match (&instruction.target_name, instruction.target) {
+            (Some(name), _) => text.push_str(&format!(" <{}>", escape(name))),
+            (None, Some(target)) if self.report.listing.addresses.contains(&target) => {
+                text.push_str(if target > instruction.address { " ↓" } else { " ↑" });
+            }
+            _ => {}
+        }
+        text
+    }
+
+    /// A source line and its text, and the calls by which it is here: `helper.h:7  x += y;  [helper, inlined at main.c:12]`.
+    fn place(&self, frames: &[Frame]) -> String {
+        let Some((innermost, outer)) = frames.split_first() else {
+            return "no source line".to_owned();
+        };
+        let mut text = self.location(innermost);
+        if let Some(line) = self.report.text_of(innermost) {
+            text.push_str("  ");
+            text.push_str(&escape(line.trim().replace('\t', TAB).as_str()));
+        }
+        let function = |frame: &Frame| escape(frame.function.as_deref().unwrap_or("?")).into_owned();
+        if let Some((procedure, calls)) = outer.split_last() {
+            text.push_str(&format!("  [{}, inlined at", function(innermost)));
+            calls.iter().for_each(|call| text.push_str(&format!(" {} of {},", self.location(call), function(call))));
+            text.push_str(&format!(" {}]", self.location(procedure)));
+        }
+        text
+    }
+
+    fn location(&self, frame: &Frame) -> String {
+        let file = frame.file.as_deref().map(|file| self.files.get(file).map_or(file, String::as_str));
+        let file = escape(file.unwrap_or("?")).into_owned();
+        frame.line.map_or_else(|| format!("{file}:?"), |line| format!("{file}:{line}"))
+    }
+
+    /// Source lines by function and file, those of the procedure first.
+    fn sources(&mut self) {
+        let lines = self.report.lines();
+        let of_one = |a: &SourceLine, b: &SourceLine| {
+            (a.inlined, &a.place.function, &a.place.file) == (b.inlined, &b.place.function, &b.place.file)
+        };
+        for lines in lines.chunk_by(of_one) {
+            let Some(first) = lines.first() else {
+                continue;
+            };
+            let function = escape(first.place.function.as_deref().unwrap_or("?")).into_owned();
+            let file = escape(first.place.file.as_deref().unwrap_or("no source file")).into_owned();
+            let inlined = if first.inlined { ", inlined here" } else { "" };
+            self.heading(format!("{function} ({file}){inlined}"));
+            self.source_lines(lines);
+        }
+    }
+
+    fn source_lines(&mut self, lines: &[SourceLine]) {
+        let first = lines.iter().find_map(|line| line.place.line);
+        let mut next = first.map_or(1, |line| line.saturating_sub(AROUND).max(1));
+        let digits = lines.iter().filter_map(|line| line.place.line).max().unwrap_or(1).to_string().len();
+        for line in lines {
+            match line.place.line {
+                Some(number) => {
+                    self.between(&line.place, next..number, digits);
+                    next = number.saturating_add(1);
+                }
+                None => {}
+            }
+            let number = line.place.line.map_or_else(|| "?".to_owned(), |number| number.to_string());
+            let text = self.report.text_of(&line.place).unwrap_or_default();
+            let shares = self.report.shares_of(&line.counts);
+            self.add(&line.counts, &shares, format!("{number:>digits$}  {}", escape(&text.replace('\t', TAB))));
+        }
+        if let Some(last) = lines.last().filter(|line| line.place.line.is_some()) {
+            self.between(&last.place, next..next.saturating_add(AROUND), digits);
+        }
+    }
+
+    /// Lines without code, where they are few.
+    fn between(&mut self, like: &Frame, lines: std::ops::Range<u32>, digits: usize) {
+        if lines.end.saturating_sub(lines.start) > GAP_LINES {
+            return self.add(&[], &[], format!("{:>digits$}", "…"));
+        }
+        for number in lines {
+            let place = Frame { line: Some(number), ..like.clone() };
+            if let Some(text) = self.report.text_of(&place) {
+                self.add(&[], &[], format!("{number:>digits$}  {}", escape(&text.replace('\t', TAB))));
+            }
+        }
+    }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let events = self.report.events.len();
+        let mut widths = vec![[7, 5, 4]; events];
+        for row in &self.rows {
+            for (widths, cells) in widths.iter_mut().zip(&row.numbers) {
+                widths.iter_mut().zip(cells).for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
+            }
+        }
+        if events > 1 {
+            let names = self.report.events.iter().zip(&widths).map(|(column, widths)| {
+                let wide = widths.iter().sum::<usize>() + 4;
+                format!("{:-^wide$}", format!(" {} ", escape(&column.event.name)))
+            });
+            writeln!(out, "{}", names.collect::<Vec<_>>().join("  "))?;
+        }
+        let titles = vec![["samples", "%", "±"].map(str::to_owned); events];
+        writeln!(out, "{}", numbers(&titles, &widths).trim_end())?;
+        let left: usize = widths.iter().map(|widths| widths.iter().sum::<usize>() + 6).sum();
+        let room = if self.report.wide { usize::MAX } else { LINE.saturating_sub(left).max(TEXT_MIN) };
+        for row in &self.rows {
+            let text = cut(&row.text, room);
+            let line = if row.heading {
+                format!("{}{}", " ".repeat(left), self.coloured("2", &text))
+            } else {
+                let colour = if row.share >= HOT { "1;31" } else { "33" };
+                let cells = numbers(&row.numbers, &widths);
+                let cells = if row.share >= WARM { self.coloured(colour, &cells) } else { cells };
+                format!("{cells}{text}")
+            };
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    /// A text in a colour (ECMA-48, "Select Graphic Rendition"), if colours are shown.
+    fn coloured(&self, colour: &str, text: &str) -> String {
+        if self.report.colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Whether two instructions come from the same lines, columns aside.
+fn same_lines(a: &[Frame], b: &[Frame]) -> bool {
+    let place = |frame: &Frame| (frame.function.clone(), frame.file.clone(), frame.line);
+    !a.is_empty() && a.iter().map(place).eq(b.iter().map(place))
+}
+
+/// The numbers of a row, each event's behind that of the one before; as wide without numbers.
+fn numbers(cells: &[[String; 3]], widths: &[[usize; 3]]) -> String {
+    let mut line = String::new();
+    for (at, widths) in widths.iter().enumerate() {
+        let none = Default::default();
+        let cells = cells.get(at).unwrap_or(&none);
+        for (cell, width) in cells.iter().zip(widths) {
+            line.push_str(&" ".repeat(width.saturating_sub(self::width(cell))));
+            line.push_str(cell);
+            line.push_str("  ");
+        }
+    }
+    line
+}
+
+/// A text of at most this many characters: its end is left out.
+fn cut(text: &str, most: usize) -> String {
+    if width(text) <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
