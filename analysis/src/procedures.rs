@@ -76,6 +76,11 @@ pub enum Place {
 /// The samples of each image by procedure, in the order of `images`.
 #[must_use]
 pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -> Vec<ByProcedure> {
+    for_each(images, |image| attribute_image(samples, image, places))
+}
+
+/// Does something with each image, one at a time on each CPU. Returns what came of it, in the order of `images`.
+pub(crate) fn for_each<T: Send>(images: &[&ImageSamples], what: impl Fn(&ImageSamples) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -84,7 +89,7 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
             let Some(image) = images.get(at) else {
                 return done;
             };
-            done.push((at, attribute_image(samples, image, places)));
+            done.push((at, what(image)));
         }
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -101,7 +106,7 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
         done
     });
     done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, by_procedure)| by_procedure).collect()
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByProcedure {
@@ -126,10 +131,10 @@ fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> 
 }
 
 /// Procedures of an image, and how their starts are shown.
-struct Known {
-    procedures: Procedures,
+pub(crate) struct Known {
+    pub(crate) procedures: Procedures,
     /// For a file.
-    layout: Option<Layout>,
+    pub(crate) layout: Option<Layout>,
     /// For a file: it has no symbol table, here or in a debug file.
     stripped: bool,
 }
@@ -187,7 +192,7 @@ fn nameless(image: &ImageSamples, rows: &[Counted]) -> Option<Problem> {
 
 /// Finds an image's procedures: of a file in the file, if it is still the same build, or in what was kept of it; else, as for
 /// the kernel and all that is no file, among the symbols that the daemon recorded.
-fn find(
+pub(crate) fn find(
     samples: &Samples,
     image: &ImageSamples,
     places: &Places,
@@ -319,6 +324,7 @@ mod tests {
             profiles,
             epochs: Vec::new(),
             scopes: Default::default(),
+            by_scope: Default::default(),
         };
         let list = [(0x10, "hot"), (0x20, "other"), (0x30, "hot")];
         let list = list.map(|(start, name)| Procedure::new(ImageOffset(start), ImageOffset(start + 0x10), name));
