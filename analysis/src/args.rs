@@ -7,6 +7,7 @@ use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValuePa
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
+use crate::commands::Export;
 use crate::error::AnalysisError;
 use crate::scope::{Dimension, ScopeChoice};
 use crate::select::EpochChoice;
@@ -38,6 +39,8 @@ pub enum Command {
     Prof(Prof),
     /// Epochs in the database, oldest first
     Epochs(Epochs),
+    /// The samples for other tools: pprof, flame graphs, the Firefox profiler, AutoFDO, BOLT
+    Export(Export),
 }
 
 /// Names of the subcommands, for the classic names of the program.

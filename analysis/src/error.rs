@@ -81,6 +81,14 @@ pub enum AnalysisError {
     /// The report could not be written.
     #[error("cannot write the report: {0}; see where the standard output leads")]
     Output(#[from] io::Error),
+    /// A file could not be written.
+    #[error("cannot write {}: {source}; name another file with -o, or - for standard output", path.display())]
+    OutputFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The report could not be turned into JSON.
     #[error("cannot write the report as JSON: {0}; use --format text")]
     Json(#[source] serde_json::Error),

@@ -16,6 +16,7 @@
 
 pub mod args;
 pub mod commands;
+pub mod export;
 pub mod listing;
 pub mod load;
 pub mod procedures;

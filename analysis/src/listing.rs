@@ -69,7 +69,8 @@ pub fn of(
     let mut instructions = match code {
         Ok((isa, bytes)) => {
             if (bytes.len() as u64) < procedure.size_bytes() {
-                problems.push(Problem::ListingCut { procedure: procedure.name().to_owned(), listed: bytes.len() as u64 });
+                problems
+                    .push(Problem::ListingCut { procedure: procedure.name().to_owned(), listed: bytes.len() as u64 });
             }
             disassembled(known, procedure, &bytes, isa, syntax)
         }

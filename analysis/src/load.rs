@@ -463,7 +463,8 @@ fn add_epoch(
             sum.merge(&profile);
         }
         if by_scope {
-            let of_scope = image.by_scope.entry(key.scope.clone()).or_insert_with(|| vec![Profile::new(); events.len()]);
+            let of_scope =
+                image.by_scope.entry(key.scope.clone()).or_insert_with(|| vec![Profile::new(); events.len()]);
             if let Some(sum) = of_scope.get_mut(*event) {
                 sum.merge(&profile);
             }

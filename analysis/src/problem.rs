@@ -254,7 +254,10 @@ impl fmt::Display for Problem {
             }
             Self::NoCode { image, why, .. } => write!(f, "{image}: no instructions, only places with samples: {why}"),
             Self::ListingCut { procedure, listed } => {
-                write!(f, "{procedure}: only its first {listed} bytes are listed; the rest's samples are in the last line")
+                write!(
+                    f,
+                    "{procedure}: only its first {listed} bytes are listed; the rest's samples are in the last line"
+                )
             }
             Self::NoLines { image, why: None, .. } => write!(
                 f,

@@ -239,7 +239,8 @@ pub fn known(
     if !symbols.is_empty() {
         let list = symbols.into_iter().map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name));
         // The daemon keeps the vdso's code, which is in no file.
-        let kept = (image.record.kind == ImageKind::Vdso).then(|| in_code_store(samples, image, places, problems)).flatten();
+        let kept =
+            (image.record.kind == ImageKind::Vdso).then(|| in_code_store(samples, image, places, problems)).flatten();
         let binary = kept.and_then(|kept| kept.binary);
         return Ok(Known { procedures: Procedures::from_list(list), binary, stripped: false });
     }

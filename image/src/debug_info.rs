@@ -17,7 +17,7 @@ use crate::debug_file::{self, Wanted};
 use crate::elf::{Elf, Section, malformed};
 use crate::lines::{Lines, Meter};
 use crate::source::{self, Source};
-use crate::{Binary, Finding, ImageError, ImageId};
+use crate::{Binary, Finding, ImageError, ImageId, Sites};
 
 /// Most bytes of debug information of one image, decompressed: the largest programs have one or two GiB.
 const DEBUG_BYTES_MAX: u64 = 2 << 30;
@@ -90,8 +90,13 @@ impl DebugInfo {
                 }
             };
         }
-        let wanted =
-            Wanted { elf: &elf, sections: &sections, build_id: elf.build_id(), path: binary.path(), roots: debug_roots };
+        let wanted = Wanted {
+            elf: &elf,
+            sections: &sections,
+            build_id: elf.build_id(),
+            path: binary.path(),
+            roots: debug_roots,
+        };
         let mut found = None;
         debug_file::find(&wanted, findings, |path, file, findings| {
             match Self::of_file(path, file, debug_roots) {
@@ -131,6 +136,14 @@ impl DebugInfo {
     /// [`ImageError::Malformed`] when not even its units can be told apart.
     pub fn lines(&self) -> Result<Lines<'_>, ImageError> {
         Lines::of(self)
+    }
+
+    /// What it says about functions and lines, for compilers.
+    ///
+    /// # Errors
+    /// As [`DebugInfo::lines`].
+    pub fn sites(&self) -> Result<Sites<'_>, ImageError> {
+        Sites::of(self)
     }
 }
 

@@ -35,6 +35,7 @@ mod kind;
 mod layout;
 mod lines;
 mod procedures;
+mod sites;
 mod source;
 mod symbols;
 
@@ -54,3 +55,4 @@ pub use kind::{ImageKind, ImageOffset, Vaddr};
 pub use layout::{Layout, Segment};
 pub use lines::{Frame, Lines, LinesCut};
 pub use procedures::{Finding, Procedure, ProcedureSource, Procedures};
+pub use sites::{Site, Sites};

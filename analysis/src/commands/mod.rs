@@ -8,7 +8,10 @@ use crate::problem::Problem;
 use crate::report::Report;
 
 mod epochs;
+mod export;
 mod prof;
+
+pub use export::{Export, Target};
 
 /// How a command ended that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,7 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     match command {
         Command::Prof(args) => prof::run(args, out),
         Command::Epochs(args) => epochs::run(args, out),
+        Command::Export(args) => export::run(args, out),
     }
 }
 
