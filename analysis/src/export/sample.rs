@@ -36,12 +36,7 @@ pub(crate) fn resolved() -> Resolved {
         kind: ImageKind::File,
         name: "app;1".into(),
         path: "/opt/my app/app;1".into(),
-        segments: vec![Segment {
-            offset: ImageOffset(0x1000),
-            vaddr: Vaddr(0x40_1000),
-            file_size_bytes: 0x800,
-            executable: true,
-        }],
+        segments: vec![code()],
         procedures: vec![
             procedure("ns::f(int)", "_ZN2ns1fEi", 0x40_1010),
             procedure("evil\nname", "evil\nname", 0x40_1100),
@@ -78,6 +73,12 @@ pub(crate) fn resolved() -> Resolved {
         started_unix_s: 1_793_873_700,
         ended_unix_s: 1_793_873_760,
     }
+}
+
+/// The program's code.
+fn code() -> Segment {
+    let (offset, vaddr) = (ImageOffset(0x1000), Vaddr(0x40_1000));
+    Segment { offset, vaddr, file_size_bytes: 0x800, executable: true }
 }
 
 /// The same with lines: `f` is of line 10, and at 0x401014 `inl` of line 40 is inlined at its third line.
