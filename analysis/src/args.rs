@@ -7,8 +7,7 @@ use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValuePa
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{self, List};
-
+use crate::commands::{self, Export, List};
 use crate::error::AnalysisError;
 use crate::scope::{Dimension, ScopeChoice};
 use crate::select::EpochChoice;
@@ -52,6 +51,8 @@ pub enum Command {
     Merge(commands::Merge),
     /// Epochs and the code of their images into an archive, to be read elsewhere
     Tar(commands::Tar),
+    /// The samples for other tools: pprof, flame graphs, the Firefox profiler, AutoFDO, BOLT
+    Export(Export),
 }
 
 /// Names of the subcommands, for the classic names of the program.

@@ -101,10 +101,10 @@ pub enum AnalysisError {
     /// The report could not be written.
     #[error("cannot write the report: {0}; see where the standard output leads")]
     Output(#[from] io::Error),
-    /// A file that was asked for could not be written.
-    #[error("cannot write {}: {source}; name a place that you may write, with room", path.display())]
-    Unwritable {
-        /// The file or directory.
+    /// A file could not be written.
+    #[error("cannot write {}: {source}; name another file with -o, or - for standard output", path.display())]
+    OutputFile {
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,

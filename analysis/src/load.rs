@@ -98,6 +98,8 @@ pub struct ImageSamples {
     pub profiles: Vec<Profile>,
     /// How many of them each event has of whom.
     pub scopes: BTreeMap<Scope, Vec<u64>>,
+    /// The profiles of each scope by event, which add up to `profiles`; only from [`chosen_by_scope`], else none.
+    pub by_scope: BTreeMap<Scope, Vec<Profile>>,
     /// The epochs that have samples of it, as indices of [`Samples::epochs`].
     pub epochs: Vec<usize>,
 }
@@ -169,6 +171,25 @@ pub fn chosen(chosen: &Chosen, images: &[String]) -> Result<Samples, AnalysisErr
     load(&db, &epochs, &chosen.events, images, &chosen.source.scope)
 }
 
+/// The same with [`ImageSamples::by_scope`], which takes as much memory again.
+///
+/// # Errors
+/// Those of [`chosen`].
+pub fn chosen_by_scope(chosen: &Chosen, images: &[String]) -> Result<Samples, AnalysisError> {
+    let db = Database::open(chosen.source.db())?;
+    let epochs = select::epochs(&db, &chosen.source, &chosen.epoch)?;
+    let asked = Asked { events: &chosen.events, images, whose: &chosen.source.scope, by_scope: true };
+    settled(&db, &epochs, &asked)
+}
+
+/// What to read of epochs, as typed.
+struct Asked<'a> {
+    events: &'a [String],
+    images: &'a [String],
+    whose: &'a ScopeChoice,
+    by_scope: bool,
+}
+
 /// Reads what is selected. `events` and `images` are as typed; none means all. `whose` chooses among samples that were kept apart.
 ///
 /// A file that cannot be read is left out and told in [`Samples::problems`].
@@ -183,9 +204,14 @@ pub fn load(
     images: &[String],
     whose: &ScopeChoice,
 ) -> Result<Samples, AnalysisError> {
+    settled(db, chosen, &Asked { events, images, whose, by_scope: false })
+}
+
+/// Reads until nothing was merged meanwhile.
+fn settled(db: &Database, chosen: &[(String, EpochId)], asked: &Asked<'_>) -> Result<Samples, AnalysisError> {
     let mut readings = 0;
     loop {
-        let mut samples = read(db, chosen, events, images, whose)?;
+        let mut samples = read(db, chosen, asked)?;
         readings += 1;
         if samples.epochs.iter().all(|epoch| epoch.is_current().unwrap_or(true)) {
             return Ok(samples);
@@ -198,28 +224,24 @@ pub fn load(
 }
 
 /// Reads once, whatever the daemon does meanwhile.
-fn read(
-    db: &Database,
-    chosen: &[(String, EpochId)],
-    asked_events: &[String],
-    asked_images: &[String],
-    whose: &ScopeChoice,
-) -> Result<Samples, AnalysisError> {
+fn read(db: &Database, chosen: &[(String, EpochId)], asked: &Asked<'_>) -> Result<Samples, AnalysisError> {
+    let whose = asked.whose;
     let mut problems = Vec::new();
     let epochs = open(db, chosen, &mut problems)?;
-    let names = event_names(&epochs, asked_events)?;
+    let names = event_names(&epochs, asked.events)?;
     let events = names.iter().map(|name| join_event(name, &epochs, &mut problems)).collect();
     let mut contents: Vec<Contents> = epochs.iter().map(|epoch| contents(epoch, &names, &mut problems)).collect();
     whose.check(contents.iter().flat_map(|contents| &contents.profiles).map(|(key, _)| &key.scope))?;
     contents.iter_mut().for_each(|contents| contents.choose(whose));
-    let wanted = if asked_images.is_empty() {
+    let wanted = if asked.images.is_empty() {
         None
     } else {
-        Some(select::images(asked_images, contents.iter().flat_map(Contents::met))?)
+        Some(select::images(asked.images, contents.iter().flat_map(Contents::met))?)
     };
     let mut images = BTreeMap::new();
     for (at, (epoch, contents)) in epochs.iter().zip(&contents).enumerate() {
-        let totals = add_epoch(&mut images, (at, epoch, contents), &names, wanted.as_ref(), &mut problems);
+        let which = (wanted.as_ref(), asked.by_scope);
+        let totals = add_epoch(&mut images, (at, epoch, contents), &names, which, &mut problems);
         if let Some(totals) = totals {
             check_balance(epoch.meta(), &names, &totals, &mut problems);
         }
@@ -399,7 +421,7 @@ fn add_epoch(
     images: &mut BTreeMap<ImageId, ImageSamples>,
     (at, epoch, contents): (usize, &Epoch, &Contents),
     events: &[String],
-    wanted: Option<&BTreeSet<ImageId>>,
+    (wanted, by_scope): (Option<&BTreeSet<ImageId>>, bool),
     problems: &mut Vec<Problem>,
 ) -> Option<Vec<u64>> {
     let mut totals = vec![0_u64; events.len()];
@@ -429,6 +451,7 @@ fn add_epoch(
             wanted: asked_for,
             profiles: vec![Profile::new(); events.len()],
             scopes: BTreeMap::new(),
+            by_scope: BTreeMap::new(),
             epochs: Vec::new(),
         });
         image.meet(record, at);
@@ -438,6 +461,13 @@ fn add_epoch(
         }
         if let Some(sum) = image.profiles.get_mut(*event) {
             sum.merge(&profile);
+        }
+        if by_scope {
+            let of_scope =
+                image.by_scope.entry(key.scope.clone()).or_insert_with(|| vec![Profile::new(); events.len()]);
+            if let Some(sum) = of_scope.get_mut(*event) {
+                sum.merge(&profile);
+            }
         }
     }
     complete.then_some(totals)

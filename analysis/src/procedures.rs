@@ -381,6 +381,7 @@ mod tests {
             profiles,
             epochs: Vec::new(),
             scopes: Default::default(),
+            by_scope: Default::default(),
         };
         let list = [(0x10, "hot"), (0x20, "other"), (0x30, "hot")];
         let list = list.map(|(start, name)| Procedure::new(ImageOffset(start), ImageOffset(start + 0x10), name));

@@ -19,7 +19,7 @@ use crate::debug_file::{self, Wanted};
 use crate::elf::{Elf, Section, malformed};
 use crate::lines::{Lines, Meter};
 use crate::source::{self, Source};
-use crate::{Binary, Finding, ImageError, ImageId};
+use crate::{Binary, Finding, ImageError, ImageId, Sites};
 
 /// Most bytes of debug information of one image, decompressed: the largest programs have one or two GiB.
 const DEBUG_BYTES_MAX: u64 = 2 << 30;
@@ -153,6 +153,14 @@ impl DebugInfo {
     /// [`ImageError::Malformed`] when not even its units can be told apart.
     pub fn lines(&self) -> Result<Lines<'_>, ImageError> {
         Lines::of(self)
+    }
+
+    /// What it says about functions and lines, for compilers.
+    ///
+    /// # Errors
+    /// As [`DebugInfo::lines`].
+    pub fn sites(&self) -> Result<Sites<'_>, ImageError> {
+        Sites::of(self)
     }
 }
 

@@ -37,6 +37,7 @@ mod kind;
 mod layout;
 mod lines;
 mod procedures;
+mod sites;
 mod source;
 mod symbols;
 
@@ -57,3 +58,4 @@ pub use kind::{ImageKind, ImageOffset, Vaddr};
 pub use layout::{Layout, Segment};
 pub use lines::{Frame, Lines, LinesCut};
 pub use procedures::{Finding, Procedure, ProcedureSource, Procedures};
+pub use sites::{Site, Sites};

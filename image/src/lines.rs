@@ -66,14 +66,7 @@ pub struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub(crate) fn of(info: &'a DebugInfo) -> Result<Self, ImageError> {
-        let meter = &info.meter;
-        let bytes = info.sections.len().saturating_add(info.supplement.as_ref().map_or(0, Sections::len));
-        meter.begin(READS_MAX.saturating_add(bytes));
-        let mut dwarf = dwarf(&info.sections, meter);
-        if let Some(supplement) = &info.supplement {
-            dwarf.set_sup(self::dwarf(supplement, meter));
-        }
-        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+        let (dwarf, meter) = begin(info);
         let context = Context::from_dwarf(dwarf).map_err(|_| malformed("debug information", 0))?;
         Ok(Self { context, meter, cut: Cell::new(None) })
     }
@@ -120,6 +113,19 @@ impl fmt::Debug for Lines<'_> {
     }
 }
 
+/// The debug information, and the meter of its reads, which begins anew.
+pub(crate) fn begin(info: &DebugInfo) -> (gimli::Dwarf<Metered<'_>>, &Meter) {
+    let meter = &info.meter;
+    let bytes = info.sections.len().saturating_add(info.supplement.as_ref().map_or(0, Sections::len));
+    meter.begin(READS_MAX.saturating_add(bytes));
+    let mut dwarf = dwarf(&info.sections, meter);
+    if let Some(supplement) = &info.supplement {
+        dwarf.set_sup(self::dwarf(supplement, meter));
+    }
+    dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+    (dwarf, meter)
+}
+
 fn dwarf<'a>(sections: &'a Sections, meter: &'a Meter) -> gimli::Dwarf<Metered<'a>> {
     let section = |bytes| Metered { bytes: EndianSlice::new(bytes, sections.endian), meter };
     let load = |id: gimli::SectionId| {
@@ -160,9 +166,14 @@ impl Meter {
         self.look_up();
     }
 
-    fn look_up(&self) {
+    pub(crate) fn look_up(&self) {
         self.stack.set(stack());
         self.cut.set(None);
+    }
+
+    /// Why the last look-up ended early, if it did.
+    pub(crate) fn cut(&self) -> Option<LinesCut> {
+        self.cut.get()
     }
 
     /// Pays for reads, unless that is too much.
@@ -195,7 +206,7 @@ fn stack() -> usize {
 
 /// Bytes of which every read is paid for.
 #[derive(Clone, Copy)]
-struct Metered<'a> {
+pub(crate) struct Metered<'a> {
     bytes: EndianSlice<'a, RunTimeEndian>,
     meter: &'a Meter,
 }

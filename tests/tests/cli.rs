@@ -16,7 +16,7 @@ fn help_and_version_are_output_and_no_error() {
         let version = succeed(Command::new(binary(program)).arg("--version"));
         assert_eq!(version, format!("{program} {}\n", env!("CARGO_PKG_VERSION")));
     }
-    for subcommand in ["prof", "epochs"] {
+    for subcommand in ["prof", "epochs", "export"] {
         let help = succeed(Command::new(binary("dcpi")).args([subcommand, "--help"]));
         assert!(help.contains("--db"), "{help}");
     }

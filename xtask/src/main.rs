@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod consumers;
 mod demo;
 mod ebpf;
 mod hook;
@@ -21,6 +22,7 @@ cargo xtask TASK
   demo                   profile this whole machine for a few seconds and show where the cycles went
   test [--unprivileged] [FILTER]
                          every test; those that need root run when root, else it says which did not run and fails
+  consumers              what dcpi export writes, taken by the programs it is for; installs half a gigabyte of them; root
   ebpf [--check]         rebuild the committed eBPF objects, or check that they come from their source
   hook                   build the loader hook, target/hook/libdcpi_loader_hook.so, and check it
   bench overhead [--quick] [--rounds N] [--seconds N]
@@ -33,7 +35,7 @@ cargo xtask TASK
   vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
   ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
 
-demo, test, ebpf, bench and ci install what they need from the distribution and say so first.";
+demo, test, consumers, ebpf, bench and ci install what they need from the distribution and say so first.";
 
 /// How a task ended, when it could be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         }
         ["demo"] => demo::run(),
         ["test", rest @ ..] => test::run(rest),
+        ["consumers"] => consumers::run(),
         ["ebpf"] => ebpf::build(),
         ["ebpf", "--check"] => ebpf::check(),
         ["hook"] => hook::run(),

@@ -37,6 +37,17 @@ pub const TEST_TOOLS: [Need; 7] = [
 pub const BPF_COMPILER: [Need; 2] =
     [need("clang-19", "clang-19", "compiles the eBPF program"), need("llvm-strip-19", "llvm-19", "strips its objects")];
 
+/// To take what is exported.
+pub const CONSUMERS: [Need; 7] = [
+    need("go", "golang-go", "reads pprof's format"),
+    need("clang-19", "clang-19", "is fed with a profile"),
+    need("llvm-profdata-19", "llvm-19", "reads LLVM's sample profiles"),
+    need("llvm-profdata-22", "llvm-22", "reads LLVM's sample profiles"),
+    need("llvm-bolt-22", "bolt-22", "reads BOLT's profiles"),
+    need("create_llvm_prof", "autofdo", "makes sample profiles of counts"),
+    need("npm", "npm", "installs the Firefox profiler's importer"),
+];
+
 /// To measure what profiling costs.
 pub const BENCH_TOOLS: [Need; 3] = [
     need("perf", "linux-perf", "the peer that dcpid is measured against"),

@@ -10,15 +10,16 @@ use crate::report::Report;
 mod cat;
 mod check;
 mod epochs;
+mod export;
 mod list;
 mod prof;
 mod transfer;
 
 pub use cat::Cat;
 pub use check::Check;
-pub use transfer::{Copy, Merge, Tar};
-
+pub use export::{Export, Target};
 pub use list::List;
+pub use transfer::{Copy, Merge, Tar};
 
 /// How a command ended that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,7 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
         Command::Prof(args) => prof::run(args, out),
         Command::List(args) => list::run(args, out),
         Command::Epochs(args) => epochs::run(args, out),
+        Command::Export(args) => export::run(args, out),
         Command::Cat(args) => cat::run(args, out),
         Command::Check(args) => check::run(args, out),
         Command::Copy(args) => transfer::copy(args, out),

@@ -156,7 +156,7 @@ pub(super) fn tar(args: &Tar, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
 }
 
 fn unwritable(path: &Path, source: io::Error) -> AnalysisError {
-    AnalysisError::Unwritable { path: path.to_path_buf(), source }
+    AnalysisError::OutputFile { path: path.to_path_buf(), source }
 }
 
 /// A directory of ours that goes when it is no longer needed.

@@ -3,12 +3,15 @@
 //! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them anew
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
+//! - export: files for other tools
 //! - process: exit codes, one-line errors, pipes
 
 #[cfg(test)]
 mod database;
 #[cfg(test)]
 mod epochs;
+#[cfg(test)]
+mod export;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]

@@ -1,0 +1,197 @@
+//! `dcpi export`: the samples, for other tools.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::path::PathBuf;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum};
+use image::ImageKind;
+
+use super::Outcome;
+use crate::args::Chosen;
+use crate::error::AnalysisError;
+use crate::export::destination::Destination;
+use crate::export::resolve::{self, Detail, Wanted};
+use crate::export::{Carried, Image, Resolved, addresses, autofdo, bolt, firefox, folded, pprof, script};
+use crate::load;
+use crate::problem::Problem;
+use crate::procedures::Places;
+
+/// `dcpi export`.
+#[derive(Debug, Args)]
+#[command(after_help = EXPORT_NOTES)]
+pub struct Export {
+    /// Only these images: name, path, or id (may be cut short)
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub images: Vec<String>,
+    /// The format
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub to: Target,
+    /// The file to write, whole or not at all; - for standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub file: PathBuf,
+    /// Source lines and inlined calls too, from the images' debug information (pprof, folded, firefox)
+    #[arg(long, conflicts_with = "no_symbols")]
+    pub lines: bool,
+    /// Addresses without names: for tools that find them by themselves (pprof, script)
+    #[arg(long)]
+    pub no_symbols: bool,
+    /// The idle loop too
+    #[arg(long)]
+    pub idle: bool,
+    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub debug_root: Vec<PathBuf>,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+}
+
+const EXPORT_NOTES: &str = "\
+Samples have no call stacks, so neither has what is written. What a format cannot carry is told on standard
+error. folded, autofdo, autofdo-addresses and bolt are of one event: that of --event, else the first.
+
+  pprof              go tool pprof FILE
+  folded             inferno-flamegraph FILE, flamegraph.pl FILE, speedscope FILE
+  firefox            profiler.firefox.com, \"Load a profile from file\"
+  autofdo            clang -fprofile-sample-use=FILE; llvm-profdata merge --sample FILE
+  autofdo-addresses  create_llvm_prof --profiler=text --use_lbr=false --binary=IMAGE --profile=FILE --out=OUT
+                     (version 0.19 of it needs programs built with -gdwarf-4)
+  bolt               llvm-bolt IMAGE --pa --ba -p FILE -o OUT (LLVM 22)
+  script             what reads the output of perf script
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+/// Formats.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    /// pprof's profile.proto, compressed
+    Pprof,
+    /// A line per stack: image;procedure count
+    Folded,
+    /// JSON of the Firefox profiler
+    Firefox,
+    /// LLVM's sample profile as text; needs debug information
+    Autofdo,
+    /// Counts by address of one program, for create_llvm_prof and create_gcov
+    AutofdoAddresses,
+    /// BOLT's pre-aggregated samples of one program
+    Bolt,
+    /// Text like that of perf script
+    Script,
+}
+
+impl Target {
+    /// What is looked up for it.
+    const fn detail(self, args: &Export) -> Detail {
+        match self {
+            Self::Autofdo => Detail::Sites,
+            Self::Pprof | Self::Script if args.no_symbols => Detail::Addresses,
+            Self::Pprof | Self::Folded | Self::Firefox if args.lines => Detail::Lines,
+            _ => Detail::Procedures,
+        }
+    }
+
+    /// Whether it has room for one event only.
+    const fn is_of_one_event(self) -> bool {
+        matches!(self, Self::Folded | Self::Autofdo | Self::AutofdoAddresses | Self::Bolt)
+    }
+
+    fn check(self, args: &Export) -> Result<(), AnalysisError> {
+        let wrong = |option: &str, formats: &str| {
+            let message = format!("{option} is of --to {formats} only");
+            Err(AnalysisError::Usage { message, help: "dcpi export --help" })
+        };
+        if args.lines && !matches!(self, Self::Pprof | Self::Folded | Self::Firefox) {
+            return wrong("--lines", "pprof, folded or firefox");
+        }
+        if args.no_symbols && !matches!(self, Self::Pprof | Self::Script) {
+            return wrong("--no-symbols", "pprof or script");
+        }
+        let to_terminal = args.file.as_os_str() == "-" && io::stdout().is_terminal();
+        if self == Self::Pprof && to_terminal {
+            let message = "pprof's format is not for terminals; name a file".to_owned();
+            return Err(AnalysisError::Usage { message, help: "dcpi export --help" });
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    args.to.check(args)?;
+    let mut samples = load::chosen_by_scope(&args.chosen, &args.images)?;
+    let mut problems = std::mem::take(&mut samples.problems);
+    let wanted = Wanted {
+        detail: args.to.detail(args),
+        idle: args.idle,
+        everything: args.images.is_empty() && args.chosen.source.scope.is_all(),
+        places: Places::with_debug_roots(args.debug_root.clone()),
+    };
+    let resolved = resolve::resolve(&samples, &wanted, &mut problems);
+    let carried = Destination::from_argument(&args.file).write(out, |out| write(args, &resolved, out))?;
+    let mut aside: Vec<String> =
+        problems.iter().filter(|problem| problem.is_serious()).map(Problem::to_string).collect();
+    let sound = aside.is_empty();
+    aside.extend(said(args, &resolved, &carried));
+    Ok(Outcome { sound, aside })
+}
+
+fn write(args: &Export, resolved: &Resolved, out: &mut dyn Write) -> Result<Carried, AnalysisError> {
+    const FIRST: usize = 0;
+    Ok(match args.to {
+        Target::Pprof => pprof::write(resolved, out)?,
+        Target::Folded => folded::write(resolved, FIRST, out)?,
+        Target::Firefox => firefox::write(resolved, out)?,
+        Target::Autofdo => autofdo::write(resolved, FIRST, out)?,
+        Target::AutofdoAddresses => addresses::write(resolved, program(args, resolved)?, FIRST, out)?,
+        Target::Bolt => bolt::write(resolved, program(args, resolved)?, FIRST, out)?,
+        Target::Script => script::write(resolved, out)?,
+    })
+}
+
+/// The one program that a format is of.
+fn program<'a>(args: &Export, resolved: &'a Resolved) -> Result<&'a Image, AnalysisError> {
+    let usage = |message: String| AnalysisError::Usage { message, help: "dcpi export --help" };
+    if args.images.is_empty() {
+        return Err(usage("this format is of one program: name it as IMAGE".to_owned()));
+    }
+    let mut files = resolved.images.iter().filter(|image| image.kind == ImageKind::File);
+    match (files.next(), files.next()) {
+        (Some(image), None) => Ok(image),
+        (None, _) => Err(usage(format!("{} is no program or library", args.images.join(", ")))),
+        (Some(one), Some(other)) => {
+            let both = format!(
+                "this format is of one program, but {:?} names {} and {}",
+                args.images.join(", "),
+                one.id,
+                other.id
+            );
+            Err(usage(format!("{both}, and perhaps more; name one by its id")))
+        }
+    }
+}
+
+/// What the file does not say, a line each.
+fn said(args: &Export, resolved: &Resolved, carried: &Carried) -> Vec<String> {
+    let mut said = Vec::new();
+    let file = args.file.display();
+    let written: u64 = load::sum(carried.samples.iter().copied());
+    if written == 0 {
+        said.push(format!("{file} has no samples"));
+    }
+    for (reason, samples) in &carried.left_out {
+        said.push(format!("left out: {samples} samples {reason}"));
+    }
+    if args.to.is_of_one_event() && resolved.events.len() > 1 {
+        let names = resolved.events.iter().map(|event| event.name.as_str());
+        let (first, others): (Vec<&str>, Vec<&str>) = (names.clone().take(1).collect(), names.skip(1).collect());
+        said.push(format!("of {} only; left out: {}", first.join(""), others.join(", ")));
+    }
+    if args.to == Target::Autofdo && carried.left_out.iter().any(|(reason, _)| reason == autofdo::NO_LINE) {
+        said.push(
+            "build with -g, and with -fdebug-info-for-profiling where the compiler has it, for more lines".to_owned(),
+        );
+    }
+    said.extend(carried.notes.iter().cloned());
+    said
+}

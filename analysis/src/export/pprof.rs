@@ -1,0 +1,280 @@
+//! The format of pprof (github.com/google/pprof, proto/profile.proto; message and field numbers below are those of that file), compressed
+//! with gzip as its readers expect.
+//!
+//! Two sample types per event: samples, and the occurrences that they stand for. A mapping is an executable piece of an image, with its
+//! build id; addresses are those in the file, so pprof can symbolise by itself what has no names here. Samples of unknown code are
+//! locations without mapping. Label, unit and process of samples that were kept apart are labels.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use profiledb::Scope;
+
+use super::protobuf::Message;
+use super::{Carried, Image, Place, Resolved, UNKNOWN_CODE};
+
+/// Mappings are of whole pages, of the smallest size there is.
+const PAGE_BYTES: u64 = 4096;
+
+/// Fields of message `Profile`.
+mod profile {
+    pub(super) const SAMPLE_TYPE: u64 = 1;
+    pub(super) const SAMPLE: u64 = 2;
+    pub(super) const MAPPING: u64 = 3;
+    pub(super) const LOCATION: u64 = 4;
+    pub(super) const FUNCTION: u64 = 5;
+    pub(super) const STRING_TABLE: u64 = 6;
+    pub(super) const TIME_NANOS: u64 = 9;
+    pub(super) const DURATION_NANOS: u64 = 10;
+    pub(super) const PERIOD_TYPE: u64 = 11;
+    pub(super) const PERIOD: u64 = 12;
+    pub(super) const COMMENT: u64 = 13;
+    pub(super) const DEFAULT_SAMPLE_TYPE: u64 = 14;
+}
+
+/// Writes the samples of all events.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
+    let mut writer = Writer::default();
+    writer.text(""); // the first must be empty
+    let types = sample_types(resolved, &mut writer);
+    for image in &resolved.images {
+        let mappings = Mappings::new(image, &mut writer);
+        for place in &image.places {
+            let location = writer.location(image, place, mappings.of(place));
+            for (scope, counts) in &place.counts {
+                let scope = resolved.scopes.get(*scope);
+                writer.sample(resolved, location, counts, scope);
+            }
+        }
+    }
+    writer.unknown_code(resolved);
+    writer.about(resolved, &types);
+    let mut gzip = GzEncoder::new(out, Compression::default());
+    gzip.write_all(&writer.body.take())?;
+    gzip.write_all(&writer.strings.message.take())?;
+    gzip.finish()?.flush()?;
+    let samples = resolved.events.iter().map(|event| event.samples.saturating_add(event.unknown()));
+    Ok(Carried { samples: samples.collect(), ..Carried::default() })
+}
+
+/// Strings by their number.
+#[derive(Default)]
+struct Strings {
+    numbers: HashMap<String, u64>,
+    message: Message,
+}
+
+#[derive(Default)]
+struct Writer {
+    body: Message,
+    strings: Strings,
+    /// Name, name for linkers and file of functions, by number.
+    functions: HashMap<(u64, u64, u64), u64>,
+    locations: u64,
+    mappings: u64,
+}
+
+/// The sample types (samples, occurrences) of an event, as strings' numbers with those of their units.
+struct Types {
+    samples: (u64, u64),
+    occurrences: (u64, u64),
+}
+
+fn sample_types(resolved: &Resolved, writer: &mut Writer) -> Vec<Types> {
+    let single = resolved.events.len() == 1;
+    let mut types = Vec::new();
+    for event in &resolved.events {
+        // As other profilers call them, where there is one event.
+        let samples = if single { "samples".to_owned() } else { format!("{}_samples", event.name) };
+        let unit = if event.unit == "ns" { "nanoseconds" } else { "count" };
+        let count = writer.text("count");
+        let of_event = Types {
+            samples: (writer.text(&samples), count),
+            occurrences: (writer.text(&event.name), writer.text(unit)),
+        };
+        for of in [of_event.samples, of_event.occurrences] {
+            writer.body.message(profile::SAMPLE_TYPE, &value_type(of));
+        }
+        types.push(of_event);
+    }
+    types
+}
+
+/// Message `ValueType`: type, unit.
+fn value_type((kind, unit): (u64, u64)) -> Message {
+    let mut message = Message::default();
+    message.number(1, kind).number(2, unit);
+    message
+}
+
+/// The mappings of an image: their numbers, and the first byte and the one after the last in the file.
+struct Mappings(Vec<(u64, u64, u64)>);
+
+impl Mappings {
+    fn new(image: &Image, writer: &mut Writer) -> Self {
+        let with_lines = image.places.iter().any(|place| !place.frames.is_empty());
+        let has_places = |from: u64, to: u64| image.places.iter().any(|place| (from..to).contains(&place.offset));
+        let mut mappings = Vec::new();
+        for segment in &image.segments {
+            let (offset, size) = (segment.offset.0, segment.file_size_bytes);
+            let end = offset.saturating_add(size);
+            if has_places(offset, end) {
+                // Whole pages: the file's bytes before the piece are mapped with it.
+                let before = (offset % PAGE_BYTES).min(segment.vaddr.0);
+                let (start, limit) = (segment.vaddr.0 - before, segment.vaddr.0.saturating_add(size));
+                let number = writer.mapping(image, (start, limit, offset - before), with_lines);
+                mappings.push((number, offset, end));
+            }
+        }
+        if mappings.is_empty() {
+            // No file to see, or none at all: offsets are addresses.
+            let end = image.places.last().map_or(0, |place| place.offset.saturating_add(1));
+            let number = writer.mapping(image, (0, end.max(1), 0), with_lines);
+            mappings.push((number, 0, end));
+        }
+        Self(mappings)
+    }
+
+    fn of(&self, place: &Place) -> u64 {
+        let holds = |(_, from, to): &&(u64, u64, u64)| (*from..*to).contains(&place.offset);
+        self.0.iter().find(holds).map_or(0, |(number, _, _)| *number)
+    }
+}
+
+impl Writer {
+    fn text(&mut self, text: &str) -> u64 {
+        if let Some(number) = self.strings.numbers.get(text) {
+            return *number;
+        }
+        let number = self.strings.numbers.len() as u64;
+        self.strings.message.bytes(profile::STRING_TABLE, text.as_bytes());
+        self.strings.numbers.insert(text.to_owned(), number);
+        number
+    }
+
+    /// Message `Mapping`: id, memory_start, memory_limit, file_offset, filename, build_id, has_functions, has_filenames,
+    /// has_line_numbers, has_inline_frames.
+    fn mapping(&mut self, image: &Image, (start, limit, offset): (u64, u64, u64), with_lines: bool) -> u64 {
+        self.mappings += 1;
+        let (file, build) = (self.text(image.file()), self.text(&image.id.to_string()));
+        let with_names = u64::from(!image.procedures.is_empty());
+        let with_lines = u64::from(with_lines);
+        let mut message = Message::default();
+        message.number(1, self.mappings).number(2, start).number(3, limit).number(4, offset).number(5, file);
+        message
+            .number(6, build)
+            .number(7, with_names)
+            .number(8, with_lines)
+            .number(9, with_lines)
+            .number(10, with_lines);
+        self.body.message(profile::MAPPING, &message);
+        self.mappings
+    }
+
+    /// Message `Function`: id, name, system_name, filename. The first line is not known.
+    fn function(&mut self, name: &str, raw: &str, file: &str) -> u64 {
+        let key = (self.text(name), self.text(raw), self.text(file));
+        if let Some(number) = self.functions.get(&key) {
+            return *number;
+        }
+        let number = self.functions.len() as u64 + 1;
+        let mut message = Message::default();
+        message.number(1, number).number(2, key.0).number(3, key.1).number(4, key.2);
+        self.body.message(profile::FUNCTION, &message);
+        self.functions.insert(key, number);
+        number
+    }
+
+    /// Message `Location`: id, mapping_id, address, line (message `Line`: function_id, line), the innermost inlined call first.
+    fn location(&mut self, image: &Image, place: &Place, mapping: u64) -> u64 {
+        self.locations += 1;
+        let mut message = Message::default();
+        message.number(1, self.locations).number(2, mapping).number(3, place.address);
+        let Some(procedure) = image.procedure(place) else {
+            self.body.message(profile::LOCATION, &message);
+            return self.locations;
+        };
+        let inlined = place.frames.split_last().map(|(_, inlined)| inlined).unwrap_or_default();
+        for frame in inlined {
+            let name = frame.function.as_deref().unwrap_or(&image.nameless);
+            let function = self.function(name, name, frame.file.as_deref().unwrap_or_default());
+            message.message(4, &line(function, frame.line));
+        }
+        let own = place.frames.last();
+        let file = own.and_then(|frame| frame.file.as_deref()).unwrap_or_default();
+        let function = self.function(&procedure.name, &procedure.raw, file);
+        message.message(4, &line(function, own.and_then(|frame| frame.line)));
+        self.body.message(profile::LOCATION, &message);
+        self.locations
+    }
+
+    /// Message `Sample`: location_id, value, label (message `Label`: key, str, num).
+    fn sample(&mut self, resolved: &Resolved, location: u64, counts: &[u64], scope: Option<&Scope>) {
+        let most = i64::MAX.unsigned_abs(); // values are signed
+        let values = resolved.events.iter().zip(counts);
+        let values = values.flat_map(|(event, &samples)| [samples.min(most), event.occurrences(samples).min(most)]);
+        let mut message = Message::default();
+        message.numbers(1, [location]).numbers(2, values);
+        for (key, value) in scope.into_iter().flat_map(|scope| [("label", &scope.label), ("unit", &scope.unit)]) {
+            if let Some(value) = value {
+                let mut label = Message::default();
+                label.number(1, self.text(key)).number(2, self.text(value));
+                message.message(3, &label);
+            }
+        }
+        if let Some(pid) = scope.and_then(|scope| scope.pid) {
+            let mut label = Message::default();
+            label.number(1, self.text("pid")).number(3, u64::from(pid));
+            message.message(3, &label);
+        }
+        self.body.message(profile::SAMPLE, &message);
+    }
+
+    /// Samples of unknown code, by reason.
+    fn unknown_code(&mut self, resolved: &Resolved) {
+        let mut reasons: Vec<&str> = Vec::new();
+        for (reason, _) in resolved.events.iter().flat_map(|event| &event.unresolved) {
+            if !reasons.contains(&reason.as_str()) {
+                reasons.push(reason);
+            }
+        }
+        for reason in reasons {
+            let name = format!("{UNKNOWN_CODE} {reason}");
+            let function = self.function(&name, &name, "");
+            self.locations += 1;
+            let mut message = Message::default();
+            message.number(1, self.locations).message(4, &line(function, None));
+            self.body.message(profile::LOCATION, &message);
+            let of_reason = |event: &super::Event| {
+                event.unresolved.iter().find(|(known, _)| known == reason).map_or(0, |(_, samples)| *samples)
+            };
+            let counts: Vec<u64> = resolved.events.iter().map(of_reason).collect();
+            self.sample(resolved, self.locations, &counts, None);
+        }
+    }
+
+    /// The rest of message `Profile`.
+    fn about(&mut self, resolved: &Resolved, types: &[Types]) {
+        const NS_PER_S: u64 = 1_000_000_000;
+        let duration_s = resolved.ended_unix_s.saturating_sub(resolved.started_unix_s);
+        self.body.number(profile::TIME_NANOS, resolved.started_unix_s.saturating_mul(NS_PER_S));
+        self.body.number(profile::DURATION_NANOS, duration_s.saturating_mul(NS_PER_S));
+        if let (Some(event), Some(of)) = (resolved.events.first(), types.first()) {
+            self.body.message(profile::PERIOD_TYPE, &value_type(of.occurrences)).number(profile::PERIOD, event.period);
+            self.body.number(profile::DEFAULT_SAMPLE_TYPE, of.samples.0);
+        }
+        let comments: Vec<u64> = resolved.comments().iter().map(|comment| self.text(comment)).collect();
+        self.body.numbers(profile::COMMENT, comments);
+    }
+}
+
+fn line(function: u64, line: Option<u32>) -> Message {
+    let mut message = Message::default();
+    message.number(1, function).number(2, u64::from(line.unwrap_or(0)));
+    message
+}

@@ -1,0 +1,188 @@
+//! From samples to places with names: what every format begins with.
+
+use std::collections::BTreeMap;
+
+use image::{ImageOffset, Vaddr};
+use profiledb::Scope;
+
+use super::{Event, Image, Place, Procedure, Resolved};
+use crate::load::{self, EventSamples, ImageSamples, Samples};
+use crate::problem::Problem;
+use crate::procedures::{self, Known, Places};
+
+/// How much is looked up of each place.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Nothing: addresses only.
+    Addresses,
+    /// Procedures.
+    Procedures,
+    /// Procedures, source lines and inlined calls.
+    Lines,
+    /// Procedures, and what compilers call places.
+    Sites,
+}
+
+/// What to resolve.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// How much of it.
+    pub detail: Detail,
+    /// The idle loop's samples too.
+    pub idle: bool,
+    /// Samples of unknown code are samples of what was asked for: all images of everybody.
+    pub everything: bool,
+    /// Where names are looked for.
+    pub places: Places,
+}
+
+/// Resolves samples. What could not be is told in `problems`.
+#[must_use]
+pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) -> Resolved {
+    let counts = |image: &&ImageSamples| image.wanted && (wanted.idle || !wanted.everything || !image.is_idle());
+    let chosen: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
+    let mut scopes: Vec<Scope> = chosen.iter().flat_map(|image| image.by_scope.keys().cloned()).collect();
+    scopes.sort();
+    scopes.dedup();
+    let mut images = Vec::with_capacity(chosen.len());
+    for (image, found) in procedures::each_image(&chosen, |image| resolve_image(samples, image, &scopes, wanted)) {
+        images.push(image);
+        problems.extend(found);
+    }
+    images.sort_by_cached_key(|image| (std::cmp::Reverse(image.samples(0)), image.name.clone(), image.id));
+    let events = samples.events.iter().enumerate().map(|(at, event)| {
+        let idle = samples.images.iter().filter(|image| image.is_idle() && !counts(image));
+        let idle = load::sum(idle.filter_map(|image| image.profiles.get(at)).map(profiledb::Profile::total));
+        let here = load::sum(images.iter().map(|image| image.samples(at)));
+        resolve_event(event, here, idle, wanted)
+    });
+    let metas = || samples.epochs.iter().map(profiledb::Epoch::meta);
+    let mut hosts: Vec<String> = metas().map(|meta| meta.host.clone()).collect();
+    hosts.dedup();
+    let mut epochs: Vec<String> = metas().map(|meta| meta.epoch.to_string()).collect();
+    epochs.sort();
+    epochs.dedup();
+    Resolved {
+        events: events.collect(),
+        images,
+        scopes,
+        hosts,
+        epochs,
+        started_unix_s: metas().map(|meta| meta.started_unix_s).min().unwrap_or(0),
+        ended_unix_s: metas().map(|meta| meta.ended_unix_s.unwrap_or(meta.updated_unix_s)).max().unwrap_or(0),
+    }
+}
+
+fn resolve_event(event: &EventSamples, samples: u64, idle: u64, wanted: &Wanted) -> Event {
+    let unresolved = event.ledger.unresolved.iter().filter(|(_, samples)| wanted.everything && **samples > 0);
+    let scale = event.scale().unwrap_or(1.0);
+    let mut notes = event.notes.clone();
+    if scale > 1.0 {
+        notes.push(format!("counted {:.1} % of the time; occurrences are scaled to all of it", 100.0 / scale));
+    }
+    Event {
+        name: event.name.clone(),
+        unit: event.unit.clone(),
+        period: event.period,
+        weight: event.period as f64 * scale,
+        samples,
+        idle,
+        unresolved: unresolved.map(|(reason, samples)| (reason.clone(), *samples)).collect(),
+        lost: event.lost(),
+        notes,
+    }
+}
+
+/// Samples of a place: by scope and event.
+type Counts = BTreeMap<usize, Vec<u64>>;
+
+fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], wanted: &Wanted) -> (Image, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let known = procedures::known(samples, image, &wanted.places, &mut problems);
+    let mut resolved = Image {
+        id: image.record.id,
+        kind: image.record.kind,
+        name: image.record.name.clone(),
+        path: image.record.path.clone(),
+        segments: Vec::new(),
+        procedures: Vec::new(),
+        nameless: "[unknown]".to_owned(),
+        places: places(&counts(image, scopes)),
+    };
+    match known {
+        Ok(known) => name_places(&mut resolved, &known, wanted),
+        Err(why) => {
+            resolved.nameless = format!("[no procedures: {}]", why.short());
+            let (image, id, counts) = (image.record.name.clone(), image.record.id, image.totals());
+            problems.push(Problem::NoProcedures { image, id, counts, why });
+        }
+    }
+    if wanted.detail == Detail::Addresses {
+        resolved.procedures.clear();
+        resolved.places.iter_mut().for_each(|place| place.procedure = None);
+        problems.retain(Problem::is_serious);
+    }
+    (resolved, problems)
+}
+
+fn counts(image: &ImageSamples, scopes: &[Scope]) -> BTreeMap<u64, Counts> {
+    let mut by_offset: BTreeMap<u64, Counts> = BTreeMap::new();
+    for (scope, profiles) in &image.by_scope {
+        let Ok(scope) = scopes.binary_search(scope) else { continue };
+        for (event, profile) in profiles.iter().enumerate() {
+            for (offset, samples) in profile.iter() {
+                let counts = by_offset.entry(offset.0).or_default().entry(scope);
+                if let Some(count) = counts.or_insert_with(|| vec![0; profiles.len()]).get_mut(event) {
+                    *count = samples;
+                }
+            }
+        }
+    }
+    by_offset
+}
+
+fn places(counts: &BTreeMap<u64, Counts>) -> Vec<Place> {
+    let place = |(offset, counts): (&u64, &Counts)| Place {
+        offset: *offset,
+        address: *offset,
+        procedure: None,
+        frames: Vec::new(),
+        sites: Vec::new(),
+        counts: counts.iter().map(|(scope, counts)| (*scope, counts.clone())).collect(),
+    };
+    counts.iter().map(place).collect()
+}
+
+fn name_places(to: &mut Image, known: &Known, wanted: &Wanted) {
+    let mut index: BTreeMap<ImageOffset, usize> = BTreeMap::new();
+    for place in &mut to.places {
+        place.address = known.address(ImageOffset(place.offset));
+        let Some(procedure) = known.procedures.find(ImageOffset(place.offset)) else { continue };
+        let at = *index.entry(procedure.start).or_insert_with(|| {
+            to.procedures.push(Procedure {
+                name: procedure.name().to_owned(),
+                raw: procedure.raw_name().to_owned(),
+                address: known.address(procedure.start),
+                size: procedure.size_bytes(),
+            });
+            to.procedures.len() - 1
+        });
+        place.procedure = Some(at);
+    }
+    let Some(binary) = &known.binary else { return };
+    let segments = binary.layout().segments().iter().filter(|segment| segment.executable);
+    to.segments = segments.copied().collect();
+    if matches!(wanted.detail, Detail::Addresses | Detail::Procedures) {
+        return;
+    }
+    let mut findings = Vec::new();
+    let Some(info) = image::DebugInfo::of(binary, &wanted.places.debug_roots, &mut findings) else { return };
+    // An image without lines is as good as one that has none: its places keep their procedures, and whoever needs lines counts them.
+    if wanted.detail == Detail::Lines {
+        if let Ok(lines) = info.lines() {
+            to.places.iter_mut().for_each(|place| place.frames = lines.frames(Vaddr(place.address)));
+        }
+    } else if let Ok(sites) = info.sites() {
+        to.places.iter_mut().for_each(|place| place.sites = sites.at(Vaddr(place.address)));
+    }
+}
