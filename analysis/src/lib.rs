@@ -16,6 +16,7 @@
 
 pub mod args;
 pub mod commands;
+pub mod listing;
 pub mod load;
 pub mod procedures;
 pub mod report;
@@ -27,4 +28,4 @@ mod error;
 mod problem;
 
 pub use error::AnalysisError;
-pub use problem::{NoProcedures, Problem};
+pub use problem::{NoCode, NoProcedures, Problem};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use image::{ImageError, ImageId};
+use image::{ImageError, ImageId, LinesCut};
 use profiledb::DbError;
 
 /// Something that a report had to work around.
@@ -82,6 +82,42 @@ pub enum Problem {
         /// Those samples by event.
         counts: Vec<u64>,
     },
+    /// A procedure's instructions cannot be shown.
+    NoCode {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Why.
+        why: NoCode,
+    },
+    /// A procedure is larger than what is listed.
+    ListingCut {
+        /// The procedure.
+        procedure: String,
+        /// Bytes of it that are listed.
+        listed: u64,
+    },
+    /// An image's source lines are not known.
+    NoLines {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Its samples by event.
+        counts: Vec<u64>,
+        /// What was there and of no use; none: there is no debug information.
+        why: Option<String>,
+    },
+    /// Some source lines of an image are not known.
+    LinesCut {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Why.
+        why: LinesCut,
+    },
     /// The kernel's procedures are those of a file for its release, of which the build is not known.
     KernelMapUnchecked {
         /// The image's name.
@@ -90,6 +126,28 @@ pub enum Problem {
         id: ImageId,
         /// The file.
         map: PathBuf,
+    },
+}
+
+/// Why a procedure's instructions cannot be shown.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NoCode {
+    /// The file is gone or was rebuilt, and the daemon kept no code of it.
+    NotKept,
+    /// The kernel's code is only in the running kernel, which patches it.
+    Kernel,
+    /// A program made the code while it ran.
+    Generated,
+    /// Nobody here knows these instructions.
+    UnknownMachine {
+        /// The ELF file's `e_machine`.
+        machine: u16,
+    },
+    /// The bytes could not be read.
+    Unreadable {
+        /// Why.
+        error: ImageError,
     },
 }
 
@@ -131,6 +189,10 @@ impl Problem {
             Self::NoNames => "no_names",
             Self::Stripped { .. } => "stripped",
             Self::KernelMapUnchecked { .. } => "kernel_map_unchecked",
+            Self::NoCode { .. } => "no_code",
+            Self::ListingCut { .. } => "listing_cut",
+            Self::NoLines { .. } => "no_lines",
+            Self::LinesCut { .. } => "lines_cut",
         }
     }
 
@@ -152,6 +214,9 @@ impl Problem {
             Self::NoProcedures { image, id, .. }
             | Self::FromCodeStore { image, id, .. }
             | Self::Stripped { image, id, .. }
+            | Self::NoCode { image, id, .. }
+            | Self::NoLines { image, id, .. }
+            | Self::LinesCut { image, id, .. }
             | Self::KernelMapUnchecked { image, id, .. } => Some((image, id)),
             _ => None,
         }
@@ -187,6 +252,28 @@ impl fmt::Display for Problem {
             Self::KernelMapUnchecked { image, map, .. } => {
                 write!(f, "{image}: procedures are from {}, for this release but perhaps another build", map.display())
             }
+            Self::NoCode { image, why, .. } => write!(f, "{image}: no instructions, only places with samples: {why}"),
+            Self::ListingCut { procedure, listed } => {
+                write!(f, "{procedure}: only its first {listed} bytes are listed; the rest's samples are in the last line")
+            }
+            Self::NoLines { image, why: None, .. } => write!(
+                f,
+                "{image}: no source lines: no debug information, here or in a debug file; install debug symbols, see --debug-root"
+            ),
+            Self::NoLines { image, why: Some(why), .. } => write!(f, "{image}: no source lines: {why}"),
+            Self::LinesCut { image, why, .. } => write!(f, "{image}: some source lines are missing: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for NoCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotKept => f.write_str("the file is gone or was rebuilt, and the daemon kept no code of it"),
+            Self::Kernel => f.write_str("the kernel's code is in no file"),
+            Self::Generated => f.write_str("the program made this code while it ran"),
+            Self::UnknownMachine { machine } => write!(f, "instructions of ELF machine {machine} are not known here"),
+            Self::Unreadable { error } => write!(f, "{error}"),
         }
     }
 }

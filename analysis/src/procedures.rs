@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use image::{Finding, ImageError, ImageKind, ImageOffset, Layout, Procedure, Procedures};
+use image::{Binary, Finding, ImageError, ImageKind, ImageOffset, Procedure, Procedures, Vaddr};
 
 use crate::load::{ImageSamples, Samples};
 use crate::problem::{NoProcedures, Problem};
@@ -106,7 +106,7 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
 
 fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByProcedure {
     let mut problems = Vec::new();
-    match find(samples, image, places, &mut problems) {
+    match known(samples, image, places, &mut problems) {
         Ok(known) => {
             let rows = count(image, &known);
             problems.extend(known.stripped.then(|| nameless(image, &rows)).flatten());
@@ -125,20 +125,36 @@ fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> 
     }
 }
 
-/// Procedures of an image, and how their starts are shown.
-struct Known {
-    procedures: Procedures,
-    /// For a file.
-    layout: Option<Layout>,
+/// What is known of an image besides its samples.
+#[derive(Debug)]
+pub struct Known {
+    /// Its procedures.
+    pub procedures: Procedures,
+    /// The file, or what was kept of it: for a file, and the vdso.
+    pub binary: Option<Binary>,
     /// For a file: it has no symbol table, here or in a debug file.
-    stripped: bool,
+    pub stripped: bool,
 }
 
 impl Known {
+    /// A place as it is shown: in a file the address that `nm` and `objdump` show; else the offset in the image.
+    #[must_use]
+    pub fn address(&self, offset: ImageOffset) -> u64 {
+        let vaddr = self.binary.as_ref().and_then(|binary| binary.layout().file_offset_to_vaddr(offset));
+        vaddr.map_or(offset.0, |vaddr| vaddr.0)
+    }
+
+    /// The place that is shown as this address.
+    #[must_use]
+    pub fn offset(&self, address: u64) -> Option<ImageOffset> {
+        match &self.binary {
+            Some(binary) => binary.layout().vaddr_to_file_offset(Vaddr(address)),
+            None => Some(ImageOffset(address)),
+        }
+    }
+
     fn place(&self, procedure: &Procedure) -> Place {
-        let vaddr = self.layout.as_ref().and_then(|layout| layout.file_offset_to_vaddr(procedure.start));
-        let address = vaddr.map_or(procedure.start.0, |vaddr| vaddr.0);
-        Place::Procedure { name: procedure.name().to_owned(), address }
+        Place::Procedure { name: procedure.name().to_owned(), address: self.address(procedure.start) }
     }
 }
 
@@ -187,7 +203,10 @@ fn nameless(image: &ImageSamples, rows: &[Counted]) -> Option<Problem> {
 
 /// Finds an image's procedures: of a file in the file, if it is still the same build, or in what was kept of it; else, as for
 /// the kernel and all that is no file, among the symbols that the daemon recorded.
-fn find(
+///
+/// # Errors
+/// Why there are none.
+pub fn known(
     samples: &Samples,
     image: &ImageSamples,
     places: &Places,
@@ -214,7 +233,10 @@ fn find(
     });
     if !symbols.is_empty() {
         let list = symbols.into_iter().map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name));
-        return Ok(Known { procedures: Procedures::from_list(list), layout: None, stripped: false });
+        // The daemon keeps the vdso's code, which is in no file.
+        let kept = (image.record.kind == ImageKind::Vdso).then(|| in_code_store(samples, image, places, problems)).flatten();
+        let binary = kept.and_then(|kept| kept.binary);
+        return Ok(Known { procedures: Procedures::from_list(list), binary, stripped: false });
     }
     if image.record.kind == ImageKind::Kernel
         && let Some(known) = in_system_map(samples, image, places, problems)
@@ -228,11 +250,12 @@ fn find(
 fn in_files(image: &ImageSamples, places: &Places) -> Result<Known, NoProcedures> {
     let mut why = NoProcedures::FileGone;
     for path in &image.paths {
-        match image::procedures(path, Some(&image.record.id), &places.debug_roots) {
-            Ok((procedures, _)) if procedures.is_empty() => why = NoProcedures::NoneInFile,
-            Ok((procedures, findings)) => {
+        let opened = Binary::open(path, Some(&image.record.id));
+        match opened.and_then(|binary| Ok((binary.procedures(&places.debug_roots)?, binary))) {
+            Ok(((procedures, _), _)) if procedures.is_empty() => why = NoProcedures::NoneInFile,
+            Ok(((procedures, findings), binary)) => {
                 let stripped = findings.iter().any(|finding| matches!(finding, Finding::Stripped));
-                return Ok(Known { procedures, layout: layout(path), stripped });
+                return Ok(Known { procedures, binary: Some(binary), stripped });
             }
             Err(ImageError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             Err(ImageError::WrongBuild { found, .. }) => why = NoProcedures::FileChanged { found },
@@ -251,14 +274,10 @@ fn in_code_store(
 ) -> Option<Known> {
     let kept = samples.code(image, problems)?;
     let path = image.paths.first().map(PathBuf::as_path);
-    let (procedures, findings) = kept.procedures(Some(&image.record.id), path, &places.debug_roots).ok()?;
+    let binary = Binary::of_kept(kept, path, Some(&image.record.id)).ok()?;
+    let (procedures, findings) = binary.procedures(&places.debug_roots).ok()?;
     let stripped = findings.iter().any(|finding| matches!(finding, Finding::Stripped));
-    (!procedures.is_empty()).then(|| Known { procedures, layout: kept.layout().ok(), stripped })
-}
-
-/// Without it, starts are shown as file offsets: the same number in most files' first segment.
-fn layout(path: &Path) -> Option<Layout> {
-    Layout::of_file(&File::open(path).ok()?).ok()
+    (!procedures.is_empty()).then_some(Known { procedures, binary: Some(binary), stripped })
 }
 
 /// The kernel's procedures from the symbol list that its build left, by its release: a stop-gap for
@@ -287,7 +306,7 @@ fn in_system_map(
         {
             let (image, id) = (image.record.name.clone(), image.record.id);
             problems.push(Problem::KernelMapUnchecked { image, id, map });
-            return Some(Known { procedures, layout: None, stripped: false });
+            return Some(Known { procedures, binary: None, stripped: false });
         }
     }
     None
@@ -322,7 +341,7 @@ mod tests {
         };
         let list = [(0x10, "hot"), (0x20, "other"), (0x30, "hot")];
         let list = list.map(|(start, name)| Procedure::new(ImageOffset(start), ImageOffset(start + 0x10), name));
-        let known = Known { procedures: Procedures::from_list(list), layout: None, stripped: false };
+        let known = Known { procedures: Procedures::from_list(list), binary: None, stripped: false };
         count(&image, &known).into_iter().map(|row| (row.place, row.counts)).collect()
     }
 

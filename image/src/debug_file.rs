@@ -51,7 +51,7 @@ pub(crate) fn find(
     mut use_it: impl FnMut(&Path, &File, &mut Vec<Finding>) -> bool,
 ) -> bool {
     let link = link(wanted, findings);
-    let by_id = build_id_paths(wanted).into_iter().map(|path| (path, None));
+    let by_id = build_id_paths(wanted.build_id, wanted.roots).into_iter().map(|path| (path, None));
     let by_link = link.iter().flat_map(|link| {
         let paths = link_paths(wanted, &link.name);
         paths.into_iter().map(|path| (path, Some(link.checksum)))
@@ -80,15 +80,16 @@ pub(crate) fn find(
     false
 }
 
-fn build_id_paths(wanted: &Wanted<'_>) -> Vec<PathBuf> {
-    let Some(id) = wanted.build_id else {
+/// Where the debug file of a build may be: `ROOT/.build-id/xx/yyyy.debug`.
+pub(crate) fn build_id_paths(build_id: Option<ImageId>, roots: &[PathBuf]) -> Vec<PathBuf> {
+    let Some(id) = build_id else {
         return Vec::new();
     };
     let hex = id.to_string();
-    // ROOT/.build-id/xx/yyyy.debug: a build id of one byte has no yyyy.
+    // A build id of one byte has no yyyy.
     match hex.split_at_checked(2) {
         Some((first, rest)) if !rest.is_empty() => {
-            wanted.roots.iter().map(|root| root.join(".build-id").join(first).join(format!("{rest}.debug"))).collect()
+            roots.iter().map(|root| root.join(".build-id").join(first).join(format!("{rest}.debug"))).collect()
         }
         _ => Vec::new(),
     }

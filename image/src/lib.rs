@@ -2,11 +2,12 @@
 //! virtual address), and which procedures it holds.
 //!
 //! Samples are kept as counts per *(image, offset)*, never per process address (DCPI paper,
-//! section 4.3), so this crate answers three questions, from bytes alone:
+//! section 4.3), so this crate answers four questions, from bytes alone:
 //!
 //! - [`identify`], [`identify_file`]: which build is it? → [`ImageId`]
 //! - [`Layout`]: which virtual address does a byte of the file have, and back?
 //! - [`procedures`]: which procedure holds an [`ImageOffset`]? → [`Procedures`]
+//! - [`DebugInfo`], [`Lines`]: which source line is at a [`Vaddr`]? → [`Frame`]s
 //!
 //! the same of a file that is gone, from the part of it that was kept: [`KeptFile`],
 //! and the same for the running kernel from its symbol list, in [`kernel`], and for code made at run time from what its makers
@@ -18,9 +19,11 @@
 
 #![forbid(unsafe_code)]
 
+mod binary;
 mod collect;
 mod cover;
 mod debug_file;
+mod debug_info;
 mod demangle;
 mod eh_frame;
 mod elf;
@@ -30,6 +33,7 @@ mod identify;
 mod kept;
 mod kind;
 mod layout;
+mod lines;
 mod procedures;
 mod source;
 mod symbols;
@@ -37,8 +41,10 @@ mod symbols;
 pub mod jit;
 pub mod kernel;
 
+pub use binary::{Binary, CODE_BYTES_MAX};
 pub use collect::{procedures, procedures_of};
 pub use debug_file::default_debug_roots;
+pub use debug_info::DebugInfo;
 pub use demangle::demangle;
 pub use error::ImageError;
 pub use id::ImageId;
@@ -46,4 +52,5 @@ pub use identify::{build_id_of_file, identify, identify_file};
 pub use kept::{KEPT_BYTES_MAX, KeptFile, KeptRanges};
 pub use kind::{ImageKind, ImageOffset, Vaddr};
 pub use layout::{Layout, Segment};
+pub use lines::{Frame, Lines, LinesCut};
 pub use procedures::{Finding, Procedure, ProcedureSource, Procedures};

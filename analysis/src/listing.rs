@@ -1,0 +1,177 @@
+//! The instructions of a procedure with their samples and where each comes from in the source: what listings and their kin show.
+
+use std::ops::Range;
+
+use code::isa::{Isa, Syntax};
+use image::{CODE_BYTES_MAX, Frame, ImageId, ImageKind, ImageOffset, Lines, Procedure, Vaddr};
+
+use crate::load::ImageSamples;
+use crate::problem::{NoCode, Problem};
+use crate::procedures::Known;
+
+/// A procedure, instruction by instruction.
+#[derive(Debug)]
+pub struct Listing {
+    /// The image's name.
+    pub image: String,
+    /// Its id.
+    pub id: ImageId,
+    /// The procedure's name, demangled.
+    pub procedure: String,
+    /// Where it is, as `nm` and `objdump` show it; in what is no file, its offsets in the image.
+    pub addresses: Range<u64>,
+    /// Where it is in the image.
+    pub offsets: Range<ImageOffset>,
+    /// The instruction set; none when there are no bytes to show, or it is none that we know.
+    pub isa: Option<Isa>,
+    /// The instructions in order, without a gap. Where there are no bytes: the places with samples.
+    pub instructions: Vec<ListedInstruction>,
+    /// Samples by event: the sum over the instructions.
+    pub counts: Vec<u64>,
+    /// Why this may not be all.
+    pub problems: Vec<Problem>,
+}
+
+/// An instruction with its samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedInstruction {
+    /// Its first byte, as `objdump` shows it.
+    pub address: u64,
+    /// Its first byte in the image.
+    pub offset: ImageOffset,
+    /// Bytes it is long; 0 when it could not be read.
+    pub len: u64,
+    /// Mnemonic and operands; empty when it could not be read.
+    pub text: String,
+    /// Where it jumps to or calls, if the instruction itself says so.
+    pub target: Option<u64>,
+    /// Samples by event, of all its bytes.
+    pub counts: Vec<u64>,
+    /// Where it comes from in the source: the innermost inlined call first, the procedure itself last. Empty when that is not known.
+    pub frames: Vec<Frame>,
+}
+
+/// Lists a procedure of an image.
+///
+/// The bytes are of the file, if it is still the build that was sampled, else of what the daemon kept of it; for code of which there are
+/// none only the places with samples are listed. `lines` is where source lines come from, if they are wanted.
+#[must_use]
+pub fn of(
+    image: &ImageSamples,
+    known: &Known,
+    procedure: &Procedure,
+    syntax: Syntax,
+    lines: Option<&Lines<'_>>,
+) -> Listing {
+    let mut problems = Vec::new();
+    let code = code(image, known, procedure);
+    let isa = code.as_ref().ok().map(|(isa, _)| *isa);
+    let mut instructions = match code {
+        Ok((isa, bytes)) => {
+            if (bytes.len() as u64) < procedure.size_bytes() {
+                problems.push(Problem::ListingCut { procedure: procedure.name().to_owned(), listed: bytes.len() as u64 });
+            }
+            disassembled(known, procedure, &bytes, isa, syntax)
+        }
+        Err(why) => {
+            problems.push(Problem::NoCode { image: image.record.name.clone(), id: image.record.id, why });
+            places(image, known, procedure)
+        }
+    };
+    let counts = count(image, procedure, &mut instructions);
+    if let Some(lines) = lines {
+        for instruction in &mut instructions {
+            instruction.frames = lines.frames(Vaddr(instruction.address));
+        }
+    }
+    let (start, end) = (procedure.start, procedure.end);
+    let first = known.address(start);
+    Listing {
+        image: image.record.name.clone(),
+        id: image.record.id,
+        procedure: procedure.name().to_owned(),
+        addresses: first..first.saturating_add(procedure.size_bytes()),
+        offsets: start..end,
+        isa,
+        instructions,
+        counts,
+        problems,
+    }
+}
+
+/// The bytes of a procedure, as many as are listed, and what they mean.
+fn code(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Result<(Isa, Vec<u8>), NoCode> {
+    let Some(binary) = &known.binary else {
+        return Err(match image.record.kind {
+            ImageKind::File | ImageKind::Vdso => NoCode::NotKept,
+            ImageKind::Kernel | ImageKind::Module | ImageKind::Idle | ImageKind::Bpf => NoCode::Kernel,
+            ImageKind::Jit => NoCode::Generated,
+        });
+    };
+    let machine = binary.machine();
+    let isa = Isa::of_elf_machine(machine).ok_or(NoCode::UnknownMachine { machine })?;
+    let bytes = binary.code(procedure.start, procedure.size_bytes().min(CODE_BYTES_MAX));
+    Ok((isa, bytes.map_err(|error| NoCode::Unreadable { error })?))
+}
+
+fn disassembled(
+    known: &Known,
+    procedure: &Procedure,
+    bytes: &[u8],
+    isa: Isa,
+    syntax: Syntax,
+) -> Vec<ListedInstruction> {
+    let first = known.address(procedure.start);
+    let listed = |line: code::isa::Line| ListedInstruction {
+        address: line.address.0,
+        offset: ImageOffset(procedure.start.0.saturating_add(line.address.0.wrapping_sub(first))),
+        len: line.len as u64,
+        text: line.text,
+        target: line.target.map(|target| target.0),
+        counts: Vec::new(),
+        frames: Vec::new(),
+    };
+    isa.disassemble(bytes, Vaddr(first), syntax).into_iter().map(listed).collect()
+}
+
+/// The places with samples, for code without bytes.
+fn places(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Vec<ListedInstruction> {
+    let mut offsets: Vec<ImageOffset> = image
+        .profiles
+        .iter()
+        .flat_map(|profile| profile.iter())
+        .map(|(offset, _)| offset)
+        .filter(|offset| procedure.contains(*offset))
+        .collect();
+    offsets.sort_unstable();
+    offsets.dedup();
+    let listed = |offset| ListedInstruction {
+        address: known.address(offset),
+        offset,
+        len: 0,
+        text: String::new(),
+        target: None,
+        counts: Vec::new(),
+        frames: Vec::new(),
+    };
+    offsets.into_iter().map(listed).collect()
+}
+
+/// Gives each instruction the samples of its bytes. Returns the sums.
+fn count(image: &ImageSamples, procedure: &Procedure, instructions: &mut [ListedInstruction]) -> Vec<u64> {
+    let events = image.profiles.len();
+    instructions.iter_mut().for_each(|instruction| instruction.counts = vec![0; events]);
+    let mut sums = vec![0_u64; events];
+    for (event, profile) in image.profiles.iter().enumerate() {
+        for (offset, samples) in profile.iter().filter(|(offset, _)| procedure.contains(*offset)) {
+            // The instruction that holds the byte: the last that begins at it or before.
+            let after = instructions.partition_point(|instruction| instruction.offset <= offset);
+            let instruction = after.checked_sub(1).and_then(|at| instructions.get_mut(at));
+            let count = instruction.and_then(|instruction| instruction.counts.get_mut(event));
+            for count in [count, sums.get_mut(event)].into_iter().flatten() {
+                *count = count.saturating_add(samples);
+            }
+        }
+    }
+    sums
+}

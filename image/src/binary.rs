@@ -1,0 +1,120 @@
+//! An image's file, or what was kept of it, held open for several questions: so all answers are of one build, whatever becomes of the path.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use crate::collect::collect;
+use crate::elf::{Elf, malformed};
+use crate::identify::identify_elf;
+use crate::source::{self, Source};
+use crate::{Finding, ImageError, ImageId, ImageOffset, KeptFile, Layout, Procedures};
+
+/// Most bytes of code read at once: no procedure that people write is larger.
+pub const CODE_BYTES_MAX: u64 = 4 << 20;
+
+/// An ELF file, or what was kept of one.
+#[derive(Debug)]
+pub struct Binary {
+    content: Content,
+    /// Where it is or was: debug files may be near.
+    path: Option<PathBuf>,
+    machine: u16,
+    layout: Layout,
+}
+
+#[derive(Debug)]
+enum Content {
+    File(File),
+    Kept(KeptFile),
+}
+
+impl Binary {
+    /// The ELF file at `path`, if it is the build `expect` (`None`: of whatever build it is).
+    ///
+    /// # Errors
+    /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`] or [`ImageError::TooLarge`] when the file or program
+    /// headers are; [`ImageError::NotRegular`]; [`ImageError::Io`]. When a build is expected, also [`ImageError::NoText`].
+    pub fn open(path: &Path, expect: Option<&ImageId>) -> Result<Self, ImageError> {
+        let file = source::open(path)?;
+        Self::new(Content::File(file), Some(path), expect).map_err(|error| error.of(path))
+    }
+
+    /// What was kept of a file that was at `path`, if it is of the build `expect`.
+    ///
+    /// # Errors
+    /// As [`Binary::open`].
+    pub fn of_kept(kept: KeptFile, path: Option<&Path>, expect: Option<&ImageId>) -> Result<Self, ImageError> {
+        Self::new(Content::Kept(kept), path, expect)
+    }
+
+    fn new(content: Content, path: Option<&Path>, expect: Option<&ImageId>) -> Result<Self, ImageError> {
+        let (machine, layout) = {
+            let elf = Elf::parse(content.source()?)?;
+            if let Some(expected) = expect {
+                let found = identify_elf(&elf)?;
+                if found != *expected {
+                    return Err(ImageError::WrongBuild { expected: *expected, found });
+                }
+            }
+            (elf.machine, Layout::of_elf(&elf))
+        };
+        Ok(Self { content, path: path.map(Path::to_path_buf), machine, layout })
+    }
+
+    /// `e_machine`: what its instructions are (System V ABI).
+    pub fn machine(&self) -> u16 {
+        self.machine
+    }
+
+    /// Where its bytes are mapped.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Where it is, or was.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// False for what was kept of a file.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.content, Content::File(_))
+    }
+
+    /// Its procedures: as [`crate::procedures`].
+    ///
+    /// # Errors
+    /// As [`crate::procedures`], but for the build, which is known.
+    pub fn procedures(&self, debug_roots: &[PathBuf]) -> Result<(Procedures, Vec<Finding>), ImageError> {
+        collect(self.content.source()?, None, self.path(), debug_roots)
+    }
+
+    /// `len` bytes from `offset`.
+    ///
+    /// # Errors
+    /// [`ImageError::Malformed`] when they are not in the file, or were not kept; [`ImageError::TooLarge`] beyond [`CODE_BYTES_MAX`];
+    /// [`ImageError::Io`].
+    pub fn code(&self, offset: ImageOffset, len: u64) -> Result<Vec<u8>, ImageError> {
+        let what = "code";
+        if let Content::Kept(kept) = &self.content
+            && usize::try_from(len).ok().is_none_or(|len| kept.get(offset.0, len).is_none())
+        {
+            return Err(malformed(what, offset.0));
+        }
+        Ok(self.content.source()?.read(what, offset.0, len, CODE_BYTES_MAX)?.into_owned())
+    }
+
+    /// The file's headers, and where its bytes come from.
+    pub(crate) fn elf(&self) -> Result<Elf<'_>, ImageError> {
+        Elf::parse(self.content.source()?)
+    }
+}
+
+impl Content {
+    fn source(&self) -> Result<Source<'_>, ImageError> {
+        match self {
+            Self::File(file) => Source::file(file),
+            Self::Kept(kept) => Ok(Source::Kept(kept)),
+        }
+    }
+}

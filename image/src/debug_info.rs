@@ -1,0 +1,234 @@
+//! The debug information (DWARF) of an image, read into memory: from the file itself, its separate debug file, and the supplementary file
+//! that several debug files may share (`dwz`).
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use gimli::{RunTimeEndian, SectionId};
+use object::endian::Endianness;
+use object::pod;
+use object::read::CompressedData;
+use object::{CompressionFormat, elf};
+
+use crate::debug_file::{self, Wanted};
+use crate::elf::{Elf, Section, malformed};
+use crate::lines::{Lines, Meter};
+use crate::source::{self, Source};
+use crate::{Binary, Finding, ImageError, ImageId};
+
+/// Most bytes of debug information of one image, decompressed: the largest programs have one or two GiB.
+const DEBUG_BYTES_MAX: u64 = 2 << 30;
+/// Most that a byte of compressed data can stand for: deflate's bound is 1032, and Zstandard's is not much used beyond.
+const INFLATION_MAX: u64 = 1032;
+/// Largest `.gnu_debugaltlink` read, in bytes: a file name and a build id.
+const LINK_LIMIT: u64 = 4 << 10;
+
+/// What is read: that which lines and inlined calls need.
+const SECTIONS: [SectionId; 10] = [
+    SectionId::DebugInfo,
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
+
+/// The debug information of an image.
+pub struct DebugInfo {
+    pub(crate) sections: Sections,
+    pub(crate) supplement: Option<Sections>,
+    path: Option<PathBuf>,
+    pub(crate) meter: Meter,
+}
+
+impl fmt::Debug for DebugInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DebugInfo({} bytes of {:?})", self.sections.len(), self.path)
+    }
+}
+
+/// The sections of one file.
+pub(crate) struct Sections {
+    bytes: Vec<(SectionId, Vec<u8>)>,
+    pub(crate) endian: RunTimeEndian,
+}
+
+impl Sections {
+    /// A section's bytes; empty when there is none.
+    pub(crate) fn get(&self, id: SectionId) -> &[u8] {
+        self.bytes.iter().find(|(known, _)| *known == id).map_or(&[], |(_, bytes)| bytes)
+    }
+
+    /// Bytes of all.
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+}
+
+impl DebugInfo {
+    /// That of an image: its own, or of the first of the debug files of its build that has some (see [`crate::procedures`]). What was
+    /// there but could not be used is told in `findings`.
+    pub fn of(binary: &Binary, debug_roots: &[PathBuf], findings: &mut Vec<Finding>) -> Option<Self> {
+        let part = "debug information";
+        let mut unreadable = |error| findings.push(Finding::Unreadable { part, error });
+        let elf = binary.elf().map_err(&mut unreadable).ok()?;
+        let sections = elf.sections().map_err(&mut unreadable).ok()?;
+        // Of a kept file the debug sections have headers, but no bytes.
+        if binary.is_whole() && has_debug_info(&sections) {
+            return match Self::read(&elf, &sections, binary.path(), debug_roots) {
+                Ok(info) => Some(info),
+                Err(error) => {
+                    unreadable(error);
+                    None
+                }
+            };
+        }
+        let wanted =
+            Wanted { elf: &elf, sections: &sections, build_id: elf.build_id(), path: binary.path(), roots: debug_roots };
+        let mut found = None;
+        debug_file::find(&wanted, findings, |path, file, findings| {
+            match Self::of_file(path, file, debug_roots) {
+                Ok(info) => found = info,
+                Err(error) => findings.push(Finding::DebugFileUnreadable { path: path.to_path_buf(), error }),
+            }
+            found.is_some()
+        });
+        found
+    }
+
+    /// That of a debug file, if it has some.
+    pub(crate) fn of_file(path: &Path, file: &File, roots: &[PathBuf]) -> Result<Option<Self>, ImageError> {
+        let elf = Elf::parse(Source::file(file)?)?;
+        let sections = elf.sections()?;
+        match has_debug_info(&sections) {
+            true => Self::read(&elf, &sections, Some(path), roots).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn read(elf: &Elf<'_>, sections: &[Section], path: Option<&Path>, roots: &[PathBuf]) -> Result<Self, ImageError> {
+        let own = read_sections(elf, sections, DEBUG_BYTES_MAX)?;
+        let left = DEBUG_BYTES_MAX.saturating_sub(own.len());
+        let supplement = supplement(elf, sections, path, roots, left);
+        Ok(Self { sections: own, supplement, path: path.map(Path::to_path_buf), meter: Meter::default() })
+    }
+
+    /// The file that has it.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// What it says about lines.
+    ///
+    /// # Errors
+    /// [`ImageError::Malformed`] when not even its units can be told apart.
+    pub fn lines(&self) -> Result<Lines<'_>, ImageError> {
+        Lines::of(self)
+    }
+}
+
+fn has_debug_info(sections: &[Section]) -> bool {
+    find(sections, SectionId::DebugInfo).is_some()
+}
+
+/// A section by its name, or by the name that GNU tools once gave to compressed ones.
+fn find(sections: &[Section], id: SectionId) -> Option<&Section> {
+    let old = || id.name().replacen(".debug_", ".zdebug_", 1);
+    let named = |name: &str| sections.iter().find(|section| section.has_bytes() && &*section.name == name);
+    named(id.name()).or_else(|| named(&old()))
+}
+
+fn read_sections(elf: &Elf<'_>, sections: &[Section], limit: u64) -> Result<Sections, ImageError> {
+    let mut bytes = Vec::new();
+    let mut left = limit;
+    for id in SECTIONS {
+        let Some(section) = find(sections, id) else {
+            continue;
+        };
+        let read = read_section(elf, section, left)?;
+        left = left.saturating_sub(read.len() as u64);
+        bytes.push((id, read));
+    }
+    let endian = match elf.endian {
+        Endianness::Little => RunTimeEndian::Little,
+        Endianness::Big => RunTimeEndian::Big,
+    };
+    Ok(Sections { bytes, endian })
+}
+
+/// A section's bytes, decompressed. A section that reaches beyond the end of a file that was cut is read as far as it is there.
+fn read_section(elf: &Elf<'_>, section: &Section, limit: u64) -> Result<Vec<u8>, ImageError> {
+    let what = "debug information (bytes)";
+    let size = section.size.min(elf.source.len().saturating_sub(section.offset));
+    let bytes = elf.source.read(what, section.offset, size, limit)?;
+    let compressed = if section.flags & u64::from(elf::SHF_COMPRESSED) != 0 {
+        Some(compression_header(elf, &bytes).ok_or_else(|| malformed("compressed section", section.offset))?)
+    } else if section.name.starts_with(".zdebug_") {
+        // "ZLIB" and the size, big endian: the GNU tools' own form.
+        let parts = bytes.strip_prefix(b"ZLIB").and_then(<[u8]>::split_first_chunk::<8>);
+        let (size, data) = parts.ok_or_else(|| malformed("compressed section", section.offset))?;
+        Some((CompressionFormat::Zlib, u64::from_be_bytes(*size), data))
+    } else {
+        None
+    };
+    let Some((format, size, data)) = compressed else {
+        return Ok(bytes.into_owned());
+    };
+    let limit = limit.min((data.len() as u64).saturating_mul(INFLATION_MAX));
+    if size > limit {
+        return Err(ImageError::TooLarge { what, size, limit });
+    }
+    let data = CompressedData { format, data, uncompressed_size: size };
+    data.decompress().map(std::borrow::Cow::into_owned).map_err(|_| malformed("compressed section", section.offset))
+}
+
+/// What a compressed section begins with (gABI, "Compression Header"): format, size, and the data behind it.
+fn compression_header<'a>(elf: &Elf<'_>, bytes: &'a [u8]) -> Option<(CompressionFormat, u64, &'a [u8])> {
+    let (kind, size, data) = if elf.is_64 {
+        let (header, data) = pod::from_bytes::<elf::CompressionHeader64<Endianness>>(bytes).ok()?;
+        (header.ch_type.get(elf.endian), header.ch_size.get(elf.endian), data)
+    } else {
+        let (header, data) = pod::from_bytes::<elf::CompressionHeader32<Endianness>>(bytes).ok()?;
+        (header.ch_type.get(elf.endian), u64::from(header.ch_size.get(elf.endian)), data)
+    };
+    match kind {
+        elf::ELFCOMPRESS_ZLIB => Some((CompressionFormat::Zlib, size, data)),
+        elf::ELFCOMPRESS_ZSTD => Some((CompressionFormat::Zstandard, size, data)),
+        _ => None,
+    }
+}
+
+/// The sections of the supplementary file that `.gnu_debugaltlink` names (a file name, NUL, and the build id of that file), if it is there
+/// and of that build. Without it some names are missing, nothing else.
+fn supplement(
+    elf: &Elf<'_>,
+    sections: &[Section],
+    path: Option<&Path>,
+    roots: &[PathBuf],
+    limit: u64,
+) -> Option<Sections> {
+    let section = sections.iter().find(|section| &*section.name == ".gnu_debugaltlink")?;
+    let bytes = elf.section_bytes("link to a supplementary file", section, LINK_LIMIT).ok()?;
+    let end = bytes.iter().position(|&byte| byte == 0)?;
+    let name = Path::new(OsStr::from_bytes(bytes.get(..end)?));
+    let build = ImageId::from_build_id(bytes.get(end + 1..)?)?;
+    let mut paths = debug_file::build_id_paths(Some(build), roots);
+    let real = path.and_then(|path| path.canonicalize().ok());
+    // An absolute name replaces the directory.
+    paths.extend(real.as_deref().and_then(Path::parent).map(|dir| dir.join(name)));
+    paths.into_iter().find_map(|path| {
+        let file = source::open(&path).ok()?;
+        let elf = Elf::parse(Source::file(&file).ok()?).ok()?;
+        if elf.build_id() != Some(build) {
+            return None;
+        }
+        read_sections(&elf, &elf.sections().ok()?, limit).ok()
+    })
+}

@@ -1,0 +1,298 @@
+//! From addresses to source lines and inlined calls, by the DWARF that compilers leave. Only units that have an address asked for are read.
+//!
+//! Debug information comes from strangers, and the library that understands it recurses and loops as the information says. So all of it
+//! is read through [`Metered`], which ends a look-up that reads too much or whose stack grows too deep.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt;
+
+use addr2line::Context;
+use gimli::{EndianSlice, Reader, ReaderOffsetId, RunTimeEndian};
+
+use crate::debug_info::{DebugInfo, Sections};
+use crate::elf::malformed;
+use crate::{ImageError, Vaddr, demangle};
+
+/// Reads of one image's debug information that are agreed to, besides one for each of its bytes.
+const READS_MAX: u64 = 32 << 20;
+/// Stack that a look-up may take, in bytes: the smallest stack of a thread of ours is 2 MiB. Some five hundred calls inlined into each other.
+const STACK_MAX: usize = 512 << 10;
+/// Longest name or path, in bytes.
+const NAME_MAX: usize = 32 << 10;
+/// Most calls inlined into each other that are told of an address.
+const FRAMES_MAX: usize = 64;
+
+/// Where an instruction comes from in the source: one of the calls that were inlined there, or the procedure itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Frame {
+    /// The function, demangled.
+    pub function: Option<String>,
+    /// The source file, as the compiler was told, joined with the directory it ran in.
+    pub file: Option<String>,
+    /// The line, from 1; none for code that the compiler made of no line in particular.
+    pub line: Option<u32>,
+    /// The column, from 1; none when the whole line is meant.
+    pub column: Option<u32>,
+}
+
+/// Why lines may be missing.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum LinesCut {
+    /// Part of the debug information is not what it should be.
+    Malformed,
+    /// To understand it takes more work than we agree to.
+    TooMuchWork,
+    /// Calls are inlined into each other more deeply than we agree to.
+    TooDeep,
+}
+
+impl fmt::Display for LinesCut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "part of the debug information is malformed",
+            Self::TooMuchWork => "the debug information takes too much work to read",
+            Self::TooDeep => "the debug information nests too deeply",
+        })
+    }
+}
+
+/// Source lines of an image.
+pub struct Lines<'a> {
+    context: Context<Metered<'a>>,
+    meter: &'a Meter,
+    cut: Cell<Option<LinesCut>>,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn of(info: &'a DebugInfo) -> Result<Self, ImageError> {
+        let meter = &info.meter;
+        let bytes = info.sections.len().saturating_add(info.supplement.as_ref().map_or(0, Sections::len));
+        meter.begin(READS_MAX.saturating_add(bytes));
+        let mut dwarf = dwarf(&info.sections, meter);
+        if let Some(supplement) = &info.supplement {
+            dwarf.set_sup(self::dwarf(supplement, meter));
+        }
+        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+        let context = Context::from_dwarf(dwarf).map_err(|_| malformed("debug information", 0))?;
+        Ok(Self { context, meter, cut: Cell::new(None) })
+    }
+
+    /// Where the instruction at an address comes from: the innermost inlined call first, the procedure itself last, at most 64. Empty when
+    /// that is not known.
+    pub fn frames(&self, address: Vaddr) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        // The library looks one address ahead.
+        if address.0 == u64::MAX || self.cut.get() == Some(LinesCut::TooMuchWork) {
+            return frames;
+        }
+        self.meter.look_up();
+        if self.add_frames(address, &mut frames).is_err() {
+            self.cut.set(Some(self.meter.cut.get().unwrap_or(LinesCut::Malformed)));
+        }
+        frames
+    }
+
+    fn add_frames(&self, address: Vaddr, frames: &mut Vec<Frame>) -> gimli::Result<()> {
+        let mut found = self.context.find_frames(address.0).skip_all_loads()?;
+        while frames.len() < FRAMES_MAX
+            && let Some(frame) = found.next()?
+        {
+            let name = frame.function.as_ref().map(|function| function.raw_name()).transpose()?;
+            let (file, line, column) =
+                frame.location.map_or((None, None, None), |place| (place.file, place.line, place.column));
+            let file = file.filter(|file| !file.is_empty()).map(str::to_owned);
+            let function = name.map(|name| demangle(&name).into_owned());
+            frames.push(Frame { function, file, line, column: column.filter(|column| *column > 0) });
+        }
+        Ok(())
+    }
+
+    /// Why lines may be missing of what was asked for, if they may.
+    pub fn cut(&self) -> Option<LinesCut> {
+        self.cut.get()
+    }
+}
+
+impl fmt::Debug for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lines(cut: {:?})", self.cut.get())
+    }
+}
+
+fn dwarf<'a>(sections: &'a Sections, meter: &'a Meter) -> gimli::Dwarf<Metered<'a>> {
+    let section = |bytes| Metered { bytes: EndianSlice::new(bytes, sections.endian), meter };
+    let load = |id: gimli::SectionId| {
+        let bytes = sections.get(id);
+        let bytes = if id == gimli::SectionId::DebugInfo { whole_units(bytes, sections.endian) } else { bytes };
+        Ok::<_, std::convert::Infallible>(section(bytes))
+    };
+    match gimli::Dwarf::load(load) {
+        Ok(dwarf) => dwarf,
+        Err(never) => match never {},
+    }
+}
+
+/// The units that are there as a whole: what was cut off behind them must not take them with it.
+fn whole_units(bytes: &[u8], endian: RunTimeEndian) -> &[u8] {
+    let mut rest = EndianSlice::new(bytes, endian);
+    let mut whole = 0;
+    while let Ok((length, _)) = rest.read_initial_length()
+        && rest.skip(length).is_ok()
+    {
+        whole = bytes.len() - rest.len();
+    }
+    bytes.get(..whole).unwrap_or(bytes)
+}
+
+/// How much was read of an image's debug information, and how much may be.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    left: Cell<u64>,
+    /// Where the stack was when the look-up began.
+    stack: Cell<usize>,
+    cut: Cell<Option<LinesCut>>,
+}
+
+impl Meter {
+    fn begin(&self, reads: u64) {
+        self.left.set(reads);
+        self.look_up();
+    }
+
+    fn look_up(&self) {
+        self.stack.set(stack());
+        self.cut.set(None);
+    }
+
+    /// Pays for reads, unless that is too much.
+    #[inline]
+    fn pay(&self, reads: usize) -> gimli::Result<()> {
+        let Some(left) = self.left.get().checked_sub(reads as u64) else {
+            return self.end(LinesCut::TooMuchWork);
+        };
+        self.left.set(left);
+        // Stacks grow downwards on every machine that Linux runs on.
+        if self.stack.get().saturating_sub(stack()) > STACK_MAX {
+            return self.end(LinesCut::TooDeep);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn end<T>(&self, cut: LinesCut) -> gimli::Result<T> {
+        self.cut.set(Some(cut));
+        Err(gimli::Error::Io)
+    }
+}
+
+/// About where the stack ends.
+#[inline(always)]
+fn stack() -> usize {
+    let here = 0_u8;
+    (&raw const here).addr()
+}
+
+/// Bytes of which every read is paid for.
+#[derive(Clone, Copy)]
+struct Metered<'a> {
+    bytes: EndianSlice<'a, RunTimeEndian>,
+    meter: &'a Meter,
+}
+
+impl fmt::Debug for Metered<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Metered({} bytes)", self.bytes.len())
+    }
+}
+
+impl Metered<'_> {
+    /// A name or path, paid for by its length: many entries may name the same long one.
+    fn text(&self) -> gimli::Result<&[u8]> {
+        let text = self.bytes.slice();
+        if text.len() > NAME_MAX {
+            return self.meter.end(LinesCut::Malformed);
+        }
+        self.meter.pay(text.len())?;
+        Ok(text)
+    }
+}
+
+impl Reader for Metered<'_> {
+    type Endian = RunTimeEndian;
+    type Offset = usize;
+
+    fn endian(&self) -> RunTimeEndian {
+        self.bytes.endian()
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn empty(&mut self) {
+        self.bytes.empty();
+    }
+
+    fn truncate(&mut self, len: usize) -> gimli::Result<()> {
+        self.bytes.truncate(len)
+    }
+
+    fn offset_from(&self, base: &Self) -> usize {
+        // The library's own would panic where the one is not part of the other.
+        let (this, base) = (self.bytes.slice().as_ptr().addr(), base.bytes.slice().as_ptr().addr());
+        this.saturating_sub(base)
+    }
+
+    fn offset_id(&self) -> ReaderOffsetId {
+        self.bytes.offset_id()
+    }
+
+    fn lookup_offset_id(&self, id: ReaderOffsetId) -> Option<usize> {
+        self.bytes.lookup_offset_id(id)
+    }
+
+    fn find(&self, byte: u8) -> gimli::Result<usize> {
+        let found = Reader::find(&self.bytes, byte)?;
+        // Sixteen bytes are looked at in the time of a read.
+        self.meter.pay(1 + found / 16)?;
+        Ok(found)
+    }
+
+    #[inline]
+    fn skip(&mut self, len: usize) -> gimli::Result<()> {
+        self.meter.pay(1)?;
+        self.bytes.skip(len)
+    }
+
+    #[inline]
+    fn split(&mut self, len: usize) -> gimli::Result<Self> {
+        self.meter.pay(1)?;
+        Ok(Self { bytes: self.bytes.split(len)?, meter: self.meter })
+    }
+
+    fn to_slice(&self) -> gimli::Result<Cow<'_, [u8]>> {
+        self.text().map(Cow::Borrowed)
+    }
+
+    fn to_string(&self) -> gimli::Result<Cow<'_, str>> {
+        str::from_utf8(self.text()?).map(Cow::Borrowed).map_err(|_| gimli::Error::BadUtf8)
+    }
+
+    fn to_string_lossy(&self) -> gimli::Result<Cow<'_, str>> {
+        self.text().map(String::from_utf8_lossy)
+    }
+
+    #[inline]
+    fn read_slice(&mut self, into: &mut [u8]) -> gimli::Result<()> {
+        self.meter.pay(1)?;
+        Reader::read_slice(&mut self.bytes, into)
+    }
+
+    #[inline]
+    fn read_u8(&mut self) -> gimli::Result<u8> {
+        self.meter.pay(1)?;
+        self.bytes.read_u8()
+    }
+}
