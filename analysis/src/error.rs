@@ -70,6 +70,9 @@ pub enum AnalysisError {
         /// The argument.
         asked: String,
     },
+    /// It cannot be done: why, and the next step.
+    #[error("{0}")]
+    Refused(String),
     /// The command line cannot be understood.
     #[error("{message}; see {help}")]
     Usage {

@@ -22,6 +22,7 @@ pub mod procedures;
 pub mod report;
 pub mod scope;
 pub mod select;
+pub mod signals;
 pub mod stats;
 
 mod error;

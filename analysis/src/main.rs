@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     match run(std::env::args_os()) {
         Ok(outcome) => {
             outcome.aside.iter().for_each(|line| say(line));
-            if outcome.sound { ExitCode::SUCCESS } else { ExitCode::from(1) }
+            ExitCode::from(outcome.code.unwrap_or(u8::from(!outcome.sound)))
         }
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
@@ -30,7 +30,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Outcome, Analysi
         Invocation::Run(command) => commands::run(&command, &mut out)?,
         Invocation::Show(text) => {
             out.write_all(text.as_bytes())?;
-            Outcome { sound: true, aside: Vec::new() }
+            Outcome::default()
         }
     };
     out.flush()?;

@@ -8,7 +8,10 @@ use crate::problem::Problem;
 use crate::report::Report;
 
 mod epochs;
+pub mod html;
 mod prof;
+pub mod record;
+pub mod top;
 
 /// How a command ended that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +20,14 @@ pub struct Outcome {
     pub sound: bool,
     /// What the reader must know and the form of the report has no place for: for standard error.
     pub aside: Vec<String>,
+    /// Another exit code than these two: that of a command that was run.
+    pub code: Option<u8>,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Self { sound: true, aside: Vec::new(), code: None }
+    }
 }
 
 /// Runs a command and writes its report.
@@ -27,6 +38,9 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     match command {
         Command::Prof(args) => prof::run(args, out),
         Command::Epochs(args) => epochs::run(args, out),
+        Command::Record(args) => record::run(args, out),
+        Command::Top(args) => top::run(args, out),
+        Command::Html(args) => html::run(args, out),
     }
 }
 
@@ -44,5 +58,5 @@ fn write(report: &impl Report, format: Format, out: &mut dyn Write) -> Result<Ou
         }
     }
     let sound = !report.problems().iter().any(Problem::is_serious);
-    Ok(Outcome { sound, aside })
+    Ok(Outcome { sound, aside, code: None })
 }

@@ -14,12 +14,17 @@ use crate::stats::{Confidence, Occurrences, Share};
 
 mod csv;
 mod escape;
+pub mod html;
 mod json;
 mod quantity;
 mod table;
 mod text;
+mod top;
 
 pub use escape::escape;
+pub use html::HtmlReport;
+pub use table::shorten;
+pub use top::{TopReport, TopRow};
 
 /// A report that can be written.
 pub trait Report {

@@ -3,6 +3,7 @@
 //! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them anew
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
+//! - html: the page for browsers
 //! - process: exit codes, one-line errors, pipes
 
 #[cfg(test)]
@@ -11,6 +12,8 @@ mod database;
 mod epochs;
 #[cfg(test)]
 mod golden;
+#[cfg(test)]
+mod html;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
