@@ -2,11 +2,15 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
+use crate::commands::html::Html;
+use crate::commands::record::Record;
+use crate::commands::top::Top;
 use crate::commands::{self, Export, List};
 use crate::error::AnalysisError;
 use crate::scope::{Dimension, ScopeChoice};
@@ -24,7 +28,7 @@ pub const DEFAULT_DB: &str = "/var/lib/dcpi";
     name = "dcpi",
     version,
     subcommand_required = true,
-    after_help = "Exit codes: 0 done; 1 done, with problems shown; 2 could not."
+    after_help = after_help()
 )]
 pub struct Arguments {
     /// What to do.
@@ -53,6 +57,40 @@ pub enum Command {
     Tar(commands::Tar),
     /// The samples for other tools: pprof, flame graphs, the Firefox profiler, AutoFDO, BOLT
     Export(Export),
+    /// Record a command, or everything for some seconds, with a daemon of its own, and report
+    Record(Record),
+    /// What takes the time now, from a running dcpid, in a terminal
+    Top(Top),
+    /// A report as one HTML file: tables, a map, listings; needs no network
+    Html(Html),
+}
+
+/// From where to why: which command answers the question that the one before leaves.
+const WAY: [(&str, &str, &str); 15] = [
+    ("record", "record -- COMMAND", "a command, or -d 10s of everything: needs no running dcpid"),
+    ("top", "top", "what takes the time at this moment, from the running dcpid"),
+    ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
+    ("prof", "prof [IMAGE]", "where: in which procedures"),
+    ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
+    ("topcounts", "topcounts", "where: at which instructions of all, by an event or a ratio of two"),
+    ("calc", "calc IMAGE PROCEDURE", "why: how often instructions ran, how long each took, what they waited for"),
+    ("whatcg", "whatcg", "why: how much of the time each cause took"),
+    ("topstalls", "topstalls", "why: the instructions that waited longest, and for what"),
+    ("stats", "stats SET SET...", "what varies from run to run"),
+    ("diff", "diff SET SET", "what changed between two builds, days or runs"),
+    ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),
+    ("check", "check", "whether the database is whole"),
+    ("html", "html -o FILE.html", "all of it for a browser, to keep or send"),
+    ("export", "export --to FORMAT", "for pprof, Firefox, compilers and others"),
+];
+
+/// The way through the commands that there are, for who asks for help and for no command in particular.
+fn after_help() -> String {
+    let known = Command::augment_subcommands(clap::Command::new("dcpi"));
+    let exists = |name: &str| known.get_subcommands().any(|subcommand| subcommand.get_name() == name);
+    let lines = WAY.iter().filter(|(name, ..)| exists(name));
+    let lines: String = lines.map(|(_, typed, says)| format!("  dcpi {typed:22}  {says}\n")).collect();
+    format!("From where to why:\n{lines}\nExit codes: 0 done; 1 done, with problems shown; 2 could not.")
 }
 
 /// Names of the subcommands, for the classic names of the program.
@@ -127,7 +165,7 @@ pub struct Epochs {
 }
 
 /// Options that say which samples: the same for every subcommand that shows counts.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Chosen {
     /// Event or events to show, separated by commas [default: all]
     #[arg(long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
@@ -141,7 +179,7 @@ pub struct Chosen {
 }
 
 /// Which database.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Place {
     /// The database's directory
     #[arg(long, value_name = "DIR", env = "DCPIDB", hide_env_values = true, default_value = DEFAULT_DB, value_parser = path_or_empty())]
@@ -157,7 +195,7 @@ impl Place {
 }
 
 /// Options that say what to read.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Source {
     /// Which database.
     #[command(flatten)]
@@ -226,6 +264,14 @@ fn percentage(text: &str) -> Option<f64> {
     number.parse().ok()
 }
 
+/// A time with its unit: `500ms`, `10s`, `5m`, `1h`.
+pub(crate) fn parse_time(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
+    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    let ms = units.iter().find_map(|(unit, ms)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms));
+    let time = ms.map(Duration::from_millis).filter(|time| (min..=max).contains(time));
+    time.ok_or_else(|| format!("must be a time from {min:?} to {max:?} with its unit, such as 500ms, 10s or 5m"))
+}
+
 /// What was asked for.
 #[derive(Debug)]
 pub enum Invocation {
@@ -275,7 +321,8 @@ fn usage(error: &clap::Error) -> AnalysisError {
     let suggestions = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
     let suggested = suggestions.into_iter().find_map(|kind| match error.get(kind)? {
         ContextValue::String(one) => Some(one.clone()),
-        ContextValue::Strings(some) => some.first().cloned(),
+        // The most alike comes last.
+        ContextValue::Strings(some) => some.last().cloned(),
         _ => None,
     });
     if let Some(suggested) = suggested {

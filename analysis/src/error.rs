@@ -90,6 +90,9 @@ pub enum AnalysisError {
         /// What it may be: name, address and image.
         known: Vec<String>,
     },
+    /// It cannot be done: why, and the next step.
+    #[error("{0}")]
+    Refused(String),
     /// The command line cannot be understood.
     #[error("{message}; see {help}")]
     Usage {

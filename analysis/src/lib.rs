@@ -27,6 +27,7 @@ pub mod report;
 pub mod scope;
 pub mod select;
 pub mod sources;
+pub mod signals;
 pub mod stats;
 pub mod terminal;
 

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     match run(std::env::args_os()) {
         Ok(outcome) => {
             outcome.aside.iter().for_each(|line| say(line));
-            if outcome.sound { ExitCode::SUCCESS } else { ExitCode::from(1) }
+            ExitCode::from(outcome.code.unwrap_or(u8::from(!outcome.sound)))
         }
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
@@ -42,7 +42,7 @@ fn write(invocation: Invocation, out: &mut dyn Write) -> Result<Outcome, Analysi
         Invocation::Run(command) => commands::run(&command, out)?,
         Invocation::Show(text) => {
             out.write_all(text.as_bytes())?;
-            Outcome { sound: true, aside: Vec::new() }
+            Outcome::default()
         }
     };
     out.flush()?;

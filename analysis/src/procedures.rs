@@ -290,7 +290,7 @@ pub fn known(
 }
 
 /// Looks at each path that the image had, the latest first.
-fn in_files(image: &ImageSamples, places: &Places) -> Result<Known, NoProcedures> {
+pub(crate) fn in_files(image: &ImageSamples, places: &Places) -> Result<Known, NoProcedures> {
     let mut why = NoProcedures::FileGone;
     for path in &image.paths {
         let opened = Binary::open(path, Some(&image.record.id));

@@ -41,6 +41,9 @@ pub struct DcpidArgs {
     /// Begin a new epoch even if the open one could be continued
     #[arg(long)]
     pub new_epoch: bool,
+    /// End, as with SIGTERM, when the standard input ends: with whoever holds its other end
+    #[arg(long)]
+    pub until_eof: bool,
     /// How much to log to standard error: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log: tracing::Level,

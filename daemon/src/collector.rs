@@ -15,9 +15,11 @@ use crate::resolve::{Resolver, coalesce};
 use crate::source::SampleSource;
 use crate::unresolved::Loss;
 use crate::vdso::NarrowVdso;
+use crate::watch::Watches;
 use abi::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What one CPU took, and what it should have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +100,8 @@ pub struct Collector<Source> {
     pub cpus: BTreeMap<u32, CpuLedger>,
     /// What the loader hook says.
     pub notices: Notices,
+    /// Who is told what came since.
+    pub watches: Watches,
     /// Before the first half of the last drain was taken.
     drained_from_ns: u64,
     /// Records of a time after the last drain, for the next.
@@ -137,6 +141,7 @@ impl<Source: SampleSource> Collector<Source> {
             misses: 0,
             cpus: BTreeMap::new(),
             notices: Notices::default(),
+            watches: Watches::default(),
             drained_from_ns: now_ns,
             held: Vec::new(),
             ended: 0,
@@ -203,6 +208,18 @@ impl<Source: SampleSource> Collector<Source> {
 
     /// Moves everything sampled before the call to `pending`.
     pub fn drain(&mut self) {
+        if !self.watches.any(Instant::now()) {
+            return self.drain_to_pending();
+        }
+        let events = self.pending.accounts().len();
+        let before = std::mem::replace(&mut self.pending, Pending::new(events));
+        self.drain_to_pending();
+        self.watches.note(&self.pending, events);
+        let drained = std::mem::replace(&mut self.pending, before);
+        self.pending.absorb(drained);
+    }
+
+    fn drain_to_pending(&mut self) {
         self.entries.clear();
         self.ended = 0;
         let begun_ns = clock::monotonic_ns();

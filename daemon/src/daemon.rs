@@ -67,7 +67,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         let flusher = Flusher::start(writer, start, (config.db.clone(), config.retention), done_sender)
             .context("starting the flush thread")?;
         let (asked_sender, asked) = mpsc::channel(64);
-        let stop = stop_signals().context("listening to signals")?;
+        let stop = stop_signals(args.until_eof).context("listening to signals")?;
         let serve = async {
             if let Err(error) = control.serve(asked_sender).await {
                 tracing::error!(%error, "the control socket is gone; signals still work");
@@ -150,9 +150,18 @@ pub fn one_line(error: &anyhow::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A message for each SIGTERM or SIGINT. SIGHUP must not end a service; there is nothing to reload yet, and the log says so.
-fn stop_signals() -> std::io::Result<mpsc::Receiver<()>> {
+/// A message for each SIGTERM or SIGINT, and for the end of the standard input if that is asked for. SIGHUP must not end a service; there is nothing to reload yet, and the log says so.
+fn stop_signals(until_eof: bool) -> std::io::Result<mpsc::Receiver<()>> {
     let (sender, receiver) = mpsc::channel(1);
+    if until_eof {
+        let sender = sender.clone();
+        std::thread::Builder::new().name("stdin".into()).spawn(move || {
+            // One that cannot be read has no other end either.
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            tracing::info!("the standard input has ended: draining and merging what was sampled");
+            let _ = sender.blocking_send(()); // ending already
+        })?;
+    }
     let (mut term, mut int, mut hup) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?);
     tokio::spawn(async move {

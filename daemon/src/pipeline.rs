@@ -212,6 +212,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             match request {
                 Request::Flush | Request::Quit => rest.push((After::Flush, reply)),
                 Request::Status
+                | Request::Counts { .. }
                 | Request::Epoch { .. }
                 | Request::Label { .. }
                 | Request::Register(_)
@@ -307,6 +308,10 @@ impl<Source: SampleSource> Pipeline<Source> {
                 let _ = reply.send(Reply { status: Some(Box::new(self.status())), ..Reply::default() });
                 return;
             }
+            Request::Counts { watch } => {
+                let _ = reply.send(self.counts(watch)); // the client may have gone
+                return;
+            }
             Request::Label { pid, start_time, label } => {
                 let _ = reply.send(self.label(pid, start_time, &label)); // the client may have gone
                 return;
@@ -327,6 +332,14 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
         };
         self.waiters.push((after, reply));
+    }
+
+    /// What came since this client asked last: everything sampled before is drained.
+    fn counts(&mut self, watch: u64) -> Reply {
+        match self.parts.collector.watches.ask(watch, &self.parts.events, Instant::now()) {
+            Ok(counts) => Reply { counts: Some(Box::new(counts)), ..Reply::default() },
+            Err(error) => Reply::error(error),
+        }
     }
 
     /// Everything sampled before is drained, so only what comes is labelled.

@@ -1,6 +1,7 @@
 //! What `dcpictl` asks and what it is answered: one JSON object on one line, each way.
 
 use crate::jit::Registration;
+use crate::watch::Counts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,6 +30,11 @@ pub enum Request {
         start_time: Option<u64>,
         /// The label.
         label: String,
+    },
+    /// What was sampled since the last such request of this client; its first one begins the watch.
+    Counts {
+        /// A number that the client chose at random.
+        watch: u64,
     },
     /// The same as flush, then end.
     Quit,
@@ -61,6 +67,9 @@ pub struct Reply {
     /// Of those, samples in profiles; the rest is unresolved or lost, by reason in the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<u64>,
+    /// Answer to `counts`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Box<Counts>>,
     /// Regions of the process that are registered now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regions: Option<u64>,

@@ -8,6 +8,7 @@ mod consumers;
 mod demo;
 mod ebpf;
 mod hook;
+mod man;
 mod packages;
 mod process;
 mod test;
@@ -31,6 +32,7 @@ cargo xtask TASK
                          simulates sizes, ways, policies and drain intervals of the sampler's table over recorded samples
   bench loader [--quick] [--rounds N]
                          what the loader hook adds to the start of programs, against an audit library that does nothing
+  man                    man pages and shell completions of all programs: target/man, target/completions
   tidy                   check the house rules: dependency arrows, sizes, names
   vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
   ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         ["ebpf", "--check"] => ebpf::check(),
         ["hook"] => hook::run(),
         ["bench", rest @ ..] => bench::run(rest),
+        ["man"] => man::run(),
         ["tidy"] => tidy::run(),
         ["vm", rest @ ..] => vm::run(rest),
         ["ci"] => ci::run(),

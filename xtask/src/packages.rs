@@ -33,6 +33,9 @@ pub const TEST_TOOLS: [Need; 7] = [
     need("git", "git", "a program to load the hook into"),
 ];
 
+/// To check man pages.
+pub const MAN_TOOLS: [Need; 1] = [need("groff", "groff", "formats man pages")];
+
 /// To build the eBPF objects.
 pub const BPF_COMPILER: [Need; 2] =
     [need("clang-19", "clang-19", "compiles the eBPF program"), need("llvm-strip-19", "llvm-19", "strips its objects")];

@@ -6,7 +6,7 @@ use crate::process::{command, output};
 use std::fs;
 
 /// Which of our crates each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("abi", &[]),
     ("code", &["image"]),
     ("ebpf", &[]),
@@ -15,6 +15,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("profiledb", &["image"]),
     ("daemon", &["abi", "code", "ebpf", "image", "profiledb"]),
     ("analysis", &["code", "image", "profiledb"]),
+    ("manual", &["analysis", "daemon"]),
     ("tests", &[]),
     ("xtask", &[]),
 ];

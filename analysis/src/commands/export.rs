@@ -133,7 +133,7 @@ pub(super) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, Analysi
         problems.iter().filter(|problem| problem.is_serious()).map(Problem::to_string).collect();
     let sound = aside.is_empty();
     aside.extend(said(args, &resolved, &carried));
-    Ok(Outcome { sound, aside })
+    Ok(Outcome { sound, aside, ..Outcome::default() })
 }
 
 fn write(args: &Export, resolved: &Resolved, out: &mut dyn Write) -> Result<Carried, AnalysisError> {

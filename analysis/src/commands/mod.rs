@@ -11,8 +11,11 @@ mod cat;
 mod check;
 mod epochs;
 mod export;
+pub mod html;
 mod list;
 mod prof;
+pub mod record;
+pub mod top;
 mod transfer;
 
 pub use cat::Cat;
@@ -28,6 +31,14 @@ pub struct Outcome {
     pub sound: bool,
     /// What the reader must know and the form of the report has no place for: for standard error.
     pub aside: Vec<String>,
+    /// Another exit code than these two: that of a command that was run.
+    pub code: Option<u8>,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Self { sound: true, aside: Vec::new(), code: None }
+    }
 }
 
 /// Runs a command and writes its report.
@@ -45,6 +56,9 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
         Command::Copy(args) => transfer::copy(args, out),
         Command::Merge(args) => transfer::merge(args, out),
         Command::Tar(args) => transfer::tar(args, out),
+        Command::Record(args) => record::run(args, out),
+        Command::Top(args) => top::run(args, out),
+        Command::Html(args) => html::run(args, out),
     }
 }
 
@@ -62,5 +76,5 @@ fn write(report: &impl Report, format: Format, out: &mut dyn Write) -> Result<Ou
         }
     }
     let sound = !report.problems().iter().any(Problem::is_serious);
-    Ok(Outcome { sound, aside })
+    Ok(Outcome { sound, aside, code: None })
 }

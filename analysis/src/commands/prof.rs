@@ -22,18 +22,20 @@ const TEXT_ROWS: usize = 40;
 const TEXT_SHARE: f64 = 0.001;
 
 pub(super) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let samples = load::chosen(&args.chosen, &args.images)?;
-    super::write(&report(args, samples)?, args.output.format, out)
+    let mut samples = load::chosen(&args.chosen, &args.images)?;
+    super::write(&report(args, &mut samples)?, args.output.format, out)
 }
 
-fn report(args: &Prof, mut samples: Samples) -> Result<ProfReport, AnalysisError> {
+/// The report of these samples, whose problems become its own.
+pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, AnalysisError> {
     let sort = sort_event(args, &samples.events)?;
     let restricted = !args.images.is_empty();
     // An idle loop that was asked for by name is counted.
     let counts = |image: &&ImageSamples| image.wanted && (args.idle || restricted || !image.is_idle());
     let mut problems = std::mem::take(&mut samples.problems);
+    let samples = &*samples;
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
-    let columns = columns(args, &samples, &images);
+    let columns = columns(args, samples, &images);
     let by = match args.by {
         Some(dimension) => By::Scope(dimension),
         None if args.by_image => By::Image,
@@ -43,8 +45,8 @@ fn report(args: &Prof, mut samples: Samples) -> Result<ProfReport, AnalysisError
     let mut rows = match by {
         By::Scope(dimension) => scope_rows(&images, dimension),
         By::Image => image_rows(&images),
-        By::Procedure => procedure_rows(&samples, &images, args, &mut problems),
-        By::Line => line_rows(&samples, &images, args, &mut problems),
+        By::Procedure => procedure_rows(samples, &images, args, &mut problems),
+        By::Line => line_rows(samples, &images, args, &mut problems),
     };
     if by == By::Procedure && !rows.is_empty() && !rows.iter().any(is_procedure) {
         problems.push(Problem::NoNames);

@@ -89,7 +89,7 @@ pub(super) fn copy(args: &Copy, out: &mut dyn Write) -> Result<Outcome, Analysis
         out,
         "{to}: {new} epochs copied, {updated} brought up to date, {there} there already; code of {code} images"
     )?;
-    Ok(Outcome { sound, aside: Vec::new() })
+    Ok(Outcome { sound, ..Outcome::default() })
 }
 
 pub(super) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
@@ -117,7 +117,7 @@ pub(super) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
         args.to.display(),
         epochs.len()
     )?;
-    Ok(Outcome { sound: true, aside: Vec::new() })
+    Ok(Outcome::default())
 }
 
 pub(super) fn tar(args: &Tar, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
@@ -152,7 +152,7 @@ pub(super) fn tar(args: &Tar, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
             report.code
         )?;
     }
-    Ok(Outcome { sound: report.sound, aside: Vec::new() })
+    Ok(Outcome { sound: report.sound, ..Outcome::default() })
 }
 
 fn unwritable(path: &Path, source: io::Error) -> AnalysisError {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::{By, EpochsReport, ProfReport, Row, escape};
+use super::{By, EpochsReport, ProfReport, Row, TopReport, escape};
 use crate::load::sum;
 use crate::stats::Share;
 
@@ -81,6 +81,20 @@ fn unresolved(report: &ProfReport, subject_cells: usize, out: &mut dyn Write) ->
 
 pub(super) fn count_cells(count: u64, share: &Share) -> [String; 4] {
     [count.to_string(), fraction(share.value), fraction(share.low), fraction(share.high)]
+}
+
+/// A row per procedure or image.
+pub(super) fn top(report: &TopReport, out: &mut dyn Write) -> io::Result<()> {
+    let event = &report.event;
+    let titles =
+        ["procedure", "image", event, &format!("{event}_share"), &format!("{event}_low"), &format!("{event}_high")];
+    record(out, &titles.map(str::to_owned))?;
+    for row in &report.rows {
+        let mut cells = vec![row.procedure.clone(), row.image.clone()];
+        cells.extend(count_cells(row.samples, &row.share));
+        record(out, &cells)?;
+    }
+    Ok(())
 }
 
 /// An epoch and event per row.

@@ -14,16 +14,21 @@ use crate::stats::{Confidence, Occurrences, Share};
 
 mod csv;
 mod escape;
+pub mod html;
 mod json;
 mod listing;
 mod listing_text;
 mod quantity;
 mod table;
 mod text;
+mod top;
 
 pub(crate) use csv::record;
 pub use escape::escape;
 pub use listing::{ListReport, View};
+pub use html::HtmlReport;
+pub use table::shorten;
+pub use top::{TopReport, TopRow};
 
 /// A report that can be written.
 pub trait Report {

@@ -107,7 +107,8 @@ pub(super) fn width(text: &str) -> usize {
 
 /// A text of at most this many characters, its middle replaced by one `…` if need be. More is kept
 /// of the end, which tells procedures of one type or crate apart.
-pub(super) fn shorten(text: &str, most: usize) -> String {
+#[must_use]
+pub fn shorten(text: &str, most: usize) -> String {
     let length = width(text);
     if length <= most || most < 3 {
         return text.to_owned();

@@ -39,6 +39,19 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     notes.iter().try_for_each(|line| writeln!(out, "{}", escape(line)))
 }
 
+/// The lines of the head, each with a word in its first 12 characters.
+pub(super) fn head_lines(report: &ProfReport) -> Vec<String> {
+    let mut head = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = prof_head(report, &mut head);
+    String::from_utf8_lossy(&head).lines().map(str::to_owned).collect()
+}
+
+/// What to know besides, each in a line.
+pub(super) fn note_lines(report: &ProfReport) -> Vec<String> {
+    prof_notes(report).iter().map(|line| escape(line).into_owned()).collect()
+}
+
 pub(super) fn head(out: &mut dyn Write, word: &str, says: &str) -> io::Result<()> {
     writeln!(out, "{word:HEAD$}  {}", escape(says))
 }

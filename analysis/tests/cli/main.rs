@@ -4,6 +4,7 @@
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
 //! - export: files for other tools
+//! - html: the page for browsers
 //! - process: exit codes, one-line errors, pipes
 
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod export;
 mod golden;
 #[cfg(test)]
 mod list;
+mod html;
 #[cfg(test)]
 mod process;
 #[cfg(test)]

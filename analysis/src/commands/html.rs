@@ -1,0 +1,149 @@
+//! `dcpi html`: a report as one file for a browser.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::Parser as _;
+use clap::builder::NonEmptyStringValueParser;
+use code::isa::Syntax;
+use image::{DebugInfo, ImageId};
+
+use super::{Outcome, prof};
+use crate::args::{Arguments, Chosen, Command, Prof};
+use crate::error::AnalysisError;
+use crate::listing::{self, Listing};
+use crate::load::{self, ImageSamples, Samples};
+use crate::problem::Problem;
+use crate::procedures::{self, Places};
+use crate::report::{HtmlReport, ProfReport, html};
+use crate::stats::Confidence;
+
+/// Images in the table of images.
+const IMAGES_MAX: usize = 500;
+/// Procedures that a browser sorts without a noticeable pause.
+const ROWS_MAX: usize = 20_000;
+/// Listings in a page: each may have some hundred KiB.
+const LISTINGS_MAX: usize = 500;
+
+/// `dcpi html`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Html {
+    /// Show only these images: name, path, or id (may be cut short); shares are of their samples
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub images: Vec<String>,
+    /// File to write, - for the standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub file: PathBuf,
+    /// At most N procedures, 0 for 20000
+    #[arg(short = 'n', value_name = "N", default_value = "1000")]
+    pub rows: usize,
+    /// List the instructions of the N procedures with the most samples, at most 500
+    #[arg(long, value_name = "N", default_value = "40")]
+    pub listings: usize,
+    /// Instructions as Intel's manuals write them
+    #[arg(long)]
+    pub intel: bool,
+    /// Count the idle loop too, in rows and shares
+    #[arg(long)]
+    pub idle: bool,
+    /// Confidence of the intervals, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = crate::args::parse_confidence)]
+    pub confidence: Confidence,
+    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub debug_root: Vec<PathBuf>,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+}
+
+const NOTES: &str = "\
+The file holds all it needs: it asks no network for anything, and may be sent and kept. It shows names of
+procedures and, with debug information, of source files, and disassembled code.
+
+Exit codes: as those of dcpi prof.";
+
+pub(super) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let mut samples = load::chosen(&args.chosen, &args.images)?;
+    let images = prof::report(&prof_args(args, true)?, &mut samples)?;
+    let procedures = prof::report(&prof_args(args, false)?, &mut samples)?;
+    let listings = listings(args, &samples, &procedures);
+    let sound = !procedures.problems.iter().chain(&images.problems).any(Problem::is_serious);
+    let report = HtmlReport { procedures, images, listings };
+    // A number that no name in the report can have guessed.
+    let nonce = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
+    if args.file == Path::new("-") {
+        html::write(&report, &nonce, out)?;
+        return Ok(Outcome { sound, ..Outcome::default() });
+    }
+    let refused = |error| {
+        let file = args.file.display();
+        AnalysisError::Refused(format!("cannot write {file}: {error}; name another file with -o"))
+    };
+    let mut file = BufWriter::new(File::create(&args.file).map_err(refused)?);
+    html::write(&report, &nonce, &mut file).and_then(|()| file.flush()).map_err(refused)?;
+    writeln!(out, "{}: open it in a browser", crate::report::escape(&args.file.display().to_string()))?;
+    Ok(Outcome { sound, ..Outcome::default() })
+}
+
+/// The options of `dcpi prof` that make the tables.
+fn prof_args(args: &Html, by_image: bool) -> Result<Prof, AnalysisError> {
+    let parsed = Arguments::try_parse_from(["dcpi", "prof"]).map(|arguments| arguments.command);
+    let Ok(Command::Prof(mut prof)) = parsed else {
+        let message = "dcpi prof does not understand itself".to_owned();
+        return Err(AnalysisError::Usage { message, help: "dcpi help" });
+    };
+    let rows = if args.rows == 0 { ROWS_MAX } else { args.rows.min(ROWS_MAX) };
+    prof.images.clone_from(&args.images);
+    prof.by_image = by_image;
+    prof.rows = Some(if by_image { IMAGES_MAX } else { rows });
+    prof.idle = args.idle;
+    prof.confidence = args.confidence;
+    prof.debug_root.clone_from(&args.debug_root);
+    prof.chosen = args.chosen.clone();
+    Ok(prof)
+}
+
+/// The listings of the first procedures, by the number of their row. Images are read one after the other.
+fn listings(args: &Html, samples: &Samples, report: &ProfReport) -> BTreeMap<usize, Listing> {
+    let mut wanted: BTreeMap<ImageId, Vec<(usize, u64)>> = BTreeMap::new();
+    let rows = report.rows.iter().enumerate().filter_map(|(at, row)| {
+        let address = row.procedure.as_ref()?.address?;
+        Some((at, row.image.as_ref()?.id, address))
+    });
+    for (at, image, address) in rows.take(args.listings.min(LISTINGS_MAX)) {
+        wanted.entry(image).or_default().push((at, address));
+    }
+    let places = Places::with_debug_roots(args.debug_root.clone());
+    let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
+    let mut listings = BTreeMap::new();
+    for (id, rows) in wanted {
+        if let Some(image) = samples.images.iter().find(|image| image.record.id == id) {
+            listings.extend(of_image(samples, image, &rows, &places, syntax));
+        }
+    }
+    listings
+}
+
+fn of_image(
+    samples: &Samples,
+    image: &ImageSamples,
+    rows: &[(usize, u64)],
+    places: &Places,
+    syntax: Syntax,
+) -> Vec<(usize, Listing)> {
+    // The table has told what is wrong with the image.
+    let Ok(known) = procedures::known(samples, image, places, &mut Vec::new()) else { return Vec::new() };
+    let debug = known.binary.as_ref().and_then(|binary| DebugInfo::of(binary, &places.debug_roots, &mut Vec::new()));
+    let lines = debug.as_ref().and_then(|debug| debug.lines().ok());
+    let procedure = |address: u64| known.offset(address).and_then(|offset| known.procedures.find(offset));
+    let listing = |(row, address): &(usize, u64)| {
+        Some((*row, listing::of(image, &known, procedure(*address)?, syntax, lines.as_ref())))
+    };
+    rows.iter().filter_map(listing).collect()
+}

@@ -1,0 +1,245 @@
+//! Who watches the counts as they come (`dcpi top`): for each the samples since its last question, beside those that wait for the disk.
+//!
+//! Nobody pays for it while nobody watches. A watch that is not asked for a while is forgotten.
+
+use crate::event::PlannedEvent;
+use crate::pending::Pending;
+use image::ImageId;
+use profiledb::{Delta, ImageRecord, Ledger, Profile, Symbol};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Watches at once.
+const WATCHES_MAX: usize = 4;
+/// Distinct places of a watch between two questions: a reply has some 25 bytes for each.
+const PLACES_MAX: usize = 65_536;
+/// A watch that nobody asked for so long is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(30);
+
+/// Answer to `counts`: what was sampled since this watch was asked last; nothing at its first question.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Milliseconds since that question.
+    pub since_ms: u64,
+    /// The events, in the order of `places`.
+    pub events: Vec<EventCounts>,
+    /// The images with samples.
+    pub images: Vec<ImageCounts>,
+    /// Resolved samples that are in no image here, because there were too many places.
+    pub beyond: u64,
+}
+
+/// Where an event's samples went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventCounts {
+    /// perf's name.
+    pub name: String,
+    /// What the period counts.
+    pub unit: String,
+    /// Mean period.
+    pub period: u64,
+    /// Samples that the sampler took.
+    pub taken: u64,
+    /// Samples without an image, by reason.
+    pub unresolved: BTreeMap<String, u64>,
+    /// Samples in no profile, by reason.
+    pub lost: BTreeMap<String, u64>,
+}
+
+/// The samples of an image, of all processes together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageCounts {
+    /// Its id, as in the database.
+    pub id: String,
+    /// What it is, as in the database.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its path; empty if it has none.
+    pub path: String,
+    /// By event: offsets with their samples.
+    pub places: Vec<Vec<(u64, u64)>>,
+    /// Start, end and name of procedures with samples that no file names.
+    pub symbols: Vec<(u64, u64, String)>,
+}
+
+/// The watches there are.
+#[derive(Debug, Default)]
+pub struct Watches {
+    watches: Vec<Watch>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    token: u64,
+    asked: Instant,
+    recent: Recent,
+}
+
+/// Samples since the last question.
+#[derive(Debug, Default)]
+struct Recent {
+    /// By image, and by event number.
+    profiles: BTreeMap<ImageId, BTreeMap<usize, Profile>>,
+    records: BTreeMap<ImageId, ImageRecord>,
+    symbols: BTreeMap<ImageId, BTreeMap<u64, Symbol>>,
+    ledgers: BTreeMap<usize, Ledger>,
+    places: usize,
+    beyond: u64,
+}
+
+impl Watches {
+    /// Whether somebody watches.
+    #[must_use]
+    pub fn any(&mut self, now: Instant) -> bool {
+        self.watches.retain(|watch| now.saturating_duration_since(watch.asked) < FORGOTTEN);
+        !self.watches.is_empty()
+    }
+
+    /// Takes note of what a drain brought, of `events` events.
+    pub fn note(&mut self, drained: &Pending, events: usize) {
+        let names: Vec<String> = (0..events).map(|number| number.to_string()).collect();
+        let delta = drained.delta(&names, 0);
+        self.watches.iter_mut().for_each(|watch| watch.recent.add(&delta));
+    }
+
+    /// What came since the last question of the client that calls itself `token`; a new one is taken up.
+    ///
+    /// # Errors
+    /// One line, when too many watch.
+    pub fn ask(&mut self, token: u64, events: &[PlannedEvent], now: Instant) -> Result<Counts, String> {
+        if let Some(watch) = self.watches.iter_mut().find(|watch| watch.token == token) {
+            let since = now.saturating_duration_since(watch.asked);
+            watch.asked = now;
+            return Ok(std::mem::take(&mut watch.recent).counts(events, since));
+        }
+        if self.watches.len() >= WATCHES_MAX {
+            return Err(format!("{WATCHES_MAX} clients watch the counts already; end one (dcpi top)"));
+        }
+        self.watches.push(Watch { token, asked: now, recent: Recent::default() });
+        Ok(Recent::default().counts(events, Duration::ZERO))
+    }
+}
+
+impl Recent {
+    fn add(&mut self, delta: &Delta) {
+        for (key, profile) in &delta.profiles {
+            let Ok(event) = key.event.parse::<usize>() else { continue };
+            let mine = self.profiles.entry(key.image).or_default().entry(event).or_default();
+            for (offset, samples) in profile.iter() {
+                let is_new = mine.get(offset) == 0;
+                if is_new && self.places >= PLACES_MAX {
+                    self.beyond += samples;
+                } else {
+                    self.places += usize::from(is_new);
+                    mine.add(offset, samples);
+                }
+            }
+        }
+        self.records.extend(delta.images.iter().map(|(id, record)| (*id, record.clone())));
+        for (id, symbols) in &delta.symbols {
+            let named = symbols.iter().map(|symbol| (symbol.start, symbol.clone()));
+            self.symbols.entry(*id).or_default().extend(named);
+        }
+        for (event, ledger) in &delta.ledgers {
+            if let Ok(event) = event.parse() {
+                self.ledgers.entry(event).or_default().add(ledger);
+            }
+        }
+    }
+
+    fn counts(mut self, events: &[PlannedEvent], since: Duration) -> Counts {
+        let mut of_events = Vec::with_capacity(events.len());
+        for (number, plan) in events.iter().enumerate() {
+            let ledger = self.ledgers.remove(&number).unwrap_or_default();
+            of_events.push(EventCounts {
+                name: plan.event.name.clone(),
+                unit: plan.event.unit.to_string(),
+                period: plan.period,
+                taken: ledger.taken,
+                unresolved: ledger.unresolved,
+                lost: ledger.lost,
+            });
+        }
+        let mut images = Vec::with_capacity(self.profiles.len());
+        for (id, profiles) in &self.profiles {
+            let Some(record) = self.records.get(id) else { continue };
+            let places = |event| -> Vec<(u64, u64)> {
+                let profile = profiles.get(&event);
+                profile.map(|profile| profile.iter().map(|(offset, n)| (offset.0, n)).collect()).unwrap_or_default()
+            };
+            let symbols = self.symbols.remove(id).unwrap_or_default();
+            images.push(ImageCounts {
+                id: id.to_string(),
+                kind: record.kind.as_str().to_owned(),
+                name: record.name.clone(),
+                path: record.path.clone(),
+                places: (0..events.len()).map(places).collect(),
+                symbols: symbols.into_values().map(|symbol| (symbol.start, symbol.end, symbol.name)).collect(),
+            });
+        }
+        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        Counts { since_ms, events: of_events, images, beyond: self.beyond }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EventSpec;
+    use crate::images::Image;
+    use crate::unresolved::Reason;
+    use image::{ImageKind, ImageOffset};
+    use std::sync::Arc;
+
+    fn drained(places: impl Iterator<Item = (u64, u64)>) -> Pending {
+        let id = ImageId::from_name("a", "");
+        let (name, path) = ("a".to_owned(), "/a".to_owned());
+        let image = Arc::new(Image { id, kind: ImageKind::Kernel, name, path, size_bytes: None, procedures: None });
+        let mut pending = Pending::new(1);
+        pending.count(&image, 0, None, places.map(|(offset, n)| (ImageOffset(offset), n)));
+        pending.name(&id, 0..16, "f");
+        pending.unresolve(0, Reason::Anonymous, 2);
+        pending
+    }
+
+    fn events() -> Vec<PlannedEvent> {
+        vec![EventSpec::parse("cpu-clock").unwrap().plan(1)]
+    }
+
+    #[test]
+    fn each_watch_is_told_what_came_since_it_asked() {
+        let (mut watches, start) = (Watches::default(), Instant::now());
+        assert!(!watches.any(start));
+        assert_eq!(watches.ask(7, &events(), start).unwrap().images, []);
+        watches.note(&drained([(1, 3)].into_iter()), 1);
+        assert_eq!(watches.ask(8, &events(), start).unwrap().images, [], "the second watch begins here");
+        watches.note(&drained([(1, 1), (2, 5)].into_iter()), 1);
+        let first = watches.ask(7, &events(), start + Duration::from_secs(2)).unwrap();
+        assert_eq!((first.since_ms, first.beyond), (2000, 0));
+        assert_eq!(first.images[0].places, [vec![(1, 4), (2, 5)]]);
+        assert_eq!(first.images[0].symbols, [(0, 16, "f".to_owned())]);
+        assert_eq!(first.events[0].unresolved.values().sum::<u64>(), 4);
+        let second = watches.ask(8, &events(), start).unwrap();
+        assert_eq!(second.images[0].places, [vec![(1, 1), (2, 5)]]);
+        assert_eq!(watches.ask(7, &events(), start).unwrap().images, [], "told once");
+    }
+
+    #[test]
+    fn watches_and_their_places_have_an_end() {
+        let (mut watches, start) = (Watches::default(), Instant::now());
+        for token in 0..WATCHES_MAX as u64 {
+            watches.ask(token, &events(), start).unwrap();
+        }
+        assert!(watches.ask(99, &events(), start).unwrap_err().contains("; end one"));
+        watches.note(&drained((0..PLACES_MAX as u64 + 3).map(|offset| (offset, 2))), 1);
+        watches.note(&drained([(0, 1)].into_iter()), 1);
+        let counts = watches.ask(0, &events(), start).unwrap();
+        assert_eq!((counts.beyond, counts.images[0].places[0].len()), (6, PLACES_MAX));
+        assert_eq!(counts.images[0].places[0][0], (0, 3), "known places still count");
+        assert!(watches.any(start + FORGOTTEN / 2));
+        assert!(!watches.any(start + FORGOTTEN), "forgotten");
+        assert!(watches.ask(99, &events(), start + FORGOTTEN).is_ok());
+    }
+}

@@ -1,0 +1,143 @@
+//! Writes man pages and shell completions of all programs: `manual DIRECTORY` makes `DIRECTORY/man` and `DIRECTORY/completions`.
+//!
+//! They come from the definitions of the arguments, as `--help` does, so there is nothing to keep in step. It is a crate of its own because
+//! it names both the daemon and the analysis, and because no program that is installed should carry a writer of man pages.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+/// Shells with completions.
+const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
+/// What all pages are part of.
+const MANUAL: &str = "DCPI";
+
+fn main() -> ExitCode {
+    let Some(directory) = std::env::args_os().nth(1).map(PathBuf::from) else {
+        eprintln!("manual: no directory is given; run cargo xtask man");
+        return ExitCode::from(2);
+    };
+    match write(&directory) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("manual: {}: {error}; name another directory", directory.display());
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The programs, with the section of the manual that each belongs to: 8 is for administrators.
+fn programs() -> [(Command, &'static str); 4] {
+    [
+        (analysis::args::Arguments::command(), "1"),
+        (daemon::args::DcpilabelArgs::command(), "1"),
+        (daemon::args::DcpidArgs::command(), "8"),
+        (daemon::args::DcpictlArgs::command(), "8"),
+    ]
+}
+
+fn write(directory: &Path) -> io::Result<()> {
+    let (man, completions) = (directory.join("man"), directory.join("completions"));
+    for made in [&man, &completions] {
+        fs::create_dir_all(made)?;
+    }
+    for (program, section) in programs() {
+        for (name, page) in pages(program.clone(), section)? {
+            fs::write(man.join(name), page)?;
+        }
+        for shell in SHELLS {
+            let mut program = program.clone();
+            let name = program.get_name().to_owned();
+            clap_complete::generate_to(shell, &mut program, name, &completions)?;
+        }
+    }
+    Ok(())
+}
+
+/// File names and pages of a program and its subcommands: `dcpi.1`, `dcpi-prof.1`.
+fn pages(mut program: Command, section: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
+    program = program.disable_help_subcommand(true);
+    program.build();
+    let subcommands = program.get_subcommands().map(|subcommand| {
+        let name = format!("{}-{}", program.get_name(), subcommand.get_name());
+        // A page is found by what one types with dashes between.
+        let usage = format!("{} {}", program.get_name(), subcommand.get_name());
+        (name.clone(), subcommand.clone().name(name).bin_name(usage))
+    });
+    let all: Vec<(String, Command)> =
+        std::iter::once((program.get_name().to_owned(), program.clone())).chain(subcommands).collect();
+    let page = |(name, command): (String, Command)| {
+        let source = format!("dcpi {}", env!("CARGO_PKG_VERSION"));
+        let mut page = Vec::new();
+        Man::new(command)
+            .title(name.to_uppercase())
+            .section(section)
+            .source(source)
+            .manual(MANUAL)
+            .render(&mut page)?;
+        Ok((format!("{name}.{section}"), page))
+    };
+    all.into_iter().map(page).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests panic to fail")]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_command_has_a_page_with_every_option() {
+        let mut names = BTreeSet::new();
+        for (program, section) in programs() {
+            let options = |command: &Command| -> Vec<String> {
+                let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+                shown.filter_map(|argument| argument.get_long().map(str::to_owned)).collect()
+            };
+            for (name, page) in pages(program.clone(), section).unwrap() {
+                let page = String::from_utf8(page).unwrap().replace("\\-", "-");
+                assert!(page.contains(".TH") && page.contains(&format!(" {section} ")), "{name}: {page}");
+                let subcommand =
+                    name.trim_end_matches(&format!(".{section}")).split_once('-').map(|(_, sub)| sub.to_owned());
+                let command = subcommand.map_or(Some(&program), |sub| program.find_subcommand(sub)).unwrap();
+                for option in options(command) {
+                    assert!(page.contains(&format!("--{option}")), "{name} says nothing of --{option}");
+                }
+                names.insert(name);
+            }
+        }
+        for name in [
+            "dcpi.1",
+            "dcpi-prof.1",
+            "dcpi-record.1",
+            "dcpi-top.1",
+            "dcpid.8",
+            "dcpictl.8",
+            "dcpictl-flush.8",
+            "dcpilabel.1",
+        ] {
+            assert!(names.contains(name), "{name}: {names:?}");
+        }
+    }
+
+    #[test]
+    fn completions_know_the_subcommands() {
+        for (program, _) in programs() {
+            for shell in SHELLS {
+                let (mut command, mut script) = (program.clone(), Vec::new());
+                let name = command.get_name().to_owned();
+                clap_complete::generate(shell, &mut command, name, &mut script);
+                let script = String::from_utf8(script).unwrap();
+                for subcommand in program.get_subcommands() {
+                    assert!(script.contains(subcommand.get_name()), "{shell}: {}", subcommand.get_name());
+                }
+            }
+        }
+    }
+}
