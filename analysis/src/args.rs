@@ -7,9 +7,11 @@ use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValuePa
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
+use crate::commands::{DiffArgs, ImagesArgs, StatsArgs, TopcountsArgs};
 use crate::error::AnalysisError;
 use crate::scope::{Dimension, ScopeChoice};
 use crate::select::EpochChoice;
+use crate::sets::SetChoice;
 use crate::stats::Confidence;
 
 /// The database where neither `--db` nor `$DCPIDB` names one.
@@ -36,6 +38,14 @@ pub struct Arguments {
 pub enum Command {
     /// Samples per procedure, or per image
     Prof(Prof),
+    /// Instructions with the most samples of an event, or of an event by another
+    Topcounts(TopcountsArgs),
+    /// How much procedures vary between sets of samples, the most variable first
+    Stats(StatsArgs),
+    /// What changed from one set of samples to another
+    Diff(DiffArgs),
+    /// Images with samples
+    Images(ImagesArgs),
     /// Epochs in the database, oldest first
     Epochs(Epochs),
 }
@@ -123,7 +133,7 @@ pub struct Chosen {
 }
 
 /// Options that say what to read.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Source {
     /// The database's directory
     #[arg(long, value_name = "DIR", env = "DCPIDB", hide_env_values = true, default_value = DEFAULT_DB, value_parser = path_or_empty())]
@@ -144,6 +154,23 @@ impl Source {
     #[must_use]
     pub fn db(&self) -> &Path {
         if self.db.as_os_str().is_empty() { Path::new(DEFAULT_DB) } else { &self.db }
+    }
+
+    /// The same, but for what a set says itself.
+    #[must_use]
+    pub fn narrowed(&self, set: &SetChoice) -> Self {
+        let either = |said: &Option<String>, else_: &Option<String>| said.clone().or_else(|| else_.clone());
+        let scope = ScopeChoice {
+            label: either(&set.label, &self.scope.label),
+            unit: either(&set.unit, &self.scope.unit),
+            pid: set.pid.or(self.scope.pid),
+        };
+        Self {
+            db: set.db.clone().unwrap_or_else(|| self.db.clone()),
+            host: either(&set.host, &self.host),
+            epoch_label: either(&set.epoch_label, &self.epoch_label),
+            scope,
+        }
     }
 }
 
@@ -171,7 +198,7 @@ fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-fn parse_confidence(text: &str) -> Result<Confidence, String> {
+pub(crate) fn parse_confidence(text: &str) -> Result<Confidence, String> {
     percentage(text)
         .filter(|percent| *percent >= 50.0) // 0.95 is 95 % mistyped: nobody wants to be wrong more often than right
         .and_then(Confidence::from_percent)
@@ -312,7 +339,7 @@ mod tests {
     #[test]
     fn mistakes_are_told_in_one_line() {
         for (line, said) in [
-            ("dcpi", "no subcommand is given: one of prof, epochs"),
+            ("dcpi", "no subcommand is given: one of prof, topcounts, stats, diff, images, epochs"),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi help"),
             ("dcpi prof --confidence 100", "invalid value '100' for '--confidence <PERCENT>': must be"),

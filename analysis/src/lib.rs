@@ -21,6 +21,7 @@ pub mod procedures;
 pub mod report;
 pub mod scope;
 pub mod select;
+pub mod sets;
 pub mod stats;
 
 mod error;

@@ -17,6 +17,13 @@ pub struct Confidence {
     level: f64,
 }
 
+impl Default for Confidence {
+    /// 95 %, as the options' default.
+    fn default() -> Self {
+        Self { level: 0.95 }
+    }
+}
+
 impl Confidence {
     /// A confidence of this many percent; `None` unless above 0 and below 100.
     #[must_use]
@@ -30,6 +37,13 @@ impl Confidence {
     pub fn percent(self) -> f64 {
         // 99.9 / 100 * 100 is not 99.9; nobody asks for more than nine digits.
         (self.level * 1e11).round() / 1e9
+    }
+
+    /// Whether what has this probability by chance is said to be none.
+    #[must_use]
+    pub fn marks(self, p: f64) -> bool {
+        // 1 - 0.95 is not 0.05: what is as probable as that, but for rounding, counts.
+        p <= (1.0 - self.level) * (1.0 + 1e-12)
     }
 
     /// The distance from the mean, in standard deviations, within which a normal variable lies with

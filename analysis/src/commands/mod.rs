@@ -7,8 +7,17 @@ use crate::error::AnalysisError;
 use crate::problem::Problem;
 use crate::report::Report;
 
+mod diff;
 mod epochs;
+mod images;
 mod prof;
+mod stats;
+mod topcounts;
+
+pub use diff::DiffArgs;
+pub use images::ImagesArgs;
+pub use stats::StatsArgs;
+pub use topcounts::TopcountsArgs;
 
 /// How a command ended that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +35,10 @@ pub struct Outcome {
 pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     match command {
         Command::Prof(args) => prof::run(args, out),
+        Command::Topcounts(args) => topcounts::run(args, out),
+        Command::Stats(args) => stats::run(args, out),
+        Command::Diff(args) => diff::run(args, out),
+        Command::Images(args) => images::run(args, out),
         Command::Epochs(args) => epochs::run(args, out),
     }
 }

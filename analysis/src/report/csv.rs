@@ -122,12 +122,12 @@ pub(super) fn epochs(report: &EpochsReport, out: &mut dyn Write) -> io::Result<(
 }
 
 /// A fraction to eight decimals: finer than any sample.
-fn fraction(value: f64) -> String {
+pub(super) fn fraction(value: f64) -> String {
     super::json::rounded(value).to_string()
 }
 
 /// One record. Lines end in a bare line feed, as Unix tools want it and RFC 4180 readers accept.
-fn record(out: &mut dyn Write, cells: &[String]) -> io::Result<()> {
+pub(super) fn record(out: &mut dyn Write, cells: &[String]) -> io::Result<()> {
     for (at, cell) in cells.iter().enumerate() {
         if at > 0 {
             out.write_all(b",")?;

@@ -38,7 +38,7 @@ struct Prof<'a> {
 }
 
 #[derive(Serialize)]
-struct Event<'a> {
+pub(super) struct Event<'a> {
     name: &'a str,
     period: u64,
     unit: &'a str,
@@ -61,7 +61,7 @@ struct Event<'a> {
 }
 
 #[derive(Serialize)]
-struct Count {
+pub(super) struct Count {
     value: u64,
     low: u64,
     high: u64,
@@ -90,10 +90,16 @@ struct ProfRow<'a> {
 }
 
 #[derive(Serialize)]
-struct Share {
+pub(super) struct Share {
     value: f64,
     low: f64,
     high: f64,
+}
+
+impl Share {
+    pub(super) fn of(share: &crate::stats::Share) -> Self {
+        Self { value: rounded(share.value), low: rounded(share.low), high: rounded(share.high) }
+    }
 }
 
 #[derive(Serialize)]
@@ -103,7 +109,7 @@ struct Omitted<'a> {
 }
 
 #[derive(Serialize)]
-struct ProblemEntry<'a> {
+pub(super) struct ProblemEntry<'a> {
     kind: &'static str,
     serious: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,7 +120,7 @@ struct ProblemEntry<'a> {
 }
 
 /// A map that keeps the order of its entries: events come in the order of the columns.
-struct InOrder<K, V>(Vec<(K, V)>);
+pub(super) struct InOrder<K, V>(pub(super) Vec<(K, V)>);
 
 impl<K: Display, V: Serialize> Serialize for InOrder<K, V> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -151,7 +157,7 @@ pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
     }
 }
 
-fn event(column: &EventColumn) -> Event<'_> {
+pub(super) fn event(column: &EventColumn) -> Event<'_> {
     let event = &column.event;
     Event {
         name: &event.name,
@@ -175,11 +181,6 @@ fn event(column: &EventColumn) -> Event<'_> {
 }
 
 fn prof_row<'a>(report: &'a ProfReport, row: &'a Row, counts: InOrder<&'a str, u64>) -> ProfRow<'a> {
-    let share = |share: &crate::stats::Share| Share {
-        value: rounded(share.value),
-        low: rounded(share.low),
-        high: rounded(share.high),
-    };
     let names = report.events.iter().map(|column| column.event.name.as_str());
     ProfRow {
         procedure: row.procedure.as_ref().map(|procedure| procedure.name.as_str()),
@@ -190,13 +191,13 @@ fn prof_row<'a>(report: &'a ProfReport, row: &'a Row, counts: InOrder<&'a str, u
         kind: row.image.as_ref().map(|image| image.kind.as_str()),
         part: row.part.iter().map(part).collect(),
         counts,
-        share: InOrder(names.zip(row.shares.iter().map(share)).collect()),
+        share: InOrder(names.zip(row.shares.iter().map(Share::of)).collect()),
         cumulative: rounded(row.cumulative),
     }
 }
 
 /// Its name and its value.
-fn part(part: &Part) -> (&'static str, Value) {
+pub(super) fn part(part: &Part) -> (&'static str, Value) {
     let value = match part {
         Part::Label(text) | Part::Unit(text) => text.clone().map(Value::from),
         Part::Pid(pid) => pid.map(Value::from),
@@ -205,7 +206,7 @@ fn part(part: &Part) -> (&'static str, Value) {
 }
 
 /// The reasons of all events, summed.
-fn joined<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<&'a str, u64> {
+pub(super) fn joined<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<&'a str, u64> {
     let mut joined: BTreeMap<&str, u64> = BTreeMap::new();
     for (reason, samples) in maps.flatten() {
         let sum = joined.entry(reason).or_default();
@@ -214,7 +215,7 @@ fn joined<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap
     joined
 }
 
-fn problems(problems: &[Problem]) -> Vec<ProblemEntry<'_>> {
+pub(super) fn problems(problems: &[Problem]) -> Vec<ProblemEntry<'_>> {
     let entry = |problem| {
         let problem: &Problem = problem;
         let image = problem.image();

@@ -13,13 +13,21 @@ use crate::scope::{Dimension, Part, ScopeChoice};
 use crate::stats::{Confidence, Occurrences, Share};
 
 mod csv;
+mod diff;
 mod escape;
+mod images;
 mod json;
 mod quantity;
+mod sets;
 mod table;
 mod text;
+mod topcounts;
 
+pub use diff::{DiffReport, DiffRow};
 pub use escape::escape;
+pub use images::{ImageRow, ImagesReport};
+pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
+pub use topcounts::{InstructionRow, Sort, TopcountsReport};
 
 /// A report that can be written.
 pub trait Report {

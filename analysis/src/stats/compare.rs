@@ -5,8 +5,7 @@
 //! samples of one epoch come in phases (a second of this, a second of that), counts vary less than those of independent draws, not more: the
 //! intervals are then on the safe side.
 
-use super::tails;
-use super::{Confidence, Share, poisson_between, wilson_between};
+use super::{Confidence, Share, many, poisson_between, tails, wilson_between};
 
 /// Fewer expected samples than this on a side are tested exactly, as counts; more by their mean and variance.
 const NORMAL_FROM: f64 = 25.0;
@@ -70,6 +69,56 @@ pub struct Change {
     pub p: f64,
 }
 
+/// A row of a table of changes.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The first set.
+    pub a: Counted,
+    /// The second.
+    pub b: Counted,
+    /// The parts of both: their epochs on their hosts.
+    pub parts: [Vec<Counted>; 2],
+}
+
+/// What is to be said of a row.
+#[derive(Copy, Clone, Debug)]
+pub struct Judged {
+    /// What changed.
+    pub change: Change,
+    /// How much more than by sampling the row was taken to vary.
+    pub spread: Spread,
+    /// The change's `p`, corrected for the other rows ([`many::corrected`]).
+    pub p_corrected: f64,
+    /// It changed: with the confidence asked for, no row of the table is marked so that did not.
+    pub significant: bool,
+}
+
+/// Judges the rows of a table, each by its own spread and that of all, which is given too.
+#[must_use]
+pub fn changes(measure: Measure, rows: &[Compared], confidence: Confidence) -> (Typical, Vec<Judged>) {
+    let owns: Vec<(Option<Spread>, f64)> =
+        rows.iter().map(|row| (dispersion(measure, &row.parts), in_a_part(&row.parts))).collect();
+    let replicated = rows.iter().any(|row| row.parts.iter().any(|parts| parts.len() > 1));
+    let typical = if replicated {
+        Typical::of(&owns.iter().filter_map(|(own, samples)| Some(((*own)?, *samples))).collect::<Vec<_>>())
+    } else {
+        typical_between(measure, rows)
+    };
+    let judge = |(row, (own, samples)): (&Compared, (Option<Spread>, f64))| {
+        let spread = spread(own, typical.factor_of(samples));
+        let change = change(measure, row.a, row.b, spread, confidence);
+        Judged { change, spread, p_corrected: 1.0, significant: false }
+    };
+    let mut judged: Vec<Judged> = rows.iter().zip(owns).map(judge).collect();
+    let tests: Vec<(f64, f64)> =
+        rows.iter().zip(&judged).map(|(row, judged)| (judged.change.p, row.a.samples + row.b.samples)).collect();
+    for (row, p_corrected) in judged.iter_mut().zip(many::corrected(&tests)) {
+        row.p_corrected = p_corrected;
+        row.significant = confidence.marks(p_corrected);
+    }
+    (typical, judged)
+}
+
 /// The change from `a` to `b`.
 ///
 /// The interval is R. G. Newcombe's ("Interval estimation for the difference between independent proportions", Statistics in Medicine 17,
@@ -84,7 +133,11 @@ pub fn change(measure: Measure, a: Counted, b: Counted, spread: Spread, confiden
         let most = if measure == Measure::Share { 1.0 } else { f64::INFINITY };
         return Change { value, low: -most, high: most, p: 1.0 };
     }
-    let z = tails::student_quantile(1.0 - confidence.percent() / 100.0, spread.df);
+    let z = if spread.df.is_finite() {
+        tails::student_quantile(1.0 - confidence.percent() / 100.0, spread.df)
+    } else {
+        confidence.z()
+    };
     let (ia, ib) = (interval(measure, a, spread, z), interval(measure, b, spread, z));
     let low = value - (vb - ib.low).hypot(ia.high - va);
     let high = value + (ib.high - vb).hypot(va - ia.low);
@@ -155,26 +208,77 @@ pub fn dispersion(measure: Measure, sets: &[Vec<Counted>]) -> Option<Spread> {
     (df > 0.0).then(|| Spread { factor: squares / df, df })
 }
 
-/// The factor of the typical row, the median, from the rows' own; at least 1.
-#[must_use]
-pub fn typical(rows: impl Iterator<Item = Spread>) -> f64 {
-    // The median of chi-squared by its degrees of freedom (Wilson and Hilferty's approximation).
-    let mut factors: Vec<f64> = rows.map(|own| own.factor / (1.0 - 2.0 / (9.0 * own.df)).powi(3)).collect();
-    factors.sort_by(f64::total_cmp);
-    factors.get(factors.len() / 2).copied().unwrap_or(1.0).max(1.0)
+/// How much rows vary that nobody changed, whatever their size.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Typical {
+    /// The factor of the sampling variance, of the median row; at least 1.
+    pub factor: f64,
+    /// The squared coefficient of variation that adds to it, of the row that the median sample is in: 0.0025 where rows vary by 5 %.
+    pub cv2: f64,
 }
 
-/// The typical factor where no set has several parts: from how much the rows differ between the two, if there are enough of them that most
-/// cannot have been changed on purpose (the empirical null: B. Efron, "Large-scale simultaneous hypothesis testing", JASA 99, 2004).
-#[must_use]
-pub fn typical_between(measure: Measure, rows: &[(Counted, Counted)]) -> f64 {
-    if rows.len() < TYPICAL_ROWS {
-        return 1.0;
+impl Default for Typical {
+    fn default() -> Self {
+        Self { factor: 1.0, cv2: 0.0 }
     }
-    typical(rows.iter().map(|(a, b)| Spread { factor: score(measure, *a, *b).powi(2), df: 1.0 }))
 }
 
-/// The spread to reckon with: a row's own, and never less than that of the typical row or of sampling.
+impl Typical {
+    /// The typical spread of rows, from each one's own and its samples in a part, on average.
+    ///
+    /// Both are medians, as some rows may vary much more, and 1 and 0 unless more rows than by chance vary more than sampling explains.
+    #[must_use]
+    pub fn of(rows: &[(Spread, f64)]) -> Self {
+        // By the median of chi-squared by its degrees of freedom (Wilson and Hilferty's approximation).
+        let mut factors: Vec<(f64, f64)> =
+            rows.iter().map(|(own, samples)| (own.factor / (1.0 - 2.0 / (9.0 * own.df)).powi(3), *samples)).collect();
+        let count = factors.len() as f64;
+        let above = factors.iter().filter(|(factor, _)| *factor > 1.0).count() as f64;
+        // The sign test, at 1 %.
+        if above <= count / 2.0 + 2.33 * count.sqrt() / 2.0 {
+            return Self::default();
+        }
+        factors.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let factor = factors.get(factors.len() / 2).map_or(1.0, |(factor, _)| factor.max(1.0));
+        let more = |(factor, samples): &(f64, f64)| ((factor - 1.0) / samples, *samples);
+        let mut more: Vec<(f64, f64)> = factors.iter().filter(|(_, samples)| *samples > 0.0).map(more).collect();
+        more.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let half = more.iter().map(|(_, samples)| samples).sum::<f64>() / 2.0;
+        let mut so_far = 0.0;
+        let median = more.iter().find(|(_, samples)| {
+            so_far += samples;
+            so_far >= half
+        });
+        Self { factor, cv2: median.map_or(0.0, |(cv2, _)| cv2.max(0.0)) }
+    }
+
+    /// The factor for a row of so many samples in a part.
+    #[must_use]
+    pub fn factor_of(&self, samples: f64) -> f64 {
+        self.factor.max(1.0 + self.cv2 * samples)
+    }
+}
+
+/// What is typical where no set has several parts: from how much the rows differ between the two, if there are enough of them that most
+/// cannot have been changed on purpose (the empirical null: B. Efron, "Large-scale simultaneous hypothesis testing", JASA 99, 2004).
+fn typical_between(measure: Measure, rows: &[Compared]) -> Typical {
+    let comparable = rows.iter().filter(|row| row.a.of > 0.0 && row.b.of > 0.0);
+    let own = |row: &Compared| Spread { factor: score(measure, row.a, row.b).powi(2), df: 1.0 };
+    let rows: Vec<(Spread, f64)> = comparable.map(|row| (own(row), 0.0)).collect();
+    if rows.len() < TYPICAL_ROWS { Typical::default() } else { Typical::of(&rows) }
+}
+
+/// The mean number of samples in a part.
+#[must_use]
+pub fn in_a_part(parts: &[Vec<Counted>]) -> f64 {
+    let (mut count, mut samples) = (0.0_f64, 0.0);
+    for part in parts.iter().flatten().filter(|part| part.of > 0.0) {
+        (count, samples) = (count + 1.0, samples + part.samples);
+    }
+    samples / count.max(1.0)
+}
+
+/// The spread to reckon with: a row's own, and never less than is `typical` for its size.
 ///
 /// What exceeds the typical is known from the row's own degrees of freedom; of the sum of both these are Satterthwaite's.
 #[must_use]
@@ -189,7 +293,7 @@ pub fn spread(own: Option<Spread>, typical: f64) -> Spread {
     }
 }
 
-/// The probability that sets differ at least so much where they are all the same, and the variance that a set's value has then.
+/// The probability that sets differ at least so much where they are all the same.
 #[must_use]
 pub fn same(measure: Measure, sets: &[Counted], spread: Spread) -> f64 {
     let sets: Vec<Counted> = sets.iter().filter(|set| set.of > 0.0).copied().collect();
@@ -207,3 +311,6 @@ pub fn deviation_by_sampling(measure: Measure, sets: &[Counted]) -> f64 {
     let mean = sets.iter().map(|set| variance / set.of).sum::<f64>() / sets.len().max(1) as f64;
     mean.sqrt()
 }
+
+#[cfg(test)]
+mod tests;

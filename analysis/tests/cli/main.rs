@@ -3,6 +3,7 @@
 //! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them anew
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
+//! - sets: what is compared, and with what
 //! - process: exit codes, one-line errors, pipes
 
 #[cfg(test)]
@@ -17,3 +18,5 @@ mod process;
 mod prof;
 #[cfg(test)]
 mod runs;
+#[cfg(test)]
+mod sets;
