@@ -11,10 +11,11 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use crate::commands::html::Html;
 use crate::commands::record::Record;
 use crate::commands::top::Top;
-use crate::commands::{self, Export, List};
+use crate::commands::{self, DiffArgs, Export, ImagesArgs, List, StatsArgs, TopcountsArgs};
 use crate::error::AnalysisError;
 use crate::scope::{Dimension, ScopeChoice};
 use crate::select::EpochChoice;
+use crate::sets::SetChoice;
 use crate::stats::Confidence;
 
 /// The database where neither `--db` nor `$DCPIDB` names one.
@@ -43,6 +44,14 @@ pub enum Command {
     Prof(Prof),
     /// Source lines and instructions of a procedure, with samples
     List(List),
+    /// Instructions with the most samples of an event, or of an event by another
+    Topcounts(TopcountsArgs),
+    /// How much procedures vary between sets of samples, the most variable first
+    Stats(StatsArgs),
+    /// What changed from one set of samples to another
+    Diff(DiffArgs),
+    /// Images with samples
+    Images(ImagesArgs),
     /// Epochs in the database, oldest first
     Epochs(Epochs),
     /// Everything in the profiles, by offset: samples, or edges
@@ -216,6 +225,23 @@ impl Source {
     #[must_use]
     pub fn db(&self) -> &Path {
         self.place.db()
+    }
+
+    /// The same, but for what a set says itself.
+    #[must_use]
+    pub fn narrowed(&self, set: &SetChoice) -> Self {
+        let either = |said: &Option<String>, else_: &Option<String>| said.clone().or_else(|| else_.clone());
+        let scope = ScopeChoice {
+            label: either(&set.label, &self.scope.label),
+            unit: either(&set.unit, &self.scope.unit),
+            pid: set.pid.or(self.scope.pid),
+        };
+        Self {
+            place: set.db.clone().map_or_else(|| self.place.clone(), |db| Place { db }),
+            host: either(&set.host, &self.host),
+            epoch_label: either(&set.epoch_label, &self.epoch_label),
+            scope,
+        }
     }
 }
 
@@ -393,7 +419,7 @@ mod tests {
     #[test]
     fn mistakes_are_told_in_one_line() {
         for (line, said) in [
-            ("dcpi", "no subcommand is given: one of prof, list, epochs"),
+            ("dcpi", "no subcommand is given: one of prof, list, topcounts, stats, diff, images, epochs"),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi help"),
             ("dcpi prof --confidence 100", "invalid value '100' for '--confidence <PERCENT>': must be"),

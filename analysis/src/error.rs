@@ -93,6 +93,9 @@ pub enum AnalysisError {
     /// It cannot be done: why, and the next step.
     #[error("{0}")]
     Refused(String),
+    /// There is nothing to compare a set with.
+    #[error("there is one set only; name another, or make one of each epoch with --each (and --epoch all)")]
+    OneSet,
     /// The command line cannot be understood.
     #[error("{message}; see {help}")]
     Usage {

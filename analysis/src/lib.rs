@@ -26,8 +26,9 @@ pub mod procedures;
 pub mod report;
 pub mod scope;
 pub mod select;
-pub mod sources;
+pub mod sets;
 pub mod signals;
+pub mod sources;
 pub mod stats;
 pub mod terminal;
 

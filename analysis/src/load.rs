@@ -66,6 +66,22 @@ impl EventSamples {
         Some(occurrences(&weighted?, confidence))
     }
 
+    /// How many occurrences a sample stands for, on average; None when the event never counted in an epoch.
+    #[must_use]
+    pub fn mean_weight(&self) -> Option<f64> {
+        let mut sums = (0.0, 0.0, 0.0);
+        for (samples, weight) in &self.weights {
+            let (samples, weight) = (*samples as f64, (*weight)?);
+            sums = (sums.0 + samples, sums.1 + samples * weight, weight);
+        }
+        let (samples, occurrences, last) = sums;
+        match self.weights.len() {
+            0 => Some(self.period as f64),
+            _ if samples > 0.0 => Some(occurrences / samples),
+            _ => Some(last),
+        }
+    }
+
     /// Samples that were taken and not lost: those in profiles and those of unknown code.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -481,9 +497,11 @@ impl ImageSamples {
         }
         let path = record.real_path();
         let newer = record.last_seen_unix_s > self.record.last_seen_unix_s;
+        let first_seen_unix_s = record.first_seen_unix_s.min(self.record.first_seen_unix_s);
         if newer {
             self.record = record.clone();
         }
+        self.record.first_seen_unix_s = first_seen_unix_s;
         if !record.path.is_empty() && !self.paths.contains(&path) {
             self.paths.insert(if newer { 0 } else { self.paths.len() }, path);
         }

@@ -76,6 +76,50 @@ pub enum Place {
     NoProcedures(&'static str),
 }
 
+/// Where an instruction is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// What it is in.
+    pub place: Place,
+    /// Bytes from the begin of the procedure; 0 where there is none.
+    pub into: u64,
+    /// Its address, as [`Place::Procedure`]'s.
+    pub address: u64,
+}
+
+/// Where instructions of an image are, in the order of `offsets`, and why that may not be what it should be.
+#[must_use]
+pub fn locate(
+    samples: &Samples,
+    image: &ImageSamples,
+    offsets: &[ImageOffset],
+    places: &Places,
+) -> (Vec<Located>, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let known = known(samples, image, places, &mut problems);
+    let at = |offset: &ImageOffset| {
+        let unnamed = |place| Located { place, into: 0, address: offset.0 };
+        match &known {
+            Err(why) => unnamed(Place::NoProcedures(why.short())),
+            Ok(known) => {
+                let address = known.address(*offset);
+                let procedure = known.procedures.find(*offset);
+                procedure.map_or(Located { address, ..unnamed(Place::Unknown) }, |procedure| Located {
+                    place: known.place(procedure),
+                    into: offset.0.saturating_sub(procedure.start.0),
+                    address,
+                })
+            }
+        }
+    };
+    let located = offsets.iter().map(at).collect();
+    if let Err(why) = known {
+        let (counts, id, image) = (image.totals(), image.record.id, image.record.name.clone());
+        problems.push(Problem::NoProcedures { image, id, counts, why });
+    }
+    (located, problems)
+}
+
 /// The samples of each image by procedure, in the order of `images`.
 #[must_use]
 pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -> Vec<ByProcedure> {

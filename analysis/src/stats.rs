@@ -2,11 +2,26 @@
 //!
 //! A profile is a sample: of `n` samples, `k` fell into a procedure. If samples are taken at random
 //! moments, `k` is binomial, and the procedure's true share of the time lies near `k / n`.
+//!
+//! - [`compare`]: what changed between sets of samples
+//! - [`many`]: marks in a table of many rows
+//! - [`tails`]: the distributions behind them
+
+pub mod compare;
+pub mod many;
+pub mod tails;
 
 /// How sure an interval is to hold the truth, as a fraction: `0 < level < 1`.
 #[derive(Copy, Clone, Debug, PartialEq, PartialOrd)]
 pub struct Confidence {
     level: f64,
+}
+
+impl Default for Confidence {
+    /// 95 %, as the options' default.
+    fn default() -> Self {
+        Self { level: 0.95 }
+    }
 }
 
 impl Confidence {
@@ -22,6 +37,13 @@ impl Confidence {
     pub fn percent(self) -> f64 {
         // 99.9 / 100 * 100 is not 99.9; nobody asks for more than nine digits.
         (self.level * 1e11).round() / 1e9
+    }
+
+    /// Whether what has this probability by chance is said to be none.
+    #[must_use]
+    pub fn marks(self, p: f64) -> bool {
+        // 1 - 0.95 is not 0.05: what is as probable as that, but for rounding, counts.
+        p <= (1.0 - self.level) * (1.0 + 1e-12)
     }
 
     /// The distance from the mean, in standard deviations, within which a normal variable lies with
@@ -64,14 +86,42 @@ pub fn wilson(k: u64, n: u64, confidence: Confidence) -> Share {
         return Share { value: 0.0, low: 0.0, high: 1.0 };
     }
     let (value, count) = proportion(k, n);
-    let z = confidence.z();
-    let z2_n = z * z / count;
-    let middle = (value + z2_n / 2.0) / (1.0 + z2_n);
-    let reach = z / (1.0 + z2_n) * (value * (1.0 - value) / count + z2_n / (4.0 * count)).sqrt();
-    // The ends meet 0 and 1 exactly in theory, and pass the value by rounding only.
-    let low = if k == 0 { 0.0 } else { (middle - reach).clamp(0.0, value) };
-    let high = if k >= n { 1.0 } else { (middle + reach).clamp(value, 1.0) };
+    let share = wilson_between(value * count, count, confidence.z());
+    // 0 and n are exact; with many samples rounding is seen.
+    let low = if k == 0 { 0.0 } else { share.low };
+    let high = if k >= n { 1.0 } else { share.high };
     Share { value, low, high }
+}
+
+/// The same for numbers of samples that need not be whole, and any distance `z` from the mean; `n > 0`.
+fn wilson_between(k: f64, n: f64, z: f64) -> Share {
+    let value = (k / n).clamp(0.0, 1.0);
+    let z2_n = z * z / n;
+    let middle = (value + z2_n / 2.0) / (1.0 + z2_n);
+    let reach = z / (1.0 + z2_n) * (value * (1.0 - value) / n + z2_n / (4.0 * n)).sqrt();
+    // The ends meet 0 and 1 exactly in theory, and pass the value by rounding only.
+    Share { value, low: (middle - reach).clamp(0.0, value), high: (middle + reach).clamp(value, 1.0) }
+}
+
+/// Between which means `n` samples, taken for a Poisson variable, lie: the score interval.
+fn poisson_between(n: f64, z: f64) -> (f64, f64) {
+    let (middle, reach) = (n + z * z / 2.0, z * (n + z * z / 4.0).sqrt());
+    ((middle - reach).max(0.0), middle + reach)
+}
+
+/// The ratio of two numbers of occurrences, `x / y` samples of weights `x_weight` and `y_weight` ([`occurrences`]), with its interval: given
+/// `x + y`, `x` is binomial, so it is Wilson's of `x / (x + y)`. None where nothing is known of a weight. The value and the upper end are
+/// infinite where `y` is 0; of no samples it is 0 in `0..inf`.
+#[must_use]
+pub fn ratio(x: (u64, f64), y: (u64, f64), confidence: Confidence) -> Option<Share> {
+    let ((x, x_weight), (y, y_weight)) = (x, y);
+    let weight = x_weight / y_weight;
+    if !(weight.is_finite() && weight > 0.0) {
+        return None;
+    }
+    let share = wilson(x, x.saturating_add(y), confidence);
+    let odds = |share: f64| weight * share / (1.0 - share);
+    Some(Share { value: odds(share.value), low: odds(share.low), high: odds(share.high) })
 }
 
 /// A number of occurrences and where the truth lies: `0 <= low <= value <= high`.
@@ -102,10 +152,9 @@ pub fn occurrences(parts: &[(u64, f64)], confidence: Confidence) -> Occurrences 
     let heaviest = parts.iter().map(|(_, weight)| *weight).fold(0.0, f64::max);
     let weight = if value > 0.0 { sum(|n, weight| n * weight * weight) / value } else { heaviest };
     let n = if weight > 0.0 { value / weight } else { 0.0 };
-    let z = confidence.z();
-    let (middle, reach) = (n + z * z / 2.0, z * (n + z * z / 4.0).sqrt());
-    // The ends pass 0 and the value by rounding only.
-    let (low, high) = ((weight * (middle - reach)).clamp(0.0, value), (weight * (middle + reach)).max(value));
+    let (low, high) = poisson_between(n, confidence.z());
+    // The ends pass the value by rounding only.
+    let (low, high) = ((weight * low).clamp(0.0, value), (weight * high).max(value));
     Occurrences { value, low, high }
 }
 

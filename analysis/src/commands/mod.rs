@@ -9,19 +9,27 @@ use crate::report::Report;
 
 mod cat;
 mod check;
+mod diff;
 mod epochs;
 mod export;
 pub mod html;
+mod images;
 mod list;
 mod prof;
 pub mod record;
+mod stats;
 pub mod top;
+mod topcounts;
 mod transfer;
 
 pub use cat::Cat;
 pub use check::Check;
+pub use diff::DiffArgs;
 pub use export::{Export, Target};
+pub use images::ImagesArgs;
 pub use list::List;
+pub use stats::StatsArgs;
+pub use topcounts::TopcountsArgs;
 pub use transfer::{Copy, Merge, Tar};
 
 /// How a command ended that did its work.
@@ -49,6 +57,10 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     match command {
         Command::Prof(args) => prof::run(args, out),
         Command::List(args) => list::run(args, out),
+        Command::Topcounts(args) => topcounts::run(args, out),
+        Command::Stats(args) => stats::run(args, out),
+        Command::Diff(args) => diff::run(args, out),
+        Command::Images(args) => images::run(args, out),
         Command::Epochs(args) => epochs::run(args, out),
         Command::Export(args) => export::run(args, out),
         Command::Cat(args) => cat::run(args, out),

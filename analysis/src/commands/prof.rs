@@ -35,7 +35,8 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     let mut problems = std::mem::take(&mut samples.problems);
     let samples = &*samples;
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
-    let columns = columns(args, samples, &images);
+    let everything = !restricted && args.chosen.source.scope.is_all();
+    let columns = columns(everything, args.confidence, samples, &images);
     let by = match args.by {
         Some(dimension) => By::Scope(dimension),
         None if args.by_image => By::Image,
@@ -81,8 +82,12 @@ fn sort_event(args: &Prof, events: &[EventSamples]) -> Result<usize, AnalysisErr
 
 /// The events with the number of samples that shares are of: those of the images counted, and, unless
 /// only some images or processes are, those of unknown code.
-fn columns(args: &Prof, samples: &Samples, images: &[&ImageSamples]) -> Vec<EventColumn> {
-    let everything = args.images.is_empty() && args.chosen.source.scope.is_all();
+pub(super) fn columns(
+    everything: bool,
+    confidence: Confidence,
+    samples: &Samples,
+    images: &[&ImageSamples],
+) -> Vec<EventColumn> {
     let mut reasons: Vec<&String> = Vec::new();
     for (reason, samples) in samples.events.iter().flat_map(|event| &event.ledger.unresolved) {
         if everything && *samples > 0 && !reasons.contains(&reason) {
@@ -98,10 +103,10 @@ fn columns(args: &Prof, samples: &Samples, images: &[&ImageSamples]) -> Vec<Even
         let counted = resolved.saturating_add(unresolved);
         let unresolved = reasons.iter().map(|reason| {
             let samples = event.ledger.unresolved.get(*reason).copied().unwrap_or(0);
-            ((*reason).clone(), samples, wilson(samples, counted, args.confidence))
+            ((*reason).clone(), samples, wilson(samples, counted, confidence))
         });
         let unresolved = unresolved.collect();
-        let occurrences = event.occurrences(args.confidence);
+        let occurrences = event.occurrences(confidence);
         columns.push(EventColumn { event: event.clone(), idle, counted, occurrences, unresolved });
     }
     columns
@@ -181,7 +186,7 @@ fn is_procedure(row: &Row) -> bool {
 }
 
 /// How an image is called among others. By image, paths are shown, which are more often different.
-fn image_name(image: &ImageSamples, among: &[&ImageSamples], by_path: bool) -> ImageName {
+pub(super) fn image_name(image: &ImageSamples, among: &[&ImageSamples], by_path: bool) -> ImageName {
     let shown = |image: &ImageSamples| {
         let path = by_path.then(|| image.record.path.clone());
         (image.record.name.clone(), path)

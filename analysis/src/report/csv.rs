@@ -147,7 +147,7 @@ pub(super) fn epochs(report: &EpochsReport, out: &mut dyn Write) -> io::Result<(
 }
 
 /// A fraction to eight decimals: finer than any sample.
-fn fraction(value: f64) -> String {
+pub(super) fn fraction(value: f64) -> String {
     super::json::rounded(value).to_string()
 }
 

@@ -61,7 +61,7 @@ pub(super) struct Event<'a> {
 }
 
 #[derive(Serialize)]
-struct Count {
+pub(super) struct Count {
     value: u64,
     low: u64,
     high: u64,
@@ -98,6 +98,12 @@ pub(super) struct Share {
     value: f64,
     low: f64,
     high: f64,
+}
+
+impl Share {
+    pub(super) fn of(share: &crate::stats::Share) -> Self {
+        Self { value: rounded(share.value), low: rounded(share.low), high: rounded(share.high) }
+    }
 }
 
 #[derive(Serialize)]
@@ -196,7 +202,7 @@ fn prof_row<'a>(report: &'a ProfReport, row: &'a Row, counts: InOrder<&'a str, u
         kind: row.image.as_ref().map(|image| image.kind.as_str()),
         part: row.part.iter().map(part).collect(),
         counts,
-        share: InOrder(names.zip(row.shares.iter().map(share)).collect()),
+        share: InOrder(names.zip(row.shares.iter().map(Share::of)).collect()),
         cumulative: rounded(row.cumulative),
     }
 }
@@ -211,7 +217,7 @@ pub(super) fn part(part: &Part) -> (&'static str, Value) {
 }
 
 /// The reasons of all events, summed.
-fn joined<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<&'a str, u64> {
+pub(super) fn joined<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<&'a str, u64> {
     let mut joined: BTreeMap<&str, u64> = BTreeMap::new();
     for (reason, samples) in maps.flatten() {
         let sum = joined.entry(reason).or_default();

@@ -13,22 +13,30 @@ use crate::scope::{Dimension, Part, ScopeChoice};
 use crate::stats::{Confidence, Occurrences, Share};
 
 mod csv;
+mod diff;
 mod escape;
 pub mod html;
+mod images;
 mod json;
 mod listing;
 mod listing_text;
 mod quantity;
+mod sets;
 mod table;
 mod text;
 mod top;
+mod topcounts;
 
 pub(crate) use csv::record;
+pub use diff::{DiffReport, DiffRow};
 pub use escape::escape;
-pub use listing::{ListReport, View};
 pub use html::HtmlReport;
+pub use images::{ImageRow, ImagesReport};
+pub use listing::{ListReport, View};
+pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use table::shorten;
 pub use top::{TopReport, TopRow};
+pub use topcounts::{InstructionRow, Sort, TopcountsReport};
 
 /// A report that can be written.
 pub trait Report {

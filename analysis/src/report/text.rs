@@ -14,9 +14,9 @@ use crate::stats::Share;
 /// Characters in a line, unless names are asked for in full length.
 pub(super) const LINE: usize = 120;
 /// However wide the numbers are, a procedure's name has so many characters.
-const MIN_PROCEDURE: usize = 30;
+pub(super) const MIN_PROCEDURE: usize = 30;
 /// An image's name has at most so many.
-const MAX_IMAGE: usize = 32;
+pub(super) const MAX_IMAGE: usize = 32;
 /// Characters of an id that tell images of one name apart.
 const SHORT_ID: usize = 8;
 /// Names of hosts, labels or images in one line.
@@ -75,7 +75,7 @@ pub(super) fn selection(selection: &Selection, out: &mut dyn Write) -> io::Resul
 }
 
 /// `3: a, b, c`, or the one.
-fn some_of(names: &[&str]) -> String {
+pub(super) fn some_of(names: &[&str]) -> String {
     let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     match names.len() {
         1 => shown,
@@ -131,31 +131,35 @@ fn part_of_time(column: &EventColumn) -> Option<String> {
     })
 }
 
+/// What was sampled of an event, and what the reader must know of it.
+pub(super) fn event_head(column: &EventColumn, with_idle: bool, out: &mut dyn Write) -> io::Result<()> {
+    let event = &column.event;
+    let mut says = format!(
+        "{}: {} samples, one every {}",
+        event.name,
+        thousands(event.total()),
+        period(event.period, &event.unit)
+    );
+    if column.idle > 0 && !with_idle {
+        let of_all = ratio(column.idle, event.total());
+        says.push_str(&format!("; {} % idle, not counted below (--idle)", percent(of_all)));
+    }
+    head(out, "event", &says)?;
+    if let Some(part) = part_of_time(column) {
+        head(out, "", &part)?;
+    }
+    if let Some(missed) = missed(&event.ledger) {
+        head(out, "", &format!("note: {missed}"))?;
+    }
+    for note in &event.notes {
+        head(out, "", &format!("note: {note}"))?;
+    }
+    Ok(())
+}
+
 fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     selection(&report.selection, out)?;
-    for column in &report.events {
-        let event = &column.event;
-        let mut says = format!(
-            "{}: {} samples, one every {}",
-            event.name,
-            thousands(event.total()),
-            period(event.period, &event.unit)
-        );
-        if column.idle > 0 && !report.with_idle {
-            let of_all = ratio(column.idle, event.total());
-            says.push_str(&format!("; {} % idle, not counted below (--idle)", percent(of_all)));
-        }
-        head(out, "event", &says)?;
-        if let Some(part) = part_of_time(column) {
-            head(out, "", &part)?;
-        }
-        if let Some(missed) = missed(&event.ledger) {
-            head(out, "", &format!("note: {missed}"))?;
-        }
-        for note in &event.notes {
-            head(out, "", &format!("note: {note}"))?;
-        }
-    }
+    report.events.iter().try_for_each(|column| event_head(column, report.with_idle, out))?;
     if !report.whose.is_all() {
         head(out, "only", &format!("samples {}", report.whose.shown()))?;
     }

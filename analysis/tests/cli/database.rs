@@ -255,3 +255,40 @@ pub fn two_events() -> Epoch {
         .symbols(&other, &[(0, 0x80, "main")])
         .unresolved(imiss, "anonymous_memory", 7)
 }
+
+/// Eight runs of one program, in figure 3's proportions: smooth varies, the others do but by chance. The program is built anew in between, in
+/// the same place.
+pub fn variable() -> Db {
+    let db = Db::new();
+    let smooth = [3816, 8808, 4100, 3900, 7900, 4000, 5100, 6476];
+    let parmvr = [53_026, 52_800, 53_300, 53_110, 52_900, 53_050, 53_200, 52_990];
+    let fft = [905, 880, 931, 917, 862, 899, 940, 903];
+    for (run, ((smooth, parmvr), fft)) in (0_u64..).zip(smooth.into_iter().zip(parmvr).zip(fft)) {
+        let build = if run < 4 { 1 } else { 2 };
+        let program = named(ImageId::from_build_id(&[7, build]).unwrap(), ImageKind::Vdso, "wave5", "/opt/wave5");
+        let start = START + 10_000 * run;
+        // The new build has its procedures elsewhere.
+        let at = 0x1000 * u64::from(build);
+        let mut epoch = Epoch::new(start, vec![cycles()]);
+        epoch.label = Some(["run0", "run1", "run2", "run3", "run4", "run5", "run6", "run7"][run as usize]);
+        let epoch = epoch
+            .samples(
+                "cycles",
+                &program,
+                &[(at, smooth), (at + 0x100, parmvr), (at + 0x200, fft), (at + 0x300, run % 2)],
+            )
+            .symbols(
+                &program,
+                &[
+                    (at, at + 0x80, "smooth_"),
+                    (at + 0x100, at + 0x180, "parmvr_"),
+                    (at + 0x200, at + 0x280, "fftb_"),
+                    (at + 0x300, at + 0x380, "main"),
+                ],
+            )
+            .samples("cycles", &idle(), &[(0x10, 90_000)])
+            .unresolved("cycles", "anonymous_memory", 40);
+        db.epoch("node-7", epoch);
+    }
+    db
+}

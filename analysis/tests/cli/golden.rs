@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::database::{Db, Epoch, START, clock, kernel, runs, two_events, typical};
+use crate::database::{Db, Epoch, START, clock, kernel, runs, two_events, typical, variable};
 use crate::runs::{json, shown};
 
 #[track_caller]
@@ -130,8 +130,47 @@ fn prof_of_what_is_kept_apart() {
 }
 
 #[test]
+fn topcounts() {
+    check("topcounts.txt", &one(typical()), "topcounts -n 5");
+    let db = one(two_events());
+    check("topcounts-two-events.csv", &db, "topcounts --format csv");
+    check("topcounts-ratio.txt", &db, "topcounts --sort imiss/cycles --min-samples 50");
+    check("topcounts-ratio.json", &db, "topcounts --sort imiss/cycles -n 1 --format json");
+}
+
+#[test]
+fn stats() {
+    let db = variable();
+    check("stats.txt", &db, "stats all --each");
+    check("stats.json", &db, "stats -1 -2 --format json");
+    check("stats.csv", &db, "stats all --each -i --shares --format csv");
+}
+
+#[test]
+fn diff() {
+    let db = variable();
+    check("diff.txt", &db, "diff -1 latest");
+    check("diff.json", &db, "diff -1 latest --format json -n 1");
+    check("diff.csv", &db, "diff epoch-label:run0,epoch:all latest --amounts -i --format csv");
+    check("diff-several.txt", &db, "diff ..-4 epoch:-3.. --amounts");
+    check("diff-runs.txt", &one(runs()), "diff label:before unit:web.service --min-samples 1");
+}
+
+#[test]
+fn images() {
+    let db = one(two_events());
+    check("images.txt", &db, "images");
+    check("images.json", &db, "images --format json");
+    check("images.csv", &db, "images --format csv");
+}
+
+#[test]
 fn help() {
     let db = one(typical());
+    check("help-topcounts.txt", &db, "topcounts --help");
+    check("help-stats.txt", &db, "stats --help");
+    check("help-diff.txt", &db, "diff --help");
+    check("help-images.txt", &db, "images --help");
     check("help-prof.txt", &db, "prof --help");
     check("help.txt", &db, "--help");
 }

@@ -5,6 +5,7 @@
 //! - epochs: what is in a database
 //! - export: files for other tools
 //! - html: the page for browsers
+//! - sets: what is compared, and with what
 //! - process: exit codes, one-line errors, pipes
 
 #[cfg(test)]
@@ -24,3 +25,5 @@ mod process;
 mod prof;
 #[cfg(test)]
 mod runs;
+#[cfg(test)]
+mod sets;
