@@ -72,7 +72,7 @@ impl<I: InstructionSet> Walker<I> {
     ) -> Walk<'a, 'w, I, V> {
         self.edges.clear();
         let stores = std::mem::take(&mut self.stores);
-        Walk { walker: self, view, at, state, memory: Memory::new(window, stores), place: None, steps: 0 }
+        Walk { walker: self, view, at, state, memory: Memory::new(window, stores), place: None, steps: 0, ended: None }
     }
 }
 
@@ -87,6 +87,7 @@ pub struct Walk<'a, 'w, I: InstructionSet, V> {
     /// That of the last instruction.
     place: Option<Place>,
     steps: usize,
+    ended: Option<Stop>,
 }
 
 impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
@@ -107,26 +108,32 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
         self.memory.load(Some(address.0), len, slot, self.view)
     }
 
-    /// Executes one instruction. After a [`Step::Stop`] every further one is the same.
+    /// Executes one instruction. After a [`Step::Stop`] every further one is the same, and the state is that of no moment.
     pub fn step(&mut self) -> Step {
+        if let Some(stop) = self.ended {
+            return Step::Stop(stop);
+        }
+        let step = self.follow();
+        if let Step::Stop(stop) = step {
+            self.ended = Some(stop);
+        }
+        step
+    }
+
+    fn follow(&mut self) -> Step {
         if self.steps >= STEPS_MAX {
             return Step::Stop(Stop::Steps);
         }
         let Some(instruction) = self.instruction() else { return Step::Stop(self.why_none()) };
         let step = I::execute(&instruction, self.at.0, &mut self.state, &mut self.memory, self.view);
-        let next = match step {
+        self.at = match step {
             Step::Next => Vaddr(self.at.0.wrapping_add(I::len(&instruction) as u64)),
             Step::Branch { kind, to } => {
                 self.walker.edges.push(Edge { kind, from: self.at, to });
                 to
             }
-            Step::Stop(_) => {
-                // What it has changed of the state is not to be gone on with.
-                self.steps = STEPS_MAX;
-                return step;
-            }
+            Step::Stop(_) => return step,
         };
-        self.at = next;
         self.steps += 1;
         step
     }

@@ -1,5 +1,5 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
-//! `bench loader` for the loader hook.
+//! `bench loader` for the loader hook; and what walks from sampled registers are worth: `bench walks`.
 
 mod costs;
 mod grid;
@@ -14,6 +14,7 @@ mod runs;
 mod simulation;
 mod statistics;
 mod table;
+mod walks;
 mod workloads;
 
 use crate::Outcome;
@@ -29,9 +30,10 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["overhead", rest @ ..] => overhead::run(rest),
         ["table", rest @ ..] => table::run(rest),
         ["loader", rest @ ..] => loader::run(rest),
+        ["walks", rest @ ..] => walks::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N] or loader [--quick] [--rounds N]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N] or walks [--quick] [--callgrind]"
             )
         }
     }

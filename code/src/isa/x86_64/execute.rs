@@ -227,8 +227,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
 
     fn either(&self, taken: Option<bool>) -> Step {
         match taken {
-            Some(true) => self.branch(BranchKind::Conditional, self.target()),
-            Some(false) => self.branch(BranchKind::Conditional, self.next()),
+            Some(true) => self.branch(BranchKind::Taken, self.target()),
+            Some(false) => self.branch(BranchKind::NotTaken, self.next()),
             None => Step::Stop(Stop::UnknownCondition),
         }
     }
