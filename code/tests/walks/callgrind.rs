@@ -15,6 +15,9 @@ use crate::programs::Program;
 use crate::truth;
 use crate::view::Files;
 
+/// Microseconds between samples. After an interruption caches are cold for a while: what is sampled then is not what the program does.
+const APART: std::ops::Range<u64> = 300..1700;
+
 /// How often a conditional branch was executed, and taken.
 #[derive(Copy, Clone, Debug, Default)]
 struct Count {
@@ -136,7 +139,7 @@ fn sampled(program: &Program, samples: u64) -> Sampled {
     let mut walker = Walker::<X86_64>::new(1 << 14);
     let mut random = Rng::with_seed(1);
     while sampled.samples < samples {
-        truth::interrupt(program, &mut files, &mut random, |traced, registers, view| {
+        truth::interrupt(program, &mut files, &mut random, APART, |traced, registers, view| {
             let stack = truth::stack(traced, &registers);
             let state = State::sampled(general(&registers), registers.eflags);
             let (edges, _) = walker.walk(Vaddr(registers.rip), state, truth::window(&registers, &stack), view);

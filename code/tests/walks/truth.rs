@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use code::interpret::{Edge, Step, Stop, Walker, Window};
@@ -71,18 +72,19 @@ struct Expected {
     state: State,
 }
 
-/// Runs `program` once and interrupts it at chance moments. Each time it is in its own code, `look` is called, until that says to end.
+/// Runs `program` once and interrupts it at chance moments, `apart` microseconds one from the other. Each time it is in its own code, `look` is called, until that says to end.
 pub fn interrupt(
     program: &Program,
     files: &mut Files,
     random: &mut Rng,
+    apart: Range<u64>,
     mut look: impl FnMut(&mut Traced, user_regs_struct, &mut View) -> bool,
 ) {
     let mut traced = Traced::start(program.command());
     let mut view = View::default();
     let mut since_looked = 0;
     loop {
-        std::thread::sleep(Duration::from_micros(random.u64(0..60)));
+        std::thread::sleep(Duration::from_micros(random.u64(apart.clone())));
         match traced.interrupt() {
             Stopped::Here => {}
             // The interrupt is still to come.
@@ -123,7 +125,7 @@ pub fn follow(program: &Program, states: u64, random: &mut Rng, tally: &mut Tall
     let mut files = Files::default();
     let mut walker = Walker::<X86_64>::new(1 << 14);
     let mut samples = Vec::new();
-    interrupt(program, &mut files, random, |traced, registers, view| {
+    interrupt(program, &mut files, random, 0..60, |traced, registers, view| {
         let stopped = one(traced, &registers, &mut walker, view, &mut samples, tally);
         if tally.states < states && stopped != Stopped::Ended {
             return true;

@@ -22,7 +22,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     }
     let mut clean = true;
     for test in tests {
-        let mut cargo = command("cargo test --release --package code --test walks -- --ignored --nocapture --exact");
+        let mut cargo = command("cargo test --release --package code --test walks -- --ignored --nocapture");
         cargo.arg(test);
         cargo.env("WALKS_STATES", if quick { STATES_QUICK } else { STATES });
         cargo.env("WALKS_SAMPLES", if quick { SAMPLES_QUICK } else { SAMPLES });

@@ -1,5 +1,5 @@
 //! Walks through bytes that nobody wrote as code, from registers that nobody had, with a memory that answers whatever it likes: never a
-//! panic, never more than 64 instructions. `WALKS_FUZZ=100000000 cargo test --release -p code --test hostile` goes on for longer.
+//! panic, never more than 64 instructions. `WALKS_FUZZ=100000000 cargo test --release -p code --test walks hostile` goes on for longer.
 
 use code::interpret::{Bits, CodeView, Place, STEPS_MAX, Step, Stop, Walker, Window};
 use code::isa::x86_64::{Flags, State, X86_64};
