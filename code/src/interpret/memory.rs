@@ -46,7 +46,7 @@ pub struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    /// Nothing was stored yet; `stores` is empty room that is used again.
+    /// Nothing was stored yet; `stores` is room that is used again.
     pub(crate) fn new(window: Window<'a>, stores: Stores) -> Self {
         let mut stores = stores.0;
         stores.clear();
@@ -134,14 +134,8 @@ impl<'a> Memory<'a> {
 }
 
 /// Room for stores, kept from walk to walk.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Stores(Vec<Store>);
-
-impl Default for Stores {
-    fn default() -> Self {
-        Self(Vec::with_capacity(STORES_MAX))
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -42,8 +42,9 @@ impl<I: InstructionSet> Walker<I> {
         }
     }
 
-    /// Follows a thread that is about to execute the instruction at `at` in `state`, with the bytes of `window` on its stack. Returns the
-    /// branches on the way, at most [`STEPS_MAX`], in their order, and why the walk ended there. Their first, if it is not behind a call,
+    /// Follows a thread that is about to execute the instruction at `at` in `state`, with the bytes of `window` on its stack: one that was
+    /// interrupted in the mode of the instruction set (in 64-bit mode for x86-64) and not in a system call, whose registers are of no
+    /// one moment. Returns the branches on the way, at most [`STEPS_MAX`], in their order, and why the walk ended there. Their first, if it is not behind a call,
     /// is that of the sampled block.
     pub fn walk<V: CodeView>(
         &mut self,
@@ -58,7 +59,7 @@ impl<I: InstructionSet> Walker<I> {
                 break stop;
             }
         };
-        walk.end();
+        drop(walk);
         (&self.edges, stop)
     }
 
@@ -160,8 +161,11 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
     fn why_none(&self) -> Stop {
         if self.place.is_some() { Stop::NoInstruction } else { Stop::NoCode }
     }
+}
 
-    fn end(self) {
-        self.walker.stores = self.memory.into_stores();
+impl<I: InstructionSet, V> Drop for Walk<'_, '_, I, V> {
+    /// The room for stores is the next walk's.
+    fn drop(&mut self) {
+        self.walker.stores = std::mem::take(&mut self.memory).into_stores();
     }
 }

@@ -88,6 +88,7 @@ fn walk(walker: &mut Walker<X86_64>, at: u64, state: State, window: Window<'_>, 
         assert!(steps <= STEPS_MAX);
     }
     assert!(matches!(walk.step(), Step::Stop(_)), "what has ended does not go on");
+    drop(walk);
     let (edges, _) = walker.walk(Vaddr(at), state, window, view);
     assert!(edges.len() <= STEPS_MAX);
     steps

@@ -120,6 +120,11 @@ mod tests {
     }
 
     #[test]
+    fn a_kept_instruction_is_as_small_as_the_limits_say() {
+        assert!(size_of::<Option<(u32, ImageOffset, Instruction)>>() <= 128);
+    }
+
+    #[test]
     fn a_counted_loop_and_the_return_after_it() {
         // mov ecx, 2; L: dec ecx; jne L; ret
         let code = [0xb9, 2, 0, 0, 0, 0xff, 0xc9, 0x75, 0xfc, 0xc3];
