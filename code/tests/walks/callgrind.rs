@@ -168,36 +168,48 @@ fn sampled(program: &Program, samples: u64) -> Sampled {
     sampled
 }
 
-/// The mean error of the probability, weighted by executions, and the part of all executions whose branches were seen at all.
-fn error(truth: &HashMap<Branch, Count>, sampled: &HashMap<Branch, Count>) -> (f64, f64) {
-    let (mut sum, mut seen, mut all) = (0.0, 0.0, 0.0);
+/// How good the probabilities are.
+struct Fit {
+    /// The mean error, weighted by executions.
+    error: f64,
+    /// What it would be if each branch met were a draw of its own and without bias: chance alone.
+    chance: f64,
+    /// The part of all executions whose branches were met at all.
+    seen: f64,
+}
+
+fn fit(truth: &HashMap<Branch, Count>, sampled: &HashMap<Branch, Count>) -> Fit {
+    let (mut error, mut chance, mut seen, mut all) = (0.0, 0.0, 0.0, 0.0);
     for (branch, count) in truth {
         all += count.all;
         if let Some(estimate) = sampled.get(branch) {
+            let p = count.p();
             seen += count.all;
-            sum += count.all * (estimate.p() - count.p()).abs();
+            error += count.all * (estimate.p() - p).abs();
+            // The mean distance of a normal distribution from its middle is sqrt(2/pi) standard deviations.
+            chance += count.all * (std::f64::consts::FRAC_2_PI * p * (1.0 - p) / estimate.all).sqrt();
         }
     }
-    (sum / seen, seen / all)
+    Fit { error: error / seen, chance: chance / seen, seen: seen / all }
 }
 
 pub fn compare(program: &Program, folder: &Path, samples: u64) -> (String, f64) {
     let truth = in_files(counted(program, folder));
     let sampled = sampled(program, samples);
-    let (error_all, seen) = error(&truth, &sampled.all);
-    let (error_first, seen_first) = error(&truth, &sampled.first);
+    let (all, first) = (fit(&truth, &sampled.all), fit(&truth, &sampled.first));
     let row = format!(
-        "{:<10} {:>8}  {:>7.1}%  {:>8}  {:>6.1}%  {:>6.4}  {:>6.1}%  {:>6.4}",
+        "{:<10} {:>8}  {:>7.1}%  {:>8}  {:>6.1}%  {:>6.4}  {:>6.4}  {:>7.1}%  {:>9.4}",
         program.name,
         sampled.samples,
         100.0 * sampled.yielding as f64 / sampled.samples as f64,
         truth.len(),
-        100.0 * seen,
-        error_all,
-        100.0 * seen_first,
-        error_first
+        100.0 * all.seen,
+        all.error,
+        all.chance,
+        100.0 * first.seen,
+        first.error
     );
-    (row, error_all)
+    (row, all.error)
 }
 
-pub const HEADER: &str = "program     samples  yielding  branches    seen   error  seen 1st  error 1st";
+pub const HEADER: &str = "program     samples  yielding  branches     seen   error  chance  seen 1st  error 1st";
