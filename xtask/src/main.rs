@@ -33,6 +33,8 @@ cargo xtask TASK
   bench loader [--quick] [--rounds N]
                          what the loader hook adds to the start of programs, against an audit library that does nothing
   man                    man pages and shell completions of all programs: target/man, target/completions
+  bench walks [--quick] [--callgrind]
+                         what sampled registers say programs do next, against what they do: a million states; and against callgrind's counts
   tidy                   check the house rules: dependency arrows, sizes, names
   vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
   ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test

@@ -60,6 +60,19 @@ pub const BENCH_TOOLS: [Need; 3] = [
     need("setpriv", "util-linux", "ends what was started with the benchmark"),
 ];
 
+/// Programs that walks are held against.
+pub const WALKED: [Need; 6] = [
+    need("g++", "g++", "builds workloads"),
+    need("gzip", "gzip", "a program to walk through"),
+    need("bzip2", "bzip2", "a program to walk through"),
+    need("xz", "xz-utils", "a program to walk through"),
+    need("sqlite3", "sqlite3", "a program to walk through"),
+    need("/usr/bin/python3", "python3", "a program to walk through"),
+];
+
+/// To count branches.
+pub const CALLGRIND: [Need; 1] = [need("valgrind", "valgrind", "counts how often branches are taken")];
+
 /// Installs what is missing of `needs`.
 pub fn ensure<'a>(needs: impl IntoIterator<Item = &'a Need>) -> anyhow::Result<()> {
     let present = |program: &str| if program.starts_with('/') { Path::new(program).exists() } else { exists(program) };

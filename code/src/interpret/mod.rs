@@ -85,8 +85,10 @@ pub enum Stop {
 /// Kinds of branches.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BranchKind {
-    /// Taken or not.
-    Conditional,
+    /// Conditional, and taken.
+    Taken,
+    /// Conditional, and not taken.
+    NotTaken,
     /// Always to one place.
     Jump,
     /// Through a register or memory.
@@ -97,6 +99,14 @@ pub enum BranchKind {
     IndirectCall,
     /// To after the call.
     Return,
+}
+
+impl BranchKind {
+    /// Whether it might have gone elsewhere, so that the code alone does not tell.
+    #[must_use]
+    pub fn depends(self) -> bool {
+        !matches!(self, Self::Jump | Self::Call)
+    }
 }
 
 /// One bit for each of `len` bytes, at most 8.

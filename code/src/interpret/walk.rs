@@ -42,8 +42,9 @@ impl<I: InstructionSet> Walker<I> {
         }
     }
 
-    /// Follows a thread that is about to execute the instruction at `at` in `state`, with the bytes of `window` on its stack. Returns the
-    /// branches on the way, at most [`STEPS_MAX`], in their order, and why the walk ended there. Their first, if it is not behind a call,
+    /// Follows a thread that is about to execute the instruction at `at` in `state`, with the bytes of `window` on its stack: one that was
+    /// interrupted in the mode of the instruction set (in 64-bit mode for x86-64) and not in a system call, whose registers are of no
+    /// one moment. Returns the branches on the way, at most [`STEPS_MAX`], in their order, and why the walk ended there. Their first, if it is not behind a call,
     /// is that of the sampled block.
     pub fn walk<V: CodeView>(
         &mut self,
@@ -58,7 +59,7 @@ impl<I: InstructionSet> Walker<I> {
                 break stop;
             }
         };
-        walk.end();
+        drop(walk);
         (&self.edges, stop)
     }
 
@@ -72,7 +73,7 @@ impl<I: InstructionSet> Walker<I> {
     ) -> Walk<'a, 'w, I, V> {
         self.edges.clear();
         let stores = std::mem::take(&mut self.stores);
-        Walk { walker: self, view, at, state, memory: Memory::new(window, stores), place: None, steps: 0 }
+        Walk { walker: self, view, at, state, memory: Memory::new(window, stores), place: None, steps: 0, ended: None }
     }
 }
 
@@ -87,6 +88,7 @@ pub struct Walk<'a, 'w, I: InstructionSet, V> {
     /// That of the last instruction.
     place: Option<Place>,
     steps: usize,
+    ended: Option<Stop>,
 }
 
 impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
@@ -107,26 +109,32 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
         self.memory.load(Some(address.0), len, slot, self.view)
     }
 
-    /// Executes one instruction. After a [`Step::Stop`] every further one is the same.
+    /// Executes one instruction. After a [`Step::Stop`] every further one is the same, and the state is that of no moment.
     pub fn step(&mut self) -> Step {
+        if let Some(stop) = self.ended {
+            return Step::Stop(stop);
+        }
+        let step = self.follow();
+        if let Step::Stop(stop) = step {
+            self.ended = Some(stop);
+        }
+        step
+    }
+
+    fn follow(&mut self) -> Step {
         if self.steps >= STEPS_MAX {
             return Step::Stop(Stop::Steps);
         }
         let Some(instruction) = self.instruction() else { return Step::Stop(self.why_none()) };
         let step = I::execute(&instruction, self.at.0, &mut self.state, &mut self.memory, self.view);
-        let next = match step {
+        self.at = match step {
             Step::Next => Vaddr(self.at.0.wrapping_add(I::len(&instruction) as u64)),
             Step::Branch { kind, to } => {
                 self.walker.edges.push(Edge { kind, from: self.at, to });
                 to
             }
-            Step::Stop(_) => {
-                // What it has changed of the state is not to be gone on with.
-                self.steps = STEPS_MAX;
-                return step;
-            }
+            Step::Stop(_) => return step,
         };
-        self.at = next;
         self.steps += 1;
         step
     }
@@ -153,8 +161,11 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
     fn why_none(&self) -> Stop {
         if self.place.is_some() { Stop::NoInstruction } else { Stop::NoCode }
     }
+}
 
-    fn end(self) {
-        self.walker.stores = self.memory.into_stores();
+impl<I: InstructionSet, V> Drop for Walk<'_, '_, I, V> {
+    /// The room for stores is the next walk's.
+    fn drop(&mut self) {
+        self.walker.stores = std::mem::take(&mut self.memory).into_stores();
     }
 }

@@ -64,6 +64,8 @@ pub struct Line {
     pub text: String,
     /// Where it jumps to or calls, if the instruction itself says so.
     pub target: Option<Vaddr>,
+    /// Whether something else than the instruction after it may be next: a jump, a call, a return, a trap.
+    pub branches: bool,
 }
 
 impl Isa {

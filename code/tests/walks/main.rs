@@ -3,66 +3,19 @@
 //!
 //! Tracing one's own children needs no privilege. `cargo xtask bench walks` does it with a million states.
 
+#[cfg(test)]
+mod callgrind;
+#[cfg(test)]
+mod compare;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod instructions;
+#[cfg(test)]
 mod process;
+#[cfg(test)]
 mod programs;
+#[cfg(test)]
 mod truth;
+#[cfg(test)]
 mod view;
-
-use std::sync::Mutex;
-
-use programs::Program;
-use truth::Tally;
-
-/// Does `program` again and again until `states` states were held against it.
-fn compare(program: &Program, states: u64) -> Tally {
-    let mut tally = Tally::default();
-    let mut seed = fastrand::Rng::with_seed(0x5eed);
-    while tally.states < states {
-        let before = tally.states;
-        truth::follow(program, states, &mut seed, &mut tally);
-        assert!(tally.states > before, "{}: ended before it could be looked at", program.name);
-    }
-    tally
-}
-
-#[test]
-fn walks_go_where_programs_go() {
-    let folder = tempfile::tempdir().unwrap();
-    for program in programs::that_are_everywhere(folder.path()) {
-        let tally = compare(&program, 1500);
-        println!("{}: {tally}", program.name);
-        tally.must_be_right(&program.name);
-        assert!(tally.yielding * 5 > tally.samples, "{}: hardly any state yields a branch: {tally}", program.name);
-    }
-}
-
-#[test]
-#[ignore = "takes minutes and wants many programs: cargo xtask bench walks"]
-fn walks_go_where_many_programs_go() {
-    let states: u64 =
-        std::env::var("WALKS_STATES").map_or(100_000, |states| states.parse().expect("WALKS_STATES: a number"));
-    let only = std::env::var("WALKS_ONLY").unwrap_or_default();
-    let folder = tempfile::tempdir().unwrap();
-    let mut programs = programs::that_are_everywhere(folder.path());
-    programs.extend(programs::of_a_development_machine(folder.path()));
-    programs.retain(|program| program.name.contains(&only));
-    println!("{}", Tally::HEADER);
-    let each = states / programs.len() as u64 + 1;
-    let (waiting, all) = (Mutex::new(programs), Mutex::new(Tally::default()));
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some(program) = { waiting.lock().unwrap().pop() } {
-                    let tally = compare(&program, each);
-                    println!("{:<10} {}", program.name, tally.row());
-                    all.lock().unwrap().add(&tally);
-                }
-            });
-        }
-    });
-    let all = all.into_inner().unwrap();
-    println!("{:<10} {}", "all", all.row());
-    println!("{}", all.windows());
-    all.must_be_right("all");
-}

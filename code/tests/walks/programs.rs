@@ -1,4 +1,4 @@
-//! Programs that compute for a while.
+//! Programs that compute for about half a second.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -46,7 +46,7 @@ static int (*const tests[])(int) = { 0 };
 static int depth(int n) { return n < 2 ? n : depth(n - 1) + depth(n - 2); }
 int main(void) {
     int64_t sum = tests[0] != 0;
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < 40; round++) {
         Item *items = calloc(3000, sizeof *items);
         for (int i = 0; i < 3000; i++) { sprintf(items[i].name, "n%u", next() >> 8); items[i].number = i; items[i].weight = i / 3.0; }
         qsort(items, 3000, sizeof *items, by_name);
@@ -75,7 +75,7 @@ struct Circle : Shape { double r; Circle(double r) : r(r) {} double area() const
 int main() {
     unsigned seed = 1; auto next = [&] { return seed = seed * 1664525 + 1013904223; };
     double total = 0;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 20; round++) {
         std::map<std::string, int> counts; std::unordered_map<int, std::string> names; std::vector<std::unique_ptr<Shape>> shapes;
         for (int i = 0; i < 4000; i++) {
             counts[std::to_string(next() >> 22)]++; names[next() >> 20] += 'x';
@@ -102,7 +102,7 @@ fn main() {
     let mut seed = 1_u32;
     let mut next = || { seed = seed.wrapping_mul(1664525).wrapping_add(1013904223); seed };
     let mut total = 0_u64;
-    for round in 0..200_u64 {
+    for round in 0..20_u64 {
         let mut words: HashMap<String, u32> = HashMap::new();
         let mut tree = BTreeMap::new();
         let mut text = String::new();
@@ -135,13 +135,13 @@ fn compiled(folder: &Path, name: &str, source: &str, compiler: &str, arguments: 
     program
 }
 
-/// Some megabytes of text and code, the same in every run on one machine.
+/// Two megabytes of text and code, the same in every run on one machine.
 fn input(folder: &Path) -> String {
     let path = folder.join("input");
     if !path.exists() {
         let mut bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        bytes.truncate(3 << 20);
-        for line in 0..60_000_u64 {
+        bytes.truncate(1 << 20);
+        for line in 0..20_000_u64 {
             let word = line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
             bytes.extend(format!("line {line} of the text says {word} and {:x}\n", word * word).bytes());
         }
@@ -162,7 +162,7 @@ pub fn that_are_everywhere(folder: &Path) -> Vec<Program> {
 pub fn of_a_development_machine(folder: &Path) -> Vec<Program> {
     let input = input(folder);
     let sql = "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT, c REAL);
-        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000)
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)
         INSERT INTO t SELECT i, 'word' || (i * 7919 % 10007), i / 3.0 FROM n;
         CREATE INDEX tb ON t(b); SELECT b, count(*), sum(c) FROM t GROUP BY b ORDER BY 3 DESC LIMIT 50;
         SELECT count(*) FROM t x JOIN t y ON x.b = y.b WHERE x.a < y.a AND y.b LIKE '%77%'; UPDATE t SET c = c + length(b) WHERE a % 3 = 0;";
@@ -175,7 +175,7 @@ class Node:
         child = getattr(self, side)
         if child is None: setattr(self, side, Node(key))
         else: child.insert(key)
-for n in range(30):
+for n in range(4):
     root = Node(500)
     for i in range(3000): root.insert(random.randrange(1000))if i < 300 else None
     text = json.dumps([{'k%d' % i: [i, i * 1.5, str(i)]} for i in range(3000)])

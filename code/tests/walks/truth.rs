@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
-use code::interpret::{BranchKind, Edge, Step, Stop, Walker, Window};
+use code::interpret::{Edge, Step, Stop, Walker, Window};
 use code::isa::x86_64::{State, X86_64};
 use fastrand::Rng;
 use image::Vaddr;
@@ -71,20 +72,19 @@ struct Expected {
     state: State,
 }
 
-fn informs(edge: &Edge) -> bool {
-    !matches!(edge.kind, BranchKind::Jump | BranchKind::Call)
-}
-
-/// Follows one run of `program` until `tally` has `states` states or it ends.
-pub fn follow(program: &Program, states: u64, random: &mut Rng, tally: &mut Tally) {
-    let mut files = Files::default();
-    let mut walker = Walker::<X86_64>::new(1 << 14);
+/// Runs `program` once and interrupts it at chance moments, `apart` microseconds one from the other. Each time it is in its own code, `look` is called, until that says to end.
+pub fn interrupt(
+    program: &Program,
+    files: &mut Files,
+    random: &mut Rng,
+    apart: Range<u64>,
+    mut look: impl FnMut(&mut Traced, user_regs_struct, &mut View) -> bool,
+) {
     let mut traced = Traced::start(program.command());
     let mut view = View::default();
     let mut since_looked = 0;
-    let mut samples = Vec::new();
-    while tally.states < states {
-        std::thread::sleep(Duration::from_micros(random.u64(0..60)));
+    loop {
+        std::thread::sleep(Duration::from_micros(random.u64(apart.clone())));
         match traced.interrupt() {
             Stopped::Here => {}
             // The interrupt is still to come.
@@ -92,9 +92,9 @@ pub fn follow(program: &Program, states: u64, random: &mut Rng, tally: &mut Tall
                 traced.go_on();
                 continue;
             }
-            Stopped::Ended => break,
+            Stopped::Ended => return,
         }
-        let Some(registers) = traced.registers() else { break };
+        let Some(registers) = traced.registers() else { return };
         // In a system call the registers are those before it or after it, and not of a moment.
         if registers.orig_rax.cast_signed() < 0 {
             if since_looked == 0 || !view_has(&mut view, registers.rip) {
@@ -102,13 +102,37 @@ pub fn follow(program: &Program, states: u64, random: &mut Rng, tally: &mut Tall
                 since_looked = 500;
             }
             since_looked -= 1;
-            if one(&mut traced, &registers, &mut walker, &mut view, &mut samples, tally) == Stopped::Ended {
-                break;
+            if !look(&mut traced, registers, &mut view) {
+                return;
             }
         }
         traced.go_on();
     }
-    tally.walking += time(&samples, &mut view);
+}
+
+/// What a sample at that moment has of the stack.
+pub fn stack(traced: &Traced, registers: &user_regs_struct) -> Vec<u8> {
+    traced.memory(registers.rsp.wrapping_sub(RED_ZONE), RED_ZONE as usize + STACK)
+}
+
+/// The window that [`stack`] is.
+pub fn window<'a>(registers: &user_regs_struct, stack: &'a [u8]) -> Window<'a> {
+    Window { begin: Vaddr(registers.rsp.wrapping_sub(RED_ZONE)), bytes: stack }
+}
+
+/// Follows one run of `program` until `tally` has `states` states or it ends.
+pub fn follow(program: &Program, states: u64, random: &mut Rng, tally: &mut Tally) {
+    let mut files = Files::default();
+    let mut walker = Walker::<X86_64>::new(1 << 14);
+    let mut samples = Vec::new();
+    interrupt(program, &mut files, random, 0..60, |traced, registers, view| {
+        let stopped = one(traced, &registers, &mut walker, view, &mut samples, tally);
+        if tally.states < states && stopped != Stopped::Ended {
+            return true;
+        }
+        false
+    });
+    tally.walking += time(&mut samples);
 }
 
 fn view_has(view: &mut View, rip: u64) -> bool {
@@ -127,8 +151,7 @@ fn trail(traced: &mut Traced, registers: user_regs_struct) -> (Vec<Moment>, End)
     let mut now = registers;
     loop {
         let is_begin = moments.len() < BEGINS * STRIDE && moments.len() % STRIDE == 0;
-        let below = now.rsp.wrapping_sub(RED_ZONE);
-        let stack = if is_begin { traced.memory(below, RED_ZONE as usize + STACK) } else { Vec::new() };
+        let stack = if is_begin { stack(traced, &now) } else { Vec::new() };
         moments.push(Moment { registers: now, stack });
         if moments.len() >= TRAIL {
             return (moments, End::Enough);
@@ -162,7 +185,7 @@ fn one(
     registers: &user_regs_struct,
     walker: &mut Walker<X86_64>,
     view: &mut View,
-    samples: &mut Vec<Moment>,
+    samples: &mut Vec<(Moment, View)>,
     tally: &mut Tally,
 ) -> Stopped {
     let (moments, end) = trail(traced, *registers);
@@ -170,7 +193,7 @@ fn one(
         let Moment { registers, stack } = &moments[begin];
         let at = Vaddr(registers.rip);
         let state = || State::sampled(general(registers), registers.eflags);
-        let window = Window { begin: Vaddr(registers.rsp.wrapping_sub(RED_ZONE)), bytes: stack };
+        let window = window(registers, stack);
         let (edges, stop) = walker.walk(at, state(), window, view);
         let edges = edges.to_vec();
         if begin == 0 {
@@ -189,18 +212,18 @@ fn one(
         tally.steps += if begin == 0 { expected.len() as u64 - 1 } else { 0 };
         tally.hold(traced, &expected, &edges, &moments[begin..], end);
     }
-    samples.extend(moments.into_iter().next());
+    samples.extend(moments.into_iter().next().map(|moment| (moment, view.clone())));
     if end == End::Ended { Stopped::Ended } else { Stopped::Here }
 }
 
 /// The time on the processor that it takes to walk from all of `samples`, one after the other as a drain has them, at first with nothing
 /// decoded.
-fn time(samples: &[Moment], view: &mut View) -> Duration {
+fn time(samples: &mut [(Moment, View)]) -> Duration {
     let mut walker = Walker::<X86_64>::new(1 << 14);
     let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
     let begin = now();
-    for Moment { registers, stack } in samples {
-        let window = Window { begin: Vaddr(registers.rsp.wrapping_sub(RED_ZONE)), bytes: stack };
+    for (Moment { registers, stack }, view) in samples {
+        let window = window(registers, stack);
         let state = State::sampled(general(registers), registers.eflags);
         std::hint::black_box(walker.walk(Vaddr(registers.rip), state, window, view));
     }
@@ -209,7 +232,7 @@ fn time(samples: &[Moment], view: &mut View) -> Duration {
 
 impl Tally {
     fn sample(&mut self, edges: &[Edge], stop: Stop) {
-        let informing = edges.iter().filter(|edge| informs(edge)).count() as u64;
+        let informing = edges.iter().filter(|edge| edge.kind.depends()).count() as u64;
         self.samples += 1;
         self.yielding += u64::from(informing > 0);
         self.edges += edges.len() as u64;
@@ -225,7 +248,7 @@ impl Tally {
             let window = Window { begin: Vaddr(registers.rsp.wrapping_sub(below as u64)), bytes };
             let state = State::sampled(general(registers), registers.eflags);
             let edges = walker.walk(Vaddr(registers.rip), state, window, view).0;
-            let informing = edges.iter().filter(|edge| informs(edge)).count() as u64;
+            let informing = edges.iter().filter(|edge| edge.kind.depends()).count() as u64;
             of_window.0 += u64::from(informing > 0);
             of_window.1 += informing;
         }

@@ -8,11 +8,13 @@ use code::interpret::{CodeView, Place};
 use image::{Constant, Constants, ImageOffset, Layout, Vaddr};
 
 struct File {
+    path: String,
     bytes: Vec<u8>,
     layout: Layout,
     constants: Constants,
 }
 
+#[derive(Clone)]
 struct Mapped {
     place: Place,
     /// The process's address minus the file's.
@@ -29,7 +31,7 @@ pub struct Files {
     all: Vec<Option<Arc<File>>>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct View {
     mapped: Vec<Mapped>,
     all: Vec<Option<Arc<File>>>,
@@ -43,7 +45,8 @@ impl Files {
         let read = || {
             let bytes = fs::read(path).ok()?;
             let (layout, constants) = (Layout::of(&bytes).ok()?, Constants::of(&bytes).ok()?);
-            Some(Arc::new(File { bytes, layout, constants }))
+            let path = path.to_owned();
+            Some(Arc::new(File { path, bytes, layout, constants }))
         };
         let entry = (self.all.len() as u32, read());
         self.all.push(entry.1.clone());
@@ -81,6 +84,14 @@ impl Files {
         let span = (first.wrapping_add(distance), last.wrapping_add(distance));
         let place = Place { image, begin: Vaddr(begin), end: Vaddr(end), offset: ImageOffset(offset) };
         Some(Mapped { place, distance, span, file })
+    }
+}
+
+impl View {
+    /// In which file, and where there, the code at `address` is.
+    pub fn in_file(&self, address: Vaddr) -> Option<(&str, Vaddr)> {
+        let mapped = self.mapped.iter().find(|mapped| mapped.place.begin <= address && address < mapped.place.end)?;
+        Some((&mapped.file.path, Vaddr(address.0.wrapping_sub(mapped.distance))))
     }
 }
 

@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod compile;
 #[cfg(test)]
+mod constants;
+#[cfg(test)]
 mod debug_files;
 #[cfg(test)]
 mod handmade;

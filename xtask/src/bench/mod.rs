@@ -1,5 +1,5 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
-//! `bench loader` for the loader hook, `bench db` for the database.
+//! `bench loader` for the loader hook, `bench db` for the database; and what walks from sampled registers are worth: `bench walks`.
 
 mod costs;
 mod db;
@@ -15,6 +15,7 @@ mod runs;
 mod simulation;
 mod statistics;
 mod table;
+mod walks;
 mod workloads;
 
 use crate::Outcome;
@@ -31,9 +32,10 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["table", rest @ ..] => table::run(rest),
         ["loader", rest @ ..] => loader::run(rest),
         ["db", rest @ ..] => db::run(rest),
+        ["walks", rest @ ..] => walks::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N] or db [--db DIR] [--seconds N]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N] or walks [--quick] [--callgrind]"
             )
         }
     }

@@ -380,15 +380,6 @@ fn operation(decoded: &Decoded) -> Op {
         Mnemonic::Dec => Op::Dec,
         Mnemonic::Neg => Op::Neg,
         Mnemonic::Not => Op::Not,
-        Mnemonic::Shl | Mnemonic::Sal => Op::Shift(Shift::Left),
-        Mnemonic::Shr => Op::Shift(Shift::Right),
-        Mnemonic::Sar => Op::Shift(Shift::RightSigned),
-        Mnemonic::Rol => Op::Shift(Shift::RotateLeft),
-        Mnemonic::Ror => Op::Shift(Shift::RotateRight),
-        Mnemonic::Shlx => Op::ShiftWithoutFlags(Shift::Left),
-        Mnemonic::Shrx => Op::ShiftWithoutFlags(Shift::Right),
-        Mnemonic::Sarx => Op::ShiftWithoutFlags(Shift::RightSigned),
-        Mnemonic::Rorx => Op::ShiftWithoutFlags(Shift::RotateRight),
         Mnemonic::Imul if decoded.op_count() == 1 => Op::MultiplyWide { signed: true },
         Mnemonic::Imul => Op::Multiply,
         Mnemonic::Mul => Op::MultiplyWide { signed: false },
@@ -398,15 +389,6 @@ fn operation(decoded: &Decoded) -> Op {
         Mnemonic::Cmpxchg => Op::CmpXchg,
         Mnemonic::Xadd => Op::XAdd,
         Mnemonic::Bswap => Op::ByteSwap,
-        Mnemonic::Bt => Op::Bit(BitOp::Test),
-        Mnemonic::Bts => Op::Bit(BitOp::Set),
-        Mnemonic::Btr => Op::Bit(BitOp::Reset),
-        Mnemonic::Btc => Op::Bit(BitOp::Complement),
-        Mnemonic::Popcnt => Op::Count(Count::Ones),
-        Mnemonic::Tzcnt => Op::Count(Count::TrailingZeros),
-        Mnemonic::Lzcnt => Op::Count(Count::LeadingZeros),
-        Mnemonic::Bsf => Op::Count(Count::ScanForward),
-        Mnemonic::Bsr => Op::Count(Count::ScanReverse),
         Mnemonic::Stc => Op::Carry(Some(true)),
         Mnemonic::Clc => Op::Carry(Some(false)),
         Mnemonic::Cmc => Op::Carry(None),
@@ -426,8 +408,33 @@ fn operation(decoded: &Decoded) -> Op {
         | Mnemonic::Prefetchw => Op::Nop,
         // Not followed: they change what this state does not have.
         Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq | Mnemonic::Lss | Mnemonic::Hlt => Op::Stop,
-        _ => conditional(decoded).unwrap_or(Op::Other),
+        _ => on_bits(decoded).or_else(|| conditional(decoded)).unwrap_or(Op::Other),
     }
+}
+
+/// Shifts, and those that look at single bits.
+fn on_bits(decoded: &Decoded) -> Option<Op> {
+    Some(match decoded.mnemonic() {
+        Mnemonic::Shl | Mnemonic::Sal => Op::Shift(Shift::Left),
+        Mnemonic::Shr => Op::Shift(Shift::Right),
+        Mnemonic::Sar => Op::Shift(Shift::RightSigned),
+        Mnemonic::Rol => Op::Shift(Shift::RotateLeft),
+        Mnemonic::Ror => Op::Shift(Shift::RotateRight),
+        Mnemonic::Shlx => Op::ShiftWithoutFlags(Shift::Left),
+        Mnemonic::Shrx => Op::ShiftWithoutFlags(Shift::Right),
+        Mnemonic::Sarx => Op::ShiftWithoutFlags(Shift::RightSigned),
+        Mnemonic::Rorx => Op::ShiftWithoutFlags(Shift::RotateRight),
+        Mnemonic::Bt => Op::Bit(BitOp::Test),
+        Mnemonic::Bts => Op::Bit(BitOp::Set),
+        Mnemonic::Btr => Op::Bit(BitOp::Reset),
+        Mnemonic::Btc => Op::Bit(BitOp::Complement),
+        Mnemonic::Popcnt => Op::Count(Count::Ones),
+        Mnemonic::Tzcnt => Op::Count(Count::TrailingZeros),
+        Mnemonic::Lzcnt => Op::Count(Count::LeadingZeros),
+        Mnemonic::Bsf => Op::Count(Count::ScanForward),
+        Mnemonic::Bsr => Op::Count(Count::ScanReverse),
+        _ => return None,
+    })
 }
 
 /// Those that differ from others of their mnemonic.

@@ -54,19 +54,6 @@ impl<V: CodeView> Machine<'_, '_, V> {
     fn compute(&mut self) {
         let bytes = self.instruction.bytes;
         match self.instruction.op {
-            Op::Mov => {
-                let value = self.read(1);
-                self.write(0, value);
-            }
-            Op::MovSigned => {
-                let from = match self.instruction.operands[1] {
-                    Operand::Register { bytes, .. } | Operand::Memory(bytes) => bytes,
-                    _ => 1,
-                };
-                let value = self.read(1).sign_extended(from);
-                self.write(0, value);
-            }
-            Op::Lea => self.write(0, self.address_bits()),
             Op::Add | Op::Adc | Op::Sub | Op::Sbb | Op::Cmp | Op::Inc | Op::Dec | Op::Neg => self.sum(),
             Op::And | Op::Andn | Op::Test | Op::Or | Op::Xor => self.logic(),
             Op::Not => {
@@ -85,19 +72,6 @@ impl<V: CodeView> Machine<'_, '_, V> {
             }
             Op::Multiply => self.multiply(),
             Op::MultiplyWide { signed } => self.multiply_wide(signed),
-            Op::Set(condition) => {
-                let holds = self.state.flags.holds(condition);
-                self.write(0, Bits::of_flag(holds));
-            }
-            Op::CMov(condition) => {
-                let (old, new) = (self.read(0), self.read(1));
-                let value = match self.state.flags.holds(condition) {
-                    Some(true) => new,
-                    Some(false) => old,
-                    None => old.or_else(new),
-                };
-                self.write(0, value);
-            }
             Op::Push => {
                 let value = self.read(0);
                 self.push(value);
@@ -111,6 +85,45 @@ impl<V: CodeView> Machine<'_, '_, V> {
             }
             Op::Bit(op) => self.bit(op),
             Op::Count(count) => self.count(count),
+            Op::Carry(value) => {
+                let value = value.or_else(|| self.state.flags.get(Flags::CARRY).map(|carry| !carry));
+                self.state.flags.set(Flags::CARRY, value);
+            }
+            Op::Direction(down) => self.state.flags.set(Flags::DIRECTION, Some(down)),
+            _ => self.move_(),
+        }
+    }
+
+    /// What moves values and computes nothing.
+    fn move_(&mut self) {
+        let bytes = self.instruction.bytes;
+        match self.instruction.op {
+            Op::Mov => {
+                let value = self.read(1);
+                self.write(0, value);
+            }
+            Op::MovSigned => {
+                let from = match self.instruction.operands[1] {
+                    Operand::Register { bytes, .. } | Operand::Memory(bytes) => bytes,
+                    _ => 1,
+                };
+                let value = self.read(1).sign_extended(from);
+                self.write(0, value);
+            }
+            Op::Lea => self.write(0, self.address_bits()),
+            Op::Set(condition) => {
+                let holds = self.state.flags.holds(condition);
+                self.write(0, Bits::of_flag(holds));
+            }
+            Op::CMov(condition) => {
+                let (old, new) = (self.read(0), self.read(1));
+                let value = match self.state.flags.holds(condition) {
+                    Some(true) => new,
+                    Some(false) => old,
+                    None => old.or_else(new),
+                };
+                self.write(0, value);
+            }
             Op::Xchg | Op::XAdd | Op::CmpXchg => self.exchange(),
             Op::ByteSwap => {
                 let value = self.read(0).get().filter(|_| bytes >= 4);
@@ -125,11 +138,6 @@ impl<V: CodeView> Machine<'_, '_, V> {
                 let sign = self.register(RAX).sign_extended(bytes).right_signed(63);
                 self.set_part(RDX, bytes, sign);
             }
-            Op::Carry(value) => {
-                let value = value.or_else(|| self.state.flags.get(Flags::CARRY).map(|carry| !carry));
-                self.state.flags.set(Flags::CARRY, value);
-            }
-            Op::Direction(down) => self.state.flags.set(Flags::DIRECTION, Some(down)),
             _ => self.other(),
         }
     }
@@ -227,8 +235,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
 
     fn either(&self, taken: Option<bool>) -> Step {
         match taken {
-            Some(true) => self.branch(BranchKind::Conditional, self.target()),
-            Some(false) => self.branch(BranchKind::Conditional, self.next()),
+            Some(true) => self.branch(BranchKind::Taken, self.target()),
+            Some(false) => self.branch(BranchKind::NotTaken, self.next()),
             None => Step::Stop(Stop::UnknownCondition),
         }
     }

@@ -30,11 +30,12 @@ pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Syntax) 
                 break;
             }
             decoder.set_ip(address.0.wrapping_add(1));
-            Line { address, len: 1, text: "(bad)".to_owned(), target: None }
+            Line { address, len: 1, text: "(bad)".to_owned(), target: None, branches: true }
         } else {
             let mut text = String::new();
             formatter.format(&instruction, &mut text);
-            Line { address, len: instruction.len(), text, target: target(&instruction) }
+            let branches = instruction.flow_control() != FlowControl::Next;
+            Line { address, len: instruction.len(), text, target: target(&instruction), branches }
         };
         lines.push(line);
     }
@@ -84,6 +85,7 @@ mod tests {
             lines.iter().map(|line| line.target).collect::<Vec<_>>(),
             [None, None, Some(Vaddr(0x1000)), None, None]
         );
+        assert_eq!(lines.iter().map(|line| line.branches).collect::<Vec<_>>(), [false, false, true, false, true]);
     }
 
     #[test]

@@ -1,0 +1,129 @@
+//! Skid: how many instructions after the stalled one a sample lands.
+//!
+//! An interrupt is taken when the oldest instruction has retired, so the sample names the one *after* the one that took the time: on the
+//! machine that this was written on, exactly one after. A counter that is precise, or another processor, may name the instruction itself.
+//! A loop of which it is known where the time goes tells: see [`Skid::measured`].
+
+use std::fmt;
+
+/// How many instructions after the stalled one a sample lands, 0 to [`Skid::MAX`].
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Skid(u8);
+
+/// Part of the loop's samples that must land in one place to be believed.
+const CLEAR: f64 = 0.8;
+/// Fewer samples than this tell nothing.
+const SAMPLES_MIN: u64 = 100;
+
+impl Skid {
+    /// More is never shifted: a sample that lands farther away is of another cause.
+    pub const MAX: u8 = 3;
+
+    /// A skid of so many instructions, if that is not more than [`Skid::MAX`].
+    #[must_use]
+    pub fn new(instructions: u8) -> Option<Self> {
+        (instructions <= Self::MAX).then_some(Self(instructions))
+    }
+
+    /// In instructions.
+    #[must_use]
+    pub fn instructions(self) -> u8 {
+        self.0
+    }
+
+    /// The skid that samples of a known loop show. `counts` has the samples of each instruction in the order of execution, of which the
+    /// one at `stalled` takes nearly all the time (a division that waits for the one before); at least [`Skid::MAX`] cheap ones that are
+    /// neither branches nor fused with one must follow it. None where that is too few, or it is not clear.
+    #[must_use]
+    pub fn measured(counts: &[u64], stalled: usize) -> Option<Self> {
+        let total: u64 = counts.iter().fold(0, |sum, count| sum.saturating_add(*count));
+        if total < SAMPLES_MIN {
+            return None;
+        }
+        (0..=Self::MAX).map(Self).find(|skid| {
+            let place = stalled.saturating_add(usize::from(skid.0));
+            counts.get(place).is_some_and(|count| *count as f64 >= total as f64 * CLEAR)
+        })
+    }
+
+    /// The samples of each instruction, given back to the one that took the time. `instructions` are those of one procedure in the order of
+    /// their addresses, without a gap.
+    ///
+    /// A sample moves back within its block. Onto a block's first instruction it came from wherever the block is entered: it moves to the
+    /// instruction before only if that falls through and is no branch, and else stays; after a call it is of the procedure that was
+    /// called, which has none of these instructions.
+    #[must_use]
+    pub fn attributed(self, instructions: &[Sampled]) -> Vec<u64> {
+        let mut attributed = vec![0_u64; instructions.len()];
+        for (index, instruction) in instructions.iter().enumerate() {
+            let mut place = index;
+            for _ in 0..self.0 {
+                let Some(before) = place.checked_sub(1) else { break };
+                if instructions.get(before).is_none_or(|before| before.branches) {
+                    break;
+                }
+                place = before;
+            }
+            if let Some(sum) = attributed.get_mut(place) {
+                *sum = sum.saturating_add(instruction.samples);
+            }
+        }
+        attributed
+    }
+}
+
+impl fmt::Display for Skid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("on the instruction"),
+            1 => f.write_str("1 instruction after"),
+            n => write!(f, "{n} instructions after"),
+        }
+    }
+}
+
+/// An instruction with its samples.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Sampled {
+    /// How many.
+    pub samples: u64,
+    /// Whether it is a jump (conditional or not), a call or a return, so that what is after it may have been come to from elsewhere.
+    pub branches: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampled(samples: u64) -> Sampled {
+        Sampled { samples, branches: false }
+    }
+
+    fn branch(samples: u64) -> Sampled {
+        Sampled { samples, branches: true }
+    }
+
+    #[test]
+    fn a_loop_shows_where_samples_land() {
+        assert_eq!(Skid::measured(&[3, 2, 500, 4, 1, 0], 1), Skid::new(1));
+        assert_eq!(Skid::measured(&[3, 500, 2, 4, 1, 0], 1), Skid::new(0));
+        assert_eq!(Skid::measured(&[3, 2, 0, 4, 501, 0], 1), Skid::new(3));
+        // Half here and half there; too few; before the stalled one; too far.
+        assert_eq!(Skid::measured(&[0, 250, 250, 0, 0], 1), None);
+        assert_eq!(Skid::measured(&[0, 0, 99, 0, 0], 1), None);
+        assert_eq!(Skid::measured(&[500, 0, 0, 0, 0], 1), None);
+        assert_eq!(Skid::measured(&[0, 0, 0, 0, 0, 500], 1), None);
+        assert_eq!(Skid::measured(&[], usize::MAX), None);
+        assert_eq!(Skid::measured(&[u64::MAX, u64::MAX], 0), Skid::new(0));
+        assert_eq!(Skid::new(Skid::MAX + 1), None);
+    }
+
+    #[test]
+    fn samples_go_back_to_what_took_the_time_and_not_across_branches() {
+        let instructions = [sampled(5), sampled(100), sampled(7), branch(30), sampled(11), sampled(13)];
+        assert_eq!(Skid::new(1).unwrap().attributed(&instructions), [105, 7, 30, 0, 24, 0]);
+        assert_eq!(Skid::new(0).unwrap().attributed(&instructions), [5, 100, 7, 30, 11, 13]);
+        assert_eq!(Skid::new(2).unwrap().attributed(&instructions), [112, 30, 0, 0, 24, 0]);
+        assert_eq!(Skid::default().attributed(&[]), [0_u64; 0]);
+    }
+}
