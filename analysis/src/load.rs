@@ -398,6 +398,10 @@ fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Co
         failed(error);
         BTreeMap::new()
     });
+    for damage in epoch.damage() {
+        let meta = epoch.meta();
+        failed(DbError::Damaged { host: meta.host.clone(), epoch: meta.epoch.clone(), why: damage.to_string() });
+    }
     // Where this list is damaged the profiles tell for themselves, but it is damage all the same.
     if let Err(error) = epoch.scopes() {
         failed(error);

@@ -152,8 +152,8 @@ fn database_bytes(root: &Path) -> Result<u64, profiledb::DbError> {
     let mut bytes = 0;
     for host in database.hosts()? {
         for epoch in database.epochs(&host)? {
-            // A damaged epoch of the past is no reason to know nothing of the others.
-            bytes += database.epoch(&host, &epoch).and_then(|epoch| epoch.size_bytes()).unwrap_or(0);
+            // One that cannot be listed is no reason to know nothing of the others.
+            bytes += database.epoch_bytes(&host, &epoch).unwrap_or(0);
         }
     }
     Ok(bytes)

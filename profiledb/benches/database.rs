@@ -18,7 +18,8 @@ use image::{ImageId, ImageOffset};
 use profiledb::codec::put_varint;
 use profiledb::columns::{Effort, decode_samples, encode_samples};
 use profiledb::{
-    Database, Delta, Epoch, EpochStart, EventMeta, ImageRecord, Ledger, Profile, ProfileKey, Retention, Scope, Writer,
+    Database, Delta, Epoch, EpochId, EpochStart, EventMeta, ImageRecord, Ledger, Profile, ProfileKey, Retention, Scope,
+    Writer,
 };
 
 const IMAGES: usize = 480;
@@ -27,17 +28,13 @@ const EVENTS: [&str; 2] = ["cycles", "L1-icache-load-misses"];
 const MERGES: u64 = 7 * 24 * 6;
 const MERGE_S: u64 = 600;
 const NOW: u64 = 1_763_697_753;
-/// What the issue is about: the paper's 13 MB a week, and its next format a third of that.
+/// A week of the paper's: 13 MB (SOSP 1997, table 5), its next format a third of that.
 const PAPER_BYTES: f64 = 13e6;
-
-macro_rules! say {
-    ($($words:tt)*) => { writeln!(std::io::stdout(), $($words)*).unwrap() };
-}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let Some(path) = arguments.first() else {
-        say!("name a database with a recorded epoch; cargo xtask bench db records one");
+        println!("name a database with a recorded epoch; cargo xtask bench db records one");
         return;
     };
     let database = Database::open(Path::new(path)).unwrap();
@@ -74,7 +71,7 @@ fn profiles(epoch: &Epoch) -> BTreeMap<ProfileKey, Profile> {
 fn coding(real: &BTreeMap<ProfileKey, Profile>) {
     let entries: usize = real.values().map(Profile::len).sum();
     let samples: u64 = real.values().map(Profile::total).sum();
-    say!("recorded: {} profiles, {entries} distinct (image, event, offset), {samples} samples", real.len());
+    println!("recorded: {} profiles, {entries} distinct (image, event, offset), {samples} samples", real.len());
     for (name, effort) in [("fast", Effort::Fast), ("small", Effort::Small)] {
         let started = Instant::now();
         let sections: Vec<Vec<u8>> = real.values().map(|profile| encode_samples(profile, effort)).collect();
@@ -87,7 +84,7 @@ fn coding(real: &BTreeMap<ProfileKey, Profile>) {
         let decoding = started.elapsed().as_secs_f64();
         let million = entries as f64 / 1e6;
         let each = bytes as f64 / entries as f64;
-        say!(
+        println!(
             "  {name:<5}  {each:.3} bytes an entry (at most 2), encoded {:.1} M/s, decoded {:.1} M/s (at least 30)",
             million / encoding,
             million / decoding
@@ -101,13 +98,13 @@ fn beside(epoch: &Epoch, real: &BTreeMap<ProfileKey, Profile>, perf_bytes: Optio
     let pprof = pprof_like(real);
     let old = format1_like(real);
     let recorded = epoch.size_bytes().unwrap();
-    say!(
+    println!(
         "the same counts:  this format {ours} bytes, with names, ids and ledgers (the recorded epoch as it lies there: {recorded})"
     );
     let mut others = vec![("format 1, a file for each profile", old), ("pprof, gzip", pprof)];
     others.extend(perf_bytes.map(|bytes| ("perf record -a of the same minutes", bytes)));
     for (name, bytes) in others {
-        say!("  {name}: {bytes} bytes, {:.2} times as much", bytes as f64 / ours as f64);
+        println!("  {name}: {bytes} bytes, {:.2} times as much", bytes as f64 / ours as f64);
     }
 }
 
@@ -188,14 +185,14 @@ fn merging(random: &mut Random) {
         best = best.min(started.elapsed().as_secs_f64());
         assert!(sum.total() == base.total() + added.total());
     }
-    say!("merging {COUNTS} counts into as many: {:.0} M/s (at least 20)", COUNTS as f64 / 1e6 / best);
+    println!("merging {COUNTS} counts into as many: {:.0} M/s (at least 20)", COUNTS as f64 / 1e6 / best);
 }
 
 /// A week of merges: 480 images, 2 events, as many distinct offsets as were recorded.
 fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random) {
     let images = simulated(real);
     let entries: usize = images.iter().flatten().map(Profile::len).sum();
-    say!("a week: {IMAGES} images, {} events, {entries} distinct offsets, {MERGES} merges", EVENTS.len());
+    println!("a week: {IMAGES} images, {} events, {entries} distinct offsets, {MERGES} merges", EVENTS.len());
     let directory = tempfile::tempdir().unwrap();
     let mut writer = Writer::open(directory.path(), "bench").unwrap();
     let events = EVENTS.map(event).to_vec();
@@ -225,7 +222,7 @@ fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random) {
         }
         most_files = most_files.max(std::fs::read_dir(&path).unwrap().count());
     }
-    say!(
+    println!(
         "  written: {} by merges (longest {:.1} ms), {} by folds (longest {:.1} ms); {:.2} s of time in a week; at most {most_files} files",
         mega(merged_bytes),
         longest_merge * 1e3,
@@ -233,16 +230,24 @@ fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random) {
         longest_fold * 1e3,
         spent
     );
-    let database = Database::open(directory.path()).unwrap();
+    sizes(directory.path(), &id, &mut writer);
+    let none = Retention { max_age_s: None, keep_newest: 0, max_bytes: None };
+    assert!(writer.collect_garbage(&none, NOW).unwrap().is_empty());
+}
+
+/// What the week has, open and sealed.
+fn sizes(root: &Path, id: &EpochId, writer: &mut Writer) {
+    let database = Database::open(root).unwrap();
+    let path = root.join("hosts/bench").join(id.as_str());
     for what in ["while it is open", "sealed"] {
-        let epoch = database.epoch("bench", &id).unwrap();
+        let epoch = database.epoch("bench", id).unwrap();
         let bytes = epoch.size_bytes().unwrap();
         let files = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
         let (count, blocks) = files.fold((0, 0), |(count, blocks), file| (count + 1, blocks + file.blocks() * 512));
         let mut best = f64::INFINITY;
         for _ in 0..5 {
             let started = Instant::now();
-            let epoch = database.epoch("bench", &id).unwrap();
+            let epoch = database.epoch("bench", id).unwrap();
             let mut sums: BTreeMap<(ImageId, String), u64> = BTreeMap::new();
             for key in epoch.profiles().unwrap() {
                 let total = epoch.profile(&key).unwrap().total();
@@ -252,7 +257,7 @@ fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random) {
             best = best.min(started.elapsed().as_secs_f64());
         }
         let found: usize = profiles(&epoch).values().map(Profile::len).sum();
-        say!(
+        println!(
             "  {what}: {} ({:.2} times the paper's 13 MB; a third of it is 0.33), {} on the disk in {count} files; {found} entries, {:.2} bytes each; opened and summed in {:.0} ms (at most 100)",
             mega(bytes),
             bytes as f64 / PAPER_BYTES,
@@ -263,11 +268,9 @@ fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random) {
         if writer.epoch().is_some() {
             let started = Instant::now();
             writer.seal(NOW + MERGES * MERGE_S).unwrap();
-            say!("  sealed in {:.0} ms", started.elapsed().as_secs_f64() * 1e3);
+            println!("  sealed in {:.0} ms", started.elapsed().as_secs_f64() * 1e3);
         }
     }
-    let none = Retention { max_age_s: None, keep_newest: 0, max_bytes: None };
-    assert!(writer.collect_garbage(&none, NOW).unwrap().is_empty());
 }
 
 fn mega(bytes: u64) -> String {

@@ -265,6 +265,7 @@ impl Checker {
 
     fn epoch(&mut self, root: &Path, host: &str, epoch: &EpochId) -> Result<(), DbError> {
         let directory = key::epoch_path(root, host, epoch);
+        let told = self.problems.len();
         let entries = self.disk.list_if_there(&directory)?;
         let spans: Vec<Span> = entries.iter().filter_map(|entry| Span::parse(&entry.name)).collect();
         if entries.iter().any(|entry| entry.name == key::META) && spans.is_empty() {
@@ -287,8 +288,11 @@ impl Checker {
             let lost = Lost::Merges { first: span.first, last: span.last };
             match Segment::read(&self.disk, &directory, *span, (host, epoch)) {
                 Ok(Some(segment)) => self.segment(&segment, &mut sum),
-                // It was folded meanwhile.
-                Ok(None) if snapshot::spans(&self.disk, &directory)? != taken => return self.epoch(root, host, epoch),
+                // It was folded meanwhile: once more from the begin.
+                Ok(None) if snapshot::spans(&self.disk, &directory)? != taken => {
+                    self.problems.truncate(told);
+                    return self.epoch(root, host, epoch);
+                }
                 Ok(None) => self.tell(path, Fault::Leftover, lost),
                 Err(error) => self.tell(path, Fault::Unreadable(error), lost),
             }

@@ -144,7 +144,9 @@ pub(crate) fn meta(segment: &Segment) -> Result<Option<EpochMeta>, DbError> {
     let decode = |bytes: &[u8], _: &Section| {
         let meta: EpochMeta =
             serde_json::from_slice(&json(bytes)?).map_err(|error| json_damage(Damage::Json(error)))?;
-        if meta.host == segment.host && meta.epoch == segment.epoch && meta.merges == segment.span.last {
+        // There is a merge behind it, always.
+        let is_last = meta.merges == segment.span.last && meta.merges < u64::MAX;
+        if meta.host == segment.host && meta.epoch == segment.epoch && is_last {
             return Ok(meta);
         }
         Err(DecodeError { offset: 0, damage: Damage::Misplaced })

@@ -130,6 +130,17 @@ impl Database {
         }
     }
 
+    /// Bytes of all files of an epoch, without reading them; 0 for one that is not there.
+    ///
+    /// # Errors
+    /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
+    pub fn epoch_bytes(&self, host: &str, epoch: &EpochId) -> Result<u64, DbError> {
+        key::check_host(host)?;
+        let entries = self.disk.list_if_there(&key::epoch_path(&self.root, host, epoch))?;
+        let files = entries.iter().filter(|entry| !entry.is_directory);
+        Ok(files.fold(0, |sum: u64, entry| sum.saturating_add(entry.size_bytes)))
+    }
+
     /// The database in this directory, whatever its file `format` says.
     pub(crate) fn of(disk: Disk, root: &Path) -> Self {
         Self { disk, root: root.to_owned() }

@@ -256,12 +256,12 @@ impl Writer {
             }
         }
         let Some(mut stock) = self.unfolded.pop() else { return Ok(Folded::default()) };
-        let folded = stock.fold(budget_bytes, true)?;
-        // What is stuck stays as it is: it is not put back.
-        if folded.more {
+        let folded = stock.fold(budget_bytes, true);
+        // What is stuck stays as it is: it is not put back. A disk that is full today has room another day.
+        if matches!(folded, Ok(Folded { more: true, .. }) | Err(DbError::Io { .. })) {
             self.unfolded.push(stock);
         }
-        Ok(Folded { more: !self.unfolded.is_empty(), ..folded })
+        folded.map(|folded| Folded { more: !self.unfolded.is_empty(), ..folded })
     }
 
     /// Ends the epoch: it never changes again, and the writer has none. Its segments become one, if the disk has room for that; else
