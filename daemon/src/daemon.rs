@@ -42,8 +42,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
             "the budget of {percent} % of all CPU time allows {rate} samples/s/CPU here"
         );
     }
-    let skid = source.skid();
-    log_skid(skid);
+    let landing = source.landing();
+    log_landing(landing);
     let start = epoch_start(&machine, &events, None);
     let epoch = writer.begin(start.clone(), args.new_epoch)?;
     writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));
@@ -78,8 +78,16 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         tracing::info!(%epoch, db, control = %config.control.display(), "dcpid ready");
         // Without a service manager there is nobody to notify, and that is no error.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        let pipeline =
-            Pipeline::new(Parts { config, machine, events, cost, skid, collector, flusher, epoch: epoch.to_string() });
+        let pipeline = Pipeline::new(Parts {
+            config,
+            machine,
+            events,
+            cost,
+            landing,
+            collector,
+            flusher,
+            epoch: epoch.to_string(),
+        });
         let result = tokio::select! {
             result = pipeline.run(asked, done, stop) => result,
             () = serve => Ok(()),
@@ -90,12 +98,9 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     })
 }
 
-fn log_skid(skid: Option<kernel::Skid>) {
-    match skid {
-        Some(skid) => {
-            let (instructions, share) = (skid.instructions, skid.share);
-            tracing::info!(instructions, share, "where samples land: so many instructions behind the one that stalls");
-        }
+fn log_landing(landing: Option<kernel::Landing>) {
+    match landing {
+        Some(landing) => tracing::info!("samples land {} that takes the time", landing.skid),
         None => tracing::info!("on which instruction samples land could not be measured here"),
     }
 }

@@ -9,7 +9,7 @@ use crate::control::Asked;
 use crate::edges::{every, look_within};
 use crate::event::PlannedEvent;
 use crate::flush::{Done, Flusher, Job};
-use crate::kernel::{Cost, Machine, Skid};
+use crate::kernel::{Cost, Landing, Machine};
 use crate::pending::Pending;
 use crate::source::SampleSource;
 use crate::stand::{bill, cpu_status, edges_status, event_status, facts, generated_status, resident_bytes};
@@ -77,7 +77,7 @@ pub struct Parts<Source> {
     /// What a sample costs.
     pub cost: Cost,
     /// Where samples land.
-    pub skid: Option<Skid>,
+    pub landing: Option<Landing>,
     /// Source and mappings.
     pub collector: Collector<Source>,
     /// The database's thread.
@@ -371,7 +371,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
         };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
-        delta.facts = facts(self.parts.skid);
+        delta.facts = facts(self.parts.landing);
         let cost = self.parts.cost.ns_per_sample;
         delta.cost = Some(bill(cost, self.last_bill, clock::process_cpu_ns(), self.taken()));
         self.in_flight = Some(in_flight);
@@ -669,7 +669,7 @@ mod tests {
             let (asked_sender, asked) = mpsc::channel(4);
             let (stop_sender, stop) = mpsc::channel(1);
             let mut pipeline =
-                Pipeline::new(Parts { config, machine, events, cost, skid: None, collector, flusher, epoch });
+                Pipeline::new(Parts { config, machine, events, cost, landing: None, collector, flusher, epoch });
             pipeline.last_merges_pause = Duration::from_millis(1);
             pipeline.term.0 = Instant::now().checked_sub(TERM).unwrap();
             let client = async {

@@ -6,7 +6,7 @@ use crate::collector::CpuLedger;
 use crate::edges;
 use crate::event::PlannedEvent;
 use crate::jit::Totals;
-use crate::kernel::Skid;
+use crate::kernel::Landing;
 use crate::status::{CpuStatus, EdgesStatus, EventStatus, GeneratedStatus};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,11 +23,11 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
     }
 }
 
-/// What the epoch keeps of where samples land: `skid {instructions, share, samples}`, or null where it could not be measured.
+/// What the epoch keeps of where samples land: `skid {instructions, samples}`, or null where it could not be measured.
 #[must_use]
-pub fn facts(skid: Option<Skid>) -> BTreeMap<String, Value> {
+pub fn facts(landing: Option<Landing>) -> BTreeMap<String, Value> {
     let skid =
-        skid.map(|skid| json!({"instructions": skid.instructions, "share": skid.share, "samples": skid.samples}));
+        landing.map(|Landing { skid, samples }| json!({"instructions": skid.instructions(), "samples": samples}));
     BTreeMap::from([("skid".to_owned(), skid.unwrap_or(Value::Null))])
 }
 

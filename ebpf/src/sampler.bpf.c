@@ -161,7 +161,7 @@ struct change {
 };
 
 /* The registers of user code at a sample, and what is around the top of its stack. */
-enum { SNAPSHOTS_PER_CPU = 128, SNAPSHOT_REGISTERS = 18, RED_ZONE = 128, STACK_BYTES = 640 };
+enum { SNAPSHOTS_PER_CPU = 128, SNAPSHOT_REGISTERS = 18, STACK_BYTES = 256 };
 struct snapshot {
 	u64 key;
 	u32 space;
@@ -179,7 +179,7 @@ struct snapshot_ring {
 	u32 reserved_too[15];
 } __attribute__((aligned(64)));
 
-_Static_assert(sizeof(struct snapshot) == 800, "abi: Snapshot");
+_Static_assert(sizeof(struct snapshot) == 416, "abi: Snapshot");
 _Static_assert(sizeof(struct snapshot_ring) == 128, "abi: SnapshotRing");
 _Static_assert(sizeof(struct slot) == 32, "abi: Slot");
 _Static_assert(sizeof(struct change) == 32, "abi: Change");
@@ -419,8 +419,7 @@ INLINE int lose(u32 half_index, u64 event)
 static s64 (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112; /* Linux 5.5 */
 enum { USER_CODE_64 = 0x33 }; /* __USER_CS, arch/x86/include/asm/segment.h */
 
-/* Where the daemon interprets what is next: registers in the order of their encoding, and the stack from the red zone on (System V ABI, 3.2.2)
- * as far as it is in memory. The daemon frees a place of the ring by counting `taken` up. */
+/* Where the daemon interprets what is next: registers in the order of their encoding, and the top of the stack as far as it is in memory. The daemon frees a place of the ring by counting `taken` up. */
 INLINE void take_snapshot(struct context *context, u32 cpu, struct place place)
 {
 	struct snapshot_ring *ring = bpf_map_lookup_elem(&SNAPSHOT_RINGS, &cpu);
@@ -460,7 +459,7 @@ INLINE void take_snapshot(struct context *context, u32 cpu, struct place place)
 	to[15] = context->registers[0];
 	to[16] = context->registers[PC_REGISTER];
 	to[17] = context->registers[18]; /* flags */
-	from = to[4] - RED_ZONE;
+	from = to[4];
 	snapshot->stack_len = STACK_BYTES;
 	if (bpf_probe_read_user(snapshot->stack, STACK_BYTES, (void *)from) != 0) {
 		/* The next page may not be there. */

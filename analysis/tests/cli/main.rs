@@ -16,9 +16,9 @@ mod epochs;
 mod export;
 #[cfg(test)]
 mod golden;
+mod html;
 #[cfg(test)]
 mod list;
-mod html;
 #[cfg(test)]
 mod process;
 #[cfg(test)]

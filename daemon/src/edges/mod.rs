@@ -12,7 +12,7 @@ use crate::clock;
 use crate::images::{Image, MappedAt};
 use crate::mappings::{Found, Mapping, Mappings, Window};
 use crate::pending::Pending;
-use abi::{Entry, RED_ZONE, SNAPSHOTS_PER_CPU, Snapshot, Space};
+use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
 use code::interpret::{Edge, Place, Walker};
 use code::isa::x86_64::{State, X86_64};
 use image::{ImageKind, ImageOffset, Vaddr};
@@ -28,8 +28,8 @@ const HELD_MANY: usize = HELD_MAX * 3 / 4;
 const INSTRUCTIONS: usize = 4096;
 /// The part of the overhead budget that snapshots may take.
 const BUDGET_PART: f64 = 0.2;
-/// What the sampler takes for a snapshot, ns: registers and 640 bytes of stack are copied.
-const COPY_NS: f64 = 1500.0;
+/// What the sampler takes for a snapshot, ns: registers and 256 bytes of stack are copied.
+const COPY_NS: f64 = 1000.0;
 /// Assumed for an interpretation before any was measured, ns.
 const FIRST_NS: f64 = 10_000.0;
 /// Snapshots a second on all CPUs together: more would need drains too often.
@@ -114,7 +114,7 @@ impl Edges {
         let [registers @ .., rip, rflags] = &snapshot.registers;
         let stack = snapshot.stack.get(..snapshot.stack_len as usize).unwrap_or_default();
         let rsp = registers.get(4).copied()?;
-        let stack = code::interpret::Window { begin: Vaddr(rsp.wrapping_sub(RED_ZONE)), bytes: stack };
+        let stack = code::interpret::Window { begin: Vaddr(rsp), bytes: stack };
         let mut view = View::new(text, place, Vaddr(*rip))?;
         let (edges, _) = self.walker.walk(Vaddr(*rip), State::sampled(*registers, *rflags), stack, &mut view);
         let offset = |address: Vaddr| {
@@ -157,7 +157,7 @@ pub fn look_within(rate: f64) -> Duration {
 
 fn wipe(snapshot: &mut Snapshot) {
     // The compiler may not leave it out: what it writes is looked at by nobody.
-    *std::hint::black_box(snapshot) = Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 640] };
+    *std::hint::black_box(snapshot) = Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
 }
 
 /// Where a snapshot was taken.

@@ -24,7 +24,7 @@ pub use memory::{give_back, share_heap};
 pub use object::Sharing;
 pub use probe::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
 pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};
-pub use skid::Skid;
+pub use skid::Landing;
 pub use source::{Cost, CpuDrained, Drained, KernelSource, SourceSettings};
 pub use table::TableSettings;
 

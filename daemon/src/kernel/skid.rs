@@ -6,6 +6,7 @@
 use super::counters::Counters;
 use crate::event::PlannedEvent;
 use abi::{Entry, Space};
+use code::skid::Skid;
 use std::arch::asm;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -13,20 +14,15 @@ use std::time::{Duration, Instant};
 /// Samples per second while measuring, and how long: some 300 samples.
 const RATE: u64 = 5000;
 const TIME: Duration = Duration::from_millis(60);
-/// Fewer samples in the loop, or a smaller part of them on one instruction, say nothing.
-const SAMPLES_MIN: u64 = 60;
-const SHARE_MIN: f64 = 0.6;
 /// Rounds between two looks at the clock: about a millisecond.
 const ROUNDS: u64 = 100_000;
 
 /// Where samples land.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Skid {
-    /// Instructions behind the one that stalls: 0 or 1.
-    pub instructions: u8,
-    /// The part of the samples that landed there, 0 to 1.
-    pub share: f64,
-    /// Samples in the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landing {
+    /// How far behind the instruction that stalls.
+    pub skid: Skid,
+    /// Samples of the loop that told.
     pub samples: u64,
 }
 
@@ -53,27 +49,25 @@ pub fn run(plan: &PlannedEvent, units_per_second: u64, program: RawFd, cpu: usiz
 }
 
 /// What the samples of the loop say, whose divisions are at the address `stalls` of this process.
-pub fn found(entries: &[Entry], stalls: u64) -> Option<Skid> {
+pub fn found(entries: &[Entry], stalls: u64) -> Option<Landing> {
     let pid = std::process::id();
     let mine = |entry: &&Entry| matches!(entry.whose(), Space::Process { pid: whose, .. } if whose == pid);
-    let offsets = entries.iter().filter(mine).map(|entry| (entry.pc().wrapping_sub(stalls), u64::from(entry.count)));
-    let (mut on_it, mut behind, mut samples) = (0, 0, 0);
-    for (offset, count) in offsets.filter(|(offset, _)| *offset < LOOP_BYTES) {
-        samples += count;
-        on_it += if offset == 0 { count } else { 0 };
-        behind += if offset == DIVISION_BYTES { count } else { 0 };
+    let mut counts = [0; LOOP.len()];
+    for entry in entries.iter().filter(mine) {
+        let offset = entry.pc().wrapping_sub(stalls);
+        let instruction = LOOP.iter().position(|begin| *begin == offset);
+        if let Some(count) = instruction.and_then(|at| counts.get_mut(at)) {
+            *count += u64::from(entry.count);
+        }
     }
-    let (instructions, most) = if on_it > behind { (0, on_it) } else { (1, behind) };
-    let share = most as f64 / samples.max(1) as f64;
-    (samples >= SAMPLES_MIN && share >= SHARE_MIN).then_some(Skid { instructions, share, samples })
+    Skid::measured(&counts, 0).map(|skid| Landing { skid, samples: counts.iter().sum() })
 }
 
-/// Bytes of the division, and of the loop from it on.
+/// Where the instructions of the loop begin, in bytes from the division on: it, three additions, the end of a round in two.
 #[cfg(target_arch = "x86_64")]
-const DIVISION_BYTES: u64 = 3;
+const LOOP: [u64; 6] = [0, 3, 7, 11, 15, 18];
 #[cfg(target_arch = "aarch64")]
-const DIVISION_BYTES: u64 = 4;
-const LOOP_BYTES: u64 = 32;
+const LOOP: [u64; 6] = [0, 4, 8, 12, 16, 20];
 
 /// Divisions, each of which waits for the one before, with work for a fraction of their time behind each. Gives their address.
 #[cfg(target_arch = "x86_64")]
@@ -85,13 +79,14 @@ fn divide(rounds: u64) -> u64 {
             "lea {at}, [rip + 2f]",
             "2:",
             "div rcx",
-            "lea {work}, [{work} + 1]",
-            "lea {work}, [{work} + 1]",
-            "dec {rounds}",
+            "lea r8, [r8 + 1]",
+            "lea r8, [r8 + 1]",
+            "lea r8, [r8 + 1]",
+            "dec r9",
             "jnz 2b",
             at = out(reg) at,
-            work = inout(reg) 0_u64 => _,
-            rounds = inout(reg) rounds => _,
+            inout("r8") 0_u64 => _,
+            inout("r9") rounds => _,
             inout("rax") 0xfedc_ba98_7654_3210_u64 => _,
             inout("rdx") 0_u64 => _,
             in("rcx") 1_u64,
@@ -111,6 +106,7 @@ fn divide(rounds: u64) -> u64 {
             "adr {at}, 2f",
             "2:",
             "udiv {value}, {value}, {one}",
+            "add {work}, {work}, #1",
             "add {work}, {work}, #1",
             "add {work}, {work}, #1",
             "subs {rounds}, {rounds}, #1",
@@ -136,18 +132,21 @@ mod tests {
         let entries = |on_it: u32, behind: u32, later: u32| {
             [
                 Entry::new(0, at, pid, on_it),
-                Entry::new(0, at + DIVISION_BYTES, pid, behind),
-                Entry::new(0, at + 12, pid, later),
+                Entry::new(0, at + LOOP[1], pid, behind),
+                Entry::new(0, at + LOOP[3], pid, later),
                 Entry::new(0, at + 4096, pid, 1000),
                 Entry::new(0, at, pid + 1, 1000),
                 Entry::new(0, at.wrapping_sub(1), pid, 1000),
             ]
         };
-        let skid = found(&entries(10, 285, 5), at).unwrap();
-        assert_eq!((skid.instructions, skid.samples, skid.share), (1, 300, 0.95));
-        assert_eq!(found(&entries(270, 20, 10), at).unwrap().instructions, 0);
-        assert_eq!(found(&entries(100, 110, 90), at), None, "all over the loop");
-        assert_eq!(found(&entries(0, 59, 0), at), None, "too few");
+        let skid = |counts: (u32, u32, u32)| {
+            found(&entries(counts.0, counts.1, counts.2), at)
+                .map(|landing| (landing.skid.instructions(), landing.samples))
+        };
+        assert_eq!(skid((10, 285, 5)), Some((1, 300)));
+        assert_eq!(skid((280, 10, 10)), Some((0, 300)));
+        assert_eq!(skid((100, 110, 90)), None, "all over the loop");
+        assert_eq!(skid((0, 9, 0)), None, "too few");
         assert_eq!(found(&[], at), None);
     }
 }

@@ -48,7 +48,7 @@ impl Snapshots {
 }
 
 /// What is left of a snapshot that was taken.
-const EMPTY: Snapshot = Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 640] };
+const EMPTY: Snapshot = Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
 
 #[cfg(test)]
 mod tests {
@@ -73,12 +73,12 @@ mod tests {
         assert!(into.is_empty());
         let index = |n: u32| SNAPSHOTS_PER_CPU + begin.wrapping_add(n) as usize % SNAPSHOTS_PER_CPU;
         for n in 0..5 {
-            snapshots.data.write(index(n), Snapshot { key: u64::from(n), stack: [1; 640], ..EMPTY });
+            snapshots.data.write(index(n), Snapshot { key: u64::from(n), stack: [1; 256], ..EMPTY });
         }
         snapshots.rings.write(1, ring(begin.wrapping_add(5), begin));
         snapshots.take(1, &mut into);
         assert_eq!(into.iter().map(|snapshot| snapshot.key).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        assert!((0..5).all(|n| snapshots.data.read(index(n)).unwrap().stack == [0; 640]), "nothing stays behind");
+        assert!((0..5).all(|n| snapshots.data.read(index(n)).unwrap().stack == [0; 256]), "nothing stays behind");
         snapshots.take(1, &mut into);
         assert_eq!(into.len(), 5);
         // A ring that claims more than it can have gives what it has.

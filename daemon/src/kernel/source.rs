@@ -3,7 +3,7 @@
 use super::counters::{Counted, Counters};
 use super::object::{Sampler, Sharing};
 use super::sideband::{Sideband, TimedRecord};
-use super::skid::{self, Skid};
+use super::skid::{self, Landing};
 use super::snapshots::Snapshots;
 use super::table::{HalfTotals, Table, TableSettings, possible_cpus};
 use super::{KernelError, Machine, choose, cost, probe};
@@ -94,7 +94,7 @@ pub struct KernelSource {
     events: Vec<PlannedEvent>,
     programs: Vec<RawFd>,
     cost: Cost,
-    skid: Option<Skid>,
+    landing: Option<Landing>,
     cpus_checked_ns: u64,
     /// Nothing samples any more, and CPUs that come are not taken up.
     stopped: bool,
@@ -119,7 +119,7 @@ impl KernelSource {
         let clock_hz = probe::clock_hz();
         let cost = measure(settings.budget, &events, &programs, machine);
         machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new())); // what was sampled while measuring
-        let skid = measure_skid(&events, &programs, machine, &table);
+        let landing = measure_skid(&events, &programs, machine, &table);
         let rate = budget::RATES.get(cost.step).copied().unwrap_or(1);
         for event in events.iter_mut().filter(|event| event.adjustable && settings.budget.is_some()) {
             *event = event.at_rate(rate, clock_hz);
@@ -138,7 +138,7 @@ impl KernelSource {
             events,
             programs,
             cost,
-            skid,
+            landing,
             cpus_checked_ns: 0,
             stopped: false,
         })
@@ -158,8 +158,8 @@ impl KernelSource {
 
     /// Where samples of the first event land; None where that could not be seen.
     #[must_use]
-    pub fn skid(&self) -> Option<Skid> {
-        self.skid
+    pub fn landing(&self) -> Option<Landing> {
+        self.landing
     }
 
     /// Changes the mean period of an event, now.
@@ -314,7 +314,7 @@ fn measure(budget: Option<Budget>, events: &[PlannedEvent], programs: &[RawFd], 
 }
 
 /// Measures where samples land, on the last CPU, with the first event whose frequency is known. The tables are empty before and after.
-fn measure_skid(events: &[PlannedEvent], programs: &[RawFd], machine: &Machine, table: &Table) -> Option<Skid> {
+fn measure_skid(events: &[PlannedEvent], programs: &[RawFd], machine: &Machine, table: &Table) -> Option<Landing> {
     let (plan, program) = events.iter().zip(programs).find(|(plan, _)| plan.event.unit != Unit::Occurrences)?;
     let cpu = *machine.cpus.iter().rev().find(|cpu| plan.encoding(**cpu).is_some())?;
     let stalls = skid::run(plan, plan.event.unit.per_second(probe::clock_hz()), *program, cpu);
