@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use image::{ImageId, ImageKind, ImageOffset, KeptRanges};
 use profiledb::{
-    CodeStore, Delta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile, ProfileKey, Scope, Symbol, Writer,
+    CodeStore, Delta, EpochStart, EventMeta, ImageRecord, Ledger, Lost, Machine, Profile, ProfileKey, Scope, Symbol,
+    Writer, check,
 };
 
 /// 2026-11-05 10:15:00 UTC.
@@ -63,6 +64,24 @@ impl Db {
     }
 
     /// All files of the database whose names end so.
+    /// Flips one bit somewhere, so that just what `wanted` says is lost.
+    pub fn damage(&self, wanted: impl Fn(&Lost) -> bool) {
+        for path in self.files(".segment") {
+            let mut bytes = std::fs::read(&path).unwrap();
+            for at in 0..bytes.len() {
+                bytes[at] ^= 1;
+                std::fs::write(&path, &bytes).unwrap();
+                if check(&self.root()).unwrap().iter().any(|problem| wanted(&problem.lost)) {
+                    return;
+                }
+                bytes[at] ^= 1;
+            }
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        panic!("nothing like that can be lost");
+    }
+
+    /// All files whose path ends like this.
     pub fn files(&self, suffix: &str) -> Vec<PathBuf> {
         fn walk(directory: &Path, suffix: &str, found: &mut Vec<PathBuf>) {
             for entry in std::fs::read_dir(directory).unwrap() {

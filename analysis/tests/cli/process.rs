@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use image::ImageKind;
 
+use profiledb::Lost;
+
 use crate::database::{Db, Epoch, START, clock, image, typical};
 use crate::runs::{dcpi, on, refused, shown};
 
@@ -147,9 +149,8 @@ fn a_full_disk_is_a_failure() {
 fn damage_is_worked_around_and_told() {
     let db = with_typical();
     let whole = shown(&db, "prof --format csv");
-    let kernel = crate::database::kernel().id.to_string();
-    let damaged = db.files(".samples").into_iter().find(|path| path.to_str().unwrap().contains(&kernel)).unwrap();
-    flip(&damaged);
+    let kernel = crate::database::kernel().id;
+    db.damage(|lost| matches!(lost, Lost::Samples { key, .. } if key.image == kernel));
     for (format, shown_in_report) in [("text", true), ("json", true), ("csv", false)] {
         let output = on(&db, &format!("prof --format {format}"));
         let (text, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
@@ -166,14 +167,13 @@ fn damage_is_worked_around_and_told() {
 fn a_damaged_description_ends_the_report_if_there_is_no_other() {
     let db = with_typical();
     db.epoch("node-8", Epoch { start: START + 60, ..typical() });
-    let metas = db.files("meta");
-    flip(&metas[0]);
+    ruin(&db, "node-7");
     let output = on(&db, "prof");
     assert_eq!(output.status.code(), Some(1));
     let output = on(&db, "epochs");
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stdout).unwrap().contains("problem: left out: "));
-    flip(&metas[1]);
+    ruin(&db, "node-8");
     let error = refused(&db, "prof");
     assert!(error.contains("wrong checksum; choose other epochs"), "{error}");
 }
@@ -181,7 +181,7 @@ fn a_damaged_description_ends_the_report_if_there_is_no_other() {
 #[test]
 fn images_without_records_keep_their_samples() {
     let db = with_typical();
-    flip(&db.files("images")[0]);
+    db.damage(|lost| *lost == Lost::Images);
     let output = on(&db, "prof -i --idle --format csv");
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -190,23 +190,23 @@ fn images_without_records_keep_their_samples() {
 }
 
 #[test]
-fn samples_that_are_missing_are_missed() {
+fn a_file_that_is_missing_is_missed() {
     let db = with_typical();
-    let kernel = crate::database::kernel().id.to_string();
-    let profile = db.files(".samples").into_iter().find(|path| path.to_str().unwrap().contains(&kernel)).unwrap();
-    std::fs::remove_file(profile).unwrap();
+    let first = db.files("0-0.segment").remove(0);
+    std::fs::remove_file(first).unwrap();
     let output = on(&db, "prof");
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let said = "problem: epoch 20261105-101500 of node-7 accounts for 244452 samples of cpu-clock, but its profiles have 207500";
-    assert!(text.contains(said), "{text}");
-    // Of some images only, it cannot be told.
-    assert_eq!(on(&db, "prof ext4").status.code(), Some(0));
+    assert!(text.contains("it is missing, with what merges 0 to 0 added"), "{text}");
+    // What the others have is there.
+    assert!(text.contains("ext4_find_entry") && text.contains("clear_page_erms"), "{text}");
 }
 
-/// Damages the last byte of a file.
-fn flip(path: &std::path::Path) {
-    let mut bytes = std::fs::read(path).unwrap();
-    *bytes.last_mut().unwrap() ^= 1;
-    std::fs::write(path, bytes).unwrap();
+/// Damages the directory of each segment of a host.
+fn ruin(db: &Db, host: &str) {
+    for path in db.files(".segment").iter().filter(|path| path.to_str().unwrap().contains(host)) {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[40] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
 }

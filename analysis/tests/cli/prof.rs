@@ -161,22 +161,6 @@ fn rows_of_what_is_kept_apart_have_all_samples() {
     assert_eq!(by("pid"), [(Value::Null, 1_870), (4711.into(), 5)]);
 }
 
-/// A list of scopes that is damaged is told, and costs no sample.
-#[test]
-fn a_damaged_list_of_scopes_costs_no_sample() {
-    let db = one(runs());
-    let whole = json(&db, "prof --label before");
-    let list = &db.files("scopes")[0];
-    let mut bytes = std::fs::read(list).unwrap();
-    bytes[40] ^= 1;
-    std::fs::write(list, bytes).unwrap();
-    let output = on(&db, "prof --label before --format json");
-    assert_eq!(output.status.code(), Some(1));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["rows"], whole["rows"]);
-    assert!(report["problems"][0]["message"].as_str().unwrap().contains("scopes is damaged"));
-}
-
 #[test]
 fn keep_and_n_cut_the_rows() {
     let db = one(typical());
