@@ -1,5 +1,5 @@
-//! Debug files from a debuginfod server (debuginfod(8), elfutils): only where `$DEBUGINFOD_URLS` names one, and kept where other clients keep
-//! theirs and find ours.
+//! Debug files from a debuginfod server (debuginfod(8), elfutils): only where `$DEBUGINFOD_URLS` names one, and kept where other clients
+//! keep theirs and find ours.
 //!
 //! Servers at `http://` are asked here. For `https://` the client of elfutils, `debuginfod-find`, is run if it is installed: encryption
 //! would bring a C compiler or a young library into this program.

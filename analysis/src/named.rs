@@ -30,6 +30,9 @@ enum Fit {
     Part,
 }
 
+/// How well a procedure fits, by whether it has samples and what it is called.
+type Fits<'a> = dyn Fn(bool, &Procedure) -> Option<Fit> + 'a;
+
 /// A procedure that may be meant.
 struct Found<'a> {
     at: usize,
@@ -101,7 +104,7 @@ fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
     let raw = |_: bool, procedure: &Procedure| (procedure.raw_name() == asked).then_some(Fit::Whole);
     let sampled = |sampled: bool, procedure: &Procedure| if sampled { fit(procedure, asked) } else { None };
     let any = |_: bool, procedure: &Procedure| fit(procedure, asked);
-    let tries: [&dyn Fn(bool, &Procedure) -> Option<Fit>; 3] = [&raw, &sampled, &any];
+    let tries: [&Fits<'_>; 3] = [&raw, &sampled, &any];
     let with_samples: Vec<BTreeSet<ImageOffset>> = candidates.iter().map(with_samples).collect();
     for fits in tries {
         let mut found = Vec::new();

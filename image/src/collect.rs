@@ -26,7 +26,8 @@ const MINI_MEMORY_KIB: u32 = 128 << 10;
 /// From its symbol table; if it has none from a separate debug file of the same build, looked for
 /// as `ROOT/.build-id/xx/yyyy.debug` and by the name in `.gnu_debuglink` (beside the file, in
 /// `.debug` there, and in `ROOT/` and the file's directory) for each root (see
-/// [`default_debug_roots`](crate::default_debug_roots)), else from the one it has compressed in `.gnu_debugdata`. In any case also from the dynamic symbols.
+/// [`default_debug_roots`](crate::default_debug_roots)), else from the one it has compressed in
+/// `.gnu_debugdata`. In any case also from the dynamic symbols.
 /// What none of these covers is named after its section if that holds no procedures (`[.plt]`), and
 /// else, by the ranges of the unwind table, by its address as `objdump` shows it (`0x1040`).
 ///

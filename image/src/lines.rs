@@ -16,7 +16,8 @@ use crate::{ImageError, Vaddr, demangle};
 
 /// Reads of one image's debug information that are agreed to, besides one for each of its bytes.
 const READS_MAX: u64 = 32 << 20;
-/// Stack that a look-up may take, in bytes: the smallest stack of a thread of ours is 2 MiB. Some five hundred calls inlined into each other.
+/// Stack that a look-up may take, in bytes: the smallest stack of a thread of ours is 2 MiB. It is enough for some hundred calls inlined
+/// into each other.
 const STACK_MAX: usize = 512 << 10;
 /// Longest name or path, in bytes.
 const NAME_MAX: usize = 32 << 10;

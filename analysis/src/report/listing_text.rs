@@ -209,12 +209,9 @@ impl Body<'_> {
         let mut next = first.map_or(1, |line| line.saturating_sub(AROUND).max(1));
         let digits = lines.iter().filter_map(|line| line.place.line).max().unwrap_or(1).to_string().len();
         for line in lines {
-            match line.place.line {
-                Some(number) => {
-                    self.between(&line.place, next..number, digits);
-                    next = number.saturating_add(1);
-                }
-                None => {}
+            if let Some(number) = line.place.line {
+                self.between(&line.place, next..number, digits);
+                next = number.saturating_add(1);
             }
             let number = line.place.line.map_or_else(|| "?".to_owned(), |number| number.to_string());
             let text = self.report.text_of(&line.place).unwrap_or_default();
@@ -252,7 +249,7 @@ impl Body<'_> {
                 let wide = widths.iter().sum::<usize>() + 4;
                 format!("{:-^wide$}", format!(" {} ", escape(&column.event.name)))
             });
-            writeln!(out, "{}", names.collect::<Vec<_>>().join("  "))?;
+            writeln!(out, "{}", names.collect::<Vec<_>>().join("  ").trim_end())?;
         }
         let titles = vec![["samples", "%", "±"].map(str::to_owned); events];
         writeln!(out, "{}", numbers(&titles, &widths).trim_end())?;
