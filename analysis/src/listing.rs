@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use code::isa::{Isa, Syntax};
+use code::skid::{Sampled, Skid};
 use image::{CODE_BYTES_MAX, Frame, ImageId, ImageKind, ImageOffset, Lines, Procedure, Vaddr};
 
 use crate::load::ImageSamples;
@@ -46,6 +47,8 @@ pub struct ListedInstruction {
     pub text: String,
     /// Where it jumps to or calls, if the instruction itself says so.
     pub target: Option<u64>,
+    /// Whether it is a jump (conditional or not), a call or a return.
+    pub branches: bool,
     /// What is there, if it is in another procedure: its name, and how far behind its begin.
     pub target_name: Option<String>,
     /// Samples by event, of all its bytes.
@@ -79,6 +82,26 @@ impl Listing {
             sums.iter_mut().zip(&instruction.counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
         }
         lines.into_iter().map(|((inlined, place), counts)| SourceLine { place, inlined, counts }).collect()
+    }
+
+    /// Gives samples back to the instructions that took the time, where it is known how far behind them they land. Nothing is done without
+    /// bytes: what lies between two places with samples is not known then.
+    pub fn attribute(&mut self, skid: Skid) {
+        if self.isa.is_none() {
+            return;
+        }
+        for event in 0..self.counts.len() {
+            let sampled = |instruction: &ListedInstruction| Sampled {
+                samples: instruction.counts.get(event).copied().unwrap_or(0),
+                branches: instruction.branches,
+            };
+            let sampled: Vec<Sampled> = self.instructions.iter().map(sampled).collect();
+            for (instruction, samples) in self.instructions.iter_mut().zip(skid.attributed(&sampled)) {
+                if let Some(count) = instruction.counts.get_mut(event) {
+                    *count = samples;
+                }
+            }
+        }
     }
 
     /// The addresses that instructions of this procedure jump to in it.
@@ -170,6 +193,7 @@ fn disassembled(
         len: line.len as u64,
         text: line.text,
         target: line.target.map(|target| target.0),
+        branches: line.branches,
         target_name: line.target.and_then(|target| target_name(known, procedure, target.0)),
         counts: Vec::new(),
         frames: Vec::new(),
@@ -204,6 +228,7 @@ fn places(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Vec<Lis
         len: 0,
         text: String::new(),
         target: None,
+        branches: false,
         target_name: None,
         counts: Vec::new(),
         frames: Vec::new(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use code::skid::Skid;
 use image::{ImageId, ImageKind, KeptFile};
 use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, EventMeta, ImageRecord, Ledger, Profile, Scope, Symbol};
 
@@ -146,6 +147,18 @@ impl Samples {
             by_start.extend(epoch.symbols(&image.record.id)?.into_iter().map(|symbol| (symbol.start, symbol)));
         }
         Ok(by_start.into_values().collect())
+    }
+
+    /// How far behind the instruction that took the time samples land, where the daemon has measured that and all epochs agree.
+    #[must_use]
+    pub fn skid(&self) -> Option<Skid> {
+        let of = |epoch: &Epoch| {
+            let instructions = epoch.meta().facts.get("skid")?.get("instructions")?.as_u64()?;
+            Skid::new(u8::try_from(instructions).ok()?)
+        };
+        let mut skids = self.epochs.iter().map(of);
+        let first = skids.next()??;
+        skids.all(|skid| skid == Some(first)).then_some(first)
     }
 
     /// What the daemon kept of an image's file, on any of the hosts that have samples of it. Code stores that cannot be read are told in

@@ -143,7 +143,9 @@ fn of_image(
     let lines = debug.as_ref().and_then(|debug| debug.lines().ok());
     let procedure = |address: u64| known.offset(address).and_then(|offset| known.procedures.find(offset));
     let listing = |(row, address): &(usize, u64)| {
-        Some((*row, listing::of(image, &known, procedure(*address)?, syntax, lines.as_ref())))
+        let mut listing = listing::of(image, &known, procedure(*address)?, syntax, lines.as_ref());
+        samples.skid().into_iter().for_each(|skid| listing.attribute(skid));
+        Some((*row, listing))
     };
     rows.iter().filter_map(listing).collect()
 }

@@ -42,6 +42,9 @@ pub struct List {
     /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
     #[arg(long)]
     pub intel: bool,
+    /// Samples on the instructions that they landed on, not on those that took the time
+    #[arg(long)]
+    pub raw: bool,
     /// Where sources are that are not where they were compiled (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub source_dir: Vec<PathBuf>,
@@ -63,9 +66,10 @@ pub struct List {
 }
 
 const NOTES: &str = "\
-Shares are of the procedure's samples; a share is sure to +- what stands beside it. A sample belongs
-to the instruction that was to run next when the counter overflowed, which is often the one after
-the one that took the time. Where a call was inlined, the samples are the inlined function's, and
+Shares are of the procedure's samples; a share is sure to +- what stands beside it. A sample lands
+on the instruction that was to run next when the counter overflowed, on most processors one after
+the one that took the time. dcpid measures that when it starts, and samples are given back to the
+one that took the time; --raw shows where they landed. Where a call was inlined, the samples are the inlined function's, and
 the calls are named from the inside to the outside. > marks what a jump leads to.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
@@ -89,6 +93,8 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
     let mut listing = listing::of(image, known, procedure, syntax, lines.as_ref());
     problems.append(&mut listing.problems);
+    let skid = samples.skid().filter(|_| !args.raw && listing.isa.is_some());
+    skid.into_iter().for_each(|skid| listing.attribute(skid));
     if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {
         problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
     }
@@ -117,6 +123,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
         image,
         listing,
         shares,
+        skid,
         view,
         debug_file: info.and_then(|info| info.path().map(|path| path.display().to_string())),
         sources,

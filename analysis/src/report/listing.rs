@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use code::skid::Skid;
 use image::Frame;
 use profiledb::EpochId;
 use serde::Serialize;
@@ -45,6 +46,8 @@ pub struct ListReport {
     pub listing: Listing,
     /// Each instruction's share of the procedure's samples, by event.
     pub shares: Vec<Vec<Share>>,
+    /// How far behind the instruction that took the time samples landed, if they are given back to it here; none: they are where they landed.
+    pub skid: Option<Skid>,
     /// What is shown.
     pub view: View,
     /// The file that source lines come from.
@@ -133,6 +136,8 @@ struct List<'a> {
     end: String,
     isa: Option<String>,
     debug_file: Option<&'a str>,
+    /// Instructions by which samples were given back to the one that took the time; null: they are where they landed.
+    skid: Option<u8>,
     counts: InOrder<&'a str, u64>,
     instructions: Vec<Instruction<'a>>,
     lines: Vec<Line<'a>>,
@@ -205,6 +210,7 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
         end: format!("{:#x}", listing.addresses.end),
         isa: listing.isa.map(|isa| isa.to_string()),
         debug_file: report.debug_file.as_deref(),
+        skid: report.skid.map(Skid::instructions),
         counts: report.by_event(listing.counts.iter().copied()),
         instructions: instructions
             .map(|(instruction, shares)| self::instruction(report, instruction, shares))

@@ -264,6 +264,8 @@ mod tests {
             len: 1,
             text: "nop".into(),
             target: None,
+            branches: false,
+            target_name: None,
             counts: vec![count],
             frames: Vec::new(),
         }
