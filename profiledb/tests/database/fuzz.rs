@@ -65,11 +65,14 @@ impl Random {
     }
 }
 
+/// A path and the bytes there.
+type NamedFile = (PathBuf, Vec<u8>);
+
 /// Seeds and what is known of them.
 struct Fuzzer {
     random: Random,
     /// One database of today and two of format 1, with their files.
-    databases: Vec<(SimulatedDisk, Vec<(PathBuf, Vec<u8>)>)>,
+    databases: Vec<(SimulatedDisk, Vec<NamedFile>)>,
     /// How often what was changed could be read all the same.
     read: u64,
 }
