@@ -231,6 +231,13 @@ impl<'a> Input<'a> {
     }
 
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
+        // Nearly all numbers of a profile are below 128, and there are millions of them.
+        if let Some((byte, rest)) = self.rest.split_first()
+            && *byte < 0x80
+        {
+            self.rest = rest;
+            return Ok((*byte).into());
+        }
         let mut value = 0_u64;
         for (at, byte) in self.rest.iter().take(MAX_VARINT_BYTES).enumerate() {
             let bits = u64::from(byte & 0x7f);

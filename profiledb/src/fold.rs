@@ -5,12 +5,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::columns::Effort;
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::join;
 use crate::key;
-use crate::segment::{SectionKey, SectionKind, Segment, SegmentBuilder, Span};
+use crate::segment::{SectionKey, Segment, SegmentBuilder, Span};
 use crate::storage::{Disk, MAX_FILE_BYTES};
 
 /// So many segments in a row are folded at once, at least.
@@ -63,7 +62,7 @@ struct Job {
     keys: Vec<SectionKey>,
     builder: SegmentBuilder,
     span: Span,
-    /// All is packed anew, for good.
+    /// All that can be folded is, for good.
     last: bool,
 }
 
@@ -165,7 +164,7 @@ impl Stock {
     }
 
     fn publish(&mut self, job: Job) -> Result<u64, DbError> {
-        let file = job.builder.finish(Effort::Small);
+        let file = job.builder.finish();
         let bytes = file.len() as u64;
         write(&self.disk, &self.directory, job.span, &file)?;
         // Until this is on the disk nothing that it stands for may go.
@@ -193,7 +192,7 @@ impl Job {
         let Some(key) = self.keys.pop() else { return Ok(None) };
         let parts = join::found(&self.sources, &key);
         let bytes: u64 = parts.iter().map(|(_, section)| section.range.len() as u64).sum();
-        let joined = join::join(&key, &parts, Effort::Small, self.last && key.kind != SectionKind::META)?;
+        let joined = join::join(&key, &parts)?;
         self.builder.push(key, joined.entries, joined.total, &joined.bytes);
         Ok(Some(bytes.max(1)))
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use image::ImageId;
 
 use crate::codec::{self, DecodeError, Input};
-use crate::columns::{self, Effort, put_block, take_block};
+use crate::columns::{self, put_block, take_block};
 use crate::error::{Damage, DbError};
 use crate::images::{self, ImageRecord};
 use crate::meta::EpochMeta;
@@ -27,16 +27,11 @@ pub(crate) fn found<'a>(segments: &'a [impl AsRef<Segment>], key: &SectionKey) -
     segments.filter_map(|segment| Some((segment, segment.section(key)?))).collect()
 }
 
-/// The sum of sections of one key, the latest last. What comes from one segment alone is taken over as it is, unless it is to be packed anew.
+/// The sum of sections of one key, the latest last. What comes from one segment alone is taken over as it is.
 ///
 /// # Errors
 /// [`DbError::Corrupt`].
-pub(crate) fn join(
-    key: &SectionKey,
-    parts: &[(&Segment, &Section)],
-    effort: Effort,
-    anew: bool,
-) -> Result<Joined, DbError> {
+pub(crate) fn join(key: &SectionKey, parts: &[(&Segment, &Section)]) -> Result<Joined, DbError> {
     let as_it_is = |(segment, section): &(&Segment, &Section)| {
         let bytes = segment.bytes(section)?.to_vec();
         Ok(Joined { entries: section.entries, total: section.total, bytes })
@@ -45,15 +40,15 @@ pub(crate) fn join(
         (_, []) => Ok(Joined::default()),
         // The latest tells all.
         (SectionKind::META, [.., last]) => as_it_is(last),
-        (SectionKind::SAMPLES, parts) if anew || parts.len() > 1 => Ok(samples_section(&samples(parts)?, effort)),
-        (SectionKind::EDGES, parts) if anew || parts.len() > 1 => Ok(edges_section(&edges(parts)?, effort)),
-        (SectionKind::IMAGES, parts) if anew || parts.len() > 1 => {
+        (SectionKind::SAMPLES, parts) if parts.len() > 1 => Ok(samples_section(&samples(parts)?)),
+        (SectionKind::EDGES, parts) if parts.len() > 1 => Ok(edges_section(&edges(parts)?)),
+        (SectionKind::IMAGES, parts) if parts.len() > 1 => {
             let records = records(parts)?;
-            images_section(&records, effort).map_err(|damage| unwritable(parts, damage))
+            images_section(&records).map_err(|damage| unwritable(parts, damage))
         }
-        (SectionKind::SYMBOLS, parts) if anew || parts.len() > 1 => {
+        (SectionKind::SYMBOLS, parts) if parts.len() > 1 => {
             let image = key.image.ok_or_else(|| unwritable(parts, Damage::Name))?;
-            Ok(symbols_section(&image, &symbols(&image, parts)?, effort))
+            Ok(symbols_section(&image, &symbols(&image, parts)?))
         }
         (_, [.., last]) => as_it_is(last),
     }
@@ -155,37 +150,37 @@ pub(crate) fn meta(segment: &Segment) -> Result<Option<EpochMeta>, DbError> {
 }
 
 /// The section of a profile.
-pub(crate) fn samples_section(profile: &Profile, effort: Effort) -> Joined {
-    let bytes = columns::encode_samples(profile, effort);
+pub(crate) fn samples_section(profile: &Profile) -> Joined {
+    let bytes = columns::encode_samples(profile);
     Joined { entries: profile.len() as u64, total: profile.total(), bytes }
 }
 
 /// The section of an image's edges.
-pub(crate) fn edges_section(edges: &Edges, effort: Effort) -> Joined {
-    let bytes = columns::encode_edges(edges, effort);
+pub(crate) fn edges_section(edges: &Edges) -> Joined {
+    let bytes = columns::encode_edges(edges);
     Joined { entries: edges.len() as u64, total: edges.total(), bytes }
 }
 
 /// The section of images.
-pub(crate) fn images_section(records: &BTreeMap<ImageId, ImageRecord>, effort: Effort) -> Result<Joined, Damage> {
-    Ok(Joined { entries: records.len() as u64, total: 0, bytes: block(&images::encode(records)?, effort) })
+pub(crate) fn images_section(records: &BTreeMap<ImageId, ImageRecord>) -> Result<Joined, Damage> {
+    Ok(Joined { entries: records.len() as u64, total: 0, bytes: block(&images::encode(records)?) })
 }
 
 /// The section of an image's symbols, which must be such as [`symbols::join`] gives.
-pub(crate) fn symbols_section(image: &ImageId, symbols: &[Symbol], effort: Effort) -> Joined {
-    let bytes = block(&codec::encode_symbols(image, symbols), effort);
+pub(crate) fn symbols_section(image: &ImageId, symbols: &[Symbol]) -> Joined {
+    let bytes = block(&codec::encode_symbols(image, symbols));
     Joined { entries: symbols.len() as u64, total: 0, bytes }
 }
 
 /// The section of the description.
-pub(crate) fn meta_section(meta: &EpochMeta, effort: Effort) -> Result<Joined, Damage> {
+pub(crate) fn meta_section(meta: &EpochMeta) -> Result<Joined, Damage> {
     let json = serde_json::to_vec(meta).map_err(Damage::Json)?;
-    Ok(Joined { entries: 0, total: 0, bytes: block(&json, effort) })
+    Ok(Joined { entries: 0, total: 0, bytes: block(&json) })
 }
 
-fn block(bytes: &[u8], effort: Effort) -> Vec<u8> {
+fn block(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_block(&mut out, bytes, effort);
+    put_block(&mut out, bytes);
     out
 }
 

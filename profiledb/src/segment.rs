@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use image::ImageId;
 
 use crate::codec::{self, DecodeError, Input, put_text, put_varint};
-use crate::columns::{Effort, put_block, take_block};
+use crate::columns::{put_block, take_block};
 use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
@@ -358,9 +358,9 @@ impl SegmentBuilder {
     }
 
     /// The file.
-    pub(crate) fn finish(self, effort: Effort) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         let mut directory = Vec::new();
-        put_block(&mut directory, &self.directory(), effort);
+        put_block(&mut directory, &self.directory());
         let length = u32::try_from(directory.len()).unwrap_or(u32::MAX).to_le_bytes();
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&length), &directory).to_le_bytes();
         envelope::seal(Kind::Segment, &[&length[..], &checksum, &directory, &self.body].concat())

@@ -6,7 +6,6 @@ use std::path::Path;
 use image::ImageId;
 use serde_json::Value;
 
-use crate::columns::Effort;
 use crate::envelope::{self, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
@@ -199,14 +198,14 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
     let unwritable = |damage: Damage| DbError::Corrupt { path: path.clone(), offset: 0, damage };
     let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
     let mut push = |key: SectionKey, joined: Joined| builder.push(key, joined.entries, joined.total, &joined.bytes);
-    push(SectionKey::only(SectionKind::META), join::meta_section(meta, Effort::Small).map_err(unwritable)?);
+    push(SectionKey::only(SectionKind::META), join::meta_section(meta).map_err(unwritable)?);
     let mut records = BTreeMap::new();
     let mut edged = BTreeSet::new();
     for source in sources {
         images::absorb(&mut records, &source.images()?);
         edged.extend(source.edge_images());
     }
-    push(SectionKey::only(SectionKind::IMAGES), join::images_section(&records, Effort::Small).map_err(unwritable)?);
+    push(SectionKey::only(SectionKind::IMAGES), join::images_section(&records).map_err(unwritable)?);
     let mut totals: BTreeMap<String, u64> = BTreeMap::new();
     for (key, kept_as) in placed(sources)? {
         let mut profile = Profile::new();
@@ -215,7 +214,7 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
         }
         let total = totals.entry(key.event.clone()).or_default();
         *total = total.saturating_add(profile.total());
-        push(SectionKey::samples(&key), join::samples_section(&profile, Effort::Small));
+        push(SectionKey::samples(&key), join::samples_section(&profile));
     }
     check_balance(&meta.ledgers, &totals)?;
     for image in records.keys() {
@@ -224,7 +223,7 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
             all = symbols::join(all, &source.symbols(image)?);
         }
         if !all.is_empty() {
-            push(SectionKey::of_image(SectionKind::SYMBOLS, *image), join::symbols_section(image, &all, Effort::Small));
+            push(SectionKey::of_image(SectionKind::SYMBOLS, *image), join::symbols_section(image, &all));
         }
     }
     for image in edged {
@@ -232,9 +231,9 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
         for source in sources {
             edges.merge(&source.edges(&image)?);
         }
-        push(SectionKey::of_image(SectionKind::EDGES, image), join::edges_section(&edges, Effort::Small));
+        push(SectionKey::of_image(SectionKind::EDGES, image), join::edges_section(&edges));
     }
-    Ok(builder.finish(Effort::Small))
+    Ok(builder.finish())
 }
 
 /// Where the profile of each key comes from. Scopes for which one epoch has no room are widened.

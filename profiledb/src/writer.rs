@@ -10,7 +10,6 @@ use std::sync::Arc;
 use image::ImageId;
 use serde_json::Value;
 
-use crate::columns::Effort;
 use crate::epoch::EpochId;
 use crate::error::{DbError, Operation};
 use crate::fold::{self, Folded, Stock, Stored};
@@ -421,16 +420,16 @@ impl Current {
         let (profiles, samples_widened) = place(delta, &mut scopes);
         let mut sections = Vec::new();
         for (key, profile) in &profiles {
-            sections.push((SectionKey::samples(key), join::samples_section(profile, Effort::Fast)));
+            sections.push((SectionKey::samples(key), join::samples_section(profile)));
         }
         let news = delta.symbols.iter().map(|(image, met)| (image, self.names.news(image, met)));
         let news: Vec<_> = news.filter(|(_, news)| !news.is_empty()).collect();
         for (image, symbols) in &news {
-            let section = join::symbols_section(image, symbols, Effort::Fast);
+            let section = join::symbols_section(image, symbols);
             sections.push((SectionKey::of_image(SectionKind::SYMBOLS, **image), section));
         }
         for (image, edges) in delta.edges.iter().filter(|(_, edges)| !edges.is_empty()) {
-            let section = join::edges_section(edges, Effort::Fast);
+            let section = join::edges_section(edges);
             sections.push((SectionKey::of_image(SectionKind::EDGES, *image), section));
         }
         let outcome = self.put(meta, &images, sections);
@@ -453,16 +452,16 @@ impl Current {
         let unwritable =
             |damage| DbError::Corrupt { path: self.stock.directory().join(span.name()), offset: 0, damage };
         let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
-        let described = join::meta_section(&meta, Effort::Fast).map_err(unwritable)?;
+        let described = join::meta_section(&meta).map_err(unwritable)?;
         builder.push(SectionKey::only(SectionKind::META), described.entries, described.total, &described.bytes);
         if !images.is_empty() {
-            let records = join::images_section(images, Effort::Fast).map_err(unwritable)?;
+            let records = join::images_section(images).map_err(unwritable)?;
             builder.push(SectionKey::only(SectionKind::IMAGES), records.entries, records.total, &records.bytes);
         }
         for (key, section) in sections {
             builder.push(key, section.entries, section.total, &section.bytes);
         }
-        let file = builder.finish(Effort::Fast);
+        let file = builder.finish();
         let bytes = file.len() as u64;
         fold::write(self.stock.disk(), self.stock.directory(), span, &file)?;
         // It is there for whoever looks. A power failure may still take it back.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use flate2::bufread::DeflateDecoder;
 use image::ImageOffset;
 use profiledb::codec::{self, put_varint};
-use profiledb::columns::{self, Effort};
+use profiledb::columns;
 use profiledb::envelope::{Kind, open, seal};
 use profiledb::storage::SimulatedDisk;
 use profiledb::{Database, Edges, Profile, check_on};
@@ -65,11 +65,14 @@ impl Random {
     }
 }
 
+/// A path and the bytes there.
+type NamedFile = (PathBuf, Vec<u8>);
+
 /// Seeds and what is known of them.
 struct Fuzzer {
     random: Random,
     /// One database of today and two of format 1, with their files.
-    databases: Vec<(SimulatedDisk, Vec<(PathBuf, Vec<u8>)>)>,
+    databases: Vec<(SimulatedDisk, Vec<NamedFile>)>,
     /// How often what was changed could be read all the same.
     read: u64,
 }
@@ -114,12 +117,12 @@ impl Fuzzer {
     fn samples(&mut self) {
         let profile =
             Profile::from_counts(self.counts().into_iter().map(|(offset, count)| (ImageOffset(offset), count)));
-        let mut bytes = columns::encode_samples(&profile, Effort::Small);
+        let mut bytes = columns::encode_samples(&profile);
         self.random.change(&mut bytes);
         let entries = if self.random.below(4) > 0 { profile.len() as u64 } else { self.random.number() };
         if let Ok(read) = columns::decode_samples(&bytes, entries) {
             self.read += 1;
-            let again = columns::encode_samples(&read, Effort::Fast);
+            let again = columns::encode_samples(&read);
             assert_eq!(columns::decode_samples(&again, entries).unwrap(), read);
         }
     }
@@ -127,11 +130,11 @@ impl Fuzzer {
     fn edges(&mut self) {
         let pair = |(from, to): (u64, u64)| ((ImageOffset(from), ImageOffset(to)), from.max(1));
         let edges = Edges::from_counts(self.counts().into_iter().map(pair));
-        let mut bytes = columns::encode_edges(&edges, Effort::Small);
+        let mut bytes = columns::encode_edges(&edges);
         self.random.change(&mut bytes);
         if let Ok(read) = columns::decode_edges(&bytes, edges.len() as u64) {
             self.read += 1;
-            let again = columns::encode_edges(&read, Effort::Fast);
+            let again = columns::encode_edges(&read);
             assert_eq!(columns::decode_edges(&again, edges.len() as u64).unwrap(), read);
         }
     }

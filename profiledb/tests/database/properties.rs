@@ -4,7 +4,7 @@ use image::ImageOffset;
 use profiledb::codec::{
     Commit, decode_commit, decode_samples, decode_symbols, encode_commit, encode_samples, encode_symbols,
 };
-use profiledb::columns::{self, Effort};
+use profiledb::columns;
 use profiledb::{Edges, EpochId, ImageRecord, Profile, ProfileKey, Symbol};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -42,10 +42,6 @@ fn edges() -> impl Strategy<Value = Edges> {
     let offset = || prop_oneof![0_u64..6, number()];
     let pair = |((from, to), count): ((u64, u64), u64)| ((ImageOffset(from), ImageOffset(to)), count);
     vec(((offset(), offset()), number()), 0..40).prop_map(move |all| Edges::from_counts(all.into_iter().map(pair)))
-}
-
-fn effort() -> impl Strategy<Value = Effort> {
-    prop_oneof![Just(Effort::Fast), Just(Effort::Small)]
 }
 
 fn key() -> ProfileKey {
@@ -87,10 +83,10 @@ proptest! {
     }
 
     #[test]
-    fn columns_read_back(profile in profile(), stride in 0_u32..5, effort in effort()) {
+    fn columns_read_back(profile in profile(), stride in 0_u32..5) {
         let spread = profile.iter().map(|(offset, count)| (ImageOffset(offset.0 << stride), count));
         let profile = Profile::from_counts(spread);
-        let bytes = columns::encode_samples(&profile, effort);
+        let bytes = columns::encode_samples(&profile);
         prop_assert_eq!(columns::decode_samples(&bytes, profile.len() as u64).unwrap(), profile.clone());
         prop_assert!(columns::decode_samples(&bytes, profile.len() as u64 + 1).is_err());
         for cut in 0..bytes.len() {
@@ -99,8 +95,8 @@ proptest! {
     }
 
     #[test]
-    fn edges_read_back_and_merge_in_any_order(a in edges(), b in edges(), c in edges(), effort in effort()) {
-        let bytes = columns::encode_edges(&a, effort);
+    fn edges_read_back_and_merge_in_any_order(a in edges(), b in edges(), c in edges()) {
+        let bytes = columns::encode_edges(&a);
         prop_assert_eq!(columns::decode_edges(&bytes, a.len() as u64).unwrap(), a.clone());
         let sum = |x: &Edges, y: &Edges| { let mut sum = x.clone(); sum.merge(y); sum };
         prop_assert_eq!(sum(&a, &b), sum(&b, &a));
