@@ -39,6 +39,7 @@ pub struct Arguments {
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one in a process, and it is boxed")]
 pub enum Command {
     /// Samples per procedure, source line, or image
     Prof(Prof),

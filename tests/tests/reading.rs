@@ -3,14 +3,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tests::daemon::{Daemon, Place, start_by_time};
 use tests::report::{dcpi, prof};
 use tests::workload::{Running, Workload, script};
 use tests::{require_root, succeed};
+
+/// Pairs of runs, the second with 5 % more of one procedure: 500 samples more, of which sampling leaves 143 to chance, give or take. Some
+/// four of five are marked (the statistics' own tests say how many), and hardly ever none of three.
+const PAIRS: usize = 3;
 
 /// Runs `portions` under a label.
 fn run(place: &Place, workload: &Workload, label: &str, portions_ms: [u32; 3]) {
@@ -65,8 +70,10 @@ fn the_same_twice_is_left_alone_and_five_percent_more_are_found() {
             run(place, workload, &format!("same{n}"), [300, 100, 50]);
         }
         // 2 s at 5200 per second.
-        run(place, workload, "before", [600, 2000, 400]);
-        run(place, workload, "after", [600, 2100, 400]);
+        for n in 0..PAIRS {
+            run(place, workload, &format!("before{n}"), [300, 2000, 200]);
+            run(place, workload, &format!("after{n}"), [300, 2100, 200]);
+        }
         daemon.flush();
         let mut false_marks = 0;
         for n in 0..20 {
@@ -79,16 +86,24 @@ fn the_same_twice_is_left_alone_and_five_percent_more_are_found() {
                 false_marks += usize::from(!marked.is_empty() && measure.is_empty());
             }
         }
-        let arguments = ["label:before", "label:after", "--amounts"];
-        eprintln!("{}", succeed(dcpi(&place.db(), "diff", &["--image", "portions"]).args(arguments)));
-        let change = report(place, "diff", &arguments);
-        let row = change["rows"].as_array().unwrap().iter().find(|row| row["procedure"] == "variable").unwrap();
-        assert!((8000.0..12_000.0).contains(&row["a"].as_f64().unwrap()), "{row}");
-        assert!(
-            (row["low"].as_f64().unwrap()..row["high"].as_f64().unwrap()).contains(&row["change"].as_f64().unwrap())
-        );
+        let (mut found, mut others) = (0, 0);
+        for n in 0..PAIRS {
+            let sets = [format!("label:before{n}"), format!("label:after{n}")];
+            let arguments = [&sets[0], sets[1].as_str(), "--amounts", "--confidence"];
+            let change = report(place, "diff", &[&arguments[..], &["99.9"]].concat());
+            let row = change["rows"].as_array().unwrap().iter().find(|row| row["procedure"] == "variable").unwrap();
+            let number = |key: &str| row[key].as_f64().unwrap();
+            assert!((8000.0..12_000.0).contains(&number("a")), "{row}");
+            let truth = 0.05 * number("a");
+            assert!((number("low")..number("high")).contains(&truth), "{truth}: {row}");
+            eprintln!("{}", succeed(dcpi(&place.db(), "diff", &["--image", "portions"]).args(&arguments[..3])));
+            let marked = marked(&report(place, "diff", &arguments[..3]));
+            found += usize::from(marked.iter().any(|procedure| procedure == "variable"));
+            others += usize::from(marked.iter().any(|procedure| procedure != "variable"));
+        }
+        eprintln!("found in {found} of {PAIRS}");
         assert!(false_marks <= 1, "{false_marks} of 20");
-        assert_eq!(marked(&change), ["variable"], "{change:#}");
+        assert!(found >= 1 && others <= 1, "found in {found} of {PAIRS}, others marked in {others}");
         assert_eq!(daemon.quit().code(), Some(0));
     });
 }
@@ -120,18 +135,35 @@ fn the_top_twenty_procedures_have_the_shares_that_perf_sees() {
         running.push(Running::start(Command::new(program).arg(length.to_string())));
     }
     let node = ["--perf-basic-prof", script("jit.js").to_str().unwrap()].map(str::to_owned);
-    running.push(Running::start(Command::new("node").args(node).arg(length.to_string())));
+    // It leaves a log where it runs, and its names where both tools look.
+    let node = Running::start(Command::new("node").args(node).arg(length.to_string()).current_dir(directory));
+    let names = PathBuf::from(format!("/tmp/perf-{}.map", node.pid()));
+    running.push(node);
     let daemon = start_by_time(&place);
     std::thread::sleep(Duration::from_secs(2)); // until all have begun to work
-    let _ = succeed(&mut place.dcpictl(&["epoch", "--label", "beside perf"]));
     let data = directory.join("perf.data");
+    let epoch = |label: &str| {
+        let command = place.dcpictl(&["epoch", "--label", label]);
+        let words = [command.get_program()].into_iter().chain(command.get_args());
+        words.map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ")
+    };
+    // perf samples while the shell lives, and takes seconds before and after. An epoch ends when its end is asked for, not when that is on
+    // disk: the shell does not wait for it.
+    let ended = directory.join("ended");
+    let end = format!("({}; echo >{}) </dev/null >/dev/null 2>&1 &", epoch("after"), ended.display());
+    let beside = format!("{}; sleep {SECONDS}; {end}", epoch("beside"));
     let mut perf = Command::new("perf");
-    perf.args(["record", "-a", "-q", "-e", "cpu-clock", "-F", "2999", "-o"]).arg(&data);
-    let _ = succeed(perf.args(["--", "sleep", &SECONDS.to_string()]).stderr(Stdio::null()));
-    daemon.flush();
-    let ours = prof(&place.db(), &["--idle"]);
+    perf.args(["record", "-a", "-q", "-B", "-N", "-e", "cpu-clock", "-F", "2999", "-o"]).arg(&data);
+    let _ = succeed(perf.args(["--", "sh", "-c", &beside]));
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !ended.exists() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(50)); // another process's work: there is nothing to wait on
+    }
+    assert!(ended.exists(), "dcpictl epoch did not end");
+    let ours = prof(&place.db(), &["--idle", "--epoch", "all", "--epoch-label", "beside"]);
     drop(running);
     let perfs = perf_report(&data);
+    let _ = std::fs::remove_file(names); // only to be tidy
     let (mut rows, mut idle) = (Rows::new(), Vec::new());
     for row in &ours.rows {
         let procedure = row.procedure.clone().unwrap_or_default();
@@ -202,10 +234,23 @@ fn plain(image: &str, procedure: &str) -> (String, String) {
         jit if jit.starts_with("[jit]") || jit.starts_with("[JIT]") || jit.starts_with("perf-") => "[jit]",
         other => other,
     };
-    let nameless = procedure.starts_with("0x") || procedure.starts_with('[');
-    // Versions of a symbol, and clones of a procedure, are that procedure.
-    let base = procedure.split('@').next().unwrap_or(procedure);
-    // Parameters are told by one and not by the other.
-    let base = if image == "[kernel]" { base.split('.').next().unwrap_or(base) } else { base };
-    (image.to_owned(), if nameless { "[without name]".to_owned() } else { base.to_owned() })
+    if procedure.starts_with("0x") || procedure.starts_with('[') {
+        return (image.to_owned(), "[without name]".to_owned());
+    }
+    // They write types of C++ and Rust differently: what is in brackets, and results before the name, is left out.
+    let mut depth = 0;
+    let mut base = String::new();
+    for c in procedure.chars() {
+        depth += i32::from(matches!(c, '<' | '('));
+        if depth == 0 {
+            base.push(c);
+        }
+        depth -= i32::from(matches!(c, '>' | ')') && depth > 0);
+    }
+    let base = base.strip_suffix(" const").unwrap_or(&base);
+    let base = base.split_whitespace().next_back().unwrap_or(procedure);
+    // Versions of a symbol, and parts that a compiler took out of a procedure, are that procedure.
+    let base = base.split(['@', '.']).next().unwrap_or(base);
+    // One procedure of the C library with two names.
+    (image.to_owned(), base.replace("__memcpy_", "__memmove_"))
 }

@@ -3,12 +3,15 @@
  *
  *     portions STEADY VARIABLE OTHER
  *
+ * Turns are of random order and length: a period of sampling lasts for a thousand samples, and would beat against regular ones.
+ *
  * Prints {"steady_s": ..., "variable_s": ..., "other_s": ...}, by the thread's CPU clock.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 static volatile uint64_t sink;
 
@@ -40,19 +43,29 @@ struct part {
 
 int main(int argc, char **argv) {
     struct part parts[] = {{steady, 0, 0}, {variable, 0, 0}, {other, 0, 0}};
-    double longest_s = 0;
-    for (int i = 0; i < 3 && i + 1 < argc; i++) {
+    /* By the clock and the process: runs of the same are not the same run. */
+    srandom((unsigned)time(NULL) * 31 + (unsigned)getpid());
+    for (int i = 0; i < 3 && i + 1 < argc; i++)
         parts[i].wanted_s = atof(argv[i + 1]) / 1000;
-        longest_s = parts[i].wanted_s > longest_s ? parts[i].wanted_s : longest_s;
-    }
-    /* Each has its part of every turn, so that whatever slows the machine down slows all. */
-    for (double done = 0; done < 1; done += 0.0005 / longest_s)
+    for (;;) {
+        double left_s = 0, at_s;
         for (int i = 0; i < 3; i++)
-            while (parts[i].spent_s < parts[i].wanted_s * done) {
+            left_s += parts[i].wanted_s > parts[i].spent_s ? parts[i].wanted_s - parts[i].spent_s : 0;
+        if (left_s <= 0)
+            break;
+        /* Each comes as often as it has time left, so that whatever slows the machine down slows all. */
+        at_s = left_s * ((double)random() / 2147483648.0);
+        for (int i = 0; i < 3; i++) {
+            double part_s = parts[i].wanted_s > parts[i].spent_s ? parts[i].wanted_s - parts[i].spent_s : 0;
+            if (at_s < part_s) {
                 double start = cpu_s();
-                sink = parts[i].work(20000, sink | 1);
+                sink = parts[i].work(1 + (uint64_t)random() % 80000, sink | 1);
                 parts[i].spent_s += cpu_s() - start;
+                break;
             }
+            at_s -= part_s;
+        }
+    }
     printf("{\"steady_s\": %.6f, \"variable_s\": %.6f, \"other_s\": %.6f}\n", parts[0].spent_s, parts[1].spent_s, parts[2].spent_s);
     return 0;
 }

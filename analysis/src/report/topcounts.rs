@@ -299,7 +299,7 @@ impl Report for TopcountsReport {
         }
         record(out, &titles)?;
         for row in &self.rows {
-            let into = row.procedure.is_some().then(|| row.into.to_string()).unwrap_or_default();
+            let into = row.procedure.as_ref().map(|_| row.into.to_string()).unwrap_or_default();
             let mut cells = vec![row.image.name.clone(), row.image.id.to_string()];
             cells.extend([row.procedure.clone().unwrap_or_default(), into, format!("{:#x}", row.address)]);
             for (count, share) in row.counts.iter().zip(&row.shares) {

@@ -2,8 +2,9 @@
 //!
 //! Two things are allowed for. *Sampling*: of the same program another sample would have been drawn. *Spread*: a program does not do the same
 //! in each run or minute (caches, neighbours, input), which no number of samples tells; where a set has several epochs or hosts, they do. If
-//! samples of one epoch come in phases (a second of this, a second of that), counts vary less than those of independent draws, not more: the
-//! intervals are then on the safe side.
+//! samples of one epoch come in long phases (a second of this, a second of that), counts vary less than those of independent draws, and the
+//! intervals are on the safe side. In a program that does the same things in turns as short as the sampling period, always as long and in the
+//! same order, they vary more: the period is drawn anew only every thousand samples, and beats against the turns. That is spread too.
 
 use super::{Confidence, Share, many, poisson_between, tails, wilson_between};
 

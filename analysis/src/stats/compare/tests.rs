@@ -85,7 +85,6 @@ fn two_sets_of_the_same_are_left_alone() {
             // 5 % of 200 are 10, give or take 3.1.
             for epochs in [1, 4] {
                 let marked = false_tables(measure, &means, epochs, 0.0, 200);
-                eprintln!("{measure:?}, {count} procedures in {epochs} epochs: {marked} of 200 tables with a mark");
                 assert!(marked <= 18, "{measure:?}, {count} procedures in {epochs} epochs: {marked} of 200");
             }
         }
@@ -99,7 +98,6 @@ fn sets_that_vary_by_themselves_are_left_alone() {
         let means = procedures(100, 200_000.0);
         for epochs in [2, 4] {
             let several = false_tables(measure, &means, epochs, 0.05, 200);
-            eprintln!("{measure:?}, {epochs} epochs that vary by 5 %: {several} of 200 tables with a mark");
             // From two epochs each a row's own spread is hardly known.
             let most = if epochs == 2 { 26 } else { 18 };
             assert!(several <= most, "{measure:?}, {epochs} epochs: {several} of 200");
@@ -127,7 +125,6 @@ fn five_percent_of_ten_thousand_samples_are_found() {
             found += usize::from(last.significant);
             others += usize::from(rest.iter().any(|row| row.significant));
         }
-        eprintln!("{measure:?}, {epochs} epochs: found in {found} of 100, others marked in {others}");
         assert!(found >= least, "{measure:?}, {epochs} epochs: found in {found} of 100");
         assert!(others <= 10, "{measure:?}: {others} of 100");
     }
