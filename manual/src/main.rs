@@ -68,7 +68,7 @@ fn pages(mut program: Command, section: &str) -> io::Result<Vec<(String, Vec<u8>
         let name = format!("{}-{}", program.get_name(), subcommand.get_name());
         // A page is found by what one types with dashes between.
         let usage = format!("{} {}", program.get_name(), subcommand.get_name());
-        (name.clone(), subcommand.clone().name(name).bin_name(usage))
+        (name.clone(), subcommand.clone().display_name(name).bin_name(usage))
     });
     let all: Vec<(String, Command)> =
         std::iter::once((program.get_name().to_owned(), program.clone())).chain(subcommands).collect();

@@ -110,18 +110,19 @@ impl Screen {
     }
 
     fn draw_on(&mut self, buffer: &mut Buffer, area: Rect, report: &TopReport) {
-        let bold = Style::new().add_modifier(Modifier::BOLD);
-        let reversed = Style::new().add_modifier(Modifier::REVERSED);
-        let frozen = if self.frozen { "  FROZEN (space)" } else { "" };
-        let of = if self.wanted.all { " since the begin" } else { "" };
-        line(buffer, area, 0, &format!("dcpi top  {}{of}{frozen}", report.head()), bold);
-        line(buffer, area, 1, &self.second(report), Style::new());
-        line(buffer, area, 2, &row_line(&titles(), area.width, self.wanted.by_image), reversed);
         // Three lines above the rows, and one below them where there is room.
         let foot = u16::from(area.height > 5);
         let page = usize::from(area.height.saturating_sub(3 + foot));
         self.page = page;
         self.first = self.first.min(report.rows.len().saturating_sub(page));
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let reversed = Style::new().add_modifier(Modifier::REVERSED);
+        let frozen = if self.frozen { "  FROZEN (space)" } else { "" };
+        let of = if self.wanted.all { " since the begin" } else { "" };
+        let head = if report.event.is_empty() { "waiting for samples".to_owned() } else { report.head() };
+        line(buffer, area, 0, &format!("dcpi top  {head}{of}{frozen}"), bold);
+        line(buffer, area, 1, &self.second(report), Style::new());
+        line(buffer, area, 2, &row_line(&titles(), area.width, self.wanted.by_image), reversed);
         for (at, row) in (3..).zip(report.rows.iter().skip(self.first).take(page)) {
             line(buffer, area, at, &row_line(&cells(row), area.width, self.wanted.by_image), Style::new());
         }
