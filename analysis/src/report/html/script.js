@@ -208,8 +208,19 @@
       group.rows.push(row);
       group.value += samples(row);
     }
-    const left = data.omitted.counts[state.event] || 0;
-    if (left > 0) groups.set("left out", { name: "procedures not in this page", rows: [], value: left });
+    // An image is as large as all its samples: procedures that are not in this page share a tile.
+    const counted = data.events[state.event] ? data.events[state.event].counted : 0;
+    for (const image of data.images) {
+      if (!groups.has(image.id)) groups.set(image.id, { name: image.name, rows: [], value: 0 });
+      const group = groups.get(image.id);
+      const rest = samples(image) - group.value;
+      if (rest > 0) {
+        const n = data.events.map((_, event) => event === state.event ? rest : 0);
+        const s = data.events.map(() => { const part = counted > 0 ? rest / counted : 0; return [part, part, part]; });
+        group.rows.push({ name: "(other procedures)", image: image.name, n, s, rest: true });
+        group.value += rest;
+      }
+    }
     const made = [];
     let small = 0;
     // Neighbours in size differ most in colour: the golden angle.
@@ -220,7 +231,6 @@
       const group = make("div", undefined, "group");
       group.setAttribute("role", "listitem");
       put(group, tile);
-      const counted = data.events[state.event] ? data.events[state.event].counted : 0;
       const title = tile.item.name + "  " + percent(counted > 0 ? tile.item.value / counted : 0) + " %";
       group.title = title;
       const caption = tile.h > 34 && tile.w > 30 ? 18 : 0;
@@ -230,7 +240,7 @@
         if (inner.w < 2 || inner.h < 2) continue;
         const row = inner.item.row;
         const linked = Boolean(data.listings[row.index]);
-        const says = row.name + "  " + percent(share(row)[0]) + " % (" + interval(share(row)) + ")";
+        const says = row.name + "  " + percent(share(row)[0]) + " %" + (row.rest ? "" : " (" + interval(share(row)) + ")");
         const leaf = make(linked ? "a" : "div", inner.w > 34 && inner.h > 13 ? says : undefined, "tile");
         if (linked) leaf.href = "#row=" + row.index;
         leaf.title = says + "\n" + row.image;
