@@ -6,12 +6,13 @@ use crate::catalogue::Catalogue;
 use crate::collector::Collector;
 use crate::config::Config;
 use crate::control::ControlSocket;
-use crate::flush::Flusher;
+use crate::event::PlannedEvent;
+use crate::flush::{Flusher, epoch_start};
 use crate::kernel::{self, KernelSource, Machine, SourceSettings};
 use crate::kernel_text::KernelText;
 use crate::librarian::{Librarian, Library};
 use crate::loader::Notices;
-use crate::pipeline::{Parts, Pipeline, epoch_start};
+use crate::pipeline::{Parts, Pipeline};
 use crate::{clock, images};
 use anyhow::Context as _;
 use profiledb::{CodeStore, DbError, Writer};
@@ -35,13 +36,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let settings = SourceSettings { events, table, budget, sharing };
     let mut source = KernelSource::open(&settings, &machine)?;
     let (events, cost) = (source.events().to_vec(), source.cost());
-    if let Some(budget) = config.budget.filter(|_| events.iter().any(|event| event.adjustable)) {
-        let (rate, percent) = (RATES.get(cost.step).copied().unwrap_or(1), budget.0 * 100.0);
-        tracing::info!(
-            ns_per_sample = cost.ns_per_sample,
-            "the budget of {percent} % of all CPU time allows {rate} samples/s/CPU here"
-        );
-    }
+    log_budget(&config, &events, cost);
     let landing = source.landing();
     log_landing(landing);
     let start = epoch_start(&machine, &events, None);
@@ -96,6 +91,16 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         control.finish().await;
         result
     })
+}
+
+fn log_budget(config: &Config, events: &[PlannedEvent], cost: kernel::Cost) {
+    if let Some(budget) = config.budget.filter(|_| events.iter().any(|event| event.adjustable)) {
+        let (rate, percent) = (RATES.get(cost.step).copied().unwrap_or(1), budget.0 * 100.0);
+        tracing::info!(
+            ns_per_sample = cost.ns_per_sample,
+            "the budget of {percent} % of all CPU time allows {rate} samples/s/CPU here"
+        );
+    }
 }
 
 fn log_landing(landing: Option<kernel::Landing>) {

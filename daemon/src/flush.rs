@@ -1,7 +1,9 @@
 //! The thread that owns the database's writer: merges take as long as the disk does, and sampling and draining go on meanwhile.
 
 use crate::clock;
-use profiledb::{Database, DbError, Delta, EpochId, EpochStart, MergeReport, Retention, Writer};
+use crate::event::PlannedEvent;
+use crate::kernel::Machine;
+use profiledb::{Database, DbError, Delta, EpochId, EpochStart, EventMeta, MergeReport, Retention, Writer};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -95,6 +97,32 @@ impl Flusher {
     #[must_use]
     pub fn send(&self, job: Job) -> bool {
         self.jobs.send(job).is_ok()
+    }
+}
+
+/// What an epoch is opened with.
+#[must_use]
+pub fn epoch_start(machine: &Machine, events: &[PlannedEvent], label: Option<String>) -> EpochStart {
+    let events = events.iter().map(|plan| EventMeta {
+        name: plan.event.name.clone(),
+        unit: plan.event.unit.to_string(),
+        period: plan.period,
+        rate_per_s: plan.rate,
+        note: plan.note.clone(),
+    });
+    EpochStart {
+        label,
+        machine: profiledb::Machine {
+            arch: machine.arch.clone(),
+            cpu_model: machine.cpu_model.clone(),
+            cpus: machine.cpus.len() as u32,
+            kernel_release: machine.kernel_release.clone(),
+            kernel_build_id: machine.kernel_id.build_id().map(|_| machine.kernel_id.to_string()),
+            boot_id: machine.boot_id.clone(),
+        },
+        events: events.collect(),
+        now_unix_s: clock::unix_s(),
+        writer_version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::control::Asked;
 use crate::edges::{every, look_within};
 use crate::event::PlannedEvent;
-use crate::flush::{Done, Flusher, Job};
+use crate::flush::{Done, Flusher, Job, epoch_start};
 use crate::kernel::{Cost, Landing, Machine};
 use crate::pending::Pending;
 use crate::source::SampleSource;
@@ -16,7 +16,7 @@ use crate::stand::{bill, cpu_status, edges_status, event_status, facts, generate
 use crate::status::{
     ApartStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status, TableStatus,
 };
-use profiledb::{EpochId, EpochStart, EventMeta};
+use profiledb::EpochId;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval_at};
@@ -583,32 +583,6 @@ fn regions_reply(regions: Result<usize, String>) -> Reply {
 
 fn taken(pending: &Pending) -> u64 {
     pending.accounts().iter().map(|account| account.taken).sum()
-}
-
-/// What an epoch is opened with.
-#[must_use]
-pub fn epoch_start(machine: &Machine, events: &[PlannedEvent], label: Option<String>) -> EpochStart {
-    let events = events.iter().map(|plan| EventMeta {
-        name: plan.event.name.clone(),
-        unit: plan.event.unit.to_string(),
-        period: plan.period,
-        rate_per_s: plan.rate,
-        note: plan.note.clone(),
-    });
-    EpochStart {
-        label,
-        machine: profiledb::Machine {
-            arch: machine.arch.clone(),
-            cpu_model: machine.cpu_model.clone(),
-            cpus: machine.cpus.len() as u32,
-            kernel_release: machine.kernel_release.clone(),
-            kernel_build_id: machine.kernel_id.build_id().map(|_| machine.kernel_id.to_string()),
-            boot_id: machine.boot_id.clone(),
-        },
-        events: events.collect(),
-        now_unix_s: clock::unix_s(),
-        writer_version: env!("CARGO_PKG_VERSION").to_owned(),
-    }
 }
 
 #[cfg(test)]

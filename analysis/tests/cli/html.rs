@@ -6,6 +6,7 @@ use crate::database::{Db, Epoch, START, clock, image, two_events, typical};
 use crate::runs::{dcpi, shown};
 
 /// The data of a page, as its script reads it.
+#[allow(clippy::unwrap_used, reason = "tests panic to fail")]
 fn data(page: &str) -> serde_json::Value {
     let (_, rest) = page.split_once("id=\"data\">").unwrap();
     let (json, _) = rest.split_once("</script>").unwrap();
