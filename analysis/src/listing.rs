@@ -84,13 +84,10 @@ impl Listing {
         lines.into_iter().map(|((inlined, place), counts)| SourceLine { place, inlined, counts }).collect()
     }
 
-    /// Gives samples back to the instructions that took the time, where it is known how far behind them they land. Nothing is done without
-    /// bytes: what lies between two places with samples is not known then.
-    pub fn attribute(&mut self, skid: Skid) {
-        if self.isa.is_none() {
-            return;
-        }
-        for event in 0..self.counts.len() {
+    /// Gives the samples of an event back to the instructions that took the time, where it is known how far behind them they land. Nothing is
+    /// done without bytes: what lies between two places with samples is not known then.
+    pub fn attribute(&mut self, (event, skid): (usize, Skid)) {
+        if self.isa.is_some() {
             let sampled = |instruction: &ListedInstruction| Sampled {
                 samples: instruction.counts.get(event).copied().unwrap_or(0),
                 branches: instruction.branches,

@@ -149,16 +149,22 @@ impl Samples {
         Ok(by_start.into_values().collect())
     }
 
-    /// How far behind the instruction that took the time samples land, where the daemon has measured that and all epochs agree.
+    /// How far behind the instruction that took the time samples of an event land, by its place in [`Samples::events`]; where the daemon has
+    /// measured that, and all epochs agree.
     #[must_use]
-    pub fn skid(&self) -> Option<Skid> {
+    pub fn skid(&self) -> Option<(usize, Skid)> {
         let of = |epoch: &Epoch| {
-            let instructions = epoch.meta().facts.get("skid")?.get("instructions")?.as_u64()?;
-            Skid::new(u8::try_from(instructions).ok()?)
+            let fact = epoch.meta().facts.get("skid")?;
+            let event = fact.get("event")?.as_str()?.to_owned();
+            Some((event, Skid::new(u8::try_from(fact.get("instructions")?.as_u64()?).ok()?)?))
         };
         let mut skids = self.epochs.iter().map(of);
         let first = skids.next()??;
-        skids.all(|skid| skid == Some(first)).then_some(first)
+        if !skids.all(|skid| skid.as_ref() == Some(&first)) {
+            return None;
+        }
+        let event = self.events.iter().position(|event| event.name == first.0)?;
+        Some((event, first.1))
     }
 
     /// What the daemon kept of an image's file, on any of the hosts that have samples of it. Code stores that cannot be read are told in

@@ -6,7 +6,7 @@ use crate::kernel::Machine;
 use profiledb::{Database, DbError, Delta, EpochId, EpochStart, EventMeta, MergeReport, Retention, Writer};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// While there is nothing else to do, so many bytes of small files are made into larger ones, and then again after this long: a merge an
@@ -62,8 +62,12 @@ impl Flusher {
         let (jobs, queue) = mpsc::channel::<Job>();
         std::thread::Builder::new().name("flush".into()).spawn(move || {
             let mut folds = true;
-            remove_old(&mut writer, &retention);
+            let mut looked: Option<Instant> = None;
             loop {
+                if looked.is_none_or(|looked| looked.elapsed() >= GARBAGE_INTERVAL) {
+                    remove_old(&mut writer, &retention);
+                    looked = Some(Instant::now());
+                }
                 // Once all is folded only a merge can bring something to fold.
                 let next = queue.recv_timeout(if folds { FOLD_PAUSE } else { GARBAGE_INTERVAL });
                 let answer = match next {
@@ -71,15 +75,11 @@ impl Flusher {
                     Ok(Job::NextEpoch(next)) => {
                         start = *next;
                         let epoch = writer.next_epoch(start.clone()).map_err(|error| error.to_string());
-                        remove_old(&mut writer, &retention);
+                        looked = None;
                         Done::Epoch(epoch)
                     }
                     Err(RecvTimeoutError::Timeout) => {
-                        if folds {
-                            folds = fold(&mut writer);
-                        } else {
-                            remove_old(&mut writer, &retention);
-                        }
+                        folds = folds && fold(&mut writer);
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return,

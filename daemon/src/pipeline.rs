@@ -280,6 +280,11 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn is_epoch_over(&self) -> bool {
         let began = self.parts.epoch.parse::<EpochId>().map_or(u64::MAX, |epoch| epoch.unix_s());
         let length = self.parts.config.epoch_length.map(|length| length.as_secs());
+        let one_comes = self.waiters.iter().chain(self.in_flight.iter().flat_map(|merge| &merge.waiters));
+        let one_comes = one_comes.map(|(after, _)| after).any(|after| matches!(after, After::Epoch(_)));
+        if one_comes || self.closing.is_some() || !self.epoch_waiters.is_empty() {
+            return false;
+        }
         length.is_some_and(|length| clock::unix_s().saturating_sub(began) >= length)
     }
 
@@ -371,7 +376,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
         };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
-        delta.facts = facts(self.parts.landing);
+        delta.facts = facts(self.parts.landing, &self.names);
         let cost = self.parts.cost.ns_per_sample;
         delta.cost = Some(bill(cost, self.last_bill, clock::process_cpu_ns(), self.taken()));
         self.in_flight = Some(in_flight);

@@ -23,11 +23,14 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
     }
 }
 
-/// What the epoch keeps of where samples land: `skid {instructions, samples}`, or null where it could not be measured.
+/// What the epoch keeps of where samples land: `skid {event, instructions, samples}`, or null where it could not be measured. Other events may land
+/// elsewhere.
 #[must_use]
-pub fn facts(landing: Option<Landing>) -> BTreeMap<String, Value> {
-    let skid =
-        landing.map(|Landing { skid, samples }| json!({"instructions": skid.instructions(), "samples": samples}));
+pub fn facts(landing: Option<Landing>, names: &[String]) -> BTreeMap<String, Value> {
+    let skid = landing.and_then(|Landing { event, skid, samples }| {
+        let event = names.get(event)?;
+        Some(json!({"event": event, "instructions": skid.instructions(), "samples": samples}))
+    });
     BTreeMap::from([("skid".to_owned(), skid.unwrap_or(Value::Null))])
 }
 

@@ -10,8 +10,10 @@ use crate::layout::Layout;
 use crate::source::Source;
 use crate::{ImageError, ImageOffset, Segment, Vaddr};
 
-/// Largest tables of relocations read, in bytes, and the largest region of relocated words.
-const RELOCATIONS_LIMIT: u64 = 64 << 20;
+/// Largest tables of relocations read, in bytes, and the largest region of relocated words: Debian's largest libraries have 10 MB.
+const RELOCATIONS_LIMIT: u64 = 16 << 20;
+/// Most places that packed relocations may name: a few bytes can name millions.
+const PLACES_MAX: usize = 4 << 20;
 /// Largest dynamic section, in bytes.
 const DYNAMIC_LIMIT: u64 = 1 << 16;
 /// Most relocated words kept, 12 bytes each. A file with more has none: Debian's largest libraries have a fifth.
@@ -183,7 +185,7 @@ impl Dynamic {
                 let word = content.get(into as usize..)?.first_chunk()?;
                 Some(u64::from_le_bytes(*word))
             };
-            for vaddr in unpacked(words_of(&packed)) {
+            for vaddr in unpacked(words_of(&packed)).take(PLACES_MAX) {
                 if words.len() > WORDS_MAX {
                     break;
                 }

@@ -123,7 +123,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
         image,
         listing,
         shares,
-        skid,
+        skid: skid.and_then(|(event, skid)| Some((samples.events.get(event)?.name.clone(), skid))),
         view,
         debug_file: info.and_then(|info| info.path().map(|path| path.display().to_string())),
         sources,

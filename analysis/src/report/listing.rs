@@ -46,8 +46,9 @@ pub struct ListReport {
     pub listing: Listing,
     /// Each instruction's share of the procedure's samples, by event.
     pub shares: Vec<Vec<Share>>,
-    /// How far behind the instruction that took the time samples landed, if they are given back to it here; none: they are where they landed.
-    pub skid: Option<Skid>,
+    /// The event whose samples are given back to the instruction that took the time, and how far behind it they landed; none: all are where they
+    /// landed.
+    pub skid: Option<(String, Skid)>,
     /// What is shown.
     pub view: View,
     /// The file that source lines come from.
@@ -136,12 +137,18 @@ struct List<'a> {
     end: String,
     isa: Option<String>,
     debug_file: Option<&'a str>,
-    /// Instructions by which samples were given back to the one that took the time; null: they are where they landed.
-    skid: Option<u8>,
+    /// Instructions by which samples of the event were given back to the one that took the time; null: they are where they landed.
+    skid: Option<SkidOf<'a>>,
     counts: InOrder<&'a str, u64>,
     instructions: Vec<Instruction<'a>>,
     lines: Vec<Line<'a>>,
     problems: Vec<ProblemEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct SkidOf<'a> {
+    event: &'a str,
+    instructions: u8,
 }
 
 #[derive(Serialize)]
@@ -210,7 +217,7 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
         end: format!("{:#x}", listing.addresses.end),
         isa: listing.isa.map(|isa| isa.to_string()),
         debug_file: report.debug_file.as_deref(),
-        skid: report.skid.map(Skid::instructions),
+        skid: report.skid.as_ref().map(|(event, skid)| SkidOf { event, instructions: skid.instructions() }),
         counts: report.by_event(listing.counts.iter().copied()),
         instructions: instructions
             .map(|(instruction, shares)| self::instruction(report, instruction, shares))

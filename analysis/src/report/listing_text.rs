@@ -64,9 +64,11 @@ fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
         head(out, "event", &event(column))?;
     }
     let sure = plain(report.confidence.percent());
-    let landed = match report.skid {
-        Some(skid) if skid.instructions() > 0 => format!("given to what took the time: they landed {skid} (--raw)"),
-        _ => "on the instruction that they landed on, which may be the one after what took the time".to_owned(),
+    let landed = match &report.skid {
+        Some((event, skid)) if skid.instructions() > 0 => {
+            format!("of {event} are given to what took the time: they landed {skid} (--raw)")
+        }
+        _ => "are on the instruction that they landed on, which may be the one after what took the time".to_owned(),
     };
     head(out, "samples", &landed)?;
     head(out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))

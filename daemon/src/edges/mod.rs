@@ -9,14 +9,15 @@
 mod texts;
 
 use crate::clock;
-use crate::images::{Image, MappedAt};
-use crate::mappings::{Found, Mapping, Mappings, Window};
+use crate::images::{Image, MappedAt, MappedFile};
+use crate::mappings::{Found, Mappings, Window};
 use crate::pending::Pending;
 use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
 use code::interpret::{Edge, Place, Walker};
 use code::isa::x86_64::{State, X86_64};
 use image::{ImageKind, ImageOffset, Vaddr};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 use texts::{Texts, View};
 
@@ -35,12 +36,15 @@ const FIRST_NS: f64 = 10_000.0;
 /// Snapshots a second on all CPUs together: more would need drains too often.
 const RATE_MAX: f64 = 4000.0;
 
+/// How long a drain waits for its snapshots to be interpreted: they take milliseconds, unless a file system does not answer.
+const PATIENCE: Duration = Duration::from_millis(50);
+
 /// What became of snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Snapshots taken.
     pub taken: u64,
-    /// Dropped because the sampler's ring or this buffer was full.
+    /// Dropped because the sampler's ring, this buffer or the interpreter's queue was full.
     pub dropped: u64,
     /// Of those taken, the ones whose image or its file could not be had, or that are of processes or images left out.
     pub unresolved: u64,
@@ -53,17 +57,44 @@ pub struct Totals {
 }
 
 /// Takes snapshots in and gives edges out.
+///
+/// Files are opened and read by a thread of its own: one that a dead network file system holds costs edges, never the drain.
 pub struct Edges {
-    walker: Walker<X86_64>,
-    texts: Texts,
     held: Vec<Snapshot>,
+    thread: Option<Thread>,
     /// What became of all so far.
     pub totals: Totals,
 }
 
+/// The thread that interprets, and whether it still has snapshots of an earlier drain.
+struct Thread {
+    jobs: SyncSender<Vec<Job>>,
+    done: Receiver<Batch>,
+    is_behind: bool,
+}
+
+/// A snapshot, and where it was taken.
+struct Job {
+    snapshot: Snapshot,
+    sampled: Sampled,
+}
+
+/// What the snapshots of a drain gave.
+#[derive(Default)]
+struct Batch {
+    /// Image, from, to, whether it is the first of its walk.
+    edges: Vec<(Arc<Image>, ImageOffset, ImageOffset, bool)>,
+    unresolved: u64,
+    fruitful: u64,
+    cpu_ns: u64,
+}
+
 impl Default for Edges {
     fn default() -> Self {
-        Self { walker: Walker::new(INSTRUCTIONS), texts: Texts::default(), held: Vec::new(), totals: Totals::default() }
+        // Room for all that may be there at once: what is moved to other memory leaves a copy behind.
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let held = Vec::with_capacity(HELD_MAX + cpus * SNAPSHOTS_PER_CPU);
+        Self { held, thread: None, totals: Totals::default() }
     }
 }
 
@@ -86,31 +117,104 @@ impl Edges {
         self.held.len() >= HELD_MANY
     }
 
-    /// Interprets everything held, taken in `window`, counts its edges in `pending`, and wipes it.
+    /// Has everything held, taken in `window`, interpreted and wiped, and counts the edges in `pending`: these, or where that takes long those of
+    /// an earlier drain.
     pub fn interpret(&mut self, mappings: &mut Mappings, window: Window, pending: &mut Pending) {
-        let begun_ns = clock::thread_cpu_ns();
-        let mut held = std::mem::take(&mut self.held);
-        for snapshot in &mut held {
-            if self.interpret_one(snapshot, mappings, window, pending).is_none() {
-                self.totals.unresolved += 1;
-            }
-            wipe(snapshot);
+        if self.thread.is_none() && !self.held.is_empty() {
+            self.thread = Thread::start().inspect_err(|error| tracing::error!("no edges: {error}")).ok();
         }
-        held.clear();
-        self.held = held;
-        self.totals.cpu_ns += clock::thread_cpu_ns().saturating_sub(begun_ns);
+        let Some(thread) = &mut self.thread else { return self.held.iter_mut().for_each(wipe) };
+        if !self.held.is_empty() {
+            let mut jobs = Vec::with_capacity(self.held.len());
+            for snapshot in &mut self.held {
+                match sampled(snapshot, mappings, window) {
+                    Some(sampled) => jobs.push(Job { snapshot: *snapshot, sampled }),
+                    None => self.totals.unresolved += 1,
+                }
+                wipe(snapshot);
+            }
+            self.held.clear();
+            if let Err(TrySendError::Full(mut refused) | TrySendError::Disconnected(mut refused)) =
+                thread.jobs.try_send(jobs)
+            {
+                self.totals.dropped += refused.len() as u64;
+                refused.iter_mut().for_each(|job| wipe(&mut job.snapshot));
+            } else if !thread.is_behind {
+                thread.is_behind = true;
+                match thread.done.recv_timeout(PATIENCE) {
+                    Ok(batch) => count(batch, &mut self.totals, pending),
+                    Err(_) => return,
+                }
+            }
+        }
+        while let Ok(batch) = thread.done.try_recv() {
+            count(batch, &mut self.totals, pending);
+        }
+        // A batch comes back for each that was sent: when one was waited for, or none is on its way.
+        thread.is_behind = false;
     }
 
-    fn interpret_one(
-        &mut self,
-        snapshot: &Snapshot,
-        mappings: &mut Mappings,
-        window: Window,
-        pending: &mut Pending,
-    ) -> Option<()> {
-        let Sampled { image, place, mapping, at } = sampled(snapshot, mappings, window)?;
-        let text = self.texts.get(image.id, || mapping.file.open_build(&image.id, at))?;
-        let place = Place { image: text.number(), ..place };
+    /// Snapshots a second and CPU that fit the `budget` (0.01 is 1 % of all CPU time; None: any), at most `rate_max`, on `cpus` CPUs.
+    #[must_use]
+    pub fn affordable(&self, budget: Option<f64>, rate_max: f64, cpus: usize) -> f64 {
+        let walked = self.totals.taken.saturating_sub(self.held.len() as u64 + self.totals.dropped);
+        let each_ns = if walked < 1000 { FIRST_NS } else { self.totals.cpu_ns as f64 / walked as f64 };
+        let fits = budget.map_or(f64::INFINITY, |budget| budget * BUDGET_PART * 1e9 / (each_ns + COPY_NS));
+        rate_max.min(fits).min(RATE_MAX / cpus.max(1) as f64)
+    }
+}
+
+fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending) {
+    for (image, from, to, first) in &batch.edges {
+        totals.edges += u64::from(pending.count_edge(image, *from, *to, *first));
+    }
+    totals.unresolved += batch.unresolved;
+    totals.fruitful += batch.fruitful;
+    totals.cpu_ns += batch.cpu_ns;
+}
+
+impl Thread {
+    fn start() -> std::io::Result<Self> {
+        let (jobs, queue) = mpsc::sync_channel::<Vec<Job>>(1);
+        let (sender, done) = mpsc::channel();
+        std::thread::Builder::new().name("edges".into()).spawn(move || {
+            let mut interpreter = Interpreter { walker: Walker::new(INSTRUCTIONS), texts: Texts::default() };
+            while let Ok(jobs) = queue.recv() {
+                if sender.send(interpreter.interpret(jobs)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, done, is_behind: false })
+    }
+}
+
+struct Interpreter {
+    walker: Walker<X86_64>,
+    texts: Texts,
+}
+
+impl Interpreter {
+    fn interpret(&mut self, mut jobs: Vec<Job>) -> Batch {
+        let begun_ns = clock::thread_cpu_ns();
+        let mut batch = Batch::default();
+        self.texts.close_unused();
+        for job in &mut jobs {
+            let before = batch.edges.len();
+            match self.walk(job, &mut batch) {
+                Some(()) => batch.fruitful += u64::from(batch.edges.len() > before),
+                None => batch.unresolved += 1,
+            }
+            wipe(&mut job.snapshot);
+        }
+        batch.cpu_ns = clock::thread_cpu_ns().saturating_sub(begun_ns);
+        batch
+    }
+
+    fn walk(&mut self, Job { snapshot, sampled }: &Job, batch: &mut Batch) -> Option<()> {
+        let Sampled { image, place, file, at } = sampled;
+        let text = self.texts.get(image.id, || file.open_build(&image.id, *at))?;
+        let place = Place { image: text.number(), ..*place };
         let [registers @ .., rip, rflags] = &snapshot.registers;
         let stack = snapshot.stack.get(..snapshot.stack_len as usize).unwrap_or_default();
         let rsp = registers.get(4).copied()?;
@@ -121,25 +225,13 @@ impl Edges {
             let inside = place.begin <= address && address < place.end;
             inside.then(|| ImageOffset(place.offset.0 + (address.0 - place.begin.0)))
         };
-        let mut counted = 0;
         for (number, Edge { from, to, .. }) in edges.iter().enumerate() {
             // What leaves the image is no edge of it.
             if let (Some(from), Some(to)) = (offset(*from), offset(*to)) {
-                counted += u64::from(pending.count_edge(&image, from, to, number == 0));
+                batch.edges.push((image.clone(), from, to, number == 0));
             }
         }
-        self.totals.edges += counted;
-        self.totals.fruitful += u64::from(counted > 0);
         Some(())
-    }
-
-    /// Snapshots a second and CPU that fit the `budget` (0.01 is 1 % of all CPU time; None: any), at most `rate_max`, on `cpus` CPUs.
-    #[must_use]
-    pub fn affordable(&self, budget: Option<f64>, rate_max: f64, cpus: usize) -> f64 {
-        let walked = self.totals.taken.saturating_sub(self.held.len() as u64);
-        let each_ns = if walked < 1000 { FIRST_NS } else { self.totals.cpu_ns as f64 / walked as f64 };
-        let fits = budget.map_or(f64::INFINITY, |budget| budget * BUDGET_PART * 1e9 / (each_ns + COPY_NS));
-        rate_max.min(fits).min(RATE_MAX / cpus.max(1) as f64)
     }
 }
 
@@ -165,7 +257,7 @@ struct Sampled {
     image: Arc<Image>,
     /// The mapping, at the addresses that the sampled process has it at.
     place: Place,
-    mapping: Mapping,
+    file: Arc<MappedFile>,
     at: MappedAt,
 }
 
@@ -197,5 +289,5 @@ fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Opti
         end: Vaddr(begin.checked_add(mapping.end - mapping.start)?),
         offset: ImageOffset(mapping.file_offset),
     };
-    Some(Sampled { image, place, mapping, at })
+    Some(Sampled { image, place, file: mapping.file, at })
 }

@@ -5,6 +5,7 @@ use image::{Constant, Constants, ImageId, ImageOffset, Layout, Vaddr};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
 
 /// Files that are open.
 const TEXTS_MAX: usize = 64;
@@ -13,6 +14,8 @@ const CONSTANTS_BYTES_MAX: usize = 2 << 20;
 /// Pages kept, and bytes of each.
 const PAGES_MAX: usize = 128;
 const PAGE_BYTES: usize = 4096;
+/// A file is closed when it was of no use for so long: an open one keeps its file system busy and its disk space taken.
+const UNUSED_MAX: Duration = Duration::from_secs(120);
 /// Snapshots until a file that could not be opened is looked for again.
 const RETRY_AFTER: u64 = 10_000;
 
@@ -27,14 +30,16 @@ pub struct Texts {
     /// Numbers of texts are never used again: who keeps what he has learnt of one needs that.
     next: u32,
     constants_bytes: usize,
-    /// Snapshots so far.
+    /// Snapshots so far, and when unused files were looked for last.
     now: u64,
+    swept: u64,
 }
 
 struct Known {
     /// None: it could not be opened.
     file: Option<TextFile>,
     used: u64,
+    used_at: Instant,
 }
 
 struct TextFile {
@@ -68,7 +73,7 @@ impl Texts {
                 self.forget_oldest();
             }
             let file = open().and_then(|file| self.take_up(file));
-            self.by_image.insert(image, Known { file, used: now });
+            self.by_image.insert(image, Known { file, used: now, used_at: Instant::now() });
         }
         let known = self.by_image.get_mut(&image)?;
         let file = known.file.as_ref()?;
@@ -87,9 +92,26 @@ impl Texts {
         Some(TextFile { number: self.next, file, layout, constants })
     }
 
+    /// Closes what was of no use for long; to be called now and then.
+    pub fn close_unused(&mut self) {
+        let (by_image, now) = (&mut self.by_image, self.now);
+        for known in by_image.values_mut().filter(|known| known.used > self.swept) {
+            known.used_at = Instant::now();
+        }
+        self.swept = now;
+        let unused = |known: &Known| known.file.is_some() && known.used_at.elapsed() > UNUSED_MAX;
+        let unused: Vec<ImageId> =
+            by_image.iter().filter(|(_, known)| unused(known)).map(|(image, _)| *image).collect();
+        unused.into_iter().for_each(|image| self.forget(image));
+    }
+
     fn forget_oldest(&mut self) {
         let oldest = self.by_image.iter().min_by_key(|(_, known)| known.used).map(|(image, _)| *image);
-        let gone = oldest.and_then(|image| self.by_image.remove(&image)).and_then(|known| known.file);
+        oldest.into_iter().for_each(|image| self.forget(image));
+    }
+
+    fn forget(&mut self, image: ImageId) {
+        let gone = self.by_image.remove(&image).and_then(|known| known.file);
         if let Some(gone) = gone {
             self.constants_bytes = self.constants_bytes.saturating_sub(gone.constants.size_bytes());
             self.pages.retain(|(number, _), _| *number != gone.number);

@@ -20,6 +20,8 @@ const ROUNDS: u64 = 100_000;
 /// Where samples land.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Landing {
+    /// Of which event, by number.
+    pub event: usize,
     /// How far behind the instruction that stalls.
     pub skid: Skid,
     /// Samples of the loop that told.
@@ -49,7 +51,7 @@ pub fn run(plan: &PlannedEvent, units_per_second: u64, program: RawFd, cpu: usiz
 }
 
 /// What the samples of the loop say, whose divisions are at the address `stalls` of this process.
-pub fn found(entries: &[Entry], stalls: u64) -> Option<Landing> {
+pub fn found(event: usize, entries: &[Entry], stalls: u64) -> Option<Landing> {
     let pid = std::process::id();
     let mine = |entry: &&Entry| matches!(entry.whose(), Space::Process { pid: whose, .. } if whose == pid);
     let mut counts = [0; LOOP.len()];
@@ -60,7 +62,7 @@ pub fn found(entries: &[Entry], stalls: u64) -> Option<Landing> {
             *count += u64::from(entry.count);
         }
     }
-    Skid::measured(&counts, 0).map(|skid| Landing { skid, samples: counts.iter().sum() })
+    Skid::measured(&counts, 0).map(|skid| Landing { event, skid, samples: counts.iter().sum() })
 }
 
 /// Where the instructions of the loop begin, in bytes from the division on: it, three additions, the end of a round in two.
@@ -140,13 +142,13 @@ mod tests {
             ]
         };
         let skid = |counts: (u32, u32, u32)| {
-            found(&entries(counts.0, counts.1, counts.2), at)
+            found(0, &entries(counts.0, counts.1, counts.2), at)
                 .map(|landing| (landing.skid.instructions(), landing.samples))
         };
         assert_eq!(skid((10, 285, 5)), Some((1, 300)));
         assert_eq!(skid((280, 10, 10)), Some((0, 300)));
         assert_eq!(skid((100, 110, 90)), None, "all over the loop");
         assert_eq!(skid((0, 9, 0)), None, "too few");
-        assert_eq!(found(&[], at), None);
+        assert_eq!(found(0, &[], at), None);
     }
 }

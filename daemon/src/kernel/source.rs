@@ -315,12 +315,14 @@ fn measure(budget: Option<Budget>, events: &[PlannedEvent], programs: &[RawFd], 
 
 /// Measures where samples land, on the last CPU, with the first event whose frequency is known. The tables are empty before and after.
 fn measure_skid(events: &[PlannedEvent], programs: &[RawFd], machine: &Machine, table: &Table) -> Option<Landing> {
-    let (plan, program) = events.iter().zip(programs).find(|(plan, _)| plan.event.unit != Unit::Occurrences)?;
+    let measurable = events.iter().zip(programs).enumerate();
+    let (event, (plan, program)) =
+        measurable.into_iter().find(|(_, (plan, _))| plan.event.unit != Unit::Occurrences)?;
     let cpu = *machine.cpus.iter().rev().find(|cpu| plan.encoding(**cpu).is_some())?;
     let stalls = skid::run(plan, plan.event.unit.per_second(probe::clock_hz()), *program, cpu);
     let mut entries = Vec::new();
     empty(table, cpu, &mut entries);
-    skid::found(&entries, stalls?)
+    skid::found(event, &entries, stalls?)
 }
 
 /// How many events count at once: of those that take turns, one of each group.
