@@ -10,8 +10,9 @@ use crate::layout::Layout;
 use crate::source::Source;
 use crate::{ImageError, ImageOffset, Segment, Vaddr};
 
-/// Largest tables of relocations read, in bytes, and the largest region of relocated words: Debian's largest libraries have 10 MB.
-const RELOCATIONS_LIMIT: u64 = 16 << 20;
+/// Largest tables of relocations read, in bytes, and the largest region of relocated words: they are read at once. Only the very largest
+/// libraries have more (a compiler's, 10 MB), and do without.
+const RELOCATIONS_LIMIT: u64 = 4 << 20;
 /// Most places that packed relocations may name: a few bytes can name millions.
 const PLACES_MAX: usize = 4 << 20;
 /// Largest dynamic section, in bytes.
