@@ -17,8 +17,8 @@ const FOLD_AT: usize = 4;
 /// A segment is folded with those behind it when they have this part of its bytes together: so each byte is written anew a few times only,
 /// however large the epoch, and there are never many segments.
 const FOLD_SHARE: u64 = 2;
-/// Segments of more bytes together are not folded: both they and what comes of them are in memory meanwhile.
-const FOLD_MAX_BYTES: u64 = 64 << 20;
+/// Segments of more bytes together are not folded: both they and what comes of them are in memory meanwhile, next to all else a daemon has.
+const FOLD_MAX_BYTES: u64 = 24 << 20;
 
 /// What a call of [`crate::Writer::fold`] did.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -164,17 +164,21 @@ impl Stock {
     }
 
     fn publish(&mut self, job: Job) -> Result<u64, DbError> {
-        let file = job.builder.finish();
+        let Job { sources, builder, span, .. } = job;
+        // Before there is a file as large as all of them.
+        drop(sources);
+        let file = builder.finish();
         let bytes = file.len() as u64;
-        write(&self.disk, &self.directory, job.span, &file)?;
+        write(&self.disk, &self.directory, span, &file)?;
+        drop(file);
         // Until this is on the disk nothing that it stands for may go.
         self.disk.sync_directory(&self.directory)?;
-        let at = self.stored.iter().position(|stored| job.span.covers(stored.span)).unwrap_or(0);
+        let at = self.stored.iter().position(|stored| span.covers(stored.span)).unwrap_or(0);
         let (gone, mut kept): (Vec<Stored>, Vec<Stored>) =
-            self.stored.iter().partition(|stored| job.span.covers(stored.span));
-        kept.insert(at.min(kept.len()), Stored { span: job.span, bytes });
+            self.stored.iter().partition(|stored| span.covers(stored.span));
+        kept.insert(at.min(kept.len()), Stored { span, bytes });
         self.stored = kept;
-        self.left.extend(gone.iter().map(|stored| stored.span).filter(|span| *span != job.span));
+        self.left.extend(gone.iter().map(|stored| stored.span).filter(|gone| *gone != span));
         self.remove_left();
         Ok(bytes)
     }
@@ -269,7 +273,7 @@ mod tests {
             (&[1000, 5, 5, 5, 5], Some(1..5)),
             (&[900, 300, 100, 40, 30], Some(0..5)),
             (&[3000, 300, 100, 40, 30], Some(1..5)),
-            (&[FOLD_MAX_BYTES, 50 << 20, 40 << 20, 5, 5], None),
+            (&[FOLD_MAX_BYTES, 20 << 20, 16 << 20, 5, 5], None),
         ] {
             assert_eq!(choose(sizes), chosen, "{sizes:?}");
         }

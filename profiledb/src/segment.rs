@@ -357,13 +357,21 @@ impl SegmentBuilder {
         self.sections.push(Section { key, entries, total, range, checksum });
     }
 
-    /// The file.
+    /// The file. The sections are moved to their place in it: nothing is in memory twice.
     pub(crate) fn finish(self) -> Vec<u8> {
         let mut directory = Vec::new();
         put_block(&mut directory, &self.directory());
         let length = u32::try_from(directory.len()).unwrap_or(u32::MAX).to_le_bytes();
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&length), &directory).to_le_bytes();
-        envelope::seal(Kind::Segment, &[&length[..], &checksum, &directory, &self.body].concat())
+        let before = [&length[..], &checksum, &directory].concat();
+        let mut file = self.body;
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&before), &file);
+        let mut head = envelope::header(Kind::Segment, (before.len() + file.len()) as u64, sum);
+        head.extend_from_slice(&before);
+        // Not twice the room, as it would grow by itself.
+        file.reserve_exact(head.len());
+        drop(file.splice(0..0, head));
+        file
     }
 
     fn directory(&self) -> Vec<u8> {
