@@ -126,8 +126,7 @@ impl Stock {
         if self.stuck {
             return None;
         }
-        let sizes: Vec<u64> = self.stored.iter().map(|stored| stored.bytes).collect();
-        if last { choose_all(&sizes) } else { choose(&sizes) }
+        if last { choose_all(&self.stored) } else { choose(&self.stored) }
     }
 
     fn begin(&mut self, last: bool) -> Result<bool, DbError> {
@@ -224,31 +223,42 @@ pub(crate) fn write(disk: &Disk, directory: &Path, span: Span, file: &[u8]) -> R
     published
 }
 
+/// Whether `second` begins where `first` ends. A fold over a gap would say that nothing is missing.
+const fn adjoin(first: &Stored, second: &Stored) -> bool {
+    match first.span.last.checked_add(1) {
+        Some(next) => next == second.span.first,
+        None => false,
+    }
+}
+
 /// The newest segments that are worth folding: as many as belong to one row of sizes that do not fall steeply.
-fn choose(sizes: &[u64]) -> Option<Range<usize>> {
-    let mut begin = sizes.len();
+fn choose(stored: &[Stored]) -> Option<Range<usize>> {
+    let mut begin = stored.len();
     let mut together = 0_u64;
-    while let Some(size) = begin.checked_sub(1).and_then(|before| sizes.get(before)) {
-        let sum = together.saturating_add(*size);
-        let worth = begin == sizes.len() || *size <= together.saturating_mul(FOLD_SHARE);
-        if !worth || sum > FOLD_MAX_BYTES {
+    while let Some((before, one)) = begin.checked_sub(1).and_then(|before| Some((before, stored.get(before)?))) {
+        let sum = together.saturating_add(one.bytes);
+        let adjoins = stored.get(begin).is_none_or(|behind| adjoin(one, behind));
+        let worth = begin == stored.len() || one.bytes <= together.saturating_mul(FOLD_SHARE);
+        if !adjoins || !worth || sum > FOLD_MAX_BYTES {
             break;
         }
         together = sum;
-        begin -= 1;
+        begin = before;
     }
-    (sizes.len() - begin >= FOLD_AT).then_some(begin..sizes.len())
+    (stored.len() - begin >= FOLD_AT).then_some(begin..stored.len())
 }
 
 /// The first segments in a row, two at least, that may become one.
-fn choose_all(sizes: &[u64]) -> Option<Range<usize>> {
+fn choose_all(stored: &[Stored]) -> Option<Range<usize>> {
     let mut begin = 0;
-    while begin + 1 < sizes.len() {
+    while begin + 1 < stored.len() {
         let mut together = 0_u64;
-        let rest = sizes.get(begin..).unwrap_or_default();
-        let fits = rest.iter().take_while(|size| {
-            together = together.saturating_add(**size);
-            together <= FOLD_MAX_BYTES
+        let mut last: Option<&Stored> = None;
+        let rest = stored.get(begin..).unwrap_or_default();
+        let fits = rest.iter().take_while(|one| {
+            together = together.saturating_add(one.bytes);
+            let adjoins = last.replace(one).is_none_or(|last| adjoin(last, one));
+            adjoins && together <= FOLD_MAX_BYTES
         });
         let count = fits.count();
         if count > 1 {
@@ -263,6 +273,23 @@ fn choose_all(sizes: &[u64]) -> Option<Range<usize>> {
 mod tests {
     use super::*;
 
+    /// Segments of these sizes, a merge each.
+    fn row(sizes: &[u64]) -> Vec<Stored> {
+        sizes.iter().zip(0..).map(|(bytes, merge)| Stored { span: Span::one(merge), bytes: *bytes }).collect()
+    }
+
+    #[test]
+    fn a_row_ends_at_a_gap() {
+        let mut stored = row(&[5; 10]);
+        stored.remove(5);
+        assert_eq!(choose(&stored), Some(5..9));
+        assert_eq!(choose_all(&stored), Some(0..5));
+        stored.remove(6);
+        assert_eq!(choose(&stored), None);
+        let lonely = [0, 2, 4, u64::MAX].map(|merge| Stored { span: Span::one(merge), bytes: 5 });
+        assert_eq!(choose_all(&lonely), None);
+    }
+
     #[test]
     fn rows_of_like_sizes_are_chosen() {
         for (sizes, chosen) in [
@@ -275,12 +302,12 @@ mod tests {
             (&[3000, 300, 100, 40, 30], Some(1..5)),
             (&[FOLD_MAX_BYTES, 20 << 20, 16 << 20, 5, 5], None),
         ] {
-            assert_eq!(choose(sizes), chosen, "{sizes:?}");
+            assert_eq!(choose(&row(sizes)), chosen, "{sizes:?}");
         }
-        assert_eq!(choose_all(&[1]), None);
-        assert_eq!(choose_all(&[1, 2, 3]), Some(0..3));
-        assert_eq!(choose_all(&[FOLD_MAX_BYTES, 2, 3]), Some(1..3));
-        assert_eq!(choose_all(&[FOLD_MAX_BYTES, FOLD_MAX_BYTES]), None);
+        assert_eq!(choose_all(&row(&[1])), None);
+        assert_eq!(choose_all(&row(&[1, 2, 3])), Some(0..3));
+        assert_eq!(choose_all(&row(&[FOLD_MAX_BYTES, 2, 3])), Some(1..3));
+        assert_eq!(choose_all(&row(&[FOLD_MAX_BYTES, FOLD_MAX_BYTES])), None);
     }
 
     /// However many merges there are, segments stay few and what is written anew stays a few times what is new.
@@ -290,7 +317,7 @@ mod tests {
         let (mut written, mut most) = (0_u64, 0);
         for merge in 0..1008_u64 {
             sizes.push(20_000 + merge % 7 * 5000);
-            while let Some(range) = choose(&sizes) {
+            while let Some(range) = choose(&row(&sizes)) {
                 let sum: u64 = sizes[range.clone()].iter().sum();
                 written += sum;
                 sizes.splice(range, [sum]);

@@ -151,6 +151,30 @@ fn a_segment_that_is_gone_is_told_and_all_others_are_read() {
     assert!(matches!(epoch.check_ledgers(), Err(DbError::Unbalanced { .. })));
 }
 
+/// Were the segments around it folded into one, nobody would ever be told again.
+#[test]
+fn a_segment_that_is_gone_is_still_told_after_folding() {
+    let disk = small_database();
+    let mut sealing = writer(&disk);
+    sealing.begin(start(NOW + 25), false).unwrap();
+    for merge in 3..8 {
+        sealing.merge(&full_delta(NOW + 10 * merge, 1)).unwrap();
+    }
+    drop(sealing);
+    let without = SimulatedDisk::new();
+    for (path, bytes) in disk.files().iter().filter(|(path, _)| !path.ends_with("3-3.segment")) {
+        without.put(path, bytes.clone());
+    }
+    let mut folding = writer(&without);
+    fold_all(&mut folding);
+    drop(folding);
+    let left: Vec<String> =
+        segments(&without).iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+    assert_eq!(left, ["0-2.segment", "4-7.segment"]);
+    let told = problems(&without);
+    assert!(told.iter().any(|line| line.ends_with("lost: what merge 3 added")), "{told:?}");
+}
+
 #[test]
 fn a_writer_adds_nothing_to_a_damaged_epoch_and_begins_another() {
     let disk = small_database();
