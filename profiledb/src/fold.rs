@@ -50,6 +50,10 @@ pub(crate) struct Stock {
     job: Option<Job>,
     /// Folded away, but could not be removed yet.
     left: Vec<Span>,
+    /// A fold that has its name, which may not be safe on the disk yet: what it stands for must not go, and nothing is folded across it.
+    unsynced: Option<Stored>,
+    /// A fold that failed, whose file could perhaps not be taken back.
+    failed: Option<Span>,
     /// One of them is damaged or of a later release: they stay as they are.
     stuck: bool,
 }
@@ -70,7 +74,18 @@ impl Stock {
     /// These segments.
     pub(crate) fn new(disk: Disk, directory: PathBuf, of: (String, EpochId), stored: Vec<Stored>) -> Self {
         let (host, epoch) = of;
-        Self { disk, directory, host, epoch, stored, job: None, left: Vec::new(), stuck: false }
+        Self {
+            disk,
+            directory,
+            host,
+            epoch,
+            stored,
+            job: None,
+            left: Vec::new(),
+            unsynced: None,
+            failed: None,
+            stuck: false,
+        }
     }
 
     pub(crate) const fn disk(&self) -> &Disk {
@@ -94,6 +109,7 @@ impl Stock {
     /// Adds up about so many bytes of segments; `last`: until there is one. See [`crate::Writer::fold`].
     pub(crate) fn fold(&mut self, budget_bytes: u64, last: bool) -> Result<Folded, DbError> {
         let mut folded = Folded::default();
+        self.finish()?;
         self.remove_left();
         if self.job.as_ref().is_some_and(|job| last && !job.last) {
             self.job = None;
@@ -168,18 +184,34 @@ impl Stock {
         drop(sources);
         let file = builder.finish();
         let bytes = file.len() as u64;
-        write(&self.disk, &self.directory, span, &file)?;
+        if let Err(error) = write(&self.disk, &self.directory, span, &file) {
+            self.failed = Some(span);
+            return Err(error);
+        }
         drop(file);
-        // Until this is on the disk nothing that it stands for may go.
-        self.disk.sync_directory(&self.directory)?;
-        let at = self.stored.iter().position(|stored| span.covers(stored.span)).unwrap_or(0);
-        let (gone, mut kept): (Vec<Stored>, Vec<Stored>) =
-            self.stored.iter().partition(|stored| span.covers(stored.span));
-        kept.insert(at.min(kept.len()), Stored { span, bytes });
-        self.stored = kept;
-        self.left.extend(gone.iter().map(|stored| stored.span).filter(|gone| *gone != span));
+        self.unsynced = Some(Stored { span, bytes });
+        self.finish()?;
         self.remove_left();
         Ok(bytes)
+    }
+
+    /// Does what is left of a fold that has its name, and takes back one that failed.
+    fn finish(&mut self) -> Result<(), DbError> {
+        if let Some(span) = self.failed {
+            self.disk.remove_if_there(&self.directory.join(span.name()))?;
+            self.failed = None;
+        }
+        let Some(wide) = self.unsynced else { return Ok(()) };
+        // Until it is on the disk nothing that it stands for may go.
+        self.disk.sync_directory(&self.directory)?;
+        self.unsynced = None;
+        let covered = |stored: &Stored| wide.span.covers(stored.span);
+        let at = self.stored.iter().position(covered).unwrap_or(0);
+        let (gone, mut kept): (Vec<Stored>, Vec<Stored>) = self.stored.iter().partition(|stored| covered(stored));
+        kept.insert(at.min(kept.len()), wide);
+        self.stored = kept;
+        self.left.extend(gone.iter().map(|stored| stored.span).filter(|gone| *gone != wide.span));
+        Ok(())
     }
 
     /// Removes what is folded; what cannot be removed is tried again, and no reader looks at it.
