@@ -303,3 +303,21 @@ fn a_ledger_that_does_not_close_is_told() {
     assert_eq!(told.len(), 1);
     assert!(told[0].contains("samples taken and accounts for"), "{told:?}");
 }
+
+/// Names are listed 10 before 2, merges counted 2 before 10; and a link to nowhere is listed and not there, however often one looks.
+#[test]
+fn a_link_to_nowhere_is_a_missing_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), HOST).unwrap();
+    let epoch = writer.begin(start(NOW), false).unwrap();
+    for merge in 1..11 {
+        writer.merge(&full_delta(NOW + 10 * merge, 1)).unwrap();
+    }
+    drop(writer);
+    let path = dir.path().join("hosts").join(HOST).join(epoch.as_str()).join("10-10.segment");
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("nowhere", &path).unwrap();
+    let told = profiledb::check(dir.path()).unwrap();
+    let missing = told.iter().find(|problem| problem.path == path).unwrap();
+    assert!(missing.is_damage() && missing.lost == Lost::Merges { first: 10, last: 10 }, "{missing}");
+}
