@@ -10,7 +10,7 @@ use image::ImageId;
 use crate::code;
 use crate::envelope::Kind;
 use crate::epoch::EpochId;
-use crate::error::{Damage, DbError};
+use crate::error::{Damage, DbError, Operation};
 use crate::format;
 use crate::format1::Payload;
 use crate::join;
@@ -20,6 +20,9 @@ use crate::reader::Database;
 use crate::segment::{Section, SectionKind, Segment, Span, cover};
 use crate::snapshot;
 use crate::storage::{Directory, Disk, Entry, Storage};
+
+/// An epoch is looked at anew so often when its segments are folded meanwhile; a fold takes longer than a look at the directory.
+const LOOKS_MAX: usize = 20;
 
 /// Something in a database that should not be so.
 #[derive(Debug)]
@@ -264,14 +267,30 @@ impl Checker {
     }
 
     fn epoch(&mut self, root: &Path, host: &str, epoch: &EpochId) -> Result<(), DbError> {
-        let directory = key::epoch_path(root, host, epoch);
         let told = self.problems.len();
-        let entries = self.disk.list_if_there(&directory)?;
-        let spans: Vec<Span> = entries.iter().filter_map(|entry| Span::parse(&entry.name)).collect();
-        if entries.iter().any(|entry| entry.name == key::META) && spans.is_empty() {
-            return self.format1(root, host, epoch, &entries);
+        for _ in 0..LOOKS_MAX {
+            if self.look(root, host, epoch)? {
+                return Ok(());
+            }
+            self.problems.truncate(told);
         }
-        let (taken, missing) = cover(spans);
+        let path = key::epoch_path(root, host, epoch);
+        let source = std::io::Error::other("its files are replaced faster than they can be read; try again");
+        let error = DbError::Io { op: Operation::Read, path: path.clone(), source };
+        self.tell(path, Fault::Unreadable(error), Lost::Nothing);
+        Ok(())
+    }
+
+    /// Looks at an epoch once; false when it was folded meanwhile.
+    fn look(&mut self, root: &Path, host: &str, epoch: &EpochId) -> Result<bool, DbError> {
+        let directory = key::epoch_path(root, host, epoch);
+        let entries = self.disk.list_if_there(&directory)?;
+        let files = entries.iter().filter(|entry| !entry.is_directory);
+        let spans: Vec<Span> = files.filter_map(|entry| Span::parse(&entry.name)).collect();
+        if entries.iter().any(|entry| entry.name == key::META) && spans.is_empty() {
+            return self.format1(root, host, epoch, &entries).map(|()| true);
+        }
+        let (taken, missing) = cover(spans.clone());
         for entry in &entries {
             match Span::parse(&entry.name).filter(|_| !entry.is_directory) {
                 Some(span) if taken.contains(&span) => {}
@@ -288,24 +307,24 @@ impl Checker {
             let lost = Lost::Merges { first: span.first, last: span.last };
             match Segment::read(&self.disk, &directory, *span, (host, epoch)) {
                 Ok(Some(segment)) => self.segment(&segment, &mut sum),
-                // It was folded meanwhile: once more from the begin.
-                Ok(None) if snapshot::spans(&self.disk, &directory)? != taken => {
-                    self.problems.truncate(told);
-                    return self.epoch(root, host, epoch);
-                }
-                Ok(None) => self.tell(path, Fault::Leftover, lost),
+                Ok(None) if snapshot::spans(&self.disk, &directory)? != spans => return Ok(false),
+                // Listed and not there: a link to nowhere.
+                Ok(None) => self.tell_missing(path, *span),
                 Err(error) => self.tell(path, Fault::Unreadable(error), lost),
             }
         }
         for span in missing {
-            let (first, last) = (span.first, span.last);
-            let path = directory.join(span.name());
-            let damage = Damage::Missing { first, last };
-            let fault = Fault::Unreadable(DbError::Corrupt { path: path.clone(), offset: 0, damage });
-            self.tell(path, fault, Lost::Merges { first, last });
+            self.tell_missing(directory.join(span.name()), span);
         }
         self.balance(&directory, &sum);
-        Ok(())
+        Ok(true)
+    }
+
+    fn tell_missing(&mut self, path: PathBuf, span: Span) {
+        let (first, last) = (span.first, span.last);
+        let damage = Damage::Missing { first, last };
+        let fault = Fault::Unreadable(DbError::Corrupt { path: path.clone(), offset: 0, damage });
+        self.tell(path, fault, Lost::Merges { first, last });
     }
 
     /// Looks at every section, and at every byte between.

@@ -17,8 +17,8 @@ const FOLD_AT: usize = 4;
 /// A segment is folded with those behind it when they have this part of its bytes together: so each byte is written anew a few times only,
 /// however large the epoch, and there are never many segments.
 const FOLD_SHARE: u64 = 2;
-/// Segments of more bytes together are not folded: both they and what comes of them are in memory meanwhile.
-const FOLD_MAX_BYTES: u64 = 64 << 20;
+/// Segments of more bytes together are not folded: both they and what comes of them are in memory meanwhile, next to all else a daemon has.
+const FOLD_MAX_BYTES: u64 = 24 << 20;
 
 /// What a call of [`crate::Writer::fold`] did.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,10 @@ pub(crate) struct Stock {
     job: Option<Job>,
     /// Folded away, but could not be removed yet.
     left: Vec<Span>,
+    /// A fold that has its name, which may not be safe on the disk yet: what it stands for must not go, and nothing is folded across it.
+    unsynced: Option<Stored>,
+    /// A fold that failed, whose file could perhaps not be taken back.
+    failed: Option<Span>,
     /// One of them is damaged or of a later release: they stay as they are.
     stuck: bool,
 }
@@ -70,7 +74,18 @@ impl Stock {
     /// These segments.
     pub(crate) fn new(disk: Disk, directory: PathBuf, of: (String, EpochId), stored: Vec<Stored>) -> Self {
         let (host, epoch) = of;
-        Self { disk, directory, host, epoch, stored, job: None, left: Vec::new(), stuck: false }
+        Self {
+            disk,
+            directory,
+            host,
+            epoch,
+            stored,
+            job: None,
+            left: Vec::new(),
+            unsynced: None,
+            failed: None,
+            stuck: false,
+        }
     }
 
     pub(crate) const fn disk(&self) -> &Disk {
@@ -94,6 +109,7 @@ impl Stock {
     /// Adds up about so many bytes of segments; `last`: until there is one. See [`crate::Writer::fold`].
     pub(crate) fn fold(&mut self, budget_bytes: u64, last: bool) -> Result<Folded, DbError> {
         let mut folded = Folded::default();
+        self.finish()?;
         self.remove_left();
         if self.job.as_ref().is_some_and(|job| last && !job.last) {
             self.job = None;
@@ -126,8 +142,7 @@ impl Stock {
         if self.stuck {
             return None;
         }
-        let sizes: Vec<u64> = self.stored.iter().map(|stored| stored.bytes).collect();
-        if last { choose_all(&sizes) } else { choose(&sizes) }
+        if last { choose_all(&self.stored) } else { choose(&self.stored) }
     }
 
     fn begin(&mut self, last: bool) -> Result<bool, DbError> {
@@ -164,19 +179,39 @@ impl Stock {
     }
 
     fn publish(&mut self, job: Job) -> Result<u64, DbError> {
-        let file = job.builder.finish();
+        let Job { sources, builder, span, .. } = job;
+        // Before there is a file as large as all of them.
+        drop(sources);
+        let file = builder.finish(&self.directory).inspect_err(|_| self.stuck = true)?;
         let bytes = file.len() as u64;
-        write(&self.disk, &self.directory, job.span, &file)?;
-        // Until this is on the disk nothing that it stands for may go.
-        self.disk.sync_directory(&self.directory)?;
-        let at = self.stored.iter().position(|stored| job.span.covers(stored.span)).unwrap_or(0);
-        let (gone, mut kept): (Vec<Stored>, Vec<Stored>) =
-            self.stored.iter().partition(|stored| job.span.covers(stored.span));
-        kept.insert(at.min(kept.len()), Stored { span: job.span, bytes });
-        self.stored = kept;
-        self.left.extend(gone.iter().map(|stored| stored.span).filter(|span| *span != job.span));
+        if let Err(error) = write(&self.disk, &self.directory, span, &file) {
+            self.failed = Some(span);
+            return Err(error);
+        }
+        drop(file);
+        self.unsynced = Some(Stored { span, bytes });
+        self.finish()?;
         self.remove_left();
         Ok(bytes)
+    }
+
+    /// Does what is left of a fold that has its name, and takes back one that failed.
+    fn finish(&mut self) -> Result<(), DbError> {
+        if let Some(span) = self.failed {
+            self.disk.remove_if_there(&self.directory.join(span.name()))?;
+            self.failed = None;
+        }
+        let Some(wide) = self.unsynced else { return Ok(()) };
+        // Until it is on the disk nothing that it stands for may go.
+        self.disk.sync_directory(&self.directory)?;
+        self.unsynced = None;
+        let covered = |stored: &Stored| wide.span.covers(stored.span);
+        let at = self.stored.iter().position(covered).unwrap_or(0);
+        let (gone, mut kept): (Vec<Stored>, Vec<Stored>) = self.stored.iter().partition(|stored| covered(stored));
+        kept.insert(at.min(kept.len()), wide);
+        self.stored = kept;
+        self.left.extend(gone.iter().map(|stored| stored.span).filter(|gone| *gone != wide.span));
+        Ok(())
     }
 
     /// Removes what is folded; what cannot be removed is tried again, and no reader looks at it.
@@ -220,31 +255,42 @@ pub(crate) fn write(disk: &Disk, directory: &Path, span: Span, file: &[u8]) -> R
     published
 }
 
+/// Whether `second` begins where `first` ends. A fold over a gap would say that nothing is missing.
+const fn adjoin(first: &Stored, second: &Stored) -> bool {
+    match first.span.last.checked_add(1) {
+        Some(next) => next == second.span.first,
+        None => false,
+    }
+}
+
 /// The newest segments that are worth folding: as many as belong to one row of sizes that do not fall steeply.
-fn choose(sizes: &[u64]) -> Option<Range<usize>> {
-    let mut begin = sizes.len();
+fn choose(stored: &[Stored]) -> Option<Range<usize>> {
+    let mut begin = stored.len();
     let mut together = 0_u64;
-    while let Some(size) = begin.checked_sub(1).and_then(|before| sizes.get(before)) {
-        let sum = together.saturating_add(*size);
-        let worth = begin == sizes.len() || *size <= together.saturating_mul(FOLD_SHARE);
-        if !worth || sum > FOLD_MAX_BYTES {
+    while let Some((before, one)) = begin.checked_sub(1).and_then(|before| Some((before, stored.get(before)?))) {
+        let sum = together.saturating_add(one.bytes);
+        let adjoins = stored.get(begin).is_none_or(|behind| adjoin(one, behind));
+        let worth = begin == stored.len() || one.bytes <= together.saturating_mul(FOLD_SHARE);
+        if !adjoins || !worth || sum > FOLD_MAX_BYTES {
             break;
         }
         together = sum;
-        begin -= 1;
+        begin = before;
     }
-    (sizes.len() - begin >= FOLD_AT).then_some(begin..sizes.len())
+    (stored.len() - begin >= FOLD_AT).then_some(begin..stored.len())
 }
 
 /// The first segments in a row, two at least, that may become one.
-fn choose_all(sizes: &[u64]) -> Option<Range<usize>> {
+fn choose_all(stored: &[Stored]) -> Option<Range<usize>> {
     let mut begin = 0;
-    while begin + 1 < sizes.len() {
+    while begin + 1 < stored.len() {
         let mut together = 0_u64;
-        let rest = sizes.get(begin..).unwrap_or_default();
-        let fits = rest.iter().take_while(|size| {
-            together = together.saturating_add(**size);
-            together <= FOLD_MAX_BYTES
+        let mut last: Option<&Stored> = None;
+        let rest = stored.get(begin..).unwrap_or_default();
+        let fits = rest.iter().take_while(|one| {
+            together = together.saturating_add(one.bytes);
+            let adjoins = last.replace(one).is_none_or(|last| adjoin(last, one));
+            adjoins && together <= FOLD_MAX_BYTES
         });
         let count = fits.count();
         if count > 1 {
@@ -259,6 +305,23 @@ fn choose_all(sizes: &[u64]) -> Option<Range<usize>> {
 mod tests {
     use super::*;
 
+    /// Segments of these sizes, a merge each.
+    fn row(sizes: &[u64]) -> Vec<Stored> {
+        sizes.iter().zip(0..).map(|(bytes, merge)| Stored { span: Span::one(merge), bytes: *bytes }).collect()
+    }
+
+    #[test]
+    fn a_row_ends_at_a_gap() {
+        let mut stored = row(&[5; 10]);
+        stored.remove(5);
+        assert_eq!(choose(&stored), Some(5..9));
+        assert_eq!(choose_all(&stored), Some(0..5));
+        stored.remove(6);
+        assert_eq!(choose(&stored), None);
+        let lonely = [0, 2, 4, u64::MAX].map(|merge| Stored { span: Span::one(merge), bytes: 5 });
+        assert_eq!(choose_all(&lonely), None);
+    }
+
     #[test]
     fn rows_of_like_sizes_are_chosen() {
         for (sizes, chosen) in [
@@ -269,14 +332,14 @@ mod tests {
             (&[1000, 5, 5, 5, 5], Some(1..5)),
             (&[900, 300, 100, 40, 30], Some(0..5)),
             (&[3000, 300, 100, 40, 30], Some(1..5)),
-            (&[FOLD_MAX_BYTES, 50 << 20, 40 << 20, 5, 5], None),
+            (&[FOLD_MAX_BYTES, 20 << 20, 16 << 20, 5, 5], None),
         ] {
-            assert_eq!(choose(sizes), chosen, "{sizes:?}");
+            assert_eq!(choose(&row(sizes)), chosen, "{sizes:?}");
         }
-        assert_eq!(choose_all(&[1]), None);
-        assert_eq!(choose_all(&[1, 2, 3]), Some(0..3));
-        assert_eq!(choose_all(&[FOLD_MAX_BYTES, 2, 3]), Some(1..3));
-        assert_eq!(choose_all(&[FOLD_MAX_BYTES, FOLD_MAX_BYTES]), None);
+        assert_eq!(choose_all(&row(&[1])), None);
+        assert_eq!(choose_all(&row(&[1, 2, 3])), Some(0..3));
+        assert_eq!(choose_all(&row(&[FOLD_MAX_BYTES, 2, 3])), Some(1..3));
+        assert_eq!(choose_all(&row(&[FOLD_MAX_BYTES, FOLD_MAX_BYTES])), None);
     }
 
     /// However many merges there are, segments stay few and what is written anew stays a few times what is new.
@@ -286,7 +349,7 @@ mod tests {
         let (mut written, mut most) = (0_u64, 0);
         for merge in 0..1008_u64 {
             sizes.push(20_000 + merge % 7 * 5000);
-            while let Some(range) = choose(&sizes) {
+            while let Some(range) = choose(&row(&sizes)) {
                 let sum: u64 = sizes[range.clone()].iter().sum();
                 written += sum;
                 sizes.splice(range, [sum]);

@@ -107,5 +107,5 @@ pub use reasons::meaning;
 pub use retention::{EpochSize, Retention};
 pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit};
 pub use symbols::Symbol;
-pub use transfer::{Copied, copy_code, copy_epoch, copy_host, merge_epochs, seal};
+pub use transfer::{Copied, copy_code, copy_epoch, copy_host, copy_readable_code, merge_epochs, seal};
 pub use writer::{Delta, MergeReport, Writer};

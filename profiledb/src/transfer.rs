@@ -119,22 +119,47 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
 /// Copies what was kept of these images' files on a host into another database: how many were copied; those that are there stay.
 ///
 /// # Errors
-/// As [`Database::code`] and [`Writer::open`].
+/// As [`Database::code`] and [`Writer::open`]; of files that cannot be read the first, when all others are copied.
 pub fn copy_code(source: &Database, host: &str, images: &BTreeSet<ImageId>, target: &Database) -> Result<u64, DbError> {
+    let (copied, failed) = copy_readable_code(source, host, images, target)?;
+    failed.into_iter().next().map_or(Ok(copied), Err)
+}
+
+/// As [`copy_code`], and tells what of it could not be read: one damaged file keeps no other from being copied.
+///
+/// # Errors
+/// [`DbError::Io`] for what cannot be listed or written; as [`Writer::open`].
+pub fn copy_readable_code(
+    source: &Database,
+    host: &str,
+    images: &BTreeSet<ImageId>,
+    target: &Database,
+) -> Result<(u64, Vec<DbError>), DbError> {
     let writer = writer(target, host)?;
     let from = key::code_path(&key::host_path(source.root(), host));
     let (disk, to) = (target.disk(), key::code_path(&key::host_path(target.root(), host)));
     disk.create_directory(&to)?;
-    let mut copied = 0;
+    let (mut copied, mut failed) = (0, Vec::new());
     for entry in source.disk().list_if_there(&from)? {
         let wanted = key::parse_code_name(&entry.name).is_some_and(|image| images.contains(&image));
         if !wanted || disk.is_there(&to.join(&entry.name))? {
             continue;
         }
         let path = from.join(&entry.name);
-        let Some(file) = source.disk().read_if_there(&path)? else { continue };
-        envelope::open_as(Kind::Code, &file).map_err(|error| error.of(&path))?;
-        let temporary = to.join(key::temporary_name(&entry.name));
+        let read = source.disk().read_if_there(&path).and_then(|file| {
+            let Some(file) = file else { return Ok(None) };
+            envelope::open_as(Kind::Code, &file).map_err(|error| error.of(&path))?;
+            Ok(Some(file))
+        });
+        let file = match read {
+            Ok(Some(file)) => file,
+            Ok(None) => continue,
+            Err(error) => {
+                failed.push(error);
+                continue;
+            }
+        };
+        let temporary = to.join(key::temporary_name(&format!("{}.0", entry.name)));
         disk.write_synced(&temporary, &file)?;
         disk.set_modified(&temporary, entry.modified_unix_s)?;
         disk.rename(&temporary, &to.join(&entry.name))?;
@@ -142,7 +167,7 @@ pub fn copy_code(source: &Database, host: &str, images: &BTreeSet<ImageId>, targ
     }
     disk.sync_directory(&to)?;
     drop(writer);
-    Ok(copied)
+    Ok((copied, failed))
 }
 
 /// Copies all epochs of a host into another database, with the code of their images: what [`copy_epoch`] did with each.
@@ -233,7 +258,7 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
         }
         push(SectionKey::of_image(SectionKind::EDGES, image), join::edges_section(&edges));
     }
-    Ok(builder.finish())
+    builder.finish(directory)
 }
 
 /// Where the profile of each key comes from. Scopes for which one epoch has no room are widened.

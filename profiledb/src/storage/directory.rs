@@ -12,6 +12,8 @@ use super::{Entry, Lock, Storage, WriteBody};
 const DIRECTORY_MODE: u32 = 0o750;
 /// Files: the daemon's group may read.
 const FILE_MODE: u32 = 0o640;
+/// open(2): does not wait for who writes into a FIFO. The same number on x86-64 and arm64 (asm-generic/fcntl.h).
+const O_NONBLOCK: i32 = 0o4000;
 
 /// Directories and files of the operating system.
 #[derive(Copy, Clone, Debug, Default)]
@@ -57,8 +59,13 @@ impl Storage for Directory {
     }
 
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-        let file = File::open(path)?;
-        let size_bytes = file.metadata()?.len();
+        // A FIFO or a device under a name of ours must not stop who reads.
+        let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file"));
+        }
+        let size_bytes = metadata.len();
         if size_bytes > limit_bytes {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -143,6 +150,21 @@ mod tests {
         assert_eq!(Directory.read(&path, 5).unwrap(), b"12345");
         let error = Directory.read(&path, 4).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("0-0.segment");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        for path in [fifo.as_path(), Path::new("/dev/zero"), dir.path()] {
+            assert_eq!(
+                Directory.read(path, 100).unwrap_err().kind(),
+                io::ErrorKind::InvalidInput,
+                "{}",
+                path.display()
+            );
+        }
     }
 
     #[test]

@@ -288,3 +288,24 @@ fn on_a_real_disk() {
     assert_eq!(modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs(), NOW + 2 * DAY_S);
     assert!(Path::new(&path).is_file());
 }
+
+#[test]
+fn a_damaged_file_keeps_no_other_from_being_copied() {
+    let disk = one_image();
+    let mut store = CodeStore::open(&writer(&disk), 1 << 20).unwrap();
+    for number in [0, 2] {
+        keep(&mut store, number, 40, NOW).unwrap();
+    }
+    drop(store);
+    let mut bytes = disk.files()[&path(1)].clone();
+    *bytes.last_mut().unwrap() ^= 1;
+    disk.put(&path(1), bytes);
+    let copy = SimulatedDisk::new();
+    drop(writer(&copy));
+    let images = (0..3).map(image).collect();
+    let (source, target) = (database(&disk), database(&copy));
+    let (copied, failed) = profiledb::copy_readable_code(&source, HOST, &images, &target).unwrap();
+    assert_eq!((copied, kept(&copy)), (2, vec![0, 2]));
+    assert!(matches!(&failed[..], [DbError::Corrupt { path: named, .. }] if *named == path(1)), "{failed:?}");
+    assert!(matches!(profiledb::copy_code(&source, HOST, &images, &target), Err(DbError::Corrupt { .. })));
+}

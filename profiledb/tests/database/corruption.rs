@@ -151,6 +151,30 @@ fn a_segment_that_is_gone_is_told_and_all_others_are_read() {
     assert!(matches!(epoch.check_ledgers(), Err(DbError::Unbalanced { .. })));
 }
 
+/// Were the segments around it folded into one, nobody would ever be told again.
+#[test]
+fn a_segment_that_is_gone_is_still_told_after_folding() {
+    let disk = small_database();
+    let mut sealing = writer(&disk);
+    sealing.begin(start(NOW + 25), false).unwrap();
+    for merge in 3..8 {
+        sealing.merge(&full_delta(NOW + 10 * merge, 1)).unwrap();
+    }
+    drop(sealing);
+    let without = SimulatedDisk::new();
+    for (path, bytes) in disk.files().iter().filter(|(path, _)| !path.ends_with("3-3.segment")) {
+        without.put(path, bytes.clone());
+    }
+    let mut folding = writer(&without);
+    fold_all(&mut folding);
+    drop(folding);
+    let left: Vec<String> =
+        segments(&without).iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+    assert_eq!(left, ["0-2.segment", "4-7.segment"]);
+    let told = problems(&without);
+    assert!(told.iter().any(|line| line.ends_with("lost: what merge 3 added")), "{told:?}");
+}
+
 #[test]
 fn a_writer_adds_nothing_to_a_damaged_epoch_and_begins_another() {
     let disk = small_database();
@@ -278,4 +302,22 @@ fn a_ledger_that_does_not_close_is_told() {
     let told = problems(&disk);
     assert_eq!(told.len(), 1);
     assert!(told[0].contains("samples taken and accounts for"), "{told:?}");
+}
+
+/// Names are listed 10 before 2, merges counted 2 before 10; and a link to nowhere is listed and not there, however often one looks.
+#[test]
+fn a_link_to_nowhere_is_a_missing_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), HOST).unwrap();
+    let epoch = writer.begin(start(NOW), false).unwrap();
+    for merge in 1..11 {
+        writer.merge(&full_delta(NOW + 10 * merge, 1)).unwrap();
+    }
+    drop(writer);
+    let path = dir.path().join("hosts").join(HOST).join(epoch.as_str()).join("10-10.segment");
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("nowhere", &path).unwrap();
+    let told = profiledb::check(dir.path()).unwrap();
+    let missing = told.iter().find(|problem| problem.path == path).unwrap();
+    assert!(missing.is_damage() && missing.lost == Lost::Merges { first: 10, last: 10 }, "{missing}");
 }

@@ -380,3 +380,32 @@ fn a_seal_without_room_to_fold_is_a_seal() {
         assert_eq!(read_only_epoch(&disk), sealed);
     }
 }
+
+/// A fold whose name could not be forced out is there all the same. The next fold must not begin inside it: two that overlap are not the epoch.
+#[test]
+fn a_fold_that_fails_anywhere_is_finished_or_taken_back_before_the_next() {
+    let prepared = || {
+        let disk = small_database();
+        let mut writer = begun(&disk);
+        writer.merge(&full_delta(NOW + 30, 1)).unwrap();
+        (disk, writer)
+    };
+    let (disk, mut writer) = prepared();
+    let operations = disk.operations();
+    fold_all(&mut writer);
+    let all = disk.operations() - operations;
+    for k in 0..all {
+        let (disk, mut writer) = prepared();
+        disk.stop_after(k);
+        while writer.fold(u64::MAX).is_ok_and(|folded| folded.more) {}
+        disk.heal();
+        for merge in 4..8 {
+            writer.merge(&full_delta(NOW + 10 * merge, 1)).unwrap();
+        }
+        let before = read_only_epoch(&disk);
+        fold_all(&mut writer);
+        assert_eq!(read_only_epoch(&disk), before, "{k}");
+        let told = problems(&disk);
+        assert!(told.iter().all(|line| line.contains(".tmp was left")), "{k}: {told:?}");
+    }
+}
