@@ -9,8 +9,8 @@ use image::ImageKind;
 
 use super::Outcome;
 use crate::args::Chosen;
+use crate::destination::Destination;
 use crate::error::AnalysisError;
-use crate::export::destination::Destination;
 use crate::export::resolve::{self, Detail, Wanted};
 use crate::export::{Carried, Image, Resolved, addresses, autofdo, bolt, firefox, folded, pprof, script};
 use crate::load;

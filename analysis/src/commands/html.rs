@@ -1,10 +1,9 @@
 //! `dcpi html`: a report as one file for a browser.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::Parser as _;
@@ -14,6 +13,7 @@ use image::{DebugInfo, ImageId};
 
 use super::{Outcome, prof};
 use crate::args::{Arguments, Chosen, Command, Prof};
+use crate::destination::Destination;
 use crate::error::AnalysisError;
 use crate::listing::{self, Listing};
 use crate::load::{self, ImageSamples, Samples};
@@ -77,16 +77,11 @@ pub(super) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let report = HtmlReport { procedures, images, listings };
     // A number that no name in the report can have guessed.
     let nonce = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
-    if args.file == Path::new("-") {
-        html::write(&report, &nonce, out)?;
+    let destination = Destination::from_argument(&args.file);
+    destination.write(out, |out| Ok(html::write(&report, &nonce, out)?))?;
+    if destination == Destination::Stdout {
         return Ok(Outcome { sound, ..Outcome::default() });
     }
-    let refused = |error| {
-        let file = args.file.display();
-        AnalysisError::Refused(format!("cannot write {file}: {error}; name another file with -o"))
-    };
-    let mut file = BufWriter::new(File::create(&args.file).map_err(refused)?);
-    html::write(&report, &nonce, &mut file).and_then(|()| file.flush()).map_err(refused)?;
     writeln!(out, "{}: open it in a browser", crate::report::escape(&args.file.display().to_string()))?;
     Ok(Outcome { sound, ..Outcome::default() })
 }
