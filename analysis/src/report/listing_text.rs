@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
+use code::skid::Skid;
 use image::Frame;
 
 use super::quantity::{percent, period, plain, thousands};
@@ -64,12 +65,17 @@ fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
         head(out, "event", &event(column))?;
     }
     let sure = plain(report.confidence.percent());
-    let landed = match report.skid {
-        Some(skid) if skid.instructions() > 0 => format!("given to what took the time: they landed {skid} (--raw)"),
-        _ => "on the instruction that they landed on, which may be the one after what took the time".to_owned(),
-    };
-    head(out, "samples", &landed)?;
+    let given = report.skid.is_some_and(|skid| skid.instructions() > 0);
+    head(out, "samples", &format!("{}{}", landed(report.skid), if given { " (--raw)" } else { "" }))?;
     head(out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))
+}
+
+/// Where samples are, in words.
+pub(super) fn landed(skid: Option<Skid>) -> String {
+    match skid {
+        Some(skid) if skid.instructions() > 0 => format!("given to what took the time: they landed {skid}"),
+        _ => "on the instruction that they landed on, which may be the one after what took the time".to_owned(),
+    }
 }
 
 fn event(column: &EventColumn) -> String {
