@@ -18,6 +18,7 @@ pub mod args;
 pub mod by_line;
 pub mod commands;
 pub mod debuginfod;
+pub mod destination;
 pub mod export;
 pub mod listing;
 pub mod load;

@@ -240,7 +240,8 @@ pub fn lines<'a>(info: &'a DebugInfo, image: &ImageSamples, problems: &mut Vec<P
     info.lines().map_err(|error| problems.push(no_lines(image, Some(error.to_string())))).ok()
 }
 
-fn no_lines(image: &ImageSamples, why: Option<String>) -> Problem {
+/// An image has no source lines, and why if that is known.
+pub(crate) fn no_lines(image: &ImageSamples, why: Option<String>) -> Problem {
     Problem::NoLines { image: image.record.name.clone(), id: image.record.id, counts: image.totals(), why }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use profiledb::Database;
+use profiledb::{Database, Fault};
 use serde::Serialize;
 
 use super::Outcome;
@@ -29,15 +29,21 @@ Reads every file, also while a daemon writes. What is damaged is never believed 
 its samples are missing from reports, which say so; all others are there. Remove a damaged file to
 be told no more of it.
 
-Exit codes: 0 no damage; 1 damage, or files that do not belong there; 2 could not look.";
+Exit codes: 0 no damage, whatever a writer left or is writing just now; 1 damage, or files that do
+not belong there; 2 could not look.";
 
 pub(super) fn run(args: &Check, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     // What is no database at all is said as every command says it.
     Database::open(args.place.db())?;
     let problems = profiledb::check(args.place.db())?;
-    let sound = problems.is_empty();
+    let sound = !problems.iter().any(|problem| problem.is_damage() || is_unknown(problem));
     let checked = Checked { db: args.place.db().display().to_string(), problems };
     Ok(Outcome { sound, ..super::write(&checked, args.output.format, out)? })
+}
+
+/// It is no file of ours.
+fn is_unknown(problem: &profiledb::Problem) -> bool {
+    matches!(problem.fault, Fault::Unknown)
 }
 
 struct Checked {
@@ -73,14 +79,18 @@ impl Checked {
 impl Report for Checked {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         for problem in &self.problems {
-            writeln!(out, "{}", report::escape(&problem.to_string()))?;
+            let remark = if problem.is_damage() || is_unknown(problem) { "" } else { "remark: " };
+            writeln!(out, "{remark}{}", report::escape(&problem.to_string()))?;
         }
         let damage = self.problems.iter().filter(|problem| problem.is_damage()).count();
+        let unknown = self.problems.iter().filter(|problem| is_unknown(problem)).count();
         let db = report::escape(&self.db);
-        match (damage, self.problems.len()) {
+        match (damage, unknown) {
             (0, 0) => writeln!(out, "{db} is whole"),
-            (0, others) => writeln!(out, "{db} is whole, but for {others} files that do not belong there"),
-            (damage, all) => writeln!(out, "{db} has {damage} damaged parts; {} other remarks", all - damage),
+            (0, unknown) => writeln!(out, "{db} is whole, but for {unknown} files that do not belong there"),
+            (damage, _) => {
+                writeln!(out, "{db} has {damage} damaged parts; {} other remarks", self.problems.len() - damage)
+            }
         }
     }
 

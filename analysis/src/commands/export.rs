@@ -9,8 +9,8 @@ use image::ImageKind;
 
 use super::Outcome;
 use crate::args::Chosen;
+use crate::destination::Destination;
 use crate::error::AnalysisError;
-use crate::export::destination::Destination;
 use crate::export::resolve::{self, Detail, Wanted};
 use crate::export::{Carried, Image, Resolved, addresses, autofdo, bolt, firefox, folded, pprof, script};
 use crate::load;
@@ -132,6 +132,10 @@ pub(super) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, Analysi
     let mut aside: Vec<String> =
         problems.iter().filter(|problem| problem.is_serious()).map(Problem::to_string).collect();
     let sound = aside.is_empty();
+    // Whoever needs lines counts the samples without; why they are missing is told here.
+    let is_of_lines =
+        |problem: &&Problem| matches!(problem, Problem::NoLines { why: Some(_), .. } | Problem::LinesCut { .. });
+    aside.extend(problems.iter().filter(is_of_lines).map(Problem::to_string));
     aside.extend(said(args, &resolved, &carried));
     Ok(Outcome { sound, aside, ..Outcome::default() })
 }

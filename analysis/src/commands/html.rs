@@ -1,19 +1,19 @@
 //! `dcpi html`: a report as one file for a browser.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::Parser as _;
 use clap::builder::NonEmptyStringValueParser;
 use code::isa::Syntax;
-use image::{DebugInfo, ImageId};
+use image::ImageId;
 
 use super::{Outcome, prof};
 use crate::args::{Arguments, Chosen, Command, Prof};
+use crate::destination::Destination;
 use crate::error::AnalysisError;
 use crate::listing::{self, Listing};
 use crate::load::{self, ImageSamples, Samples};
@@ -71,22 +71,21 @@ Exit codes: as those of dcpi prof.";
 pub(super) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let mut samples = load::chosen(&args.chosen, &args.images)?;
     let images = prof::report(&prof_args(args, true)?, &mut samples)?;
-    let procedures = prof::report(&prof_args(args, false)?, &mut samples)?;
-    let listings = listings(args, &samples, &procedures);
+    let mut procedures = prof::report(&prof_args(args, false)?, &mut samples)?;
+    let mut problems = Vec::new();
+    let listings = listings(args, &samples, &procedures, &mut problems);
+    procedures.problems.append(&mut problems);
     let sound = !procedures.problems.iter().chain(&images.problems).any(Problem::is_serious);
-    let report = HtmlReport { procedures, images, listings };
+    let named = |(event, skid): (usize, _)| Some((samples.events.get(event)?.name.clone(), skid));
+    let skid = samples.skid().and_then(named);
+    let report = HtmlReport { procedures, images, listings, skid };
     // A number that no name in the report can have guessed.
     let nonce = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
-    if args.file == Path::new("-") {
-        html::write(&report, &nonce, out)?;
+    let destination = Destination::from_argument(&args.file);
+    destination.write(out, |out| Ok(html::write(&report, &nonce, out)?))?;
+    if destination == Destination::Stdout {
         return Ok(Outcome { sound, ..Outcome::default() });
     }
-    let refused = |error| {
-        let file = args.file.display();
-        AnalysisError::Refused(format!("cannot write {file}: {error}; name another file with -o"))
-    };
-    let mut file = BufWriter::new(File::create(&args.file).map_err(refused)?);
-    html::write(&report, &nonce, &mut file).and_then(|()| file.flush()).map_err(refused)?;
     writeln!(out, "{}: open it in a browser", crate::report::escape(&args.file.display().to_string()))?;
     Ok(Outcome { sound, ..Outcome::default() })
 }
@@ -110,7 +109,12 @@ fn prof_args(args: &Html, by_image: bool) -> Result<Prof, AnalysisError> {
 }
 
 /// The listings of the first procedures, by the number of their row. Images are read one after the other.
-fn listings(args: &Html, samples: &Samples, report: &ProfReport) -> BTreeMap<usize, Listing> {
+fn listings(
+    args: &Html,
+    samples: &Samples,
+    report: &ProfReport,
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<usize, Listing> {
     let mut wanted: BTreeMap<ImageId, Vec<(usize, u64)>> = BTreeMap::new();
     let rows = report.rows.iter().enumerate().filter_map(|(at, row)| {
         let address = row.procedure.as_ref()?.address?;
@@ -124,7 +128,7 @@ fn listings(args: &Html, samples: &Samples, report: &ProfReport) -> BTreeMap<usi
     let mut listings = BTreeMap::new();
     for (id, rows) in wanted {
         if let Some(image) = samples.images.iter().find(|image| image.record.id == id) {
-            listings.extend(of_image(samples, image, &rows, &places, syntax));
+            listings.extend(of_image(samples, image, &rows, (&places, syntax), problems));
         }
     }
     listings
@@ -134,18 +138,22 @@ fn of_image(
     samples: &Samples,
     image: &ImageSamples,
     rows: &[(usize, u64)],
-    places: &Places,
-    syntax: Syntax,
+    (places, syntax): (&Places, Syntax),
+    problems: &mut Vec<Problem>,
 ) -> Vec<(usize, Listing)> {
     // The table has told what is wrong with the image.
     let Ok(known) = procedures::known(samples, image, places, &mut Vec::new()) else { return Vec::new() };
-    let debug = known.binary.as_ref().and_then(|binary| DebugInfo::of(binary, &places.debug_roots, &mut Vec::new()));
-    let lines = debug.as_ref().and_then(|debug| debug.lines().ok());
+    let debug = known.debug_info(image, places, problems);
+    let lines = debug.as_ref().and_then(|debug| procedures::lines(debug, image, problems));
     let procedure = |address: u64| known.offset(address).and_then(|offset| known.procedures.find(offset));
     let listing = |(row, address): &(usize, u64)| {
         let mut listing = listing::of(image, &known, procedure(*address)?, syntax, lines.as_ref());
         samples.skid().into_iter().for_each(|skid| listing.attribute(skid));
         Some((*row, listing))
     };
-    rows.iter().filter_map(listing).collect()
+    let listings = rows.iter().filter_map(listing).collect();
+    if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {
+        problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
+    }
+    listings
 }

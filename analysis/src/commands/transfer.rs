@@ -1,7 +1,7 @@
 //! `dcpi copy`, `dcpi merge`, `dcpi tar`: epochs into another database, into one epoch, into an archive. The database that is read stays as it is.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,11 @@ use clap::Args;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::ImageId;
-use profiledb::{Copied, Database, Epoch, Writer, copy_code, copy_epoch, merge_epochs};
+use profiledb::{Copied, Database, DbError, Epoch, EpochId, Writer, copy_code, copy_epoch, merge_epochs};
 
 use super::Outcome;
 use crate::args::Source;
+use crate::destination::Destination;
 use crate::error::AnalysisError;
 use crate::select::{self, EpochChoice};
 
@@ -80,16 +81,15 @@ pub struct Tar {
 }
 
 pub(super) fn copy(args: &Copy, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let (db, epochs) = open(&args.source, &args.epoch)?;
-    let target = target(&args.to, &epochs)?;
-    let report = copy_all(&db, &epochs, &target, !args.without_code)?;
-    let Report { new, updated, there, code, sound } = report;
+    let db = Database::open(args.source.db())?;
+    let chosen = select::epochs(&db, &args.source, &args.epoch)?;
+    let Report { new, updated, there, code, failed } = copy_all(&db, &chosen, &args.to, !args.without_code)?;
     let to = args.to.display();
     writeln!(
         out,
         "{to}: {new} epochs copied, {updated} brought up to date, {there} there already; code of {code} images"
     )?;
-    Ok(Outcome { sound, ..Outcome::default() })
+    Ok(Outcome { sound: failed.is_empty(), aside: failed, ..Outcome::default() })
 }
 
 pub(super) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
@@ -121,38 +121,28 @@ pub(super) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
 }
 
 pub(super) fn tar(args: &Tar, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let (db, epochs) = open(&args.source, &args.epoch)?;
+    let db = Database::open(args.source.db())?;
+    let chosen = select::epochs(&db, &args.source, &args.epoch)?;
     // Beside the archive: there must be room for it there anyway.
     let directory = match args.output.parent() {
-        Some(parent) if args.output != Path::new("-") && parent != Path::new("") => parent.to_path_buf(),
         _ if args.output == Path::new("-") => std::env::temp_dir(),
+        Some(parent) if parent != Path::new("") => parent.to_path_buf(),
         _ => PathBuf::from("."),
     };
-    let scratch = Scratch::new(&directory).map_err(|source| unwritable(&directory, source))?;
-    let copied = scratch.0.join("dcpi");
-    let target = target(&copied, &epochs)?;
-    let report = copy_all(&db, &epochs, &target, !args.without_code)?;
-    if args.output == Path::new("-") {
-        archive(&copied, &mut *out)?;
-    } else {
-        let whole = scratch.0.join("archive");
-        let write = || {
-            let mut file = File::create(&whole)?;
-            archive(&copied, &mut file)?;
-            file.sync_all()?;
-            fs::rename(&whole, &args.output)
-        };
-        write().map_err(|source| unwritable(&args.output, source))?;
-        let bytes = fs::metadata(&args.output)?.len();
-        writeln!(
-            out,
-            "{}: {} epochs, code of {} images, {bytes} bytes",
-            args.output.display(),
-            report.new,
-            report.code
-        )?;
+    let destination = Destination::from_argument(&args.output);
+    let report = destination.write(out, |out| {
+        let scratch = Scratch::new(&directory).map_err(|source| unwritable(&directory, source))?;
+        let copied = scratch.0.join("dcpi");
+        let report = copy_all(&db, &chosen, &copied, !args.without_code)?;
+        archive(&copied, out)?;
+        Ok(report)
+    })?;
+    if let Destination::File(path) = destination {
+        let bytes = fs::metadata(&path).map_err(|source| unwritable(&path, source))?.len();
+        let (path, Report { new, code, .. }) = (path.display(), &report);
+        writeln!(out, "{path}: {new} epochs, code of {code} images, {bytes} bytes")?;
     }
-    Ok(Outcome { sound: report.sound, ..Outcome::default() })
+    Ok(Outcome { sound: report.failed.is_empty(), aside: report.failed, ..Outcome::default() })
 }
 
 fn unwritable(path: &Path, source: io::Error) -> AnalysisError {
@@ -190,7 +180,8 @@ struct Report {
     updated: usize,
     there: usize,
     code: u64,
-    sound: bool,
+    /// What could not be copied, and why.
+    failed: Vec<String>,
 }
 
 fn open(source: &Source, which: &EpochChoice) -> Result<(Database, Vec<Epoch>), AnalysisError> {
@@ -200,28 +191,63 @@ fn open(source: &Source, which: &EpochChoice) -> Result<(Database, Vec<Epoch>), 
     Ok((db, epochs))
 }
 
-/// The database to write to: its first writer makes it.
-fn target(root: &Path, epochs: &[Epoch]) -> Result<Database, AnalysisError> {
-    if let Some(epoch) = epochs.first() {
-        drop(Writer::open(root, &epoch.meta().host)?);
+/// Copies epoch after epoch, of which only one is in memory. One that cannot be read does not keep the others from being copied.
+fn copy_all(
+    db: &Database,
+    chosen: &[(String, EpochId)],
+    target: &Path,
+    with_code: bool,
+) -> Result<Report, AnalysisError> {
+    // The first writer makes the database.
+    if let Some((host, _)) = chosen.first() {
+        drop(Writer::open(target, host)?);
     }
-    Ok(Database::open(root)?)
-}
-
-fn copy_all(db: &Database, epochs: &[Epoch], target: &Database, with_code: bool) -> Result<Report, AnalysisError> {
-    let mut report = Report { sound: true, ..Report::default() };
-    for epoch in epochs {
-        match copy_epoch(epoch, target)? {
-            Copied::New => report.new += 1,
-            Copied::Updated => report.updated += 1,
-            Copied::AlreadyThere => report.there += 1,
+    let target = Database::open(target)?;
+    let (mut report, mut last) = (Report::default(), None);
+    let mut images: BTreeMap<&str, BTreeSet<ImageId>> = BTreeMap::new();
+    let copy = |host: &str, id: &EpochId| -> Result<_, DbError> {
+        let epoch = db.epoch(host, id)?;
+        Ok((copy_epoch(&epoch, &target)?, epoch.images()?))
+    };
+    for (host, id) in chosen {
+        match copy(host, id) {
+            Ok((copied, of_epoch)) => {
+                match copied {
+                    Copied::New => report.new += 1,
+                    Copied::Updated => report.updated += 1,
+                    Copied::AlreadyThere => report.there += 1,
+                }
+                images.entry(host).or_default().extend(of_epoch.into_keys());
+            }
+            Err(error) if stops_all(&error, db) => return Err(error.into()),
+            Err(error) => {
+                report.failed.push(format!("epoch {id} of {host} was not copied: {error}"));
+                last = Some(error);
+            }
         }
     }
-    let hosts: BTreeSet<&str> = epochs.iter().map(|epoch| epoch.meta().host.as_str()).collect();
-    for host in hosts.into_iter().filter(|_| with_code) {
-        report.code += copy_code(db, host, &images(epochs, host)?, target)?;
+    // Nothing was copied: that is a failure, not a copy with problems.
+    if let Some(error) = last.filter(|_| images.is_empty()) {
+        return Err(error.into());
+    }
+    for (host, images) in images.iter().filter(|_| with_code) {
+        match copy_code(db, host, images, &target) {
+            Ok(copied) => report.code += copied,
+            Err(error) if stops_all(&error, db) => return Err(error.into()),
+            Err(error) => report.failed.push(format!("code of images of {host} was not copied: {error}")),
+        }
     }
     Ok(report)
+}
+
+/// Whether an error is of the database that is written to, and would be met with the next epoch too.
+fn stops_all(error: &DbError, from: &Database) -> bool {
+    match error {
+        DbError::Io { path, .. } | DbError::NotWritable { path, .. } | DbError::Locked { path } => {
+            !path.starts_with(from.root())
+        }
+        _ => false,
+    }
 }
 
 /// The images of these epochs of a host.

@@ -11,7 +11,6 @@ use profiledb::Scope;
 pub mod addresses;
 pub mod autofdo;
 pub mod bolt;
-pub mod destination;
 pub mod firefox;
 pub mod folded;
 pub mod pprof;

@@ -110,7 +110,7 @@ fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], want
         places: places(&counts(image, scopes)),
     };
     match known {
-        Ok(known) => name_places(&mut resolved, &known, wanted),
+        Ok(known) => name_places(&mut resolved, image, &known, wanted, &mut problems),
         Err(why) => {
             resolved.nameless = format!("[no procedures: {}]", why.short());
             let (image, id, counts) = (image.record.name.clone(), image.record.id, image.totals());
@@ -153,7 +153,7 @@ fn places(counts: &BTreeMap<u64, Counts>) -> Vec<Place> {
     counts.iter().map(place).collect()
 }
 
-fn name_places(to: &mut Image, known: &Known, wanted: &Wanted) {
+fn name_places(to: &mut Image, image: &ImageSamples, known: &Known, wanted: &Wanted, problems: &mut Vec<Problem>) {
     let mut index: BTreeMap<ImageOffset, usize> = BTreeMap::new();
     for place in &mut to.places {
         place.address = known.address(ImageOffset(place.offset));
@@ -175,14 +175,17 @@ fn name_places(to: &mut Image, known: &Known, wanted: &Wanted) {
     if matches!(wanted.detail, Detail::Addresses | Detail::Procedures) {
         return;
     }
-    let mut findings = Vec::new();
-    let Some(info) = image::DebugInfo::of(binary, &wanted.places.debug_roots, &mut findings) else { return };
-    // An image without lines is as good as one that has none: its places keep their procedures, and whoever needs lines counts them.
+    let Some(info) = known.debug_info(image, &wanted.places, problems) else { return };
     if wanted.detail == Detail::Lines {
-        if let Ok(lines) = info.lines() {
-            to.places.iter_mut().for_each(|place| place.frames = lines.frames(Vaddr(place.address)));
+        let Some(lines) = procedures::lines(&info, image, problems) else { return };
+        to.places.iter_mut().for_each(|place| place.frames = lines.frames(Vaddr(place.address)));
+        if let Some(why) = lines.cut() {
+            problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
         }
-    } else if let Ok(sites) = info.sites() {
-        to.places.iter_mut().for_each(|place| place.sites = sites.at(Vaddr(place.address)));
+        return;
+    }
+    match info.sites() {
+        Ok(sites) => to.places.iter_mut().for_each(|place| place.sites = sites.at(Vaddr(place.address))),
+        Err(error) => problems.push(procedures::no_lines(image, Some(error.to_string()))),
     }
 }

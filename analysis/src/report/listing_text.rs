@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
+use code::skid::Skid;
 use image::Frame;
 
 use super::quantity::{percent, period, plain, thousands};
@@ -64,14 +65,20 @@ fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
         head(out, "event", &event(column))?;
     }
     let sure = plain(report.confidence.percent());
-    let landed = match &report.skid {
+    let given = report.skid.as_ref().is_some_and(|(_, skid)| skid.instructions() > 0);
+    let landed = landed(report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid)));
+    head(out, "samples", &format!("{landed}{}", if given { " (--raw)" } else { "" }))?;
+    head(out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))
+}
+
+/// Where samples are, in words.
+pub(super) fn landed(skid: Option<(&str, Skid)>) -> String {
+    match skid {
         Some((event, skid)) if skid.instructions() > 0 => {
-            format!("of {event} are given to what took the time: they landed {skid} (--raw)")
+            format!("of {event} are given to what took the time: they landed {skid}")
         }
         _ => "are on the instruction that they landed on, which may be the one after what took the time".to_owned(),
-    };
-    head(out, "samples", &landed)?;
-    head(out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))
+    }
 }
 
 fn event(column: &EventColumn) -> String {

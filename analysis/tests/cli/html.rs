@@ -79,6 +79,7 @@ fn a_file_is_written_or_said_not_to_be() {
     let output = dcpi().args(["html", "--db", root.as_str(), "-o", file]).output().unwrap();
     assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("open it in a browser"));
     assert!(std::fs::read_to_string(file).unwrap().ends_with("</html>\n"));
+    assert!(crate::runs::refused(&db, "html -o /dev/null").contains("it is no plain file"));
     let output = dcpi().args(["html", "--db", root.as_str(), "-o", "/does/not/exist.html"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2));

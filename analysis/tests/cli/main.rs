@@ -6,6 +6,7 @@
 //! - export: files for other tools
 //! - html: the page for browsers
 //! - sets: what is compared, and with what
+//! - transfer: copies and archives, and whether a database is whole
 //! - process: exit codes, one-line errors, pipes
 
 #[cfg(test)]
@@ -27,3 +28,5 @@ mod prof;
 mod runs;
 #[cfg(test)]
 mod sets;
+#[cfg(test)]
+mod transfer;

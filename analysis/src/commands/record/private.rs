@@ -52,27 +52,7 @@ impl Private {
         };
         let ready = UnixDatagram::bind(directory.join("ready.sock")).map_err(cannot("waiting for dcpid"))?;
         let log = File::create(log_path(directory)).map_err(cannot("writing dcpid's log"))?;
-        let mut command = Command::new(dcpid);
-        // The machine's own configuration is that of its service.
-        command.args([
-            "--until-eof",
-            "--new-epoch",
-            "--log",
-            "warn",
-            "--loader-socket",
-            "off",
-            "--config",
-            "/dev/null",
-        ]);
-        command.arg("--db").arg(&db).arg("--control").arg(control_path(directory));
-        command.args(["--overhead-budget", &args.overhead_budget]);
-        for event in &args.events {
-            command.args(["--event", event]);
-        }
-        if !args.command.is_empty() {
-            // What the kernel does for the command is the command's.
-            command.arg("--kernel-by-process");
-        }
+        let mut command = daemon(&dcpid, args, &db, &control_path(directory));
         command
             .env("NOTIFY_SOCKET", directory.join("ready.sock"))
             .stdin(Stdio::piped())
@@ -182,6 +162,36 @@ impl Drop for Private {
     }
 }
 
+/// The dcpid that a recording needs.
+fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
+    let mut command = Command::new(dcpid);
+    // The machine's own configuration is that of its service. Earlier recordings in the directory are the user's, who alone removes any.
+    command.args([
+        "--until-eof",
+        "--new-epoch",
+        "--epoch-length",
+        "off",
+        "--retain",
+        "all",
+        "--log",
+        "warn",
+        "--loader-socket",
+        "off",
+        "--config",
+        "/dev/null",
+    ]);
+    command.arg("--db").arg(db).arg("--control").arg(control);
+    command.args(["--overhead-budget", &args.overhead_budget]);
+    for event in &args.events {
+        command.args(["--event", event]);
+    }
+    if !args.command.is_empty() {
+        // What the kernel does for the command is the command's.
+        command.arg("--kernel-by-process");
+    }
+    command
+}
+
 /// `dcpid: ...` without the name.
 fn without_name(line: &str) -> &str {
     ["dcpid: ", "dcpictl: "].iter().find_map(|name| line.strip_prefix(name)).unwrap_or(line)
@@ -236,4 +246,23 @@ fn program(name: &str) -> Result<PathBuf, AnalysisError> {
     let in_path = std::env::split_paths(&path).map(|directory| directory.join(name));
     let found = beside.into_iter().chain(in_path).find(|path| path.is_file());
     found.ok_or_else(|| AnalysisError::Refused(format!("{name} is neither beside dcpi nor in $PATH; install it there")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Arguments, Command as Asked};
+    use clap::Parser as _;
+
+    #[test]
+    fn earlier_recordings_stay_and_a_recording_is_one_epoch() {
+        let asked = Arguments::try_parse_from(["dcpi", "record", "-e", "cycles", "--", "true"]).unwrap();
+        let Asked::Record(asked) = asked.command else { panic!("{:?}", asked.command) };
+        let command = daemon(Path::new("dcpid"), &asked, Path::new("/db"), Path::new("/control"));
+        let arguments: Vec<_> = command.get_args().map(|argument| argument.to_str().unwrap()).collect();
+        for pair in [["--retain", "all"], ["--epoch-length", "off"], ["--db", "/db"], ["--event", "cycles"]] {
+            assert!(arguments.windows(2).any(|two| two == pair), "{pair:?}: {arguments:?}");
+        }
+        assert!(arguments.contains(&"--new-epoch") && arguments.contains(&"--kernel-by-process"), "{arguments:?}");
+    }
 }

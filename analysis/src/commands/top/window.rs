@@ -18,7 +18,8 @@ const ROWS_MAX: usize = 50_000;
 #[derive(Clone, Debug, Default)]
 struct Step {
     span: Duration,
-    lost: u64,
+    /// By event.
+    lost: Vec<u64>,
     named: Named,
 }
 
@@ -74,10 +75,10 @@ impl Window {
             // Another daemon: its counts are of something else.
             *self = Self { events, ..Self::new(self.span) };
         }
-        let lost = sum(counts.events.iter().flat_map(|event| event.lost.values().copied()));
+        let lost: Vec<u64> = counts.events.iter().map(|event| sum(event.lost.values().copied())).collect();
         let step = Step { span: Duration::from_millis(counts.since_ms), lost, named };
         self.all.span = self.all.span.saturating_add(step.span);
-        self.all.lost = self.all.lost.saturating_add(step.lost);
+        add(&mut self.all.lost, &step.lost);
         for (label, counts) in &step.named {
             let room = self.all.named.len() < ROWS_MAX || self.all.named.contains_key(label);
             let label = if room { label.clone() } else { Arc::new(others()) };
@@ -100,12 +101,14 @@ impl Window {
         let mut sums: BTreeMap<Arc<Label>, Vec<u64>> = BTreeMap::new();
         let (span, lost) = if wanted.all {
             sums.clone_from(&self.all.named);
-            (self.all.span, self.all.lost)
+            (self.all.span, self.all.lost.clone())
         } else {
             for (label, counts) in self.recent.iter().flat_map(|step| &step.named) {
                 add(sums.entry(label.clone()).or_default(), counts);
             }
-            (self.recent.iter().map(|step| step.span).sum(), sum(self.recent.iter().map(|step| step.lost)))
+            let mut lost = Vec::new();
+            self.recent.iter().for_each(|step| add(&mut lost, &step.lost));
+            (self.recent.iter().map(|step| step.span).sum(), lost)
         };
         let count = |counts: &Vec<u64>| counts.get(wanted.event).copied().unwrap_or(0);
         let total = sum(sums.values().map(count));
@@ -145,7 +148,7 @@ impl Window {
             total,
             idle,
             counted,
-            lost,
+            lost: count(&lost),
             confidence,
             with_idle: wanted.idle,
             rows,
@@ -210,6 +213,22 @@ pub(super) mod tests {
         assert_eq!(rows(&window, &idle), "100 of 100 in 4s: a/new 6 6%, b/new 2 2%, [idle]/wait 90 90%");
         window.clear();
         assert_eq!(rows(&window, &all), "0 of 0 in 0ns: ");
+    }
+
+    #[test]
+    fn lost_samples_are_those_of_the_event_that_is_shown() {
+        let mut window = Window::new(Duration::from_secs(4));
+        let mut two = counts(2000);
+        let lost = [("spill_full".to_owned(), 40), ("ring_full".to_owned(), 2)].into();
+        two.events.push(EventCounts { name: "imiss".into(), lost, ..EventCounts::default() });
+        for _ in 0..3 {
+            window.add(&two, Named::new());
+        }
+        let lost = |event, all| {
+            let wanted = Wanted { event, all, ..Wanted::default() };
+            window.report(&wanted, Confidence::from_percent(95.0).unwrap()).lost
+        };
+        assert_eq!([lost(0, false), lost(1, false), lost(0, true), lost(1, true)], [2, 84, 3, 126]);
     }
 
     #[test]

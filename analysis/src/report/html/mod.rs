@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use code::skid::Skid;
 use serde::Serialize;
 
 use super::json::rounded;
-use super::{ProfReport, Row, escape, text};
+use super::{ProfReport, Row, escape, listing_text, text};
 use crate::listing::{ListedInstruction, Listing};
 
 const STYLE: &str = include_str!("style.css");
@@ -31,6 +32,8 @@ pub struct HtmlReport {
     pub images: ProfReport,
     /// Listings by the number of the procedure's row.
     pub listings: BTreeMap<usize, Listing>,
+    /// How far behind the instruction that took the time samples landed, if the listings give them back to it; none: they are where they landed.
+    pub skid: Option<(String, Skid)>,
 }
 
 #[derive(Serialize)]
@@ -140,7 +143,7 @@ fn page(report: &HtmlReport) -> Page {
             procedures: procedures.omitted.rows,
             counts: procedures.omitted.counts.clone(),
         },
-        listings: report.listings.iter().map(|(row, listing)| (*row, listed(listing))).collect(),
+        listings: report.listings.iter().map(|(row, listing)| (*row, listed(listing, report.skid.as_ref()))).collect(),
     }
 }
 
@@ -192,7 +195,7 @@ fn unresolved_rows(report: &ProfReport) -> impl Iterator<Item = ProcedureRow> + 
     })
 }
 
-fn listed(listing: &Listing) -> Listed {
+fn listed(listing: &Listing, skid: Option<&(String, Skid)>) -> Listed {
     let shown = shown(&listing.instructions);
     let mut lines = Vec::new();
     let mut gap = 0;
@@ -210,9 +213,12 @@ fn listed(listing: &Listing) -> Listed {
     if gap > 0 {
         lines.push(Line::Gap(gap));
     }
+    let skid = skid.filter(|_| listing.isa.is_some()).map(|(event, skid)| (event.as_str(), *skid));
+    let landed = format!("samples {}", listing_text::landed(skid));
+    let problems = listing.problems.iter().map(|problem| name(&problem.to_string()));
     Listed {
         range: format!("{:#x}–{:#x}", listing.addresses.start, listing.addresses.end),
-        notes: listing.problems.iter().map(|problem| name(&problem.to_string())).collect(),
+        notes: std::iter::once(landed).chain(problems).collect(),
         lines,
     }
 }

@@ -1,4 +1,4 @@
-//! Where an export goes: standard output, or a file that is written as a whole or not at all.
+//! Where a command writes what it was asked for: standard output, or a file that is written as a whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};

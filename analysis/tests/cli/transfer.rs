@@ -1,0 +1,79 @@
+//! `dcpi copy`, `dcpi tar`, `dcpi check`.
+
+use crate::database::{Db, Epoch, START, clock, kernel, typical};
+use crate::runs::{dcpi, json, on, refused, shown};
+
+/// Three epochs, of which the first is damaged.
+fn damaged() -> Db {
+    let db = Db::new();
+    for at in 0..3 {
+        db.epoch("a", Epoch::new(START + 5000 * at, vec![clock()]).samples("cpu-clock", &kernel(), &[(1, 2 + at)]));
+    }
+    let first = db.files(".segment").remove(0);
+    std::fs::write(first, "no segment at all").unwrap();
+    db
+}
+
+#[test]
+fn a_damaged_epoch_does_not_keep_the_others_from_being_copied() {
+    let (db, directory) = (damaged(), tempfile::tempdir().unwrap());
+    let to = directory.path().join("copy");
+    let copy = format!("copy --to {}", to.display());
+    for expected in ["2 epochs copied, 0 brought up to date, 0 there already", "0 epochs copied"] {
+        let output = on(&db, &copy);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(String::from_utf8(output.stdout).unwrap().contains(expected));
+        assert!(said.contains(" of a was not copied: ") && said.lines().count() == 1, "{said}");
+    }
+    let epochs = dcpi().args(["check", "--db"]).arg(&to).output().unwrap();
+    assert!(epochs.status.success(), "{}", String::from_utf8_lossy(&epochs.stdout));
+    assert!(refused(&db, &format!("{copy} --epoch -2")).contains("damaged"));
+    for segment in db.files(".segment") {
+        std::fs::write(segment, "nor these").unwrap();
+    }
+    let archive = directory.path().join("x.tar.gz");
+    let _ = refused(&db, &format!("tar --epoch all -o {}", archive.display()));
+    assert!(!archive.exists(), "an archive of nothing");
+}
+
+#[test]
+fn a_target_that_cannot_be_written_to_ends_the_copy() {
+    assert!(!refused(&damaged(), "copy --to /dev/null/x").contains("was not copied"));
+}
+
+#[test]
+fn an_archive_is_written_whole_and_only_over_a_file() {
+    let (db, directory) = (Db::new(), tempfile::tempdir().unwrap());
+    db.epoch("a", typical());
+    let (file, link) = (directory.path().join("x.tar.gz"), directory.path().join("link"));
+    std::fs::write(&file, "old").unwrap();
+    std::os::unix::fs::symlink("x.tar.gz", &link).unwrap();
+    let said = shown(&db, &format!("tar -o {}", link.display()));
+    let archive = std::fs::read(&file).unwrap();
+    assert!(archive.starts_with(&[0x1f, 0x8b]), "gzip");
+    assert!(said.contains(&format!("1 epochs, code of 0 images, {} bytes", archive.len())), "{said}");
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(refused(&db, "tar -o /dev/null").contains("it is no plain file"));
+    let _ = refused(&db, &format!("tar --epoch -7 -o {}", file.display()));
+    assert_eq!(std::fs::read(&file).unwrap(), archive);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "nothing is left behind");
+}
+
+#[test]
+fn what_a_writer_left_is_a_remark_and_strange_files_are_told() {
+    let db = Db::new();
+    db.epoch("a", typical());
+    assert!(shown(&db, "check").ends_with(" is whole\n"));
+    let epoch = db.files(".segment").remove(0);
+    std::fs::write(epoch.with_file_name("x.tmp"), "half").unwrap();
+    let said = shown(&db, "check");
+    assert!(said.starts_with("remark: ") && said.ends_with(" is whole\n"), "{said}");
+    assert_eq!(json(&db, "check")["problems"][0]["damage"], false);
+    std::fs::write(db.root().join("holiday.jpg"), "").unwrap();
+    let output = on(&db, "check");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.ends_with("but for 1 files that do not belong there\n"), "{said}");
+    assert_eq!(on(&damaged(), "check").status.code(), Some(1));
+}
