@@ -15,6 +15,12 @@ use crate::storage::MAX_FILE_BYTES;
 /// Longest run that one byte of DEFLATE can stand for is below this (RFC 1951: 258 bytes from 2 bits): a block cannot become larger, so a claim
 /// of more is no claim to believe.
 const MAX_EXPANSION: u64 = 1032;
+/// Entries of a section at most: of an image of 64 MiB each place where an instruction may begin, on a machine where all have 4 bytes.
+pub(crate) const MAX_ENTRIES: u64 = 16 << 20;
+/// So many entries are made room for before they are read; for more as they come. Zeros unpack to a thousand times their bytes.
+pub(crate) const PREALLOCATED_ENTRIES: usize = 64 << 10;
+/// Bytes of an entry in one column at most: the longest varint.
+const ENTRY_BYTES: u64 = 10;
 /// Shorter blocks are not worth trying.
 const WORTH_BYTES: usize = 24;
 
@@ -36,10 +42,18 @@ fn deflate(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// Takes a block.
 pub(crate) fn take_block(input: &mut Input<'_>) -> Result<Vec<u8>, DecodeError> {
+    take_block_of(input, MAX_FILE_BYTES)
+}
+
+/// Takes a block that may not have more than so many bytes.
+pub(crate) fn take_block_of(input: &mut Input<'_>, limit_bytes: u64) -> Result<Vec<u8>, DecodeError> {
     let at = input.offset();
     let error = |damage| DecodeError { offset: at, damage };
     let length = input.varint()?;
     let stored = input.bytes()?;
+    if length > limit_bytes {
+        return Err(error(Damage::Count { count: length }));
+    }
     if length == stored.len() as u64 {
         return Ok(stored.to_vec());
     }
@@ -90,11 +104,12 @@ pub fn decode_samples(section: &[u8], entries: u64) -> Result<Profile, DecodeErr
     let shift = input.varint()?;
     let at = input.offset();
     let error = |damage| DecodeError { offset: at, damage };
-    let (offsets, counts) = (take_block(&mut input)?, take_block(&mut input)?);
+    let most = column_bytes(entries).map_err(error)?;
+    let (offsets, counts) = (take_block_of(&mut input, most)?, take_block_of(&mut input, most)?);
     input.end()?;
     let entries = capacity(entries, &[&offsets, &counts]).map_err(error)?;
     let (mut offsets, mut counts) = (Input::new(&offsets), Input::new(&counts));
-    let (mut pairs, mut all) = (Vec::with_capacity(entries), 0);
+    let (mut pairs, mut all) = (Vec::with_capacity(entries.min(PREALLOCATED_ENTRIES)), 0);
     let mut next = Some(0_u64);
     for _ in 0..entries {
         let distance = column(&mut offsets, at)?;
@@ -142,13 +157,15 @@ pub fn encode_edges(edges: &Edges) -> Vec<u8> {
 /// [`DecodeError`] when it is not what [`encode_edges`] makes of such edges.
 pub fn decode_edges(section: &[u8], entries: u64) -> Result<Edges, DecodeError> {
     let mut input = Input::new(section);
-    let blocks = [take_block(&mut input)?, take_block(&mut input)?, take_block(&mut input)?];
+    let error = |damage| DecodeError { offset: 0, damage };
+    let most = column_bytes(entries).map_err(error)?;
+    let mut column_of = || take_block_of(&mut input, most);
+    let blocks = [column_of()?, column_of()?, column_of()?];
     input.end()?;
     let [froms, tos, counts] = &blocks;
-    let error = |damage| DecodeError { offset: 0, damage };
     let entries = capacity(entries, &[froms, tos, counts]).map_err(error)?;
     let (mut froms, mut tos, mut counts) = (Input::new(froms), Input::new(tos), Input::new(counts));
-    let mut pairs: Vec<((u64, u64), u64)> = Vec::with_capacity(entries);
+    let mut pairs: Vec<((u64, u64), u64)> = Vec::with_capacity(entries.min(PREALLOCATED_ENTRIES));
     let mut last = 0_u64;
     for _ in 0..entries {
         let from = last.checked_add(column(&mut froms, 0)?).ok_or_else(|| error(Damage::Order))?;
@@ -171,6 +188,11 @@ const fn zigzag(distance: u64) -> u64 {
 
 const fn unzigzag(value: u64) -> u64 {
     (value >> 1) ^ (value & 1).wrapping_neg()
+}
+
+/// Bytes that a column of so many entries can have.
+fn column_bytes(entries: u64) -> Result<u64, Damage> {
+    if entries > MAX_ENTRIES { Err(Damage::Count { count: entries }) } else { Ok(entries * ENTRY_BYTES) }
 }
 
 /// The number of entries, when columns of these bytes can have so many: each entry is a byte at least in each.
@@ -239,16 +261,33 @@ mod tests {
         for (section, entries, what) in [
             (&b"\x00\x01\x01\x10\x01\x01\x00"[..], 1, "bad variable-length number"), // 0x10 has a shift of 4
             (b"\x04\x01\x01\x01\x01\x01\x00", 2, "2 entries do not fit in the remaining bytes"),
-            (b"\x04\x01\x01\x01\x01\x01\x00", 0, "bytes follow its end"),
+            (b"\x04\x01\x01\x01\x01\x01\x00", 0, "1 entries do not fit in the remaining bytes"),
             (b"\x04\x01\x01\x01\x01\x01\x00\x00", 1, "bytes follow its end"),
             (b"\x3f\x01\x01\x03\x01\x01\x00", 1, "entries are out of order"),
             (b"\x40\x01\x01\x01\x01\x01\x00", 1, "entries are out of order"),
             (b"\x04\x01\x02\x01\x01\x01\x01", 1, "1 entries do not fit in the remaining bytes"),
-            (b"\x04\x7f\x01\x01\x01\x01\x01", 1, "bad compressed bytes"),
+            (b"\x04\x09\x01\x01\x01\x01\x01", 1, "bad compressed bytes"),
         ] {
             let error = decode_samples(section, entries).unwrap_err();
             assert_eq!(error.damage.to_string(), what, "{section:x?}");
         }
+    }
+
+    /// Some KB of zeros that would be millions of entries of offset after offset, one sample each.
+    #[test]
+    fn more_entries_than_a_profile_may_have_are_refused_before_they_are_unpacked() {
+        let mut section = vec![0];
+        for _ in 0..3 {
+            put_block(&mut section, &vec![0; 17 << 20]);
+        }
+        assert!(section.len() < 1 << 20);
+        for entries in [17 << 20, u64::MAX] {
+            let claimed = |error: DecodeError| matches!(error.damage, Damage::Count { count } if count == entries);
+            assert!(claimed(decode_samples(&section, entries).unwrap_err()));
+            assert!(claimed(decode_edges(&section[1..], entries).unwrap_err()));
+        }
+        let few = decode_samples(&section, 1000).unwrap_err();
+        assert!(matches!(few.damage, Damage::Count { count: 0x110_0000 }), "{few:?}");
     }
 
     #[test]

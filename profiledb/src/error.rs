@@ -132,6 +132,18 @@ pub enum DbError {
         /// The largest allowed.
         limit: u64,
     },
+    /// A file would have more of something than a reader accepts. Nothing was written.
+    #[error("{} would have {count} {what}, more than the limit of {limit}; begin a new epoch", path.display())]
+    TooMany {
+        /// The file.
+        path: PathBuf,
+        /// Of what there is too much.
+        what: &'static str,
+        /// How many there would be.
+        count: u64,
+        /// The most a reader accepts.
+        limit: u64,
+    },
     /// Facts and the bill of an epoch would become too large. Nothing was written.
     #[error("the facts about an epoch would have {bytes} bytes, more than the limit of {limit}")]
     FactsTooLarge {

@@ -182,7 +182,7 @@ impl Stock {
         let Job { sources, builder, span, .. } = job;
         // Before there is a file as large as all of them.
         drop(sources);
-        let file = builder.finish();
+        let file = builder.finish(&self.directory).inspect_err(|_| self.stuck = true)?;
         let bytes = file.len() as u64;
         if let Err(error) = write(&self.disk, &self.directory, span, &file) {
             self.failed = Some(span);

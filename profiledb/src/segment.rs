@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use image::ImageId;
 
 use crate::codec::{self, DecodeError, Input, put_text, put_varint};
-use crate::columns::{put_block, take_block};
+use crate::columns::{MAX_ENTRIES, PREALLOCATED_ENTRIES, put_block, take_block_of};
 use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
@@ -18,6 +18,8 @@ use crate::storage::Disk;
 const SUFFIX: &str = ".segment";
 /// Length of the directory, and checksum of both.
 const PREFIX_BYTES: usize = 8;
+/// Bytes of a directory, unpacked, at most: some 200000 sections.
+const MAX_DIRECTORY_BYTES: u64 = 4 << 20;
 
 /// Which merges a segment has: all from `first` to `last`. Merge 0 is the epoch's begin.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -254,7 +256,7 @@ fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
         return Err(error(Damage::Checksum).into());
     }
     let mut input = Input::new(directory);
-    let plain = take_block(&mut input).and_then(|plain| input.end().map(|()| plain));
+    let plain = take_block_of(&mut input, MAX_DIRECTORY_BYTES).and_then(|plain| input.end().map(|()| plain));
     let plain = plain.map_err(|inner| DecodeError { offset: PREFIX_BYTES + inner.offset, ..inner })?;
     let begin = file.len() - body.len();
     // Where in a packed directory something is wrong says nothing.
@@ -286,7 +288,7 @@ fn decode_directory(plain: &[u8], begin: usize) -> Result<Parts, DecodeError> {
     })?;
     // Each has seven numbers of at least a byte, and a checksum.
     let count = input.count(11)?;
-    let mut sections: Vec<Section> = Vec::with_capacity(count);
+    let mut sections: Vec<Section> = Vec::with_capacity(count.min(PREALLOCATED_ENTRIES));
     let mut at = begin;
     for _ in 0..count {
         let kind = SectionKind(input.varint()?);
@@ -357,10 +359,22 @@ impl SegmentBuilder {
         self.sections.push(Section { key, entries, total, range, checksum });
     }
 
-    /// The file. The sections are moved to their place in it: nothing is in memory twice.
-    pub(crate) fn finish(self) -> Vec<u8> {
+    /// The file, which is to be in this directory. The sections are moved to their place in it: nothing is in memory twice.
+    ///
+    /// # Errors
+    /// [`DbError::TooMany`] for what no reader would take.
+    pub(crate) fn finish(self, epoch: &Path) -> Result<Vec<u8>, DbError> {
+        let too_many = |what, count, limit| DbError::TooMany { path: epoch.join(self.span.name()), what, count, limit };
+        let most = self.sections.iter().map(|section| section.entries).max().unwrap_or(0);
+        if most > MAX_ENTRIES {
+            return Err(too_many("entries in one section", most, MAX_ENTRIES));
+        }
+        let plain = self.directory();
+        if plain.len() as u64 > MAX_DIRECTORY_BYTES {
+            return Err(too_many("bytes in its directory", plain.len() as u64, MAX_DIRECTORY_BYTES));
+        }
         let mut directory = Vec::new();
-        put_block(&mut directory, &self.directory());
+        put_block(&mut directory, &plain);
         let length = u32::try_from(directory.len()).unwrap_or(u32::MAX).to_le_bytes();
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&length), &directory).to_le_bytes();
         let before = [&length[..], &checksum, &directory].concat();
@@ -371,7 +385,7 @@ impl SegmentBuilder {
         // Not twice the room, as it would grow by itself.
         file.reserve_exact(head.len());
         drop(file.splice(0..0, head));
-        file
+        Ok(file)
     }
 
     fn directory(&self) -> Vec<u8> {
@@ -434,6 +448,28 @@ mod tests {
             ["", "0.segment", "01-2.segment", "2-1.segment", "+1-2.segment", "1-2.segment.tmp", "1-2", "a-b.segment"]
         {
             assert_eq!(Span::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_larger_than_any_writer_makes_is_not_unpacked_and_not_written() {
+        let epoch: EpochId = "20251121-040233".parse().unwrap();
+        let mut directory = Vec::new();
+        put_block(&mut directory, &vec![0; 5 << 20]);
+        let length = u32::try_from(directory.len()).unwrap().to_le_bytes();
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&length), &directory).to_le_bytes();
+        let file = envelope::seal(Kind::Segment, &[&length[..], &checksum, &directory].concat());
+        let error = Segment::parse(PathBuf::from("x"), file).unwrap_err();
+        assert!(matches!(error, DbError::Corrupt { damage: Damage::Count { count: 0x50_0000 }, .. }), "{error}");
+        let mut builder = SegmentBuilder::new(Span::one(0), "h".to_owned(), epoch.clone());
+        for kind in 0..400_000 {
+            builder.push(SectionKey::only(SectionKind(kind)), 0, 0, &[]);
+        }
+        assert!(matches!(builder.finish(Path::new("x")), Err(DbError::TooMany { .. })));
+        for (entries, fits) in [(MAX_ENTRIES, true), (MAX_ENTRIES + 1, false)] {
+            let mut builder = SegmentBuilder::new(Span::one(0), "h".to_owned(), epoch.clone());
+            builder.push(SectionKey::only(SectionKind::SAMPLES), entries, 0, &[]);
+            assert_eq!(builder.finish(Path::new("x")).is_ok(), fits);
         }
     }
 

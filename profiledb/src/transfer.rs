@@ -258,7 +258,7 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
         }
         push(SectionKey::of_image(SectionKind::EDGES, image), join::edges_section(&edges));
     }
-    Ok(builder.finish())
+    builder.finish(directory)
 }
 
 /// Where the profile of each key comes from. Scopes for which one epoch has no room are widened.

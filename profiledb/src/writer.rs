@@ -233,7 +233,7 @@ impl Writer {
     /// Any other error: nothing of it is, and it may be merged again:
     /// [`DbError::NoOpenEpoch`]; [`DbError::Unbalanced`], [`DbError::UnknownEvent`],
     /// [`DbError::UnknownImage`], [`DbError::InvalidName`], [`DbError::FactsTooLarge`] for a delta that contradicts itself or the epoch;
-    /// [`DbError::TooLarge`]; [`DbError::Io`].
+    /// [`DbError::TooLarge`], [`DbError::TooMany`]; [`DbError::Io`].
     pub fn merge(&mut self, delta: &Delta) -> Result<MergeReport, DbError> {
         let current = self.current.as_mut().ok_or_else(|| no_epoch(&self.root, &self.host))?;
         current.finish()?;
@@ -461,7 +461,7 @@ impl Current {
         for (key, section) in sections {
             builder.push(key, section.entries, section.total, &section.bytes);
         }
-        let file = builder.finish();
+        let file = builder.finish(self.stock.directory())?;
         let bytes = file.len() as u64;
         fold::write(self.stock.disk(), self.stock.directory(), span, &file)?;
         // It is there for whoever looks. A power failure may still take it back.
