@@ -185,9 +185,13 @@ pub fn copy_host(source: &Database, host: &str, target: &Database) -> Result<Vec
     Ok(copied)
 }
 
-/// Refuses an epoch of which a part cannot be read.
+/// Refuses an epoch of which a part cannot be read or, being of a later release, not be taken over.
 fn whole(epoch: &Epoch) -> Result<(), DbError> {
     let meta = epoch.meta();
+    if epoch.has_unknown() {
+        let why = "it has sections of a later release, which would be lost; use that release".to_owned();
+        return Err(DbError::Damaged { epoch: meta.epoch.clone(), host: meta.host.clone(), why });
+    }
     match epoch.damage().first() {
         None => Ok(()),
         Some(damage) => {
