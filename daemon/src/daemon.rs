@@ -105,7 +105,10 @@ fn log_budget(config: &Config, events: &[PlannedEvent], cost: kernel::Cost) {
 
 fn log_landing(landing: Option<kernel::Landing>) {
     match landing {
-        Some(landing) => tracing::info!("samples land {} that takes the time", landing.skid),
+        Some(landing) => {
+            let instructions = landing.skid.instructions();
+            tracing::info!(instructions, "samples land so many instructions behind the one that takes the time");
+        }
         None => tracing::info!("on which instruction samples land could not be measured here"),
     }
 }

@@ -157,7 +157,7 @@ fn merge(writer: &mut Writer, start: &EpochStart, root: &Path, delta: &Delta) ->
             Ok(MergeReport::default())
         }
         // Trying again cannot mend these. The epoch is kept as it is, and a new one takes the samples.
-        Err(error @ (DbError::Corrupt { .. } | DbError::TooLarge { .. })) => {
+        Err(error @ (DbError::Corrupt { .. } | DbError::TooLarge { .. } | DbError::TooMany { .. })) => {
             tracing::error!("{error}; the epoch is closed, and a new one begins");
             let start = EpochStart { now_unix_s: clock::unix_s(), ..start.clone() };
             writer.next_epoch(start).and_then(|_| writer.merge(delta))

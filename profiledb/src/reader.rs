@@ -268,6 +268,14 @@ impl Epoch {
         }
     }
 
+    /// Whether a later release added something that this one cannot add up.
+    pub(crate) fn has_unknown(&self) -> bool {
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.keys().into_iter().any(|key| !key.kind.is_known()),
+            Files::Format1(_) => false,
+        }
+    }
+
     /// Bytes of all files of the epoch.
     ///
     /// # Errors

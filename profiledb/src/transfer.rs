@@ -185,9 +185,13 @@ pub fn copy_host(source: &Database, host: &str, target: &Database) -> Result<Vec
     Ok(copied)
 }
 
-/// Refuses an epoch of which a part cannot be read.
+/// Refuses an epoch of which a part cannot be read or, being of a later release, not be taken over.
 fn whole(epoch: &Epoch) -> Result<(), DbError> {
     let meta = epoch.meta();
+    if epoch.has_unknown() {
+        let why = "it has sections of a later release, which would be lost; use that release".to_owned();
+        return Err(DbError::Damaged { epoch: meta.epoch.clone(), host: meta.host.clone(), why });
+    }
     match epoch.damage().first() {
         None => Ok(()),
         Some(damage) => {
@@ -350,5 +354,37 @@ fn agreed(a: Machine, b: Machine) -> Machine {
         kernel_release: text(a.kernel_release, &b.kernel_release),
         kernel_build_id: if a.kernel_build_id == b.kernel_build_id { a.kernel_build_id } else { None },
         boot_id: text(a.boot_id, &b.boot_id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimulatedDisk;
+    use std::sync::Arc;
+
+    #[test]
+    fn an_epoch_with_sections_of_a_later_release_is_not_copied() {
+        let (disk, root) = (Disk::new(Arc::new(SimulatedDisk::new())), Path::new("/db"));
+        drop(Writer::open_with(disk.clone(), root, "h").unwrap());
+        let epoch: EpochId = "20251121-040233".parse().unwrap();
+        let mut meta = joined_meta(&[], "h", epoch.clone(), None).unwrap();
+        meta.merges = 0;
+        let described = join::meta_section(&meta).unwrap();
+        let directory = key::epoch_path(root, "h", &epoch);
+        disk.create_directory(&directory).unwrap();
+        for later in [false, true] {
+            let mut builder = SegmentBuilder::new(Span::one(0), "h".to_owned(), epoch.clone());
+            builder.push(SectionKey::only(SectionKind::META), 0, 0, &described.bytes);
+            if later {
+                builder.push(SectionKey::only(SectionKind(6)), 1, 0, b"x");
+            }
+            fold::write(&disk, &directory, Span::one(0), &builder.finish(&directory).unwrap()).unwrap();
+            let source = Database::of(disk.clone(), root).epoch("h", &epoch).unwrap();
+            let to = Disk::new(Arc::new(SimulatedDisk::new()));
+            drop(Writer::open_with(to.clone(), root, "h").unwrap());
+            let copied = copy_epoch(&source, &Database::of(to, root));
+            assert_eq!(matches!(copied, Err(DbError::Damaged { .. })), later, "{copied:?}");
+        }
     }
 }

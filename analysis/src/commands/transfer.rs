@@ -9,7 +9,9 @@ use clap::Args;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::ImageId;
-use profiledb::{Copied, Database, DbError, Epoch, EpochId, Writer, copy_code, copy_epoch, merge_epochs};
+use profiledb::{
+    Copied, Database, DbError, Epoch, EpochId, Writer, copy_code, copy_epoch, copy_readable_code, merge_epochs,
+};
 
 use super::Outcome;
 use crate::args::Source;
@@ -231,8 +233,11 @@ fn copy_all(
         return Err(error.into());
     }
     for (host, images) in images.iter().filter(|_| with_code) {
-        match copy_code(db, host, images, &target) {
-            Ok(copied) => report.code += copied,
+        match copy_readable_code(db, host, images, &target) {
+            Ok((copied, failed)) => {
+                report.code += copied;
+                report.failed.extend(failed.iter().map(|error| format!("not copied: {error}")));
+            }
             Err(error) if stops_all(&error, db) => return Err(error.into()),
             Err(error) => report.failed.push(format!("code of images of {host} was not copied: {error}")),
         }

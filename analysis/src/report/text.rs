@@ -157,6 +157,10 @@ pub(super) fn event_head(column: &EventColumn, with_idle: bool, out: &mut dyn Wr
     Ok(())
 }
 
+/// Where single instructions' samples are, in reports that do not look at the code.
+pub(super) const LANDED: &str =
+    "are on the instruction that they landed on, mostly the one after what took the time; dcpi list gives them back";
+
 fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     selection(&report.selection, out)?;
     report.events.iter().try_for_each(|column| event_head(column, report.with_idle, out))?;
@@ -170,6 +174,9 @@ fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
         (false, true) => "counted",
         (false, false) => "of these",
     };
+    if report.by == By::Line {
+        head(out, "samples", LANDED)?;
+    }
     let sure = format!("{} % confidence", plain(report.confidence.percent()));
     head(out, "shares", &format!("of {} samples {whose}; intervals of {sure}", counted.join(" and ")))
 }

@@ -8,7 +8,7 @@ use super::csv::{fraction, record};
 use super::json::{self, Event, InOrder, ProblemEntry};
 use super::quantity::{percent, plain, thousands};
 use super::table::{Table, shorten, width};
-use super::text::{LINE, MAX_IMAGE, MIN_PROCEDURE, event_head, head, problem_line, selection, short_id};
+use super::text::{LANDED, LINE, MAX_IMAGE, MIN_PROCEDURE, event_head, head, problem_line, selection, short_id};
 use super::{EventColumn, ImageName, Report, Selection, escape};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
@@ -245,6 +245,7 @@ impl Report for TopcountsReport {
             head(out, "only", &format!("samples {}", self.whose.shown()))?;
         }
         let sure = plain(self.confidence.percent());
+        head(out, "samples", LANDED)?;
         head(out, "sorted by", &format!("{}; intervals of {sure} % confidence", self.sorted_by()))?;
         writeln!(out)?;
         self.table().write(out)?;
