@@ -14,10 +14,6 @@ use crate::scope::ScopeChoice;
 use crate::select;
 use crate::stats::{Confidence, Occurrences, occurrences};
 
-/// How often a reading is begun anew when the daemon merges meanwhile. Merges are minutes apart and
-/// a reading takes a fraction of a second: the second one succeeds.
-const READINGS_MAX: usize = 3;
-
 /// The samples of a selection.
 #[derive(Debug)]
 pub struct Samples {
@@ -214,7 +210,7 @@ pub fn chosen_by_scope(chosen: &Chosen, images: &[String]) -> Result<Samples, An
     let db = Database::open(chosen.source.db())?;
     let epochs = select::epochs(&db, &chosen.source, &chosen.epoch)?;
     let asked = Asked { events: &chosen.events, images, whose: &chosen.source.scope, by_scope: true };
-    settled(&db, &epochs, &asked)
+    read(&db, &epochs, &asked)
 }
 
 /// What to read of epochs, as typed.
@@ -239,26 +235,10 @@ pub fn load(
     images: &[String],
     whose: &ScopeChoice,
 ) -> Result<Samples, AnalysisError> {
-    settled(db, chosen, &Asked { events, images, whose, by_scope: false })
+    read(db, chosen, &Asked { events, images, whose, by_scope: false })
 }
 
-/// Reads until nothing was merged meanwhile.
-fn settled(db: &Database, chosen: &[(String, EpochId)], asked: &Asked<'_>) -> Result<Samples, AnalysisError> {
-    let mut readings = 0;
-    loop {
-        let mut samples = read(db, chosen, asked)?;
-        readings += 1;
-        if samples.epochs.iter().all(|epoch| epoch.is_current().unwrap_or(true)) {
-            return Ok(samples);
-        }
-        if readings == READINGS_MAX {
-            samples.problems.push(Problem::Moving);
-            return Ok(samples);
-        }
-    }
-}
-
-/// Reads once, whatever the daemon does meanwhile.
+/// Reads what is asked for. Each epoch is read as of the moment it was opened, whatever the daemon does meanwhile.
 fn read(db: &Database, chosen: &[(String, EpochId)], asked: &Asked<'_>) -> Result<Samples, AnalysisError> {
     let whose = asked.whose;
     let mut problems = Vec::new();

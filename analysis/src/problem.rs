@@ -38,8 +38,6 @@ pub enum Problem {
         /// Its name.
         epoch: String,
     },
-    /// The daemon merged samples each time this was read: parts may be of different moments.
-    Moving,
     /// An epoch's profiles have other samples than its account of them says.
     Unbalanced {
         /// Its host.
@@ -187,7 +185,6 @@ impl Problem {
             Self::CodeUnreadable { .. } => "code_unreadable",
             Self::FromCodeStore { .. } => "from_code_store",
             Self::Vanished { .. } => "vanished",
-            Self::Moving => "moving",
             Self::Unbalanced { .. } => "unbalanced",
             Self::PeriodsDiffer { .. } => "periods_differ",
             Self::NoProcedures { .. } => "no_procedures",
@@ -207,10 +204,7 @@ impl Problem {
     /// are counted, and the rows say so.
     #[must_use]
     pub const fn is_serious(&self) -> bool {
-        matches!(
-            self,
-            Self::Unreadable { .. } | Self::Vanished { .. } | Self::Moving | Self::Unbalanced { .. } | Self::NoNames
-        )
+        matches!(self, Self::Unreadable { .. } | Self::Vanished { .. } | Self::Unbalanced { .. } | Self::NoNames)
     }
 
     /// Name, id and samples of the image it is about.
@@ -238,7 +232,6 @@ impl fmt::Display for Problem {
                 write!(f, "{image}: {why}; procedures are from the code that the daemon kept")
             }
             Self::Vanished { host, epoch } => write!(f, "left out: epoch {epoch} of {host} is gone"),
-            Self::Moving => f.write_str("the daemon was merging all the while; run this again"),
             Self::Unbalanced { host, epoch, event, ledger, profiles } => write!(
                 f,
                 "epoch {epoch} of {host} accounts for {ledger} samples of {event}, but its profiles have {profiles}"

@@ -65,6 +65,8 @@ pub struct Prof {
 pub struct Problem {
     /// A stable word.
     pub kind: String,
+    /// The report is not what it should be.
+    pub serious: bool,
 }
 
 /// One event.
@@ -163,6 +165,12 @@ impl Prof {
     #[must_use]
     pub fn problem_kinds(&self) -> Vec<&str> {
         self.problems.iter().map(|problem| problem.kind.as_str()).collect()
+    }
+
+    /// Those for which the report is not what it should be; that a program has no symbols is no such.
+    #[must_use]
+    pub fn serious(&self) -> Vec<&str> {
+        self.problems.iter().filter(|problem| problem.serious).map(|problem| problem.kind.as_str()).collect()
     }
 
     /// Rows of an image.

@@ -74,7 +74,7 @@ fn a_daemon_killed_at_any_moment_leaves_a_whole_database() {
         acknowledged += flushed;
         assert_eq!(damage(&place.db()), [] as [String; 0], "after kill {kill}");
         let report = prof(&place.db(), &["--idle", "--epoch", "all"]);
-        assert_eq!(report.problem_kinds(), [] as [&str; 0], "after kill {kill}");
+        assert_eq!(report.serious(), [] as [&str; 0], "after kill {kill}");
     }
     assert!(acknowledged > 0, "no flush was answered, so nothing was tried");
     let before = prof(&place.db(), &["--idle", "--epoch", "all"]).total();
@@ -102,7 +102,7 @@ fn sixteen_readers_see_only_whole_states_while_the_daemon_flushes() {
             while Instant::now() < end {
                 let report = prof(&place.db(), &["--idle", "-i"]);
                 // Profiles that do not fit the ledger, or files that could not be read, would be told here.
-                assert_eq!(report.problem_kinds(), [] as [&str; 0]);
+                assert_eq!(report.serious(), [] as [&str; 0]);
                 assert!(report.total() >= last, "{} samples after {last}: an older state", report.total());
                 last = report.total();
                 readings.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +177,7 @@ fn a_copy_an_archive_and_a_merged_epoch_say_what_the_database_says() {
     eprintln!("{}", succeed(dcpi(&place.db(), "merge", &["--new-label", "both"]).arg("--to").arg(&merged)));
     let procedures = |db: &Path| {
         let report = prof(db, &["--idle", "--epoch", "all"]);
-        assert_eq!(report.problem_kinds(), [] as [&str; 0], "{}", db.display());
+        assert_eq!(report.serious(), [] as [&str; 0], "{}", db.display());
         let of_image = report.of_image("two_functions").map(|row| row.samples()).collect::<Vec<_>>();
         (report.total(), of_image)
     };
