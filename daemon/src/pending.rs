@@ -17,7 +17,7 @@ pub const PLACES_MAX: usize = 2_000_000;
 /// Distinct edges that may wait, about 50 bytes each; what finds no room is not counted.
 pub const EDGES_MAX: usize = 200_000;
 
-/// Edges of an image, by whether they are the first of their walk: from where, to where.
+/// Edges of an image: from where, to where.
 type EdgeCounts = HashMap<(ImageOffset, ImageOffset), u64, RandomState>;
 
 /// An image, an event by number and, where somebody asked to keep processes apart, whose.
@@ -32,7 +32,7 @@ pub struct Pending {
     /// One for each event, by number.
     accounts: Vec<Account>,
     places: usize,
-    edges: HashMap<(ImageId, bool), EdgeCounts, RandomState>,
+    edges: HashMap<ImageId, EdgeCounts, RandomState>,
     edges_len: usize,
 }
 
@@ -81,14 +81,14 @@ impl Pending {
         }
     }
 
-    /// Counts an edge of an image: `first` of its walk or not. False when there is no room for it.
-    pub fn count_edge(&mut self, image: &Arc<Image>, from: ImageOffset, to: ImageOffset, first: bool) -> bool {
+    /// Counts an edge of an image. False when there is no room for it.
+    pub fn count_edge(&mut self, image: &Arc<Image>, from: ImageOffset, to: ImageOffset) -> bool {
         self.images.entry(image.id).or_insert_with(|| image.clone());
-        self.count_edges(image.id, first, (from, to), 1)
+        self.count_edges(image.id, (from, to), 1)
     }
 
-    fn count_edges(&mut self, image: ImageId, first: bool, edge: (ImageOffset, ImageOffset), times: u64) -> bool {
-        let counts = self.edges.entry((image, first)).or_default();
+    fn count_edges(&mut self, image: ImageId, edge: (ImageOffset, ImageOffset), times: u64) -> bool {
+        let counts = self.edges.entry(image).or_default();
         if let Some(count) = counts.get_mut(&edge) {
             *count += times;
         } else if self.edges_len < EDGES_MAX {
@@ -141,12 +141,12 @@ impl Pending {
                 self.count(image, event, scope, counts.into_iter());
             }
         }
-        for ((id, first), counts) in other.edges {
+        for (id, counts) in other.edges {
             if let Some(image) = other.images.get(&id) {
                 self.images.entry(id).or_insert_with(|| image.clone());
             }
             for (edge, times) in counts {
-                self.count_edges(id, first, edge, times);
+                self.count_edges(id, edge, times);
             }
         }
         for (id, symbols) in other.symbols {
@@ -180,16 +180,15 @@ impl Pending {
             };
             (image.id, record)
         });
-        let mut edges: BTreeMap<ImageId, Vec<_>> = BTreeMap::new();
-        for ((id, _), counts) in &self.edges {
-            edges.entry(*id).or_default().extend(counts.iter().map(|(edge, times)| (*edge, *times)));
-        }
+        let edges = |(id, counts): (&ImageId, &EdgeCounts)| {
+            (*id, Edges::from_counts(counts.iter().map(|(edge, times)| (*edge, *times))))
+        };
         Delta {
             profiles: profiles.collect(),
             images: images.collect(),
             symbols: self.symbols.iter().map(|(id, symbols)| (*id, symbols.values().cloned().collect())).collect(),
             ledgers: self.accounts.iter().enumerate().map(|(event, account)| (name(event), account.ledger())).collect(),
-            edges: edges.into_iter().map(|(id, counts)| (id, Edges::from_counts(counts))).collect(),
+            edges: self.edges.iter().map(edges).collect(),
             now_unix_s,
             ..Delta::default()
         }

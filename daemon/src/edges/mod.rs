@@ -66,11 +66,11 @@ pub struct Edges {
     pub totals: Totals,
 }
 
-/// The thread that interprets, and whether it still has snapshots of an earlier drain.
+/// The thread that interprets, and how many drains' snapshots it has not given back.
 struct Thread {
     jobs: SyncSender<Vec<Job>>,
     done: Receiver<Batch>,
-    is_behind: bool,
+    outstanding: usize,
 }
 
 /// A snapshot, and where it was taken.
@@ -82,8 +82,8 @@ struct Job {
 /// What the snapshots of a drain gave.
 #[derive(Default)]
 struct Batch {
-    /// Image, from, to, whether it is the first of its walk.
-    edges: Vec<(Arc<Image>, ImageOffset, ImageOffset, bool)>,
+    /// Image, from, to.
+    edges: Vec<(Arc<Image>, ImageOffset, ImageOffset)>,
     unresolved: u64,
     fruitful: u64,
     cpu_ns: u64,
@@ -123,7 +123,11 @@ impl Edges {
         if self.thread.is_none() && !self.held.is_empty() {
             self.thread = Thread::start().inspect_err(|error| tracing::error!("no edges: {error}")).ok();
         }
-        let Some(thread) = &mut self.thread else { return self.held.iter_mut().for_each(wipe) };
+        let Some(thread) = &mut self.thread else {
+            self.totals.dropped += self.held.len() as u64;
+            self.held.iter_mut().for_each(wipe);
+            return self.held.clear();
+        };
         if !self.held.is_empty() {
             let mut jobs = Vec::with_capacity(self.held.len());
             for snapshot in &mut self.held {
@@ -139,19 +143,21 @@ impl Edges {
             {
                 self.totals.dropped += refused.len() as u64;
                 refused.iter_mut().for_each(|job| wipe(&mut job.snapshot));
-            } else if !thread.is_behind {
-                thread.is_behind = true;
-                match thread.done.recv_timeout(PATIENCE) {
-                    Ok(batch) => count(batch, &mut self.totals, pending),
-                    Err(_) => return,
+            } else {
+                thread.outstanding += 1;
+                // Who did not answer in time once is not waited for again until he has.
+                if thread.outstanding == 1
+                    && let Ok(batch) = thread.done.recv_timeout(PATIENCE)
+                {
+                    thread.outstanding = 0;
+                    count(batch, &mut self.totals, pending);
                 }
             }
         }
         while let Ok(batch) = thread.done.try_recv() {
+            thread.outstanding = thread.outstanding.saturating_sub(1);
             count(batch, &mut self.totals, pending);
         }
-        // A batch comes back for each that was sent: when one was waited for, or none is on its way.
-        thread.is_behind = false;
     }
 
     /// Snapshots a second and CPU that fit the `budget` (0.01 is 1 % of all CPU time; None: any), at most `rate_max`, on `cpus` CPUs.
@@ -165,8 +171,8 @@ impl Edges {
 }
 
 fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending) {
-    for (image, from, to, first) in &batch.edges {
-        totals.edges += u64::from(pending.count_edge(image, *from, *to, *first));
+    for (image, from, to) in &batch.edges {
+        totals.edges += u64::from(pending.count_edge(image, *from, *to));
     }
     totals.unresolved += batch.unresolved;
     totals.fruitful += batch.fruitful;
@@ -185,7 +191,7 @@ impl Thread {
                 }
             }
         })?;
-        Ok(Self { jobs, done, is_behind: false })
+        Ok(Self { jobs, done, outstanding: 0 })
     }
 }
 
@@ -225,10 +231,10 @@ impl Interpreter {
             let inside = place.begin <= address && address < place.end;
             inside.then(|| ImageOffset(place.offset.0 + (address.0 - place.begin.0)))
         };
-        for (number, Edge { from, to, .. }) in edges.iter().enumerate() {
+        for Edge { from, to, .. } in edges {
             // What leaves the image is no edge of it.
             if let (Some(from), Some(to)) = (offset(*from), offset(*to)) {
-                batch.edges.push((image.clone(), from, to, number == 0));
+                batch.edges.push((image.clone(), from, to));
             }
         }
         Some(())
