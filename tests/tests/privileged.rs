@@ -474,8 +474,10 @@ fn a_full_disk_costs_no_sample_and_no_daemon() {
     let workload = Workload::build(place.path(), "two_functions", &[]);
     let disk = Disk::mount(place.db(), "64k");
     let daemon = place.start();
-    // Leave room for a few files of the merge, not for all: there are more images with samples than that, and each has a file.
-    std::fs::write(place.db().join("ballast"), [1; 36 << 10]).unwrap();
+    // To the brim: a merge writes one file, of a few kilobytes, so any room left could be room enough.
+    let mut ballast = std::fs::File::create(place.db().join("ballast")).unwrap();
+    let full = std::iter::repeat_with(|| std::io::Write::write_all(&mut ballast, &[1; 4 << 10])).find_map(Result::err);
+    assert_eq!(full.map(|error| error.kind()), Some(std::io::ErrorKind::StorageFull));
     let _ = workload.run(2);
 
     let (before, files) = (daemon.status().samples, files_under(&place.db()));
