@@ -290,8 +290,8 @@ pub struct DaemonStatus {
     pub rss_bytes: u64,
     /// Of this, until the first sample: reading the kernel's types and symbols, what runs already, and what a sample costs.
     pub start_cpu_s: f64,
-    /// CPU time since then per sample taken, without that of the code store, which is for each new image, not for samples: it has its own bill,
-    /// `code_store.cpu_s`.
+    /// CPU time since then per sample taken, without that of the code store and of edges, which are not for each sample and have bills of
+    /// their own: `code_store.cpu_s`, `edges.ns_per_snapshot`.
     pub ns_per_sample: Option<f64>,
 }
 

@@ -17,7 +17,7 @@ const RELOCATIONS_LIMIT: u64 = 4 << 20;
 const PLACES_MAX: usize = 4 << 20;
 /// Largest dynamic section, in bytes.
 const DYNAMIC_LIMIT: u64 = 1 << 16;
-/// Most relocated words kept, 12 bytes each. A file with more has none: Debian's largest libraries have a fifth.
+/// Most relocated words kept, 4 bytes each. A file with more has none: Debian's largest libraries have a fifth.
 const WORDS_MAX: usize = 1 << 18;
 /// Bytes of an entry of `DT_RELA`.
 const RELA_BYTES: usize = 24;
@@ -39,10 +39,18 @@ pub enum Constant {
 #[derive(Clone, Debug, Default)]
 pub struct Constants {
     read_only: Vec<Segment>,
-    /// Where protected words begin, and each: how far from there, in order, and what is added to it.
+    /// Where protected words begin.
     protected_begin: u64,
-    words: Vec<u32>,
-    addends: Vec<u64>,
+    /// Those that are addresses of the file, in order: 4 bytes each, since most follow each other.
+    runs: Vec<Run>,
+    addresses: Vec<u32>,
+}
+
+/// Words one behind the other: how far the first is from where protected words begin, and its number among the addresses.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    into: u32,
+    first: u32,
 }
 
 impl Constants {
@@ -70,13 +78,20 @@ impl Constants {
             return Some(Constant::InFile(offset));
         }
         let into = u32::try_from(vaddr.0.checked_sub(self.protected_begin)?).ok()?;
-        let index = self.words.binary_search(&into).ok().filter(|_| len == 8)?;
-        self.addends.get(index).map(|&addend| Constant::Address(Vaddr(addend)))
+        let behind = self.runs.partition_point(|run| run.into <= into);
+        let run = self.runs.get(behind.checked_sub(1)?)?;
+        let distance = into - run.into;
+        let index = run.first.checked_add(distance / 8).filter(|_| len == 8 && distance % 8 == 0)?;
+        if self.runs.get(behind).is_some_and(|next| index >= next.first) {
+            return None;
+        }
+        self.addresses.get(index as usize).map(|&address| Constant::Address(Vaddr(u64::from(address))))
     }
 
     /// Bytes of memory that this takes, about.
     pub fn size_bytes(&self) -> usize {
-        size_of::<Self>() + self.words.len() * 12 + self.read_only.len() * size_of::<Segment>()
+        let words = size_of_val(&*self.addresses) + size_of_val(&*self.runs);
+        size_of::<Self>() + words + size_of_val(&*self.read_only)
     }
 
     fn of_elf(elf: &Elf<'_>) -> Result<Self, ImageError> {
@@ -107,12 +122,26 @@ impl Constants {
                 words.sort_unstable_by_key(|&(into, _)| into);
                 // A word that is relocated twice is not understood.
                 let groups = words.chunk_by(|a, b| a.0 == b.0);
-                let once = groups
-                    .filter_map(|group| if let &[(into, Some(addend))] = group { Some((into, addend)) } else { None });
-                (this.words, this.addends) = once.unzip();
+                let once =
+                    groups.filter_map(
+                        |group| if let &[(into, Some(address))] = group { Some((into, address)) } else { None },
+                    );
+                once.for_each(|(into, address)| this.push(into, address));
+                this.runs.shrink_to_fit();
+                this.addresses.shrink_to_fit();
             }
         }
         Ok(this)
+    }
+
+    /// Adds the word behind all others. One that lies beyond 4 GiB is left out: no file that we read is as large.
+    fn push(&mut self, into: u32, address: u64) {
+        let (Ok(address), Ok(number)) = (u32::try_from(address), u32::try_from(self.addresses.len())) else { return };
+        let follows = |run: &Run| into.checked_sub(run.into) == Some((number - run.first) * 8);
+        if !self.runs.last().is_some_and(follows) {
+            self.runs.push(Run { into, first: number });
+        }
+        self.addresses.push(address);
     }
 }
 
@@ -215,6 +244,21 @@ fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_found_where_they_are_and_nowhere_else() {
+        let words = [(0, 0x10), (8, 0x20), (16, 0x30), (28, 0x40), (36, 0x50), (52, 1 << 32), (60, 0x60), (200, 0x70)];
+        let mut constants = Constants { protected_begin: 0x1000, ..Constants::default() };
+        words.iter().for_each(|&(into, address)| constants.push(into, address));
+        assert_eq!(constants.runs.len(), 4, "three follow each other, two, and one by itself twice");
+        for into in 0..300 {
+            let word = words.iter().find(|&&(at, address)| at == into && address < 1 << 32);
+            let wanted = word.map(|&(_, address)| Constant::Address(Vaddr(address)));
+            assert_eq!(constants.at(Vaddr(0x1000 + u64::from(into)), 8), wanted, "{into}");
+            assert_eq!(constants.at(Vaddr(0x1000 + u64::from(into)), 4), None, "half an address");
+        }
+        assert_eq!(constants.at(Vaddr(0xff8), 8), None);
+    }
 
     #[test]
     fn packed_relocations_are_unpacked() {

@@ -202,7 +202,7 @@ struct Interpreter {
 
 impl Interpreter {
     fn interpret(&mut self, mut jobs: Vec<Job>) -> Batch {
-        let begun_ns = clock::thread_cpu_ns();
+        let (begun_ns, opened) = (clock::thread_cpu_ns(), self.texts.opened());
         let mut batch = Batch::default();
         self.texts.close_unused();
         for job in &mut jobs {
@@ -212,6 +212,9 @@ impl Interpreter {
                 None => batch.unresolved += 1,
             }
             wipe(&mut job.snapshot);
+        }
+        if self.texts.opened() != opened {
+            crate::kernel::give_back(); // tables of relocations are large
         }
         batch.cpu_ns = clock::thread_cpu_ns().saturating_sub(begun_ns);
         batch

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Files that are open.
 const TEXTS_MAX: usize = 64;
 /// Bytes that tables of constants may take together; an image that finds no room has none, so its computed jumps are not followed.
-const CONSTANTS_BYTES_MAX: usize = 2 << 20;
+const CONSTANTS_BYTES_MAX: usize = 1 << 20;
 /// Pages kept, and bytes of each.
 const PAGES_MAX: usize = 128;
 const PAGE_BYTES: usize = 4096;
@@ -63,6 +63,11 @@ impl Text<'_> {
 }
 
 impl Texts {
+    /// Files opened so far; it wraps.
+    pub fn opened(&self) -> u32 {
+        self.next
+    }
+
     /// The text of an image, whose file `open` opens.
     pub fn get(&mut self, image: ImageId, open: impl FnOnce() -> Option<File>) -> Option<Text<'_>> {
         self.now += 1;
