@@ -3,6 +3,7 @@
 //! - [`isa::Isa::disassemble`]: its instructions, in words.
 //! - [`interpret::Walker`]: where a thread goes next, from its registers at a sample. Below the daemon as well as below the analysis,
 //!   because registers never reach the disk: they are followed while draining, and only the branches that were met are counted.
+//! - [`cfg::Cfg`]: what may be executed after what in a procedure; its loops, and what is executed equally often.
 //! - [`skid::Skid`]: to which instruction a sample belongs.
 //!
 //! What holds:
@@ -17,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cfg;
 pub mod interpret;
 pub mod isa;
 pub mod skid;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use image::Vaddr;
 
+pub(crate) mod flow;
 pub mod x86_64;
 
 use crate::interpret::{CodeView, Memory, Step};

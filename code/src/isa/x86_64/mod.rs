@@ -4,13 +4,17 @@ mod arithmetic;
 mod decode;
 mod execute;
 mod flags;
+mod order;
 mod text;
+mod track;
 
 use iced_x86::InstructionInfoFactory;
 
 pub use decode::Instruction;
 pub use flags::Flags;
+pub(in crate::isa) use order::order;
 pub(in crate::isa) use text::disassemble;
+pub(in crate::isa) use track::Tracker;
 
 use super::InstructionSet;
 use crate::interpret::{Bits, CodeView, Memory, Step};

@@ -1,0 +1,199 @@
+//! What is executed equally often, whatever the input.
+
+use super::values::mixed;
+use super::{Cfg, To};
+
+/// Frequency classes of blocks and edges: those of one class are executed equally often in every run that ends, or has just come back to
+/// where it was. (DCPI paper, section 6.1.2.)
+///
+/// Two edges of a graph in which everything is reached from everything are in the same cycles exactly if they carry equal flow whatever the
+/// flow is (Johnson, Pearson, Pingali: The Program Structure Tree, 1994). So a random flow is made: random numbers on the edges outside of a
+/// spanning tree, and on those in it what conservation leaves, in arithmetic modulo 2^64. Two that are not in one class get the same
+/// number with a probability of about 2^-64 for each pair. This takes linear time.
+///
+/// The procedure's outside is a block too, that entrances come from and exits go to. What ends nowhere (loops without an exit, as an idle
+/// loop; the paper's extension) goes outside as well: from one block of each such loop.
+///
+/// **A graph that misses edges** has a class for each block and each edge.
+#[derive(Clone, Debug, Default)]
+pub struct Classes {
+    blocks: Vec<usize>,
+    edges: Vec<usize>,
+    count: usize,
+}
+
+/// An edge of the flow: from the end of a block to the begin of a block, or through one. Ends are numbers of nodes.
+#[derive(Copy, Clone, Debug)]
+struct Arc {
+    from: usize,
+    to: usize,
+}
+
+impl Classes {
+    /// Those of `graph`.
+    #[must_use]
+    pub fn of(graph: &Cfg) -> Self {
+        let (blocks, edges) = (graph.blocks().len(), graph.edges().len());
+        if graph.missing_edges() {
+            return Self {
+                blocks: (0..blocks).collect(),
+                edges: (blocks..blocks + edges).collect(),
+                count: blocks + edges,
+            };
+        }
+        let arcs = arcs(graph);
+        let flow = random_flow(&arcs, 2 * blocks + 1);
+        let mut this = Self { blocks: Vec::with_capacity(blocks), edges: Vec::with_capacity(edges), count: 0 };
+        let mut known = std::collections::HashMap::new();
+        for (number, &flow) in flow.iter().take(blocks + edges).enumerate() {
+            // Filler is executed as often as nothing else.
+            let padding = graph.blocks().get(number).is_some_and(|block| block.padding);
+            let new = this.count;
+            let class = if padding { new } else { *known.entry(flow).or_insert(new) };
+            this.count += usize::from(class == new);
+            if number < blocks { this.blocks.push(class) } else { this.edges.push(class) }
+        }
+        this
+    }
+
+    /// The class of a block.
+    #[must_use]
+    pub fn of_block(&self, block: usize) -> Option<usize> {
+        self.blocks.get(block).copied()
+    }
+
+    /// The class of an edge.
+    #[must_use]
+    pub fn of_edge(&self, edge: usize) -> Option<usize> {
+        self.edges.get(edge).copied()
+    }
+
+    /// How many there are: classes are numbered from 0.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}
+
+/// The arcs of the flow: one through each block, one for each edge, and those from and to outside. Node 0 is outside, `2 b + 1` is where
+/// block `b` begins and `2 b + 2` where it ends.
+fn arcs(graph: &Cfg) -> Vec<Arc> {
+    let begin = |block: usize| 2 * block + 1;
+    let end = |block: usize| 2 * block + 2;
+    let blocks = 0..graph.blocks().len();
+    let mut arcs: Vec<Arc> = blocks.clone().map(|block| Arc { from: begin(block), to: end(block) }).collect();
+    arcs.extend(graph.edges().iter().map(|edge| {
+        let to = if let To::Block(block) = edge.to { begin(block) } else { 0 };
+        Arc { from: end(edge.from), to }
+    }));
+    arcs.extend(graph.entrances().into_iter().map(|block| Arc { from: 0, to: begin(block) }));
+    arcs.extend(endless(graph).into_iter().map(|block| Arc { from: end(block), to: 0 }));
+    arcs
+}
+
+/// One block of each part of the graph that nothing leaves.
+fn endless(graph: &Cfg) -> Vec<usize> {
+    let mut ended: Vec<bool> = graph.blocks().iter().map(|block| block.padding).collect();
+    for edge in graph.edges().iter().filter(|edge| !matches!(edge.to, To::Block(_))) {
+        mark(graph, &mut ended, edge.from, None);
+    }
+    // The last to be finished in a walk against the edges is where nothing leads out of (Kosaraju); so is the last of what is left
+    // without all that comes there.
+    let mut finished = Vec::new();
+    let mut seen = ended.clone();
+    for block in 0..seen.len() {
+        mark(graph, &mut seen, block, Some(&mut finished));
+    }
+    let mut chosen = Vec::new();
+    for &block in finished.iter().rev() {
+        if ended.get(block) == Some(&false) {
+            chosen.push(block);
+            mark(graph, &mut ended, block, None);
+        }
+    }
+    chosen
+}
+
+/// Marks all from which `root` is reached through such as are not marked, and lists them as they are finished.
+fn mark(graph: &Cfg, marks: &mut [bool], root: usize, mut finished: Option<&mut Vec<usize>>) {
+    let mut met = Some(root);
+    let mut path = Vec::new();
+    loop {
+        if let Some(block) = met.take()
+            && let Some(mark @ false) = marks.get_mut(block)
+        {
+            *mark = true;
+            path.push((block, graph.predecessors(block)));
+        }
+        let Some((block, before)) = path.last_mut() else { break };
+        met = before.next();
+        if met.is_none() {
+            if let Some(finished) = &mut finished {
+                finished.push(*block);
+            }
+            path.pop();
+        }
+    }
+}
+
+/// A flow that is conserved at each node, random otherwise: one number for each arc.
+fn random_flow(arcs: &[Arc], nodes: usize) -> Vec<u64> {
+    // Arcs at each node: sorted, as a compressed table.
+    let mut at: Vec<(usize, usize)> = Vec::with_capacity(arcs.len() * 2);
+    for (number, arc) in arcs.iter().enumerate() {
+        at.push((arc.from, number));
+        at.push((arc.to, number));
+    }
+    at.sort_unstable();
+    let begins: Vec<usize> = (0..=nodes).map(|node| at.partition_point(|&(other, _)| other < node)).collect();
+    let near = |node: usize| {
+        let range = begins.get(node).copied().unwrap_or_default()..begins.get(node + 1).copied().unwrap_or_default();
+        at.get(range).unwrap_or_default().iter().map(|&(_, arc)| arc)
+    };
+    let mut up: Vec<Option<usize>> = vec![None; nodes];
+    let mut met = vec![false; nodes];
+    let mut order = Vec::with_capacity(nodes);
+    for root in 0..nodes {
+        let mut pending = vec![root];
+        met.get_mut(root).into_iter().for_each(|met| {
+            if *met {
+                pending.clear()
+            }
+            *met = true;
+        });
+        while let Some(node) = pending.pop() {
+            order.push(node);
+            for number in near(node) {
+                let Some(arc) = arcs.get(number) else { continue };
+                let other = if arc.from == node { arc.to } else { arc.from };
+                if met.get(other) == Some(&false) {
+                    met.get_mut(other).into_iter().for_each(|met| *met = true);
+                    up.get_mut(other).into_iter().for_each(|up| *up = Some(number));
+                    pending.push(other);
+                }
+            }
+        }
+    }
+    let mut in_tree = vec![false; arcs.len()];
+    up.iter().flatten().for_each(|&arc| in_tree.get_mut(arc).into_iter().for_each(|is| *is = true));
+    let mut flow: Vec<u64> = (0_u64..).map(|number| mixed(number, 0x5eed)).take(arcs.len()).collect();
+    // What goes into a node and does not come out, so far.
+    let mut excess = vec![0_u64; nodes];
+    for ((arc, flow), in_tree) in arcs.iter().zip(&mut flow).zip(&in_tree) {
+        if *in_tree {
+            *flow = 0;
+        }
+        excess.get_mut(arc.to).into_iter().for_each(|excess| *excess = excess.wrapping_add(*flow));
+        excess.get_mut(arc.from).into_iter().for_each(|excess| *excess = excess.wrapping_sub(*flow));
+    }
+    for &node in order.iter().rev() {
+        let Some(number) = up.get(node).copied().flatten() else { continue };
+        let Some(arc) = arcs.get(number) else { continue };
+        let missing = excess.get(node).copied().unwrap_or_default();
+        // The arc to the node above takes what is left over here, or brings it.
+        let (other, value) = if arc.from == node { (arc.to, missing) } else { (arc.from, missing.wrapping_neg()) };
+        flow.get_mut(number).into_iter().for_each(|flow| *flow = value);
+        excess.get_mut(other).into_iter().for_each(|excess| *excess = excess.wrapping_add(missing));
+    }
+    flow
+}

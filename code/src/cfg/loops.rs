@@ -1,0 +1,237 @@
+//! Dominators and natural loops.
+
+use super::Cfg;
+use super::dominators::Walk;
+
+/// Loops of a graph, and the orders that they are found by. Numbers are those of blocks.
+#[derive(Clone, Debug, Default)]
+pub struct Loops {
+    order: Vec<usize>,
+    position: Vec<Option<usize>>,
+    dominators: Vec<Option<usize>>,
+    loops: Vec<Loop>,
+    innermost: Vec<Option<usize>>,
+    irreducible: Vec<usize>,
+}
+
+/// A natural loop: all blocks from which a block that jumps back to the header is reached without passing it. Those with the same header
+/// are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loop {
+    /// The only block that it is entered at.
+    pub header: usize,
+    /// The blocks that jump back to the header.
+    pub latches: Vec<usize>,
+    /// The loop around it, by its number; always a smaller one.
+    pub parent: Option<usize>,
+    /// 1 for a loop that is in no other.
+    pub depth: u32,
+    /// Its blocks, those of inner loops too.
+    pub blocks: usize,
+}
+
+impl Loops {
+    /// Those of `graph`.
+    #[must_use]
+    pub fn of(graph: &Cfg) -> Self {
+        let count = graph.blocks().len();
+        let mut this = Self { innermost: vec![None; count], ..Self::default() };
+        let walk = Walk::of(graph);
+        this.position = vec![None; count];
+        for (position, &block) in walk.postorder.iter().rev().enumerate() {
+            this.position.get_mut(block).into_iter().for_each(|at| *at = Some(position));
+        }
+        this.order = walk.postorder.iter().rev().copied().collect();
+        this.dominators = super::dominators::dominators(graph, &walk);
+        this.find_loops(graph);
+        this
+    }
+
+    /// Blocks in reverse postorder: each before those that it goes to, unless it goes back. Filler is not among them.
+    #[must_use]
+    pub fn order(&self) -> &[usize] {
+        &self.order
+    }
+
+    /// Where `block` is in [`Self::order`].
+    #[must_use]
+    pub fn position(&self, block: usize) -> Option<usize> {
+        *self.position.get(block)?
+    }
+
+    /// The last block that is executed before `block` on every way to it. None for those that are entered from outside.
+    #[must_use]
+    pub fn dominator(&self, block: usize) -> Option<usize> {
+        *self.dominators.get(block)?
+    }
+
+    /// Whether `block` is executed only after `before`, or is it. Takes time linear in how many dominate it.
+    #[must_use]
+    pub fn dominates(&self, before: usize, block: usize) -> bool {
+        let mut at = Some(block);
+        while let Some(current) = at {
+            if current == before {
+                return true;
+            }
+            // Dominators come earlier.
+            if self.position(current) <= self.position(before) {
+                return false;
+            }
+            at = self.dominator(current);
+        }
+        false
+    }
+
+    /// The loops, outer ones before those in them.
+    #[must_use]
+    pub fn loops(&self) -> &[Loop] {
+        &self.loops
+    }
+
+    /// The number of the innermost loop that `block` is in.
+    #[must_use]
+    pub fn innermost(&self, block: usize) -> Option<usize> {
+        *self.innermost.get(block)?
+    }
+
+    /// How many loops `block` is in.
+    #[must_use]
+    pub fn depth(&self, block: usize) -> u32 {
+        self.innermost(block).and_then(|inner| self.loops.get(inner)).map_or(0, |inner| inner.depth)
+    }
+
+    /// Whether `block` is in the loop with this number, or in one in it.
+    #[must_use]
+    pub fn contains(&self, number: usize, block: usize) -> bool {
+        let mut at = self.innermost(block);
+        while let Some(current) = at.filter(|&current| current >= number) {
+            if current == number {
+                return true;
+            }
+            at = self.loops.get(current).and_then(|inner| inner.parent);
+        }
+        false
+    }
+
+    /// Edges, by number, that go back to a block that does not dominate the one they leave: they close cycles with several entries, which
+    /// are no natural loops.
+    #[must_use]
+    pub fn irreducible(&self) -> &[usize] {
+        &self.irreducible
+    }
+
+    fn find_loops(&mut self, graph: &Cfg) {
+        let nested = Nested::of(self);
+        let mut found: Vec<Loop> = Vec::new();
+        // Which loop a block is the header of, and the outermost header so far of the loops around it.
+        let mut headed: Vec<Option<usize>> = vec![None; self.position.len()];
+        let mut around: Vec<usize> = (0..self.position.len()).collect();
+        let mut latches: Vec<Vec<usize>> = vec![Vec::new(); self.position.len()];
+        for (number, edge) in graph.edges().iter().enumerate() {
+            let super::To::Block(to) = edge.to else { continue };
+            if self.position(edge.from).is_none() || self.position(edge.from) < self.position(to) {
+                continue;
+            }
+            match latches.get_mut(to) {
+                Some(latches) if nested.is_in(edge.from, to) => latches.push(edge.from),
+                _ => self.irreducible.push(number),
+            }
+        }
+        // Inner headers come later in the order, so inner loops are found first.
+        for &header in self.order.iter().rev() {
+            let Some(latches) = latches.get_mut(header).map(std::mem::take).filter(|latches| !latches.is_empty())
+            else {
+                continue;
+            };
+            let this = found.len();
+            let mut pending = latches.clone();
+            while let Some(block) = pending.pop() {
+                let block = outermost(&mut around, block);
+                if block == header {
+                    continue;
+                }
+                around.get_mut(block).into_iter().for_each(|around| *around = header);
+                match headed.get(block).copied().flatten().and_then(|inner| found.get_mut(inner)) {
+                    Some(inner) => inner.parent = Some(this),
+                    None => self.innermost.get_mut(block).into_iter().for_each(|at| *at = Some(this)),
+                }
+                pending.extend(graph.predecessors(block).filter(|&block| self.position(block).is_some()));
+            }
+            self.innermost.get_mut(header).into_iter().for_each(|at| *at = Some(this));
+            headed.get_mut(header).into_iter().for_each(|headed| *headed = Some(this));
+            let mut latches = latches;
+            latches.sort_unstable();
+            latches.dedup();
+            found.push(Loop { header, latches, parent: None, depth: 1, blocks: 0 });
+        }
+        self.keep(found);
+    }
+
+    /// Puts outer loops before inner ones.
+    fn keep(&mut self, mut found: Vec<Loop>) {
+        let last = found.len().saturating_sub(1);
+        found.reverse();
+        for number in self.innermost.iter_mut().flatten() {
+            *number = last - *number;
+        }
+        for number in 0..found.len() {
+            let parent = found.get(number).and_then(|inner| inner.parent).map(|parent| last - parent);
+            let depth = parent.and_then(|parent| found.get(parent)).map_or(0, |outer| outer.depth);
+            if let Some(inner) = found.get_mut(number) {
+                (inner.parent, inner.depth) = (parent, depth + 1);
+            }
+        }
+        for &number in self.innermost.iter().flatten() {
+            found.get_mut(number).into_iter().for_each(|inner| inner.blocks += 1);
+        }
+        for number in (0..found.len()).rev() {
+            let (blocks, parent) = found.get(number).map_or((0, None), |inner| (inner.blocks, inner.parent));
+            parent.and_then(|parent| found.get_mut(parent)).into_iter().for_each(|outer| outer.blocks += blocks);
+        }
+        self.loops = found;
+    }
+}
+
+/// The outermost header of the loops found so far around a block. Halves the way at each step.
+fn outermost(around: &mut [usize], mut block: usize) -> usize {
+    while let Some(&next) = around.get(block)
+        && next != block
+    {
+        let after = around.get(next).copied().unwrap_or(next);
+        around.get_mut(block).into_iter().for_each(|around| *around = after);
+        block = after;
+    }
+    block
+}
+
+/// Where each block's dominated blocks are in a walk of the tree of dominators.
+struct Nested(Vec<(usize, usize)>);
+
+impl Nested {
+    fn of(loops: &Loops) -> Self {
+        let count = loops.position.len();
+        let mut sizes = vec![1_usize; count];
+        for &block in loops.order.iter().rev() {
+            let size = sizes.get(block).copied().unwrap_or_default();
+            let dominator = loops.dominator(block).and_then(|dominator| sizes.get_mut(dominator));
+            dominator.into_iter().for_each(|of_dominator| *of_dominator += size);
+        }
+        let mut begins = vec![(0, 0); count];
+        let mut next = vec![0_usize; count];
+        let mut top = 0;
+        for &block in &loops.order {
+            let size = sizes.get(block).copied().unwrap_or_default();
+            let free = loops.dominator(block).and_then(|dominator| next.get_mut(dominator)).unwrap_or(&mut top);
+            let begin = *free;
+            *free += size;
+            next.get_mut(block).into_iter().for_each(|next| *next = begin + 1);
+            begins.get_mut(block).into_iter().for_each(|at| *at = (begin, begin + size));
+        }
+        Self(begins)
+    }
+
+    fn is_in(&self, block: usize, dominator: usize) -> bool {
+        let (Some(block), Some(dominator)) = (self.0.get(block), self.0.get(dominator)) else { return false };
+        dominator.0 <= block.0 && block.0 < dominator.1
+    }
+}

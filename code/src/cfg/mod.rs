@@ -1,0 +1,368 @@
+//! The control-flow graph of a procedure, from its bytes: what may be executed after what.
+//!
+//! [`Cfg::build`] follows the code from the procedure's entry. Jumps through tables are resolved by following values from the entry
+//! ([`values`](self)): tables of addresses or of distances, bounded by the comparison before, tables of labels whose address was put aside
+//! long before (the dispatch of interpreters). What is not reached that way is decoded too, as blocks that nobody jumps to: landing pads
+//! of exceptions, code behind jumps that are not resolved, dead code, and filler between blocks, which is told apart.
+//!
+//! What holds:
+//! 1. Whatever the bytes are: time and memory are linear in bytes and edges, both are bounded ([`BYTES_MAX`], [`EDGES_MAX`],
+//!    [`TABLE_ENTRIES_MAX`]), nothing panics. What a bound cuts off is a [`Finding`].
+//! 2. Targets are never guessed. A jump whose targets are not known has an edge to [`To::Unknown`], and the block says so
+//!    ([`Block::targets_incomplete`]). What was taken for granted about its targets is a finding.
+//! 3. Flow is conserved: each block but filler ends in at least one edge; to [`To::Caller`], [`To::Outside`], [`To::Nowhere`] where it leaves.
+//!
+//! Taken for granted, because compilers write no other code: a call that may return does so to the instruction after it; a function keeps
+//! the registers that the ABI makes it keep; words of the stack that hold a table's address are written by nobody else.
+
+mod blocks;
+mod build;
+mod classes;
+mod discover;
+mod dominators;
+mod loops;
+mod returns;
+mod tables;
+pub(crate) mod values;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+
+use image::Vaddr;
+
+pub use classes::Classes;
+pub use loops::{Loop, Loops};
+pub use returns::{NO_RETURN_NAMES, NoReturn, is_no_return_name};
+
+use crate::isa::Isa;
+
+/// Most bytes of a procedure, of all its parts together; what is more is left out. Compilers' largest have a tenth.
+pub const BYTES_MAX: usize = 16 << 20;
+/// Most edges of a procedure. Beyond, targets of tables are left out.
+pub const EDGES_MAX: usize = 1 << 20;
+/// Most entries of a table read: no compiler's largest `switch` comes near.
+pub const TABLE_ENTRIES_MAX: u64 = 1 << 16;
+
+/// A range of a procedure's bytes. Compilers split procedures: what is seldom executed is a part of its own (`name.cold`).
+#[derive(Copy, Clone, Debug)]
+pub struct Part<'a> {
+    /// Address of the first byte, in the file.
+    pub begin: Vaddr,
+    /// The code.
+    pub bytes: &'a [u8],
+}
+
+/// Memory that never changes once the loader has done its work: `image::Constants` with the file's bytes. All addresses are the file's.
+pub trait ReadOnly {
+    /// The `len` bytes, 1 to 8, at `address`, lowest first, if they are constant; of a word that the loader relocates, the address in the
+    /// file that it becomes.
+    fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64>;
+}
+
+/// What is known besides the bytes.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Knowledge<'a> {
+    /// Addresses that a call does not return from: of procedures and stubs, and of words through which calls and jumps go to one (entries
+    /// of the global offset table). See [`NoReturn`].
+    pub no_return: Option<&'a BTreeSet<Vaddr>>,
+    /// Jumps that were seen, from a jump's first byte to the next instruction's, in any order, more than once or not. No calls, no returns.
+    /// Those from outside into the procedure are entries.
+    pub observed: &'a [(Vaddr, Vaddr)],
+}
+
+/// A control-flow graph. Blocks are sorted by their first byte, edges by the block they leave.
+#[derive(Clone, Debug, Default)]
+pub struct Cfg {
+    blocks: Vec<Block>,
+    edges: Vec<Edge>,
+    /// Numbers of edges, sorted by the block that they go to; those that leave the procedure are not among them.
+    into: Vec<usize>,
+    /// Of each block, where its edges begin in `into`.
+    into_begin: Vec<usize>,
+    calls: Vec<Call>,
+    /// How long each instruction is, block after block.
+    lens: Vec<u8>,
+    entry: Option<usize>,
+    findings: Vec<Finding>,
+}
+
+/// Instructions that are executed one after the other: who executes the first executes all (unless a call in it does not return).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its first byte.
+    pub start: Vaddr,
+    /// The address after its last byte. Blocks overlap where something jumps between an instruction's prefix and the rest.
+    pub end: Vaddr,
+    /// Its last instruction.
+    pub last: Vaddr,
+    /// How many instructions, at least 1.
+    pub instructions: usize,
+    /// What its last instruction does.
+    pub ending: Ending,
+    /// How it is entered other than by the graph's edges.
+    pub entered: Entered,
+    /// Filler between blocks, that nobody executes. It has no edges.
+    pub padding: bool,
+    /// Whether its last instruction, an indirect jump, may go elsewhere than its edges say; one of them goes to [`To::Unknown`].
+    pub targets_incomplete: bool,
+    edges: Range<usize>,
+    calls: Range<usize>,
+    first_len: usize,
+}
+
+/// What a block's last instruction does.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ending {
+    /// Nothing but that another block begins after it.
+    Next,
+    /// It jumps, or does not.
+    Conditional,
+    /// It always jumps to one place.
+    Jump,
+    /// It jumps through a register or memory.
+    Indirect,
+    /// It returns.
+    Return,
+    /// It calls what does not return.
+    NoReturn,
+    /// It stops the program (`ud2`, `hlt`, `int3`).
+    Trap,
+    /// What follows is no instruction.
+    NoInstruction,
+}
+
+/// How a block is entered other than by the graph's edges.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Entered {
+    /// Not at all.
+    No,
+    /// It is where the procedure begins.
+    Entry,
+    /// By a jump from outside that was seen, or by a call from inside.
+    Aside,
+    /// Nobody is known to come here, and it is no filler: a landing pad of exceptions, a target of a jump whose targets are not known,
+    /// another entry, dead code.
+    Unreferenced,
+}
+
+/// A way from a block to the next.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The block that it leaves.
+    pub from: usize,
+    /// Where it goes.
+    pub to: To,
+    /// Why.
+    pub kind: EdgeKind,
+    /// Of [`EdgeKind::Case`]: how many entries of the table say so. Else 1.
+    pub cases: u32,
+}
+
+/// Where an edge goes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum To {
+    /// A block, by its number.
+    Block(usize),
+    /// An address that is not in the procedure: a call and return in one.
+    Outside(Vaddr),
+    /// Out of the procedure to a place that is not known: a call through a pointer, and return, in one.
+    Elsewhere,
+    /// The instruction after the call of this procedure.
+    Caller,
+    /// Nowhere: the call before does not return, or the program stops.
+    Nowhere,
+    /// A place that is not known, in the procedure or not.
+    Unknown,
+}
+
+/// Why an edge is there.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EdgeKind {
+    /// The next block follows.
+    Next,
+    /// A conditional jump that is not taken.
+    NotTaken,
+    /// A conditional jump that is taken.
+    Taken,
+    /// A jump to one place.
+    Jump,
+    /// A jump through a table.
+    Case,
+    /// An indirect jump that the code does not explain, and that was seen.
+    Observed,
+    /// An indirect jump to a place that is not known.
+    Indirect,
+    /// A return.
+    Return,
+    /// The end of the flow.
+    End,
+}
+
+/// A call in a block.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The block.
+    pub block: usize,
+    /// The call's first byte.
+    pub at: Vaddr,
+    /// What it calls, if the instruction itself says so.
+    pub target: Option<Vaddr>,
+    /// The word that holds what it calls, if that word's address is fixed.
+    pub through: Option<Vaddr>,
+}
+
+/// What was odd, or had to be left out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub kind: FindingKind,
+    /// Where.
+    pub address: Vaddr,
+}
+
+/// Kinds of findings.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// An indirect jump whose targets are not known.
+    UnresolvedJump,
+    /// A table without a bound: its targets were read up to the first entry that is none, and may be too many.
+    UnboundedTable,
+    /// A table has an entry that is no code, within its bound. The entry was left out.
+    OddEntry,
+    /// A jump into the middle of an instruction.
+    MiddleOfInstruction,
+    /// Bytes that are no instruction, where one should be.
+    NoInstruction,
+    /// The code runs out of its part.
+    FallsOut,
+    /// A part that overlaps another, or the end of the address space: what they share was left out.
+    Overlap,
+    /// A limit was reached: code or edges are left out.
+    TooLarge,
+}
+
+impl fmt::Display for FindingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnresolvedJump => "indirect jump with unknown targets",
+            Self::UnboundedTable => "jump table without a bound",
+            Self::OddEntry => "jump table entry that is no code",
+            Self::MiddleOfInstruction => "jump into the middle of an instruction",
+            Self::NoInstruction => "bytes that are no instruction",
+            Self::FallsOut => "code that runs out of the procedure",
+            Self::Overlap => "part that overlaps another",
+            Self::TooLarge => "too large: the rest is left out",
+        })
+    }
+}
+
+impl Cfg {
+    /// The graph of the procedure with these parts, of which the first begins with the entry.
+    pub fn build(isa: Isa, parts: &[Part<'_>], memory: &mut impl ReadOnly, knowledge: &Knowledge<'_>) -> Self {
+        build::build(isa, parts, memory, knowledge)
+    }
+
+    /// The blocks, by their first byte.
+    #[must_use]
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// The edges, by the block that they leave.
+    #[must_use]
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
+    }
+
+    /// The block that the procedure is entered at. None if it has no instruction there.
+    #[must_use]
+    pub fn entry(&self) -> Option<usize> {
+        self.entry
+    }
+
+    /// All calls, by block and address. They end no block, unless they do not return.
+    #[must_use]
+    pub fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
+    /// What was odd.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Whether some block may go where its edges do not say.
+    #[must_use]
+    pub fn missing_edges(&self) -> bool {
+        self.blocks.iter().any(|block| block.targets_incomplete)
+            || self.findings.iter().any(|finding| finding.kind == FindingKind::TooLarge)
+    }
+
+    /// The numbers of the edges that leave `block`.
+    #[must_use]
+    pub fn out_of(&self, block: usize) -> Range<usize> {
+        self.blocks.get(block).map_or(0..0, |block| block.edges.clone())
+    }
+
+    /// The numbers of the edges that go to `block`.
+    #[must_use]
+    pub fn into_of(&self, block: usize) -> &[usize] {
+        let begin = self.into_begin.get(block).copied().unwrap_or_default();
+        let end = self.into_begin.get(block + 1).copied().unwrap_or(self.into.len());
+        self.into.get(begin..end).unwrap_or_default()
+    }
+
+    /// The blocks that `block` goes to, one for each edge.
+    pub fn successors(&self, block: usize) -> impl DoubleEndedIterator<Item = usize> {
+        let edges = self.edges.get(self.out_of(block)).unwrap_or_default();
+        edges.iter().filter_map(|edge| if let To::Block(block) = edge.to { Some(block) } else { None })
+    }
+
+    /// The blocks that go to `block`, one for each edge.
+    pub fn predecessors(&self, block: usize) -> impl Iterator<Item = usize> {
+        self.into_of(block).iter().filter_map(|&edge| Some(self.edges.get(edge)?.from))
+    }
+
+    /// Blocks that are entered from outside: the entry first, then the others by address.
+    #[must_use]
+    pub fn entrances(&self) -> Vec<usize> {
+        let others = (0..self.blocks.len()).filter(|&block| self.is_entered(block) && Some(block) != self.entry);
+        self.entry.into_iter().chain(others).collect()
+    }
+
+    /// Whether `block` is entered from outside, or may be.
+    #[must_use]
+    pub fn is_entered(&self, block: usize) -> bool {
+        self.blocks.get(block).is_some_and(|block| block.entered != Entered::No)
+    }
+
+    /// The calls in `block`.
+    #[must_use]
+    pub fn calls_in(&self, block: usize) -> &[Call] {
+        let calls = self.blocks.get(block).map_or(0..0, |block| block.calls.clone());
+        self.calls.get(calls).unwrap_or_default()
+    }
+
+    /// First bytes of the instructions of `block`.
+    pub fn instructions(&self, block: usize) -> impl Iterator<Item = Vaddr> {
+        let found = self.blocks.get(block);
+        let lens = found.and_then(|block| self.lens.get(block.first_len..block.first_len + block.instructions));
+        let mut at = found.map_or(0, |block| block.start.0);
+        lens.unwrap_or_default().iter().map(move |&len| {
+            let this = at;
+            at = at.wrapping_add(u64::from(len));
+            Vaddr(this)
+        })
+    }
+
+    /// The block that has an instruction at, or around, `address`. Where two have, the one whose first byte is nearer.
+    #[must_use]
+    pub fn block_of(&self, address: Vaddr) -> Option<usize> {
+        let after = self.blocks.partition_point(|block| block.start <= address);
+        // Overlapping blocks are one instruction apart.
+        (after.saturating_sub(4)..after).rev().find(|&number| self.blocks.get(number).is_some_and(|b| address < b.end))
+    }
+}

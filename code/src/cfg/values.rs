@@ -1,0 +1,437 @@
+//! What registers hold, as far as jumps through tables need it: addresses that the code names, the stack pointer, indices with a bound,
+//! entries of tables. Everything else is a number without a value, but with a name: the same name is the same number.
+
+use super::ReadOnly;
+
+/// Registers that are followed.
+pub(crate) const REGISTERS: usize = 16;
+/// Words of the stack that are followed at one time, and bounds of numbers.
+const SLOTS_MAX: usize = 32;
+const BOUNDS_MAX: usize = 8;
+/// Of names that belong to what is in memory.
+const IN_MEMORY: u64 = 1 << 63;
+
+/// A number's name: equal names are equal numbers.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Symbol {
+    root: u64,
+    /// That it is no longer than so many bytes; of a longer number, its lowest.
+    bytes: u8,
+}
+
+/// What a register holds.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// `symbol * scale + base`.
+    Number { symbol: Symbol, scale: u8, base: u64 },
+    /// An address or number that the code itself says.
+    Const(u64),
+    /// The stack pointer at the entry plus this.
+    Stack(i64),
+    /// An entry of a table.
+    Entry(Entry),
+}
+
+/// An entry of a table, and what was added to it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Address of the entry of index 0.
+    pub(crate) table: u64,
+    /// Bytes from one to the next, and bytes read of each.
+    pub(crate) stride: u8,
+    pub(crate) width: u8,
+    pub(crate) signed: bool,
+    /// The greatest index, if that is known: from a comparison or mask, or only from the bytes that it has.
+    pub(crate) last: Option<u64>,
+    pub(crate) compared: bool,
+    /// What is added to the entry.
+    pub(crate) plus: u64,
+    index: u64,
+}
+
+/// The order of two numbers that a conditional jump decides by.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Unsigned: `a < b`, `a <= b`, and their opposites.
+    Below,
+    BelowOrEqual,
+    Above,
+    AboveOrEqual,
+    Equal,
+    NotEqual,
+}
+
+/// What an instruction at the end of a block goes by.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Decision {
+    None,
+    /// There an indirect jump goes.
+    To(Value),
+    /// Because of this a conditional one jumps, and because of that it does not.
+    By(Order, Order),
+}
+
+/// What is known at a place in the code.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    registers: [Value; REGISTERS],
+    /// Words of the stack, by their distance from the stack pointer at the entry.
+    slots: Vec<(i64, Value)>,
+    bounds: Vec<(Symbol, u64)>,
+    /// The last comparison: of a number with a constant.
+    compared: Option<(Symbol, u64)>,
+    /// The name of what is in memory.
+    memory: u64,
+}
+
+/// A name made of two (splitmix64's mixing step, public domain).
+pub(crate) fn mixed(a: u64, b: u64) -> u64 {
+    let mut z = a.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(b).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+fn name(a: u64, b: u64) -> u64 {
+    mixed(a, b) & !IN_MEMORY
+}
+
+/// The lowest `bytes` bytes.
+fn cut(value: u64, bytes: u8, signed: bool) -> u64 {
+    let unused = 64 - 8 * u32::from(bytes.clamp(1, 8));
+    if signed { (((value << unused) as i64) >> unused) as u64 } else { value << unused >> unused }
+}
+
+impl Symbol {
+    fn part(self, bytes: u8) -> Self {
+        Self { root: self.root, bytes: self.bytes.min(bytes) }
+    }
+}
+
+impl Value {
+    fn number(root: u64, bytes: u8) -> Self {
+        Self::Number { symbol: Symbol { root, bytes }, scale: 1, base: 0 }
+    }
+
+    /// The name of what it is.
+    pub(crate) fn id(self) -> u64 {
+        match self {
+            Self::Number { symbol, scale, base } => {
+                mixed(mixed(symbol.root, u64::from(symbol.bytes)), mixed(u64::from(scale), base))
+            }
+            Self::Const(value) => mixed(1, value),
+            Self::Stack(at) => mixed(2, at as u64),
+            Self::Entry(entry) => mixed(mixed(entry.table, entry.plus), mixed(entry.index, u64::from(entry.width))),
+        }
+    }
+
+    /// As a number with a name.
+    fn symbol(self) -> Symbol {
+        match self {
+            Self::Number { symbol, scale: 1, base: 0 } => symbol,
+            Self::Entry(entry) if entry.plus == 0 && !entry.signed => {
+                Symbol { root: self.id() & !IN_MEMORY, bytes: entry.width }
+            }
+            _ => Symbol { root: self.id() & !IN_MEMORY, bytes: 8 },
+        }
+    }
+
+    /// Its lowest `bytes` bytes, with copies of the sign above them or zeros.
+    pub(crate) fn extended(self, bytes: u8, signed: bool) -> Self {
+        match self {
+            _ if bytes >= 8 => self,
+            Self::Const(value) => Self::Const(cut(value, bytes, signed)),
+            Self::Entry(entry) if entry.width == bytes && entry.plus == 0 => Self::Entry(Entry { signed, ..entry }),
+            // A sign that is extended: the bounds that matter leave none.
+            _ => Self::Number { symbol: self.symbol().part(bytes), scale: 1, base: 0 },
+        }
+    }
+
+    /// The sum of a value and a constant that the code names as an address.
+    fn plus(self, addend: u64) -> Self {
+        match self {
+            Self::Const(value) => Self::Const(value.wrapping_add(addend)),
+            Self::Stack(at) => Self::Stack(at.wrapping_add_unsigned(addend)),
+            Self::Number { symbol, scale, base } => Self::Number { symbol, scale, base: base.wrapping_add(addend) },
+            Self::Entry(entry) => Self::Entry(Entry { plus: entry.plus.wrapping_add(addend), ..entry }),
+        }
+    }
+
+    /// This times `factor`, if that is known to be anything.
+    pub(crate) fn times(self, factor: u8) -> Option<Self> {
+        match self {
+            _ if factor == 1 => Some(self),
+            Self::Const(value) => Some(Self::Const(value.wrapping_mul(u64::from(factor)))),
+            Self::Number { symbol, scale, base } => {
+                let scale = scale.checked_mul(factor)?;
+                Some(Self::Number { symbol, scale, base: base.wrapping_mul(u64::from(factor)) })
+            }
+            Self::Entry(_) => Some(Self::Number { symbol: self.symbol(), scale: factor, base: 0 }),
+            Self::Stack(_) => None,
+        }
+    }
+
+    /// The sum of two, if that is known to be anything.
+    pub(crate) fn sum(self, other: Self) -> Option<Self> {
+        match (self, other) {
+            (value, Self::Const(addend)) | (Self::Const(addend), value) => Some(value.plus(addend)),
+            _ => None,
+        }
+    }
+}
+
+/// Where memory is.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Spot {
+    /// Its address, as far as it is anything.
+    pub(crate) address: Option<Value>,
+    /// Whether a part of the address is one that the code names, or an index is scaled: it may be a table.
+    pub(crate) table: bool,
+    /// The name of the address.
+    pub(crate) id: u64,
+}
+
+impl Entry {
+    /// A word of the table as it is added.
+    pub(super) fn extended(&self, word: u64) -> u64 {
+        cut(word, self.width, self.signed)
+    }
+}
+
+impl State {
+    /// At the entry: nothing is known but where the stack is, in the register `stack`. At another beginning, not even that.
+    pub(crate) fn at_entry(place: u64, stack: Option<usize>) -> Self {
+        let mut registers = [Value::Const(0); REGISTERS];
+        for (number, register) in registers.iter_mut().enumerate() {
+            let root = name(place, number as u64);
+            *register = if stack == Some(number) { Value::Stack(0) } else { Value::number(root, 8) };
+        }
+        Self { registers, slots: Vec::new(), bounds: Vec::new(), compared: None, memory: name(place, 99) }
+    }
+
+    pub(crate) fn get(&self, register: usize) -> Value {
+        self.registers.get(register).copied().unwrap_or(Value::Number {
+            symbol: Symbol { root: 0, bytes: 8 },
+            scale: 1,
+            base: 0,
+        })
+    }
+
+    pub(crate) fn set(&mut self, register: usize, value: Value) {
+        if let Some(at) = self.registers.get_mut(register) {
+            *at = value;
+        }
+    }
+
+    /// A register becomes a number of which nothing is known but that it has `bytes` bytes; `at` is the instruction's address.
+    pub(crate) fn set_fresh(&mut self, register: usize, at: u64, bytes: u8) {
+        let root = name(at, register as u64);
+        self.set(register, Value::Const(0));
+        self.define(root);
+        self.set(register, Value::number(root, bytes));
+    }
+
+    /// A register becomes a number of at most `last`.
+    pub(crate) fn set_bounded(&mut self, register: usize, at: u64, last: u64) {
+        self.set_fresh(register, at, 8);
+        let symbol = self.get(register).symbol();
+        self.bound(symbol, last);
+    }
+
+    /// The name `root` stands for a new number from here on: what had it, from an earlier round of a loop, has another name now.
+    fn define(&mut self, root: u64) {
+        self.bounds.retain(|(symbol, _)| symbol.root != root);
+        if self.compared.is_some_and(|(symbol, _)| symbol.root == root) {
+            self.compared = None;
+        }
+        let slots = self.slots.iter_mut().map(|(_, value)| value);
+        for (number, value) in self.registers.iter_mut().chain(slots).enumerate() {
+            match value {
+                Value::Number { symbol, .. } if symbol.root == root => symbol.root = name(root, number as u64 + 1000),
+                Value::Entry(entry) if entry.index == root => entry.index = name(root, number as u64 + 1000),
+                _ => {}
+            }
+        }
+    }
+
+    fn bound(&mut self, symbol: Symbol, last: u64) {
+        self.bounds.retain(|(bounded, _)| *bounded != symbol);
+        if self.bounds.len() >= BOUNDS_MAX {
+            self.bounds.remove(0);
+        }
+        self.bounds.push((symbol, last));
+    }
+
+    /// The greatest value of a number, and whether a comparison says so.
+    fn last(&self, symbol: Symbol) -> (Option<u64>, bool) {
+        let of_same =
+            self.bounds.iter().filter(|(bounded, _)| bounded.root == symbol.root && bounded.bytes >= symbol.bytes);
+        match of_same.map(|&(_, last)| last).min() {
+            Some(last) => (Some(last), true),
+            None => ((symbol.bytes <= 2).then(|| (1 << (8 * symbol.bytes)) - 1), false),
+        }
+    }
+
+    /// `value`, of `bytes` bytes, was compared with the constant `with`.
+    pub(crate) fn compare(&mut self, value: Value, bytes: u8, with: u64) {
+        let symbol = value.symbol().part(bytes);
+        self.compared = Some((symbol, cut(with, bytes, false)));
+    }
+
+    /// Nothing is known of the flags.
+    pub(crate) fn forget_comparison(&mut self) {
+        self.compared = None;
+    }
+
+    /// A jump went, or did not, because the last comparison was like this.
+    pub(crate) fn learn(&mut self, order: Order) {
+        let Some((symbol, with)) = self.compared else { return };
+        let last = match order {
+            Order::Below => with.checked_sub(1),
+            Order::BelowOrEqual | Order::Equal => Some(with),
+            Order::Above | Order::AboveOrEqual | Order::NotEqual => None,
+        };
+        if let Some(last) = last {
+            self.bound(symbol, last);
+        }
+    }
+
+    /// What is loaded from `spot`, `width` bytes, with zeros or copies of the sign above them.
+    pub(crate) fn load(&self, spot: Spot, width: u8, signed: bool, memory: &mut impl ReadOnly) -> Value {
+        match spot.address {
+            Some(Value::Const(address)) => {
+                if let Some(value) = memory.constant(image::Vaddr(address), width) {
+                    return Value::Const(cut(value, width, signed));
+                }
+            }
+            Some(Value::Stack(at)) => {
+                if let Some(&(_, value)) = self.slots.iter().find(|(slot, _)| *slot == at) {
+                    return value.extended(width, signed);
+                }
+            }
+            Some(Value::Number { symbol, scale, base }) if spot.table => {
+                let (last, compared) = self.last(symbol);
+                let index = mixed(symbol.root, u64::from(symbol.bytes));
+                return Value::Entry(Entry {
+                    table: base,
+                    stride: scale,
+                    width,
+                    signed,
+                    last,
+                    compared,
+                    plus: 0,
+                    index,
+                });
+            }
+            _ => {}
+        }
+        Value::number(mixed(self.memory, mixed(spot.id, u64::from(width))) | IN_MEMORY, width)
+    }
+
+    /// `value` is stored at `spot`; the instruction's address is `at`. None: something that is not known.
+    pub(crate) fn store(&mut self, spot: Spot, width: u8, value: Option<Value>, at: u64) {
+        let Some(Value::Stack(slot)) = spot.address else {
+            // Through a pointer: what holds an address of a table is a word that the compiler put aside, and has none.
+            return self.clobber(at);
+        };
+        self.rename_memory(at);
+        let ends = slot.wrapping_add(i64::from(width));
+        self.slots.retain(|&(other, _)| other.wrapping_add(8) <= slot || ends <= other);
+        if let Some(value) = value.filter(|_| width >= 4) {
+            if self.slots.len() >= SLOTS_MAX {
+                self.slots.remove(0);
+            }
+            self.slots.push((slot, value.extended(width, false)));
+        }
+    }
+
+    /// Anything may have been written to memory.
+    pub(crate) fn clobber(&mut self, at: u64) {
+        self.rename_memory(at);
+        self.slots.retain(|(_, value)| matches!(value, Value::Const(_) | Value::Stack(_)));
+    }
+
+    /// What is in memory has a new name. Numbers that were loaded keep what is known of them, under a name of their own.
+    fn rename_memory(&mut self, at: u64) {
+        let held = |registers: &[Value], root: u64| {
+            registers.iter().any(|value| matches!(value, Value::Number { symbol, .. } if symbol.root == root))
+        };
+        let mut roots: Vec<u64> = Vec::new();
+        for value in &self.registers {
+            if let Value::Number { symbol, .. } = value
+                && symbol.root & IN_MEMORY != 0
+                && !roots.contains(&symbol.root)
+            {
+                roots.push(symbol.root);
+            }
+        }
+        for root in roots {
+            let renamed = name(root, at);
+            if held(&self.registers, renamed) {
+                self.define(renamed);
+            }
+            for value in &mut self.registers {
+                if let Value::Number { symbol, .. } = value
+                    && symbol.root == root
+                {
+                    symbol.root = renamed;
+                }
+            }
+            for (symbol, _) in self.bounds.iter_mut().chain(&mut self.compared) {
+                if symbol.root == root {
+                    symbol.root = renamed;
+                }
+            }
+        }
+        self.bounds.retain(|(symbol, _)| symbol.root & IN_MEMORY == 0);
+        self.compared = self.compared.filter(|(symbol, _)| symbol.root & IN_MEMORY == 0);
+        self.memory = name(at, 7);
+    }
+
+    /// Takes up what is known on another way to the same place. Returns whether that made a difference.
+    pub(crate) fn join(&mut self, other: &Self, place: u64) -> bool {
+        let mut changed = false;
+        let mut bounds = Vec::new();
+        for number in 0..REGISTERS {
+            let (mine, theirs) = (self.get(number), other.get(number));
+            if mine == theirs {
+                continue;
+            }
+            let (a, b) = (mine.symbol(), theirs.symbol());
+            let symbol = Symbol { root: name(place, number as u64 + 200), bytes: a.bytes.max(b.bytes) };
+            if let ((Some(one), compared), (Some(two), too)) = (self.last(a), other.last(b))
+                && (compared || too)
+            {
+                bounds.push((symbol, one.max(two)));
+            }
+            let joined = Value::Number { symbol, scale: 1, base: 0 };
+            changed |= joined != mine;
+            self.set(number, joined);
+        }
+        let slots = self.slots.len();
+        self.slots.retain(|slot| other.slots.contains(slot));
+        let mut kept: Vec<(Symbol, u64)> = Vec::new();
+        for &(symbol, last) in &self.bounds {
+            let theirs = other.bounds.iter().find(|(bounded, _)| *bounded == symbol);
+            kept.extend(theirs.map(|&(_, theirs)| (symbol, last.max(theirs))));
+        }
+        kept.retain(|(symbol, _)| bounds.iter().all(|(bounded, _)| bounded != symbol));
+        kept.extend(bounds);
+        kept.truncate(BOUNDS_MAX);
+        changed |= slots != self.slots.len() || kept != self.bounds;
+        self.bounds = kept;
+        if self.compared != other.compared && self.compared.is_some() {
+            (self.compared, changed) = (None, true);
+        }
+        let memory = if self.memory == other.memory { self.memory } else { name(place, 300) };
+        changed |= memory != self.memory;
+        self.memory = memory;
+        changed
+    }
+
+    /// Forgets all bounds: a join that goes on changing comes to an end.
+    pub(crate) fn forget_bounds(&mut self) {
+        self.bounds.clear();
+        self.compared = None;
+    }
+}

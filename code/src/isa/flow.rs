@@ -1,0 +1,76 @@
+//! What an instruction does to the order of execution: all that a control-flow graph asks of most of them.
+
+use super::{Isa, x86_64};
+use crate::cfg::ReadOnly;
+use crate::cfg::values::{Decision, State};
+
+/// Where execution goes on after an instruction.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// At the next one.
+    Next,
+    /// There or at the next one.
+    Conditional { target: u64 },
+    /// There.
+    Jump { target: u64 },
+    /// Where a register or memory says; `through`: memory at a fixed address.
+    Indirect { through: Option<u64> },
+    /// In another procedure, and then at the next one.
+    Call { target: Option<u64>, through: Option<u64> },
+    /// In another procedure, and no more here. Instructions do not say so: the graph does.
+    NoReturn { target: Option<u64>, through: Option<u64> },
+    /// In the caller.
+    Return,
+    /// Nowhere.
+    Trap,
+}
+
+/// An instruction, as far as the order of execution goes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ordered {
+    /// Bytes it is long, at least 1.
+    pub(crate) len: u8,
+    pub(crate) flow: Flow,
+    /// Whether compilers fill gaps with it: it does nothing, or stops.
+    pub(crate) filler: bool,
+}
+
+impl Isa {
+    /// The instruction that `bytes` begin with, at `address`.
+    pub(crate) fn order(self, bytes: &[u8], address: u64) -> Option<Ordered> {
+        match self {
+            Self::X86_64 => x86_64::order(bytes, address),
+        }
+    }
+}
+
+/// Follows values through instructions.
+#[derive(Debug)]
+pub(crate) struct Tracker(Followed);
+
+#[derive(Debug)]
+enum Followed {
+    X86_64(x86_64::Tracker),
+}
+
+impl Tracker {
+    pub(crate) fn new(isa: Isa) -> Self {
+        match isa {
+            Isa::X86_64 => Self(Followed::X86_64(x86_64::Tracker::default())),
+        }
+    }
+
+    /// The number of the register that has the stack pointer.
+    pub(crate) fn stack(&self) -> usize {
+        match &self.0 {
+            Followed::X86_64(_) => x86_64::Tracker::STACK,
+        }
+    }
+
+    /// Makes `state` that after the instruction that `bytes` begin with, at the address `at`.
+    pub(crate) fn step(&mut self, bytes: &[u8], at: u64, state: &mut State, memory: &mut impl ReadOnly) -> Decision {
+        match &mut self.0 {
+            Followed::X86_64(tracker) => tracker.step(bytes, at, state, memory),
+        }
+    }
+}
