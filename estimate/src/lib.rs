@@ -1,0 +1,115 @@
+//! How often each block of a procedure ran, from samples of its time and of its branches.
+//!
+//! ```text
+//! Cfg + samples -> observe -> solve -> Estimate
+//! ```
+//!
+//! Executions are relative: of a procedure's blocks to each other. Samples of time alone do not tell how long an execution took.
+#![forbid(unsafe_code)]
+
+pub mod observe;
+pub mod solve;
+pub mod truth;
+
+mod chain;
+
+use code::cfg::{Cfg, Loops};
+
+pub use chain::{Chain, Order};
+pub use observe::{Branch, Sampled};
+
+/// How sure an estimate is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Confidence {
+    /// It may be wrong by any factor.
+    #[default]
+    Low,
+    /// It is probably right within a third.
+    Medium,
+    /// It is probably right within a tenth.
+    High,
+}
+
+/// How often what of a procedure was executed.
+#[derive(Clone, Debug, Default)]
+pub struct Estimate {
+    /// Each block of its graph.
+    pub blocks: Vec<BlockEstimate>,
+    /// Executions of each edge of its graph.
+    pub edges: Vec<f64>,
+}
+
+/// How often a block was executed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlockEstimate {
+    /// Samples that it took.
+    pub samples: f64,
+    /// Executions, beside those of other blocks of the procedure.
+    pub executions: f64,
+    /// Standard deviation of the logarithm of that.
+    pub spread: f64,
+    /// How sure that is.
+    pub confidence: Confidence,
+}
+
+/// How many times samples are drawn anew to see how sure an estimate is.
+const REPLICAS: usize = 8;
+
+/// Estimates how often the blocks of `graph` were executed. None where nothing can be said: no entry, or a graph too dense.
+#[must_use]
+pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Estimate> {
+    let observed = observe::observe(graph, loops, sampled)?;
+    let order = solve::order(&observed)?;
+    let flow = solve::solve(&observed, &order, None)?;
+    let spread = spread(&observed, &order, &flow);
+    let blocks =
+        observed.blocks.iter().zip(&flow.blocks).zip(spread).map(|((block, executions), spread)| BlockEstimate {
+            samples: block.samples,
+            executions: *executions,
+            spread,
+            confidence: match spread {
+                spread if spread < 0.05 => Confidence::High,
+                spread if spread < 0.15 => Confidence::Medium,
+                _ => Confidence::Low,
+            },
+        });
+    Some(Estimate { blocks: blocks.collect(), edges: flow.ways })
+}
+
+/// By how much the logarithms of executions, beside the mean of the procedure's samples, differ between solutions of samples drawn anew.
+fn spread(observed: &solve::Observed, order: &Order, flow: &solve::Flow) -> Vec<f64> {
+    let mut random = fastrand::Rng::with_seed(0x5eed);
+    let weights: f64 = observed.blocks.iter().map(|block| block.samples).sum::<f64>().max(1e-9);
+    let mut sums = vec![(0.0, 0.0); observed.blocks.len()];
+    let relative = |flow: &solve::Flow| -> Vec<f64> {
+        let logs: Vec<f64> = flow.blocks.iter().map(|executions| executions.max(1e-12).ln()).collect();
+        let mean = logs.iter().zip(&observed.blocks).map(|(log, block)| log * block.samples).sum::<f64>() / weights;
+        logs.iter().map(|log| log - mean).collect()
+    };
+    let center = relative(flow);
+    let mut replicas = 0;
+    for _ in 0..REPLICAS {
+        let mut drawn = observed.clone();
+        for way in &mut drawn.ways {
+            way.seen = (way.seen + way.seen.sqrt() * normal(&mut random)).max(0.0);
+        }
+        for block in &mut drawn.blocks {
+            block.samples *= (0.4 * normal(&mut random)).exp();
+        }
+        if let Some(again) = solve::solve(&drawn, order, Some(flow)) {
+            replicas += 1;
+            for ((sum, log), center) in sums.iter_mut().zip(relative(&again)).zip(&center) {
+                sum.0 += log - center;
+                sum.1 += (log - center) * (log - center);
+            }
+        }
+    }
+    let count = f64::from(replicas.max(1));
+    sums.iter().map(|(_, squares)| (squares / count).sqrt()).collect()
+}
+
+/// A number of mean 0 and standard deviation 1 (Box and Muller).
+fn normal(random: &mut fastrand::Rng) -> f64 {
+    let (a, b) = (random.f64().max(f64::MIN_POSITIVE), random.f64());
+    (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+}

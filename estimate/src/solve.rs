@@ -1,0 +1,472 @@
+//! The most likely flow through a graph of blocks, from samples of time, which are everywhere and say little, and from branches that were seen, which say
+//! much about a few.
+//!
+//! The unknowns are the probabilities of branches, so flow is conserved exactly, and how often each block is executed follows from them
+//! ([`Chain`]). They are found by least squares in logarithms (Gauss and Newton's steps, damped as Levenberg does; each step by conjugate gradients,
+//! which need no matrix):
+//!
+//! * a branch that was seen n times agrees with the shares seen, to their standard deviation and no better than [`BIAS`]: samples are
+//!   taken where time is spent, and that correlates with where branches go;
+//! * what is executed takes time: samples per instruction are as executions, but only to a factor of e^±[`TIME_SD`], since instructions differ that
+//!   much in what they cost.
+
+use super::chain::{Chain, Order, add, at};
+
+/// Standard deviation of the logarithm of cycles per instruction of blocks of one procedure.
+const TIME_SD: f64 = 0.5;
+/// Standard deviation of a probability that remains however many branches were seen.
+const BIAS: f64 = 0.012;
+/// Steps at most, and conjugate gradients in each.
+const STEPS: usize = 15;
+const GRADIENTS: usize = 40;
+/// Largest change of an unknown in one step: of a logit, or of a logarithm.
+const STRIDE: f64 = 3.0;
+/// A step that changes the sum of squares by less than this part is the last.
+const ENOUGH: f64 = 1e-5;
+/// Standard deviation of the logarithm of how often a block is entered from aside.
+const ASIDE_SD: f64 = 2.0;
+
+/// A graph with what was seen of it.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// Its blocks.
+    pub blocks: Vec<ObservedBlock>,
+    /// Ways between them, sorted by where they come from.
+    pub ways: Vec<Way>,
+    /// The block that it is entered at.
+    pub entry: usize,
+}
+
+/// A block with its samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ObservedBlock {
+    /// Samples that took its time.
+    pub samples: f64,
+    /// Its instructions.
+    pub instructions: f64,
+    /// Whether it is entered other than from other blocks.
+    pub aside: bool,
+}
+
+/// A way from a block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Way {
+    /// The block that it leaves.
+    pub from: usize,
+    /// The block that it goes to; none: it leaves the graph.
+    pub to: Option<usize>,
+    /// How often it was seen.
+    pub seen: f64,
+    /// What part of its block's executions takes it, if nothing is known. Those of a block add up to 1.
+    pub guess: f64,
+}
+
+/// How often what is executed.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    /// Executions of each block, for one of the entry; 0 for what is never reached.
+    pub blocks: Vec<f64>,
+    /// Of each way.
+    pub ways: Vec<f64>,
+    /// The unknowns: the next solution of nearly the same begins with them.
+    unknowns: Vec<f64>,
+}
+
+/// Finds the flow, beginning with `before`, one of the same graph. None when the graph is too dense or has no block.
+#[must_use]
+pub fn solve(observed: &Observed, order: &Order, before: Option<&Flow>) -> Option<Flow> {
+    let problem = Problem::of(observed, order)?;
+    let mut unknowns = before.map_or_else(|| problem.begin(), |flow| flow.unknowns.clone());
+    let mut state = problem.at(&unknowns);
+    let (mut damping, mut steps) = (1e-3, 0);
+    while steps < STEPS {
+        steps += 1;
+        let step = problem.step(&state, damping);
+        let tried: Vec<f64> =
+            unknowns.iter().zip(&step).map(|(unknown, step)| unknown + step.clamp(-STRIDE, STRIDE)).collect();
+        let next = problem.at(&tried);
+        if next.cost < state.cost {
+            let enough = state.cost - next.cost < ENOUGH * state.cost;
+            (unknowns, state) = (tried, next);
+            damping = f64::max(damping / 4.0, 1e-6);
+            if enough {
+                break;
+            }
+        } else {
+            damping *= 16.0;
+            if damping > 1e6 {
+                break;
+            }
+        }
+    }
+    let ways =
+        observed.ways.iter().zip(&state.shares).map(|(way, share)| at(&state.visits, way.from) * share).collect();
+    Some(Flow { blocks: state.visits, ways, unknowns })
+}
+
+/// An order for the graph: [`Order::of`].
+#[must_use]
+pub fn order(observed: &Observed) -> Option<Order> {
+    Order::of(observed.blocks.len(), observed.ways.iter().filter_map(|way| Some((way.from, way.to?))))
+}
+
+/// What does not change from step to step. The unknowns are: a logit for each way, the logarithm of how often each block is entered from
+/// aside, and that of executions a sample per instruction.
+struct Problem<'a> {
+    observed: &'a Observed,
+    order: &'a Order,
+    /// Logarithm of the share that was seen of each way, and the weight of that. 0 where there is but one way.
+    wanted: Vec<(f64, f64)>,
+    /// Logarithm of samples per instruction, and the weight of that. 0 where nothing comes.
+    time: Vec<(f64, f64)>,
+    /// Logarithm of how often a block is entered from aside, as far as is known.
+    aside: Vec<Option<f64>>,
+    /// Where the ways of each block begin, and of how many blocks there are.
+    groups: Vec<std::ops::Range<usize>>,
+}
+
+/// Where the unknowns lead.
+struct State {
+    shares: Vec<f64>,
+    begins: Vec<f64>,
+    chain: Chain,
+    visits: Vec<f64>,
+    residuals: Residuals,
+    cost: f64,
+}
+
+/// By how many standard deviations things differ, each of the sum of squares.
+struct Residuals {
+    ways: Vec<f64>,
+    time: Vec<f64>,
+    aside: Vec<f64>,
+}
+
+impl<'a> Problem<'a> {
+    fn of(observed: &'a Observed, order: &'a Order) -> Option<Self> {
+        let blocks = observed.blocks.len();
+        observed.blocks.get(observed.entry)?;
+        let mut groups = vec![0..0; blocks];
+        let mut begin = 0;
+        for ways in observed.ways.chunk_by(|a, b| a.from == b.from) {
+            *groups.get_mut(ways.first()?.from)? = begin..begin + ways.len();
+            begin += ways.len();
+        }
+        let mut wanted = Vec::with_capacity(observed.ways.len());
+        for ways in observed.ways.chunk_by(|a, b| a.from == b.from) {
+            let all: f64 = ways.iter().map(|way| way.seen).sum();
+            wanted.extend(ways.iter().map(|way| {
+                let seen = (way.seen + way.guess) / (all + 1.0);
+                let spread = (way.seen + 2.0 * way.guess) / (all + 2.0);
+                let variance = (1.0 - spread) / spread * (1.0 / (all + 1.0) + BIAS * BIAS);
+                (seen.ln(), if ways.len() > 1 { 1.0 / variance.sqrt() } else { 0.0 })
+            }));
+        }
+        let rate = |block: &ObservedBlock| (block.samples + 0.3) / block.instructions.max(1.0);
+        let fastest = observed.blocks.iter().map(rate).fold(0.0, f64::max);
+        let aside = observed.blocks.iter().enumerate().map(|(number, block)| {
+            (block.aside && number != observed.entry).then(|| {
+                let part = if block.samples > 0.0 { rate(block) / fastest } else { 0.0 };
+                f64::max(part.ln(), -9.0)
+            })
+        });
+        let aside: Vec<Option<f64>> = aside.collect();
+        let reached = reached(observed, &groups, &aside);
+        let time = observed.blocks.iter().zip(reached).map(|(block, reached)| {
+            let variance = TIME_SD * TIME_SD + 1.0 / (block.samples + 0.5);
+            (rate(block).ln(), if reached { 1.0 / variance.sqrt() } else { 0.0 })
+        });
+        Some(Self { observed, order, wanted, time: time.collect(), aside, groups })
+    }
+
+    fn begin(&self) -> Vec<f64> {
+        let logits = self.wanted.iter().map(|(wanted, _)| *wanted);
+        let aside = self.aside.iter().map(|aside| aside.unwrap_or(0.0));
+        let unknowns: Vec<f64> = logits.chain(aside).chain([0.0]).collect();
+        // The scale that fits best.
+        let state = self.at(&unknowns);
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for (residual, (_, weight)) in state.residuals.time.iter().zip(&self.time) {
+            sum += residual * weight;
+            weights += weight * weight;
+        }
+        let mut unknowns = unknowns;
+        unknowns.last_mut().into_iter().for_each(|scale| *scale = if weights > 0.0 { sum / weights } else { 0.0 });
+        unknowns
+    }
+
+    fn at(&self, unknowns: &[f64]) -> State {
+        let (logits, rest) = unknowns.split_at(self.wanted.len().min(unknowns.len()));
+        let (aside, scale) = rest.split_at(self.aside.len().min(rest.len()));
+        let scale = at(scale, 0);
+        let mut shares = vec![1.0; logits.len()];
+        for group in self.groups.iter().filter(|group| group.len() > 1) {
+            let (Some(logits), Some(shares)) = (logits.get(group.clone()), shares.get_mut(group.clone())) else {
+                continue;
+            };
+            let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
+            shares.iter_mut().zip(logits).for_each(|(share, logit)| *share = (logit - largest).exp() / sum);
+        }
+        let mut begins: Vec<f64> =
+            self.aside.iter().zip(aside).map(|(known, aside)| known.map_or(0.0, |_| aside.exp())).collect();
+        begins.get_mut(self.observed.entry).into_iter().for_each(|begins| *begins = 1.0);
+        let chain = self.chain(&shares);
+        let visits = chain.visits(&begins);
+        let ways = self.wanted.iter().zip(&shares);
+        let ways = ways.map(|((wanted, weight), share)| (share.max(1e-300).ln() - wanted) * weight).collect();
+        let time = self.time.iter().zip(&visits);
+        let time = time.map(|((rate, weight), visits)| (visits.max(1e-300).ln() - rate - scale) * weight).collect();
+        let aside = self.aside.iter().zip(aside);
+        let aside = aside.map(|(known, aside)| known.map_or(0.0, |known| (aside - known) / ASIDE_SD)).collect();
+        let residuals = Residuals { ways, time, aside };
+        let all = residuals.ways.iter().chain(&residuals.time).chain(&residuals.aside);
+        let cost = all.map(|residual| residual * residual).sum();
+        State { shares, begins, chain, visits, residuals, cost }
+    }
+
+    fn chain(&self, shares: &[f64]) -> Chain {
+        let mut ends = vec![0.0; self.observed.blocks.len()];
+        for (number, group) in self.groups.iter().enumerate() {
+            if group.is_empty() {
+                add(&mut ends, number, 1.0);
+            }
+        }
+        let ways = self.observed.ways.iter().zip(shares);
+        ways.clone().filter(|(way, _)| way.to.is_none()).for_each(|(way, share)| add(&mut ends, way.from, *share));
+        Chain::eliminate(self.order, ways.filter_map(|(way, share)| Some((way.from, way.to?, *share))), &ends)
+    }
+
+    /// The step that makes the sum of squares least, were all linear: (J'J + damping D) step = -J'r.
+    fn step(&self, state: &State, damping: f64) -> Vec<f64> {
+        let mut diagonal: Vec<f64> = self.wanted.iter().map(|(_, weight)| weight * weight + 0.1).collect();
+        diagonal.extend(self.aside.iter().map(|_| 1.0 / (ASIDE_SD * ASIDE_SD) + 0.1));
+        diagonal.push(self.time.iter().map(|(_, weight)| weight * weight).sum::<f64>().max(0.1));
+        let mut rest: Vec<f64> = self.gradient(state, &state.residuals).iter().map(|gradient| -gradient).collect();
+        let mut step = vec![0.0; rest.len()];
+        let precondition = |rest: &[f64]| rest.iter().zip(&diagonal).map(|(r, d)| r / d).collect::<Vec<f64>>();
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let mut direction = precondition(&rest);
+        let mut size = dot(&rest, &direction);
+        let small = size * 1e-8;
+        for _ in 0..GRADIENTS {
+            if size <= small {
+                break;
+            }
+            let mut image = self.gradient(state, &self.changes(state, &direction));
+            for ((image, direction), diagonal) in image.iter_mut().zip(&direction).zip(&diagonal) {
+                *image += damping * diagonal * direction;
+            }
+            let along = dot(&direction, &image);
+            if along <= 0.0 {
+                break;
+            }
+            let length = size / along;
+            step.iter_mut().zip(&direction).for_each(|(step, direction)| *step += length * direction);
+            rest.iter_mut().zip(&image).for_each(|(rest, image)| *rest -= length * image);
+            let next = precondition(&rest);
+            let next_size = dot(&rest, &next);
+            let turn = next_size / size;
+            direction.iter_mut().zip(next).for_each(|(direction, next)| *direction = next + turn * *direction);
+            size = next_size;
+        }
+        step
+    }
+
+    /// How the residuals change along `direction`: J direction.
+    fn changes(&self, state: &State, direction: &[f64]) -> Residuals {
+        let (logits, rest) = direction.split_at(self.wanted.len().min(direction.len()));
+        let (aside, scale) = rest.split_at(self.aside.len().min(rest.len()));
+        let scale = at(scale, 0);
+        // Logarithms of shares.
+        let mut changes = vec![0.0; logits.len()];
+        for group in self.groups.iter().filter(|group| group.len() > 1) {
+            let mean: f64 = group.clone().map(|way| at(&state.shares, way) * at(logits, way)).sum();
+            group.clone().for_each(|way| add(&mut changes, way, at(logits, way) - mean));
+        }
+        let mut comes: Vec<f64> = state.begins.iter().zip(aside).map(|(begins, aside)| begins * aside).collect();
+        if let Some(entry) = comes.get_mut(self.observed.entry) {
+            *entry = 0.0;
+        }
+        for ((way, share), change) in self.observed.ways.iter().zip(&state.shares).zip(&changes) {
+            if let Some(to) = way.to {
+                add(&mut comes, to, at(&state.visits, way.from) * share * change);
+            }
+        }
+        let visits = state.chain.visits(&comes);
+        let time = visits.iter().zip(&state.visits).zip(&self.time);
+        let time = time.map(|((change, visits), (_, weight))| (change / visits.max(1e-300) - scale) * weight).collect();
+        let ways = changes.iter().zip(&self.wanted).map(|(change, (_, weight))| change * weight).collect();
+        let known = self.aside.iter().zip(aside);
+        let aside = known.map(|(known, aside)| known.map_or(0.0, |_| aside / ASIDE_SD)).collect();
+        Residuals { ways, time, aside }
+    }
+
+    /// J' residuals.
+    fn gradient(&self, state: &State, residuals: &Residuals) -> Vec<f64> {
+        let weighted: Vec<f64> = residuals.time.iter().zip(&self.time).map(|(r, (_, weight))| r * weight).collect();
+        let worth: Vec<f64> = weighted.iter().zip(&state.visits).map(|(w, visits)| w / visits.max(1e-300)).collect();
+        let values = state.chain.values(&worth);
+        // By the logarithm of each share, then by the logits, of which only differences matter.
+        let mut gradient: Vec<f64> =
+            residuals.ways.iter().zip(&self.wanted).map(|(r, (_, weight))| r * weight).collect();
+        for (number, (way, share)) in self.observed.ways.iter().zip(&state.shares).enumerate() {
+            if let Some(to) = way.to {
+                add(&mut gradient, number, at(&state.visits, way.from) * share * at(&values, to));
+            }
+        }
+        for group in &self.groups {
+            let Some(gradient) = gradient.get_mut(group.clone()) else { continue };
+            let sum: f64 = gradient.iter().sum();
+            let shares = state.shares.get(group.clone()).unwrap_or_default();
+            gradient.iter_mut().zip(shares).for_each(|(gradient, share)| *gradient -= share * sum);
+            if group.len() < 2 {
+                gradient.fill(0.0);
+            }
+        }
+        for (number, known) in self.aside.iter().enumerate() {
+            let by_flow = at(&state.begins, number) * at(&values, number);
+            gradient.push(if known.is_some() { by_flow + at(&residuals.aside, number) / ASIDE_SD } else { 0.0 });
+        }
+        gradient.push(-weighted.iter().sum::<f64>());
+        gradient
+    }
+}
+
+/// Which blocks are ever executed.
+fn reached(observed: &Observed, groups: &[std::ops::Range<usize>], aside: &[Option<f64>]) -> Vec<bool> {
+    let mut reached = vec![false; observed.blocks.len()];
+    let entered = aside.iter().enumerate().filter(|(_, aside)| aside.is_some()).map(|(number, _)| number);
+    let mut pending: Vec<usize> = entered.chain([observed.entry]).collect();
+    while let Some(block) = pending.pop() {
+        let Some(seen) = reached.get_mut(block).filter(|seen| !**seen) else { continue };
+        *seen = true;
+        let ways = groups.get(block).and_then(|group| observed.ways.get(group.clone())).unwrap_or_default();
+        pending.extend(ways.iter().filter_map(|way| way.to));
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A graph of blocks, each of which goes to the next or to another, and the last leaves.
+    fn graph(random: &mut fastrand::Rng, blocks: usize) -> (Observed, Vec<f64>) {
+        let mut observed = Observed {
+            blocks: vec![ObservedBlock { instructions: 5.0, ..Default::default() }; blocks],
+            ..Default::default()
+        };
+        let mut shares = Vec::new();
+        for from in 0..blocks {
+            let next = (from + 1 < blocks).then_some(from + 1);
+            if random.bool() {
+                observed.ways.push(Way { from, to: next, seen: 0.0, guess: 1.0 });
+                shares.push(1.0);
+            } else {
+                let share = 0.05 + 0.9 * random.f64();
+                observed.ways.push(Way { from, to: next, seen: 0.0, guess: 0.5 });
+                observed.ways.push(Way { from, to: Some(random.usize(0..blocks)), seen: 0.0, guess: 0.5 });
+                shares.extend([share, 1.0 - share]);
+            }
+        }
+        (observed, shares)
+    }
+
+    fn truth(observed: &Observed, shares: &[f64]) -> Vec<f64> {
+        let mut ends = vec![0.0; observed.blocks.len()];
+        let ways = observed.ways.iter().zip(shares);
+        ways.clone().filter(|(way, _)| way.to.is_none()).for_each(|(way, share)| ends[way.from] += share);
+        let transitions = ways.filter_map(|(way, share)| Some((way.from, way.to?, *share)));
+        Chain::eliminate(&order(observed).unwrap(), transitions, &ends).visits(&[1.0])
+    }
+
+    #[test]
+    fn with_many_branches_seen_executions_are_right_though_time_is_not() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..100 {
+            let blocks = random.usize(1..60);
+            let (mut observed, shares) = graph(&mut random, blocks);
+            let executed = truth(&observed, &shares);
+            observed.ways.iter_mut().zip(&shares).for_each(|(way, share)| way.seen = 1e6 * share);
+            // Executions cost up to four times as much in one block as in another.
+            for (block, executed) in observed.blocks.iter_mut().zip(&executed) {
+                block.samples = 1000.0 * executed * (1.4 * random.f64()).exp();
+            }
+            let flow = solve(&observed, &order(&observed).unwrap(), None).unwrap();
+            for (estimated, executed) in flow.blocks.iter().zip(&executed) {
+                // Errors of many branches add up.
+                assert!((estimated / executed).ln().abs() < 0.25, "{estimated} {executed}");
+            }
+        }
+    }
+
+    #[test]
+    fn flow_is_conserved_whatever_was_seen() {
+        let mut random = fastrand::Rng::with_seed(4);
+        for _ in 0..100 {
+            let blocks = random.usize(1..60);
+            let (mut observed, _) = graph(&mut random, blocks);
+            observed
+                .ways
+                .iter_mut()
+                .for_each(|way| way.seen = (random.f64() * 8.0).exp().floor() * f64::from(random.u8(0..2)));
+            observed
+                .blocks
+                .iter_mut()
+                .for_each(|block| block.samples = (random.f64() * 12.0).exp() * f64::from(random.u8(0..2)));
+            let flow = solve(&observed, &order(&observed).unwrap(), None).unwrap();
+            let mut comes = vec![0.0; blocks];
+            comes[0] = 1.0;
+            let mut goes = vec![0.0; blocks];
+            for (way, flow) in observed.ways.iter().zip(&flow.ways) {
+                assert!(flow.is_finite() && *flow >= 0.0, "{flow}");
+                goes[way.from] += flow;
+                way.to.into_iter().for_each(|to| comes[to] += flow);
+            }
+            for ((executed, comes), goes) in flow.blocks.iter().zip(comes).zip(goes) {
+                assert!((executed - comes).abs() <= 1e-6 * executed, "{executed} {comes}");
+                assert!((executed - goes).abs() <= 1e-6 * executed, "{executed} {goes}");
+            }
+        }
+    }
+
+    #[test]
+    fn time_decides_where_no_branch_was_seen() {
+        // 0 goes to 1 or 2, both to 3. Block 1 takes nine times as long.
+        let way = |from, to, guess| Way { from, to, seen: 0.0, guess };
+        let block = |samples| ObservedBlock { samples, instructions: 5.0, aside: false };
+        let observed = Observed {
+            blocks: [10_000.0, 9_000.0, 1_000.0, 10_000.0].map(block).into(),
+            ways: vec![
+                way(0, Some(1), 0.5),
+                way(0, Some(2), 0.5),
+                way(1, Some(3), 1.0),
+                way(2, Some(3), 1.0),
+                way(3, None, 1.0),
+            ],
+            entry: 0,
+        };
+        let flow = solve(&observed, &order(&observed).unwrap(), None).unwrap();
+        assert!((flow.blocks[1] - 0.9).abs() < 0.05, "{flow:?}");
+    }
+
+    #[test]
+    fn a_loop_that_is_hardly_left_is_executed_as_its_time_says() {
+        // 0 -> 1, 1 -> 1 or 2: 10,000 rounds seen, and never an end.
+        let way = |from, to, seen, guess| Way { from, to, seen, guess };
+        let block = |samples| ObservedBlock { samples, instructions: 5.0, aside: false };
+        let observed = Observed {
+            blocks: [10.0, 1e6, 10.0].map(block).into(),
+            ways: vec![
+                way(0, Some(1), 0.0, 1.0),
+                way(1, Some(1), 1e4, 0.85),
+                way(1, Some(2), 0.0, 0.15),
+                way(2, None, 0.0, 1.0),
+            ],
+            entry: 0,
+        };
+        let flow = solve(&observed, &order(&observed).unwrap(), None).unwrap();
+        assert!((flow.blocks[1] / 1e5).ln().abs() < 0.7, "{flow:?}");
+    }
+}
