@@ -6,7 +6,7 @@ use crate::process::{command, output};
 use std::fs;
 
 /// Which of our crates each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("abi", &[]),
     ("code", &["image"]),
     ("ebpf", &[]),
