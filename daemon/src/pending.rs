@@ -17,8 +17,8 @@ pub const PLACES_MAX: usize = 2_000_000;
 /// Distinct edges that may wait, about 50 bytes each; what finds no room is not counted.
 pub const EDGES_MAX: usize = 200_000;
 
-/// Edges of an image: from where, to where.
-type EdgeCounts = HashMap<(ImageOffset, ImageOffset), u64, RandomState>;
+/// Edges of an image, from where, to where: how often, and how often as the first after a sample.
+type EdgeCounts = HashMap<(ImageOffset, ImageOffset), (u64, u64), RandomState>;
 
 /// An image, an event by number and, where somebody asked to keep processes apart, whose.
 type Whose = (ImageId, usize, Option<Arc<Scope>>);
@@ -81,16 +81,17 @@ impl Pending {
         }
     }
 
-    /// Counts an edge of an image. False when there is no room for it.
-    pub fn count_edge(&mut self, image: &Arc<Image>, from: ImageOffset, to: ImageOffset) -> bool {
+    /// Counts an edge of an image, and whether it was the first after a sample. False when there is no room for it.
+    pub fn count_edge(&mut self, image: &Arc<Image>, edge: (ImageOffset, ImageOffset), first: bool) -> bool {
         self.images.entry(image.id).or_insert_with(|| image.clone());
-        self.count_edges(image.id, (from, to), 1)
+        self.count_edges(image.id, edge, (1, u64::from(first)))
     }
 
-    fn count_edges(&mut self, image: ImageId, edge: (ImageOffset, ImageOffset), times: u64) -> bool {
+    fn count_edges(&mut self, image: ImageId, edge: (ImageOffset, ImageOffset), times: (u64, u64)) -> bool {
         let counts = self.edges.entry(image).or_default();
-        if let Some(count) = counts.get_mut(&edge) {
-            *count += times;
+        if let Some((all, first)) = counts.get_mut(&edge) {
+            *all += times.0;
+            *first += times.1;
         } else if self.edges_len < EDGES_MAX {
             counts.insert(edge, times);
             self.edges_len += 1;
@@ -180,15 +181,19 @@ impl Pending {
             };
             (image.id, record)
         });
-        let edges = |(id, counts): (&ImageId, &EdgeCounts)| {
-            (*id, Edges::from_counts(counts.iter().map(|(edge, times)| (*edge, *times))))
+        let edges = |times: fn(&(u64, u64)) -> u64| {
+            let counted = move |(id, counts): (&ImageId, &EdgeCounts)| {
+                (*id, Edges::from_counts(counts.iter().map(|(edge, both)| (*edge, times(both)))))
+            };
+            self.edges.iter().map(counted).collect()
         };
         Delta {
             profiles: profiles.collect(),
             images: images.collect(),
             symbols: self.symbols.iter().map(|(id, symbols)| (*id, symbols.values().cloned().collect())).collect(),
             ledgers: self.accounts.iter().enumerate().map(|(event, account)| (name(event), account.ledger())).collect(),
-            edges: self.edges.iter().map(edges).collect(),
+            edges: edges(|(all, _)| *all),
+            first_edges: edges(|(_, first)| *first),
             now_unix_s,
             ..Delta::default()
         }

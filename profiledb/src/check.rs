@@ -436,7 +436,7 @@ impl Sum {
                 let total = self.totals.entry(section.key.event.clone()).or_default();
                 *total = total.saturating_add(join::samples(&part)?.total());
             }
-            SectionKind::EDGES => drop(join::edges(&part)?),
+            SectionKind::EDGES | SectionKind::FIRST_EDGES => drop(join::edges(&part)?),
             SectionKind::SYMBOLS => {
                 if let Some(image) = &section.key.image {
                     join::symbols(image, &part)?;
@@ -454,7 +454,7 @@ fn lost_with(section: &Section) -> Lost {
         (SectionKind::META, _) => Lost::Description,
         (SectionKind::IMAGES, _) => Lost::Images,
         (SectionKind::SYMBOLS, Some(image)) => Lost::Symbols(image),
-        (SectionKind::EDGES, Some(image)) => Lost::Edges(image),
+        (SectionKind::EDGES | SectionKind::FIRST_EDGES, Some(image)) => Lost::Edges(image),
         _ => match section.key.profile() {
             Some(key) => Lost::Samples { key, samples: Some(section.total) },
             None => Lost::Unknown,

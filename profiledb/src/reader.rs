@@ -253,8 +253,20 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Corrupt`].
     pub fn edges(&self, image: &ImageId) -> Result<Edges, DbError> {
+        self.edges_of(SectionKind::EDGES, image)
+    }
+
+    /// Those of [`Epoch::edges`] that were the first after a sample.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`].
+    pub fn first_edges(&self, image: &ImageId) -> Result<Edges, DbError> {
+        self.edges_of(SectionKind::FIRST_EDGES, image)
+    }
+
+    pub(crate) fn edges_of(&self, kind: SectionKind, image: &ImageId) -> Result<Edges, DbError> {
         match &self.files {
-            Files::Segments(snapshot) => snapshot.edges(image),
+            Files::Segments(snapshot) => snapshot.edges(kind, image),
             Files::Format1(_) => Ok(Edges::new()),
         }
     }

@@ -87,10 +87,12 @@ impl SectionKind {
     pub(crate) const SYMBOLS: Self = Self(4);
     /// Edges of one image.
     pub(crate) const EDGES: Self = Self(5);
+    /// Those of them that were the first after a sample.
+    pub(crate) const FIRST_EDGES: Self = Self(6);
 
     /// Whether this release knows how to add two of them.
     pub(crate) fn is_known(self) -> bool {
-        (Self::META..=Self::EDGES).contains(&self)
+        (Self::META..=Self::FIRST_EDGES).contains(&self)
     }
 }
 

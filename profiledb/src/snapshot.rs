@@ -166,8 +166,8 @@ impl Snapshot {
         join::symbols(image, &join::found(&self.segments, &key))
     }
 
-    pub(crate) fn edges(&self, image: &ImageId) -> Result<Edges, DbError> {
-        join::edges(&join::found(&self.segments, &SectionKey::of_image(SectionKind::EDGES, *image)))
+    pub(crate) fn edges(&self, kind: SectionKind, image: &ImageId) -> Result<Edges, DbError> {
+        join::edges(&join::found(&self.segments, &SectionKey::of_image(kind, *image)))
     }
 
     pub(crate) fn images_with(&self, kind: SectionKind) -> Vec<ImageId> {

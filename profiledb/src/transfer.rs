@@ -255,12 +255,16 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
             push(SectionKey::of_image(SectionKind::SYMBOLS, *image), join::symbols_section(image, &all));
         }
     }
-    for image in edged {
-        let mut edges = Edges::new();
-        for source in sources {
-            edges.merge(&source.edges(&image)?);
+    for kind in [SectionKind::EDGES, SectionKind::FIRST_EDGES] {
+        for image in &edged {
+            let mut edges = Edges::new();
+            for source in sources {
+                edges.merge(&source.edges_of(kind, image)?);
+            }
+            if !edges.is_empty() {
+                push(SectionKey::of_image(kind, *image), join::edges_section(&edges));
+            }
         }
-        push(SectionKey::of_image(SectionKind::EDGES, image), join::edges_section(&edges));
     }
     builder.finish(directory)
 }

@@ -37,6 +37,8 @@ pub struct Delta {
     pub profiles: BTreeMap<ProfileKey, Profile>,
     /// How often control went from where to where; of images as for `profiles`.
     pub edges: BTreeMap<ImageId, Edges>,
+    /// Those of them that were the first after a sample.
+    pub first_edges: BTreeMap<ImageId, Edges>,
     /// Images met since the last merge, by their ids.
     pub images: BTreeMap<ImageId, ImageRecord>,
     /// Symbols met since the last merge, also such as the epoch knows.
@@ -392,7 +394,7 @@ impl Current {
         }
         let described = |image: &&ImageId| delta.images.contains_key(*image) || self.images.contains_key(*image);
         let named = delta.profiles.keys().map(|key| &key.image);
-        let nameless = named.chain(delta.symbols.keys()).chain(delta.edges.keys()).find(|id| !described(id));
+        let nameless = named.chain(delta.symbols.keys()).chain(delta.edges.keys()).chain(delta.first_edges.keys()).find(|id| !described(id));
         let mistaken = delta.images.iter().find(|(id, record)| **id != record.id);
         if let Some(image) = nameless.or(mistaken.map(|(id, _)| id)) {
             return Err(DbError::UnknownImage { image: *image });
@@ -428,9 +430,10 @@ impl Current {
             let section = join::symbols_section(image, symbols);
             sections.push((SectionKey::of_image(SectionKind::SYMBOLS, **image), section));
         }
-        for (image, edges) in delta.edges.iter().filter(|(_, edges)| !edges.is_empty()) {
-            let section = join::edges_section(edges);
-            sections.push((SectionKey::of_image(SectionKind::EDGES, *image), section));
+        for (kind, edges) in [(SectionKind::EDGES, &delta.edges), (SectionKind::FIRST_EDGES, &delta.first_edges)] {
+            for (image, edges) in edges.iter().filter(|(_, edges)| !edges.is_empty()) {
+                sections.push((SectionKey::of_image(kind, *image), join::edges_section(edges)));
+            }
         }
         let outcome = self.put(meta, &images, sections);
         if matches!(outcome, Ok(_) | Err(DbError::Unfinished { .. })) {

@@ -82,8 +82,8 @@ struct Job {
 /// What the snapshots of a drain gave.
 #[derive(Default)]
 struct Batch {
-    /// Image, from, to.
-    edges: Vec<(Arc<Image>, ImageOffset, ImageOffset)>,
+    /// Image; from, to; whether it was the first after its sample.
+    edges: Vec<(Arc<Image>, (ImageOffset, ImageOffset), bool)>,
     unresolved: u64,
     fruitful: u64,
     cpu_ns: u64,
@@ -171,8 +171,8 @@ impl Edges {
 }
 
 fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending) {
-    for (image, from, to) in &batch.edges {
-        totals.edges += u64::from(pending.count_edge(image, *from, *to));
+    for (image, edge, first) in &batch.edges {
+        totals.edges += u64::from(pending.count_edge(image, *edge, *first));
     }
     totals.unresolved += batch.unresolved;
     totals.fruitful += batch.fruitful;
@@ -234,10 +234,12 @@ impl Interpreter {
             let inside = place.begin <= address && address < place.end;
             inside.then(|| ImageOffset(place.offset.0 + (address.0 - place.begin.0)))
         };
-        for Edge { from, to, .. } in edges {
+        for (number, Edge { from, to, .. }) in edges.iter().enumerate() {
+            // Of a branch that is met again the first time is what tells: the more rounds a loop makes, the more of them are seen here.
+            let again = edges.iter().take(number).any(|before| before.from == *from);
             // What leaves the image is no edge of it.
-            if let (Some(from), Some(to)) = (offset(*from), offset(*to)) {
-                batch.edges.push((image.clone(), from, to));
+            if let (Some(from), Some(to), false) = (offset(*from), offset(*to), again) {
+                batch.edges.push((image.clone(), (from, to), number == 0));
             }
         }
         Some(())

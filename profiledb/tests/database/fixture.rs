@@ -113,6 +113,7 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     delta.symbols.insert(image(0), symbols);
     let pair = |from, to| (ImageOffset(from), ImageOffset(to));
     delta.edges.insert(image(0), Edges::from_counts([(pair(0x14, 0x10), count), (pair(0x14, 0x18), 1)]));
+    delta.first_edges.insert(image(0), Edges::from_counts([(pair(0x14, 0x10), count / 2 + 1)]));
     delta.facts.insert("skid".to_owned(), count.into());
     let ledger = delta.ledgers.get_mut(EVENTS[0]).unwrap();
     ledger.taken += 3;
@@ -138,6 +139,7 @@ pub struct EpochState {
     pub profiles: BTreeMap<ProfileKey, Profile>,
     pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
     pub edges: BTreeMap<ImageId, Edges>,
+    pub first_edges: BTreeMap<ImageId, Edges>,
 }
 
 /// Everything a reader gets of a database, and that its ledgers fit its profiles.
@@ -167,11 +169,12 @@ pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), 
             assert!(epoch.is_current()?);
             assert!(epoch.size_bytes()? > 0);
             let meta = epoch.meta().clone();
-            let mut edges = BTreeMap::new();
+            let (mut edges, mut first_edges) = (BTreeMap::new(), BTreeMap::new());
             for id in epoch.edge_images() {
                 edges.insert(id, epoch.edges(&id)?);
+                first_edges.insert(id, epoch.first_edges(&id)?);
             }
-            let state = EpochState { meta, images, scopes, profiles, symbols, edges };
+            let state = EpochState { meta, images, scopes, profiles, symbols, edges, first_edges };
             all.insert((host.clone(), id), state);
         }
     }

@@ -125,6 +125,7 @@ fn merge(writer: &mut Writer, model: &mut Model, now: u64, samples: &[Sample], n
     for (number, _, offset, count, _) in samples {
         let edges = Edges::from_counts([((ImageOffset(*offset), ImageOffset(offset / 2)), *count)]);
         delta.edges.entry(image(*number)).or_default().merge(&edges);
+        delta.first_edges.entry(image(*number)).or_default().merge(&edges);
         model.edges += count;
     }
     writer.merge(&delta).unwrap();
@@ -147,6 +148,7 @@ fn compare(storage: &Arc<dyn Storage>, root: &std::path::Path, models: &[Model])
         assert_eq!(state.meta.ended_unix_s.is_some(), model.sealed);
         assert_eq!(state.meta.merges, model.merges + u64::from(model.sealed));
         assert_eq!(state.edges.values().map(profiledb::Edges::total).sum::<u64>(), model.edges);
+        assert_eq!(state.first_edges, state.edges);
         for key in expected.keys() {
             assert!(state.images.contains_key(&key.image));
         }

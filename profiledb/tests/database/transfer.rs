@@ -58,6 +58,7 @@ fn epochs_made_one_have_all_counts_and_say_whose() {
     let sum = &all[&("sum".to_owned(), merged)];
     assert_eq!(sum.profiles[&key(0, EVENTS[0])].get(ImageOffset(0x10)), 114);
     assert_eq!(sum.edges[&image(0)].get(ImageOffset(0x14), ImageOffset(0x10)), 114);
+    assert!(sum.first_edges[&image(0)].total() > 57);
     assert_eq!(sum.meta.ledgers[EVENTS[0]].lost["table full"], 3);
     assert_eq!((sum.meta.started_unix_s, sum.meta.ended_unix_s), (NOW, Some(NOW + 30)));
     assert_eq!(sum.meta.machine.boot_id, "boot-1");
@@ -106,7 +107,7 @@ fn a_copy_is_brought_up_to_date_and_never_goes_back() {
     assert_eq!(copy_host(&database(&disk), HOST, &target).unwrap()[0].1, Copied::Updated);
     assert_eq!(copy_epoch(&early, &target).unwrap(), Copied::AlreadyThere);
     let (mine, theirs) = (read_only_epoch(&disk), read_only_epoch(&other));
-    assert_eq!((&mine.profiles, &mine.edges, &mine.images), (&theirs.profiles, &theirs.edges, &theirs.images));
+    assert_eq!((&mine.profiles, &mine.edges, &mine.first_edges), (&theirs.profiles, &theirs.edges, &theirs.first_edges));
     assert_eq!(theirs.meta.ended_unix_s, Some(NOW + 30));
     assert_eq!(segments(&other).len(), 1);
     assert_eq!(problems(&other), Vec::<String>::new());
