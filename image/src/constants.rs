@@ -79,7 +79,7 @@ impl Constants {
         size_of::<Self>() + self.words.len() * 12 + self.read_only.len() * size_of::<Segment>()
     }
 
-    fn of_elf(elf: &Elf<'_>) -> Result<Self, ImageError> {
+    pub(crate) fn of_elf(elf: &Elf<'_>) -> Result<Self, ImageError> {
         if !elf.is_64 || elf.endian != Endianness::Little {
             return Ok(Self::default());
         }

@@ -6,7 +6,8 @@ use image::Vaddr;
 
 use super::blocks::{Goal, Jumps, Raw, Way, form};
 use super::discover::Code;
-use super::tables::{Reader, follow_values};
+use super::follow::follow_values;
+use super::tables::Reader;
 use super::{Block, Call, Cfg, EDGES_MAX, Edge, Entered, Finding, FindingKind, Knowledge, Part, ReadOnly, To};
 use crate::isa::Isa;
 use crate::isa::flow::{Flow, Tracker};
@@ -146,7 +147,7 @@ fn push_block(cfg: &mut Cfg, code: &Code<'_>, raw: &Raw, first_edge: usize, used
     let (first_len, first_call, number) = (cfg.lens.len(), cfg.calls.len(), cfg.blocks.len());
     let mut place = raw.place;
     while place < raw.end {
-        let flow = code.order(place).map(|ordered| ordered.flow);
+        let flow = if code.calls(place) { code.order(place).map(|ordered| ordered.flow) } else { None };
         if let Some(Flow::Call { target, through } | Flow::NoReturn { target, through }) = flow {
             let at = code.address(place);
             cfg.calls.push(Call { block: number, at, target: target.map(Vaddr), through: through.map(Vaddr) });

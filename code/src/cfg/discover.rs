@@ -11,6 +11,8 @@ const COVERED: u8 = 1;
 const LEADER: u8 = 2;
 const FILLER: u8 = 4;
 const ASIDE: u8 = 8;
+const CALLS: u8 = 16;
+const ENDS: u8 = 32;
 
 /// A procedure's bytes. A place in them is a number: parts one after the other, with one byte between them that is nowhere.
 #[derive(Debug)]
@@ -123,6 +125,16 @@ impl<'a> Code<'a> {
         self.lens.get(place).map_or(0, |&len| usize::from(len))
     }
 
+    /// Whether the instruction at a place calls.
+    pub(super) fn calls(&self, place: usize) -> bool {
+        self.has(place, CALLS)
+    }
+
+    /// Whether the instruction at a place ends a block, whatever follows.
+    pub(super) fn ends(&self, place: usize) -> bool {
+        self.has(place, ENDS)
+    }
+
     pub(super) fn is_leader(&self, place: usize) -> bool {
         self.has(place, LEADER)
     }
@@ -197,6 +209,12 @@ impl<'a> Code<'a> {
                 return self.find(kind, place);
             };
             self.cover(place, ordered.len, 0);
+            match ordered.flow {
+                Flow::Next => {}
+                Flow::Call { .. } => self.mark(place, CALLS),
+                Flow::NoReturn { .. } => self.mark(place, CALLS | ENDS),
+                _ => self.mark(place, ENDS),
+            }
             let next = place + usize::from(ordered.len);
             match ordered.flow {
                 Flow::Next => {}

@@ -20,8 +20,9 @@ mod build;
 mod classes;
 mod discover;
 mod dominators;
+mod follow;
 mod loops;
-mod returns;
+mod survey;
 mod tables;
 pub(crate) mod values;
 
@@ -33,7 +34,7 @@ use image::Vaddr;
 
 pub use classes::Classes;
 pub use loops::{Loop, Loops};
-pub use returns::{NO_RETURN_NAMES, NoReturn, is_no_return_name};
+pub use survey::{NO_RETURN_NAMES, Survey, is_no_return_name};
 
 use crate::isa::Isa;
 
@@ -64,7 +65,7 @@ pub trait ReadOnly {
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Knowledge<'a> {
     /// Addresses that a call does not return from: of procedures and stubs, and of words through which calls and jumps go to one (entries
-    /// of the global offset table). See [`NoReturn`].
+    /// of the global offset table). See [`Survey`].
     pub no_return: Option<&'a BTreeSet<Vaddr>>,
     /// Jumps that were seen, from a jump's first byte to the next instruction's, in any order, more than once or not. No calls, no returns.
     /// Those from outside into the procedure are entries.

@@ -86,7 +86,15 @@ impl<M: ReadOnly> Step<'_, M> {
             },
             // It is written as the first operand, and is the register with the lowest number.
             Op::ExtendA(8) => return Some(Made { register: 0, value: self.get(0).extended(4, true), bytes: 8 }),
-            Op::Lea => self.spot().address?,
+            // A number plus a constant is another number, which is compared as such.
+            Op::Lea => match (self.spot().address?, self.instruction.place) {
+                (Value::Number { .. }, Place::At { base: Some(_), index: None, displacement, .. })
+                    if displacement != 0 =>
+                {
+                    return None;
+                }
+                (address, _) => address,
+            },
             Op::Add if bytes == 8 => self.sum()?,
             Op::Sub if bytes == 8 && !same => match (self.read(0)?, self.read(1)?) {
                 (value @ (Value::Stack(_) | Value::Const(_)), Value::Const(less)) => {
@@ -130,7 +138,7 @@ impl<M: ReadOnly> Step<'_, M> {
         Some(Made { register: number, value: self.state.get(register), bytes })
     }
 
-    /// Of two registers, or of an address and a constant. A number plus a constant is another number, which is compared as such.
+    /// Of two registers, or of an address and a constant.
     fn sum(&mut self) -> Option<Value> {
         let (a, b) = (self.read(0)?, self.read(1)?);
         let immediate = matches!(self.instruction.operands[1], Operand::Immediate(_));
