@@ -174,7 +174,7 @@ fn push_block(cfg: &mut Cfg, code: &Code<'_>, raw: &Raw, first_edge: usize, used
 }
 
 /// Sorts edges by where they go.
-fn index(cfg: &mut Cfg) {
+pub(super) fn index(cfg: &mut Cfg) {
     let goal = |edge: &usize| match cfg.edges.get(*edge)?.to {
         To::Block(block) => Some(block),
         _ => None,
@@ -186,7 +186,7 @@ fn index(cfg: &mut Cfg) {
 }
 
 /// Finds the blocks that the graph's edges do not lead to.
-fn enter(cfg: &mut Cfg, is_aside: impl Fn(usize) -> bool) {
+pub(super) fn enter(cfg: &mut Cfg, is_aside: impl Fn(usize) -> bool) {
     let mut seen: Vec<bool> = cfg.blocks.iter().map(|block| block.padding).collect();
     let entry = cfg.entry;
     let mut roots: Vec<(usize, Entered)> = entry.map(|entry| (entry, Entered::Entry)).into_iter().collect();

@@ -367,3 +367,47 @@ impl Cfg {
         (after.saturating_sub(4)..after).rev().find(|&number| self.blocks.get(number).is_some_and(|b| address < b.end))
     }
 }
+
+#[cfg(test)]
+impl Cfg {
+    /// A graph of `count` blocks, one byte each, with an edge for each pair; those without one return.
+    pub(crate) fn of_pairs(count: usize, pairs: &[(usize, usize)]) -> Self {
+        let mut this = Self { entry: Some(0), ..Self::default() };
+        for block in 0..count {
+            let first = this.edges.len();
+            let out = pairs.iter().filter(|(from, _)| *from == block);
+            let edge = |to| Edge { from: block, to, kind: EdgeKind::Jump, cases: 1 };
+            this.edges.extend(out.map(|&(_, to)| edge(To::Block(to))));
+            if this.edges.len() == first {
+                this.edges.push(edge(To::Caller));
+            }
+            let start = Vaddr(block as u64);
+            this.blocks.push(Block {
+                start,
+                end: Vaddr(start.0 + 1),
+                last: start,
+                instructions: 1,
+                ending: Ending::Next,
+                entered: Entered::No,
+                padding: false,
+                targets_incomplete: false,
+                edges: first..this.edges.len(),
+                calls: 0..0,
+                first_len: block,
+            });
+            this.lens.push(1);
+        }
+        build::index(&mut this);
+        build::enter(&mut this, |_| false);
+        this
+    }
+
+    /// A graph of up to 8 blocks with random edges.
+    pub(crate) fn random(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let count = random.usize(1..9);
+        let pairs: Vec<(usize, usize)> =
+            (0..random.usize(0..15)).map(|_| (random.usize(0..count), random.usize(0..count))).collect();
+        Self::of_pairs(count, &pairs)
+    }
+}
