@@ -56,7 +56,7 @@ fn resolve(
         }
         let tracker = tracker.get_or_insert_with(|| Tracker::new(code.isa()));
         let reached = follow_values(code, &raws, jumps, roots, tracker, memory);
-        if !reader.resolve(code, &reached, jumps, knowledge, memory) {
+        if !reader.resolve(code, &reached, jumps, knowledge, tracker.named(), memory) {
             return;
         }
         code.follow();

@@ -13,6 +13,7 @@ const FILLER: u8 = 4;
 const ASIDE: u8 = 8;
 const CALLS: u8 = 16;
 const ENDS: u8 = 32;
+const IN_ROW: u8 = 64;
 
 /// A procedure's bytes. A place in them is a number: parts one after the other, with one byte between them that is nowhere.
 #[derive(Debug)]
@@ -88,6 +89,29 @@ impl<'a> Code<'a> {
     /// Whether an instruction begins at a place, or nothing is known of it yet.
     pub(super) fn may_begin(&self, place: usize) -> bool {
         self.len_at(place) != 0 || !self.has(place, COVERED)
+    }
+
+    /// Notes where instructions begin if each part is nothing but instructions, as compilers' code is.
+    pub(super) fn walk_in_row(&mut self) {
+        let begins: Vec<usize> = self.parts.iter().map(|placed| placed.place).collect();
+        if begins.first().is_none_or(|&begin| self.is_in_row(begin)) {
+            return;
+        }
+        for mut place in begins {
+            loop {
+                let (bytes, address) = self.bytes(place);
+                if bytes.is_empty() {
+                    break;
+                }
+                self.mark(place, IN_ROW);
+                place += self.isa.order(bytes, address).map_or(1, |ordered| usize::from(ordered.len));
+            }
+        }
+    }
+
+    /// Whether an instruction begins at a place, by [`Self::walk_in_row`].
+    pub(super) fn is_in_row(&self, place: usize) -> bool {
+        self.has(place, IN_ROW)
     }
 
     /// The place of an address, if it is in a part.

@@ -32,6 +32,11 @@ impl Reached {
         self.targets.iter().filter_map(|target| if let Value::Entry(entry) = target { Some(entry.table) } else { None })
     }
 
+    /// Whether it goes by a table of which no comparison says how long it is.
+    pub(super) fn has_unbounded_table(&self) -> bool {
+        self.targets.iter().any(|target| matches!(target, Value::Entry(entry) if !entry.compared))
+    }
+
     /// Whether it is a number without a value, that may be made of several that have one.
     fn is_mixed(&self) -> bool {
         self.stack != Some(0) && matches!(self.targets[..], [Value::Number { .. }])

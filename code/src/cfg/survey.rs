@@ -89,6 +89,8 @@ struct Crossings {
     called: HashSet<u64>,
     /// Procedures of which one jumps into the middle of the other.
     joined: Vec<(usize, usize)>,
+    /// Procedures to whose begin one jumps: that one, from where, whether conditionally.
+    begun: Vec<(usize, usize, bool)>,
 }
 
 /// What an instruction leads to, for the question whether a procedure returns.
@@ -148,6 +150,18 @@ impl Survey {
             let first = if (is_called(a), size(a)) >= (is_called(b), size(b)) { a } else { b };
             self.whole.get_mut(a + b - first).into_iter().for_each(|whole| *whole = first);
         }
+        // Nor does a compiler jump conditionally to another procedure: what only one comes to like that is its part, too.
+        let mut begun = crossings.begun.clone();
+        begun.sort_unstable();
+        for jumps in begun.chunk_by(|a, b| a.0 == b.0) {
+            let Some(&(number, from, _)) = jumps.first() else { continue };
+            let from = root(&mut self.whole, from);
+            let alone = jumps.iter().all(|&(_, other, _)| root(&mut self.whole, other) == from);
+            let conditional = jumps.iter().any(|&(.., conditional)| conditional);
+            if alone && conditional && !is_called(number) && root(&mut self.whole, number) == number && from != number {
+                self.whole.get_mut(number).into_iter().for_each(|whole| *whole = from);
+            }
+        }
         for number in 0..procedures.len() {
             let whole = root(&mut self.whole, number);
             if whole != number {
@@ -203,11 +217,11 @@ impl<'a> Image<'a> {
                     Some(Flow::Call { target: Some(target), .. }) => {
                         found.called.insert(target);
                     }
-                    Some(Flow::Jump { target } | Flow::Conditional { target }) if !procedure.contains(&target) => {
-                        let other = self
-                            .number_of(target)
-                            .filter(|&other| self.procedures.get(other).is_some_and(|other| other.start != target));
-                        found.joined.extend(other.map(|other| (number, other)));
+                    Some(flow @ (Flow::Jump { target } | Flow::Conditional { target }))
+                        if !procedure.contains(&target) =>
+                    {
+                        let conditional = matches!(flow, Flow::Conditional { .. });
+                        self.cross(number, target, conditional, &mut found);
                     }
                     _ => {}
                 }
@@ -217,6 +231,24 @@ impl<'a> Image<'a> {
             }
         }
         found
+    }
+
+    /// The procedure with this number jumps to `target`, in another.
+    fn cross(&self, number: usize, target: u64, conditional: bool, found: &mut Crossings) {
+        let Some(other) = self.number_of(target).filter(|_| !self.is_stub(target)) else { return };
+        if self.procedures.get(other).is_some_and(|other| other.start == target) {
+            found.begun.push((other, number, conditional));
+        } else {
+            found.joined.push((number, other));
+        }
+    }
+
+    /// Whether there is but a jump through a word: all stubs of a file are one procedure, as far as symbols go.
+    fn is_stub(&self, address: u64) -> bool {
+        let Some(first) = self.isa.order(self.bytes(address), address) else { return false };
+        let next = address.wrapping_add(u64::from(first.len));
+        let second = self.isa.order(self.bytes(next), next).filter(|_| first.flow == Flow::Next);
+        [Some(first), second].into_iter().flatten().any(|it| matches!(it.flow, Flow::Indirect { through: Some(_) }))
     }
 
     fn number_of(&self, address: u64) -> Option<usize> {

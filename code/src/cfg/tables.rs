@@ -26,23 +26,27 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Finds out where the jumps that were `reached` go. Returns whether one was resolved that was not.
+    /// Finds out where the jumps that were `reached` go; `named`: addresses of data that the code names, where a table ends. Returns whether one was resolved that was not.
     pub(super) fn resolve(
         &mut self,
         code: &mut Code<'_>,
         reached: &BTreeMap<usize, Reached>,
         jumps: &mut Jumps,
         knowledge: &Knowledge<'_>,
+        named: &BTreeSet<u64>,
         memory: &mut impl ReadOnly,
     ) -> bool {
         let mut changed = false;
+        if reached.values().any(Reached::has_unbounded_table) {
+            code.walk_in_row();
+        }
         let tables: BTreeSet<u64> = reached.values().flat_map(Reached::tables).collect();
         for (&place, reached) in reached {
             if jumps.resolved.contains_key(&place) {
                 continue;
             }
             let seen = jumps.observed.contains_key(&place);
-            let targets = self.targets(code, place, reached, &tables, memory);
+            let targets = self.targets(code, place, reached, (&tables, named), memory);
             let Some(targets) = targets.or_else(|| leaves(code, place, reached, seen, knowledge)) else { continue };
             self.edges += targets.0.len();
             if self.edges > EDGES_MAX {
@@ -66,7 +70,7 @@ impl Reader {
         code: &Code<'_>,
         place: usize,
         reached: &Reached,
-        tables: &BTreeSet<u64>,
+        ends: (&BTreeSet<u64>, &BTreeSet<u64>),
         memory: &mut impl ReadOnly,
     ) -> Option<Rc<Targets>> {
         let one = |goal| Some(Rc::new(Targets(vec![(goal, 1)])));
@@ -81,7 +85,7 @@ impl Reader {
                     match self.known.get(&key) {
                         Some(known) => known.clone(),
                         None => {
-                            let read = self.read(code, place, entry, tables, memory).map(Rc::new);
+                            let read = self.read(code, place, entry, ends, memory).map(Rc::new);
                             self.known.insert(key, read.clone());
                             read
                         }
@@ -97,13 +101,14 @@ impl Reader {
         all
     }
 
-    /// The targets in a table. None if it is none.
+    /// The targets in a table. None if it is none. Without a bound it ends before the next table, before the next address that the code
+    /// names, and before the first entry that is not the begin of an instruction.
     fn read(
         &mut self,
         code: &Code<'_>,
         place: usize,
         entry: &Entry,
-        tables: &BTreeSet<u64>,
+        (tables, named): (&BTreeSet<u64>, &BTreeSet<u64>),
         memory: &mut impl ReadOnly,
     ) -> Option<Targets> {
         let address = code.address(place);
@@ -115,13 +120,13 @@ impl Reader {
         let mut certain = 0;
         for index in 0..count {
             let at = entry.table.wrapping_add(index * u64::from(entry.stride));
-            let other = !bounded && index > 0 && tables.contains(&at);
+            let other = !bounded && index > 0 && (tables.contains(&at) || named.contains(&at));
             let goal = memory.constant(Vaddr(at), entry.width).filter(|_| !other).map(|word| {
                 let target = Vaddr(entry.plus.wrapping_add(entry.extended(word)));
                 code.place(target).map_or(Goal::Outside(target), Goal::Place)
             });
             let fits = match goal {
-                Some(Goal::Place(target)) => code.may_begin(target),
+                Some(Goal::Place(target)) => code.may_begin(target) && (bounded || code.is_in_row(target)),
                 // Words of 8 bytes are addresses as they are; shorter ones are anything.
                 Some(Goal::Outside(target)) => {
                     let near = entry.width == 8 && goals.len() < certain + OUTSIDE_MAX;

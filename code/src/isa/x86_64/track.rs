@@ -1,5 +1,7 @@
 //! What instructions of x86-64 do to values that jumps go by (see `cfg`).
 
+use std::collections::BTreeSet;
+
 use iced_x86::InstructionInfoFactory;
 
 use super::decode::{Condition, Instruction, Op, Operand, Place, Shift, Test, Written};
@@ -8,6 +10,8 @@ use crate::cfg::values::{Decision, Order, Spot, State, Value, mixed};
 
 const RSP: u8 = 4;
 const RBP: u8 = 5;
+/// Least address that is taken for one: no table begins on the first page of a file.
+const LEAST_ADDRESS: u64 = 4096;
 /// Registers that a procedure may change (System V ABI for x86-64, figure 3.4): rax, rcx, rdx, rsi, rdi, r8 to r11.
 const CHANGED_BY_CALLS: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
@@ -15,6 +19,8 @@ const CHANGED_BY_CALLS: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 #[derive(Debug)]
 pub(in crate::isa) struct Tracker {
     factory: InstructionInfoFactory,
+    /// Addresses that instructions name.
+    named: BTreeSet<u64>,
 }
 
 struct Step<'s, M> {
@@ -26,13 +32,17 @@ struct Step<'s, M> {
 
 impl Default for Tracker {
     fn default() -> Self {
-        Self { factory: InstructionInfoFactory::new() }
+        Self { factory: InstructionInfoFactory::new(), named: BTreeSet::new() }
     }
 }
 
 impl Tracker {
     /// The register with the stack pointer.
     pub(in crate::isa) const STACK: usize = RSP as usize;
+
+    pub(in crate::isa) fn named(&self) -> &BTreeSet<u64> {
+        &self.named
+    }
 
     /// The state after the instruction that `bytes` begin with, at the address `at`.
     pub(in crate::isa) fn step(
@@ -43,6 +53,7 @@ impl Tracker {
         memory: &mut impl ReadOnly,
     ) -> Decision {
         let Some(instruction) = Instruction::decode(bytes, &mut self.factory) else { return Decision::None };
+        self.named.extend(named(&instruction, at));
         Step { instruction: &instruction, at, state, memory }.execute()
     }
 }
@@ -277,6 +288,17 @@ struct Made {
     register: u8,
     value: Value,
     bytes: u8,
+}
+
+/// The address of data that an instruction names, if it does.
+fn named(instruction: &Instruction, at: u64) -> Option<u64> {
+    match (instruction.place, instruction.op, instruction.operands[1]) {
+        (Place::Relative(displacement), ..) => Some(at.wrapping_add_signed(displacement)),
+        (Place::At { base: None, displacement, .. }, ..) => u64::try_from(displacement).ok(),
+        (_, Op::Mov, Operand::Immediate(value)) => u64::try_from(value).ok(),
+        _ => None,
+    }
+    .filter(|&address| address >= LEAST_ADDRESS)
 }
 
 /// How numbers are ordered if the jump is taken, and if it is not.
