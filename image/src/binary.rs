@@ -7,7 +7,7 @@ use crate::collect::collect;
 use crate::elf::{Elf, malformed};
 use crate::identify::identify_elf;
 use crate::source::{self, Source};
-use crate::{Finding, ImageError, ImageId, ImageOffset, KeptFile, Layout, Procedures};
+use crate::{Constants, Finding, ImageError, ImageId, ImageOffset, Imports, KeptFile, Layout, Procedures};
 
 /// Most bytes of code read at once: no procedure that people write is larger.
 pub const CODE_BYTES_MAX: u64 = 4 << 20;
@@ -92,6 +92,22 @@ impl Binary {
     /// As [`crate::procedures`], but for the build, which is known.
     pub fn procedures(&self, debug_roots: &[PathBuf]) -> Result<(Procedures, Vec<Finding>), ImageError> {
         collect(self.content.source()?, None, self.path(), debug_roots)
+    }
+
+    /// What of its memory never changes: as [`Constants::of_file`].
+    ///
+    /// # Errors
+    /// As [`Constants::of_file`].
+    pub fn constants(&self) -> Result<Constants, ImageError> {
+        Constants::of_elf(&self.elf()?)
+    }
+
+    /// The words through which it calls other files: as [`Imports::of_file`].
+    ///
+    /// # Errors
+    /// As [`Imports::of_file`].
+    pub fn imports(&self) -> Result<Imports, ImageError> {
+        Imports::of_elf(&self.elf()?)
     }
 
     /// `len` bytes from `offset`.

@@ -94,7 +94,7 @@ impl Constants {
         size_of::<Self>() + words + size_of_val(&*self.read_only)
     }
 
-    fn of_elf(elf: &Elf<'_>) -> Result<Self, ImageError> {
+    pub(crate) fn of_elf(elf: &Elf<'_>) -> Result<Self, ImageError> {
         if !elf.is_64 || elf.endian != Endianness::Little {
             return Ok(Self::default());
         }

@@ -2,12 +2,13 @@
 //! virtual address), and which procedures it holds.
 //!
 //! Samples are kept as counts per *(image, offset)*, never per process address (DCPI paper,
-//! section 4.3), so this crate answers four questions, from bytes alone:
+//! section 4.3), so this crate answers these questions, from bytes alone:
 //!
 //! - [`identify`], [`identify_file`]: which build is it? → [`ImageId`]
 //! - [`Layout`]: which virtual address does a byte of the file have, and back?
 //! - [`procedures`]: which procedure holds an [`ImageOffset`]? → [`Procedures`]
 //! - [`Constants`]: which of its bytes are the same in every process at any time?
+//! - [`Imports`]: through which of its words does it call other files?
 //! - [`DebugInfo`], [`Lines`]: which source line is at a [`Vaddr`]? → [`Frame`]s
 //!
 //! the same of a file that is gone, from the part of it that was kept: [`KeptFile`],
@@ -32,6 +33,7 @@ mod elf;
 mod error;
 mod id;
 mod identify;
+mod imports;
 mod kept;
 mod kind;
 mod layout;
@@ -53,6 +55,7 @@ pub use demangle::demangle;
 pub use error::ImageError;
 pub use id::ImageId;
 pub use identify::{build_id_of_file, identify, identify_file};
+pub use imports::Imports;
 pub use kept::{KEPT_BYTES_MAX, KeptFile, KeptRanges};
 pub use kind::{ImageKind, ImageOffset, Vaddr};
 pub use layout::{Layout, Segment};

@@ -193,6 +193,11 @@ fn is_no_procedure(name: &[u8]) -> bool {
 }
 
 impl Names {
+    /// The bytes of a table of names.
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
     /// The name at `offset`, without a symbol version ("memcpy@@GLIBC_2.14"); not empty.
     pub(crate) fn get(&self, offset: u32) -> Option<&[u8]> {
         let from = self.0.get(usize::try_from(offset).ok()?..)?;

@@ -46,6 +46,28 @@ pub(super) struct Way {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Targets(pub(super) Vec<(Goal, u32)>);
 
+impl Targets {
+    /// Those of the entries of a table.
+    pub(super) fn of(entries: impl IntoIterator<Item = Goal>) -> Self {
+        let mut counts: BTreeMap<Goal, u32> = BTreeMap::new();
+        for goal in entries {
+            let count = counts.entry(goal).or_default();
+            *count = count.saturating_add(1);
+        }
+        Self(counts.into_iter().collect())
+    }
+
+    /// Those of two ways to one jump.
+    pub(super) fn and(&self, other: &Self) -> Self {
+        let mut counts: BTreeMap<Goal, u32> = self.0.iter().copied().collect();
+        for &(goal, cases) in &other.0 {
+            let count = counts.entry(goal).or_default();
+            *count = count.saturating_add(cases);
+        }
+        Self(counts.into_iter().collect())
+    }
+}
+
 /// What is known of a procedure's indirect jumps, by the jump's place.
 #[derive(Debug, Default)]
 pub(super) struct Jumps {
@@ -74,8 +96,11 @@ fn block(code: &Code<'_>, begin: usize) -> Raw {
             }
             return this;
         }
-        this.flow = code.order(this.last).map_or(Flow::Trap, |ordered| ordered.flow);
-        if !goes_on || !matches!(this.flow, Flow::Next | Flow::Call { .. }) {
+        let ends = code.ends(this.last);
+        if ends {
+            this.flow = code.order(this.last).map_or(Flow::Trap, |ordered| ordered.flow);
+        }
+        if ends || !goes_on {
             return this;
         }
     }

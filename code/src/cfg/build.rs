@@ -6,7 +6,8 @@ use image::Vaddr;
 
 use super::blocks::{Goal, Jumps, Raw, Way, form};
 use super::discover::Code;
-use super::tables::{Reader, follow_values};
+use super::follow::follow_values;
+use super::tables::Reader;
 use super::{Block, Call, Cfg, EDGES_MAX, Edge, Entered, Finding, FindingKind, Knowledge, Part, ReadOnly, To};
 use crate::isa::Isa;
 use crate::isa::flow::{Flow, Tracker};
@@ -55,7 +56,7 @@ fn resolve(
         }
         let tracker = tracker.get_or_insert_with(|| Tracker::new(code.isa()));
         let reached = follow_values(code, &raws, jumps, roots, tracker, memory);
-        if !reader.resolve(code, &reached, jumps, knowledge, memory) {
+        if !reader.resolve(code, &reached, jumps, knowledge, tracker.named(), memory) {
             return;
         }
         code.follow();
@@ -146,7 +147,7 @@ fn push_block(cfg: &mut Cfg, code: &Code<'_>, raw: &Raw, first_edge: usize, used
     let (first_len, first_call, number) = (cfg.lens.len(), cfg.calls.len(), cfg.blocks.len());
     let mut place = raw.place;
     while place < raw.end {
-        let flow = code.order(place).map(|ordered| ordered.flow);
+        let flow = if code.calls(place) { code.order(place).map(|ordered| ordered.flow) } else { None };
         if let Some(Flow::Call { target, through } | Flow::NoReturn { target, through }) = flow {
             let at = code.address(place);
             cfg.calls.push(Call { block: number, at, target: target.map(Vaddr), through: through.map(Vaddr) });
@@ -173,7 +174,7 @@ fn push_block(cfg: &mut Cfg, code: &Code<'_>, raw: &Raw, first_edge: usize, used
 }
 
 /// Sorts edges by where they go.
-fn index(cfg: &mut Cfg) {
+pub(super) fn index(cfg: &mut Cfg) {
     let goal = |edge: &usize| match cfg.edges.get(*edge)?.to {
         To::Block(block) => Some(block),
         _ => None,
@@ -185,7 +186,7 @@ fn index(cfg: &mut Cfg) {
 }
 
 /// Finds the blocks that the graph's edges do not lead to.
-fn enter(cfg: &mut Cfg, is_aside: impl Fn(usize) -> bool) {
+pub(super) fn enter(cfg: &mut Cfg, is_aside: impl Fn(usize) -> bool) {
     let mut seen: Vec<bool> = cfg.blocks.iter().map(|block| block.padding).collect();
     let entry = cfg.entry;
     let mut roots: Vec<(usize, Entered)> = entry.map(|entry| (entry, Entered::Entry)).into_iter().collect();

@@ -197,3 +197,95 @@ fn random_flow(arcs: &[Arc], nodes: usize) -> Vec<u64> {
     }
     flow
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of each arc, which simple cycles it is in.
+    fn cycles(arcs: &[Arc], nodes: usize) -> Vec<Vec<usize>> {
+        let mut of_arcs = vec![Vec::new(); arcs.len()];
+        let mut count = 0;
+        for root in 0..nodes {
+            // Those whose least node is the root.
+            let mut pending = vec![(root, vec![root], Vec::new())];
+            while let Some((node, path, taken)) = pending.pop() {
+                for (number, arc) in arcs.iter().enumerate().filter(|(_, arc)| arc.from == node && arc.to >= root) {
+                    let mut taken: Vec<usize> = taken.clone();
+                    taken.push(number);
+                    if arc.to == root {
+                        taken.iter().for_each(|&arc| of_arcs[arc].push(count));
+                        count += 1;
+                    } else if !path.contains(&arc.to) {
+                        let path = path.iter().copied().chain([arc.to]).collect();
+                        pending.push((arc.to, path, taken));
+                    }
+                }
+            }
+        }
+        of_arcs
+    }
+
+    #[test]
+    fn classes_are_those_of_the_same_cycles() {
+        let mut equal = 0;
+        for seed in 0..3000 {
+            let graph = Cfg::random(seed);
+            let (blocks, edges) = (graph.blocks().len(), graph.edges().len());
+            let cycles = cycles(&arcs(&graph), 2 * blocks + 1);
+            let classes = Classes::of(&graph);
+            let class = |number: usize| {
+                if number < blocks { classes.of_block(number) } else { classes.of_edge(number - blocks) }.unwrap()
+            };
+            for a in 0..blocks + edges {
+                assert!(!cycles[a].is_empty(), "everything is in a cycle through outside: {graph:?}");
+                assert!(class(a) < classes.count());
+                for b in 0..a {
+                    assert_eq!(class(a) == class(b), cycles[a] == cycles[b], "seed {seed}: {a} and {b} of {graph:?}");
+                    equal += usize::from(class(a) == class(b));
+                }
+            }
+        }
+        assert!(equal > 10_000, "{equal}");
+    }
+
+    #[test]
+    fn a_branch_and_a_loop() {
+        // 0 -> 1 or 2 -> 3; 3 -> 3 or 4.
+        let graph = Cfg::of_pairs(5, &[(0, 1), (0, 2), (1, 3), (2, 3), (3, 3), (3, 4)]);
+        let classes = Classes::of(&graph);
+        let of = |block| classes.of_block(block).unwrap();
+        assert_eq!(of(0), of(4));
+        assert!(of(1) != of(2) && of(0) != of(3));
+        assert_eq!(classes.of_edge(0), classes.of_block(1).into());
+        // Blocks 0 and 4, 1, 2, 3, and its edge to itself.
+        assert_eq!(classes.count(), 5);
+    }
+
+    #[test]
+    fn a_loop_without_an_exit_is_left_from_one_block() {
+        // 0 -> 1 -> 2 -> 1, and 0 -> 3.
+        let graph = Cfg::of_pairs(4, &[(0, 1), (1, 2), (2, 1), (0, 3)]);
+        assert_eq!(endless(&graph).len(), 1);
+        let classes = Classes::of(&graph);
+        let of = |block| classes.of_block(block).unwrap();
+        assert!(of(0) != of(1) && of(0) != of(3));
+    }
+
+    #[test]
+    fn a_graph_that_misses_edges_has_no_two_in_a_class() {
+        let mut graph = Cfg::of_pairs(3, &[(0, 1), (1, 2)]);
+        graph.blocks[1].targets_incomplete = true;
+        let classes = Classes::of(&graph);
+        assert_eq!(classes.count(), 6);
+        assert_ne!(classes.of_block(0), classes.of_block(1));
+    }
+
+    #[test]
+    fn a_large_graph_takes_no_time() {
+        // A loop whose 5,000 blocks each go to 20 others.
+        let pairs: Vec<(usize, usize)> =
+            (0..5000).flat_map(|a| (1..=20).map(move |b| (a, (a * b + b) % 5000))).collect();
+        assert!(Classes::of(&Cfg::of_pairs(5000, &pairs)).count() > 5000);
+    }
+}

@@ -11,6 +11,9 @@ const COVERED: u8 = 1;
 const LEADER: u8 = 2;
 const FILLER: u8 = 4;
 const ASIDE: u8 = 8;
+const CALLS: u8 = 16;
+const ENDS: u8 = 32;
+const IN_ROW: u8 = 64;
 
 /// A procedure's bytes. A place in them is a number: parts one after the other, with one byte between them that is nowhere.
 #[derive(Debug)]
@@ -88,6 +91,29 @@ impl<'a> Code<'a> {
         self.len_at(place) != 0 || !self.has(place, COVERED)
     }
 
+    /// Notes where instructions begin if each part is nothing but instructions, as compilers' code is.
+    pub(super) fn walk_in_row(&mut self) {
+        let begins: Vec<usize> = self.parts.iter().map(|placed| placed.place).collect();
+        if begins.first().is_none_or(|&begin| self.is_in_row(begin)) {
+            return;
+        }
+        for mut place in begins {
+            loop {
+                let (bytes, address) = self.bytes(place);
+                if bytes.is_empty() {
+                    break;
+                }
+                self.mark(place, IN_ROW);
+                place += self.isa.order(bytes, address).map_or(1, |ordered| usize::from(ordered.len));
+            }
+        }
+    }
+
+    /// Whether an instruction begins at a place, by [`Self::walk_in_row`].
+    pub(super) fn is_in_row(&self, place: usize) -> bool {
+        self.has(place, IN_ROW)
+    }
+
     /// The place of an address, if it is in a part.
     pub(super) fn place(&self, address: Vaddr) -> Option<usize> {
         let after = self.parts.partition_point(|placed| placed.part.begin <= address);
@@ -121,6 +147,16 @@ impl<'a> Code<'a> {
     /// How long the instruction is that begins at a place; 0 where none does.
     pub(super) fn len_at(&self, place: usize) -> usize {
         self.lens.get(place).map_or(0, |&len| usize::from(len))
+    }
+
+    /// Whether the instruction at a place calls.
+    pub(super) fn calls(&self, place: usize) -> bool {
+        self.has(place, CALLS)
+    }
+
+    /// Whether the instruction at a place ends a block, whatever follows.
+    pub(super) fn ends(&self, place: usize) -> bool {
+        self.has(place, ENDS)
     }
 
     pub(super) fn is_leader(&self, place: usize) -> bool {
@@ -197,6 +233,12 @@ impl<'a> Code<'a> {
                 return self.find(kind, place);
             };
             self.cover(place, ordered.len, 0);
+            match ordered.flow {
+                Flow::Next => {}
+                Flow::Call { .. } => self.mark(place, CALLS),
+                Flow::NoReturn { .. } => self.mark(place, CALLS | ENDS),
+                _ => self.mark(place, ENDS),
+            }
             let next = place + usize::from(ordered.len);
             match ordered.flow {
                 Flow::Next => {}

@@ -235,3 +235,104 @@ impl Nested {
         dominator.0 <= block.0 && block.0 < dominator.1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::To;
+    use super::*;
+
+    /// What is reached from outside, or from `from`, without passing `without`.
+    fn reached(graph: &Cfg, from: Option<usize>, without: Option<usize>) -> Vec<bool> {
+        let mut seen = vec![false; graph.blocks().len()];
+        let mut pending = from.map_or_else(|| graph.entrances(), |from| vec![from]);
+        while let Some(block) = pending.pop() {
+            if Some(block) != without && !std::mem::replace(&mut seen[block], true) {
+                pending.extend(graph.successors(block));
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn dominators_are_those_of_the_definition() {
+        for seed in 0..3000 {
+            let graph = Cfg::random(seed);
+            let loops = Loops::of(&graph);
+            for a in 0..graph.blocks().len() {
+                let others = reached(&graph, None, Some(a));
+                for b in 0..graph.blocks().len() {
+                    assert_eq!(loops.dominates(a, b), a == b || !others[b], "seed {seed}: {a} and {b} of {graph:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn loops_are_those_of_the_definition() {
+        let mut found = 0;
+        for seed in 0..3000 {
+            let graph = Cfg::random(seed);
+            let loops = Loops::of(&graph);
+            let all = 0..graph.blocks().len();
+            for (number, edge) in graph.edges().iter().enumerate() {
+                let To::Block(to) = edge.to else { continue };
+                let back = loops.position(edge.from) >= loops.position(to);
+                assert_eq!(loops.irreducible().contains(&number), back && !loops.dominates(to, edge.from));
+            }
+            for header in all.clone() {
+                let mut latches: Vec<usize> =
+                    graph.predecessors(header).filter(|&p| loops.dominates(header, p)).collect();
+                latches.sort_unstable();
+                latches.dedup();
+                let this = loops.loops().iter().position(|this| this.header == header);
+                assert_eq!(this.is_some(), !latches.is_empty(), "seed {seed}: {header} of {graph:?}");
+                let Some(this) = this else { continue };
+                found += 1;
+                let inner = &loops.loops()[this];
+                assert_eq!(inner.latches, latches);
+                // From which blocks a latch is reached without the header.
+                let is_in = |&block: &usize| {
+                    block == header || {
+                        let reached = reached(&graph, Some(block), Some(header));
+                        latches.iter().any(|&latch| reached[latch])
+                    }
+                };
+                let body: Vec<usize> = all.clone().filter(is_in).collect();
+                let ours: Vec<usize> = all.clone().filter(|&block| loops.contains(this, block)).collect();
+                assert_eq!(ours, body, "seed {seed}: {header} of {graph:?}");
+                assert_eq!(inner.blocks, body.len());
+                assert_eq!(
+                    loops.loops()[..this].iter().filter(|outer| outer.depth < inner.depth).count() >= 1,
+                    inner.depth > 1
+                );
+                if let Some(parent) = inner.parent {
+                    assert!(
+                        parent < this
+                            && loops.contains(parent, header)
+                            && loops.loops()[parent].depth + 1 == inner.depth
+                    );
+                }
+            }
+        }
+        assert!(found > 1000, "{found}");
+    }
+
+    #[test]
+    fn every_block_comes_before_those_it_goes_forward_to() {
+        for seed in 0..1000 {
+            let graph = Cfg::random(seed);
+            let loops = Loops::of(&graph);
+            assert_eq!(loops.order().len(), graph.blocks().len());
+            for edge in graph.edges() {
+                let To::Block(to) = edge.to else { continue };
+                assert!(loops.position(edge.from) < loops.position(to) || reached(&graph, Some(to), None)[edge.from]);
+            }
+            for (position, &block) in loops.order().iter().enumerate() {
+                assert_eq!(loops.position(block), Some(position));
+                if let Some(dominator) = loops.dominator(block) {
+                    assert!(loops.position(dominator) < Some(position));
+                }
+            }
+        }
+    }
+}

@@ -20,8 +20,9 @@ mod build;
 mod classes;
 mod discover;
 mod dominators;
+mod follow;
 mod loops;
-mod returns;
+mod survey;
 mod tables;
 pub(crate) mod values;
 
@@ -33,7 +34,7 @@ use image::Vaddr;
 
 pub use classes::Classes;
 pub use loops::{Loop, Loops};
-pub use returns::{NO_RETURN_NAMES, NoReturn, is_no_return_name};
+pub use survey::{NO_RETURN_NAMES, Survey, is_no_return_name};
 
 use crate::isa::Isa;
 
@@ -64,7 +65,7 @@ pub trait ReadOnly {
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Knowledge<'a> {
     /// Addresses that a call does not return from: of procedures and stubs, and of words through which calls and jumps go to one (entries
-    /// of the global offset table). See [`NoReturn`].
+    /// of the global offset table). See [`Survey`].
     pub no_return: Option<&'a BTreeSet<Vaddr>>,
     /// Jumps that were seen, from a jump's first byte to the next instruction's, in any order, more than once or not. No calls, no returns.
     /// Those from outside into the procedure are entries.
@@ -364,5 +365,49 @@ impl Cfg {
         let after = self.blocks.partition_point(|block| block.start <= address);
         // Overlapping blocks are one instruction apart.
         (after.saturating_sub(4)..after).rev().find(|&number| self.blocks.get(number).is_some_and(|b| address < b.end))
+    }
+}
+
+#[cfg(test)]
+impl Cfg {
+    /// A graph of `count` blocks, one byte each, with an edge for each pair; those without one return.
+    pub(crate) fn of_pairs(count: usize, pairs: &[(usize, usize)]) -> Self {
+        let mut this = Self { entry: Some(0), ..Self::default() };
+        for block in 0..count {
+            let first = this.edges.len();
+            let out = pairs.iter().filter(|(from, _)| *from == block);
+            let edge = |to| Edge { from: block, to, kind: EdgeKind::Jump, cases: 1 };
+            this.edges.extend(out.map(|&(_, to)| edge(To::Block(to))));
+            if this.edges.len() == first {
+                this.edges.push(edge(To::Caller));
+            }
+            let start = Vaddr(block as u64);
+            this.blocks.push(Block {
+                start,
+                end: Vaddr(start.0 + 1),
+                last: start,
+                instructions: 1,
+                ending: Ending::Next,
+                entered: Entered::No,
+                padding: false,
+                targets_incomplete: false,
+                edges: first..this.edges.len(),
+                calls: 0..0,
+                first_len: block,
+            });
+            this.lens.push(1);
+        }
+        build::index(&mut this);
+        build::enter(&mut this, |_| false);
+        this
+    }
+
+    /// A graph of up to 8 blocks with random edges.
+    pub(crate) fn random(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let count = random.usize(1..9);
+        let pairs: Vec<(usize, usize)> =
+            (0..random.usize(0..15)).map(|_| (random.usize(0..count), random.usize(0..count))).collect();
+        Self::of_pairs(count, &pairs)
     }
 }

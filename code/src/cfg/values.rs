@@ -8,8 +8,8 @@ pub(crate) const REGISTERS: usize = 16;
 /// Words of the stack that are followed at one time, and bounds of numbers.
 const SLOTS_MAX: usize = 32;
 const BOUNDS_MAX: usize = 8;
-/// Of names that belong to what is in memory.
-const IN_MEMORY: u64 = 1 << 63;
+/// Longest table of indices that is read.
+const INDICES_MAX: u64 = 1 << 12;
 
 /// A number's name: equal names are equal numbers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,10 @@ pub(crate) enum Decision {
 }
 
 /// What is known at a place in the code.
-#[derive(Clone, Debug)]
+///
+/// A name stands for the number that was made at one place the last time. That this is no earlier one, of the round before in a loop,
+/// follows from joins: where a loop is entered, nothing is known by a name that is made in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     registers: [Value; REGISTERS],
     /// Words of the stack, by their distance from the stack pointer at the entry.
@@ -90,10 +93,6 @@ pub(crate) fn mixed(a: u64, b: u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
-}
-
-fn name(a: u64, b: u64) -> u64 {
-    mixed(a, b) & !IN_MEMORY
 }
 
 /// The lowest `bytes` bytes.
@@ -129,10 +128,8 @@ impl Value {
     fn symbol(self) -> Symbol {
         match self {
             Self::Number { symbol, scale: 1, base: 0 } => symbol,
-            Self::Entry(entry) if entry.plus == 0 && !entry.signed => {
-                Symbol { root: self.id() & !IN_MEMORY, bytes: entry.width }
-            }
-            _ => Symbol { root: self.id() & !IN_MEMORY, bytes: 8 },
+            Self::Entry(entry) if entry.plus == 0 && !entry.signed => Symbol { root: self.id(), bytes: entry.width },
+            _ => Symbol { root: self.id(), bytes: 8 },
         }
     }
 
@@ -203,10 +200,10 @@ impl State {
     pub(crate) fn at_entry(place: u64, stack: Option<usize>) -> Self {
         let mut registers = [Value::Const(0); REGISTERS];
         for (number, register) in registers.iter_mut().enumerate() {
-            let root = name(place, number as u64);
+            let root = mixed(place, number as u64);
             *register = if stack == Some(number) { Value::Stack(0) } else { Value::number(root, 8) };
         }
-        Self { registers, slots: Vec::new(), bounds: Vec::new(), compared: None, memory: name(place, 99) }
+        Self { registers, slots: Vec::new(), bounds: Vec::new(), compared: None, memory: mixed(place, 99) }
     }
 
     pub(crate) fn get(&self, register: usize) -> Value {
@@ -225,10 +222,7 @@ impl State {
 
     /// A register becomes a number of which nothing is known but that it has `bytes` bytes; `at` is the instruction's address.
     pub(crate) fn set_fresh(&mut self, register: usize, at: u64, bytes: u8) {
-        let root = name(at, register as u64);
-        self.set(register, Value::Const(0));
-        self.define(root);
-        self.set(register, Value::number(root, bytes));
+        self.set(register, Value::number(mixed(at, register as u64), bytes));
     }
 
     /// A register becomes a number of at most `last`.
@@ -236,22 +230,6 @@ impl State {
         self.set_fresh(register, at, 8);
         let symbol = self.get(register).symbol();
         self.bound(symbol, last);
-    }
-
-    /// The name `root` stands for a new number from here on: what had it, from an earlier round of a loop, has another name now.
-    fn define(&mut self, root: u64) {
-        self.bounds.retain(|(symbol, _)| symbol.root != root);
-        if self.compared.is_some_and(|(symbol, _)| symbol.root == root) {
-            self.compared = None;
-        }
-        let slots = self.slots.iter_mut().map(|(_, value)| value);
-        for (number, value) in self.registers.iter_mut().chain(slots).enumerate() {
-            match value {
-                Value::Number { symbol, .. } if symbol.root == root => symbol.root = name(root, number as u64 + 1000),
-                Value::Entry(entry) if entry.index == root => entry.index = name(root, number as u64 + 1000),
-                _ => {}
-            }
-        }
     }
 
     fn bound(&mut self, symbol: Symbol, last: u64) {
@@ -297,7 +275,7 @@ impl State {
     }
 
     /// What is loaded from `spot`, `width` bytes, with zeros or copies of the sign above them.
-    pub(crate) fn load(&self, spot: Spot, width: u8, signed: bool, memory: &mut impl ReadOnly) -> Value {
+    pub(crate) fn load(&mut self, spot: Spot, width: u8, signed: bool, memory: &mut impl ReadOnly) -> Value {
         match spot.address {
             Some(Value::Const(address)) => {
                 if let Some(value) = memory.constant(image::Vaddr(address), width) {
@@ -312,80 +290,67 @@ impl State {
             Some(Value::Number { symbol, scale, base }) if spot.table => {
                 let (last, compared) = self.last(symbol);
                 let index = mixed(symbol.root, u64::from(symbol.bytes));
-                return Value::Entry(Entry {
-                    table: base,
-                    stride: scale,
-                    width,
-                    signed,
-                    last,
-                    compared,
-                    plus: 0,
-                    index,
-                });
+                let entry = Entry { table: base, stride: scale, width, signed, last, compared, plus: 0, index };
+                self.bound_entry(&entry, memory);
+                return Value::Entry(entry);
             }
             _ => {}
         }
-        Value::number(mixed(self.memory, mixed(spot.id, u64::from(width))) | IN_MEMORY, width)
+        Value::number(self.in_memory(spot, width), width)
+    }
+
+    /// Of a table of indices into another table, the greatest is known.
+    fn bound_entry(&mut self, entry: &Entry, memory: &mut impl ReadOnly) {
+        let Some(last) = entry.last.filter(|&last| entry.compared && entry.width == 1 && last < INDICES_MAX) else {
+            return;
+        };
+        let mut greatest = 0;
+        for index in 0..=last {
+            let at = entry.table.wrapping_add(index * u64::from(entry.stride));
+            let Some(value) = memory.constant(image::Vaddr(at), 1) else { return };
+            greatest = greatest.max(value);
+        }
+        self.bound(Value::Entry(Entry { signed: false, ..*entry }).symbol(), greatest);
     }
 
     /// `value` is stored at `spot`; the instruction's address is `at`. None: something that is not known.
     pub(crate) fn store(&mut self, spot: Spot, width: u8, value: Option<Value>, at: u64) {
-        let Some(Value::Stack(slot)) = spot.address else {
-            // Through a pointer: what holds an address of a table is a word that the compiler put aside, and has none.
-            return self.clobber(at);
-        };
-        self.rename_memory(at);
+        let Some(Value::Stack(slot)) = spot.address else { return self.store_elsewhere(spot, at) };
         let ends = slot.wrapping_add(i64::from(width));
         self.slots.retain(|&(other, _)| other.wrapping_add(8) <= slot || ends <= other);
-        if let Some(value) = value.filter(|_| width >= 4) {
-            if self.slots.len() >= SLOTS_MAX {
-                self.slots.remove(0);
-            }
-            self.slots.push((slot, value.extended(width, false)));
+        if self.slots.len() >= SLOTS_MAX {
+            self.slots.remove(0);
         }
+        let unknown = Value::number(mixed(at, 8), width.min(8));
+        self.slots.push((slot, value.map_or(unknown, |value| value.extended(width, false))));
     }
 
-    /// Anything may have been written to memory.
-    pub(crate) fn clobber(&mut self, at: u64) {
-        self.rename_memory(at);
-        self.slots.retain(|(_, value)| matches!(value, Value::Const(_) | Value::Stack(_)));
-    }
-
-    /// What is in memory has a new name. Numbers that were loaded keep what is known of them, under a name of their own.
-    fn rename_memory(&mut self, at: u64) {
-        let held = |registers: &[Value], root: u64| {
-            registers.iter().any(|value| matches!(value, Value::Number { symbol, .. } if symbol.root == root))
-        };
-        let mut roots: Vec<u64> = Vec::new();
-        for value in &self.registers {
-            if let Value::Number { symbol, .. } = value
-                && symbol.root & IN_MEMORY != 0
-                && !roots.contains(&symbol.root)
-            {
-                roots.push(symbol.root);
-            }
-        }
-        for root in roots {
-            let renamed = name(root, at);
-            if held(&self.registers, renamed) {
-                self.define(renamed);
-            }
+    /// Something is stored through a pointer. It is another word than those that were compared through other pointers: a compiler that
+    /// loads an index again after it has compared it, knows that.
+    fn store_elsewhere(&mut self, spot: Spot, at: u64) {
+        for width in [1, 2, 4, 8] {
+            let root = self.in_memory(spot, width);
+            self.bounds.retain(|(symbol, _)| symbol.root != root);
+            self.compared = self.compared.filter(|(symbol, _)| symbol.root != root);
             for value in &mut self.registers {
                 if let Value::Number { symbol, .. } = value
                     && symbol.root == root
                 {
-                    symbol.root = renamed;
-                }
-            }
-            for (symbol, _) in self.bounds.iter_mut().chain(&mut self.compared) {
-                if symbol.root == root {
-                    symbol.root = renamed;
+                    symbol.root = mixed(root, at);
                 }
             }
         }
-        self.bounds.retain(|(symbol, _)| symbol.root & IN_MEMORY == 0);
-        self.compared = self.compared.filter(|(symbol, _)| symbol.root & IN_MEMORY == 0);
-        self.memory = name(at, 7);
+    }
+
+    /// Anything may have been written to memory, but to words that the compiler put aside: addresses of tables.
+    pub(crate) fn clobber(&mut self, at: u64) {
+        self.memory = mixed(at, 7);
+        self.slots.retain(|(_, value)| matches!(value, Value::Const(_) | Value::Stack(_)));
+    }
+
+    /// The name of what is in memory at `spot`.
+    fn in_memory(&self, spot: Spot, width: u8) -> u64 {
+        mixed(self.memory, mixed(spot.id, u64::from(width)))
     }
 
     /// Takes up what is known on another way to the same place. Returns whether that made a difference.
@@ -398,7 +363,7 @@ impl State {
                 continue;
             }
             let (a, b) = (mine.symbol(), theirs.symbol());
-            let symbol = Symbol { root: name(place, number as u64 + 200), bytes: a.bytes.max(b.bytes) };
+            let symbol = Symbol { root: mixed(place, number as u64 + 200), bytes: a.bytes.max(b.bytes) };
             if let ((Some(one), compared), (Some(two), too)) = (self.last(a), other.last(b))
                 && (compared || too)
             {
@@ -423,7 +388,7 @@ impl State {
         if self.compared != other.compared && self.compared.is_some() {
             (self.compared, changed) = (None, true);
         }
-        let memory = if self.memory == other.memory { self.memory } else { name(place, 300) };
+        let memory = if self.memory == other.memory { self.memory } else { mixed(place, 300) };
         changed |= memory != self.memory;
         self.memory = memory;
         changed

@@ -1,5 +1,7 @@
 //! What an instruction does to the order of execution: all that a control-flow graph asks of most of them.
 
+use std::collections::BTreeSet;
+
 use super::{Isa, x86_64};
 use crate::cfg::ReadOnly;
 use crate::cfg::values::{Decision, State};
@@ -64,6 +66,13 @@ impl Tracker {
     pub(crate) fn stack(&self) -> usize {
         match &self.0 {
             Followed::X86_64(_) => x86_64::Tracker::STACK,
+        }
+    }
+
+    /// Addresses that the instructions so far name.
+    pub(crate) fn named(&self) -> &BTreeSet<u64> {
+        match &self.0 {
+            Followed::X86_64(tracker) => tracker.named(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What instructions of x86-64 do to values that jumps go by (see `cfg`).
 
+use std::collections::BTreeSet;
+
 use iced_x86::InstructionInfoFactory;
 
 use super::decode::{Condition, Instruction, Op, Operand, Place, Shift, Test, Written};
@@ -8,6 +10,8 @@ use crate::cfg::values::{Decision, Order, Spot, State, Value, mixed};
 
 const RSP: u8 = 4;
 const RBP: u8 = 5;
+/// Least address that is taken for one: no table begins on the first page of a file.
+const LEAST_ADDRESS: u64 = 4096;
 /// Registers that a procedure may change (System V ABI for x86-64, figure 3.4): rax, rcx, rdx, rsi, rdi, r8 to r11.
 const CHANGED_BY_CALLS: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
@@ -15,6 +19,8 @@ const CHANGED_BY_CALLS: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 #[derive(Debug)]
 pub(in crate::isa) struct Tracker {
     factory: InstructionInfoFactory,
+    /// Addresses that instructions name.
+    named: BTreeSet<u64>,
 }
 
 struct Step<'s, M> {
@@ -26,13 +32,17 @@ struct Step<'s, M> {
 
 impl Default for Tracker {
     fn default() -> Self {
-        Self { factory: InstructionInfoFactory::new() }
+        Self { factory: InstructionInfoFactory::new(), named: BTreeSet::new() }
     }
 }
 
 impl Tracker {
     /// The register with the stack pointer.
     pub(in crate::isa) const STACK: usize = RSP as usize;
+
+    pub(in crate::isa) fn named(&self) -> &BTreeSet<u64> {
+        &self.named
+    }
 
     /// The state after the instruction that `bytes` begin with, at the address `at`.
     pub(in crate::isa) fn step(
@@ -43,6 +53,7 @@ impl Tracker {
         memory: &mut impl ReadOnly,
     ) -> Decision {
         let Some(instruction) = Instruction::decode(bytes, &mut self.factory) else { return Decision::None };
+        self.named.extend(named(&instruction, at));
         Step { instruction: &instruction, at, state, memory }.execute()
     }
 }
@@ -86,7 +97,15 @@ impl<M: ReadOnly> Step<'_, M> {
             },
             // It is written as the first operand, and is the register with the lowest number.
             Op::ExtendA(8) => return Some(Made { register: 0, value: self.get(0).extended(4, true), bytes: 8 }),
-            Op::Lea => self.spot().address?,
+            // A number plus a constant is another number, which is compared as such.
+            Op::Lea => match (self.spot().address?, self.instruction.place) {
+                (Value::Number { .. }, Place::At { base: Some(_), index: None, displacement, .. })
+                    if displacement != 0 =>
+                {
+                    return None;
+                }
+                (address, _) => address,
+            },
             Op::Add if bytes == 8 => self.sum()?,
             Op::Sub if bytes == 8 && !same => match (self.read(0)?, self.read(1)?) {
                 (value @ (Value::Stack(_) | Value::Const(_)), Value::Const(less)) => {
@@ -130,7 +149,7 @@ impl<M: ReadOnly> Step<'_, M> {
         Some(Made { register: number, value: self.state.get(register), bytes })
     }
 
-    /// Of two registers, or of an address and a constant. A number plus a constant is another number, which is compared as such.
+    /// Of two registers, or of an address and a constant.
     fn sum(&mut self) -> Option<Value> {
         let (a, b) = (self.read(0)?, self.read(1)?);
         let immediate = matches!(self.instruction.operands[1], Operand::Immediate(_));
@@ -269,6 +288,17 @@ struct Made {
     register: u8,
     value: Value,
     bytes: u8,
+}
+
+/// The address of data that an instruction names, if it does.
+fn named(instruction: &Instruction, at: u64) -> Option<u64> {
+    match (instruction.place, instruction.op, instruction.operands[1]) {
+        (Place::Relative(displacement), ..) => Some(at.wrapping_add_signed(displacement)),
+        (Place::At { base: None, displacement, .. }, ..) => u64::try_from(displacement).ok(),
+        (_, Op::Mov, Operand::Immediate(value)) => u64::try_from(value).ok(),
+        _ => None,
+    }
+    .filter(|&address| address >= LEAST_ADDRESS)
 }
 
 /// How numbers are ordered if the jump is taken, and if it is not.

@@ -1,0 +1,13 @@
+//! Control-flow graphs of real programs: of everything that is installed, and against what compilers meant and processors do.
+
+#[cfg(test)]
+mod callgrind;
+#[cfg(test)]
+mod dbg;
+#[cfg(test)]
+mod program;
+#[cfg(test)]
+#[path = "../walks/programs.rs"]
+mod programs;
+#[cfg(test)]
+mod sweep;
