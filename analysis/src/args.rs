@@ -11,7 +11,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use crate::commands::html::Html;
 use crate::commands::record::Record;
 use crate::commands::top::Top;
-use crate::commands::{self, DiffArgs, Export, ImagesArgs, List, StatsArgs, TopcountsArgs};
+use crate::commands::{self, Calc, DiffArgs, Export, ImagesArgs, List, StatsArgs, TopcountsArgs};
 use crate::error::AnalysisError;
 use crate::scope::{Dimension, ScopeChoice};
 use crate::select::EpochChoice;
@@ -45,6 +45,8 @@ pub enum Command {
     Prof(Prof),
     /// Source lines and instructions of a procedure, with samples
     List(List),
+    /// How often each block of a procedure ran, what an execution cost, and how sure that is
+    Calc(Calc),
     /// Instructions with the most samples of an event, or of an event by another
     Topcounts(TopcountsArgs),
     /// How much procedures vary between sets of samples, the most variable first
@@ -83,7 +85,7 @@ const WAY: [(&str, &str, &str); 15] = [
     ("prof", "prof [IMAGE]", "where: in which procedures"),
     ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
     ("topcounts", "topcounts", "where: at which instructions of all, by an event or a ratio of two"),
-    ("calc", "calc IMAGE PROCEDURE", "why: how often instructions ran, how long each took, what they waited for"),
+    ("calc", "calc IMAGE PROCEDURE", "why: how often each block ran, and what an execution cost"),
     ("whatcg", "whatcg", "why: how much of the time each cause took"),
     ("topstalls", "topstalls", "why: the instructions that waited longest, and for what"),
     ("stats", "stats SET SET...", "what varies from run to run"),

@@ -20,6 +20,7 @@ pub mod commands;
 pub mod debuginfod;
 pub mod destination;
 pub mod export;
+pub mod graphs;
 pub mod listing;
 pub mod load;
 pub mod named;

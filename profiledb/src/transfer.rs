@@ -381,7 +381,7 @@ mod tests {
             let mut builder = SegmentBuilder::new(Span::one(0), "h".to_owned(), epoch.clone());
             builder.push(SectionKey::only(SectionKind::META), 0, 0, &described.bytes);
             if later {
-                builder.push(SectionKey::only(SectionKind(6)), 1, 0, b"x");
+                builder.push(SectionKey::only(SectionKind(600)), 1, 0, b"x");
             }
             fold::write(&disk, &directory, Span::one(0), &builder.finish(&directory).unwrap()).unwrap();
             let source = Database::of(disk.clone(), root).epoch("h", &epoch).unwrap();

@@ -394,7 +394,11 @@ impl Current {
         }
         let described = |image: &&ImageId| delta.images.contains_key(*image) || self.images.contains_key(*image);
         let named = delta.profiles.keys().map(|key| &key.image);
-        let nameless = named.chain(delta.symbols.keys()).chain(delta.edges.keys()).chain(delta.first_edges.keys()).find(|id| !described(id));
+        let nameless = named
+            .chain(delta.symbols.keys())
+            .chain(delta.edges.keys())
+            .chain(delta.first_edges.keys())
+            .find(|id| !described(id));
         let mistaken = delta.images.iter().find(|(id, record)| **id != record.id);
         if let Some(image) = nameless.or(mistaken.map(|(id, _)| id)) {
             return Err(DbError::UnknownImage { image: *image });

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use code::isa::Syntax;
+use image::Procedure;
 
 use super::Outcome;
 use crate::args::{Chosen, Format, Output, parse_confidence};
 use crate::error::AnalysisError;
-use crate::listing::{self, Listing};
+use crate::listing;
 use crate::load::{self, Samples};
 use crate::named::{self, Candidate};
 use crate::problem::Problem;
@@ -83,11 +84,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     let places = Places::with_debug_roots(args.debug_root.clone());
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
-    let found = named::find(&candidates, &args.procedure);
-    let (at, procedure) = found.map_err(|error| explained(error, args, &without))?;
-    let Some(Candidate { image, known }) = candidates.get(at) else {
-        return Err(none(args, ""));
-    };
+    let (Candidate { image, known }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
     let info = if args.asm { None } else { known.debug_info(image, &places, &mut problems) };
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, &mut problems));
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
@@ -109,7 +106,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
         List { asm: true, .. } => View::Instructions,
         _ => View::Both,
     };
-    let events = columns(args, &samples, &listing);
+    let events = columns(&samples, &listing.counts, args.confidence);
     let shares = |counts: &[u64]| {
         counts.iter().zip(&listing.counts).map(|(count, all)| wilson(*count, *all, args.confidence)).collect()
     };
@@ -136,7 +133,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
 }
 
 /// The images that may be meant, with what is known of them, and why the procedures of others are not known.
-fn candidates<'a>(
+pub(super) fn candidates<'a>(
     samples: &'a Samples,
     places: &Places,
     problems: &mut Vec<Problem>,
@@ -152,25 +149,31 @@ fn candidates<'a>(
     (candidates, without)
 }
 
-fn explained(error: AnalysisError, args: &List, without: &[String]) -> AnalysisError {
-    match error {
-        AnalysisError::NoProcedure { .. } => none(args, without.first().map_or("", String::as_str)),
+/// The procedure that is meant by an image's and a procedure's name, of `candidates`; `without`: why those of other images are not known.
+pub(super) fn meant<'a, 'b>(
+    candidates: &'a [Candidate<'b>],
+    without: &[String],
+    (image, procedure): (&str, &str),
+) -> Result<(&'a Candidate<'b>, &'a Procedure), AnalysisError> {
+    let none = |why: &str| {
+        let (asked, image, why) = (procedure.to_owned(), image.to_owned(), why.to_owned());
+        AnalysisError::NoProcedure { asked, image, why }
+    };
+    let (at, found) = named::find(candidates, procedure).map_err(|error| match error {
+        AnalysisError::NoProcedure { .. } => none(without.first().map_or("", String::as_str)),
         error => error,
-    }
-}
-
-fn none(args: &List, why: &str) -> AnalysisError {
-    AnalysisError::NoProcedure { asked: args.procedure.clone(), image: args.image.clone(), why: why.to_owned() }
+    })?;
+    Ok((candidates.get(at).ok_or_else(|| none(""))?, found))
 }
 
 /// The events; shares are of the procedure's samples.
-fn columns(args: &List, samples: &Samples, listing: &Listing) -> Vec<EventColumn> {
+pub(super) fn columns(samples: &Samples, counts: &[u64], confidence: Confidence) -> Vec<EventColumn> {
     let column = |(event, counted): (&load::EventSamples, &u64)| EventColumn {
         event: event.clone(),
         idle: 0,
         counted: *counted,
-        occurrences: event.occurrences(args.confidence),
+        occurrences: event.occurrences(confidence),
         unresolved: Vec::new(),
     };
-    samples.events.iter().zip(&listing.counts).map(column).collect()
+    samples.events.iter().zip(counts).map(column).collect()
 }

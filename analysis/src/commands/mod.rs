@@ -7,6 +7,7 @@ use crate::error::AnalysisError;
 use crate::problem::Problem;
 use crate::report::Report;
 
+mod calc;
 mod cat;
 mod check;
 mod diff;
@@ -22,6 +23,7 @@ pub mod top;
 mod topcounts;
 mod transfer;
 
+pub use calc::Calc;
 pub use cat::Cat;
 pub use check::Check;
 pub use diff::DiffArgs;
@@ -57,6 +59,7 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     match command {
         Command::Prof(args) => prof::run(args, out),
         Command::List(args) => list::run(args, out),
+        Command::Calc(args) => calc::run(args, out),
         Command::Topcounts(args) => topcounts::run(args, out),
         Command::Stats(args) => stats::run(args, out),
         Command::Diff(args) => diff::run(args, out),

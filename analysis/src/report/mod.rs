@@ -12,6 +12,7 @@ use crate::problem::Problem;
 use crate::scope::{Dimension, Part, ScopeChoice};
 use crate::stats::{Confidence, Occurrences, Share};
 
+mod calc;
 mod csv;
 mod diff;
 mod escape;
@@ -27,6 +28,7 @@ mod text;
 mod top;
 mod topcounts;
 
+pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost};
 pub(crate) use csv::record;
 pub use diff::{DiffReport, DiffRow};
 pub use escape::escape;

@@ -107,7 +107,10 @@ fn a_copy_is_brought_up_to_date_and_never_goes_back() {
     assert_eq!(copy_host(&database(&disk), HOST, &target).unwrap()[0].1, Copied::Updated);
     assert_eq!(copy_epoch(&early, &target).unwrap(), Copied::AlreadyThere);
     let (mine, theirs) = (read_only_epoch(&disk), read_only_epoch(&other));
-    assert_eq!((&mine.profiles, &mine.edges, &mine.first_edges), (&theirs.profiles, &theirs.edges, &theirs.first_edges));
+    assert_eq!(
+        (&mine.profiles, &mine.edges, &mine.first_edges),
+        (&theirs.profiles, &theirs.edges, &theirs.first_edges)
+    );
     assert_eq!(theirs.meta.ended_unix_s, Some(NOW + 30));
     assert_eq!(segments(&other).len(), 1);
     assert_eq!(problems(&other), Vec::<String>::new());

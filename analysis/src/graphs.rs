@@ -1,0 +1,173 @@
+//! Graphs of procedures with what was sampled in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name};
+use code::isa::{Isa, Syntax};
+use code::skid::Skid;
+use estimate::{Branch, Estimate, Sampled};
+use image::{Binary, CODE_BYTES_MAX, Constant, Constants, Imports, Procedure, Vaddr};
+
+use crate::listing::{self, Listing};
+use crate::load::{ImageSamples, Samples};
+use crate::problem::Problem;
+use crate::procedures::Known;
+
+/// A procedure's graph, and how often what of it ran.
+#[derive(Debug, Default)]
+pub struct Graph {
+    /// The graph, of all parts of the procedure.
+    pub graph: Cfg,
+    /// How often its blocks ran; none where that cannot be said.
+    pub estimate: Option<Estimate>,
+    /// The parts, instruction by instruction; the first begins with the entry.
+    pub parts: Vec<Listing>,
+    /// Branches that were seen.
+    pub branches: Vec<Branch>,
+}
+
+/// What of an image is the same for all its procedures.
+#[derive(Debug)]
+pub struct Surveyed {
+    isa: Isa,
+    procedures: Vec<Procedure>,
+    survey: Survey,
+    constants: Constants,
+    branches: Vec<Branch>,
+}
+
+/// The bytes of a file that never change.
+struct Memory<'a> {
+    binary: &'a Binary,
+    constants: &'a Constants,
+}
+
+impl ReadOnly for Memory<'_> {
+    fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64> {
+        match self.constants.at(address, len)? {
+            Constant::Address(vaddr) => Some(vaddr.0),
+            Constant::InFile(offset) => {
+                let read = self.binary.code(offset, u64::from(len)).ok()?;
+                let mut bytes = [0; 8];
+                bytes.get_mut(..usize::from(len))?.copy_from_slice(&read);
+                Some(u64::from_le_bytes(bytes))
+            }
+        }
+    }
+}
+
+impl Surveyed {
+    /// Looks at all code of an image. None where it has no bytes, or is of an instruction set that is not known.
+    #[must_use]
+    pub fn of(samples: &Samples, image: &ImageSamples, known: &Known, problems: &mut Vec<Problem>) -> Option<Self> {
+        let binary = known.binary.as_ref()?;
+        let isa = Isa::of_elf_machine(binary.machine())?;
+        let procedures: Vec<Procedure> = known.procedures.iter().cloned().collect();
+        let ranges: Vec<_> = procedures
+            .iter()
+            .map(|procedure| {
+                let begin = known.address(procedure.start);
+                begin..begin.saturating_add(procedure.size_bytes())
+            })
+            .collect();
+        let segments = binary.layout().segments().iter().filter(|segment| segment.executable);
+        let text: Vec<(Vaddr, Vec<u8>)> = segments
+            .filter_map(|segment| {
+                let bytes = binary.code(segment.offset, segment.file_size_bytes.min(TEXT_BYTES_MAX)).ok()?;
+                Some((segment.vaddr, bytes))
+            })
+            .collect();
+        let text: Vec<Part<'_>> = text.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
+        let imports = binary.imports().unwrap_or_else(|_| Imports::default());
+        let named = procedures.iter().zip(&ranges).filter(|(procedure, _)| is_no_return_name(procedure.raw_name()));
+        let never: Vec<Vaddr> = imports
+            .iter()
+            .filter(|(_, name)| is_no_return_name(name))
+            .map(|(at, _)| at)
+            .chain(named.map(|(_, range)| Vaddr(range.start)))
+            .collect();
+        let survey = Survey::of(isa, &text, &ranges, never);
+        let constants = binary.constants().unwrap_or_default();
+        Some(Self { isa, procedures, survey, constants, branches: branches(samples, image, known, problems) })
+    }
+
+    /// The graph of a procedure, or of the one that it is a part of, with the samples of `event`, which land `skid` behind what took the time.
+    #[must_use]
+    pub fn graph(
+        &self,
+        image: &ImageSamples,
+        known: &Known,
+        procedure: &Procedure,
+        syntax: Syntax,
+        (event, skid): (usize, Skid),
+    ) -> Option<Graph> {
+        let binary = known.binary.as_ref()?;
+        let number = self.procedures.iter().position(|other| other.start == procedure.start)?;
+        let whole = self.survey.whole(number);
+        let numbers = std::iter::once(whole).chain(self.survey.parts(whole).iter().copied());
+        let procedures: Vec<&Procedure> = numbers.filter_map(|number| self.procedures.get(number)).collect();
+        let bytes: Vec<(Vaddr, Vec<u8>)> = procedures
+            .iter()
+            .filter_map(|part| {
+                let bytes = binary.code(part.start, part.size_bytes().min(CODE_BYTES_MAX)).ok()?;
+                Some((Vaddr(known.address(part.start)), bytes))
+            })
+            .collect();
+        let parts: Vec<Part<'_>> = bytes.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
+        let inside = |at: Vaddr| parts.iter().any(|part| at.0.wrapping_sub(part.begin.0) < part.bytes.len() as u64);
+        let branches = self.branches.iter().filter(|branch| inside(branch.from) || inside(branch.to));
+        let branches: Vec<Branch> = branches.copied().collect();
+        let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
+        let listed: Vec<Listing> = listed.collect();
+        let instructions = || listed.iter().flat_map(|part| &part.instructions);
+        let mut memory = Memory { binary, constants: &self.constants };
+        let mut build = |observed: &[(Vaddr, Vaddr)]| {
+            let knowledge = Knowledge { no_return: Some(self.survey.no_return()), observed };
+            Cfg::build(self.isa, &parts, &mut memory, &knowledge)
+        };
+        let mut graph = build(&[]);
+        // Where jumps go that the code does not tell of, samples may.
+        let open = graph.blocks().iter().filter(|block| block.targets_incomplete);
+        let open: BTreeSet<Vaddr> = open.map(|block| block.last).collect();
+        let observed = branches.iter().filter(|branch| open.contains(&branch.from));
+        let observed: Vec<(Vaddr, Vaddr)> = observed.map(|branch| (branch.from, branch.to)).collect();
+        if !observed.is_empty() {
+            graph = build(&observed);
+        }
+        let count = |line: &listing::ListedInstruction| line.counts.get(event).copied().filter(|count| *count > 0);
+        let mut landed: Vec<(Vaddr, u64)> =
+            instructions().filter_map(|line| Some((Vaddr(line.address), count(line)?))).collect();
+        landed.sort_unstable();
+        let sampled = Sampled { landed: &landed, skid, branches: &branches };
+        let estimate = estimate::estimate(&graph, &Loops::of(&graph), &sampled);
+        Some(Graph { graph, estimate, parts: listed, branches })
+    }
+}
+
+/// Most bytes of a segment of code that are surveyed.
+const TEXT_BYTES_MAX: u64 = 256 << 20;
+
+/// The branches of an image that were seen.
+fn branches(samples: &Samples, image: &ImageSamples, known: &Known, problems: &mut Vec<Problem>) -> Vec<Branch> {
+    let mut counted: BTreeMap<(Vaddr, Vaddr), (u64, u64)> = BTreeMap::new();
+    for epoch in &samples.epochs {
+        let both = epoch.edges(&image.record.id).and_then(|all| Ok((all, epoch.first_edges(&image.record.id)?)));
+        match both {
+            Ok((all, first)) => {
+                for (from, to, count) in all.iter() {
+                    let sum = counted.entry((Vaddr(known.address(from)), Vaddr(known.address(to)))).or_default();
+                    sum.0 = sum.0.saturating_add(count);
+                    sum.1 = sum.1.saturating_add(first.get(from, to));
+                }
+            }
+            Err(error) => problems.push(Problem::Unreadable { error }),
+        }
+    }
+    let branch = |((from, to), (all, first)): ((Vaddr, Vaddr), (u64, u64))| Branch {
+        from,
+        to,
+        first,
+        later: all.saturating_sub(first),
+    };
+    counted.into_iter().map(branch).collect()
+}
