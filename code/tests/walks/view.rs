@@ -87,14 +87,6 @@ impl Files {
     }
 }
 
-impl View {
-    /// In which file, and where there, the code at `address` is.
-    pub fn in_file(&self, address: Vaddr) -> Option<(&str, Vaddr)> {
-        let mapped = self.mapped.iter().find(|mapped| mapped.place.begin <= address && address < mapped.place.end)?;
-        Some((&mapped.file.path, Vaddr(address.0.wrapping_sub(mapped.distance))))
-    }
-}
-
 impl CodeView for View {
     fn place(&mut self, address: Vaddr) -> Option<Place> {
         let index = self.mapped.partition_point(|mapped| mapped.place.begin <= address).checked_sub(1)?;
