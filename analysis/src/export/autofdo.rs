@@ -62,7 +62,10 @@ pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Resu
         }
     }
     // Samples first: callees have parts of them.
-    let has_callees = resolved.images.iter().fold(false, |some, image| add_callees(&mut functions, image) || some);
+    let mut has_callees = false;
+    for image in &resolved.images {
+        has_callees |= add_callees(&mut functions, image);
+    }
     for comment in resolved.comments().iter().map(String::as_str).chain(has_callees.then_some(branches::FIDELITY)) {
         writeln!(out, "# {}", escape(comment))?;
     }

@@ -8,7 +8,6 @@ use code::interpret::{CodeView, Place};
 use image::{Constant, Constants, ImageOffset, Layout, Vaddr};
 
 struct File {
-    path: String,
     bytes: Vec<u8>,
     layout: Layout,
     constants: Constants,
@@ -45,8 +44,7 @@ impl Files {
         let read = || {
             let bytes = fs::read(path).ok()?;
             let (layout, constants) = (Layout::of(&bytes).ok()?, Constants::of(&bytes).ok()?);
-            let path = path.to_owned();
-            Some(Arc::new(File { path, bytes, layout, constants }))
+            Some(Arc::new(File { bytes, layout, constants }))
         };
         let entry = (self.all.len() as u32, read());
         self.all.push(entry.1.clone());
