@@ -93,6 +93,7 @@ pub fn run(snapshots: u64) -> anyhow::Result<bool> {
         sum += fit.error;
     }
     let mean = sum / programs.len() as f64;
+    println!("yielding: of all snapshots taken meanwhile, also those of other programs");
     println!("mean error of p(taken), weighted by executions: {mean:.4}, at most {ERROR_MAX}");
     Ok(mean <= ERROR_MAX)
 }
