@@ -291,6 +291,9 @@ pub struct Status {
     /// The code kept beside the profiles; None: it is off.
     #[serde(default)]
     pub code_store: Option<CodeStore>,
+    /// Snapshots of registers and the edges made of them; None: it is off.
+    #[serde(default)]
+    pub edges: Option<Edges>,
     /// What the loader hook said.
     pub loader: Loader,
     /// Why the last merge failed, if it did.
@@ -383,6 +386,17 @@ pub struct Event {
     pub running_ns: u64,
     /// What the reader should know.
     pub note: Option<String>,
+}
+
+/// Snapshots of registers, and the edges made of them.
+#[derive(Debug, Deserialize)]
+pub struct Edges {
+    /// Taken.
+    pub taken: u64,
+    /// Of those taken, the ones that gave an edge.
+    pub fruitful: u64,
+    /// Edges.
+    pub edges: u64,
 }
 
 /// taken = merged + pending + unresolved + lost.

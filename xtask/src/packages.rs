@@ -71,7 +71,12 @@ pub const WALKED: [Need; 6] = [
 ];
 
 /// To count branches.
-pub const CALLGRIND: [Need; 1] = [need("valgrind", "valgrind", "counts how often branches are taken")];
+pub const CALLGRIND: [Need; 4] = [
+    need("valgrind", "valgrind", "counts how often branches are taken"),
+    need("objdump", "binutils", "tells which instructions branch"),
+    need("setpriv", "util-linux", "ends what was started with the benchmark"),
+    need("perl", "perl", "a program to count branches of"),
+];
 
 /// Installs what is missing of `needs`.
 pub fn ensure<'a>(needs: impl IntoIterator<Item = &'a Need>) -> anyhow::Result<()> {

@@ -36,6 +36,9 @@ pub struct Export {
     /// Addresses without names: for tools that find them by themselves (pprof, script)
     #[arg(long)]
     pub no_symbols: bool,
+    /// Samples only, without branches as computed from snapshots of registers (autofdo, bolt)
+    #[arg(long)]
+    pub no_edges: bool,
     /// The idle loop too
     #[arg(long)]
     pub idle: bool,
@@ -57,7 +60,8 @@ error. folded, autofdo, autofdo-addresses and bolt are of one event: that of --e
   autofdo            clang -fprofile-sample-use=FILE; llvm-profdata merge --sample FILE
   autofdo-addresses  create_llvm_prof --profiler=text --use_lbr=false --binary=IMAGE --profile=FILE --out=OUT
                      (version 0.19 of it needs programs built with -gdwarf-4)
-  bolt               llvm-bolt IMAGE --pa --ba -p FILE -o OUT (LLVM 22)
+  bolt               llvm-bolt IMAGE --pa -p FILE -o OUT; without edges, or with --no-edges:
+                     llvm-bolt IMAGE --pa --ba -p FILE -o OUT (LLVM 22)
   script             what reads the output of perf script
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
@@ -75,7 +79,7 @@ pub enum Target {
     Autofdo,
     /// Counts by address of one program, for create_llvm_prof and create_gcov
     AutofdoAddresses,
-    /// BOLT's pre-aggregated samples of one program
+    /// BOLT's pre-aggregated branches, or samples, of one program
     Bolt,
     /// Text like that of perf script
     Script,
@@ -108,6 +112,9 @@ impl Target {
         if args.no_symbols && !matches!(self, Self::Pprof | Self::Script) {
             return wrong("--no-symbols", "pprof or script");
         }
+        if args.no_edges && !matches!(self, Self::Autofdo | Self::Bolt) {
+            return wrong("--no-edges", "autofdo or bolt");
+        }
         let to_terminal = args.file.as_os_str() == "-" && io::stdout().is_terminal();
         if self == Self::Pprof && to_terminal {
             let message = "pprof's format is not for terminals; name a file".to_owned();
@@ -123,6 +130,7 @@ pub(super) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, Analysi
     let mut problems = std::mem::take(&mut samples.problems);
     let wanted = Wanted {
         detail: args.to.detail(args),
+        branches: matches!(args.to, Target::Autofdo | Target::Bolt) && !args.no_edges,
         idle: args.idle,
         everything: args.images.is_empty() && args.chosen.source.scope.is_all(),
         places: Places::with_debug_roots(args.debug_root.clone()),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! function:total:head
-//!  line[.discriminator]: samples
+//!  line[.discriminator]: samples [callee:samples]...
 //!  line[.discriminator]: inlined_function:total
 //!   line[.discriminator]: samples
 //! ```
@@ -11,7 +11,8 @@
 //! Lines are counted from the function's own. One event. A line has the samples of the instruction of it that has the most, which is what
 //! `create_llvm_prof` and `llvm-profgen` do: a block is executed as often as each of its instructions, whatever their number; totals are of
 //! all samples. `head` is the samples of the procedure's first instruction. Of `cycles` all that is time and not how often a line was
-//! executed: `instructions`, where it was sampled, comes nearer. Programs only: what the kernel's build would need is its debug
+//! executed: `instructions`, where it was sampled, comes nearer. Which procedures a line calls, and in which shares, is computed from
+//! registers at samples ([`branches`]): the callees' samples are the line's, divided up. Programs only: what the kernel's build would need is its debug
 //! information, which is not at hand.
 
 use std::collections::BTreeMap;
@@ -19,7 +20,8 @@ use std::io::{self, Write};
 
 use image::Site;
 
-use super::{Carried, Place, Resolved};
+use super::branches::{self, Branch};
+use super::{Carried, Image, Place, Resolved};
 use crate::report::escape;
 
 /// Why samples are left out that are at no known line.
@@ -37,6 +39,8 @@ struct Function {
     /// Of the instruction with the most.
     lines: BTreeMap<Line, u64>,
     calls: BTreeMap<Line, BTreeMap<String, Function>>,
+    /// Called and not inlined.
+    callees: BTreeMap<Line, BTreeMap<String, u64>>,
 }
 
 /// Writes the samples of an event in all images.
@@ -57,8 +61,13 @@ pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Resu
             }
         }
     }
-    for comment in resolved.comments() {
-        writeln!(out, "# {}", escape(&comment))?;
+    // Samples first: callees have parts of them.
+    let mut has_callees = false;
+    for image in &resolved.images {
+        has_callees |= add_callees(&mut functions, image);
+    }
+    for comment in resolved.comments().iter().map(String::as_str).chain(has_callees.then_some(branches::FIDELITY)) {
+        writeln!(out, "# {}", escape(comment))?;
     }
     let mut by_total: Vec<(u64, &String, &Function)> =
         functions.iter().map(|(name, function)| (function.total(), name, function)).collect();
@@ -74,8 +83,37 @@ pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Resu
     Ok(Carried {
         samples,
         left_out: left_out.map(|(reason, samples)| (reason.to_owned(), samples)).collect(),
-        notes: Vec::new(),
+        notes: has_callees.then(|| branches::FIDELITY.to_owned()).into_iter().collect(),
     })
+}
+
+/// Divides the samples of lines with calls among those who were called. False where there are none.
+fn add_callees(functions: &mut BTreeMap<String, Function>, image: &Image) -> bool {
+    let mut some = false;
+    for of_call in image.branches.chunk_by(|a, b| a.from == b.from) {
+        let all: u64 = of_call.iter().fold(0, |sum, branch| sum.saturating_add(branch.times));
+        for Branch { sites, callee, times, .. } in of_call {
+            let Some(callee) = callee.as_ref().filter(|callee| is_name(callee)) else { continue };
+            let Some((function, line)) = function_of(functions, sites) else { continue };
+            let Some(samples) = function.lines.get(&line) else { continue };
+            let part = u64::try_from(u128::from(*samples) * u128::from(*times) / u128::from(all.max(1)));
+            let Some(part) = part.ok().filter(|part| *part > 0) else { continue };
+            let sum = function.callees.entry(line).or_default().entry(callee.clone()).or_default();
+            *sum = sum.saturating_add(part);
+            some = true;
+        }
+    }
+    some
+}
+
+/// The function that has samples at these sites, if there is one, and the line in it.
+fn function_of<'a>(functions: &'a mut BTreeMap<String, Function>, sites: &[Site]) -> Option<(&'a mut Function, Line)> {
+    let (last, calls) = sites.split_last()?;
+    let mut among = functions;
+    for call in calls {
+        among = among.get_mut(&call.function)?.calls.get_mut(&(call.line, call.discriminator))?;
+    }
+    Some((among.get_mut(&last.function)?, (last.line, last.discriminator)))
 }
 
 fn is_first(procedure: Option<&super::Procedure>, place: &Place) -> bool {
@@ -107,7 +145,10 @@ fn add(functions: &mut BTreeMap<String, Function>, place: &Place, samples: u64, 
 
 /// A line that begins with a blank, a digit behind a colon, or a hash is something else to the reader.
 fn is_writable(site: &Site) -> bool {
-    let name = &site.function;
+    is_name(&site.function)
+}
+
+fn is_name(name: &str) -> bool {
     let plain = |c: char| !c.is_whitespace() && !c.is_control();
     name.starts_with(|c: char| !c.is_ascii_digit() && c != '#' && c != '!') && name.chars().all(plain)
 }
@@ -121,7 +162,11 @@ impl Function {
     fn write(&self, depth: usize, out: &mut dyn Write) -> io::Result<()> {
         let indent = " ".repeat(depth);
         for (line, samples) in &self.lines {
-            writeln!(out, "{indent}{}: {samples}", shown(*line))?;
+            write!(out, "{indent}{}: {samples}", shown(*line))?;
+            for (callee, samples) in self.callees.get(line).into_iter().flatten() {
+                write!(out, " {callee}:{samples}")?;
+            }
+            writeln!(out)?;
         }
         for (line, calls) in &self.calls {
             for (name, function) in calls {
@@ -165,6 +210,31 @@ mod tests {
         // 2 samples of an instruction that does the work of 32.
         resolved.images[0].places[1].sites[0].copies = 32;
         assert_eq!(lines(&resolved), ["_ZN2ns1fEi:42:40", " 1: 64"]);
+    }
+
+    #[test]
+    fn calls_divide_the_samples_of_their_line() {
+        let mut resolved = with_lines();
+        let image = &mut resolved.images[0];
+        let call = |sites: &[Site], to, callee: &str, times| Branch {
+            from: 0x40_1014,
+            to,
+            falls_through: false,
+            run_end: to,
+            callee: Some(callee.into()),
+            sites: sites.to_vec(),
+            times,
+        };
+        let inlined = image.places[1].sites.clone();
+        let own = image.places[0].sites.clone();
+        image.branches = vec![call(&own, 1, "_Z1av", 3), call(&own, 2, "_Z1bv", 1), call(&own, 3, "no name", 4)];
+        image.branches.push(Branch { from: 0x40_1018, ..call(&inlined, 1, "_Z1av", 9) });
+        image.branches.push(Branch { from: 0x40_1020, ..call(&[], 1, "_Z1av", 9) });
+        let (text, carried) = written(|out| write(&resolved, 0, out));
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = ["_ZN2ns1fEi:42:40", " 1: 40 _Z1av:15 _Z1bv:5", " 2.1: _Z3inlv:2", "  2: 2 _Z1av:2"];
+        assert_eq!(lines, expected);
+        assert_eq!(carried.notes.len(), 1);
     }
 
     #[test]

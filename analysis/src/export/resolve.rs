@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use image::{ImageOffset, Vaddr};
 use profiledb::Scope;
 
-use super::{Event, Image, Place, Procedure, Resolved};
+use super::{Event, Image, Place, Procedure, Resolved, branches};
 use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Known, Places};
@@ -28,6 +28,8 @@ pub enum Detail {
 pub struct Wanted {
     /// How much of it.
     pub detail: Detail,
+    /// Which way branches went, too.
+    pub branches: bool,
     /// The idle loop's samples too.
     pub idle: bool,
     /// Samples of unknown code are samples of what was asked for: all images of everybody.
@@ -108,9 +110,17 @@ fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], want
         procedures: Vec::new(),
         nameless: "[unknown]".to_owned(),
         places: places(&counts(image, scopes)),
+        branches: Vec::new(),
+        edges_left_out: 0,
     };
     match known {
-        Ok(known) => name_places(&mut resolved, image, &known, wanted, &mut problems),
+        Ok(known) => {
+            if wanted.branches {
+                let edges = samples.edges(image, &mut problems);
+                (resolved.branches, resolved.edges_left_out) = branches::resolve(&edges, &known);
+            }
+            name_places(&mut resolved, image, &known, wanted, &mut problems);
+        }
         Err(why) => {
             resolved.nameless = format!("[no procedures: {}]", why.short());
             let (image, id, counts) = (image.record.name.clone(), image.record.id, image.totals());
@@ -185,7 +195,10 @@ fn name_places(to: &mut Image, image: &ImageSamples, known: &Known, wanted: &Wan
         return;
     }
     match info.sites() {
-        Ok(sites) => to.places.iter_mut().for_each(|place| place.sites = sites.at(Vaddr(place.address))),
+        Ok(sites) => {
+            to.places.iter_mut().for_each(|place| place.sites = sites.at(Vaddr(place.address)));
+            branches::locate(&mut to.branches, &sites);
+        }
         Err(error) => problems.push(procedures::no_lines(image, Some(error.to_string()))),
     }
 }

@@ -48,6 +48,8 @@ pub(crate) fn resolved() -> Resolved {
             place(0x1100, 0x40_1100, Some(1), &[(0, [1, 0])]),
             place(0x1700, 0x40_1700, None, &[(0, [4, 0])]),
         ],
+        branches: Vec::new(),
+        edges_left_out: 0,
     };
     let other = |kind, name: &str, nameless: &str, procedures: Vec<Procedure>, procedure, counts| Image {
         id: ImageId::from_name(name, ""),
@@ -58,6 +60,8 @@ pub(crate) fn resolved() -> Resolved {
         procedures,
         nameless: nameless.into(),
         places: vec![place(0x20, 0x20, procedure, &[(0, counts)])],
+        branches: Vec::new(),
+        edges_left_out: 0,
     };
     let kernel = vec![procedure("clear_page", "clear_page", 0x10)];
     Resolved {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use crate::programs::Program;
 use crate::truth::Tally;
-use crate::{callgrind, programs, truth};
+use crate::{programs, truth};
 
 /// Runs in a row that end before they could be looked at: on a busy machine one may.
 const FRUITLESS_MAX: u32 = 20;
@@ -62,27 +62,4 @@ fn walks_go_where_many_programs_go() {
     println!("{:<10} {}", "all", all.row());
     println!("{}", all.windows());
     all.must_be_right("all");
-}
-
-#[test]
-#[ignore = "takes minutes and wants many programs and valgrind: cargo xtask bench walks --callgrind"]
-fn samples_tell_how_often_branches_are_taken() {
-    let samples: u64 =
-        std::env::var("WALKS_SAMPLES").map_or(20_000, |samples| samples.parse().expect("WALKS_SAMPLES: a number"));
-    let only = std::env::var("WALKS_ONLY").unwrap_or_default();
-    let folder = tempfile::tempdir().unwrap();
-    let mut programs = programs::that_are_everywhere(folder.path());
-    programs.extend(programs::of_a_development_machine(folder.path()));
-    // The compiler takes more than ten minutes under callgrind.
-    programs.retain(|program| program.name.contains(&only) && program.name != "cc1");
-    println!("{}", callgrind::HEADER);
-    let mut sum = 0.0;
-    for program in &programs {
-        let (row, error) = callgrind::compare(program, folder.path(), samples);
-        println!("{row}");
-        sum += error;
-    }
-    let mean = sum / programs.len() as f64;
-    println!("mean error {mean:.4}");
-    assert!(mean < 0.05, "the walks' branches are not those that programs take: mean error {mean}");
 }

@@ -4,8 +4,6 @@
 //! Tracing one's own children needs no privilege. `cargo xtask bench walks` does it with a million states.
 
 #[cfg(test)]
-mod callgrind;
-#[cfg(test)]
 mod compare;
 #[cfg(test)]
 mod hostile;

@@ -29,6 +29,8 @@ const REPEATS_MAX: u32 = 200;
 const TRAIL: usize = BEGINS * STRIDE + 64;
 const BEGINS: usize = 24;
 const STRIDE: usize = 2;
+/// Between two interruptions.
+const APART_US: Range<u64> = 0..60;
 /// How many differences are told in full.
 const TOLD_MAX: usize = 20;
 
@@ -72,19 +74,18 @@ struct Expected {
     state: State,
 }
 
-/// Runs `program` once and interrupts it at chance moments, `apart` microseconds one from the other. Each time it is in its own code, `look` is called, until that says to end.
-pub fn interrupt(
+/// Runs `program` once and interrupts it at chance moments. Each time it is in its own code, `look` is called, until that says to end.
+fn interrupt(
     program: &Program,
     files: &mut Files,
     random: &mut Rng,
-    apart: Range<u64>,
     mut look: impl FnMut(&mut Traced, user_regs_struct, &mut View) -> bool,
 ) {
     let mut traced = Traced::start(program.command());
     let mut view = View::default();
     let mut since_looked = 0;
     loop {
-        std::thread::sleep(Duration::from_micros(random.u64(apart.clone())));
+        std::thread::sleep(Duration::from_micros(random.u64(APART_US)));
         match traced.interrupt() {
             Stopped::Here => {}
             // The interrupt is still to come.
@@ -111,12 +112,12 @@ pub fn interrupt(
 }
 
 /// What a sample at that moment has of the stack.
-pub fn stack(traced: &Traced, registers: &user_regs_struct) -> Vec<u8> {
+fn stack(traced: &Traced, registers: &user_regs_struct) -> Vec<u8> {
     traced.memory(registers.rsp.wrapping_sub(RED_ZONE), RED_ZONE as usize + STACK)
 }
 
 /// The window that [`stack`] is.
-pub fn window<'a>(registers: &user_regs_struct, stack: &'a [u8]) -> Window<'a> {
+fn window<'a>(registers: &user_regs_struct, stack: &'a [u8]) -> Window<'a> {
     Window { begin: Vaddr(registers.rsp.wrapping_sub(RED_ZONE)), bytes: stack }
 }
 
@@ -125,7 +126,7 @@ pub fn follow(program: &Program, states: u64, random: &mut Rng, tally: &mut Tall
     let mut files = Files::default();
     let mut walker = Walker::<X86_64>::new(1 << 14);
     let mut samples = Vec::new();
-    interrupt(program, &mut files, random, 0..60, |traced, registers, view| {
+    interrupt(program, &mut files, random, |traced, registers, view| {
         let stopped = one(traced, &registers, &mut walker, view, &mut samples, tally);
         if tally.states < states && stopped != Stopped::Ended {
             return true;

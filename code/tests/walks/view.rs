@@ -8,7 +8,6 @@ use code::interpret::{CodeView, Place};
 use image::{Constant, Constants, ImageOffset, Layout, Vaddr};
 
 struct File {
-    path: String,
     bytes: Vec<u8>,
     layout: Layout,
     constants: Constants,
@@ -45,8 +44,7 @@ impl Files {
         let read = || {
             let bytes = fs::read(path).ok()?;
             let (layout, constants) = (Layout::of(&bytes).ok()?, Constants::of(&bytes).ok()?);
-            let path = path.to_owned();
-            Some(Arc::new(File { path, bytes, layout, constants }))
+            Some(Arc::new(File { bytes, layout, constants }))
         };
         let entry = (self.all.len() as u32, read());
         self.all.push(entry.1.clone());
@@ -84,14 +82,6 @@ impl Files {
         let span = (first.wrapping_add(distance), last.wrapping_add(distance));
         let place = Place { image, begin: Vaddr(begin), end: Vaddr(end), offset: ImageOffset(offset) };
         Some(Mapped { place, distance, span, file })
-    }
-}
-
-impl View {
-    /// In which file, and where there, the code at `address` is.
-    pub fn in_file(&self, address: Vaddr) -> Option<(&str, Vaddr)> {
-        let mapped = self.mapped.iter().find(|mapped| mapped.place.begin <= address && address < mapped.place.end)?;
-        Some((&mapped.file.path, Vaddr(address.0.wrapping_sub(mapped.distance))))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
 //! `bench loader` for the loader hook, `bench db` for the database; and what walks from sampled registers are worth: `bench walks`.
 
+mod branches;
 mod costs;
 mod db;
 mod grid;

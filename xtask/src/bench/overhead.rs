@@ -1,6 +1,6 @@
 //! `bench overhead`: what sampling costs the programs that are sampled, against peers in the same runs (SOSP 1997, section 5, tables 3 to 5).
 
-use super::profilers::{RATE, build_dcpid};
+use super::profilers::{RATE, build};
 use super::report::Report;
 use super::runs::Runs;
 use super::workloads::{KINDS, Workload, prepare};
@@ -20,7 +20,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     packages::ensure(packages::COMPILER.iter().chain(&packages::BENCH_TOOLS))?;
     fs::create_dir_all(FOLDER)?;
     println!("building dcpid (release) and the workloads");
-    build_dcpid(FOLDER)?;
+    build(FOLDER, &["dcpid", "dcpictl"])?;
     prepare(FOLDER)?;
 
     let machine = machine::description();

@@ -69,7 +69,7 @@ pub struct Reading {
 }
 
 /// A program that was started and will be ended.
-struct Program {
+pub struct Program {
     child: Child,
     name: &'static str,
 }
@@ -218,7 +218,9 @@ impl<'a> Profiler<'a> {
         let inner = match configuration {
             Configuration::Nothing => Inner::Nothing,
             Configuration::Empty => Inner::Empty(EmptyEvent::start(folder, &(1_000_000_000 / RATE).to_string())?),
-            Configuration::Dcpid => Inner::Dcpid { program: start_dcpid(folder)?, watch: None },
+            Configuration::Dcpid => {
+                Inner::Dcpid { program: start_dcpid(folder, &format!("--event cpu-clock@{RATE}"))?, watch: None }
+            }
             Configuration::Perf => Inner::Perf(start_perf(folder)?),
         };
         let mut profiler = Self { folder, inner, before: Reading::default() };
@@ -274,10 +276,11 @@ impl<'a> Profiler<'a> {
     }
 }
 
-/// Builds dcpid and dcpictl, and copies them, so that nobody's build replaces them under a measurement.
-pub fn build_dcpid(folder: &str) -> anyhow::Result<()> {
-    must(&mut command("cargo build --release -p daemon"))?;
-    for program in ["dcpid", "dcpictl"] {
+/// Builds programs, and copies them, so that nobody's build replaces them under a measurement.
+pub fn build(folder: &str, programs: &[&str]) -> anyhow::Result<()> {
+    let mut cargo = command("cargo build --release -p daemon -p analysis");
+    must(cargo.args(programs.iter().flat_map(|program| ["--bin", program])))?;
+    for program in programs {
         fs::copy(format!("target/release/{program}"), format!("{folder}/{program}"))
             .with_context(|| format!("copying target/release/{program}"))?;
     }
@@ -288,11 +291,11 @@ fn control(folder: &str, request: &str) -> anyhow::Result<String> {
     output(&mut command(&format!("{folder}/dcpictl --control {folder}/control.sock {request}")))
 }
 
-fn start_dcpid(folder: &str) -> anyhow::Result<Program> {
+/// Starts the dcpid in `folder` with these arguments and a database there of its own.
+pub fn start_dcpid(folder: &str, arguments: &str) -> anyhow::Result<Program> {
     let _ = fs::remove_dir_all(format!("{folder}/db")); // a fresh database, so that its size is this run's
     let log = format!("{folder}/dcpid.log");
-    let line =
-        format!("{folder}/dcpid --db {folder}/db --control {folder}/control.sock --event cpu-clock@{RATE} --log warn");
+    let line = format!("{folder}/dcpid --db {folder}/db --control {folder}/control.sock --log warn {arguments}");
     let mut program = Program::start("dcpid", &line, Stdio::null(), &log)?;
     let deadline = Instant::now() + START_MAX;
     while control(folder, "status").is_err() {
