@@ -33,7 +33,7 @@ pub(crate) enum Value {
 }
 
 /// An entry of a table, and what was added to it.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     /// Address of the entry of index 0.
     pub(crate) table: u64,
@@ -198,6 +198,11 @@ pub(crate) struct Spot {
 }
 
 impl Entry {
+    /// The same, whatever the name of the index.
+    pub(super) fn of_any_index(self) -> Self {
+        Self { index: 0, ..self }
+    }
+
     /// A word of the table as it is added.
     pub(super) fn extended(&self, word: u64) -> u64 {
         cut(word, self.width, self.signed)
