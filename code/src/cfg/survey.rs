@@ -137,7 +137,9 @@ impl Survey {
         let is_called =
             |number: usize| procedures.get(number).is_some_and(|procedure| crossings.called.contains(&procedure.start));
         self.whole = (0..procedures.len()).collect();
-        // What is seldom executed is jumped to conditionally, and jumps back always.
+        // A part begins with what the first part jumps to; what is seldom executed is jumped to conditionally, and jumps back always.
+        let begins: HashSet<(usize, usize)> = crossings.begun.iter().map(|&(number, from, _)| (number, from)).collect();
+        let size = |number: usize| procedures.get(number).map_or(0, |procedure| procedure.end - procedure.start);
         let conditional = |a: usize, b: usize| crossings.joined.get(&(a, b)).map_or(0, |&(_, conditional)| conditional);
         for &(one, two) in crossings.joined.keys() {
             let (a, b) = (one, two);
@@ -146,8 +148,10 @@ impl Survey {
             if a == b || is_called(a) && is_called(b) {
                 continue;
             }
-            let first =
-                if (is_called(a), conditional(one, two)) >= (is_called(b), conditional(two, one)) { a } else { b };
+            let rank = |root: usize, this: usize, other: usize| {
+                (is_called(root), !begins.contains(&(this, other)), conditional(this, other), size(root))
+            };
+            let first = if rank(a, one, two) >= rank(b, two, one) { a } else { b };
             self.whole.get_mut(a + b - first).into_iter().for_each(|whole| *whole = first);
         }
         // Nor does a compiler jump conditionally to another procedure: what only one comes to like that is its part, too.
