@@ -117,7 +117,11 @@ impl Constants {
         let mut this = Self { read_only, ..Self::default() };
         if let Some(protected) = elf.segments.iter().find(|header| header.kind == elf::PT_GNU_RELRO) {
             this.protected_begin = protected.vaddr;
-            let mut words = dynamic.words(elf, &layout, protected)?;
+            let mut words = match dynamic.words(elf, &layout, protected) {
+                // What nobody writes to is constant all the same.
+                Err(ImageError::TooLarge { .. }) => Vec::new(),
+                words => words?,
+            };
             if words.len() <= WORDS_MAX {
                 words.sort_unstable_by_key(|&(into, _)| into);
                 // A word that is relocated twice is not understood.

@@ -42,6 +42,9 @@ pub const MAN_TOOLS: [Need; 1] = [need("groff", "groff", "formats man pages")];
 pub const BPF_COMPILER: [Need; 2] =
     [need("clang-19", "clang-19", "compiles the eBPF program"), need("llvm-strip-19", "llvm-19", "strips its objects")];
 
+/// To build programs whose control flow is known.
+pub const CLANG: [Need; 1] = [need("clang-19", "clang-19", "builds programs whose jumps are known")];
+
 /// To take what is exported.
 pub const CONSUMERS: [Need; 7] = [
     need("go", "golang-go", "reads pprof's format"),

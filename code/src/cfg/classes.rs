@@ -257,7 +257,7 @@ mod tests {
         let of = |block| classes.of_block(block).unwrap();
         assert_eq!(of(0), of(4));
         assert!(of(1) != of(2) && of(0) != of(3));
-        assert_eq!(classes.of_edge(0), classes.of_block(1).into());
+        assert_eq!(classes.of_edge(0), classes.of_block(1));
         // Blocks 0 and 4, 1, 2, 3, and its edge to itself.
         assert_eq!(classes.count(), 5);
     }

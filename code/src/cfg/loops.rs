@@ -260,8 +260,8 @@ mod tests {
             let loops = Loops::of(&graph);
             for a in 0..graph.blocks().len() {
                 let others = reached(&graph, None, Some(a));
-                for b in 0..graph.blocks().len() {
-                    assert_eq!(loops.dominates(a, b), a == b || !others[b], "seed {seed}: {a} and {b} of {graph:?}");
+                for (b, &other) in others.iter().enumerate() {
+                    assert_eq!(loops.dominates(a, b), a == b || !other, "seed {seed}: {a} and {b} of {graph:?}");
                 }
             }
         }

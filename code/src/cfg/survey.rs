@@ -87,8 +87,8 @@ struct Image<'a> {
 #[derive(Default)]
 struct Crossings {
     called: HashSet<u64>,
-    /// Procedures of which one jumps into the middle of the other.
-    joined: Vec<(usize, usize)>,
+    /// How often one procedure jumps into the middle of another, and how often conditionally.
+    joined: BTreeMap<(usize, usize), (usize, usize)>,
     /// Procedures to whose begin one jumps: that one, from where, whether conditionally.
     begun: Vec<(usize, usize, bool)>,
 }
@@ -137,17 +137,21 @@ impl Survey {
         let is_called =
             |number: usize| procedures.get(number).is_some_and(|procedure| crossings.called.contains(&procedure.start));
         self.whole = (0..procedures.len()).collect();
-        let mut sorted = crossings.joined.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
+        // A part begins with what the first part jumps to; what is seldom executed is jumped to conditionally, and jumps back always.
+        let begins: HashSet<(usize, usize)> = crossings.begun.iter().map(|&(number, from, _)| (number, from)).collect();
         let size = |number: usize| procedures.get(number).map_or(0, |procedure| procedure.end - procedure.start);
-        for (a, b) in sorted {
+        let conditional = |a: usize, b: usize| crossings.joined.get(&(a, b)).map_or(0, |&(_, conditional)| conditional);
+        for &(one, two) in crossings.joined.keys() {
+            let (a, b) = (one, two);
             let (a, b) = (root(&mut self.whole, a), root(&mut self.whole, b));
             // Two that are called are two procedures that share code, as those written by hand do.
             if a == b || is_called(a) && is_called(b) {
                 continue;
             }
-            let first = if (is_called(a), size(a)) >= (is_called(b), size(b)) { a } else { b };
+            let rank = |root: usize, this: usize, other: usize| {
+                (is_called(root), !begins.contains(&(this, other)), conditional(this, other), size(root))
+            };
+            let first = if rank(a, one, two) >= rank(b, two, one) { a } else { b };
             self.whole.get_mut(a + b - first).into_iter().for_each(|whole| *whole = first);
         }
         // Nor does a compiler jump conditionally to another procedure: what only one comes to like that is its part, too.
@@ -239,7 +243,8 @@ impl<'a> Image<'a> {
         if self.procedures.get(other).is_some_and(|other| other.start == target) {
             found.begun.push((other, number, conditional));
         } else {
-            found.joined.push((number, other));
+            let count = found.joined.entry((number, other)).or_default();
+            *count = (count.0 + 1, count.1 + usize::from(conditional));
         }
     }
 

@@ -18,8 +18,8 @@ const OUTSIDE_MAX: usize = 8;
 /// Reads tables.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    /// What was read at a table's address, bytes of an entry, index of the last and what is added.
-    known: BTreeMap<(u64, u8, Option<u64>, u64), Option<Rc<Targets>>>,
+    /// What was read, by the entry of index 0.
+    known: BTreeMap<Entry, Option<Rc<Targets>>>,
     /// Edges so far.
     edges: usize,
     pub(super) findings: Vec<Finding>,
@@ -81,7 +81,7 @@ impl Reader {
                     one(code.place(Vaddr(*address)).map_or(Goal::Outside(Vaddr(*address)), Goal::Place))
                 }
                 Value::Entry(entry) => {
-                    let key = (entry.table, entry.width, entry.last.filter(|_| entry.compared), entry.plus);
+                    let key = entry.of_any_index();
                     match self.known.get(&key) {
                         Some(known) => known.clone(),
                         None => {
@@ -146,7 +146,8 @@ impl Reader {
                 certain = goals.len();
             }
         }
-        if !bounded && !(all && entry.last.is_some()) {
+        let whole = bounded || all && entry.last.is_some();
+        if !whole {
             goals.truncate(certain);
         }
         if !goals.iter().any(|goal| matches!(goal, Goal::Place(target) if *target != 0)) {
@@ -155,7 +156,7 @@ impl Reader {
         if odd {
             self.findings.push(Finding { kind: FindingKind::OddEntry, address });
         }
-        if !bounded && !(all && entry.last.is_some()) {
+        if !whole {
             self.findings.push(Finding { kind: FindingKind::UnboundedTable, address });
         }
         Some(Targets::of(goals))

@@ -33,7 +33,7 @@ pub(crate) enum Value {
 }
 
 /// An entry of a table, and what was added to it.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     /// Address of the entry of index 0.
     pub(crate) table: u64,
@@ -168,6 +168,15 @@ impl Value {
         }
     }
 
+    /// What is one of two entries of one table.
+    fn same_table(self, other: Self, index: u64) -> Option<Self> {
+        let (Self::Entry(a), Self::Entry(b)) = (self, other) else { return None };
+        let last = a.last.zip(b.last).map(|(a, b)| a.max(b));
+        let (compared, index) = (a.compared && b.compared, if a.index == b.index { a.index } else { index });
+        let joined = Entry { last, compared, index, ..a };
+        (joined == Entry { last, compared, index, ..b }).then_some(Self::Entry(joined))
+    }
+
     /// The sum of two, if that is known to be anything.
     pub(crate) fn sum(self, other: Self) -> Option<Self> {
         match (self, other) {
@@ -189,6 +198,11 @@ pub(crate) struct Spot {
 }
 
 impl Entry {
+    /// The same, whatever the name of the index.
+    pub(super) fn of_any_index(self) -> Self {
+        Self { index: 0, ..self }
+    }
+
     /// A word of the table as it is added.
     pub(super) fn extended(&self, word: u64) -> u64 {
         cut(word, self.width, self.signed)
@@ -360,6 +374,11 @@ impl State {
         for number in 0..REGISTERS {
             let (mine, theirs) = (self.get(number), other.get(number));
             if mine == theirs {
+                continue;
+            }
+            if let Some(entry) = mine.same_table(theirs, mixed(place, number as u64 + 200)) {
+                changed |= entry != mine;
+                self.set(number, entry);
                 continue;
             }
             let (a, b) = (mine.symbol(), theirs.symbol());

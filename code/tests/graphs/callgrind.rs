@@ -70,6 +70,21 @@ struct Agreement {
     wrong: Vec<String>,
 }
 
+/// How far the object was from its file's addresses: as far as makes most jumps those of the file.
+fn distance(executed: &Executed, edges: impl Iterator<Item = (u64, u64)>) -> Option<u64> {
+    let mut shapes: HashMap<(u64, u64), Vec<u64>> = HashMap::new();
+    for (at, to) in edges {
+        shapes.entry((at & 4095, to.wrapping_sub(at))).or_default().push(at);
+    }
+    let mut votes: HashMap<u64, usize> = HashMap::new();
+    for (from, to) in &executed.jumps {
+        for at in shapes.get(&(from & 4095, to.wrapping_sub(*from))).into_iter().flatten() {
+            *votes.entry(from.wrapping_sub(*at)).or_default() += 1;
+        }
+    }
+    votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(distance, _)| distance)
+}
+
 fn compare(program: &Program, executed: &Executed) -> Option<Agreement> {
     let numbers = 0..program.procedures.len();
     let graphs: Vec<Cfg> = numbers.map(|number| program.graph(&program.parts(number), &[])).collect();
@@ -90,29 +105,14 @@ fn compare(program: &Program, executed: &Executed) -> Option<Agreement> {
             })
             .collect()
     };
-    // Where the object was: where most jumps are those of the file.
-    let mut shapes: HashMap<(u64, u64), Vec<u64>> = HashMap::new();
-    for (&at, &block) in &lasts {
-        for goal in goals(block) {
-            shapes.entry((at & 4095, goal.wrapping_sub(at))).or_default().push(at);
-        }
-    }
-    let mut votes: HashMap<u64, usize> = HashMap::new();
-    for (from, to) in &executed.jumps {
-        for at in shapes.get(&(from & 4095, to.wrapping_sub(*from))).into_iter().flatten() {
-            *votes.entry(from.wrapping_sub(*at)).or_default() += 1;
-        }
-    }
-    let (&distance, _) = votes.iter().max_by_key(|(_, votes)| **votes)?;
+    let all = lasts.iter().flat_map(|(&at, &block)| goals(block).into_iter().map(move |to| (at, to)));
+    let distance = distance(executed, all)?;
     let mut found =
         Agreement { instructions: executed.instructions.len(), jumps: executed.jumps.len(), ..Agreement::default() };
     let mut blocks = BTreeSet::new();
     // Start-up code of the C library's objects has neither symbols nor unwind entries.
     let ranges = program.ranges();
-    let in_procedure = |at: u64| {
-        let after = ranges.partition_point(|range| range.start <= at);
-        after > 0 && ranges[after - 1].contains(&at)
-    };
+    let in_procedure = |at: u64| ranges.iter().any(|range| range.contains(&at));
     for at in executed.instructions.iter().map(|at| at.wrapping_sub(distance)) {
         match instructions.get(&at) {
             Some((graph, number)) => {
@@ -165,7 +165,8 @@ fn every_jump_that_is_executed_is_an_edge() {
     println!(
         "program    object                            instructions   jumps  incomplete  unreferenced  nameless  wrong"
     );
-    for program in &all {
+    let only = std::env::var("GRAPHS_PROGRAM").ok();
+    for program in all.iter().filter(|program| only.as_ref().is_none_or(|only| *only == program.name)) {
         let mut objects: Vec<(String, Executed)> = executed(program, folder.path()).into_iter().collect();
         objects.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, executed) in objects {

@@ -3,7 +3,8 @@
 #[cfg(test)]
 mod callgrind;
 #[cfg(test)]
-mod dbg;
+mod compilers;
+#[cfg(test)]
 #[cfg(test)]
 mod program;
 #[cfg(test)]

@@ -14,6 +14,8 @@ mod hostile;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod imports;
+#[cfg(test)]
 mod kept;
 #[cfg(test)]
 mod lines;

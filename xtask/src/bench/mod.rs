@@ -1,7 +1,9 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
-//! `bench loader` for the loader hook, `bench db` for the database; and what walks from sampled registers are worth: `bench walks`.
+//! `bench loader` for the loader hook, `bench db` for the database; what walks from sampled registers are worth: `bench walks`; and control-flow
+//! graphs of everything that is installed: `bench cfg`.
 
 mod branches;
+mod cfg;
 mod costs;
 mod db;
 mod grid;
@@ -34,9 +36,10 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["loader", rest @ ..] => loader::run(rest),
         ["db", rest @ ..] => db::run(rest),
         ["walks", rest @ ..] => walks::run(rest),
+        ["cfg", rest @ ..] => cfg::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N] or walks [--quick] [--callgrind]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], walks [--quick] [--callgrind] or cfg [--quick] [--json]"
             )
         }
     }

@@ -72,6 +72,15 @@ impl<M: ReadOnly> Step<'_, M> {
                 self.state.store(spot, 8, value, self.at);
             }
             Op::Pop | Op::Leave => self.pop(),
+            Op::Sub => {
+                // It compares what it subtracts from.
+                let (before, less) = (self.read(0), self.read(1));
+                let known = self.result();
+                self.other(known);
+                if let (Some(before), Some(Value::Const(less))) = (before, less) {
+                    self.state.compare(before, self.instruction.bytes, less);
+                }
+            }
             _ => {
                 let known = self.result();
                 self.other(known);

@@ -1,0 +1,39 @@
+//! `bench cfg`: control-flow graphs of every procedure that is installed, and against what compilers meant and callgrind saw
+//! (`code/tests/graphs`).
+
+use super::refuse_others;
+use crate::process::{command, output, succeeds};
+use crate::{Outcome, packages};
+
+/// What `--quick` looks at: a library, an interpreter, a database, a compiler.
+const FEW: [&str; 3] =
+    ["/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/python3", "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0"];
+
+pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    refuse_others("cfg", arguments, &["--quick", "--json"], &[])?;
+    packages::ensure(
+        packages::COMPILER.iter().chain(&packages::WALKED).chain(&packages::CALLGRIND).chain(&packages::CLANG),
+    )?;
+    let mut tests = vec!["everything_that_is_installed"];
+    if !arguments.contains(&"--json") {
+        tests.extend(["what_cc_builds_is_understood", "what_clang_builds_is_understood"]);
+        if !arguments.contains(&"--quick") {
+            tests.push("every_jump_that_is_executed_is_an_edge");
+        }
+    }
+    let mut clean = true;
+    for test in tests {
+        let mut cargo =
+            command("cargo test --quiet --release --package code --test graphs -- --include-ignored --nocapture");
+        cargo.arg(test);
+        if arguments.contains(&"--quick") {
+            let compiler = output(&mut command("gcc -print-prog-name=cc1"))?;
+            cargo.env("GRAPHS_OF", format!("{}:{}", FEW.join(":"), compiler.trim()));
+        }
+        if arguments.contains(&"--json") {
+            cargo.env("GRAPHS_JSON", "1");
+        }
+        clean &= succeeds(&mut cargo)?;
+    }
+    Ok(if clean { Outcome::Clean } else { Outcome::Problems })
+}
