@@ -1,6 +1,7 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
-//! `bench loader` for the loader hook, `bench db` for the database; and what walks from sampled registers are worth: `bench walks`.
+//! `bench loader` for the loader hook, `bench db` for the database; how long reports take: `bench reading`; and what walks from sampled registers are worth: `bench walks`.
 
+mod beside;
 mod costs;
 mod db;
 mod grid;
@@ -9,6 +10,8 @@ mod loader;
 mod machine;
 mod overhead;
 mod profilers;
+mod programs;
+mod reading;
 mod recording;
 mod report;
 mod runs;
@@ -32,10 +35,11 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["table", rest @ ..] => table::run(rest),
         ["loader", rest @ ..] => loader::run(rest),
         ["db", rest @ ..] => db::run(rest),
+        ["reading", rest @ ..] => reading::run(rest),
         ["walks", rest @ ..] => walks::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N] or walks [--quick] [--callgrind]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N] or walks [--quick] [--callgrind]"
             )
         }
     }
