@@ -55,7 +55,7 @@ fn main() {
     coding(&real);
     let option = |name: &str| {
         let at = arguments.iter().position(|argument| argument == name)?;
-        Some(arguments.get(at + 1).unwrap_or_else(|| panic!("{name} needs a value")).clone())
+        Some(arguments.get(at + 1).expect("a value behind each option").clone())
     };
     let number = |name: &str| option(name).map(|number| number.parse::<u64>().unwrap());
     beside(&epoch, &real, number("--perf-bytes").zip(number("--perf-samples")));

@@ -1,7 +1,7 @@
 //! Every decoder, fed with what a stranger could have written: changed bytes under checksums that fit. None may panic, and what is read must be
 //! what an encoder writes for it.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -87,6 +87,8 @@ fn said(recorded: &Recorded, wanted: u64) -> anyhow::Result<String> {
     // The first line has the names of the columns.
     let images = ours.len().saturating_sub(1);
     ensure!(images as u64 > wanted, "{images} images have samples, not {wanted}");
+    // It cannot read what it recorded while BPF programs come and go, and says so with success.
+    ensure!(theirs.len() as u64 > wanted, "perf reads {} images of its file, not {wanted}: try again alone", theirs.len());
     Ok(format!(
         "{images} images have samples (perf: {}), perf took {} samples, {} bytes",
         theirs.len(),
