@@ -1,5 +1,6 @@
-//! What the database costs, on profiles that were really recorded: `cargo bench -p profiledb --bench database -- DATABASE [PERF_DATA_BYTES]`.
-//! `cargo xtask bench db` records them and starts this.
+//! What the database costs, on profiles that were really recorded: `cargo bench -p profiledb --bench database -- DATABASE [--week DIR]
+//! [--perf-bytes N --perf-samples N]`, where the simulated week is kept in DIR, which must not be there yet. `cargo xtask bench db` records them,
+//! starts this, and reads the week with `dcpi`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use flate2::{Compression, write::GzEncoder};
@@ -52,9 +53,17 @@ fn main() {
     let real = profiles(&epoch);
     let mut random = Random(88172645463325252);
     coding(&real);
-    beside(&epoch, &real, arguments.get(1).and_then(|bytes| bytes.parse().ok()));
+    let option = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        Some(arguments.get(at + 1).expect("a value behind each option").clone())
+    };
+    let number = |name: &str| option(name).map(|number| number.parse::<u64>().unwrap());
+    beside(&epoch, &real, number("--perf-bytes").zip(number("--perf-samples")));
     merging(&mut random);
-    week(&real, &mut random);
+    let temporary = tempfile::tempdir().unwrap();
+    let place = option("--week").map_or_else(|| temporary.path().join("week"), PathBuf::from);
+    std::fs::create_dir(&place).unwrap();
+    week(&real, &mut random, &place);
 }
 
 /// All profiles of an epoch, those of one image and event together.
@@ -94,18 +103,23 @@ fn coding(real: &BTreeMap<ProfileKey, Profile>) {
 }
 
 /// The same counts in other formats.
-fn beside(epoch: &Epoch, real: &BTreeMap<ProfileKey, Profile>, perf_bytes: Option<u64>) {
+fn beside(epoch: &Epoch, real: &BTreeMap<ProfileKey, Profile>, perf: Option<(u64, u64)>) {
+    let entries: usize = real.values().map(Profile::len).sum();
+    let samples: u64 = real.values().map(Profile::total).sum();
     let ours = rewritten(real);
-    let pprof = pprof_like(real);
-    let old = format1_like(real);
-    let recorded = epoch.size_bytes().unwrap();
-    println!(
-        "the same counts:  this format {ours} bytes, with names, ids and ledgers (the recorded epoch as it lies there: {recorded})"
-    );
-    let mut others = vec![("format 1, a file for each profile", old), ("pprof, gzip", pprof)];
-    others.extend(perf_bytes.map(|bytes| ("perf record -a of the same minutes", bytes)));
-    for (name, bytes) in others {
-        println!("  {name}: {bytes} bytes, {:.2} times as much", bytes as f64 / ours as f64);
+    println!("the same counts, {samples} samples at {entries} places:");
+    println!("  {:<62} {:>12} {:>9} {:>9} {:>6}", "", "bytes", "a place", "a sample", "ratio");
+    let row = |name: &str, bytes: u64, samples: u64| {
+        let (of_entries, of_samples) = (bytes as f64 / entries as f64, bytes as f64 / samples as f64);
+        let ratio = bytes as f64 / ours as f64;
+        println!("  {name:<62} {bytes:>12} {of_entries:>9.2} {of_samples:>9.3} {ratio:>6.2}");
+    };
+    row("this format, one segment, with names, ids and ledgers", ours, samples);
+    row("the recorded epoch as it lies there, with the kernel's names", epoch.size_bytes().unwrap(), samples);
+    row("format 1, a file for each profile", format1_like(real), samples);
+    row("pprof, gzip, addresses only, without any name", pprof_like(real), samples);
+    if let Some((bytes, samples)) = perf {
+        row(&format!("perf record -a of the same minutes ({samples} samples)"), bytes, samples);
     }
 }
 
@@ -190,15 +204,14 @@ fn merging(random: &mut Random) {
 }
 
 /// A week of merges: 480 images, 2 events, as many distinct offsets as were recorded.
-fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random) {
+fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random, place: &Path) {
     let images = simulated(real);
     let entries: usize = images.iter().flatten().map(Profile::len).sum();
     println!("a week: {IMAGES} images, {} events, {entries} distinct offsets, {MERGES} merges", EVENTS.len());
-    let directory = tempfile::tempdir().unwrap();
-    let mut writer = Writer::open(directory.path(), "bench").unwrap();
+    let mut writer = Writer::open(place, "bench").unwrap();
     let events = EVENTS.map(event).to_vec();
     let id = writer.begin(EpochStart { events, now_unix_s: NOW, ..EpochStart::default() }, false).unwrap();
-    let path = directory.path().join("hosts/bench").join(id.as_str());
+    let path = place.join("hosts/bench").join(id.as_str());
     let (mut merged_bytes, mut folded_bytes, mut longest_merge, mut longest_fold, mut most_files) =
         (0, 0, 0.0_f64, 0.0_f64, 0);
     let mut spent = 0.0;
@@ -231,7 +244,7 @@ fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random) {
         longest_fold * 1e3,
         spent
     );
-    sizes(directory.path(), &id, &mut writer);
+    sizes(place, &id, &mut writer);
     let none = Retention { max_age_s: None, keep_newest: 0, max_bytes: None };
     assert!(writer.collect_garbage(&none, NOW).unwrap().is_empty());
 }

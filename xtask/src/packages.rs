@@ -63,6 +63,13 @@ pub const BENCH_TOOLS: [Need; 3] = [
     need("setpriv", "util-linux", "ends what was started with the benchmark"),
 ];
 
+/// What else reads programs, and what makes large ones.
+pub const READERS: [Need; 3] = [
+    need("c++", "g++", "builds programs to read"),
+    need("objdump", "binutils", "lists procedures"),
+    need("addr2line", "binutils", "finds source lines"),
+];
+
 /// Programs that walks are held against.
 pub const WALKED: [Need; 6] = [
     need("g++", "g++", "builds workloads"),

@@ -6,7 +6,7 @@ use crate::compile::{Workshop, read};
 use crate::names::is_sorted_and_disjoint;
 
 /// Everything that is done with an image.
-fn use_all(bytes: &[u8]) -> Option<(Procedures, Vec<Finding>)> {
+pub fn use_all(bytes: &[u8]) -> Option<(Procedures, Vec<Finding>)> {
     let _ = identify(bytes).map(|id| id.to_string());
     if let Ok(layout) = Layout::of(bytes) {
         for segment in layout.segments() {

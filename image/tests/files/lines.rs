@@ -22,7 +22,7 @@ __attribute__((noinline)) unsigned work(unsigned n)
 int main(int argc, char **argv) { (void)argv; return (int)work((unsigned)argc * 1000u); }
 ";
 
-fn build(workshop: &Workshop, flags: &[&str]) -> PathBuf {
+pub fn build(workshop: &Workshop, flags: &[&str]) -> PathBuf {
     std::fs::write(workshop.path("program.c"), SOURCE).unwrap();
     let flags: Vec<&str> = ["-g", "-Wl,--build-id"].iter().chain(flags).copied().collect();
     workshop.cc("program", &flags)
@@ -42,7 +42,7 @@ fn frames(program: &Path, start: u64, size: u64, roots: &[PathBuf]) -> (Vec<Vec<
     (frames, findings)
 }
 
-fn work(workshop: &Workshop, program: &str) -> (u64, u64) {
+pub fn work(workshop: &Workshop, program: &str) -> (u64, u64) {
     let symbols = workshop.nm(program);
     symbols.iter().find(|(.., name)| name == "work").map(|(address, size, _)| (*address, *size)).unwrap()
 }

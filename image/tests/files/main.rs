@@ -8,6 +8,8 @@ mod constants;
 #[cfg(test)]
 mod debug_files;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod handmade;
 #[cfg(test)]
 mod hostile;

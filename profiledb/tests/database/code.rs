@@ -13,7 +13,7 @@ use crate::fixture::{HOST, NOW, image, leftovers, read, root, small_database, st
 const DAY_S: u64 = 86_400;
 
 /// A little ELF file of 64 bit: the build id of `image(number)` and `code` bytes that do not compress.
-fn elf(number: u8, code: usize) -> Vec<u8> {
+pub fn elf(number: u8, code: usize) -> Vec<u8> {
     let note = [&[4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", &[number + 1; 20]].concat();
     let (note_at, code_at) = (64 + 2 * 56, 64 + 2 * 56 + note.len());
     let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
@@ -53,7 +53,7 @@ fn kept(disk: &SimulatedDisk) -> Vec<u8> {
 }
 
 /// A disk with one small image in its store.
-fn one_image() -> SimulatedDisk {
+pub fn one_image() -> SimulatedDisk {
     let disk = SimulatedDisk::new();
     keep(&mut CodeStore::open(&writer(&disk), 1 << 20).unwrap(), 1, 40, NOW).unwrap();
     disk

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use flate2::bufread::DeflateDecoder;
-use image::ImageOffset;
+use image::{ImageOffset, KeptRanges};
 use profiledb::codec::{self, put_varint};
 use profiledb::columns;
 use profiledb::envelope::{Kind, open, seal};
 use profiledb::storage::SimulatedDisk;
-use profiledb::{Database, Edges, Profile, check_on};
+use profiledb::{CodeStore, Database, Edges, Profile, check_on};
 
-use crate::fixture::{HOST, image, key, root, scoped, segments, small_database, storage, symbol};
+use crate::code::{elf, one_image};
+use crate::fixture::{HOST, NOW, image, key, root, scoped, segments, small_database, storage, symbol, writer};
 use crate::format1::committed;
 
 /// Seconds of the long run.
@@ -71,7 +72,7 @@ type NamedFile = (PathBuf, Vec<u8>);
 /// Seeds and what is known of them.
 struct Fuzzer {
     random: Random,
-    /// One database of today and two of format 1, with their files.
+    /// One database of today, one with code, and two of format 1, with their files.
     databases: Vec<(SimulatedDisk, Vec<NamedFile>)>,
     /// How often what was changed could be read all the same.
     read: u64,
@@ -79,7 +80,7 @@ struct Fuzzer {
 
 impl Fuzzer {
     fn new(seed: u64) -> Self {
-        let databases = [small_database(), committed("format-1"), committed("format-1-unfinished")];
+        let databases = [small_database(), one_image(), committed("format-1"), committed("format-1-unfinished")];
         let files = |disk: &SimulatedDisk| {
             let files = disk.files().into_iter().filter(|(path, _)| !path.ends_with("lock"));
             files.collect::<Vec<_>>()
@@ -95,12 +96,13 @@ impl Fuzzer {
     }
 
     fn run(&mut self) {
-        match self.random.below(10) {
+        match self.random.below(11) {
             0..=2 => self.samples(),
             3 | 4 => self.edges(),
             5 => self.symbols(),
             6 => self.old_samples(),
             7 => self.bytes(),
+            8 => self.code(),
             _ => self.file(),
         }
     }
@@ -166,6 +168,27 @@ impl Fuzzer {
         self.random.change(&mut bytes);
         if let Ok(read) = codec::decode_commit(&bytes) {
             assert_eq!(codec::encode_commit(&read), bytes);
+        }
+    }
+
+    /// Code of another program than it is said to be, or of none, and pieces of it that fit or do not.
+    fn code(&mut self) {
+        let mut file = elf(1, 40);
+        self.random.change(&mut file);
+        let len = file.len() as u64;
+        let pieces = [self.random.number() % (len + 1), self.random.number() % (len + 9)];
+        let some = || KeptRanges::new(len, vec![0..pieces[0], pieces[0] + 1..pieces[1]]);
+        let ranges = if self.random.below(2) == 0 { KeptRanges::of(&file) } else { some() };
+        let Ok(ranges) = ranges else { return };
+        let pieces = ranges.ranges().iter().map(|piece| &file[piece.start as usize..piece.end as usize]);
+        let kept = pieces.collect::<Vec<_>>().concat();
+        let disk = SimulatedDisk::new();
+        let mut store = CodeStore::open(&writer(&disk), 1 << 20).unwrap();
+        store.keep(&image(1), &ranges, NOW, &mut |out| out.write_all(&kept)).unwrap();
+        if let Ok(read) = Database::open_on(storage(&disk), &root()).unwrap().code(HOST, &image(1)) {
+            self.read += 1;
+            let read = read.unwrap();
+            assert_eq!((read.ranges(), read.bytes(), read.identify().unwrap()), (&ranges, &*kept, image(1)));
         }
     }
 
@@ -270,6 +293,7 @@ fn read_all(disk: &SimulatedDisk, path: &Path) -> bool {
             let _ = (epoch.symbols(image), epoch.edges(image), epoch.first_edges(image));
         }
     }
+    let _ = database.code(HOST, &image(1));
     !problems.iter().any(|problem| path.starts_with(&problem.path))
 }
 

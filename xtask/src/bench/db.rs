@@ -1,88 +1,90 @@
 //! `bench db`: what the database costs, on profiles of this machine: recorded here, beside `perf record` at the same rate.
 
-use super::profilers::Recorder;
+use super::beside::{RATE, record};
+use super::machine::{description, other_profilers};
+use super::statistics::Spread;
 use super::workloads::{Kind, Workload, prepare};
 use super::{FOLDER, count, option, refuse_others, require_root};
-use crate::Outcome;
 use crate::packages;
 use crate::process::{command, must};
-use anyhow::{Context as _, bail, ensure};
+use crate::{Outcome, process};
+use anyhow::{Context as _, ensure};
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Samples per second and CPU, of both.
-const RATE: u64 = 5000;
-/// The daemon has to be ready by then.
-const READY: Duration = Duration::from_secs(60);
+/// `dcpi prof -i` of a week is to take no longer.
+const PROF_MAX_MS: f64 = 100.0;
+/// So often it is run.
+const PROF_RUNS: usize = 15;
 
 /// Records, unless there is a database, and measures.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("db", arguments, &[], &["--db", "--seconds"])?;
     let seconds = count(arguments, "--seconds", 60)?;
-    let (database, perf_bytes) = match option(arguments, "--db")? {
-        Some(path) => (path.to_owned(), None),
+    must(&mut command("cargo build -q --release -p daemon -p analysis --bins"))?;
+    println!("{}", description());
+    let mut bench = command("cargo bench -q -p profiledb --bench database --");
+    let week = format!("{FOLDER}/week");
+    let _ = fs::remove_dir_all(&week); // there is none the first time
+    match option(arguments, "--db")? {
+        Some(path) => {
+            bench.arg(fs::canonicalize(path).with_context(|| format!("reading --db {path}"))?);
+            bench.args(["--week", &absolute(&week)?]);
+        }
         None => {
             require_root("db")?;
             packages::ensure(packages::COMPILER.iter().chain(&packages::BENCH_TOOLS))?;
-            fs::create_dir_all(FOLDER)?;
-            record(seconds).map(|(path, bytes)| (path, Some(bytes)))?
+            let recorded = recorded(seconds)?;
+            bench.arg(fs::canonicalize(&recorded.database)?);
+            bench.args(["--week", &absolute(&week)?]);
+            bench.args(["--perf-bytes", &recorded.perf_bytes()?.to_string()]);
+            bench.args(["--perf-samples", &recorded.perf_samples.to_string()]);
         }
-    };
-    let database = fs::canonicalize(&database).with_context(|| format!("reading --db {database}"))?;
-    let mut bench = command("cargo bench -q -p profiledb --bench database --");
-    bench.arg(database).args(perf_bytes.map(|bytes| bytes.to_string()));
-    must(&mut bench)?;
-    Ok(Outcome::Clean)
-}
-
-/// Ends the daemon, whatever happens.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // it has ended already when all went well
-        let _ = self.0.wait();
     }
+    must(&mut bench)?;
+    let outcome = week_read(&week);
+    let _ = fs::remove_dir_all(&week); // the bench made it
+    outcome
 }
 
-/// Compiles and computes for a while under both profilers: the database, and the bytes that perf wrote.
-fn record(seconds: u64) -> anyhow::Result<(String, u64)> {
-    must(&mut command("cargo build -q --release -p daemon --bins"))?;
+/// cargo runs benches in their package's folder.
+fn absolute(path: &str) -> anyhow::Result<String> {
+    fs::create_dir_all(FOLDER)?;
+    let folder = fs::canonicalize(FOLDER)?;
+    let name = Path::new(path).file_name().context("a folder without a name")?;
+    Ok(folder.join(name).display().to_string())
+}
+
+/// What a user waits for: a process from its start to its end, over the week that was simulated.
+fn week_read(week: &str) -> anyhow::Result<Outcome> {
+    let mut prof = Command::new("target/release/dcpi");
+    prof.args(["prof", "-i", "--db", week]);
+    let said = process::output(&mut prof)?;
+    ensure!(said.contains("image"), "dcpi prof -i of the week shows no images:\n{said}");
+    let mut times = Vec::new();
+    for _ in 0..PROF_RUNS {
+        let started = Instant::now();
+        must(prof.stdout(Stdio::null()))?;
+        times.push(started.elapsed().as_secs_f64() * 1e3);
+    }
+    let spread = Spread::of(times).context("dcpi prof was not run")?;
+    let verdict = if spread.median <= PROF_MAX_MS { "" } else { ": TOO SLOW" };
+    println!("  dcpi prof -i of the sealed week, the whole process: {spread:.0} ms (at most {PROF_MAX_MS}){verdict}");
+    Ok(if verdict.is_empty() { Outcome::Clean } else { Outcome::Problems })
+}
+
+/// Compiles and computes for a while under both profilers.
+fn recorded(seconds: u64) -> anyhow::Result<super::beside::Recorded> {
+    fs::create_dir_all(FOLDER)?;
+    for other in other_profilers(None) {
+        println!("{other} runs too, and is in the figures");
+    }
     prepare(FOLDER)?;
     let half = Duration::from_secs((seconds / 2).max(1));
     let workloads =
         [Workload::calibrate(FOLDER, Kind::Compile, half)?, Workload::calibrate(FOLDER, Kind::Database, half)?];
-    let (database, socket) = (format!("{FOLDER}/db"), format!("{FOLDER}/db.sock"));
-    for old in [&database, &socket] {
-        let _ = fs::remove_dir_all(old).or_else(|_| fs::remove_file(old)); // there is none the first time
-    }
-    let mut dcpid = command("target/release/dcpid --loader-socket off --code-store off --overhead-budget off");
-    dcpid.args(["--db", &database, "--control", &socket, "--event", &format!("cpu-clock@{RATE}")]);
-    dcpid.stdin(Stdio::null()).stderr(fs::File::create(format!("{FOLDER}/db.log"))?);
-    let mut daemon = Daemon(dcpid.spawn().context("starting dcpid")?);
-    let started = Instant::now();
-    let ask =
-        |what: &str| must(command("target/release/dcpictl").args(["--control", &socket, what]).stdout(Stdio::null()));
-    while !Path::new(&socket).exists() {
-        ensure!(started.elapsed() < READY, "dcpid is not ready; {FOLDER}/db.log says why");
-        if let Some(status) = daemon.0.try_wait()? {
-            bail!("dcpid ended ({status}); {FOLDER}/db.log says why");
-        }
-        std::thread::sleep(Duration::from_millis(500));
-    }
-    let data = format!("{FOLDER}/db.perf");
-    let line = format!("perf record -a -F {RATE} -e cpu-clock -N -o {data}");
-    let recorder = Recorder::start(&line, &data, &format!("{FOLDER}/db.perf.log"))?;
-    println!("recording {seconds} s of work");
-    for workload in &workloads {
-        workload.run(FOLDER)?;
-    }
-    recorder.end()?;
-    ask("quit")?;
-    daemon.0.wait()?;
-    let bytes = fs::metadata(&data).with_context(|| format!("reading {data}"))?.len();
-    let _ = fs::remove_file(&data); // big, and not needed any more
-    Ok((database, bytes))
+    println!("recording {seconds} s of work, {RATE} samples/s per CPU");
+    record("db", || workloads.iter().try_for_each(|workload| workload.run(FOLDER).map(|_| ())))
 }

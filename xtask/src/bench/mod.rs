@@ -1,7 +1,8 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
-//! `bench loader` for the loader hook, `bench db` for the database; what walks from sampled registers are worth: `bench walks`; and control-flow
-//! graphs of everything that is installed: `bench cfg`.
+//! `bench loader` for the loader hook, `bench db` for the database; how long reports take: `bench reading`; what walks from sampled registers are
+//! worth: `bench walks`; and control-flow graphs of everything that is installed: `bench cfg`.
 
+mod beside;
 mod branches;
 mod cfg;
 mod costs;
@@ -12,6 +13,8 @@ mod loader;
 mod machine;
 mod overhead;
 mod profilers;
+mod programs;
+mod reading;
 mod recording;
 mod report;
 mod runs;
@@ -35,11 +38,12 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["table", rest @ ..] => table::run(rest),
         ["loader", rest @ ..] => loader::run(rest),
         ["db", rest @ ..] => db::run(rest),
+        ["reading", rest @ ..] => reading::run(rest),
         ["walks", rest @ ..] => walks::run(rest),
         ["cfg", rest @ ..] => cfg::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], walks [--quick] [--callgrind] or cfg [--quick] [--json]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind] or cfg [--quick] [--json]"
             )
         }
     }

@@ -330,18 +330,22 @@ fn start_recorder(line: &str, data: &str, log: &str) -> anyhow::Result<Program> 
 }
 
 /// A `perf record` that somebody else's file is made with.
-pub struct Recorder(Program);
+pub struct Recorder {
+    program: Program,
+    log: String,
+}
 
 impl Recorder {
     /// Starts it; `line` must write to `data`.
     pub fn start(line: &str, data: &str, log: &str) -> anyhow::Result<Self> {
         let _ = fs::remove_file(data); // there may be none
-        start_recorder(line, data, log).map(Self)
+        Ok(Self { program: start_recorder(line, data, log)?, log: log.to_owned() })
     }
 
-    /// Ends it; the file is complete then.
-    pub fn end(mut self) -> anyhow::Result<()> {
-        self.0.end()
+    /// Ends it; the file is complete then. How many samples it has, as perf says.
+    pub fn end(mut self) -> anyhow::Result<f64> {
+        self.program.end()?;
+        Ok(perf_samples(&fs::read_to_string(&self.log).unwrap_or_default()))
     }
 }
 

@@ -165,6 +165,14 @@ fn run_together(commands: Vec<Command>) -> anyhow::Result<()> {
 
 /// `count` runs of the compiler, as many at once as there are CPUs.
 fn compile(folder: &str, count: u64) -> anyhow::Result<()> {
+    together(count, |number| {
+        let file = format!("{folder}/storm/{}", number % STORM_FILES);
+        must(&mut command(&format!("cc -O0 -c {file}.c -o {file}.o")))
+    })
+}
+
+/// Does `work` for each number below `count`, as many at once as there are CPUs; after an error no more.
+pub fn together(count: u64, work: impl Fn(u64) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
     let next = AtomicU64::new(0);
     let work = || -> anyhow::Result<()> {
         loop {
@@ -172,9 +180,7 @@ fn compile(folder: &str, count: u64) -> anyhow::Result<()> {
             if number >= count {
                 return Ok(());
             }
-            let file = format!("{folder}/storm/{}", number % STORM_FILES);
-            let mut cc = command(&format!("cc -O0 -c {file}.c -o {file}.o"));
-            if let Err(error) = must(&mut cc) {
+            if let Err(error) = work(number) {
                 next.store(count, Ordering::Relaxed); // the others stop too
                 return Err(error);
             }
@@ -185,7 +191,7 @@ fn compile(folder: &str, count: u64) -> anyhow::Result<()> {
         for worker in workers {
             match worker.join() {
                 Ok(result) => result?,
-                Err(_) => bail!("a thread of the compile storm panicked"),
+                Err(_) => bail!("a thread of the benchmark panicked"),
             }
         }
         Ok(())

@@ -1,0 +1,77 @@
+//! The same seconds recorded twice, by dcpid and by `perf record -a` at the same rate: what each needs room for, and how long each takes to be read.
+
+use super::FOLDER;
+use super::profilers::Recorder;
+use crate::process::{command, must};
+use anyhow::{Context as _, bail, ensure};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// Samples per second and CPU, of both.
+pub const RATE: u64 = 5000;
+/// The daemon has to be ready by then.
+const READY: Duration = Duration::from_secs(60);
+
+/// What was recorded; perf's file is gone with it, being large.
+pub struct Recorded {
+    /// Ours.
+    pub database: String,
+    /// The peer's.
+    pub perf_data: String,
+    /// What the peer says it took.
+    pub perf_samples: f64,
+}
+
+impl Recorded {
+    /// Bytes of perf's file.
+    pub fn perf_bytes(&self) -> anyhow::Result<u64> {
+        Ok(fs::metadata(&self.perf_data).with_context(|| format!("reading {}", self.perf_data))?.len())
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.perf_data); // it may be gone
+    }
+}
+
+/// Ends the daemon, whatever happens.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it has ended already when all went well
+        let _ = self.0.wait();
+    }
+}
+
+/// Does the work under both profilers. Their files begin with `name`.
+pub fn record(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Recorded> {
+    let at = |what: &str| format!("{FOLDER}/{name}{what}");
+    let (database, socket) = (at(""), at(".sock"));
+    for old in [&database, &socket] {
+        let _ = fs::remove_dir_all(old).or_else(|_| fs::remove_file(old)); // there is none the first time
+    }
+    let mut dcpid = command("target/release/dcpid --loader-socket off --code-store off --overhead-budget off");
+    dcpid.args(["--db", &database, "--control", &socket, "--event", &format!("cpu-clock@{RATE}")]);
+    dcpid.stdin(Stdio::null()).stderr(fs::File::create(at(".log"))?);
+    let mut daemon = Daemon(dcpid.spawn().context("starting dcpid")?);
+    let started = Instant::now();
+    while !Path::new(&socket).exists() {
+        ensure!(started.elapsed() < READY, "dcpid is not ready; {} says why", at(".log"));
+        if let Some(status) = daemon.0.try_wait()? {
+            bail!("dcpid ended ({status}); {} says why", at(".log"));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let perf_data = at(".perf");
+    let line = format!("perf record -a -F {RATE} -e cpu-clock -N -o {perf_data}");
+    let recorder = Recorder::start(&line, &perf_data, &at(".perf.log"))?;
+    work()?;
+    let perf_samples = recorder.end()?;
+    must(command("target/release/dcpictl --control").args([&socket, "quit"]).stdout(Stdio::null()))?;
+    daemon.0.wait()?;
+    Ok(Recorded { database, perf_data, perf_samples })
+}

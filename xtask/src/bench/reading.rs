@@ -1,0 +1,255 @@
+//! `bench reading`: how long people wait for a report, ours and that of the tools they have, of the same seconds.
+
+use super::beside::{RATE, Recorded, record};
+use super::machine::{children_cpu_s, description, other_profilers};
+use super::programs::{self, HOT};
+use super::statistics::Spread;
+use super::{FOLDER, count, json, refuse_others, require_root};
+use crate::process::{command, must, output};
+use crate::{Outcome, packages};
+use anyhow::{Context as _, bail, ensure};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Images with samples and debug information.
+const IMAGES: u64 = 320;
+const IMAGES_QUICK: u64 = 40;
+/// Bytes of the large program.
+const LARGE_BYTES: u64 = 150 << 20;
+const LARGE_BYTES_QUICK: u64 = 30 << 20;
+/// So often the same is recorded until both can be read.
+const TRIES: u32 = 4;
+/// What a reader that takes too long is given.
+const PATIENCE_S: u64 = 120;
+
+/// Something that is read, by us and by others.
+struct Question {
+    what: &'static str,
+    /// Ours, first; then the others'.
+    readers: Vec<Reader>,
+    /// What ours may take warm, and with nothing in the page cache, in seconds; none where nothing was promised.
+    limits_s: [Option<f64>; 2],
+}
+
+struct Reader {
+    name: String,
+    line: String,
+}
+
+/// What a reader took.
+struct Took {
+    wall: Spread,
+    cpu: Spread,
+    /// Whether it was ended for taking too long.
+    ended: bool,
+}
+
+/// Builds, records, reads, and prints the table.
+pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    refuse_others("reading", arguments, &["--quick"], &["--rounds"])?;
+    let quick = arguments.contains(&"--quick");
+    let rounds = count(arguments, "--rounds", if quick { 3 } else { 7 })?;
+    require_root("reading")?;
+    packages::ensure(packages::COMPILER.iter().chain(&packages::BENCH_TOOLS).chain(&packages::READERS))?;
+    must(&mut command("cargo build -q --release -p daemon -p analysis --bins"))?;
+    let (images, large) = if quick { (IMAGES_QUICK, LARGE_BYTES_QUICK) } else { (IMAGES, LARGE_BYTES) };
+    let folder = format!("{FOLDER}/reading-{images}");
+    programs::build(&folder, images, large)?;
+    for other in other_profilers(None) {
+        println!("{other} runs too");
+    }
+    println!("recording a run of each, {RATE} samples/s per CPU");
+    let recorded = recorded(&folder, images)?;
+    let machine = description();
+    println!("\n{machine}; {rounds} rounds; {}", said(&recorded, images)?);
+    let mut rows = Vec::new();
+    let mut too_slow = false;
+    for question in questions(&recorded, &folder, quick)? {
+        for (cold, limit_s) in [false, true].into_iter().zip(question.limits_s) {
+            too_slow |= ask(&question, cold, limit_s, if cold { rounds.min(3) } else { rounds }, &mut rows)?;
+        }
+    }
+    let path = format!("{FOLDER}/reading.json");
+    let members =
+        [("machine", json::text(&machine)), ("rounds", rounds.to_string()), ("readers", json::array(rows.into_iter()))];
+    fs::write(&path, json::object(&members))?;
+    println!("\nwarm: in the page cache; cold: nothing is; the same as JSON: {path}");
+    Ok(if too_slow { Outcome::Problems } else { Outcome::Clean })
+}
+
+/// perf 6.1 cannot read what it recorded while others loaded BPF programs ("failed to process type: 17"), and ends with success: then it is done
+/// again.
+fn recorded(folder: &str, images: u64) -> anyhow::Result<Recorded> {
+    for _ in 0..TRIES {
+        let recorded = record("reading", || programs::run(folder, images))?;
+        if lines(&format!("perf report --stdio --sort dso -i {}", recorded.perf_data))?.len() as u64 > images {
+            return Ok(recorded);
+        }
+        println!("perf cannot read its file; once more");
+    }
+    bail!(
+        "perf could not read any of {TRIES} recordings of its own; end what loads BPF programs meanwhile, such as another dcpid"
+    )
+}
+
+/// What a command says, without comments.
+fn lines(line: &str) -> anyhow::Result<Vec<String>> {
+    let text = output(&mut command(line))?;
+    Ok(text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect())
+}
+
+/// How much there is to read, counted in both.
+fn said(recorded: &Recorded, wanted: u64) -> anyhow::Result<String> {
+    let ours = lines(&format!("target/release/dcpi prof -i -n 0 --format csv --db {}", recorded.database))?;
+    let theirs = lines(&format!("perf report --stdio --sort dso -i {}", recorded.perf_data))?;
+    // The first line has the names of the columns.
+    let images = ours.len().saturating_sub(1);
+    ensure!(images as u64 > wanted, "{images} images have samples, not {wanted}");
+    Ok(format!(
+        "{images} images have samples (perf: {}), perf took {} samples, {} bytes",
+        theirs.len(),
+        recorded.perf_samples,
+        recorded.perf_bytes()?
+    ))
+}
+
+fn reader(name: &str, line: String) -> Reader {
+    Reader { name: name.to_owned(), line }
+}
+
+fn questions(recorded: &Recorded, folder: &str, quick: bool) -> anyhow::Result<Vec<Question>> {
+    let (db, data) = (&recorded.database, &recorded.perf_data);
+    let dcpi = |what: &str| reader(&format!("dcpi {what}"), format!("target/release/dcpi {what} --db {db}"));
+    let perf = |what: &str| reader(&format!("perf {what}"), format!("perf {what} --stdio -i {data}"));
+    let large = format!("{folder}/large");
+    let places = places(&large)?;
+    let of_large = |name: &str, line: &str| reader(name, format!("{line} {large}"));
+    let mut questions = vec![
+        Question {
+            what: "procedures of all images",
+            readers: vec![dcpi("prof -n 0"), perf("report")],
+            limits_s: [Some(0.5), Some(3.0)],
+        },
+        Question {
+            what: "images",
+            readers: vec![dcpi("prof -i -n 0"), perf("report --sort dso")],
+            limits_s: [None, None],
+        },
+        Question {
+            what: "a procedure of the large program",
+            readers: vec![
+                dcpi(&format!("list large {HOT}")),
+                of_large("objdump -dl", &format!("objdump -dl --disassemble={HOT}")),
+                reader("addr2line -fi, its instructions", format!("addr2line -Cfi -e {large} {}", places.join(" "))),
+            ],
+            limits_s: [Some(1.0), None],
+        },
+    ];
+    if !quick {
+        questions.push(Question {
+            what: "source lines of all images",
+            readers: vec![dcpi("prof --lines -n 0"), perf("report --sort dso,srcline")],
+            limits_s: [None, None],
+        });
+    }
+    Ok(questions)
+}
+
+/// The addresses of all instructions of the procedure that is listed.
+fn places(large: &str) -> anyhow::Result<Vec<String>> {
+    let text = output(&mut command(&format!("objdump -d --no-show-raw-insn --disassemble={HOT} {large}")))?;
+    let address = |line: &str| line.split_once(":\t").map(|(address, _)| format!("0x{}", address.trim()));
+    let places: Vec<String> = text.lines().filter_map(address).collect();
+    ensure!(places.len() > 5, "{large} has no procedure {HOT}; remove its folder");
+    Ok(places)
+}
+
+/// Has all readers answer, and prints what they took; whether ours took longer than it may.
+fn ask(
+    question: &Question,
+    cold: bool,
+    limit_s: Option<f64>,
+    rounds: u64,
+    rows: &mut Vec<String>,
+) -> anyhow::Result<bool> {
+    let cache = if cold { "cold" } else { "warm" };
+    println!("\n{}, {cache}", question.what);
+    println!("  {:<34} {:>22} {:>22}  {:>6}", "", "ms", "ms of CPU", "ratio");
+    let mut all: Vec<Vec<Once>> = question.readers.iter().map(|_| Vec::new()).collect();
+    // One after the other in each round: the machine's moods last longer than a round.
+    for round in 0..=rounds {
+        for (reader, times) in question.readers.iter().zip(&mut all) {
+            // Who once took too long is not asked again; the first round warms up.
+            if times.iter().any(|once| once.ended) || (cold && round == 0) {
+                continue;
+            }
+            if cold {
+                drop_caches()?;
+            }
+            let once = once(&reader.line)?;
+            if round > 0 || once.ended {
+                times.push(once);
+            }
+        }
+    }
+    let mut ours = None;
+    for (reader, times) in question.readers.iter().zip(&all) {
+        let took = Took::of(times).context("nothing was measured")?;
+        let median = took.wall.median;
+        let ratio = median / *ours.get_or_insert(median);
+        let more = if took.ended { ">" } else { "" };
+        let (wall, cpu) = (format!("{more}{:.0}", took.wall), format!("{:.0}", took.cpu));
+        println!("  {:<34} {wall:>22} {cpu:>22}  {:>6}", reader.name, format!("{more}{ratio:.2}"));
+        rows.push(json::object(&[
+            ("what", json::text(question.what)),
+            ("cache", json::text(cache)),
+            ("reader", json::text(&reader.name)),
+            ("wall_ms", json::number(median)),
+            ("cpu_ms", json::number(took.cpu.median)),
+            ("ratio", json::number(ratio)),
+            ("ended", took.ended.to_string()),
+        ]));
+    }
+    let Some((limit_s, ours)) = limit_s.zip(ours) else { return Ok(false) };
+    let too_slow = ours > limit_s * 1e3;
+    println!("  at most {:.0} ms{}", limit_s * 1e3, if too_slow { ": TOO SLOW" } else { "" });
+    Ok(too_slow)
+}
+
+/// One answer, in milliseconds.
+struct Once {
+    wall_ms: f64,
+    cpu_ms: f64,
+    ended: bool,
+}
+
+fn once(line: &str) -> anyhow::Result<Once> {
+    let mut limited = Command::new("timeout");
+    limited.arg(PATIENCE_S.to_string()).args(line.split_whitespace());
+    limited.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let (started, before) = (Instant::now(), children_cpu_s());
+    let status = limited.status().with_context(|| format!("starting {line}"))?;
+    let (wall, cpu) = (started.elapsed(), children_cpu_s() - before);
+    let ended = wall >= Duration::from_secs(PATIENCE_S);
+    // 1: ours has problems to show, which is an answer.
+    let answered = status.success() || (line.contains("dcpi ") && status.code() == Some(1)) || ended;
+    ensure!(answered, "{line} failed ({status})");
+    Ok(Once { wall_ms: wall.as_secs_f64() * 1e3, cpu_ms: cpu * 1e3, ended })
+}
+
+impl Took {
+    fn of(times: &[Once]) -> Option<Self> {
+        Some(Self {
+            wall: Spread::of(times.iter().map(|once| once.wall_ms))?,
+            cpu: Spread::of(times.iter().map(|once| once.cpu_ms))?,
+            ended: times.iter().any(|once| once.ended),
+        })
+    }
+}
+
+/// Files come from the disk again, whoever reads them.
+fn drop_caches() -> anyhow::Result<()> {
+    must(&mut command("sync"))?;
+    fs::write("/proc/sys/vm/drop_caches", "3").context("emptying the page cache")
+}
