@@ -47,6 +47,8 @@ pub enum Command {
     List(List),
     /// How often each block of a procedure ran, what an execution cost, and how sure that is
     Calc(Calc),
+    /// How good the estimates of dcpi calc are, against callgrind's exact counts
+    Truth(commands::Truth),
     /// Instructions with the most samples of an event, or of an event by another
     Topcounts(TopcountsArgs),
     /// How much procedures vary between sets of samples, the most variable first
@@ -78,7 +80,7 @@ pub enum Command {
 }
 
 /// From where to why: which command answers the question that the one before leaves.
-const WAY: [(&str, &str, &str); 15] = [
+const WAY: [(&str, &str, &str); 16] = [
     ("record", "record -- COMMAND", "a command, or -d 10s of everything: needs no running dcpid"),
     ("top", "top", "what takes the time at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
@@ -88,6 +90,7 @@ const WAY: [(&str, &str, &str); 15] = [
     ("calc", "calc IMAGE PROCEDURE", "why: how often each block ran, and what an execution cost"),
     ("whatcg", "whatcg", "why: how much of the time each cause took"),
     ("topstalls", "topstalls", "why: the instructions that waited longest, and for what"),
+    ("truth", "truth COUNTS", "how good these estimates are here, against exact counts"),
     ("stats", "stats SET SET...", "what varies from run to run"),
     ("diff", "diff SET SET", "what changed between two builds, days or runs"),
     ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),

@@ -91,6 +91,23 @@ impl Surveyed {
         Some(Self { isa, procedures, survey, constants, branches: branches(samples, image, known, problems) })
     }
 
+    /// Procedures with samples of an event, with those of all their parts.
+    #[must_use]
+    pub fn sampled(&self, image: &ImageSamples, event: usize) -> Vec<(&Procedure, u64)> {
+        let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
+        for (offset, samples) in image.profiles.get(event).into_iter().flat_map(profiledb::Profile::iter) {
+            let after = self.procedures.partition_point(|procedure| procedure.start <= offset);
+            let number = after
+                .checked_sub(1)
+                .filter(|number| self.procedures.get(*number).is_some_and(|procedure| procedure.contains(offset)));
+            if let Some(number) = number {
+                let sum = sums.entry(self.survey.whole(number)).or_default();
+                *sum = sum.saturating_add(samples);
+            }
+        }
+        sums.into_iter().filter_map(|(number, samples)| Some((self.procedures.get(number)?, samples))).collect()
+    }
+
     /// The graph of a procedure, or of the one that it is a part of, with the samples of `event`, which land `skid` behind what took the time.
     #[must_use]
     pub fn graph(

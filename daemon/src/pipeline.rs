@@ -527,8 +527,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         let cpu_ns = clock::process_cpu_ns();
         let code_store = collector.mappings.files.library.status();
         let code_store_ns = code_store.map_or(0, |store| (store.cpu_s * 1e9) as u64);
-        let apart_ns = self.start_cpu_ns + code_store_ns + collector.edges.totals.cpu_ns;
-        let sampling_ns = cpu_ns.saturating_sub(apart_ns);
+        let sampling_ns = cpu_ns.saturating_sub(self.start_cpu_ns + code_store_ns + collector.edges.totals.cpu_ns);
         let per_sample = |ns: u64, samples: u64| (samples > 0).then(|| ns as f64 / samples as f64);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),

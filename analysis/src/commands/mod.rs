@@ -22,6 +22,7 @@ mod stats;
 pub mod top;
 mod topcounts;
 mod transfer;
+mod truth;
 
 pub use calc::Calc;
 pub use cat::Cat;
@@ -33,6 +34,7 @@ pub use list::List;
 pub use stats::StatsArgs;
 pub use topcounts::TopcountsArgs;
 pub use transfer::{Copy, Merge, Tar};
+pub use truth::Truth;
 
 /// How a command ended that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +62,7 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
         Command::Prof(args) => prof::run(args, out),
         Command::List(args) => list::run(args, out),
         Command::Calc(args) => calc::run(args, out),
+        Command::Truth(args) => truth::run(args, out),
         Command::Topcounts(args) => topcounts::run(args, out),
         Command::Stats(args) => stats::run(args, out),
         Command::Diff(args) => diff::run(args, out),

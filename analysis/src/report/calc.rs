@@ -203,8 +203,8 @@ impl CalcReport {
 /// A number in three or four digits.
 fn number(value: f64) -> String {
     match value {
-        value if value == 0.0 => "0".to_owned(),
-        value if value >= 1e6 || value < 1e-3 => format!("{value:.2e}"),
+        0.0 => "0".to_owned(),
+        value if !(1e-3..1e6).contains(&value) => format!("{value:.2e}"),
         value if value >= 100.0 => thousands(value.round() as u64),
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.3}"),

@@ -27,6 +27,7 @@ mod table;
 mod text;
 mod top;
 mod topcounts;
+mod truth;
 
 pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost};
 pub(crate) use csv::record;
@@ -39,6 +40,7 @@ pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use table::shorten;
 pub use top::{TopReport, TopRow};
 pub use topcounts::{InstructionRow, Sort, TopcountsReport};
+pub use truth::{TruthReport, TruthRow};
 
 /// A report that can be written.
 pub trait Report {

@@ -1,0 +1,143 @@
+//! `dcpi truth`: how good estimates are, against exact counts.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{Read as _, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use code::isa::Syntax;
+use code::skid::Skid;
+use estimate::truth::{self, Counts};
+use image::ImageKind;
+
+use super::Outcome;
+use crate::args::{Chosen, Output};
+use crate::error::AnalysisError;
+use crate::graphs::Surveyed;
+use crate::load::{self, ImageSamples, Samples};
+use crate::problem::Problem;
+use crate::procedures::{self, Places};
+use crate::report::{Selection, TruthReport, TruthRow};
+
+/// Bytes of counts read: a run of a compiler writes 200 MB.
+const COUNTS_MAX: u64 = 1 << 30;
+
+/// `dcpi truth`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Truth {
+    /// What callgrind wrote
+    #[arg(value_name = "COUNTS")]
+    pub counts: PathBuf,
+    /// Images, by name, path or id [default: all that were counted]
+    #[arg(value_name = "IMAGE")]
+    pub images: Vec<String>,
+    /// Leave out procedures with less than so many percent of the samples
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.1)]
+    pub keep: f64,
+    /// Rows at most; 0: all
+    #[arg(short = 'n', value_name = "ROWS", default_value_t = 20)]
+    pub rows: usize,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// How to write.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const NOTES: &str = "\
+The same program with the same input, sampled by dcpid and counted by valgrind:
+  valgrind --tool=callgrind --dump-instr=yes --collect-jumps=yes --compress-strings=no \\
+    --compress-pos=no --callgrind-out-file=COUNTS COMMAND
+  dcpi truth COUNTS
+A block is within 10 % if its estimate is, once all of its procedure are scaled by one factor; blocks
+weigh by their samples, edges by their true executions. A library that other programs use too has their
+samples as well, which callgrind did not count: name the images, or label the run (dcpilabel).
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+pub(super) fn run(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let counts = truth::read(&read(&args.counts)?);
+    if counts.values().all(|counts| counts.executed.is_empty()) {
+        let path = args.counts.display();
+        return Err(AnalysisError::Refused(format!("{path} has no counts of instructions; see dcpi truth --help")));
+    }
+    let samples = load::chosen(&args.chosen, &args.images)?;
+    super::write(&report(args, &counts, samples)?, args.output.format, out)
+}
+
+fn read(path: &Path) -> Result<String, AnalysisError> {
+    let unreadable = |why: String| {
+        AnalysisError::Refused(format!("cannot read {}: {why}; name a file that callgrind wrote", path.display()))
+    };
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let read = file.take(COUNTS_MAX + 1).read_to_string(&mut text).map_err(|error| unreadable(error.to_string()))?;
+    if read as u64 > COUNTS_MAX {
+        return Err(unreadable(format!("it is larger than {COUNTS_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+fn report(args: &Truth, counts: &HashMap<String, Counts>, mut samples: Samples) -> Result<TruthReport, AnalysisError> {
+    let mut problems = std::mem::take(&mut samples.problems);
+    let counted = |image: &&ImageSamples| image.wanted && image.record.kind == ImageKind::File;
+    let of = |image: &ImageSamples| {
+        let found = counts.iter().find(|(object, _)| is_same(&image.record.path, object));
+        found.map(|(_, counts)| counts)
+    };
+    let (event, skid) = samples.skid().unwrap_or((0, Skid::default()));
+    let total = |image: &ImageSamples| image.totals().get(event).copied().unwrap_or(0);
+    let images = samples.images.iter().filter(counted).filter_map(|image| Some((image, of(image)?)));
+    let images: Vec<(&ImageSamples, &Counts)> = images.collect();
+    let all: u64 = images.iter().map(|(image, _)| total(image)).sum();
+    if all == 0 {
+        let why = "no image with samples was counted there; record the same program: dcpi record -- COMMAND";
+        return Err(AnalysisError::Refused(format!("{}: {why}", args.counts.display())));
+    }
+    let least = (all as f64 * args.keep / 100.0).max(1.0) as u64;
+    let places = Places::with_debug_roots(Vec::new());
+    let mut rows = Vec::new();
+    for (image, counts) in images.into_iter().filter(|(image, _)| total(image) >= least) {
+        rows.append(&mut score(&samples, (image, counts), (event, skid), least, &places, &mut problems));
+    }
+    rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    let selection = Selection { db: samples.db.root().display().to_string(), epochs };
+    let shown = if args.rows == 0 { usize::MAX } else { args.rows };
+    Ok(TruthReport { selection, counts: args.counts.display().to_string(), samples: all, least, rows, shown, problems })
+}
+
+/// Whether two paths lead to the same file, here and now.
+fn is_same(path: &str, object: &str) -> bool {
+    let real = |path: &str| fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    path == object || real(path) == real(object)
+}
+
+/// The procedures of an image with at least so many samples.
+fn score(
+    samples: &Samples,
+    (image, counts): (&ImageSamples, &Counts),
+    (event, skid): (usize, Skid),
+    least: u64,
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> Vec<TruthRow> {
+    let Ok(known) = procedures::known(samples, image, places, problems) else { return Vec::new() };
+    let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { return Vec::new() };
+    let sampled = surveyed.sampled(image, event).into_iter().filter(|(_, samples)| *samples >= least);
+    let row = |(procedure, samples): (&image::Procedure, u64)| {
+        let found = surveyed.graph(image, &known, procedure, Syntax::Att, (event, skid))?;
+        let scored = truth::score(&found.graph, found.estimate.as_ref()?, counts)?;
+        Some(TruthRow {
+            image: image.record.name.clone(),
+            procedure: procedure.name().to_owned(),
+            samples,
+            blocks: found.graph.blocks().len(),
+            scored,
+        })
+    };
+    sampled.filter_map(row).collect()
+}
