@@ -138,18 +138,9 @@ pub struct Prof {
     /// Sort by this event [default: the first]
     #[arg(long, value_name = "EVENT")]
     pub sort: Option<String>,
-    /// Count the idle loop too, in rows and shares
-    #[arg(long)]
-    pub idle: bool,
-    /// Confidence of the intervals, in percent
-    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
-    pub confidence: Confidence,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
-    /// Names in full length
-    #[arg(long)]
-    pub wide: bool,
+    /// What rows look like.
+    #[command(flatten)]
+    pub look: Look,
     /// Which samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -177,6 +168,23 @@ pub struct Epochs {
     /// How to write.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Options that say what rows look like: the same for every subcommand whose rows are images, procedures or their parts.
+#[derive(Clone, Debug, Args)]
+pub struct Look {
+    /// Count the idle loop too, in rows and shares
+    #[arg(long)]
+    pub idle: bool,
+    /// Confidence of the intervals, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
+    pub confidence: Confidence,
+    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub debug_root: Vec<PathBuf>,
+    /// Names in full length
+    #[arg(long)]
+    pub wide: bool,
 }
 
 /// Options that say which samples: the same for every subcommand that shows counts.
@@ -403,7 +411,7 @@ mod tests {
         assert_eq!(args.chosen.epoch, EpochChoice::back(2));
         assert_eq!(args.chosen.events, ["cycles", "imiss"]);
         assert_eq!(args.keep, Some(0.9));
-        assert_eq!(args.confidence.percent(), 99.9);
+        assert_eq!(args.look.confidence.percent(), 99.9);
         assert_eq!(args.rows, Some(5));
         assert_eq!(args.images, ["/bin/a", "b"]);
         assert_eq!(args.chosen.source.db(), Path::new("/d"));

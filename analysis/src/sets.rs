@@ -6,9 +6,8 @@ use std::str::FromStr;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
-use crate::args::{Output, Source, parse_confidence};
+use crate::args::{Look, Output, Source};
 use crate::select::EpochChoice;
-use crate::stats::Confidence;
 
 mod table;
 
@@ -132,24 +131,15 @@ pub struct Comparison {
     /// A row per image instead of per procedure
     #[arg(short = 'i', long = "images")]
     pub by_image: bool,
-    /// Count the idle loop too, in rows and shares
-    #[arg(long)]
-    pub idle: bool,
     /// Fold rows with fewer samples in all sets together [default: 5 for each set]
     #[arg(long, value_name = "N")]
     pub min_samples: Option<u64>,
     /// At most N rows, 0 for all [default: in text 40, else all]
     #[arg(short = 'n', value_name = "N")]
     pub rows: Option<usize>,
-    /// Confidence of the intervals, and of the marks all together, in percent
-    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
-    pub confidence: Confidence,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
-    /// Procedure names in full length
-    #[arg(long)]
-    pub wide: bool,
+    /// What rows look like.
+    #[command(flatten)]
+    pub look: Look,
     /// Which epochs of each host, where a SET does not say: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,

@@ -83,7 +83,7 @@ pub struct Settings {
     /// An epoch ends after this long, and another begins. off: only dcpictl epoch ends one [default: 1d]
     #[arg(long, value_name = "T|off")]
     pub epoch_length: Option<String>,
-    /// How long epochs are kept, any of: an age, "newest N" that stay whatever their age and size, and a size that all may have together; "all": for ever [default: "7 days, newest 3"]
+    /// How long epochs are kept, any of: an age (hours, days, weeks), "newest N" that stay whatever their age and size, and a size that all may have together (KiB, MiB, GiB, TiB); "all": for ever [default: "7 days, newest 3"]
     #[arg(long, value_name = "RULES")]
     pub retain: Option<String>,
     /// Host name in the database [default: this machine's]

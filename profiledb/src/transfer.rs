@@ -26,6 +26,15 @@ use crate::writer::Writer;
 /// The fact that names the epochs that one was made of.
 const MERGED_FROM: &str = "merged_from";
 
+impl EpochMeta {
+    /// The epochs that this one was made of, each as `HOST/EPOCH`; none of one that a daemon wrote.
+    #[must_use]
+    pub fn merged_from(&self) -> BTreeSet<&str> {
+        let names = self.facts.get(MERGED_FROM).and_then(Value::as_array);
+        names.into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+}
+
 /// What copying an epoch did.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Copied {

@@ -81,8 +81,10 @@ fn a_command_is_recorded_and_its_output_and_exit_code_are_its_own() {
     assert_eq!(again.status.code(), Some(1), "into the same database, of next to no samples: {:?}", said(&again));
     let killed = run(&mut record(&place, &["--", "sh", "-c", "kill -9 $$"]));
     assert_eq!(killed.status.code(), Some(137));
+    let before = left(&place).len();
     let absent = run(&mut record(&place, &["--", "/does/not/exist"]));
     assert_eq!(absent.status.code(), Some(127), "{:?}", said(&absent));
+    assert_eq!(left(&place).len(), before, "no database of nothing");
 }
 
 #[test]

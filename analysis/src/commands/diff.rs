@@ -50,7 +50,7 @@ fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
     let measure = if args.amounts { Measure::Amount } else { Measure::Share };
     let folded = fold(&mut table, &args.with);
     let compared: Vec<Compared> = table.rows.iter().map(|row| compared(&table, row, measure)).collect();
-    let (typical, judged) = compare::changes(measure, &compared, args.with.confidence);
+    let (typical, judged) = compare::changes(measure, &compared, args.with.look.confidence);
     let rows = table.rows.iter().zip(&compared).zip(judged);
     let mut rows: Vec<DiffRow> = rows.map(|((found, compared), judged)| row(&table, found, compared, judged)).collect();
     rows.sort_by(|a, b| {

@@ -101,9 +101,9 @@ fn prof_args(args: &Html, by_image: bool) -> Result<Prof, AnalysisError> {
     prof.images.clone_from(&args.images);
     prof.by_image = by_image;
     prof.rows = Some(if by_image { IMAGES_MAX } else { rows });
-    prof.idle = args.idle;
-    prof.confidence = args.confidence;
-    prof.debug_root.clone_from(&args.debug_root);
+    prof.look.idle = args.idle;
+    prof.look.confidence = args.confidence;
+    prof.look.debug_root.clone_from(&args.debug_root);
     prof.chosen = args.chosen.clone();
     Ok(prof)
 }

@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use profiledb::ImageRecord;
+
 use super::Outcome;
 use crate::args::{Format, Prof};
 use crate::by_line::{self, LineSamples};
@@ -31,12 +33,12 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     let sort = sort_event(args, &samples.events)?;
     let restricted = !args.images.is_empty();
     // An idle loop that was asked for by name is counted.
-    let counts = |image: &&ImageSamples| image.wanted && (args.idle || restricted || !image.is_idle());
+    let counts = |image: &&ImageSamples| image.wanted && (args.look.idle || restricted || !image.is_idle());
     let mut problems = std::mem::take(&mut samples.problems);
     let samples = &*samples;
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
     let everything = !restricted && args.chosen.source.scope.is_all();
-    let columns = columns(everything, args.confidence, samples, &images);
+    let columns = columns(everything, args.look.confidence, samples, &images);
     let by = match args.by {
         Some(dimension) => By::Scope(dimension),
         None if args.by_image => By::Image,
@@ -52,19 +54,19 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     if by == By::Procedure && !rows.is_empty() && !rows.iter().any(is_procedure) {
         problems.push(Problem::NoNames);
     }
-    finish(&mut rows, &columns, sort, args.confidence);
+    finish(&mut rows, &columns, sort, args.look.confidence);
     let omitted = cut(&mut rows, &columns, sort, args);
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(ProfReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
         events: columns,
         sort,
-        confidence: args.confidence,
+        confidence: args.look.confidence,
         by,
         whose: args.chosen.source.scope.clone(),
         restricted,
-        with_idle: args.idle,
-        wide: args.wide,
+        with_idle: args.look.idle,
+        wide: args.look.wide,
         rows,
         omitted,
         problems,
@@ -127,7 +129,7 @@ fn image_rows(images: &[&ImageSamples]) -> Vec<Row> {
 }
 
 fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems: &mut Vec<Problem>) -> Vec<Row> {
-    let places = Places::with_debug_roots(args.debug_root.clone());
+    let places = Places::with_debug_roots(args.look.debug_root.clone());
     let mut rows = Vec::new();
     for (image, by_procedure) in images.iter().zip(procedures::attribute(samples, images, &places)) {
         problems.extend(by_procedure.problems);
@@ -146,7 +148,7 @@ fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, prob
 }
 
 fn line_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems: &mut Vec<Problem>) -> Vec<Row> {
-    let places = Places::with_debug_roots(args.debug_root.clone());
+    let places = Places::with_debug_roots(args.look.debug_root.clone());
     let mut rows = Vec::new();
     for (image, by_line) in images.iter().zip(by_line::attribute(samples, images, &places)) {
         problems.extend(by_line.problems);
@@ -187,12 +189,10 @@ fn is_procedure(row: &Row) -> bool {
 
 /// How an image is called among others. By image, paths are shown, which are more often different.
 pub(super) fn image_name(image: &ImageSamples, among: &[&ImageSamples], by_path: bool) -> ImageName {
-    let shown = |image: &ImageSamples| {
-        let path = by_path.then(|| image.record.path.clone());
-        (image.record.name.clone(), path)
-    };
     let record = &image.record;
-    let ambiguous = among.iter().any(|other| other.record.id != record.id && shown(other) == shown(image));
+    // Each is held against each: nothing is copied for it.
+    let same = |other: &ImageRecord| other.name == record.name && (!by_path || other.path == record.path);
+    let ambiguous = among.iter().any(|other| other.record.id != record.id && same(&other.record));
     let (name, path) = (record.name.clone(), record.path.clone());
     ImageName { id: record.id, kind: record.kind, name, path, ambiguous }
 }
@@ -202,14 +202,7 @@ pub(super) fn image_name(image: &ImageSamples, among: &[&ImageSamples], by_path:
 fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Confidence) {
     rows.sort_by(|a, b| {
         let samples = |row: &Row| Reverse(row.counts.get(sort).copied().unwrap_or(0));
-        let others = |row: &Row| Reverse(row.counts.clone());
-        let name = |row: &Row| {
-            let procedure = row.procedure.as_ref().map(|procedure| (procedure.name.clone(), procedure.address));
-            let image = row.image.as_ref().map(|image| image.name.clone());
-            let line = row.line.as_ref().map(|line| (line.file.clone(), line.line));
-            (image, procedure, line, row.image.as_ref().map(|image| image.id), row.part.clone())
-        };
-        samples(a).cmp(&samples(b)).then_with(|| others(a).cmp(&others(b))).then_with(|| name(a).cmp(&name(b)))
+        samples(a).cmp(&samples(b)).then_with(|| b.counts.cmp(&a.counts)).then_with(|| subject(a).cmp(&subject(b)))
     });
     let mut above: u64 = 0;
     for row in rows {
@@ -218,6 +211,13 @@ fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Co
         above = above.saturating_add(row.counts.get(sort).copied().unwrap_or(0));
         row.cumulative = fraction(above, columns.get(sort));
     }
+}
+
+/// What a row is of, to be sorted by.
+fn subject(row: &Row) -> impl Ord {
+    let procedure = row.procedure.as_ref().map(|procedure| (&procedure.name, procedure.address));
+    let line = row.line.as_ref().map(|line| (&line.file, line.line));
+    (row.image.as_ref().map(|image| &image.name), procedure, line, row.image.as_ref().map(|image| image.id), &row.part)
 }
 
 fn fraction(samples: u64, column: Option<&EventColumn>) -> f64 {

@@ -59,7 +59,7 @@ fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
     let tests: Vec<(f64, f64)> = rows.iter().map(|row| (row.p, row.samples as f64)).collect();
     for (row, corrected) in rows.iter_mut().zip(many::corrected(&tests)) {
         row.p_corrected = corrected;
-        row.significant = args.with.confidence.marks(corrected);
+        row.significant = args.with.look.confidence.marks(corrected);
     }
     rows.sort_by(|a, b| {
         let order = b.significant.cmp(&a.significant).then(b.range.total_cmp(&a.range));

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -10,7 +9,7 @@ use image::ImageOffset;
 
 use super::Outcome;
 use super::prof::{columns, image_name};
-use crate::args::{Chosen, Output, parse_confidence};
+use crate::args::{Chosen, Look, Output};
 use crate::error::AnalysisError;
 use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
@@ -40,18 +39,9 @@ pub struct TopcountsArgs {
     /// Fold instructions with fewer samples of what is sorted by [default: 10 of a ratio's two events together, else 1]
     #[arg(long, value_name = "N")]
     pub min_samples: Option<u64>,
-    /// Count the idle loop too, in rows and shares
-    #[arg(long)]
-    pub idle: bool,
-    /// Confidence of the intervals, in percent
-    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
-    pub confidence: Confidence,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
-    /// Procedure names in full length
-    #[arg(long)]
-    pub wide: bool,
+    /// What rows look like.
+    #[command(flatten)]
+    pub look: Look,
     /// Which samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -85,11 +75,11 @@ struct Found {
 fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport, AnalysisError> {
     let sort = sort(args, &samples.events)?;
     let restricted = !args.images.is_empty();
-    let counts = |image: &&ImageSamples| image.wanted && (args.idle || restricted || !image.is_idle());
+    let counts = |image: &&ImageSamples| image.wanted && (args.look.idle || restricted || !image.is_idle());
     let mut problems = std::mem::take(&mut samples.problems);
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
     let everything = !restricted && args.chosen.source.scope.is_all();
-    let columns = columns(everything, args.confidence, &samples, &images);
+    let columns = columns(everything, args.look.confidence, &samples, &images);
     let mut found = instructions(&images);
     let all = found.len();
     let min = args.min_samples.unwrap_or(if matches!(sort, Sort::Ratio(..)) { RATIO_SAMPLES } else { 1 });
@@ -104,7 +94,7 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
     let folded = all - found.len();
     if let Sort::Ratio(top, bottom) = sort {
         for row in &mut found {
-            row.ratio = ratio_of(&samples.events, row, top, bottom, args.confidence);
+            row.ratio = ratio_of(&samples.events, row, top, bottom, args.look.confidence);
         }
     }
     order(&mut found, sort);
@@ -113,7 +103,7 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
     let mut rows = named(&samples, &images, found, args, &mut problems);
     for row in &mut rows {
         let share =
-            |(count, column): (&u64, &crate::report::EventColumn)| wilson(*count, column.counted, args.confidence);
+            |(count, column): (&u64, &crate::report::EventColumn)| wilson(*count, column.counted, args.look.confidence);
         row.shares = row.counts.iter().zip(&columns).map(share).collect();
     }
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
@@ -121,10 +111,10 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
         events: columns,
         sort,
-        confidence: args.confidence,
+        confidence: args.look.confidence,
         whose: args.chosen.source.scope.clone(),
-        with_idle: args.idle,
-        wide: args.wide,
+        with_idle: args.look.idle,
+        wide: args.look.wide,
         rows,
         omitted,
         folded,
@@ -194,7 +184,7 @@ fn named(
     args: &TopcountsArgs,
     problems: &mut Vec<Problem>,
 ) -> Vec<InstructionRow> {
-    let places = Places::with_debug_roots(args.debug_root.clone());
+    let places = Places::with_debug_roots(args.look.debug_root.clone());
     let mut of_image: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (at, row) in found.iter().enumerate() {
         of_image.entry(row.image).or_default().push(at);

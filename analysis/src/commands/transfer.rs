@@ -108,6 +108,7 @@ pub(super) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
     };
     drop(Writer::open(&args.to, &host)?);
     let target = Database::open(&args.to)?;
+    let aside = merged_already(&epochs, &target)?;
     let epoch = merge_epochs(&epochs, &target, &host, args.new_label.as_deref())?;
     let mut code = 0;
     for from in hosts {
@@ -119,7 +120,33 @@ pub(super) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
         args.to.display(),
         epochs.len()
     )?;
-    Ok(Outcome::default())
+    Ok(Outcome { aside, ..Outcome::default() })
+}
+
+/// Which epochs of the target have counts of some of these already; refused where one was made of exactly these.
+fn merged_already(epochs: &[Epoch], target: &Database) -> Result<Vec<String>, AnalysisError> {
+    let names: BTreeSet<String> =
+        epochs.iter().map(|epoch| format!("{}/{}", epoch.meta().host, epoch.meta().epoch)).collect();
+    let mut aside = Vec::new();
+    for host in target.hosts()? {
+        for id in target.epochs(&host)? {
+            // One that cannot be read is the affair of who reads it.
+            let Ok(epoch) = target.epoch(&host, &id) else { continue };
+            let from = epoch.meta().merged_from();
+            let again = names.iter().filter(|name| from.contains(name.as_str())).count();
+            let to = target.root().display();
+            if again == names.len() && from.len() == again {
+                let message = format!("{to}: epoch {id} of {host} was made of the same epochs");
+                return Err(AnalysisError::Refused(format!("{message}; remove it, or merge into another directory")));
+            }
+            if again > 0 {
+                aside.push(format!(
+                    "{to}: epoch {id} of {host} has {again} of these epochs too: who reads both counts them twice"
+                ));
+            }
+        }
+    }
+    Ok(aside)
 }
 
 pub(super) fn tar(args: &Tar, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {

@@ -307,11 +307,14 @@ pub(super) fn short_id(id: &image::ImageId) -> String {
     id.rsplit('-').next().unwrap_or(&id).chars().take(SHORT_ID).collect()
 }
 
+/// Why a table is empty, and what to do.
+pub(super) const NO_SAMPLES: &str = "no samples yet: nothing was merged into this epoch; dcpictl flush has the daemon write what it \
+    counted; --epoch -1 is the epoch before";
+
 fn prof_notes(report: &ProfReport) -> Vec<String> {
     let mut notes = Vec::new();
     if report.rows.is_empty() && report.omitted.rows == 0 {
-        notes
-            .push("no samples yet: dcpictl flush has the daemon write them; --epoch -1 is the epoch before".to_owned());
+        notes.push(NO_SAMPLES.to_owned());
     }
     if report.omitted.rows > 0 {
         let what = match report.by {

@@ -8,7 +8,9 @@ use super::csv::{fraction, record};
 use super::json::{self, Event, InOrder, ProblemEntry};
 use super::quantity::{percent, plain, thousands};
 use super::table::{Table, shorten, width};
-use super::text::{LANDED, LINE, MAX_IMAGE, MIN_PROCEDURE, event_head, head, problem_line, selection, short_id};
+use super::text::{
+    LANDED, LINE, MAX_IMAGE, MIN_PROCEDURE, NO_SAMPLES, event_head, head, problem_line, selection, short_id,
+};
 use super::{EventColumn, ImageName, Report, Selection, escape};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
@@ -156,9 +158,7 @@ impl TopcountsReport {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.rows.is_empty() && self.folded == 0 {
-            notes.push(
-                "no samples yet: dcpictl flush has the daemon write them; --epoch -1 is the epoch before".to_owned(),
-            );
+            notes.push(NO_SAMPLES.to_owned());
         }
         if self.omitted > 0 {
             notes.push(format!("{} more instructions (all: -n 0)", thousands(self.omitted as u64)));

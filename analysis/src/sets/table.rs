@@ -257,7 +257,7 @@ fn part(samples: &Samples, args: &Comparison, whose: &ScopeChoice) -> Option<Par
 }
 
 fn counts(image: &ImageSamples, args: &Comparison) -> bool {
-    image.wanted && (args.idle || !args.of_images.is_empty() || !image.is_idle())
+    image.wanted && (args.look.idle || !args.of_images.is_empty() || !image.is_idle())
 }
 
 fn total(image: &ImageSamples) -> u64 {
@@ -267,7 +267,7 @@ fn total(image: &ImageSamples) -> u64 {
 type Rows = BTreeMap<Subject, (BTreeSet<ImageId>, Vec<u64>)>;
 
 fn rows(reads: &[Read], args: &Comparison, problems: &mut Vec<Problem>) -> Rows {
-    let places = Places::with_debug_roots(args.debug_root.clone());
+    let places = Places::with_debug_roots(args.look.debug_root.clone());
     let programs = Programs::of(reads, args);
     let mut rows = Rows::new();
     for joined in joined(reads, args) {

@@ -1,4 +1,4 @@
-//! `dcpi copy`, `dcpi tar`, `dcpi check`.
+//! `dcpi copy`, `dcpi merge`, `dcpi tar`, `dcpi check`.
 
 use crate::database::{Db, Epoch, START, clock, kernel, typical};
 use crate::runs::{dcpi, json, on, refused, shown};
@@ -76,4 +76,21 @@ fn what_a_writer_left_is_a_remark_and_strange_files_are_told() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.ends_with("but for 1 files that do not belong there\n"), "{said}");
     assert_eq!(on(&damaged(), "check").status.code(), Some(1));
+}
+
+/// Merging the same twice made two epochs of it, and reports of both counted everything twice.
+#[test]
+fn what_was_merged_already_is_not_merged_again_unseen() {
+    let (db, directory) = (Db::new(), tempfile::tempdir().unwrap());
+    for at in 0..3 {
+        db.epoch("a", Epoch::new(START + 5000 * at, vec![clock()]).samples("cpu-clock", &kernel(), &[(1, 2 + at)]));
+    }
+    let merge = |epochs: &str| format!("merge --to {} --epoch {epochs}", directory.path().join("sum").display());
+    assert!(shown(&db, &merge("-2..-1")).contains("made of 2 epochs"));
+    let again = refused(&db, &merge("-2..-1"));
+    assert!(again.contains("was made of the same epochs; remove it, or merge into another directory"), "{again}");
+    let output = on(&db, &merge("-1..latest"));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("has 1 of these epochs too"), "{said}");
+    assert!(!on(&db, &merge("latest")).stderr.is_empty(), "the second has it");
 }

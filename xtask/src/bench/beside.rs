@@ -1,4 +1,4 @@
-//! The same seconds recorded twice, by dcpid and by `perf record -a` at the same rate: what each needs room for, and how long each takes to be read.
+//! The same seconds recorded twice, by dcpid and by `perf record` at the same rate: what each needs room for, and how long each takes to be read.
 
 use super::FOLDER;
 use super::profilers::Recorder;
@@ -47,8 +47,18 @@ impl Drop for Daemon {
     }
 }
 
+/// Whose samples perf takes; dcpid takes everybody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Everybody's.
+    Everybodys,
+    /// Of what this process starts: perf 6.1 cannot read what it recorded of everybody while others loaded BPF programs ("failed to process type:
+    /// 17").
+    Ours,
+}
+
 /// Does the work under both profilers. Their files begin with `name`.
-pub fn record(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Recorded> {
+pub fn record(name: &str, whose: Whose, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Recorded> {
     let at = |what: &str| format!("{FOLDER}/{name}{what}");
     let (database, socket) = (at(""), at(".sock"));
     for old in [&database, &socket] {
@@ -67,7 +77,11 @@ pub fn record(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::
         std::thread::sleep(Duration::from_millis(100));
     }
     let perf_data = at(".perf");
-    let line = format!("perf record -a -F {RATE} -e cpu-clock -N -o {perf_data}");
+    let whose = match whose {
+        Whose::Everybodys => "-a".to_owned(),
+        Whose::Ours => format!("-p {}", std::process::id()),
+    };
+    let line = format!("perf record {whose} -F {RATE} -e cpu-clock -N -o {perf_data}");
     let recorder = Recorder::start(&line, &perf_data, &at(".perf.log"))?;
     work()?;
     let perf_samples = recorder.end()?;

@@ -1,6 +1,6 @@
 //! `bench db`: what the database costs, on profiles of this machine: recorded here, beside `perf record` at the same rate.
 
-use super::beside::{RATE, record};
+use super::beside::{RATE, Whose, record};
 use super::machine::{description, other_profilers};
 use super::statistics::Spread;
 use super::workloads::{Kind, Workload, prepare};
@@ -86,5 +86,5 @@ fn recorded(seconds: u64) -> anyhow::Result<super::beside::Recorded> {
     let workloads =
         [Workload::calibrate(FOLDER, Kind::Compile, half)?, Workload::calibrate(FOLDER, Kind::Database, half)?];
     println!("recording {seconds} s of work, {RATE} samples/s per CPU");
-    record("db", || workloads.iter().try_for_each(|workload| workload.run(FOLDER).map(|_| ())))
+    record("db", Whose::Everybodys, || workloads.iter().try_for_each(|workload| workload.run(FOLDER).map(|_| ())))
 }

@@ -6,6 +6,8 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -75,6 +77,13 @@ enum End {
 }
 
 pub(super) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    if let Some(program) = args.command.first()
+        && let Err(why) = runnable(program, std::env::var_os("PATH").as_deref())
+    {
+        // Before there is a database, which would have nothing in it.
+        say(&format!("{}: {}; nothing was recorded", shell_word(Path::new(program)), why.words()));
+        return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
+    }
     let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD]).map_err(lost_sight)?;
     let mut private = Private::start(args)?;
     let begun = Instant::now();
@@ -104,6 +113,44 @@ pub(super) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, Analysi
     // Its standard output is the command's.
     show(args, &recorded, Some(&label), begun.elapsed(), &mut io::stderr().lock())?;
     Ok(Outcome { code: Some(exit_code(status)), ..Outcome::default() })
+}
+
+/// Why a command cannot be run, as shells tell it apart.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum NotRunnable {
+    NotFound,
+    NotExecutable,
+}
+
+impl NotRunnable {
+    fn code(self) -> u8 {
+        if self == Self::NotFound { 127 } else { 126 }
+    }
+
+    fn words(self) -> &'static str {
+        if self == Self::NotFound { "no such command" } else { "cannot be executed" }
+    }
+}
+
+/// Whether there is a file to be executed for a command: at its path, or in a directory of `path`.
+fn runnable(program: &OsStr, path: Option<&OsStr>) -> Result<(), NotRunnable> {
+    let below = |directory: PathBuf| directory.join(program);
+    let candidates: Vec<PathBuf> = match path {
+        _ if program.is_empty() => Vec::new(),
+        _ if program.as_bytes().contains(&b'/') => vec![PathBuf::from(program)],
+        Some(path) => std::env::split_paths(path).map(below).collect(),
+        // The C library looks there then.
+        None => ["/bin", "/usr/bin"].map(PathBuf::from).map(below).into(),
+    };
+    let found: Vec<&PathBuf> = candidates.iter().filter(|path| path.exists()).collect();
+    let executable = |path: &&&PathBuf| {
+        path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    };
+    match found.iter().find(executable) {
+        Some(_) => Ok(()),
+        None if found.is_empty() => Err(NotRunnable::NotFound),
+        None => Err(NotRunnable::NotExecutable),
+    }
 }
 
 /// Waits for the end of the command, of the time, or of patience: without a command an interrupt ends it; with one it is passed on, and the
@@ -277,6 +324,23 @@ mod tests {
             assert_eq!(label(OsStr::new(program)), expected, "{program}");
         }
         assert_eq!(label(OsStr::new(&"x".repeat(129))), "command");
+    }
+
+    /// A database was made for a command that there is not.
+    #[test]
+    fn what_cannot_be_run_is_told_before_anything_is_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("data"), "").unwrap();
+        let path = Some(dir.path().as_os_str());
+        let runnable = |program: &str| runnable(OsStr::new(program), path);
+        assert_eq!(runnable("/bin/sh"), Ok(()));
+        assert_eq!(runnable("sh"), Err(NotRunnable::NotFound), "not in that $PATH");
+        assert_eq!(runnable(""), Err(NotRunnable::NotFound));
+        assert_eq!(runnable("./no/such"), Err(NotRunnable::NotFound));
+        assert_eq!(runnable("data"), Err(NotRunnable::NotExecutable));
+        assert_eq!(runnable("/"), Err(NotRunnable::NotExecutable));
+        assert_eq!(super::runnable(OsStr::new("sh"), None), Ok(()));
+        assert_eq!((NotRunnable::NotFound.code(), NotRunnable::NotExecutable.code()), (127, 126));
     }
 
     #[test]
