@@ -5,9 +5,9 @@
 //! ([`Chain`]). They are found by least squares in logarithms (Gauss and Newton's steps, damped as Levenberg does; each step by conjugate gradients,
 //! which need no matrix):
 //!
-//! * a branch that was seen n times agrees with the shares seen, to their standard deviation and no better than [`BIAS`]: samples are
+//! * a branch that was seen n times agrees with the shares seen, to their standard deviation and no better than 0.012: samples are
 //!   taken where time is spent, and that correlates with where branches go;
-//! * what is executed takes time: samples per instruction are as executions, but only to a factor of e^±[`TIME_SD`], since instructions differ that
+//! * what is executed takes time: samples per instruction are as executions, but only to a factor of e^±0.5, since instructions differ that
 //!   much in what they cost.
 
 use super::chain::{Chain, Order, add, at};
