@@ -6,7 +6,7 @@ use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name
 use code::isa::{Isa, Syntax};
 use code::skid::Skid;
 use estimate::{Branch, Estimate, Sampled};
-use image::{Binary, CODE_BYTES_MAX, Constant, Constants, Imports, Procedure, Vaddr};
+use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
 
 use crate::listing::{self, Listing};
 use crate::load::{ImageSamples, Samples};
@@ -70,13 +70,7 @@ impl Surveyed {
                 begin..begin.saturating_add(procedure.size_bytes())
             })
             .collect();
-        let segments = binary.layout().segments().iter().filter(|segment| segment.executable);
-        let text: Vec<(Vaddr, Vec<u8>)> = segments
-            .filter_map(|segment| {
-                let bytes = binary.code(segment.offset, segment.file_size_bytes.min(TEXT_BYTES_MAX)).ok()?;
-                Some((segment.vaddr, bytes))
-            })
-            .collect();
+        let text = text(binary);
         let text: Vec<Part<'_>> = text.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
         let imports = binary.imports().unwrap_or_else(|_| Imports::default());
         let named = procedures.iter().zip(&ranges).filter(|(procedure, _)| is_no_return_name(procedure.raw_name()));
@@ -161,8 +155,28 @@ impl Surveyed {
     }
 }
 
-/// Most bytes of a segment of code that are surveyed.
+/// Most bytes of code of an image that are surveyed.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
+
+/// The code of a file, segment after segment, as much of it as can be read.
+fn text(binary: &Binary) -> Vec<(Vaddr, Vec<u8>)> {
+    let mut text = Vec::new();
+    let mut rest = TEXT_BYTES_MAX;
+    for segment in binary.layout().segments().iter().filter(|segment| segment.executable) {
+        let mut bytes = Vec::new();
+        let wanted = segment.file_size_bytes.min(rest);
+        while let Some(left) = wanted.checked_sub(bytes.len() as u64).filter(|left| *left > 0) {
+            let at = ImageOffset(segment.offset.0.saturating_add(bytes.len() as u64));
+            match binary.code(at, left.min(CODE_BYTES_MAX)) {
+                Ok(mut more) if !more.is_empty() => bytes.append(&mut more),
+                _ => break,
+            }
+        }
+        rest -= wanted;
+        text.push((segment.vaddr, bytes));
+    }
+    text
+}
 
 /// The branches of an image that were seen.
 fn branches(samples: &Samples, image: &ImageSamples, known: &Known, problems: &mut Vec<Problem>) -> Vec<Branch> {

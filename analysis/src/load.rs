@@ -145,6 +145,23 @@ impl Samples {
         Ok(by_start.into_values().collect())
     }
 
+    /// The event that counts time, by its place in [`Samples::events`], and how far behind what took it its samples land: as measured, else 0.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`] when no event does.
+    pub fn time(&self) -> Result<(usize, Skid), AnalysisError> {
+        let counts_time = |event: &EventSamples| {
+            let name = event.name.split(':').next().unwrap_or_default();
+            matches!(name, "cpu-clock" | "task-clock" | "cycles" | "cpu-cycles")
+        };
+        let named = || Some((self.events.iter().position(counts_time)?, Skid::default()));
+        self.skid().or_else(named).ok_or_else(|| {
+            let why =
+                "no event of these samples counts time (cycles, cpu-clock); choose epochs that have one: dcpi epochs";
+            AnalysisError::Refused(why.to_owned())
+        })
+    }
+
     /// How far behind the instruction that took the time samples of an event land, by its place in [`Samples::events`]; where the daemon has
     /// measured that, and all epochs agree.
     #[must_use]

@@ -51,7 +51,6 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
     }
     kernel::give_back();
-    kernel::forget_code();
     source.start()?;
     let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len(), library);
     let mut collector = collector.hearing(notices);

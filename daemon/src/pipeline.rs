@@ -247,7 +247,6 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.pace_snapshots();
                 if self.term.0.elapsed() >= TERM {
                     crate::kernel::give_back();
-                    crate::kernel::forget_code();
                     self.end_term();
                 }
             }

@@ -52,16 +52,30 @@ pub struct BlockEstimate {
     pub confidence: Confidence,
 }
 
+/// Largest graph that is solved: a compiler's largest procedures have a tenth.
+const BLOCKS_MAX: usize = 1 << 16;
+const EDGES_MAX: usize = 1 << 18;
+/// Largest graph of which it is found out how sure its solution is, and the fewest samples and branches of a procedure of which anything is.
+const SURE_BLOCKS_MAX: usize = 1 << 13;
+const SURE_MIN: f64 = 100.0;
+/// Standard deviation of the logarithm of what is not known at all: a factor of e^10 either way.
+const UNSURE: f64 = 10.0;
 /// How many times samples are drawn anew to see how sure an estimate is.
 const REPLICAS: usize = 8;
 
-/// Estimates how often the blocks of `graph` were executed. None where nothing can be said: no entry, or a graph too dense.
+/// Estimates how often the blocks of `graph` were executed. None where nothing can be said: no entry, a graph too large or too dense.
 #[must_use]
 pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Estimate> {
+    if graph.blocks().len() > BLOCKS_MAX || graph.edges().len() > EDGES_MAX {
+        return None;
+    }
     let observed = observe::observe(graph, loops, sampled)?;
     let order = solve::order(&observed)?;
     let flow = solve::solve(&observed, &order, None)?;
-    let spread = spread(&observed, &order, &flow);
+    let known: f64 = observed.blocks.iter().map(|block| block.samples).sum::<f64>()
+        + observed.ways.iter().map(|way| way.seen).sum::<f64>();
+    let sure = known >= SURE_MIN && observed.blocks.len() <= SURE_BLOCKS_MAX;
+    let spread = if sure { spread(&observed, &order, &flow) } else { vec![UNSURE; observed.blocks.len()] };
     let blocks =
         observed.blocks.iter().zip(&flow.blocks).zip(spread).map(|((block, executions), spread)| BlockEstimate {
             samples: block.samples,
@@ -73,7 +87,11 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
                 _ => Confidence::Low,
             },
         });
-    Some(Estimate { blocks: blocks.collect(), edges: flow.ways })
+    let mut edges = vec![0.0; graph.edges().len()];
+    for (way, flow) in observed.ways.iter().zip(&flow.ways) {
+        way.edge.and_then(|edge| edges.get_mut(edge)).into_iter().for_each(|edge| *edge = *flow);
+    }
+    Some(Estimate { blocks: blocks.collect(), edges })
 }
 
 /// By how much the logarithms of executions, beside the mean of the procedure's samples, differ between solutions of samples drawn anew.
@@ -91,10 +109,11 @@ fn spread(observed: &solve::Observed, order: &Order, flow: &solve::Flow) -> Vec<
     for _ in 0..REPLICAS {
         let mut drawn = observed.clone();
         for way in &mut drawn.ways {
-            way.seen = (way.seen + way.seen.sqrt() * normal(&mut random)).max(0.0);
+            // What was never seen may have been missed.
+            way.seen = (way.seen + (way.seen + way.guess).sqrt() * normal(&mut random)).max(0.0);
         }
         for block in &mut drawn.blocks {
-            block.samples *= (0.4 * normal(&mut random)).exp();
+            block.samples *= ((0.16 + 1.0 / (block.samples + 0.5)).sqrt() * normal(&mut random)).exp();
         }
         if let Some(again) = solve::solve(&drawn, order, Some(flow)) {
             replicas += 1;
@@ -104,8 +123,9 @@ fn spread(observed: &solve::Observed, order: &Order, flow: &solve::Flow) -> Vec<
             }
         }
     }
-    let count = f64::from(replicas.max(1));
-    sums.iter().map(|(_, squares)| (squares / count).sqrt()).collect()
+    let count = f64::from(replicas);
+    let spread = |squares: f64| if replicas > 1 { (squares / count).sqrt().min(UNSURE) } else { UNSURE };
+    sums.iter().map(|(_, squares)| spread(*squares)).collect()
 }
 
 /// A number of mean 0 and standard deviation 1 (Box and Muller).

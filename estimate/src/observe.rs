@@ -60,22 +60,48 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Obse
         let worth = 1.0 / (1.0 + later.get(&branch.from).copied().unwrap_or(0.0) / LATER_MAX);
         *seen.entry((branch.from, branch.to)).or_default() += branch.first as f64 + branch.later as f64 * worth;
     }
+    let endless = endless(graph);
     let mut ways = Vec::with_capacity(graph.edges().len());
     for (number, block) in graph.blocks().iter().enumerate() {
-        let edges = graph.edges().get(graph.out_of(number)).unwrap_or_default();
-        let guesses: Vec<f64> = edges.iter().map(|edge| guess(graph, loops, edge)).collect();
-        let all: f64 = guesses.iter().sum();
-        ways.extend(edges.iter().zip(guesses).map(|(edge, guess)| {
+        let numbered = || graph.out_of(number).filter_map(|edge| Some((edge, graph.edges().get(edge)?)));
+        let goes_back = numbered().any(|(_, edge)| goes_back(loops, edge));
+        // A loop that nobody leaves is left all the same: when the program ends, or by a signal.
+        let end = endless.get(number).is_some_and(|endless| *endless && goes_back);
+        let guesses: Vec<f64> = numbered().map(|(number, edge)| guess(graph, loops, (number, edge))).collect();
+        let all = guesses.iter().sum::<f64>().max(f64::MIN_POSITIVE) / if end { BACK } else { 1.0 };
+        ways.extend(numbered().zip(guesses).map(|((number, edge), guess)| {
             let (to, address) = match edge.to {
                 To::Block(to) => (Some(to), graph.blocks().get(to).map(|to| to.start)),
                 To::Outside(address) => (None, Some(address)),
                 _ => (None, None),
             };
             let seen = address.and_then(|to| seen.get(&(block.last, to))).copied().unwrap_or(0.0);
-            Way { from: edge.from, to, seen, guess: guess / all.max(f64::MIN_POSITIVE) }
+            Way { edge: Some(number), from: edge.from, to, seen, guess: guess / all }
         }));
+        if end {
+            ways.push(Way { edge: None, from: number, to: None, seen: 0.0, guess: 1.0 - BACK });
+        }
     }
     Some(Observed { blocks: blocks.collect(), ways, entry: graph.entry()? })
+}
+
+/// Which blocks lead to no end of the procedure.
+fn endless(graph: &Cfg) -> Vec<bool> {
+    let mut endless = vec![true; graph.blocks().len()];
+    let ends = graph.edges().iter().filter(|edge| !matches!(edge.to, To::Block(_)));
+    let mut pending: Vec<usize> = ends.map(|edge| edge.from).collect();
+    while let Some(block) = pending.pop() {
+        if let Some(endless) = endless.get_mut(block).filter(|endless| **endless) {
+            *endless = false;
+            pending.extend(graph.predecessors(block));
+        }
+    }
+    endless
+}
+
+/// Whether an edge leads to what comes before it, on the way from the entry.
+fn goes_back(loops: &Loops, edge: &Edge) -> bool {
+    matches!(edge.to, To::Block(to) if loops.position(to) <= loops.position(edge.from))
 }
 
 /// The samples that each block took the time of.
@@ -97,10 +123,10 @@ fn samples_of_blocks(graph: &Cfg, sampled: &Sampled<'_>) -> Vec<f64> {
 }
 
 /// How probable an edge is beside the others of its block, if nothing is known.
-fn guess(graph: &Cfg, loops: &Loops, edge: &Edge) -> f64 {
+fn guess(graph: &Cfg, loops: &Loops, (number, edge): (usize, &Edge)) -> f64 {
     let To::Block(to) = edge.to else { return 1.0 };
     let fatal = graph.blocks().get(to).is_some_and(|block| matches!(block.ending, Ending::NoReturn | Ending::Trap));
-    let back = loops.position(to) <= loops.position(edge.from) && loops.dominates(to, edge.from);
+    let back = goes_back(loops, edge) && loops.irreducible().binary_search(&number).is_err();
     match edge.kind {
         EdgeKind::Case => f64::from(edge.cases),
         _ if back => BACK / (1.0 - BACK),

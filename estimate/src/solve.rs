@@ -51,6 +51,8 @@ pub struct ObservedBlock {
 /// A way from a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
+    /// The edge of the graph that it is; none: the end that a loop without one must have.
+    pub edge: Option<usize>,
     /// The block that it leaves.
     pub from: usize,
     /// The block that it goes to; none: it leaves the graph.
@@ -72,7 +74,7 @@ pub struct Flow {
     unknowns: Vec<f64>,
 }
 
-/// Finds the flow, beginning with `before`, one of the same graph. None when the graph is too dense or has no block.
+/// Finds the flow, beginning with `before`, one of the same graph. None when the graph has no block, or numbers run out.
 #[must_use]
 pub fn solve(observed: &Observed, order: &Order, before: Option<&Flow>) -> Option<Flow> {
     let problem = Problem::of(observed, order)?;
@@ -98,6 +100,9 @@ pub fn solve(observed: &Observed, order: &Order, before: Option<&Flow>) -> Optio
                 break;
             }
         }
+    }
+    if !state.cost.is_finite() || !state.visits.iter().all(|visits| visits.is_finite()) {
+        return None;
     }
     let ways =
         observed.ways.iter().zip(&state.shares).map(|(way, share)| at(&state.visits, way.from) * share).collect();
@@ -158,7 +163,8 @@ impl<'a> Problem<'a> {
             wanted.extend(ways.iter().map(|way| {
                 let seen = (way.seen + way.guess) / (all + 1.0);
                 let spread = (way.seen + 2.0 * way.guess) / (all + 2.0);
-                let variance = (1.0 - spread) / spread * (1.0 / (all + 1.0) + BIAS * BIAS);
+                // Never 0: counts may be anything.
+                let variance = ((1.0 - spread) / spread * (1.0 / (all + 1.0) + BIAS * BIAS)).max(1e-12);
                 (seen.ln(), if ways.len() > 1 { 1.0 / variance.sqrt() } else { 0.0 })
             }));
         }
@@ -361,12 +367,12 @@ mod tests {
         for from in 0..blocks {
             let next = (from + 1 < blocks).then_some(from + 1);
             if random.bool() {
-                observed.ways.push(Way { from, to: next, seen: 0.0, guess: 1.0 });
+                observed.ways.push(Way { edge: None, from, to: next, seen: 0.0, guess: 1.0 });
                 shares.push(1.0);
             } else {
                 let share = 0.05 + 0.9 * random.f64();
-                observed.ways.push(Way { from, to: next, seen: 0.0, guess: 0.5 });
-                observed.ways.push(Way { from, to: Some(random.usize(0..blocks)), seen: 0.0, guess: 0.5 });
+                observed.ways.push(Way { edge: None, from, to: next, seen: 0.0, guess: 0.5 });
+                observed.ways.push(Way { edge: None, from, to: Some(random.usize(0..blocks)), seen: 0.0, guess: 0.5 });
                 shares.extend([share, 1.0 - share]);
             }
         }
@@ -434,7 +440,7 @@ mod tests {
     #[test]
     fn time_decides_where_no_branch_was_seen() {
         // 0 goes to 1 or 2, both to 3. Block 1 takes nine times as long.
-        let way = |from, to, guess| Way { from, to, seen: 0.0, guess };
+        let way = |from, to, guess| Way { edge: None, from, to, seen: 0.0, guess };
         let block = |samples| ObservedBlock { samples, instructions: 5.0, aside: false };
         let observed = Observed {
             blocks: [10_000.0, 9_000.0, 1_000.0, 10_000.0].map(block).into(),
@@ -454,7 +460,7 @@ mod tests {
     #[test]
     fn a_loop_that_is_hardly_left_is_executed_as_its_time_says() {
         // 0 -> 1, 1 -> 1 or 2: 10,000 rounds seen, and never an end.
-        let way = |from, to, seen, guess| Way { from, to, seen, guess };
+        let way = |from, to, seen, guess| Way { edge: None, from, to, seen, guess };
         let block = |samples| ObservedBlock { samples, instructions: 5.0, aside: false };
         let observed = Observed {
             blocks: [10.0, 1e6, 10.0].map(block).into(),

@@ -36,13 +36,15 @@ pub fn read(text: &str) -> HashMap<String, Counts> {
             let from = lines.next().and_then(|line| line.split_ascii_whitespace().next()).and_then(address);
             if let (Some(count), Some(from), Some(to)) = (count, from, to) {
                 let count: u64 = count;
-                *objects.entry(object.clone()).or_default().jumped.entry((from, to)).or_default() += count;
+                let sum = objects.entry(object.clone()).or_default().jumped.entry((from, to)).or_default();
+                *sum = sum.saturating_add(count);
             }
         } else if line.starts_with("0x") {
             let mut fields = line.split_ascii_whitespace();
             let at = fields.next().and_then(address);
             if let (Some(at), Some(count)) = (at, fields.nth(1).and_then(|count| count.parse::<u64>().ok())) {
-                *objects.entry(object.clone()).or_default().executed.entry(at).or_default() += count;
+                let sum = objects.entry(object.clone()).or_default().executed.entry(at).or_default();
+                *sum = sum.saturating_add(count);
             }
         }
     }
@@ -155,4 +157,80 @@ pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored>
         }
     }
     Some(scored)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Branch, Confidence, Sampled, estimate};
+    use code::cfg::{Knowledge, Loops, Part, ReadOnly};
+    use code::isa::Isa;
+    use code::skid::Skid;
+
+    struct Nothing;
+
+    impl ReadOnly for Nothing {
+        fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
+            None
+        }
+    }
+
+    fn graph(code: &[u8]) -> (Cfg, Loops) {
+        let parts = [Part { begin: Vaddr(0x1000), bytes: code }];
+        let graph = Cfg::build(Isa::X86_64, &parts, &mut Nothing, &Knowledge::default());
+        let loops = Loops::of(&graph);
+        (graph, loops)
+    }
+
+    /// `xor eax, eax`; `1: inc eax; cmp eax, edi; jne 1b`; `ret`.
+    const COUNTED: [u8; 9] = [0x31, 0xc0, 0xff, 0xc0, 0x39, 0xf8, 0x75, 0xfa, 0xc3];
+    const JUMP: Vaddr = Vaddr(0x1006);
+    const HEAD: Vaddr = Vaddr(0x1002);
+    const END: Vaddr = Vaddr(0x1008);
+
+    #[test]
+    fn a_loop_of_a_hundred_rounds_is_found_and_scored() {
+        let (graph, loops) = graph(&COUNTED);
+        let branches = [
+            Branch { from: JUMP, to: HEAD, first: 9_900, later: 50_000 },
+            Branch { from: JUMP, to: END, first: 100, later: 500 },
+        ];
+        // What lands on the first instruction of the loop is of the loop: a jump, not what is above, was before it.
+        let landed = [(Vaddr(0x1000), 30), (HEAD, 4_000), (Vaddr(0x1004), 6_000), (END, 20)];
+        let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches };
+        let estimate = estimate(&graph, &loops, &sampled).unwrap();
+        let rounds = estimate.blocks[1].executions / estimate.blocks[0].executions;
+        assert!((rounds / 100.0).ln().abs() < 0.05, "{rounds}");
+        assert_eq!(estimate.blocks[1].confidence, Confidence::High);
+
+        let text = "fl=x\nob=/bin/x\nfn=f\n0x1000 0 7\n0x1002 0 700\n0x1004 0 700\n0x1006 0 700\njcnd=693/700 0x1002 0\n0x1006 0\n\
+                    calls=7 0x2000\n0x1006 0 99999\n0x1008 0 7\n";
+        let counts = read(text).remove("/bin/x").unwrap();
+        assert_eq!((counts.executed[&HEAD], counts.executed[&JUMP], counts.jumped[&(JUMP, HEAD)]), (700, 700, 693));
+        let scored = score(&graph, &estimate, &counts).unwrap();
+        assert_eq!(scored.edges.shares(), [1.0; 3], "{scored:?}");
+        // A truth of ten rounds is another.
+        let text = text.replace("700", "70").replace("693", "63");
+        let scored = score(&graph, &estimate, &read(&text)["/bin/x"]).unwrap();
+        assert!(scored.edges.shares()[2] < 0.95, "{scored:?}");
+    }
+
+    #[test]
+    fn nothing_is_sure_of_what_was_not_sampled() {
+        let (graph, loops) = graph(&COUNTED);
+        let estimate = estimate(&graph, &loops, &Sampled::default()).unwrap();
+        assert!(estimate.blocks.iter().all(|block| block.confidence == Confidence::Low), "{estimate:?}");
+    }
+
+    #[test]
+    fn a_loop_without_an_end_runs_as_its_time_says() {
+        // `nop`; `1: inc eax; jmp 1b`.
+        let (graph, loops) = graph(&[0x90, 0xff, 0xc0, 0xeb, 0xfc]);
+        let landed = [(Vaddr(0x1000), 100), (Vaddr(0x1001), 100_000), (Vaddr(0x1003), 100_000)];
+        let sampled = Sampled { landed: &landed, ..Sampled::default() };
+        let estimate = estimate(&graph, &loops, &sampled).unwrap();
+        assert_eq!(estimate.edges.len(), graph.edges().len());
+        let rounds = estimate.blocks[1].executions / estimate.blocks[0].executions;
+        assert!((100.0..10_000.0).contains(&rounds), "{rounds}");
+    }
 }

@@ -14,6 +14,10 @@ use crate::{ImageError, Vaddr};
 const TABLE_LIMIT: u64 = 16 << 20;
 /// Most imports kept: a file with more has those that come first.
 const IMPORTS_MAX: usize = 1 << 18;
+/// Most bytes of their names, together: many relocations may have one name.
+const NAMES_BYTES_MAX: usize = 16 << 20;
+/// Most tables of relocations read: linkers make two.
+const TABLES_MAX: usize = 16;
 /// Bytes of an entry of `SHT_RELA`, and of a symbol, in files of 64 bits.
 const RELA_BYTES: usize = 24;
 const SYMBOL_BYTES: usize = 24;
@@ -56,7 +60,7 @@ impl Imports {
             return Ok(this);
         }
         let sections = elf.sections()?;
-        for section in sections.iter().filter(|section| section.kind == elf::SHT_RELA) {
+        for section in sections.iter().filter(|section| section.kind == elf::SHT_RELA).take(TABLES_MAX) {
             let linked = |link: u32| sections.get(usize::try_from(link).ok()?);
             if let Some(symbols) = linked(section.link).filter(|symbols| symbols.kind == elf::SHT_DYNSYM) {
                 let names = linked(symbols.link).ok_or_else(|| malformed("symbol names", symbols.offset))?;
@@ -79,15 +83,20 @@ impl Imports {
         let relocations = elf.section_bytes("relocations", relocations, TABLE_LIMIT)?;
         let symbols = elf.section_bytes("symbol table", symbols, TABLE_LIMIT)?;
         let names = Names::new(elf.section_bytes("symbol names", names, TABLE_LIMIT)?.into_owned());
+        let mut names_bytes = self.0.iter().map(|(_, name)| name.len()).sum::<usize>();
         let word = |bytes: &[u8], at: usize| bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word));
         for entry in relocations.chunks_exact(RELA_BYTES) {
             let (Some(vaddr), Some(info)) = (word(entry, 0), word(entry, 8)) else { continue };
-            if !kinds.contains(&(info & 0xffff_ffff)) || self.0.len() >= IMPORTS_MAX {
+            if self.0.len() >= IMPORTS_MAX || names_bytes >= NAMES_BYTES_MAX {
+                break;
+            }
+            if !kinds.contains(&(info & 0xffff_ffff)) {
                 continue;
             }
             let symbol = usize::try_from(info >> 32).ok().and_then(|index| index.checked_mul(SYMBOL_BYTES));
             let name = symbol.and_then(|at| word(&symbols, at)).map(|name| name as u32);
             if let Some(name) = name.and_then(|name| names.get(name)) {
+                names_bytes += name.len();
                 self.0.push((Vaddr(vaddr), String::from_utf8_lossy(name).into()));
             }
         }

@@ -8,7 +8,6 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use code::cfg::{EdgeKind, To};
 use code::isa::Syntax;
-use code::skid::Skid;
 use image::Vaddr;
 
 use super::Outcome;
@@ -19,7 +18,6 @@ use crate::graphs::{Graph, Surveyed};
 use crate::listing::ListedInstruction;
 use crate::load::{self, Samples};
 use crate::named::Candidate;
-use crate::problem::{NoCode, Problem};
 use crate::procedures::Places;
 use crate::report::{BlockRow, CalcReport, EdgeRow, ImageName, InstructionCost, Selection};
 use crate::stats::Confidence;
@@ -71,15 +69,17 @@ fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
     let (Candidate { image, known }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
-    let (event, skid) = samples.skid().unwrap_or((0, Skid::default()));
+    let (event, skid) = samples.time()?;
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
     let surveyed = Surveyed::of(&samples, image, known, &mut problems);
     let found = surveyed.and_then(|surveyed| surveyed.graph(image, known, procedure, syntax, (event, skid)));
-    if found.is_none() {
-        let (name, id) = (image.record.name.clone(), image.record.id);
-        problems.push(Problem::NoCode { image: name, id, why: NoCode::NotKept });
+    let refused = |why: &str| AnalysisError::Refused(format!("{}: {why}", procedure.name()));
+    let mut graph = found.ok_or_else(|| refused("its code cannot be had; dcpi list says why"))?;
+    if graph.estimate.is_none() {
+        let why =
+            "it has no entry, or too many ways through it, to say how often its blocks ran; its samples: dcpi list";
+        return Err(refused(why));
     }
-    let mut graph = found.unwrap_or_default();
     for part in &mut graph.parts {
         problems.append(&mut part.problems);
         part.attribute((event, skid));

@@ -34,7 +34,7 @@ pub struct Truth {
     #[arg(value_name = "IMAGE")]
     pub images: Vec<String>,
     /// Leave out procedures with less than so many percent of the samples
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.1)]
+    #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_keep)]
     pub keep: f64,
     /// Rows at most; 0: all
     #[arg(short = 'n', value_name = "ROWS", default_value_t = 20)]
@@ -88,11 +88,11 @@ fn report(args: &Truth, counts: &HashMap<String, Counts>, mut samples: Samples) 
         let found = counts.iter().find(|(object, _)| is_same(&image.record.path, object));
         found.map(|(_, counts)| counts)
     };
-    let (event, skid) = samples.skid().unwrap_or((0, Skid::default()));
+    let (event, skid) = samples.time()?;
     let total = |image: &ImageSamples| image.totals().get(event).copied().unwrap_or(0);
     let images = samples.images.iter().filter(counted).filter_map(|image| Some((image, of(image)?)));
     let images: Vec<(&ImageSamples, &Counts)> = images.collect();
-    let all: u64 = images.iter().map(|(image, _)| total(image)).sum();
+    let all = images.iter().fold(0, |sum: u64, (image, _)| sum.saturating_add(total(image)));
     if all == 0 {
         let why = "no image with samples was counted there; record the same program: dcpi record -- COMMAND";
         return Err(AnalysisError::Refused(format!("{}: {why}", args.counts.display())));
@@ -108,6 +108,11 @@ fn report(args: &Truth, counts: &HashMap<String, Counts>, mut samples: Samples) 
     let selection = Selection { db: samples.db.root().display().to_string(), epochs };
     let shown = if args.rows == 0 { usize::MAX } else { args.rows };
     Ok(TruthReport { selection, counts: args.counts.display().to_string(), samples: all, least, rows, shown, problems })
+}
+
+fn parse_keep(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "must be a percentage from 0 to 100".to_owned())
 }
 
 /// Whether two paths lead to the same file, here and now.

@@ -81,7 +81,7 @@ impl Report for TruthReport {
         selection(&self.selection, out)?;
         head(out, "counts", &self.counts)?;
         let sum = self.all();
-        let scored: u64 = self.rows.iter().map(|row| row.samples).sum();
+        let scored = self.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.samples));
         let (samples, procedures) = (thousands(self.samples), self.rows.len());
         let of = format!(
             "{procedures} procedures with {} of {samples} samples, each at least {}",

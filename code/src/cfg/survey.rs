@@ -190,18 +190,18 @@ fn root(whole: &mut [usize], mut number: usize) -> usize {
 impl<'a> Image<'a> {
     fn find_no_return(&mut self, crossings: &Crossings) {
         // Who looked at a call of that address on its way to a return.
-        let mut waiting: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        let mut pending: Vec<u64> = self.procedures.iter().map(|procedure| procedure.start).collect();
+        let mut waiting: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+        let mut pending: BTreeSet<u64> = self.procedures.iter().map(|procedure| procedure.start).collect();
         // What is called and is no procedure's begin: a stub in a table of them, a second entry.
         let begins: HashSet<u64> = pending.iter().copied().collect();
         pending.extend(crossings.called.iter().filter(|called| !begins.contains(called)));
-        while let Some(entry) = pending.pop() {
+        while let Some(entry) = pending.pop_last() {
             if self.never.contains(&Vaddr(entry)) {
                 continue;
             }
             let (returns, called) = self.walk(entry);
             for target in called {
-                waiting.entry(target).or_default().push(entry);
+                waiting.entry(target).or_default().insert(entry);
             }
             if !returns {
                 self.never.insert(Vaddr(entry));
@@ -230,7 +230,8 @@ impl<'a> Image<'a> {
                     _ => {}
                 }
                 let len = ordered.map_or(1, |ordered| ordered.len);
-                at += u64::from(len);
+                let Some(next) = at.checked_add(u64::from(len)) else { break };
+                at = next;
                 bytes = bytes.get(usize::from(len)..).unwrap_or_default();
             }
         }

@@ -27,22 +27,3 @@ pub fn give_back() {
         unsafe { malloc_trim(0) };
     }
 }
-
-/// Lets go of the pages of programs' code that this process has mapped: those that are used again come back from the page cache, 64 KiB at a
-/// time (mm/memory.c, `do_fault_around`); those that were used once, to start, do not. With the kernel's types, arguments and configuration to be
-/// read, they are three of four.
-pub fn forget_code() {
-    use nix::sys::mman::{MmapAdvise, madvise};
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    for line in maps.lines() {
-        let mut fields = line.split_ascii_whitespace();
-        let (Some(range), Some("r-xp"), Some(path)) = (fields.next(), fields.next(), fields.nth(3)) else { continue };
-        let Some((begin, end)) = range.split_once('-') else { continue };
-        let (Ok(begin), Ok(end)) = (usize::from_str_radix(begin, 16), usize::from_str_radix(end, 16)) else { continue };
-        let address = std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(begin));
-        if let (Some(address), Some(len), true) = (address, end.checked_sub(begin), path.starts_with('/')) {
-            // SAFETY: a private mapping of a file that nobody may write to, so nobody has: what comes back is what went (madvise(2)).
-            let _ = unsafe { madvise(address, len, MmapAdvise::MADV_DONTNEED) }; // else they stay
-        }
-    }
-}
