@@ -88,6 +88,25 @@ fn a_branch_is_told_to_be_taken_as_often_as_it_is() {
         // Chance, at four standard deviations, and what a branch is wrong by because samples are of time.
         let allowed = 4.0 * (p * (1.0 - p) / all).sqrt() + 0.03;
         assert!((taken / all - p).abs() < allowed, "{flags:?}: {taken} of {all}, but it is {p}");
+        assert_calculated(&place, program, taken as u64, (p, allowed + 0.02));
+    }
+}
+
+/// What `dcpi calc` makes of it: the edge that was seen `taken` times has that share of its block's executions, and all flow is conserved.
+fn assert_calculated(place: &Place, image: &Path, taken: u64, (p, allowed): (f64, f64)) {
+    let image = image.to_str().unwrap();
+    let told = succeed(&mut dcpi(&place.db(), "calc", &["--format", "json", image, "rounds"]));
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let edges = told["edges"].as_array().unwrap();
+    let edge = edges.iter().find(|edge| edge["observed"].as_u64() == Some(taken));
+    let edge = edge.unwrap_or_else(|| panic!("no edge was seen {taken} times: {told:#}"));
+    let share = edge["share"].as_f64().unwrap();
+    assert!((share - p).abs() < allowed, "{share}, but it is {p}: {told:#}");
+    for block in told["blocks"].as_array().unwrap() {
+        let runs = block["frequency"]["value"].as_f64().unwrap();
+        let leaving = edges.iter().filter(|edge| edge["from"] == block["start"]);
+        let leaves: f64 = leaving.map(|edge| edge["frequency"].as_f64().unwrap()).sum();
+        assert!((leaves - runs).abs() <= 1e-3 * runs, "{leaves} leave {block:#}");
     }
 }
 
