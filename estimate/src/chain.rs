@@ -94,6 +94,7 @@ impl Chain {
             let leave = (to.iter().map(|(_, probability)| probability).sum::<f64>() + end).max(LEAVE_MIN);
             let mut from = Vec::with_capacity(before.len());
             for a in before {
+                // Of states that are gone the rows are empty.
                 let Some(row) = rows.get_mut(a) else { continue };
                 let Ok(place) = row.binary_search_by_key(&state, |(b, _)| *b) else { continue };
                 let (_, probability) = row.remove(place);
@@ -101,11 +102,6 @@ impl Chain {
                 let share = probability / leave;
                 merge(&mut rows, &mut columns, a, &to, share);
                 add(&mut ends, a, share * end);
-            }
-            for (b, _) in &to {
-                if let Some(column) = columns.get_mut(*b) {
-                    column.retain(|a| *a != state);
-                }
             }
             eliminated.push(Eliminated { state, leave, from, to });
         }
