@@ -52,8 +52,8 @@ pub struct Calc {
 const NOTES: &str = "\
 runs: executions of a block for one entry of the procedure. They come from the branches that
 dcpid followed from registers at samples, and where there were few, from the time that blocks took;
-what comes into a block always goes out. +- is what chance does to a block beside the others of
-its procedure: high, medium and low say how much that is to be trusted.
+what comes into a block always goes out. The interval is what chance does, to the entry too; high,
+medium and low say how sure a block is beside the other blocks of its procedure.
 cost: time of an execution per instruction, beside the procedure's mean of 1. A sample tells of
 time, not of how many executions it took, so cycles are not told.
 
@@ -75,6 +75,10 @@ fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError
     let found = surveyed.and_then(|surveyed| surveyed.graph(image, known, procedure, syntax, (event, skid)));
     let refused = |why: &str| AnalysisError::Refused(format!("{}: {why}", procedure.name()));
     let mut graph = found.ok_or_else(|| refused("its code cannot be had; dcpi list says why"))?;
+    let sampled = graph.parts.iter().any(|part| part.counts.get(event).is_some_and(|count| *count > 0));
+    if !sampled && graph.branches.is_empty() {
+        return Err(refused("no samples in this procedure; those with some: dcpi prof"));
+    }
     if graph.estimate.is_none() {
         let why =
             "it has no entry, or too many ways through it, to say how often its blocks ran; its samples: dcpi list";
@@ -124,6 +128,7 @@ fn blocks(graph: &Graph, event: usize, confidence: Confidence) -> Vec<BlockRow> 
     let cost = |samples_here: f64, executions: f64| {
         (executions > 0.0 && samples > 0.0).then(|| samples_here / executions * executed / samples)
     };
+    let entry = graph.graph.entry().and_then(|entry| estimate.blocks.get(entry)).map_or(0.0, |entry| entry.spread);
     let row = |(number, (block, runs)): (usize, (&code::cfg::Block, &estimate::BlockEstimate))| {
         let instructions = graph.graph.instructions(number).map(|at| {
             let line = lines.get(&at.0);
@@ -131,7 +136,9 @@ fn blocks(graph: &Graph, event: usize, confidence: Confidence) -> Vec<BlockRow> 
             let text = line.map(|line| line.text.clone()).unwrap_or_default();
             InstructionCost { address: at.0, text, samples, cost: cost(samples as f64, runs.executions) }
         });
-        let wide = (runs.spread * confidence.z()).exp();
+        // For one entry: how often the procedure was entered is as unsure as any other block.
+        let spread = if Some(number) == graph.graph.entry() { 0.0 } else { runs.spread.hypot(entry) };
+        let wide = (spread * confidence.z()).exp();
         BlockRow {
             start: block.start.0,
             end: block.end.0,

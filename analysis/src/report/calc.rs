@@ -60,13 +60,13 @@ pub struct BlockRow {
     pub end: u64,
     /// Samples that it took.
     pub samples: f64,
-    /// Executions for one of the procedure, and the interval that they are in, beside its other blocks.
+    /// Executions for one of the procedure, and the interval that they are in.
     pub runs: f64,
     /// The least.
     pub low: f64,
     /// The most.
     pub high: f64,
-    /// How sure that is.
+    /// How sure it is beside the other blocks.
     pub confidence: estimate::Confidence,
     /// Time of an execution per instruction, beside the procedure's mean of 1; none where it never ran.
     pub cost: Option<f64>,
@@ -103,6 +103,9 @@ pub struct EdgeRow {
     /// How often it was seen.
     pub observed: u64,
 }
+
+/// An interval whose ends are farther apart than by this factor says nothing.
+const UNKNOWN: f64 = 100.0;
 
 impl Report for CalcReport {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -168,7 +171,9 @@ impl CalcReport {
         head(
             out,
             "runs",
-            &format!("for one entry of the procedure; ± of {sure} % confidence, beside its other blocks"),
+            &format!(
+                "for one entry of the procedure; from–to of {sure} % confidence; (high, medium, low): beside its other blocks"
+            ),
         )?;
         head(out, "cost", "time of an execution per instruction, beside the procedure's mean of 1")?;
         if self.missing_edges {
@@ -180,8 +185,10 @@ impl CalcReport {
     fn text_block(&self, block: &BlockRow, out: &mut dyn Write) -> io::Result<()> {
         let all = self.event.as_ref().map_or(0, |event| event.counted).max(1) as f64;
         let (start, end) = (block.start, block.end);
-        let wide = if block.runs > 0.0 { (block.high / block.runs - 1.0) * 100.0 } else { 0.0 };
-        let runs = format!("runs {} ±{wide:.0} % ({})", number(block.runs), word(block.confidence));
+        let known = block.low > 0.0 && block.high / block.low < UNKNOWN;
+        let range =
+            if known { format!("{}–{}", number(block.low), number(block.high)) } else { "by any factor".to_owned() };
+        let runs = format!("runs {}, {range} ({})", number(block.runs), word(block.confidence));
         let cost = block.cost.map(|cost| format!(", cost {}", number(cost))).unwrap_or_default();
         writeln!(out, "{start:#x}..{end:#x}  {runs}, {} % of samples{cost}", percent(block.samples / all))?;
         for line in &block.instructions {
@@ -190,10 +197,15 @@ impl CalcReport {
             writeln!(out, "{samples:>12} {cost:>8}  {:#x}  {}", line.address, escape(&line.text))?;
         }
         let begin = self.edges.partition_point(|edge| edge.from < block.start);
-        for edge in self.edges.iter().skip(begin).take_while(|edge| edge.from == block.start) {
+        let edges = || self.edges.iter().skip(begin).take_while(|edge| edge.from == block.start);
+        let guessed = edges().count() > 1 && edges().all(|edge| edge.observed == 0);
+        for edge in edges() {
             let to = edge.to.map(|to| format!(" {to:#x}")).unwrap_or_default();
-            let seen =
-                if edge.observed > 0 { format!(", seen {} times", thousands(edge.observed)) } else { String::new() };
+            let seen = match edge.observed {
+                0 if guessed => ", estimated: none was seen".to_owned(),
+                0 => String::new(),
+                times => format!(", seen {}", thousands(times)),
+            };
             writeln!(out, "{:>21}  ->{to}  {} % {}{seen}", "", percent(edge.share), edge.kind)?;
         }
         Ok(())
