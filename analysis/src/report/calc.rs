@@ -298,15 +298,6 @@ struct Edge {
 }
 
 fn calc(report: &CalcReport) -> impl Serialize + '_ {
-    let instruction = |line: &'_ InstructionCost, runs: f64| -> (String, u64, f64, Option<f64>) {
-        (format!("{:#x}", line.address), line.samples, runs, line.cost)
-    };
-    let block = |block: &'_ BlockRow| Frequency {
-        value: block.runs,
-        low: block.low,
-        high: block.high,
-        confidence: word(block.confidence),
-    };
     Calc {
         db: &report.selection.db,
         epochs: report.selection.epoch_ids(),
@@ -322,25 +313,7 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
         branches: report.branches,
         missing_edges: report.missing_edges,
         findings: report.findings.iter().map(|(at, kind)| Found { address: format!("{at:#x}"), kind }).collect(),
-        blocks: report
-            .blocks
-            .iter()
-            .map(|row| Block {
-                start: format!("{:#x}", row.start),
-                end: format!("{:#x}", row.end),
-                samples: row.samples,
-                frequency: block(row),
-                cost: row.cost,
-                instructions: row
-                    .instructions
-                    .iter()
-                    .map(|line| {
-                        let (address, samples, frequency, cost) = instruction(line, row.runs);
-                        Instruction { address, text: &line.text, samples, frequency, cost }
-                    })
-                    .collect(),
-            })
-            .collect(),
+        blocks: report.blocks.iter().map(block).collect(),
         edges: report
             .edges
             .iter()
@@ -355,4 +328,20 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
             .collect(),
         problems: json::problems(&report.problems),
     }
+}
+
+fn block(row: &BlockRow) -> Block<'_> {
+    Block {
+        start: format!("{:#x}", row.start),
+        end: format!("{:#x}", row.end),
+        samples: row.samples,
+        frequency: Frequency { value: row.runs, low: row.low, high: row.high, confidence: word(row.confidence) },
+        cost: row.cost,
+        instructions: row.instructions.iter().map(|line| instruction_of(line, row.runs)).collect(),
+    }
+}
+
+fn instruction_of(line: &InstructionCost, frequency: f64) -> Instruction<'_> {
+    let InstructionCost { address, text, samples, cost } = line;
+    Instruction { address: format!("{address:#x}"), text, samples: *samples, frequency, cost: *cost }
 }

@@ -5,7 +5,6 @@ mod callgrind;
 #[cfg(test)]
 mod compilers;
 #[cfg(test)]
-#[cfg(test)]
 mod program;
 #[cfg(test)]
 #[path = "../walks/programs.rs"]
