@@ -45,8 +45,14 @@ pub enum Command {
     Prof(Prof),
     /// Source lines and instructions of a procedure, with samples
     List(List),
-    /// How often each block of a procedure ran, what an execution cost, and how sure that is
+    /// How often each block of a procedure ran, what an execution cost, and what may have stalled it
     Calc(Calc),
+    /// What cycles were spent on: causes of stalls, waits, execution
+    Whatcg(commands::Whatcg),
+    /// The instructions that waited longest, and for what
+    Topstalls(commands::Topstalls),
+    /// A drawing of a procedure's control flow: how often, and how slow
+    Flow(commands::Flow),
     /// How good the estimates of dcpi calc are, against callgrind's exact counts
     Truth(commands::Truth),
     /// Instructions with the most samples of an event, or of an event by another
@@ -80,16 +86,17 @@ pub enum Command {
 }
 
 /// From where to why: which command answers the question that the one before leaves.
-const WAY: [(&str, &str, &str); 16] = [
+const WAY: [(&str, &str, &str); 17] = [
     ("record", "record -- COMMAND", "a command, or -d 10s of everything: needs no running dcpid"),
     ("top", "top", "what takes the time at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
     ("prof", "prof [IMAGE]", "where: in which procedures"),
     ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
     ("topcounts", "topcounts", "where: at which instructions of all, by an event or a ratio of two"),
-    ("calc", "calc IMAGE PROCEDURE", "why: how often each block ran, and what an execution cost"),
+    ("calc", "calc IMAGE PROCEDURE", "why: how often each block ran, what it cost, and what stalled it"),
     ("whatcg", "whatcg", "why: how much of the time each cause took"),
     ("topstalls", "topstalls", "why: the instructions that waited longest, and for what"),
+    ("flow", "flow IMAGE PROC -o FILE", "why: the ways through a procedure, drawn"),
     ("truth", "truth COUNTS", "how good these estimates are here, against exact counts"),
     ("stats", "stats SET SET...", "what varies from run to run"),
     ("diff", "diff SET SET", "what changed between two builds, days or runs"),

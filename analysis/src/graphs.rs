@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name};
+use code::isa::work::Work;
 use code::isa::{Isa, Syntax};
 use code::skid::Skid;
 use estimate::{Branch, Estimate, Sampled};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
+use stalls::{Explained, Machine, Timed};
 
 use crate::listing::{self, Listing};
 use crate::load::{ImageSamples, Samples};
@@ -20,11 +22,59 @@ pub struct Graph {
     pub graph: Cfg,
     /// How often its blocks ran; none where that cannot be said.
     pub estimate: Option<Estimate>,
-    /// The parts, instruction by instruction; the first begins with the entry.
+    /// The graph's loops.
+    pub loops: Loops,
+    /// The parts, instruction by instruction; the first begins with the entry. Samples of time are at the instructions that took it.
     pub parts: Vec<Listing>,
     /// Branches that were seen.
     pub branches: Vec<Branch>,
+    /// What the instructions of each block ask of a processor.
+    work: Vec<Vec<Work>>,
 }
+
+impl Graph {
+    /// Where the time of the procedure went on a machine. `event` counts the time; `retired` counts instructions, where such an event was
+    /// sampled, and the cycles for which one sample of each stands. None where it is not known how often the blocks ran.
+    #[must_use]
+    pub fn explained(&self, machine: &Machine, event: usize, retired: Option<Retired>) -> Option<Explained> {
+        let estimate = self.estimate.as_ref()?;
+        let lines = self.parts.iter().flat_map(|part| &part.instructions);
+        let lines: BTreeMap<u64, &listing::ListedInstruction> = lines.map(|line| (line.address, line)).collect();
+        let count = |at: Vaddr, event: usize| {
+            lines.get(&at.0).and_then(|line| line.counts.get(event)).map_or(0.0, |samples| *samples as f64)
+        };
+        let of_blocks = |event: usize| -> Vec<Vec<f64>> {
+            let blocks = 0..self.graph.blocks().len();
+            blocks.map(|block| self.graph.instructions(block).map(|at| count(at, event)).collect()).collect()
+        };
+        let samples = of_blocks(event);
+        let measured = retired.and_then(|Retired { event, instructions, cycles }| {
+            let samples: f64 = of_blocks(event).iter().flatten().sum();
+            let blocks = self.graph.blocks().iter().zip(&estimate.blocks);
+            let executed: f64 = blocks.map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
+            let enough = samples >= MEASURED_MIN && executed > 0.0;
+            // Executions of the procedure, by the cycles that a sample stands for.
+            enough.then(|| samples * instructions / executed / cycles)
+        });
+        let timed =
+            Timed { graph: &self.graph, loops: &self.loops, estimate, work: &self.work, samples: &samples, measured };
+        Some(stalls::explain(machine, &timed))
+    }
+}
+
+/// Samples of executed instructions.
+#[derive(Clone, Copy, Debug)]
+pub struct Retired {
+    /// Their event.
+    pub event: usize,
+    /// Instructions that one stands for.
+    pub instructions: f64,
+    /// Cycles that a sample of time stands for.
+    pub cycles: f64,
+}
+
+/// Fewer samples of instructions than this in a procedure do not tell how often it was executed.
+const MEASURED_MIN: f64 = 100.0;
 
 /// What of an image is the same for all its procedures.
 #[derive(Debug)]
@@ -150,9 +200,24 @@ impl Surveyed {
             instructions().filter_map(|line| Some((Vaddr(line.address), count(line)?))).collect();
         landed.sort_unstable();
         let sampled = Sampled { landed: &landed, skid, branches: &branches };
-        let estimate = estimate::estimate(&graph, &Loops::of(&graph), &sampled);
-        Some(Graph { graph, estimate, parts: listed, branches })
+        let loops = Loops::of(&graph);
+        let estimate = estimate::estimate(&graph, &loops, &sampled);
+        let mut listed = listed;
+        listed.iter_mut().for_each(|part| part.attribute((event, skid)));
+        let work = work(self.isa, &graph, &bytes);
+        Some(Graph { graph, estimate, loops, parts: listed, branches, work })
     }
+}
+
+/// What the instructions of each block ask of a processor.
+fn work(isa: Isa, graph: &Cfg, parts: &[(Vaddr, Vec<u8>)]) -> Vec<Vec<Work>> {
+    let at = |address: Vaddr| {
+        let (begin, bytes) =
+            parts.iter().find(|(begin, bytes)| address.0.wrapping_sub(begin.0) < bytes.len() as u64)?;
+        isa.work(bytes.get(usize::try_from(address.0 - begin.0).ok()?..)?)
+    };
+    let blocks = 0..graph.blocks().len();
+    blocks.map(|block| graph.instructions(block).map(|address| at(address).unwrap_or_default()).collect()).collect()
 }
 
 /// Most bytes of code of an image that are surveyed.

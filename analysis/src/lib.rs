@@ -35,6 +35,7 @@ pub mod stats;
 pub mod terminal;
 
 mod error;
+mod explained;
 mod problem;
 
 pub use error::AnalysisError;

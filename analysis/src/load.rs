@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use code::skid::Skid;
 use image::{ImageId, ImageKind, KeptFile};
 use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, EventMeta, ImageRecord, Ledger, Profile, Scope, Symbol};
+use stalls::Cpuid;
 
 use crate::args::Chosen;
 use crate::error::AnalysisError;
+use crate::graphs::Retired;
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
 use crate::select;
@@ -178,6 +180,29 @@ impl Samples {
         }
         let event = self.events.iter().position(|event| event.name == first.0)?;
         Some((event, first.1))
+    }
+
+    /// The processor that was sampled, where all epochs agree.
+    #[must_use]
+    pub fn cpuid(&self) -> Option<Cpuid> {
+        let of = |epoch: &Epoch| {
+            let fact = epoch.meta().facts.get("cpuid")?;
+            let number = |key| fact.get(key).and_then(serde_json::Value::as_u64);
+            let vendor = fact.get("vendor")?.as_str()?.to_owned();
+            Some(Cpuid { vendor, family: number("family")?, model: number("model")? })
+        };
+        let mut all = self.epochs.iter().map(of);
+        let first = all.next()??;
+        all.all(|cpuid| cpuid.as_ref() == Some(&first)).then_some(first)
+    }
+
+    /// Samples of executed instructions, beside those of time by the event with this place, if that counts cycles.
+    #[must_use]
+    pub fn retired(&self, time: usize) -> Option<Retired> {
+        let time = self.events.get(time).filter(|event| event.unit == "cycles")?;
+        let event = self.events.iter().position(|event| event.name == "instructions")?;
+        let instructions = self.events.get(event)?.period as f64;
+        Some(Retired { event, instructions, cycles: time.period as f64 })
     }
 
     /// What the daemon kept of an image's file, on any of the hosts that have samples of it. Code stores that cannot be read are told in

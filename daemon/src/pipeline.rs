@@ -376,7 +376,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
         };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
-        delta.facts = facts(self.parts.landing, &self.names);
+        delta.facts = facts(self.parts.landing, self.parts.machine.cpuid.as_ref(), &self.names);
         let cost = self.parts.cost.ns_per_sample;
         delta.cost = Some(bill(cost, self.last_bill, clock::process_cpu_ns(), self.taken()));
         self.in_flight = Some(in_flight);

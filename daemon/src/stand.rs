@@ -6,7 +6,7 @@ use crate::collector::CpuLedger;
 use crate::edges;
 use crate::event::PlannedEvent;
 use crate::jit::Totals;
-use crate::kernel::Landing;
+use crate::kernel::{Cpuid, Landing};
 use crate::status::{CpuStatus, EdgesStatus, EventStatus, GeneratedStatus};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,15 +23,20 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
     }
 }
 
-/// What the epoch keeps of where samples land: `skid {event, instructions, samples}`, or null where it could not be measured. Other events may land
-/// elsewhere.
+/// What the epoch keeps of where samples land: `skid {event, instructions, samples}`, or null where it could not be measured; other events may land
+/// elsewhere. And of the processor, if it is of x86: `cpuid {vendor, family, model}`.
 #[must_use]
-pub fn facts(landing: Option<Landing>, names: &[String]) -> BTreeMap<String, Value> {
+pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) -> BTreeMap<String, Value> {
     let skid = landing.and_then(|Landing { event, skid, samples }| {
         let event = names.get(event)?;
         Some(json!({"event": event, "instructions": skid.instructions(), "samples": samples}))
     });
-    BTreeMap::from([("skid".to_owned(), skid.unwrap_or(Value::Null))])
+    let cpuid =
+        cpuid.map(|Cpuid { vendor, family, model }| json!({"vendor": vendor, "family": family, "model": model}));
+    [("skid", Some(skid.unwrap_or(Value::Null))), ("cpuid", cpuid)]
+        .into_iter()
+        .filter_map(|(name, fact)| Some((name.to_owned(), fact?)))
+        .collect()
 }
 
 /// What sampling costs, for the epoch: `ns_per_sample` with its interrupt, the daemon's `cpu_s` and samples `taken` since it started, and the `share` of

@@ -1,4 +1,4 @@
-//! `dcpi calc`: how often each block of a procedure ran.
+//! `dcpi calc`: how often each block of a procedure ran, what an execution cost, and why.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,6 +9,7 @@ use clap::builder::NonEmptyStringValueParser;
 use code::cfg::{EdgeKind, To};
 use code::isa::Syntax;
 use image::Vaddr;
+use stalls::{Explained, Explanation, Machine};
 
 use super::Outcome;
 use super::list::{candidates, columns, meant};
@@ -19,7 +20,7 @@ use crate::listing::ListedInstruction;
 use crate::load::{self, Samples};
 use crate::named::Candidate;
 use crate::procedures::Places;
-use crate::report::{BlockRow, CalcReport, EdgeRow, ImageName, InstructionCost, Selection};
+use crate::report::{BlockRow, CalcReport, EdgeRow, ImageName, InstructionCost, Model, Selection};
 use crate::stats::Confidence;
 
 /// `dcpi calc`.
@@ -35,6 +36,9 @@ pub struct Calc {
     /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
     #[arg(long)]
     pub intel: bool,
+    /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(Machine::names()))]
+    pub machine: Option<String>,
     /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub debug_root: Vec<PathBuf>,
@@ -54,8 +58,14 @@ runs: executions of a block for one entry of the procedure. They come from the b
 dcpid followed from registers at samples, and where there were few, from the time that blocks took;
 what comes into a block always goes out. The interval is what chance does, to the entry too; high,
 medium and low say how sure a block is beside the other blocks of its procedure.
-cost: time of an execution per instruction, beside the procedure's mean of 1. A sample tells of
-time, not of how many executions it took, so cycles are not told.
+cy: cycles of an execution. Samples tell of time, not of how many executions it took; the instructions that
+come nearest to their best case - every load hits the first cache, every branch is predicted - are taken to
+run at it, so cycles are \"at least\" where more of them may have waited. With samples of instructions
+(dcpid --event cycles --event instructions) they are measured.
+Letters before an instruction are what may have stalled it, as long as nothing clears it:
+  i instruction cache   d data cache    w store buffer full    p branch mispredicted   v divider
+  I instruction TLB     D data TLB      f store forwarding     o operands, on another way
+  s barrier             l lock          m microcode            ? none of these
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -64,7 +74,7 @@ pub(super) fn run(args: &Calc, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     super::write(&report(args, samples)?, args.output.format, out)
 }
 
-fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError> {
+pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError> {
     let places = Places::with_debug_roots(args.debug_root.clone());
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
@@ -84,10 +94,9 @@ fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError
             "it has no entry, or too many ways through it, to say how often its blocks ran; its samples: dcpi list";
         return Err(refused(why));
     }
-    for part in &mut graph.parts {
-        problems.append(&mut part.problems);
-        part.attribute((event, skid));
-    }
+    graph.parts.iter_mut().for_each(|part| problems.append(&mut part.problems));
+    let (machine, assumed) = machine(args.machine.as_deref(), &samples)?;
+    let explained = graph.explained(&machine, event, samples.retired(event)).unwrap_or_default();
     let mut counts = vec![0_u64; samples.events.len()];
     for part in &graph.parts {
         counts.iter_mut().zip(&part.counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
@@ -110,35 +119,48 @@ fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError
             .fold(0, |sum: u64, seen| sum.saturating_add(seen.first).saturating_add(seen.later)),
         missing_edges: graph.graph.missing_edges(),
         findings: graph.graph.findings().iter().map(|found| (found.address.0, found.kind.to_string())).collect(),
-        blocks: blocks(&graph, event, args.confidence),
+        machine: Model { name: machine.name, assumed },
+        scale: explained.scale,
+        sums: explained.sums.clone(),
+        blocks: blocks(&graph, &explained, event, args.confidence),
         edges: edges(&graph),
         problems,
     })
 }
 
+/// The model of a processor: the one asked for, else the nearest to the one that was sampled, else - which is told - some other.
+pub(super) fn machine(named: Option<&str>, samples: &Samples) -> Result<(Machine, bool), AnalysisError> {
+    let nearest = samples.cpuid().and_then(|cpuid| Machine::nearest(&cpuid));
+    let name = named.or(nearest);
+    let machine = Machine::named(name.unwrap_or(ASSUMED));
+    let machine = machine.ok_or_else(|| AnalysisError::Refused(format!("no model of {}", name.unwrap_or(ASSUMED))))?;
+    Ok((machine, name.is_none()))
+}
+
+/// The processor that is taken where nobody says which it was.
+const ASSUMED: &str = "skylake-avx512";
+
 /// The blocks, without filler.
-fn blocks(graph: &Graph, event: usize, confidence: Confidence) -> Vec<BlockRow> {
+fn blocks(graph: &Graph, explained: &Explained, event: usize, confidence: Confidence) -> Vec<BlockRow> {
     let Some(estimate) = &graph.estimate else { return Vec::new() };
     let lines = graph.parts.iter().flat_map(|part| &part.instructions).map(|line| (line.address, line));
     let lines: BTreeMap<u64, &ListedInstruction> = lines.collect();
     let blocks =
         || graph.graph.blocks().iter().zip(&estimate.blocks).enumerate().filter(|(_, (block, _))| !block.padding);
-    let sums = blocks().map(|(_, (block, runs))| (runs.samples, runs.executions * block.instructions as f64));
-    let (samples, executed) = sums.fold((0.0, 0.0), |sum, block| (sum.0 + block.0, sum.1 + block.1));
-    let cost = |samples_here: f64, executions: f64| {
-        (executions > 0.0 && samples > 0.0).then(|| samples_here / executions * executed / samples)
-    };
     let entry = graph.graph.entry().and_then(|entry| estimate.blocks.get(entry)).map_or(0.0, |entry| entry.spread);
     let row = |(number, (block, runs)): (usize, (&code::cfg::Block, &estimate::BlockEstimate))| {
-        let instructions = graph.graph.instructions(number).map(|at| {
+        let explanations = explained.blocks.get(number).map(Vec::as_slice).unwrap_or_default();
+        let instructions = graph.graph.instructions(number).enumerate().map(|(index, at)| {
             let line = lines.get(&at.0);
             let samples = line.and_then(|line| line.counts.get(event)).copied().unwrap_or(0);
             let text = line.map(|line| line.text.clone()).unwrap_or_default();
-            InstructionCost { address: at.0, text, samples, cost: cost(samples as f64, runs.executions) }
+            InstructionCost { address: at.0, text, samples, why: explanations.get(index).cloned().unwrap_or_default() }
         });
         // For one entry: how often the procedure was entered is as unsure as any other block.
         let spread = if Some(number) == graph.graph.entry() { 0.0 } else { runs.spread.hypot(entry) };
         let wide = (spread * confidence.z()).exp();
+        let ran = runs.executions > 0.0 && explained.scale.is_some();
+        let cycles = |of: fn(&Explanation) -> f64| ran.then(|| explanations.iter().map(of).sum());
         BlockRow {
             start: block.start.0,
             end: block.end.0,
@@ -147,7 +169,9 @@ fn blocks(graph: &Graph, event: usize, confidence: Confidence) -> Vec<BlockRow> 
             low: runs.executions / wide,
             high: runs.executions * wide,
             confidence: runs.confidence,
-            cost: cost(runs.samples / block.instructions.max(1) as f64, runs.executions),
+            best: cycles(|why| why.best.cycles),
+            cycles: cycles(|why| why.cycles),
+            cycles_most: cycles(|why| why.cycles_most),
             instructions: instructions.collect(),
         }
     };

@@ -13,6 +13,7 @@ mod check;
 mod diff;
 mod epochs;
 mod export;
+mod flow;
 pub mod html;
 mod images;
 mod list;
@@ -21,20 +22,25 @@ pub mod record;
 mod stats;
 pub mod top;
 mod topcounts;
+mod topstalls;
 mod transfer;
 mod truth;
+mod whatcg;
 
 pub use calc::Calc;
 pub use cat::Cat;
 pub use check::Check;
 pub use diff::DiffArgs;
 pub use export::{Export, Target};
+pub use flow::Flow;
 pub use images::ImagesArgs;
 pub use list::List;
 pub use stats::StatsArgs;
 pub use topcounts::TopcountsArgs;
+pub use topstalls::Topstalls;
 pub use transfer::{Copy, Merge, Tar};
 pub use truth::Truth;
+pub use whatcg::Whatcg;
 
 /// How a command ended that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +68,9 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
         Command::Prof(args) => prof::run(args, out),
         Command::List(args) => list::run(args, out),
         Command::Calc(args) => calc::run(args, out),
+        Command::Whatcg(args) => whatcg::run(args, out),
+        Command::Topstalls(args) => topstalls::run(args, out),
+        Command::Flow(args) => flow::run(args, out),
         Command::Truth(args) => truth::run(args, out),
         Command::Topcounts(args) => topcounts::run(args, out),
         Command::Stats(args) => stats::run(args, out),

@@ -1,18 +1,20 @@
 //! `dcpi truth`: how good estimates are, against exact counts.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use clap::Args;
+use clap::{Args, Parser as _};
 use code::isa::Syntax;
 use code::skid::Skid;
 use estimate::truth::{self, Counts};
 use image::ImageKind;
 
 use super::Outcome;
-use crate::args::{Chosen, Output};
+use crate::args::{Arguments, Chosen, Output};
 use crate::error::AnalysisError;
 use crate::graphs::Surveyed;
 use crate::load::{self, ImageSamples, Samples};
@@ -27,9 +29,9 @@ const COUNTS_MAX: u64 = 1 << 30;
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Truth {
-    /// What callgrind wrote
-    #[arg(value_name = "COUNTS")]
-    pub counts: PathBuf,
+    /// What callgrind wrote [default: what it counts of COMMAND]
+    #[arg(value_name = "COUNTS", required_unless_present = "command")]
+    pub counts: Option<PathBuf>,
     /// Images, by name, path or id [default: all that were counted]
     #[arg(value_name = "IMAGE")]
     pub images: Vec<String>,
@@ -39,16 +41,23 @@ pub struct Truth {
     /// Rows at most; 0: all
     #[arg(short = 'n', value_name = "ROWS", default_value_t = 20)]
     pub rows: usize,
+    /// With COMMAND: sample it again and again for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
     /// Which samples.
     #[command(flatten)]
     pub chosen: Chosen,
     /// How to write.
     #[command(flatten)]
     pub output: Output,
+    /// Count this command with callgrind, sample it as dcpi record does, and compare; it reads and prints nothing
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "counts")]
+    pub command: Vec<OsString>,
 }
 
 const NOTES: &str = "\
-The same program with the same input, sampled by dcpid and counted by valgrind:
+dcpi truth -- COMMAND does it all: valgrind counts COMMAND once, a dcpid of its own samples it (needs root). Or by hand, the same
+program with the same input, sampled by dcpid and counted by valgrind:
   valgrind --tool=callgrind --dump-instr=yes --collect-jumps=yes --compress-strings=no \\
     --compress-pos=no --callgrind-out-file=COUNTS COMMAND
   dcpi truth COUNTS
@@ -59,13 +68,65 @@ samples as well, which callgrind did not count: name the images, or label the ru
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(super) fn run(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let counts = truth::read(&read(&args.counts)?);
+    let Some(counts) = &args.counts else { return run_both(args, out) };
+    compare(args, counts, &args.chosen, out)
+}
+
+fn compare(args: &Truth, path: &Path, chosen: &Chosen, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let counts = truth::read(&read(path)?);
     if counts.values().all(|counts| counts.executed.is_empty()) {
-        let path = args.counts.display();
+        let path = path.display();
         return Err(AnalysisError::Refused(format!("{path} has no counts of instructions; see dcpi truth --help")));
     }
-    let samples = load::chosen(&args.chosen, &args.images)?;
-    super::write(&report(args, &counts, samples)?, args.output.format, out)
+    let samples = load::chosen(chosen, &args.images)?;
+    super::write(&report(args, path, &counts, samples)?, args.output.format, out)
+}
+
+/// Counts and samples the command, and compares.
+fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let failed = |what: &str, why: &dyn std::fmt::Display| AnalysisError::Refused(format!("{what}: {why}"));
+    let scratch = Scratch(std::env::temp_dir().join(format!("dcpi-truth-{}", std::process::id())));
+    fs::create_dir(&scratch.0).map_err(|error| failed("no scratch directory", &error))?;
+    let (counts, db) = (scratch.0.join("counts"), scratch.0.join("db"));
+    let quietly = |command: &mut Command| {
+        let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+        status.map(|status| status.success())
+    };
+    let mut valgrind = Command::new("valgrind");
+    let options = ["--tool=callgrind", "--dump-instr=yes", "--collect-jumps=yes", "--compress-strings=no"];
+    valgrind.args(options).arg("--compress-pos=no").arg(format!("--callgrind-out-file={}", counts.display()));
+    match quietly(valgrind.arg("-q").args(&args.command)) {
+        Ok(true) => {}
+        Ok(false) => return Err(failed("valgrind", &"it or the command failed; try the command without dcpi truth")),
+        Err(error) => return Err(failed("valgrind", &format!("{error}; install it: apt-get install valgrind"))),
+    }
+    let own = std::env::current_exe().map_err(|error| failed("dcpi cannot find itself", &error))?;
+    let again = format!("end=$(($(date +%s) + {})); while [ $(date +%s) -lt $end ]; do \"$@\"; done", args.seconds);
+    let mut record = Command::new(own);
+    record.args(["record", "-n", "1", "--overhead-budget", "off", "-o"]).arg(&db);
+    record.args(["--", "sh", "-c", &again, "sh"]).args(&args.command).stderr(Stdio::piped());
+    let recorded = record.stdin(Stdio::null()).stdout(Stdio::null()).output();
+    match recorded {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => return Err(failed("dcpi record", &String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => return Err(failed("dcpi record", &error)),
+    }
+    let typed = ["dcpi".as_ref(), "truth".as_ref(), counts.as_os_str(), "--db".as_ref(), db.as_os_str()];
+    let crate::args::Command::Truth(again) =
+        Arguments::try_parse_from(typed).map_err(|error| failed("dcpi truth", &error))?.command
+    else {
+        return Err(failed("dcpi truth", &"it is another command"));
+    };
+    compare(args, &counts, &again.chosen, out)
+}
+
+/// A directory that is gone when this is.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 fn read(path: &Path) -> Result<String, AnalysisError> {
@@ -81,7 +142,12 @@ fn read(path: &Path) -> Result<String, AnalysisError> {
     Ok(text)
 }
 
-fn report(args: &Truth, counts: &HashMap<String, Counts>, mut samples: Samples) -> Result<TruthReport, AnalysisError> {
+fn report(
+    args: &Truth,
+    path: &Path,
+    counts: &HashMap<String, Counts>,
+    mut samples: Samples,
+) -> Result<TruthReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
     let counted = |image: &&ImageSamples| image.wanted && image.record.kind == ImageKind::File;
     let of = |image: &ImageSamples| {
@@ -95,7 +161,7 @@ fn report(args: &Truth, counts: &HashMap<String, Counts>, mut samples: Samples) 
     let all = images.iter().fold(0, |sum: u64, (image, _)| sum.saturating_add(total(image)));
     if all == 0 {
         let why = "no image with samples was counted there; record the same program: dcpi record -- COMMAND";
-        return Err(AnalysisError::Refused(format!("{}: {why}", args.counts.display())));
+        return Err(AnalysisError::Refused(format!("{}: {why}", path.display())));
     }
     let least = (all as f64 * args.keep / 100.0).max(1.0) as u64;
     let places = Places::with_debug_roots(Vec::new());
@@ -107,7 +173,7 @@ fn report(args: &Truth, counts: &HashMap<String, Counts>, mut samples: Samples) 
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     let selection = Selection { db: samples.db.root().display().to_string(), epochs };
     let shown = if args.rows == 0 { usize::MAX } else { args.rows };
-    Ok(TruthReport { selection, counts: args.counts.display().to_string(), samples: all, least, rows, shown, problems })
+    Ok(TruthReport { selection, counts: path.display().to_string(), samples: all, least, rows, shown, problems })
 }
 
 fn parse_keep(text: &str) -> Result<f64, String> {

@@ -8,6 +8,7 @@ use code::skid::Skid;
 use profiledb::EpochId;
 use serde::Serialize;
 use serde_json::Value;
+use stalls::{Culprit, Explanation, Scale, Sums, Wait};
 
 use super::csv::record;
 use super::json::{self, Event, ProblemEntry};
@@ -43,12 +44,36 @@ pub struct CalcReport {
     pub missing_edges: bool,
     /// What was odd in its code, and where.
     pub findings: Vec<(u64, String)>,
+    /// The processor whose best cases these are.
+    pub machine: Model,
+    /// What cycles are told by; none without samples.
+    pub scale: Option<Scale>,
+    /// Where the time went.
+    pub sums: Sums,
     /// Its blocks, by address.
     pub blocks: Vec<BlockRow>,
     /// Its edges, by the block that they leave.
     pub edges: Vec<EdgeRow>,
     /// What the reader must know.
     pub problems: Vec<Problem>,
+}
+
+/// A model of a processor.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// LLVM's name.
+    pub name: &'static str,
+    /// Whether it was not known which processor was sampled.
+    pub assumed: bool,
+}
+
+impl Model {
+    /// In words.
+    pub(super) fn shown(self) -> String {
+        let Self { name, assumed } = self;
+        let assumed = if assumed { ", assumed: the database does not say which it was (--machine)" } else { "" };
+        format!("{name}{assumed}")
+    }
 }
 
 /// A block.
@@ -68,8 +93,12 @@ pub struct BlockRow {
     pub high: f64,
     /// How sure it is beside the other blocks.
     pub confidence: estimate::Confidence,
-    /// Time of an execution per instruction, beside the procedure's mean of 1; none where it never ran.
-    pub cost: Option<f64>,
+    /// Cycles of an execution at best; none where it never ran.
+    pub best: Option<f64>,
+    /// Cycles that one took, at least.
+    pub cycles: Option<f64>,
+    /// And at most.
+    pub cycles_most: Option<f64>,
     /// Its instructions.
     pub instructions: Vec<InstructionCost>,
 }
@@ -83,8 +112,8 @@ pub struct InstructionCost {
     pub text: String,
     /// Samples that it took.
     pub samples: u64,
-    /// Time of an execution, beside the mean of the procedure's instructions.
-    pub cost: Option<f64>,
+    /// What they were spent on.
+    pub why: Explanation,
 }
 
 /// An edge.
@@ -125,7 +154,19 @@ impl Report for CalcReport {
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = ["block", "end", "samples", "runs", "low", "high", "confidence", "cost"];
+        let titles = [
+            "block",
+            "end",
+            "samples",
+            "runs",
+            "low",
+            "high",
+            "confidence",
+            "instructions",
+            "best",
+            "cycles",
+            "cycles_most",
+        ];
         record(out, &titles.map(str::to_owned))?;
         for block in &self.blocks {
             let number = |value: f64| format!("{value:.6}");
@@ -137,7 +178,10 @@ impl Report for CalcReport {
                 number(block.low),
                 number(block.high),
                 word(block.confidence).to_owned(),
-                block.cost.map(number).unwrap_or_default(),
+                block.instructions.len().to_string(),
+                block.best.map(number).unwrap_or_default(),
+                block.cycles.map(number).unwrap_or_default(),
+                block.cycles_most.map(number).unwrap_or_default(),
             ];
             record(out, &cells)?;
         }
@@ -175,7 +219,7 @@ impl CalcReport {
                 "for one entry of the procedure; from–to of {sure} % confidence; (high, medium, low): beside its other blocks"
             ),
         )?;
-        head(out, "cost", "time of an execution per instruction, beside the procedure's mean of 1")?;
+        self.text_scale(out)?;
         if self.missing_edges {
             head(out, "missing", "it has jumps whose targets are not all known: what is behind them is understated")?;
         }
@@ -189,12 +233,24 @@ impl CalcReport {
         let range =
             if known { format!("{}–{}", number(block.low), number(block.high)) } else { "by any factor".to_owned() };
         let runs = format!("runs {}, {range} ({})", number(block.runs), word(block.confidence));
-        let cost = block.cost.map(|cost| format!(", cost {}", number(cost))).unwrap_or_default();
-        writeln!(out, "{start:#x}..{end:#x}  {runs}, {} % of samples{cost}", percent(block.samples / all))?;
+        writeln!(out, "{start:#x}..{end:#x}  {runs}, {} % of samples", percent(block.samples / all))?;
+        if let (Some(best), Some(cycles)) = (block.best, block.cycles) {
+            let count = block.instructions.len().max(1) as f64;
+            let most = block.cycles_most.filter(|most| *most > cycles * ROUGHLY);
+            let most = most.map(|most| format!(", at most {}", cycle(most))).unwrap_or_default();
+            let (best, cpi) = ((cycle(best), cycle(best / count)), (cycle(cycles), cycle(cycles / count)));
+            writeln!(
+                out,
+                "{:>21}  best case {} cy ({} CPI), took {} cy ({} CPI){most}",
+                "", best.0, best.1, cpi.0, cpi.1
+            )?;
+        }
         for line in &block.instructions {
-            let cost = line.cost.filter(|_| line.samples > 0).map(number).unwrap_or_default();
+            self.text_stall(line, out)?;
+            let taken = (line.samples > 0 && self.scale.is_some()).then(|| format!("{} cy", cycle(line.why.cycles)));
             let samples = if line.samples > 0 { thousands(line.samples) } else { String::new() };
-            writeln!(out, "{samples:>12} {cost:>8}  {:#x}  {}", line.address, escape(&line.text))?;
+            let taken = taken.unwrap_or_default();
+            writeln!(out, "{samples:>12} {taken:>9}  {:#x}  {}", line.address, escape(&line.text))?;
         }
         let begin = self.edges.partition_point(|edge| edge.from < block.start);
         let edges = || self.edges.iter().skip(begin).take_while(|edge| edge.from == block.start);
@@ -212,8 +268,81 @@ impl CalcReport {
     }
 }
 
+impl CalcReport {
+    /// What cycles are, and what they were spent on.
+    fn text_scale(&self, out: &mut dyn Write) -> io::Result<()> {
+        head(out, "machine", &self.machine.shown())?;
+        let Some(Scale { most, least, measured }) = self.scale else {
+            return head(out, "cycles", "not known: no samples of time");
+        };
+        let how = match (measured, most / least) {
+            (true, _) => "cy: cycles of an execution, by samples of executed instructions".to_owned(),
+            (_, wide) if wide.is_finite() && wide <= UNKNOWN => {
+                format!("cy: cycles of an execution, at least; up to {} times as many if all was stalled", number(wide))
+            }
+            _ => "cy: cycles of an execution, at least: nothing here is sure to run without a stall".to_owned(),
+        };
+        head(out, "cycles", &how)?;
+        super::stalls::text(&self.sums, out)
+    }
+
+    /// What an instruction waited for, before it: a bubble.
+    fn text_stall(&self, line: &InstructionCost, out: &mut dyn Write) -> io::Result<()> {
+        let why = &line.why;
+        let stall: f64 = why.cycles - why.best.cycles;
+        let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
+        let part = largest.max(stall) * line.why.cycles.recip() * line.samples as f64;
+        if self.scale.is_none() || line.samples < STALL_SAMPLES || part < self.sums.samples * STALL_SHARE {
+            return Ok(());
+        }
+        if why.best.wait != Wait::Nothing && why.best.cycles >= 1.0 {
+            let what = super::stalls::wait(why.best.wait);
+            writeln!(out, "{:>12} {:>9}  {}: {what}", "", format!("{} cy", cycle(why.best.cycles)), "best case")?;
+        }
+        let letters = letters(&why.culprits, why.unexplained > stall / 10.0);
+        let causes: Vec<String> = told(&why.culprits)
+            .map(|culprit| {
+                let at = if culprit.at == line.address { String::new() } else { format!(" at {:#x}", culprit.at) };
+                format!("{}{at}", culprit.cause)
+            })
+            .collect();
+        let stalled = format!("{} cy", cycle(stall.max(0.0)));
+        writeln!(out, "{letters:>12} {stalled:>9}  stalled: {}", causes.join(", or "))
+    }
+}
+
+/// A stall is told if it has so many samples, and so large a part of the procedure's.
+const STALL_SAMPLES: u64 = 10;
+const STALL_SHARE: f64 = 0.005;
+/// Ends of a range that are nearer than by this factor are one number.
+const ROUGHLY: f64 = 1.2;
+
+/// What cannot have been a tenth of the largest is not worth a letter. The largest comes first.
+fn told(culprits: &[Culprit]) -> impl Iterator<Item = &Culprit> {
+    let largest = culprits.first().map_or(0.0, |culprit| culprit.high);
+    culprits.iter().filter(move |culprit| culprit.high >= largest / 10.0)
+}
+
+/// Letters of culprits, and a question mark if there is more to explain.
+pub(super) fn letters(culprits: &[Culprit], unexplained: bool) -> String {
+    let mut letters: String = told(culprits).map(|culprit| culprit.cause.letter()).collect();
+    if unexplained {
+        letters.push('?');
+    }
+    letters
+}
+
+/// Cycles.
+pub(super) fn cycle(value: f64) -> String {
+    match value {
+        value if value < 10.0 => format!("{value:.2}"),
+        value if value < 1000.0 => format!("{value:.1}"),
+        value => number(value),
+    }
+}
+
 /// A number in three or four digits.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
         value if !(1e-3..1e6).contains(&value) => format!("{value:.2e}"),
@@ -223,7 +352,7 @@ fn number(value: f64) -> String {
     }
 }
 
-fn word(confidence: estimate::Confidence) -> &'static str {
+pub(super) fn word(confidence: estimate::Confidence) -> &'static str {
     match confidence {
         estimate::Confidence::Low => "low",
         estimate::Confidence::Medium => "medium",
@@ -248,6 +377,13 @@ struct Calc<'a> {
     branches: u64,
     missing_edges: bool,
     findings: Vec<Found<'a>>,
+    machine: &'static str,
+    machine_assumed: bool,
+    /// How many times as many cycles an execution may have taken; null where nothing limits it.
+    cycles_factor: Option<f64>,
+    cycles_measured: bool,
+    #[serde(flatten)]
+    spent: super::stalls::Spent,
     blocks: Vec<Block<'a>>,
     edges: Vec<Edge>,
     problems: Vec<ProblemEntry<'a>>,
@@ -273,8 +409,9 @@ struct Block<'a> {
     end: String,
     samples: f64,
     frequency: Frequency,
-    /// Null where it never ran.
-    cost: Option<f64>,
+    /// Cycles per instruction; null where it never ran.
+    best_cpi: Option<f64>,
+    cpi: Option<f64>,
     instructions: Vec<Instruction<'a>>,
 }
 
@@ -284,7 +421,19 @@ struct Instruction<'a> {
     text: &'a str,
     samples: u64,
     frequency: f64,
-    cost: Option<f64>,
+    best_cpi: f64,
+    cpi: f64,
+    unexplained: f64,
+    culprits: Vec<CulpritEntry>,
+}
+
+#[derive(Serialize)]
+pub(super) struct CulpritEntry {
+    cause: String,
+    letter: char,
+    address: String,
+    low: f64,
+    high: f64,
 }
 
 #[derive(Serialize)]
@@ -295,6 +444,18 @@ struct Edge {
     frequency: f64,
     share: f64,
     observed: u64,
+}
+
+impl CulpritEntry {
+    pub(super) fn of(culprit: &Culprit) -> Self {
+        Self {
+            cause: culprit.cause.to_string(),
+            letter: culprit.cause.letter(),
+            address: format!("{:#x}", culprit.at),
+            low: culprit.low,
+            high: culprit.high,
+        }
+    }
 }
 
 fn calc(report: &CalcReport) -> impl Serialize + '_ {
@@ -313,6 +474,11 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
         branches: report.branches,
         missing_edges: report.missing_edges,
         findings: report.findings.iter().map(|(at, kind)| Found { address: format!("{at:#x}"), kind }).collect(),
+        machine: report.machine.name,
+        machine_assumed: report.machine.assumed,
+        cycles_factor: report.scale.map(|scale| scale.most / scale.least).filter(|factor| factor.is_finite()),
+        cycles_measured: report.scale.is_some_and(|scale| scale.measured),
+        spent: super::stalls::spent(&report.sums),
         blocks: report.blocks.iter().map(block).collect(),
         edges: report
             .edges
@@ -336,12 +502,22 @@ fn block(row: &BlockRow) -> Block<'_> {
         end: format!("{:#x}", row.end),
         samples: row.samples,
         frequency: Frequency { value: row.runs, low: row.low, high: row.high, confidence: word(row.confidence) },
-        cost: row.cost,
+        best_cpi: row.best.map(|cycles| cycles / row.instructions.len().max(1) as f64),
+        cpi: row.cycles.map(|cycles| cycles / row.instructions.len().max(1) as f64),
         instructions: row.instructions.iter().map(|line| instruction_of(line, row.runs)).collect(),
     }
 }
 
 fn instruction_of(line: &InstructionCost, frequency: f64) -> Instruction<'_> {
-    let InstructionCost { address, text, samples, cost } = line;
-    Instruction { address: format!("{address:#x}"), text, samples: *samples, frequency, cost: *cost }
+    let InstructionCost { address, text, samples, why } = line;
+    Instruction {
+        address: format!("{address:#x}"),
+        text,
+        samples: *samples,
+        frequency,
+        best_cpi: why.best.cycles,
+        cpi: why.cycles,
+        unexplained: why.unexplained,
+        culprits: why.culprits.iter().map(CulpritEntry::of).collect(),
+    }
 }

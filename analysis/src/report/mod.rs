@@ -16,6 +16,7 @@ mod calc;
 mod csv;
 mod diff;
 mod escape;
+pub mod flow;
 pub mod html;
 mod images;
 mod json;
@@ -23,13 +24,16 @@ mod listing;
 mod listing_text;
 mod quantity;
 mod sets;
+mod stalls;
 mod table;
 mod text;
 mod top;
 mod topcounts;
+mod topstalls;
 mod truth;
+mod whatcg;
 
-pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost};
+pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model};
 pub(crate) use csv::record;
 pub use diff::{DiffReport, DiffRow};
 pub use escape::escape;
@@ -40,7 +44,9 @@ pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use table::shorten;
 pub use top::{TopReport, TopRow};
 pub use topcounts::{InstructionRow, Sort, TopcountsReport};
+pub use topstalls::{StallRow, TopstallsReport};
 pub use truth::{TruthReport, TruthRow};
+pub use whatcg::WhatcgReport;
 
 /// A report that can be written.
 pub trait Report {

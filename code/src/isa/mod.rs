@@ -5,6 +5,7 @@ use std::fmt;
 use image::Vaddr;
 
 pub(crate) mod flow;
+pub mod work;
 pub mod x86_64;
 
 use crate::interpret::{CodeView, Memory, Step};

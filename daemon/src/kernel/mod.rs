@@ -22,7 +22,7 @@ pub use choose::resolve_event;
 pub use counters::Counted;
 pub use memory::{give_back, share_heap};
 pub use object::Sharing;
-pub use probe::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
+pub use probe::{Cpuid, Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
 pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};
 pub use skid::Landing;
 pub use source::{Cost, CpuDrained, Drained, KernelSource, SourceSettings};

@@ -36,6 +36,17 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
     CAPABILITIES.iter().filter(|(_, number)| !has(*number) && !has(CAP_SYS_ADMIN)).map(|(name, _)| *name).collect()
 }
 
+/// A processor of x86 as CPUID names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpuid {
+    /// `GenuineIntel`, `AuthenticAMD`.
+    pub vendor: String,
+    /// Family, with the extended part.
+    pub family: u64,
+    /// Model, with the extended part.
+    pub model: u64,
+}
+
 /// The machine as it is recorded in an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
@@ -43,6 +54,8 @@ pub struct Machine {
     pub arch: String,
     /// Processor model as /proc/cpuinfo names it, or "unknown".
     pub cpu_model: String,
+    /// The processor as its makers number it; none on arm64.
+    pub cpuid: Option<Cpuid>,
     /// CPUs online.
     pub cpus: Vec<usize>,
     /// `uname -r`.
@@ -70,6 +83,7 @@ impl Machine {
         Ok(Self {
             arch: std::env::consts::ARCH.to_owned(),
             cpu_model: cpu_model(&cpuinfo).unwrap_or("unknown").to_owned(),
+            cpuid: cpuid(&cpuinfo),
             cpus: cpu_list("online")?,
             kernel_release,
             kernel_id,
@@ -80,12 +94,19 @@ impl Machine {
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
-    ["model name", "CPU part", "cpu model"].iter().find_map(|key| {
-        cpuinfo
-            .lines()
-            .find_map(|line| line.split_once(':').filter(|(name, _)| name.trim() == *key))
-            .map(|(_, value)| value.trim())
-    })
+    ["model name", "CPU part", "cpu model"].iter().find_map(|key| cpu_fact(cpuinfo, key))
+}
+
+/// What /proc/cpuinfo says of the first CPU.
+fn cpu_fact<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
+    let mut facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    facts.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
+}
+
+fn cpuid(cpuinfo: &str) -> Option<Cpuid> {
+    let number = |key| cpu_fact(cpuinfo, key)?.parse().ok();
+    let vendor = cpu_fact(cpuinfo, "vendor_id")?.to_owned();
+    Some(Cpuid { vendor, family: number("cpu family")?, model: number("model")? })
 }
 
 /// The highest clock of the processor, in Hz, for turning a rate into a period of cycles; 3 GHz where the machine does not say.
@@ -182,5 +203,8 @@ mod tests {
         assert_eq!(cpu_model("processor\t: 0\nmodel name\t: AMD EPYC\n"), Some("AMD EPYC"));
         assert_eq!(cpu_model("processor\t: 0\nCPU part\t: 0xd0c\n"), Some("0xd0c"));
         assert_eq!(cpu_model(""), None);
+        let text = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n";
+        assert_eq!(cpuid(text), Some(Cpuid { vendor: "AuthenticAMD".to_owned(), family: 25, model: 1 }));
+        assert_eq!(cpuid("CPU part\t: 0xd0c\n"), None);
     }
 }

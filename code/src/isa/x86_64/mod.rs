@@ -7,6 +7,7 @@ mod flags;
 mod order;
 mod text;
 mod track;
+mod work;
 
 use iced_x86::InstructionInfoFactory;
 
@@ -15,6 +16,7 @@ pub use flags::Flags;
 pub(in crate::isa) use order::order;
 pub(in crate::isa) use text::disassemble;
 pub(in crate::isa) use track::Tracker;
+pub(in crate::isa) use work::{form_name, forms, work};
 
 use super::InstructionSet;
 use crate::interpret::{Bits, CodeView, Memory, Step};

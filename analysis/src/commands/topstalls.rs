@@ -1,0 +1,137 @@
+//! `dcpi topstalls`: the instructions that waited longest.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
+use clap::{Args, ValueEnum};
+use code::isa::Syntax;
+use estimate::Confidence;
+use stalls::Machine;
+
+use super::Outcome;
+use super::calc::machine;
+use crate::args::{Chosen, Output};
+use crate::error::AnalysisError;
+use crate::explained::{self, Asked, Explanation};
+use crate::load::{self, Samples};
+use crate::procedures::Places;
+use crate::report::{Model, Selection, StallRow, TopstallsReport};
+
+/// `dcpi topstalls`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Topstalls {
+    /// Only these images: name, path, or id (may be cut short)
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub images: Vec<String>,
+    /// At most N rows, 0 for all
+    #[arg(short = 'n', value_name = "N", default_value_t = 20)]
+    pub rows: usize,
+    /// Leave out instructions of whose executions less is known
+    #[arg(long, value_name = "SURE", value_enum, ignore_case = true, default_value = "low")]
+    pub min_confidence: Sure,
+    /// Leave out procedures with fewer samples than this
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub min_samples: u64,
+    /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Machine::names()))]
+    pub machine: Option<String>,
+    /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
+    #[arg(long)]
+    pub intel: bool,
+    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub debug_root: Vec<PathBuf>,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// How to write.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// How sure it must be how often an instruction was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sure {
+    /// Not at all.
+    #[value(alias = "l")]
+    Low,
+    /// Within a third.
+    #[value(alias = "m")]
+    Medium,
+    /// Within a tenth.
+    #[value(alias = "h")]
+    High,
+}
+
+const NOTES: &str = "\
+stall: part of all samples of time that went to an instruction beyond its best case; where nothing of a procedure is
+sure to run unstalled, up to so much. Letters are those of dcpi calc, which shows the procedure around it.
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+pub(super) fn run(args: &Topstalls, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let samples = load::chosen(&args.chosen, &args.images)?;
+    super::write(&report(args, samples)?, args.output.format, out)
+}
+
+fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, AnalysisError> {
+    let mut problems = std::mem::take(&mut samples.problems);
+    let (machine, assumed) = machine(args.machine.as_deref(), &samples)?;
+    let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
+    let asked = Asked { machine: &machine, procedure: None, least: args.min_samples, syntax };
+    let places = Places::with_debug_roots(args.debug_root.clone());
+    let least = match args.min_confidence {
+        Sure::Low => Confidence::Low,
+        Sure::Medium => Confidence::Medium,
+        Sure::High => Confidence::High,
+    };
+    let mut rows: Vec<StallRow> = Vec::new();
+    let covered = explained::each(&samples, &asked, &places, &mut problems, |found| {
+        rows.extend(stalled(found).filter(|row| row.confidence >= least));
+    })?;
+    rows.sort_by(|a, b| b.most.total_cmp(&a.most));
+    let kept = if args.rows == 0 { rows.len() } else { args.rows.min(rows.len()) };
+    let omitted = rows.split_off(kept).len();
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    Ok(TopstallsReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        machine: Model { name: machine.name, assumed },
+        samples: covered.samples,
+        explained: covered.explained,
+        rows,
+        omitted,
+        problems,
+    })
+}
+
+/// The stalled instructions of a procedure.
+fn stalled<'a>(found: &'a Explanation<'a>) -> impl Iterator<Item = StallRow> + 'a {
+    let lines = found.graph.parts.iter().flat_map(|part| &part.instructions);
+    let lines: BTreeMap<u64, &str> = lines.map(|line| (line.address, line.text.as_str())).collect();
+    let estimate = found.graph.estimate.as_ref();
+    let scale = found.explained.scale.map_or(0.0, |scale| scale.most);
+    found.explained.blocks.iter().enumerate().flat_map(move |(number, block)| {
+        let runs = estimate.and_then(|estimate| estimate.blocks.get(number)).copied().unwrap_or_default();
+        let lines = lines.clone();
+        block.iter().zip(found.graph.graph.instructions(number)).filter_map(move |(why, at)| {
+            let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
+            let stall = (why.cycles - why.best.cycles).max(0.0);
+            let samples = |cycles: f64| cycles * runs.executions * scale;
+            (samples(stall.max(largest)) >= 1.0).then(|| StallRow {
+                stall: samples(stall),
+                most: samples(stall.max(largest)),
+                cycles: stall,
+                confidence: runs.confidence,
+                culprits: why.culprits.clone(),
+                unexplained: why.unexplained > stall / 10.0,
+                image: found.image.record.name.clone(),
+                procedure: found.procedure.name().to_owned(),
+                address: at.0,
+                text: lines.get(&at.0).map(|text| (*text).to_owned()).unwrap_or_default(),
+            })
+        })
+    })
+}

@@ -1,0 +1,86 @@
+//! `dcpi whatcg`: what cycles were spent on: of a procedure, an image, everything.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
+use code::isa::Syntax;
+use stalls::{Machine, Sums};
+
+use super::Outcome;
+use super::calc::machine;
+use crate::args::{Chosen, Output};
+use crate::error::AnalysisError;
+use crate::explained::{self, Asked};
+use crate::load::{self, Samples};
+use crate::procedures::Places;
+use crate::report::{Model, Selection, WhatcgReport};
+
+/// `dcpi whatcg`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Whatcg {
+    /// Only this image: name, path, or id (may be cut short)
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub image: Option<String>,
+    /// Only procedures with this in their name
+    #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
+    pub procedure: Option<String>,
+    /// Leave out procedures with fewer samples than this
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub min_samples: u64,
+    /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Machine::names()))]
+    pub machine: Option<String>,
+    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub debug_root: Vec<PathBuf>,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// How to write.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const NOTES: &str = "\
+Each cause has a range: at least what nothing else can have taken, at most what it can have taken itself. Several
+causes may have taken the same cycles, so only dynamic, static, execution and
+sampling error add up to 100 %. dcpi calc tells of
+each instruction of a procedure, and what is taken for granted.
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+pub(super) fn run(args: &Whatcg, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let images: Vec<String> = args.image.iter().cloned().collect();
+    let samples = load::chosen(&args.chosen, &images)?;
+    super::write(&report(args, samples)?, args.output.format, out)
+}
+
+fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisError> {
+    let mut problems = std::mem::take(&mut samples.problems);
+    let (machine, assumed) = machine(args.machine.as_deref(), &samples)?;
+    let asked =
+        Asked { machine: &machine, procedure: args.procedure.as_deref(), least: args.min_samples, syntax: Syntax::Att };
+    let places = Places::with_debug_roots(args.debug_root.clone());
+    let (mut sums, mut procedures) = (Sums::default(), 0_u64);
+    let covered = explained::each(&samples, &asked, &places, &mut problems, |found| {
+        sums.add(&found.explained.sums);
+        procedures += 1;
+    })?;
+    if procedures == 0 {
+        let why = "no procedure with so many samples has code that is known; those with samples: dcpi prof";
+        return Err(AnalysisError::Refused(why.to_owned()));
+    }
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    Ok(WhatcgReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        machine: Model { name: machine.name, assumed },
+        procedures,
+        samples: covered.samples,
+        explained: covered.explained,
+        sums,
+        problems,
+    })
+}

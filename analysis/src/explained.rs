@@ -1,0 +1,81 @@
+//! Where the time went, procedure by procedure.
+
+use code::isa::Syntax;
+use image::Procedure;
+use stalls::{Explained, Machine};
+
+use crate::graphs::{Graph, Surveyed};
+use crate::load::{ImageSamples, Samples};
+use crate::problem::Problem;
+use crate::procedures::{self, Places};
+
+/// A procedure whose time is explained.
+#[derive(Debug)]
+pub struct Explanation<'a> {
+    /// Its image.
+    pub image: &'a ImageSamples,
+    /// Itself.
+    pub procedure: &'a Procedure,
+    /// Its graph, with what was sampled in it.
+    pub graph: &'a Graph,
+    /// Where its time went.
+    pub explained: &'a Explained,
+}
+
+/// What is explained.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// The processor.
+    pub machine: &'a Machine,
+    /// Only procedures with this in their names, if any.
+    pub procedure: Option<&'a str>,
+    /// Only procedures with so many samples.
+    pub least: u64,
+    /// How instructions are written.
+    pub syntax: Syntax,
+}
+
+/// Samples of time, and those that were explained.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Covered {
+    /// Of all images that were asked for.
+    pub samples: u64,
+    /// Of procedures that were explained.
+    pub explained: u64,
+}
+
+/// Explains the time of all procedures that were asked for, image by image, and gives each to `take`.
+///
+/// # Errors
+/// [`crate::error::AnalysisError::Refused`] where no event counts time.
+pub fn each(
+    samples: &Samples,
+    asked: &Asked<'_>,
+    places: &Places,
+    problems: &mut Vec<Problem>,
+    mut take: impl FnMut(&Explanation<'_>),
+) -> Result<Covered, crate::error::AnalysisError> {
+    let (event, skid) = samples.time()?;
+    let retired = samples.retired(event);
+    let mut covered = Covered::default();
+    for image in samples.images.iter().filter(|image| image.wanted && !image.is_idle()) {
+        let all = image.totals().get(event).copied().unwrap_or(0);
+        covered.samples = covered.samples.saturating_add(all);
+        if all < asked.least.max(1) {
+            continue;
+        }
+        let Ok(known) = procedures::known(samples, image, places, problems) else { continue };
+        let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { continue };
+        let named = |procedure: &Procedure| asked.procedure.is_none_or(|part| procedure.name().contains(part));
+        let sampled = surveyed.sampled(image, event).into_iter();
+        for (procedure, count) in sampled.filter(|(procedure, count)| *count >= asked.least && named(procedure)) {
+            let Some(graph) = surveyed.graph(image, &known, procedure, asked.syntax, (event, skid)) else { continue };
+            let Some(explained) = graph.explained(asked.machine, event, retired) else { continue };
+            if explained.scale.is_some() {
+                covered.explained = covered.explained.saturating_add(count);
+                take(&Explanation { image, procedure, graph: &graph, explained: &explained });
+            }
+        }
+    }
+    Ok(covered)
+}

@@ -1,0 +1,184 @@
+//! `dcpi topstalls` as plain data, as text, JSON and CSV.
+
+use std::io::{self, Write};
+
+use estimate::Confidence;
+use profiledb::EpochId;
+use serde::Serialize;
+use stalls::Culprit;
+
+use super::calc::{CulpritEntry, cycle, letters, word};
+use super::csv::record;
+use super::json::{self, ProblemEntry};
+use super::quantity::{percent, thousands};
+use super::table::{Table, shorten};
+use super::text::{head, problem_line, selection};
+use super::{Model, Report, Selection, escape};
+use crate::problem::Problem;
+
+/// `dcpi topstalls`.
+#[derive(Debug)]
+pub struct TopstallsReport {
+    /// What was read.
+    pub selection: Selection,
+    /// The processor whose best cases these are.
+    pub machine: Model,
+    /// Samples of time of the images that were asked for.
+    pub samples: u64,
+    /// Of procedures that were explained.
+    pub explained: u64,
+    /// The longest stalls, in order.
+    pub rows: Vec<StallRow>,
+    /// Rows that come after these.
+    pub omitted: usize,
+    /// What the reader must know.
+    pub problems: Vec<Problem>,
+}
+
+/// A stalled instruction.
+#[derive(Clone, Debug)]
+pub struct StallRow {
+    /// Samples beyond its best case.
+    pub stall: f64,
+    /// The same if executions were as few as they can be.
+    pub most: f64,
+    /// Cycles of each execution.
+    pub cycles: f64,
+    /// How sure it is how often it was executed.
+    pub confidence: Confidence,
+    /// What may have stalled it.
+    pub culprits: Vec<Culprit>,
+    /// Whether there is more than that.
+    pub unexplained: bool,
+    /// Its image.
+    pub image: String,
+    /// Its procedure.
+    pub procedure: String,
+    /// Its first byte.
+    pub address: u64,
+    /// Mnemonic and operands.
+    pub text: String,
+}
+
+impl Report for TopstallsReport {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        selection(&self.selection, out)?;
+        head(out, "machine", &self.machine.shown())?;
+        let part = percent(self.explained as f64 / self.samples.max(1) as f64);
+        head(out, "explained", &format!("{part} % of {} samples of time", thousands(self.samples)))?;
+        writeln!(out)?;
+        let mut table = Table::default();
+        table.number("stall %", "");
+        table.number("up to %", "");
+        table.number("cycles", "");
+        table.words("sure");
+        table.words("may be");
+        table.words("address");
+        table.words("instruction");
+        table.words("procedure");
+        table.words("image");
+        let share = |samples: f64| percent(samples / self.samples.max(1) as f64);
+        for row in &self.rows {
+            table.row(vec![
+                share(row.stall),
+                share(row.most),
+                cycle(row.cycles),
+                word(row.confidence).to_owned(),
+                letters(&row.culprits, row.unexplained),
+                format!("{:#x}", row.address),
+                escape(&shorten(&row.text, 40)).into_owned(),
+                escape(&shorten(&row.procedure, 40)).into_owned(),
+                escape(&row.image).into_owned(),
+            ]);
+        }
+        table.write(out)?;
+        if self.omitted > 0 {
+            writeln!(out, "and {} more; -n 0 shows all", thousands(self.omitted as u64))?;
+        }
+        if !self.problems.is_empty() {
+            writeln!(out)?;
+        }
+        self.problems.iter().try_for_each(|problem| writeln!(out, "{}", escape(&problem_line(problem))))
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        Topstalls {
+            db: &self.selection.db,
+            epochs: self.selection.epoch_ids(),
+            hosts: self.selection.hosts(),
+            machine: self.machine.name,
+            machine_assumed: self.machine.assumed,
+            samples: self.samples,
+            explained: self.explained,
+            rows: self.rows.iter().map(|row| entry(row, self.samples)).collect(),
+            problems: json::problems(&self.problems),
+        }
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let titles =
+            ["stall", "most", "cycles", "confidence", "letters", "address", "instruction", "procedure", "image"];
+        record(out, &titles.map(str::to_owned))?;
+        for row in &self.rows {
+            let share = |samples: f64| format!("{:.6}", samples / self.samples.max(1) as f64);
+            let cells = [
+                share(row.stall),
+                share(row.most),
+                format!("{:.3}", row.cycles),
+                word(row.confidence).to_owned(),
+                letters(&row.culprits, row.unexplained),
+                format!("{:#x}", row.address),
+                row.text.clone(),
+                row.procedure.clone(),
+                row.image.clone(),
+            ];
+            record(out, &cells)?;
+        }
+        Ok(())
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+#[derive(Serialize)]
+struct Topstalls<'a> {
+    db: &'a str,
+    epochs: Vec<&'a EpochId>,
+    hosts: Vec<&'a str>,
+    machine: &'static str,
+    machine_assumed: bool,
+    samples: u64,
+    explained: u64,
+    rows: Vec<Row<'a>>,
+    problems: Vec<ProblemEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    stall: f64,
+    most: f64,
+    cycles: f64,
+    confidence: &'static str,
+    image: &'a str,
+    procedure: &'a str,
+    address: String,
+    text: &'a str,
+    culprits: Vec<CulpritEntry>,
+}
+
+fn entry(row: &StallRow, samples: u64) -> Row<'_> {
+    let share = |part: f64| part / samples.max(1) as f64;
+    Row {
+        stall: share(row.stall),
+        most: share(row.most),
+        cycles: row.cycles,
+        confidence: word(row.confidence),
+        image: &row.image,
+        procedure: &row.procedure,
+        address: format!("{:#x}", row.address),
+        text: &row.text,
+        culprits: row.culprits.iter().map(CulpritEntry::of).collect(),
+    }
+}

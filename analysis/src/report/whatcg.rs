@@ -1,0 +1,91 @@
+//! `dcpi whatcg` as plain data, as text, JSON and CSV.
+
+use std::io::{self, Write};
+
+use profiledb::EpochId;
+use serde::Serialize;
+use stalls::Sums;
+
+use super::csv::record;
+use super::json::{self, ProblemEntry};
+use super::quantity::{percent, thousands};
+use super::text::{head, problem_line, selection};
+use super::{Model, Report, Selection, escape, stalls as spent};
+use crate::problem::Problem;
+
+/// `dcpi whatcg`.
+#[derive(Debug)]
+pub struct WhatcgReport {
+    /// What was read.
+    pub selection: Selection,
+    /// The processor whose best cases these are.
+    pub machine: Model,
+    /// Procedures that were explained.
+    pub procedures: u64,
+    /// Samples of time of the images that were asked for.
+    pub samples: u64,
+    /// Of procedures that were explained.
+    pub explained: u64,
+    /// What they were spent on.
+    pub sums: Sums,
+    /// What the reader must know.
+    pub problems: Vec<Problem>,
+}
+
+impl Report for WhatcgReport {
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        selection(&self.selection, out)?;
+        head(out, "machine", &self.machine.shown())?;
+        let part = percent(self.explained as f64 / self.samples.max(1) as f64);
+        let (explained, all) = (thousands(self.explained), thousands(self.samples));
+        let of = format!("{} procedures with {explained} of {all} samples ({part} %)", thousands(self.procedures));
+        head(out, "explained", &of)?;
+        writeln!(out)?;
+        spent::text(&self.sums, out)?;
+        let sum = spent::total(&self.sums);
+        head(out, "", &format!("{:<44} {:>18}", "total", format!("{} %", percent(sum))))?;
+        self.problems.iter().try_for_each(|problem| writeln!(out, "{}", escape(&problem_line(problem))))
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        Whatcg {
+            db: &self.selection.db,
+            epochs: self.selection.epoch_ids(),
+            hosts: self.selection.hosts(),
+            machine: self.machine.name,
+            machine_assumed: self.machine.assumed,
+            procedures: self.procedures,
+            samples: self.samples,
+            explained: self.explained,
+            spent: spent::spent(&self.sums),
+            problems: json::problems(&self.problems),
+        }
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        record(out, &["name", "low", "high"].map(str::to_owned))?;
+        for (name, low, high) in spent::rows(&self.sums) {
+            record(out, &[name, format!("{low:.6}"), format!("{high:.6}")])?;
+        }
+        Ok(())
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+#[derive(Serialize)]
+struct Whatcg<'a> {
+    db: &'a str,
+    epochs: Vec<&'a EpochId>,
+    hosts: Vec<&'a str>,
+    machine: &'static str,
+    machine_assumed: bool,
+    procedures: u64,
+    samples: u64,
+    explained: u64,
+    #[serde(flatten)]
+    spent: spent::Spent,
+    problems: Vec<ProblemEntry<'a>>,
+}

@@ -1,0 +1,478 @@
+//! The time of every instruction: what it takes at best, and what may have taken the rest.
+
+use std::collections::BTreeMap;
+
+use code::cfg::{Cfg, EdgeKind, Ending, Loops};
+use code::isa::work::Work;
+use estimate::Estimate;
+
+use crate::best::{Ways, best_cases};
+use crate::causes::{Arrival, Cause, LINE, PAGE, Situation, Suspect, suspects};
+use crate::machine::Machine;
+use crate::scale::{Scale, Stretch};
+use crate::schedule::{Course, Slot, Wait, schedule};
+
+/// A procedure with its samples.
+#[derive(Copy, Clone, Debug)]
+pub struct Timed<'a> {
+    /// Its graph.
+    pub graph: &'a Cfg,
+    /// The graph's loops.
+    pub loops: &'a Loops,
+    /// How often its blocks ran.
+    pub estimate: &'a Estimate,
+    /// The instructions of each block.
+    pub work: &'a [Vec<Work>],
+    /// Samples of each instruction of each block, of the time that it took.
+    pub samples: &'a [Vec<f64>],
+    /// Samples for each cycle of an execution, where samples of executed instructions tell.
+    pub measured: Option<f64>,
+}
+
+/// Where the time of a procedure went.
+#[derive(Clone, Debug, Default)]
+pub struct Explained {
+    /// Each instruction of each block.
+    pub blocks: Vec<Vec<Explanation>>,
+    /// What its time is told by; none without samples.
+    pub scale: Option<Scale>,
+    /// All of it.
+    pub sums: Sums,
+}
+
+/// The time of an instruction. Cycles are of one execution.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Explanation {
+    /// Its part of the best case.
+    pub best: Slot,
+    /// Cycles that it took, at least (if nothing else is stalled more than is known).
+    pub cycles: f64,
+    /// And at most.
+    pub cycles_most: f64,
+    /// What took more than the best case, and may have been: the largest first.
+    pub culprits: Vec<Culprit>,
+    /// Cycles that nothing explains.
+    pub unexplained: f64,
+}
+
+/// What may have stalled an instruction.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Culprit {
+    /// The cause.
+    pub cause: Cause,
+    /// The instruction that is to blame, its first byte.
+    pub at: u64,
+    /// Cycles for each execution: at least, if nothing else that is suspected took any.
+    pub low: f64,
+    /// And at most.
+    pub high: f64,
+}
+
+/// Samples by what took them: figure 4 of the paper. What adds up to `samples`: `execution`, `waits`, `dynamic`, `unexplained` and `error`, less `gain`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sums {
+    /// All samples.
+    pub samples: f64,
+    /// What the best case takes for execution alone.
+    pub execution: f64,
+    /// What the best case waits for besides.
+    pub waits: BTreeMap<Wait, f64>,
+    /// What stalls took that have a suspect.
+    pub dynamic: f64,
+    /// Of causes: at least and at most. The upper ends hold even if the executions are as few as the scale's lower end.
+    pub causes: BTreeMap<Cause, (f64, f64)>,
+    /// What stalls took that have none.
+    pub unexplained: f64,
+    /// What instructions took less than in the best case.
+    pub gain: f64,
+    /// What took more or less by no more than chance: more, on balance.
+    pub error: f64,
+    /// Samples of the best case at the scale's lower end.
+    pub best_least: f64,
+}
+
+impl Sums {
+    /// Adds those of another procedure.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, part) in [
+            (&mut self.samples, other.samples),
+            (&mut self.execution, other.execution),
+            (&mut self.dynamic, other.dynamic),
+            (&mut self.unexplained, other.unexplained),
+            (&mut self.gain, other.gain),
+            (&mut self.error, other.error),
+            (&mut self.best_least, other.best_least),
+        ] {
+            *sum += part;
+        }
+        for (wait, samples) in &other.waits {
+            *self.waits.entry(*wait).or_default() += samples;
+        }
+        for (cause, (low, high)) in &other.causes {
+            let sum = self.causes.entry(*cause).or_default();
+            (sum.0, sum.1) = (sum.0 + low, sum.1 + high);
+        }
+    }
+}
+
+/// Instructions before one that may be to blame.
+const BEFORE: usize = 48;
+/// Instructions that may retire in one cycle: samples tell of all of them where one of them is.
+const GROUP: usize = 8;
+/// Cycles of the best case that are looked at together to find the scale: samples of single instructions are shifted within groups that retire together.
+const STRETCH: f64 = 2.0;
+/// Standard deviations that numbers of samples may be off by chance.
+const CHANCE: f64 = 2.0;
+/// Bytes of code that surely stay in the cache, and pages whose translation does, while a loop runs that calls nothing.
+const CACHED_BYTES: u64 = 16 << 10;
+const CACHED_PAGES: u64 = 16;
+
+/// One instruction as it is looked at.
+struct Line {
+    block: usize,
+    index: usize,
+    address: u64,
+    samples: f64,
+    executions: f64,
+    best: Slot,
+    suspects: Vec<Suspect>,
+}
+
+impl Line {
+    /// Cycles of an execution at worst.
+    fn worst(&self) -> f64 {
+        self.best.cycles + self.suspects.iter().map(|suspect| suspect.most).sum::<f64>()
+    }
+}
+
+/// Explains the time of a procedure on a machine.
+#[must_use]
+pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
+    let ways = Ways::new(timed.graph, timed.loops, timed.estimate);
+    let best = best_cases(&ways, machine, timed.work);
+    let lines = lines(machine, timed, &ways, &best);
+    let scale = match timed.measured {
+        Some(measured) => Some(Scale { most: measured, least: measured, measured: true }),
+        None => Scale::of(&stretches(&lines)),
+    };
+    let mut blocks: Vec<Vec<Explanation>> =
+        timed.work.iter().map(|work| vec![Explanation::default(); work.len()]).collect();
+    let mut sums = Sums { samples: lines.iter().map(|line| line.samples).sum(), ..Sums::default() };
+    if let Some(scale) = scale {
+        let groups = lines.chunk_by(|a, b| a.block == b.block);
+        for group in groups {
+            let explanations = of_block(timed.graph, group, scale, &mut sums);
+            for (line, explanation) in group.iter().zip(explanations) {
+                let place = blocks.get_mut(line.block).and_then(|block| block.get_mut(line.index));
+                place.into_iter().for_each(|place| *place = explanation.clone());
+            }
+        }
+    }
+    Explained { blocks, scale, sums }
+}
+
+/// All instructions, with their suspects.
+fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot>]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let steps = steps(timed);
+    for (number, work) in timed.work.iter().enumerate() {
+        let Some(block) = timed.graph.blocks().get(number).filter(|block| !block.padding) else { continue };
+        let executions = timed.estimate.blocks.get(number).map_or(0.0, |block| block.executions);
+        let before: Vec<Work> = ways
+            .leading_to(number, BEFORE)
+            .iter()
+            .flat_map(|before| timed.work.get(*before).map(Vec::as_slice).unwrap_or_default())
+            .copied()
+            .collect();
+        let trace: Vec<Work> = before.iter().chain(work).copied().collect();
+        let arrival = arrival(timed, number);
+        let mispredicts = arrival.map_or(0.0, |arrival| arrival.mispredicts);
+        let cold = schedule(machine, work, Course::Cold);
+        for (index, address) in timed.graph.instructions(number).enumerate() {
+            let end = before.len() + index + 1;
+            let trace = trace.get(end.saturating_sub(BEFORE)..end).unwrap_or_default();
+            let after_call = index > 0 && work.get(index - 1).is_some_and(|before| before.calls);
+            let arrival = match index {
+                0 => arrival,
+                _ if after_call => Some(Arrival { code_misses: 1.0, page_misses: 1.0, mispredicts: 1.0 }),
+                _ => None,
+            };
+            let step = work
+                .get(index)
+                .and_then(|work| steps.get(&(timed.loops.innermost(number)?, work.addresses.0)).copied());
+            let best = best.get(number).and_then(|block| block.get(index)).copied().unwrap_or_default();
+            let mut suspects = suspects(machine, trace, &Situation { address: address.0, index, arrival, step });
+            // After a wrong way nothing is begun ahead: what takes long is waited for.
+            let slower = cold.get(index).map_or(0.0, |cold| cold.cycles - best.cycles);
+            if index > 0 && slower > 0.0 && mispredicts > 0.0 {
+                suspects.push(Suspect { cause: Cause::Mispredict, behind: index + 1, most: slower * mispredicts });
+            }
+            let of = |all: &[Vec<f64>]| all.get(number).and_then(|block| block.get(index)).copied().unwrap_or(0.0);
+            lines.push(Line {
+                block: number,
+                index,
+                address: address.0,
+                samples: of(timed.samples),
+                executions,
+                best,
+                suspects,
+            });
+        }
+        debug_assert_eq!(block.instructions, work.len());
+    }
+    lines
+}
+
+/// Of loops that are in no other: registers (as those of an address) that only have a constant added in them, once a round, and how much.
+fn steps(timed: &Timed<'_>) -> BTreeMap<(usize, u64), u64> {
+    let mut written: BTreeMap<(usize, usize), Option<u64>> = BTreeMap::new();
+    let mut read: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+    for (number, work) in timed.work.iter().enumerate() {
+        let Some(inner) = timed.loops.innermost(number) else { continue };
+        for work in work {
+            if work.addresses.0 != 0 {
+                read.entry(inner).or_default().push(work.addresses.0);
+            }
+            // What is called keeps some registers; which, is not asked.
+            let writes = if work.calls { u64::MAX } else { work.writes.0 };
+            for register in code::isa::work::Registers(writes).iter() {
+                let added = work.adds.filter(|(what, _)| what.0 == 1 << register).map(|(_, by)| by.unsigned_abs());
+                let first = !written.contains_key(&(inner, register));
+                written.insert((inner, register), added.filter(|_| first));
+            }
+        }
+    }
+    let mut steps = BTreeMap::new();
+    for (inner, addresses) in read {
+        for registers in addresses {
+            // One register moves on, the others stay.
+            let moves = code::isa::work::Registers(registers).iter().map(|register| written.get(&(inner, register)));
+            let moves: Option<Vec<u64>> = moves.filter_map(|moved| moved.copied()).collect();
+            if let Some([step]) = moves.as_deref() {
+                steps.insert((inner, registers), *step);
+            }
+        }
+    }
+    steps
+}
+
+/// How a block is come to; none where it is by going on from the instruction before.
+fn arrival(timed: &Timed<'_>, number: usize) -> Option<Arrival> {
+    let graph = timed.graph;
+    let block = graph.blocks().get(number)?;
+    let executions = |block: usize| timed.estimate.blocks.get(block).map_or(0.0, |block| block.executions);
+    let own = executions(number);
+    let edges = || graph.into_of(number).iter().filter_map(|edge| Some((*edge, graph.edges().get(*edge)?)));
+    let follows = edges().all(|(_, edge)| {
+        edge.kind == EdgeKind::Next && graph.blocks().get(edge.from).is_some_and(|from| from.end == block.start)
+    });
+    if follows && edges().next().is_some() && !graph.is_entered(number) {
+        return None;
+    }
+    let mut mispredicts = 0.0;
+    for (edge, from) in edges() {
+        let ending = graph.blocks().get(from.from).map(|block| block.ending);
+        if matches!(ending, Some(Ending::Conditional | Ending::Indirect)) {
+            let flow = timed.estimate.edges.get(edge).copied().unwrap_or(0.0);
+            let all = executions(from.from);
+            let others = if all > 0.0 { (1.0 - flow / all).max(0.0) } else { 1.0 };
+            // Who guesses by how often each way is taken is wrong that often; a predictor that is worse is not built.
+            mispredicts += flow * (2.0 * others).min(1.0);
+        }
+    }
+    let entered = graph.is_entered(number);
+    // Code in the line, or the page, that was executed just before is there.
+    let near = |size: u64| {
+        let mut from = edges().filter_map(|(_, edge)| graph.blocks().get(edge.from));
+        from.all(|from| from.last.0 / size == block.start.0 / size)
+    };
+    // Who enters may have been mispredicted: an indirect call, a return.
+    let mispredicts = if entered {
+        1.0
+    } else if own > 0.0 {
+        (mispredicts / own).min(1.0)
+    } else {
+        1.0
+    };
+    let (code_misses, page_misses) = if entered { (1.0, 1.0) } else { loop_misses(timed, number, own) };
+    let code_misses = if !entered && near(LINE) { 0.0 } else { code_misses };
+    let page_misses = if !entered && near(PAGE) { 0.0 } else { page_misses };
+    Some(Arrival { code_misses, page_misses, mispredicts })
+}
+
+/// How often, for each execution of a block, its code may not have been there: once each time that the largest loop around it is entered
+/// that is small enough and calls nothing.
+fn loop_misses(timed: &Timed<'_>, number: usize, own: f64) -> (f64, f64) {
+    let (graph, loops) = (timed.graph, timed.loops);
+    let (mut code, mut pages) = (1.0, 1.0);
+    let mut at = loops.innermost(number);
+    while let Some((inner, this)) = at.and_then(|at| Some((at, loops.loops().get(at)?))) {
+        if this.blocks > 256 {
+            break;
+        }
+        let inside: Vec<usize> = (0..graph.blocks().len()).filter(|block| loops.contains(inner, *block)).collect();
+        if inside.iter().any(|block| !graph.calls_in(*block).is_empty()) {
+            break;
+        }
+        let blocks = || inside.iter().filter_map(|block| graph.blocks().get(*block));
+        let bytes: u64 = blocks().map(|block| block.end.0.wrapping_sub(block.start.0)).sum();
+        let mut touched: Vec<u64> = blocks().flat_map(|block| [block.start.0 / PAGE, block.end.0 / PAGE]).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        let entries: f64 = graph
+            .into_of(this.header)
+            .iter()
+            .filter(|edge| graph.edges().get(**edge).is_some_and(|edge| !loops.contains(inner, edge.from)))
+            .map(|edge| timed.estimate.edges.get(*edge).copied().unwrap_or(0.0))
+            .sum();
+        let misses = if own > 0.0 { (entries / own).min(1.0) } else { 1.0 };
+        if bytes <= CACHED_BYTES {
+            code = misses;
+        }
+        if touched.len() as u64 <= CACHED_PAGES {
+            pages = misses;
+        }
+        at = this.parent;
+    }
+    (code, pages)
+}
+
+/// Instructions of a block, some cycles of the best case at a time.
+fn stretches(lines: &[Line]) -> Vec<Stretch> {
+    let mut stretches = Vec::new();
+    for block in lines.chunk_by(|a, b| a.block == b.block) {
+        let mut all: Vec<Stretch> = Vec::new();
+        let (mut now, mut cycles) = (Stretch::default(), 0.0);
+        for line in block {
+            now.samples += line.samples;
+            now.best += line.executions * line.best.cycles;
+            now.worst += line.executions * line.worst();
+            cycles += line.best.cycles;
+            if cycles >= STRETCH {
+                all.push(std::mem::take(&mut now));
+                cycles = 0.0;
+            }
+        }
+        // The rest is too short to stand alone.
+        match all.last_mut() {
+            Some(last) => last.add(&now),
+            None => all.push(now),
+        }
+        stretches.append(&mut all);
+    }
+    stretches
+}
+
+/// The instructions of one block.
+fn of_block(graph: &Cfg, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<Explanation> {
+    // In samples: what each took more than in the best case, or less.
+    let expected = |line: &Line, scale: f64| line.executions * line.best.cycles * scale;
+    let mut over: Vec<f64> = lines.iter().map(|line| line.samples - expected(line, scale.most)).collect();
+    pool(&mut over);
+    let suspected = with_neighbours(lines, &over, scale);
+    let mut explanations = Vec::with_capacity(lines.len());
+    for ((line, over), suspects) in lines.iter().zip(over).zip(suspected) {
+        let best = expected(line, scale.most);
+        let waited = if line.best.wait == Wait::Nothing { 0.0 } else { (line.best.cycles - line.best.share).max(0.0) };
+        let waited = line.executions * waited * scale.most;
+        sums.execution += best - waited;
+        sums.best_least += expected(line, scale.least);
+        if waited > 0.0 {
+            *sums.waits.entry(line.best.wait).or_default() += waited;
+        }
+        let cycle = line.executions * scale.most;
+        let per_execution = |samples: f64| if cycle > 0.0 { samples / cycle } else { 0.0 };
+        let by_chance = over.abs() < CHANCE * (best + 1.0).sqrt();
+        let stall = if by_chance { 0.0 } else { over.max(0.0) };
+        if by_chance {
+            sums.error += over;
+        } else {
+            sums.gain += (-over).max(0.0);
+        }
+        let most = |suspect: &Suspect, scale: f64| suspect.most * line.executions * scale;
+        let explained: f64 = suspects.iter().map(|(suspect, _)| most(suspect, scale.most)).sum();
+        let unexplained = (stall - explained).max(0.0);
+        sums.unexplained += unexplained;
+        sums.dynamic += stall - unexplained;
+        let mut culprits = Vec::new();
+        for (number, (suspect, at)) in suspects.iter().enumerate() {
+            let others = suspects.iter().enumerate().filter(|(other, _)| *other != number);
+            let others: f64 = others.map(|(_, (other, _))| most(other, scale.most)).sum();
+            let low = (stall - unexplained - others).max(0.0);
+            let high = stall.min(most(suspect, scale.most)).max(most_of(line, suspect, scale));
+            let sum = sums.causes.entry(suspect.cause).or_default();
+            (sum.0, sum.1) = (sum.0 + low, sum.1 + high);
+            let at = blamed(graph, lines, (line, *at), suspect.behind);
+            culprits.push(Culprit { cause: suspect.cause, at, low: per_execution(low), high: per_execution(high) });
+        }
+        culprits.retain(|culprit| culprit.high > 0.0);
+        culprits.sort_by(|a, b| b.high.total_cmp(&a.high));
+        let cycles = per_execution(line.samples);
+        let most = if scale.least > 0.0 { cycles * scale.most / scale.least } else { f64::INFINITY };
+        explanations.push(Explanation {
+            best: line.best,
+            cycles,
+            cycles_most: most,
+            culprits,
+            unexplained: per_execution(unexplained),
+        });
+    }
+    explanations
+}
+
+/// The most samples that a suspect can have taken, however few the executions were: fewer of them leave more to explain, but each can have been
+/// stalled for so long only.
+fn most_of(line: &Line, suspect: &Suspect, scale: Scale) -> f64 {
+    let cycles = line.best.cycles + suspect.most;
+    let all = if cycles.is_finite() { line.samples / (line.executions * cycles) } else { 0.0 };
+    let scale = all.clamp(scale.least, scale.most);
+    let stall = line.samples - line.executions * line.best.cycles * scale;
+    stall.min(suspect.most * line.executions * scale).max(0.0)
+}
+
+/// The suspects of each instruction, with the place of the instruction in the block that they are of: its own, and where they do not explain what
+/// it took, those of its neighbours. A sample lands a fixed number of instructions behind the one that took the time only in the rule.
+fn with_neighbours(lines: &[Line], over: &[f64], scale: Scale) -> Vec<Vec<(Suspect, usize)>> {
+    let limit =
+        |line: &Line| line.suspects.iter().map(|suspect| suspect.most).sum::<f64>() * line.executions * scale.most;
+    let of = |at: usize, suspected: &mut Vec<(Suspect, usize)>| {
+        let suspects = lines.get(at).map(|line| line.suspects.as_slice()).unwrap_or_default();
+        let new = |suspect: &&Suspect| !suspected.iter().any(|(known, _)| known.cause == suspect.cause);
+        let new: Vec<(Suspect, usize)> = suspects.iter().filter(new).map(|suspect| (*suspect, at)).collect();
+        suspected.extend(new);
+    };
+    let each = lines.iter().zip(over).enumerate().map(|(at, (line, over))| {
+        let mut suspected: Vec<(Suspect, usize)> = line.suspects.iter().map(|suspect| (*suspect, at)).collect();
+        if *over > limit(line) {
+            [at.checked_sub(1), Some(at + 1)].into_iter().flatten().for_each(|at| of(at, &mut suspected));
+        }
+        suspected
+    });
+    each.collect()
+}
+
+/// The address of the instruction so many before the one of the block's at `at`; where that is in another block, the last of the one that `line`'s
+/// is entered from.
+fn blamed(graph: &Cfg, lines: &[Line], (line, at): (&Line, usize), behind: usize) -> u64 {
+    let own = at.checked_sub(behind).and_then(|index| lines.get(index));
+    own.map(|own| own.address).unwrap_or_else(|| {
+        let before = graph.into_of(line.block).first().and_then(|edge| graph.edges().get(*edge));
+        before.and_then(|edge| graph.blocks().get(edge.from)).map_or(line.address, |from| from.last.0)
+    })
+}
+
+/// What instructions that may have retired in one cycle took more and less is of all of them together.
+fn pool(over: &mut [f64]) {
+    for at in 0..over.len() {
+        for distance in 1..GROUP {
+            for other in [at.checked_sub(distance), Some(at + distance)].into_iter().flatten() {
+                let (Some(less), Some(more)) = (over.get(other).copied(), over.get(at).copied()) else { continue };
+                if less < 0.0 && more > 0.0 {
+                    let moved = more.min(-less);
+                    over.get_mut(at).into_iter().for_each(|more| *more -= moved);
+                    over.get_mut(other).into_iter().for_each(|less| *less += moved);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What is known of a processor: how wide it is, and what each form of instruction asks of its units.
+//!
+//! The tables in `machines/` are made by `cargo xtask machines` from the scheduling models of LLVM (llvm-mca, instruction tables; Apache-2.0 with
+//! LLVM exception), for the forms of instructions that a Debian machine's programs have. What is not in them is taken for a simple one.
+
+use std::collections::HashMap;
+
+use code::isa::Isa;
+use code::isa::work::{Form, Work};
+
+/// A processor.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// LLVM's name of it, such as `znver3`.
+    pub name: &'static str,
+    /// Micro-operations that it takes in a cycle.
+    pub width: f64,
+    /// Micro-operations that it has under way at most.
+    pub buffer: usize,
+    /// Cycles from an address to what is there, if it is in the first level of the data cache.
+    pub load: f64,
+    /// Cycles that it loses if it went the wrong way at a branch, at most: until it is back at full speed.
+    pub mispredict: f64,
+    costs: Vec<Cost>,
+    forms: HashMap<Form, usize>,
+}
+
+/// What a form asks for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Cycles from its operands to its result, without loading from memory.
+    pub latency: f64,
+    /// Micro-operations.
+    pub uops: f64,
+    /// Units: a bit for each that will do, and how many cycles one of them is busy.
+    pub units: Vec<(u64, f64)>,
+}
+
+/// A processor's name, its tables, and: its reorder buffer, the worst cost of a branch mispredicted.
+type Known = (&'static str, &'static str, (usize, f64));
+
+/// Processors by their names in LLVM, with the sizes of their reorder buffers and the worst cost of a branch mispredicted:
+/// Intel 64 and IA-32 optimization manual (2024) chapter 2; AMD software optimization guides for families 17h and 19h, section 2;
+/// mispredictions as measured by A. Fog (microarchitecture, 2024), doubled, because what comes after the branch must be fetched again.
+const KNOWN: [Known; 7] = [
+    ("haswell", include_str!("../machines/haswell.txt"), (192, 40.0)),
+    ("skylake-avx512", include_str!("../machines/skylake-avx512.txt"), (224, 40.0)),
+    ("icelake-server", include_str!("../machines/icelake-server.txt"), (352, 40.0)),
+    ("sapphirerapids", include_str!("../machines/sapphirerapids.txt"), (512, 40.0)),
+    ("znver2", include_str!("../machines/znver2.txt"), (224, 40.0)),
+    ("znver3", include_str!("../machines/znver3.txt"), (256, 36.0)),
+    ("znver4", include_str!("../machines/znver4.txt"), (320, 36.0)),
+];
+
+/// A processor as CPUID names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cpuid {
+    /// `GenuineIntel`, `AuthenticAMD`.
+    pub vendor: String,
+    /// Family, with the extended part.
+    pub family: u64,
+    /// Model, with the extended part.
+    pub model: u64,
+}
+
+impl Machine {
+    /// Names of the processors that are known.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().map(|(name, ..)| *name)
+    }
+
+    /// The processor that LLVM calls so.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let (name, table, (buffer, mispredict)) = KNOWN.iter().find(|(known, ..)| *known == name)?;
+        let mut this = Self {
+            name,
+            width: 4.0,
+            buffer: *buffer,
+            load: 4.0,
+            mispredict: *mispredict,
+            costs: Vec::new(),
+            forms: HashMap::new(),
+        };
+        this.read(table)?;
+        Some(this)
+    }
+
+    /// The name of the processor that is nearest to this one: its own, or that of the last before it whose tables there are. Families and models:
+    /// Linux's `arch/x86/include/asm/intel-family.h` and `arch/x86/kernel/cpu/amd.c` (6.12).
+    #[must_use]
+    pub fn nearest(cpuid: &Cpuid) -> Option<&'static str> {
+        Some(match (cpuid.vendor.as_str(), cpuid.family, cpuid.model) {
+            ("AuthenticAMD" | "HygonGenuine", 0x17 | 0x18, _) => "znver2",
+            ("AuthenticAMD", 0x19, 0x00..=0x0f | 0x20..=0x5f) => "znver3",
+            // LLVM 22 has the same tables for what came after.
+            ("AuthenticAMD", 0x19.., _) => "znver4",
+            ("GenuineIntel", 6, 0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56) => "haswell",
+            ("GenuineIntel", 6, 0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6) => "skylake-avx512",
+            ("GenuineIntel", 6, 0x6a | 0x6c | 0x7d | 0x7e | 0x8c | 0x8d | 0xa7) => "icelake-server",
+            ("GenuineIntel", 6, 0x8f..) | ("GenuineIntel", 0x12.., _) => "sapphirerapids",
+            _ => return None,
+        })
+    }
+
+    /// What an instruction asks for.
+    #[must_use]
+    pub fn cost(&self, work: &Work) -> Option<&Cost> {
+        self.costs.get(*self.forms.get(&work.form)?)
+    }
+
+    fn read(&mut self, table: &'static str) -> Option<()> {
+        let isa = Isa::X86_64;
+        let named: HashMap<String, Form> = isa.forms().map(|form| (isa.form_name(form), form)).collect();
+        for line in table.lines().filter(|line| !line.starts_with('#')) {
+            let mut words = line.split_whitespace();
+            match words.next()? {
+                "width" => self.width = words.next()?.parse().ok()?,
+                "load" => self.load = words.next()?.parse().ok()?,
+                latency => {
+                    let (latency, uops) = (latency.parse().ok()?, words.next()?.parse().ok()?);
+                    let units = words.next()?.split(',').filter(|unit| *unit != "-");
+                    let unit = |unit: &str| {
+                        let (bits, cycles) = unit.split_once(':')?;
+                        Some((u64::from_str_radix(bits, 16).ok()?, cycles.parse().ok()?))
+                    };
+                    let units: Option<Vec<(u64, f64)>> = units.map(unit).collect();
+                    self.costs.push(Cost { latency, uops, units: units? });
+                    let cost = self.costs.len() - 1;
+                    self.forms.extend(words.filter_map(|name| Some((*named.get(name)?, cost))));
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(machine: &Machine, bytes: &[u8]) -> Cost {
+        machine.cost(&Isa::X86_64.work(bytes).unwrap()).unwrap().clone()
+    }
+
+    #[test]
+    fn all_tables_are_read() {
+        for name in Machine::names() {
+            let machine = Machine::named(name).unwrap();
+            assert!(machine.forms.len() > 700, "{name}: {}", machine.forms.len());
+            assert!((4.0..=8.0).contains(&machine.width), "{name}");
+            assert!((4.0..=5.0).contains(&machine.load), "{name}");
+            // add rax, rbx; mov rax, [rdi]; imul rax, rbx; div rcx
+            let add = cost(&machine, &[0x48, 0x01, 0xd8]);
+            assert_eq!((add.latency, add.uops), (1.0, 1.0), "{name}");
+            let load = cost(&machine, &[0x48, 0x8b, 0x07]);
+            assert_eq!((load.latency, load.uops), (0.0, 1.0), "{name}");
+            assert!((3.0..=4.0).contains(&cost(&machine, &[0x48, 0x0f, 0xaf, 0xc3]).latency), "{name}");
+            assert!(cost(&machine, &[0x48, 0xf7, 0xf1]).latency >= 8.0, "{name}");
+            for cost in &machine.costs {
+                assert!(cost.units.iter().all(|(bits, cycles)| *bits != 0 && *cycles > 0.0), "{name}: {cost:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn processors_have_tables() {
+        let of = |vendor: &str, family, model| Machine::nearest(&Cpuid { vendor: vendor.to_owned(), family, model });
+        assert_eq!(of("AuthenticAMD", 25, 1), Some("znver3"));
+        assert_eq!(of("AuthenticAMD", 25, 17), Some("znver4"));
+        assert_eq!(of("AuthenticAMD", 26, 2), Some("znver4"));
+        assert_eq!(of("GenuineIntel", 6, 85), Some("skylake-avx512"));
+        assert_eq!(of("GenuineIntel", 6, 207), Some("sapphirerapids"));
+        assert_eq!(of("VIA", 6, 1), None);
+    }
+}

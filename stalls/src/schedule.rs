@@ -1,0 +1,244 @@
+//! The best case: when the instructions of a trace retire on an out-of-order processor, if every load hits the first level of the cache, every
+//! branch is predicted and all code is there.
+//!
+//! Instructions are taken up in order, `width` micro-operations a cycle, as long as the reorder buffer has room; each begins when its operands
+//! are ready and a unit is free; they retire in order. The cycles that an instruction is the oldest one not retired, which is where samples
+//! of time find it, are those between the retirement of the one before and its own. (The paper's M, section 6.1.3, was the same for a
+//! processor that issues in order.)
+
+use code::isa::work::Work;
+
+use crate::machine::{Cost, Machine};
+
+/// What the best case of an instruction waits for.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wait {
+    /// Nothing: it takes its share of what the processor does in a cycle.
+    #[default]
+    Nothing,
+    /// The result of another instruction, or its own.
+    Operand,
+    /// Another instruction's load from memory, or its own.
+    Load,
+    /// A unit that others keep busy.
+    Unit,
+}
+
+/// An instruction's part of the best case.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Slot {
+    /// Cycles that it takes if nothing waits for anything: its share of what the processor takes up in a cycle.
+    pub share: f64,
+    /// Cycles that it is the oldest one not retired, in the mean.
+    pub cycles: f64,
+    /// What it waits for meanwhile.
+    pub wait: Wait,
+}
+
+/// Units of any processor here.
+const UNITS: usize = 64;
+/// Instructions that are followed in all, until what comes first matters no more.
+const FOLLOWED: usize = 2048;
+/// Cycles that instructions are taken up before they could retire, where a trace begins.
+const AHEAD: f64 = 10.0;
+/// Rounds of a loop at most.
+const ROUNDS_MAX: usize = 64;
+
+/// When what is under way will be done, in cycles.
+struct Core<'a> {
+    machine: &'a Machine,
+    registers: [(f64, Wait); 64],
+    units: [f64; UNITS],
+    /// When the next is taken up, and when the last retired.
+    taken: f64,
+    retired: f64,
+    /// Retirements of those that may still be in the buffer, oldest first.
+    buffer: std::collections::VecDeque<f64>,
+}
+
+/// What comes before a trace, and after it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// The processor is busy with other things when the trace comes; it is followed once.
+    Once,
+    /// After its end comes its begin.
+    Again,
+    /// The processor has nothing else to do: it had gone a wrong way, or code was missing.
+    Cold,
+}
+
+/// The best case of the instructions of `trace`, one after the other.
+#[must_use]
+pub fn schedule(machine: &Machine, trace: &[Work], course: Course) -> Vec<Slot> {
+    let again = course == Course::Again;
+    let rounds = if again { (FOLLOWED / trace.len().max(1)).clamp(4, ROUNDS_MAX) } else { 1 };
+    let begin = if course == Course::Cold { 0.0 } else { -AHEAD };
+    // The first half fills the buffer and the units.
+    let warm = if again { rounds / 2 } else { 0 };
+    let mut core = Core {
+        machine,
+        registers: [(begin, Wait::Nothing); 64],
+        units: [begin; UNITS],
+        taken: begin,
+        retired: 0.0,
+        buffer: std::collections::VecDeque::new(),
+    };
+    let mut slots = vec![Slot::default(); trace.len()];
+    let mut waits = vec![[0.0_f64; 4]; trace.len()];
+    for round in 0..rounds {
+        for (number, work) in trace.iter().enumerate() {
+            let fused = number.checked_sub(1).and_then(|before| trace.get(before)).is_some_and(|before| before.fuses);
+            let begin = core.retired;
+            let (share, wait) = core.step(work, fused && work.conditional);
+            if round >= warm {
+                let took = core.retired - begin;
+                if let Some(slot) = slots.get_mut(number) {
+                    (slot.cycles, slot.share) = (slot.cycles + took, share);
+                }
+                let wait = waits.get_mut(number).and_then(|waits| waits.get_mut(wait as usize));
+                wait.into_iter().for_each(|sum| *sum += took);
+            }
+        }
+    }
+    let share = 1.0 / (rounds - warm).max(1) as f64;
+    for (slot, waits) in slots.iter_mut().zip(waits) {
+        slot.cycles *= share;
+        let most = [Wait::Nothing, Wait::Operand, Wait::Load, Wait::Unit].into_iter().zip(waits);
+        slot.wait = most.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Wait::Nothing, |(wait, _)| wait);
+    }
+    slots
+}
+
+impl Core<'_> {
+    /// One instruction; its share of a cycle and what its retirement waited for. `fused`: with the one before.
+    fn step(&mut self, work: &Work, fused: bool) -> (f64, Wait) {
+        let simple = Cost { latency: 1.0, uops: 1.0, units: Vec::new() };
+        let machine = self.machine;
+        let cost = machine.cost(work).unwrap_or(&simple);
+        if work.calls {
+            // What is called keeps nothing waiting that comes after it: it takes its own time.
+            self.registers = [(self.retired, Wait::Nothing); 64];
+        }
+        let uops = if fused { 0.0 } else { cost.uops.max(0.5) };
+        while self.buffer.len() >= machine.buffer {
+            self.taken = self.taken.max(self.buffer.pop_front().unwrap_or_default());
+        }
+        self.taken += uops / machine.width;
+        let latest = |core: &Self, registers: code::isa::work::Registers| {
+            let ready = registers.iter().filter_map(|register| core.registers.get(register).copied());
+            ready.fold((0.0, Wait::Nothing), |most, at| if at.0 > most.0 { at } else { most })
+        };
+        let later = |a: (f64, Wait), b: (f64, Wait)| if b.0 > a.0 { b } else { a };
+        let mut ready = (self.taken, Wait::Nothing);
+        if work.loads.is_some() {
+            let address = later(ready, latest(self, work.addresses));
+            ready = (address.0 + machine.load, Wait::Load);
+            let others = code::isa::work::Registers(work.reads.0 & !work.addresses.0);
+            ready = later(ready, latest(self, others));
+        } else {
+            ready = later(ready, latest(self, work.reads));
+        }
+        if !work.renamed && !fused {
+            let free = self.occupy(cost);
+            let loaded = if work.loads.is_some() { machine.load } else { 0.0 };
+            ready = later(ready, (free + loaded, Wait::Unit));
+        }
+        let latency = if work.renamed || fused || work.calls { 0.0 } else { cost.latency };
+        let kind = match ready.1 {
+            // Its own latency is longer than it had to wait for anything.
+            _ if latency > 1.0 && ready.0 - latency < self.retired => Wait::Operand,
+            kind => kind,
+        };
+        let done = (ready.0 + latency, kind);
+        for register in work.writes.iter() {
+            let because = if work.loads.is_some() && latency == 0.0 { Wait::Load } else { Wait::Operand };
+            if let Some(at) = self.registers.get_mut(register) {
+                *at = (done.0, if kind == Wait::Unit { Wait::Unit } else { because });
+            }
+        }
+        // After a wait more retire than can be taken up in the long run; the mean is what counts.
+        let in_order = self.retired + uops / machine.width;
+        self.retired = in_order.max(done.0);
+        self.buffer.push_back(self.retired);
+        // Half a cycle is nothing worth telling.
+        (uops / machine.width, if done.0 > in_order + 0.5 { done.1 } else { Wait::Nothing })
+    }
+
+    /// Gives the units work, in the order that instructions are taken up; when all of them were free for it. (That what waits for operands lets
+    /// others go first is not followed: units are as busy in the mean.)
+    fn occupy(&mut self, cost: &Cost) -> f64 {
+        let mut begin = self.taken;
+        for (bits, cycles) in &cost.units {
+            let fits = (0..UNITS).filter(|unit| bits >> unit & 1 == 1);
+            let at = |unit: usize| self.units.get(unit).copied().unwrap_or_default();
+            let Some(first) = fits.clone().min_by(|a, b| at(*a).total_cmp(&at(*b))) else { continue };
+            begin = begin.max(at(first));
+            // Work for several units of a kind is spread over them.
+            let count = if *cycles > 1.0 { f64::from(bits.count_ones().max(1)) } else { 1.0 };
+            for unit in fits.filter(|unit| count > 1.0 || *unit == first) {
+                let taken = self.taken;
+                self.units.get_mut(unit).into_iter().for_each(|free| *free = free.max(taken) + cycles / count);
+            }
+        }
+        begin
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use code::isa::Isa;
+
+    use super::*;
+
+    fn trace(code: &[u8]) -> Vec<Work> {
+        let mut works = Vec::new();
+        let mut rest = code;
+        while !rest.is_empty() {
+            let work = Isa::X86_64.work(rest).unwrap();
+            rest = &rest[usize::from(work.len)..];
+            works.push(work);
+        }
+        works
+    }
+
+    fn round(code: &[u8]) -> f64 {
+        let slots = schedule(&Machine::named("znver3").unwrap(), &trace(code), Course::Again);
+        slots.iter().map(|slot| slot.cycles).sum()
+    }
+
+    #[test]
+    fn loops_take_what_their_chains_take() {
+        // dec ecx; jne
+        assert!((round(&[0xff, 0xc9, 0x75, 0xfc]) - 1.0).abs() < 0.1);
+        // imul rax, rbx; dec ecx; jne
+        assert!((round(&[0x48, 0x0f, 0xaf, 0xc3, 0xff, 0xc9, 0x75, 0xf8]) - 3.0).abs() < 0.1);
+        // mov rax, [rax]; dec ecx; jne: a chain of loads
+        let chase = [0x48, 0x8b, 0x00, 0xff, 0xc9, 0x75, 0xf9];
+        assert!((4.0..5.5).contains(&round(&chase)), "{}", round(&chase));
+        let slots = schedule(&Machine::named("znver3").unwrap(), &trace(&chase), Course::Again);
+        assert_eq!(slots[0].wait, Wait::Load);
+        // div rcx (with rax and rdx): a chain of divisions
+        assert!(round(&[0x48, 0xf7, 0xf1, 0xff, 0xc9, 0x75, 0xf9]) > 8.0);
+    }
+
+    #[test]
+    fn what_depends_on_nothing_takes_its_share_of_the_width() {
+        // 12 times add of an own register to itself: r8 to r15, rax, rdx, rsi, rdi
+        let mut code = Vec::new();
+        for register in 0..8_u8 {
+            code.extend([0x4d, 0x01, 0xc0 | register << 3 | register]);
+        }
+        code.extend([0x48, 0x01, 0xc0, 0x48, 0x01, 0xd2, 0x48, 0x01, 0xf6, 0x48, 0x01, 0xff]);
+        // Four units.
+        assert!((round(&code) - 3.0).abs() < 0.3, "{}", round(&code));
+        // Eight loads from the stack, three a cycle.
+        let loads: Vec<u8> =
+            (0..8).flat_map(|register| [0x4c, 0x8b, 0x44 | register << 3, 0x24, register * 8]).collect();
+        assert!((2.0..3.5).contains(&round(&loads)), "{}", round(&loads));
+        // mov rax, [rsi]; mov [rdi], rax; add rsi, 8; add rdi, 8; cmp rsi, rdx; jne: a copy, where stores wait for loads and nothing for stores
+        let copy = [
+            0x48, 0x8b, 0x06, 0x48, 0x89, 0x07, 0x48, 0x83, 0xc6, 8, 0x48, 0x83, 0xc7, 8, 0x48, 0x39, 0xd6, 0x75, 0xed,
+        ];
+        assert!((1.0..2.5).contains(&round(&copy)), "{}", round(&copy));
+    }
+}
