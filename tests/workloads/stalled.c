@@ -56,17 +56,18 @@ __attribute__((noinline)) static void divider(uint64_t seed) {
     sink += x;
 }
 
-/* Code of 4 MiB: a line here and a line there. */
-#define BLOCKS 1024
+/* Code of 1 MiB: a line here and a line there. */
 __attribute__((noinline)) static void code(void) {
     __asm__ volatile(
         ".altmacro\n"
         ".macro block k next\n"
-        "lcode\\k: add $1,%%rax\n jmp lcode\\next\n .skip 4096+64-9\n"
+        "lcode\\k: add $1,%%rax\n"
+        ".if \\next == 0\n dec %%rcx\n jnz lcode0\n jmp lcodeend\n .else\n jmp lcode\\next\n .endif\n"
+        ".skip 512+64-9\n"
         ".endm\n"
-        " jmp lcode0\n .p2align 6\n .set i,0\n"
-        ".rept 1023\n block %%i,%%((i*389+1)%%1024)\n .set i,i+1\n .endr\n"
-        "lcode1023: dec %%rcx\n jnz lcode0\n"
+        " .p2align 6\n .set i,0\n"
+        ".rept 2048\n block %%i,%%((i*389+1)%%2048)\n .set i,i+1\n .endr\n"
+        "lcodeend:\n"
         ".noaltmacro\n" ::"c"(1000L) : "rax", "cc");
 }
 

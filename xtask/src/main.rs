@@ -8,6 +8,7 @@ mod consumers;
 mod demo;
 mod ebpf;
 mod hook;
+mod machines;
 mod man;
 mod packages;
 mod process;
@@ -35,6 +36,7 @@ cargo xtask TASK
   man                    man pages and shell completions of all programs: target/man, target/completions
   bench walks [--quick] [--callgrind]
                          what sampled registers say programs do next, against what they do: a million states; and against callgrind's counts
+  machines               make the tables of processors (stalls/machines) anew, from LLVM's models
   tidy                   check the house rules: dependency arrows, sizes, names
   vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
   ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
             Ok(Outcome::Clean)
         }
         ["demo"] => demo::run(),
+        ["machines"] => machines::run(),
         ["test", rest @ ..] => test::run(rest),
         ["consumers"] => consumers::run(),
         ["ebpf"] => ebpf::build(),

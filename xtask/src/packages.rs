@@ -35,6 +35,9 @@ pub const TEST_TOOLS: [Need; 9] = [
     need("perf", "linux-perf", "reports to compare ours with"),
 ];
 
+/// To make tables of processors.
+pub const MACHINE_MODELS: [Need; 1] = [need("llvm-mca-22", "llvm-22", "knows what instructions cost on which processor")];
+
 /// To check man pages.
 pub const MAN_TOOLS: [Need; 1] = [need("groff", "groff", "formats man pages")];
 

@@ -6,7 +6,7 @@ use crate::process::{command, output};
 use std::fs;
 
 /// Which of our crates each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("abi", &[]),
     ("code", &["image"]),
     ("ebpf", &[]),
@@ -15,13 +15,14 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("profiledb", &["image"]),
     ("daemon", &["abi", "code", "ebpf", "image", "profiledb"]),
     ("estimate", &["code", "image"]),
-    ("analysis", &["code", "estimate", "image", "profiledb"]),
+    ("stalls", &["code", "estimate", "image"]),
+    ("analysis", &["code", "estimate", "image", "profiledb", "stalls"]),
     ("manual", &["analysis", "daemon"]),
     ("tests", &[]),
     ("xtask", &[]),
 ];
 
-const FORBID_UNSAFE: [&str; 7] = ["abi", "code", "ebpf", "estimate", "image", "profiledb", "analysis"];
+const FORBID_UNSAFE: [&str; 8] = ["abi", "code", "ebpf", "estimate", "image", "profiledb", "stalls", "analysis"];
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 const ARCHITECTURE_LINES_MAX: usize = 200;

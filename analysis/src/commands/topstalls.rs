@@ -90,7 +90,7 @@ fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, Ana
     };
     let mut rows: Vec<StallRow> = Vec::new();
     let covered = explained::each(&samples, &asked, &places, &mut problems, |found| {
-        rows.extend(stalled(found).filter(|row| row.confidence >= least));
+        rows.extend(stalled(found).into_iter().filter(|row| row.confidence >= least));
     })?;
     rows.sort_by(|a, b| b.most.total_cmp(&a.most));
     let kept = if args.rows == 0 { rows.len() } else { args.rows.min(rows.len()) };
@@ -108,19 +108,22 @@ fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, Ana
 }
 
 /// The stalled instructions of a procedure.
-fn stalled<'a>(found: &'a Explanation<'a>) -> impl Iterator<Item = StallRow> + 'a {
+fn stalled(found: &Explanation<'_>) -> Vec<StallRow> {
     let lines = found.graph.parts.iter().flat_map(|part| &part.instructions);
     let lines: BTreeMap<u64, &str> = lines.map(|line| (line.address, line.text.as_str())).collect();
     let estimate = found.graph.estimate.as_ref();
     let scale = found.explained.scale.map_or(0.0, |scale| scale.most);
-    found.explained.blocks.iter().enumerate().flat_map(move |(number, block)| {
+    let mut rows = Vec::new();
+    for (number, block) in found.explained.blocks.iter().enumerate() {
         let runs = estimate.and_then(|estimate| estimate.blocks.get(number)).copied().unwrap_or_default();
-        let lines = lines.clone();
-        block.iter().zip(found.graph.graph.instructions(number)).filter_map(move |(why, at)| {
+        let samples = |cycles: f64| cycles * runs.executions * scale;
+        for (why, at) in block.iter().zip(found.graph.graph.instructions(number)) {
             let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
             let stall = (why.cycles - why.best.cycles).max(0.0);
-            let samples = |cycles: f64| cycles * runs.executions * scale;
-            (samples(stall.max(largest)) >= 1.0).then(|| StallRow {
+            if samples(stall.max(largest)) < 1.0 {
+                continue;
+            }
+            rows.push(StallRow {
                 stall: samples(stall),
                 most: samples(stall.max(largest)),
                 cycles: stall,
@@ -131,7 +134,8 @@ fn stalled<'a>(found: &'a Explanation<'a>) -> impl Iterator<Item = StallRow> + '
                 procedure: found.procedure.name().to_owned(),
                 address: at.0,
                 text: lines.get(&at.0).map(|text| (*text).to_owned()).unwrap_or_default(),
-            })
-        })
-    })
+            });
+        }
+    }
+    rows
 }
