@@ -16,6 +16,7 @@ pub mod args;
 pub mod budget;
 pub mod catalogue;
 pub mod cgroup;
+pub mod clients;
 pub mod clock;
 pub mod collector;
 pub mod config;

@@ -1,5 +1,7 @@
 //! The one loop: drains on a timer, merges on another, answers requests, ends on a signal. It owns all state and does no work itself.
 
+mod answers;
+
 use crate::accounts::Account;
 use crate::budget::{Bill, Governor, TERM};
 use crate::clock;
@@ -12,10 +14,8 @@ use crate::flush::{Done, Flusher, Job, epoch_start};
 use crate::kernel::{Cost, Landing, Machine};
 use crate::pending::Pending;
 use crate::source::SampleSource;
-use crate::stand::{bill, cpu_status, edges_status, event_status, facts, generated_status, resident_bytes};
-use crate::status::{
-    ApartStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status, TableStatus,
-};
+use crate::stand::{bill, facts};
+use crate::status::{Reply, Request};
 use profiledb::EpochId;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -27,6 +27,10 @@ const RECORDS_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Dur
 const RECORDS_STORM: usize = 100;
 /// A merge that failed is tried again after this long, or the merge interval if that is shorter.
 const MERGE_RETRY: Duration = Duration::from_secs(30);
+/// Requests are answered together, so many at once at most. Then comes a pause, so many times as long as that took, within these limits:
+/// whoever asks as fast as he can takes a quarter of the daemon's time.
+const REQUESTS_MAX: usize = 64;
+const REQUESTS_PAUSE: (u32, Duration, Duration) = (3, Duration::from_millis(5), Duration::from_millis(250));
 /// Merges tried at the end before samples are given up, and the pause between them.
 const LAST_MERGES_MAX: u32 = 3;
 const LAST_MERGES_PAUSE: Duration = Duration::from_secs(1);
@@ -36,7 +40,7 @@ enum Event {
     Records,
     Drain,
     Merge,
-    Asked(Asked),
+    Asked(Vec<Asked>),
     Done(Done),
     Stop,
 }
@@ -172,6 +176,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         let mut drain = ticks(self.parts.config.drain_interval);
         let mut merge = ticks(self.parts.config.merge_interval);
         let mut retry = ticks(self.parts.config.merge_interval.min(MERGE_RETRY));
+        let (mut requests, mut pause) = (Vec::new(), std::pin::pin!(tokio::time::sleep(Duration::ZERO)));
         loop {
             let event = tokio::select! {
                 Some(()) = stop.recv() => Event::Stop,
@@ -183,9 +188,15 @@ impl<Source: SampleSource> Pipeline<Source> {
                 }
                 _ = merge.tick() => Event::Merge,
                 _ = retry.tick(), if self.merge_error.is_some() => Event::Merge,
-                Some(request) = asked.recv() => Event::Asked(request),
+                1.. = asked.recv_many(&mut requests, REQUESTS_MAX), if pause.is_elapsed() => Event::Asked(std::mem::take(&mut requests)),
+                () = &mut pause, if !pause.is_elapsed() => continue,
             };
+            let (asked_for, begun) = (matches!(event, Event::Asked(_)), tokio::time::Instant::now());
             self.handle(event);
+            if asked_for {
+                let (times, min, max) = REQUESTS_PAUSE;
+                pause.as_mut().reset(tokio::time::Instant::now() + (begun.elapsed() * times).clamp(min, max));
+            }
             if self.stopping && self.in_flight.is_none() {
                 if self.parts.collector.pending.is_empty() && self.closing.is_none() {
                     self.answer_the_rest(&mut asked);
@@ -258,7 +269,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                     self.waiters.push((After::Epoch(None), nobody));
                 }
             }
-            Event::Asked((request, reply)) => self.answer(request, reply),
+            Event::Asked(requests) => self.answer(requests),
             Event::Done(Done::Merged(result)) => self.merged(result),
             Event::Done(Done::Epoch(result)) => {
                 let reply = match result {
@@ -304,61 +315,6 @@ impl<Source: SampleSource> Pipeline<Source> {
             self.parts.collector.drain();
         }
         self.merge_due = true;
-    }
-
-    fn answer(&mut self, request: Request, reply: oneshot::Sender<Reply>) {
-        self.parts.collector.drain();
-        let after = match request {
-            Request::Status => {
-                let _ = reply.send(Reply { status: Some(Box::new(self.status())), ..Reply::default() });
-                return;
-            }
-            Request::Counts { watch } => {
-                let _ = reply.send(self.counts(watch)); // the client may have gone
-                return;
-            }
-            Request::Label { pid, start_time, label } => {
-                let _ = reply.send(self.label(pid, start_time, &label)); // the client may have gone
-                return;
-            }
-            Request::Register(told) => {
-                let _ = reply.send(regions_reply(self.parts.collector.register(&told)));
-                return;
-            }
-            Request::Unregister { pid, start } => {
-                let _ = reply.send(regions_reply(self.parts.collector.jit.unregister(pid, start)));
-                return;
-            }
-            Request::Flush => After::Flush,
-            Request::Epoch { label } => After::Epoch(label),
-            Request::Quit => {
-                self.stop();
-                After::Quit
-            }
-        };
-        self.waiters.push((after, reply));
-    }
-
-    /// What came since this client asked last: everything sampled before is drained.
-    fn counts(&mut self, watch: u64) -> Reply {
-        match self.parts.collector.watches.ask(watch, &self.parts.events, Instant::now()) {
-            Ok(counts) => Reply { counts: Some(Box::new(counts)), ..Reply::default() },
-            Err(error) => Reply::error(error),
-        }
-    }
-
-    /// Everything sampled before is drained, so only what comes is labelled.
-    fn label(&mut self, pid: Option<u32>, start_time: Option<u64>, label: &str) -> Reply {
-        // The control socket fills in who asks; a client of another pid namespace has no number here.
-        let Some(pid) = pid.filter(|pid| *pid > 0) else {
-            return Reply::error("dcpid cannot see this process from its pid namespace; run both in one");
-        };
-        // Who labels itself has just begun and is alone.
-        let with_children = start_time.is_some();
-        match self.parts.collector.label(pid, start_time, label, with_children) {
-            Ok(()) => Reply::default(),
-            Err(error) => Reply::error(error.to_string()),
-        }
     }
 
     /// Hands everything pending to the disk, if somebody or the timer wants that and nothing is on its way yet.
@@ -505,84 +461,6 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn by_event(&self) -> Vec<Account> {
         let waiting = |event| self.waiting().filter_map(move |pending| pending.accounts().get(event));
         self.written.iter().enumerate().map(|(event, written)| total(waiting(event).chain([written]))).collect()
-    }
-
-    fn status(&self) -> Status {
-        let collector = &self.parts.collector;
-        let by_event = self.by_event();
-        let all = total(by_event.iter());
-        let ledger = all.ledger();
-        let samples = Samples {
-            taken: all.taken,
-            merged: self.written.iter().map(|account| account.resolved).sum(),
-            pending: self
-                .waiting()
-                .map(|pending| (0..self.names.len()).map(|event| pending.samples(event)).sum::<u64>())
-                .sum(),
-            unresolved: ledger.unresolved,
-            lost: ledger.lost,
-        };
-        let (handler_ns, calls) = collector.handler_cost().unwrap_or_default();
-        let cpu_ns = clock::process_cpu_ns();
-        let code_store = collector.mappings.files.library.status();
-        let code_store_ns = code_store.map_or(0, |store| (store.cpu_s * 1e9) as u64);
-        let sampling_ns = cpu_ns.saturating_sub(self.start_cpu_ns + code_store_ns + collector.edges.totals.cpu_ns);
-        let per_sample = |ns: u64, samples: u64| (samples > 0).then(|| ns as f64 / samples as f64);
-        Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            host: self.parts.config.host_or(&self.parts.machine.host),
-            uptime_s: self.started.elapsed().as_secs(),
-            epoch: self.parts.epoch.clone(),
-            events: self
-                .parts
-                .events
-                .iter()
-                .zip(&by_event)
-                .map(|(plan, account)| event_status(plan, account))
-                .collect(),
-            cpus: collector.cpus.iter().map(|(cpu, ledger)| cpu_status(*cpu, ledger)).collect(),
-            table: TableStatus {
-                hits: all.taken.saturating_sub(collector.misses),
-                misses: collector.misses,
-                bytes_per_cpu: self.parts.config.table.bytes_per_cpu() as u64,
-            },
-            handler: HandlerStatus { ns_per_sample: per_sample(handler_ns, calls), calls },
-            daemon: DaemonStatus {
-                cpu_s: cpu_ns as f64 / 1e9,
-                start_cpu_s: self.start_cpu_ns as f64 / 1e9,
-                rss_bytes: resident_bytes(),
-                ns_per_sample: per_sample(sampling_ns, samples.taken),
-            },
-            overhead: OverheadStatus {
-                budget: self.parts.config.budget.map(|budget| budget.0),
-                share: self.last_bill,
-                ns_per_sample: Some(self.parts.cost.ns_per_sample),
-            },
-            apart: ApartStatus {
-                labels: collector.mappings.tagger.labels().into_iter().collect(),
-                units_refused: collector.mappings.tagger.refused,
-                samples_widened: self.samples_widened,
-            },
-            samples,
-            processes: collector.mappings.len() as u64,
-            images: collector.mappings.files.len() as u64,
-            code_store,
-            lost_records: collector.mappings.lost_records,
-            refused: collector.mappings.refused,
-            generated: generated_status(collector.jit.totals()),
-            edges: self.snapshot_rate.map(|rate| edges_status(rate, &collector.edges.totals)),
-            loader: collector.notices.counts(),
-            last_merge: self.last_merge,
-            merge_error: self.merge_error.clone(),
-            db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },
-        }
-    }
-}
-
-fn regions_reply(regions: Result<usize, String>) -> Reply {
-    match regions {
-        Ok(regions) => Reply { regions: Some(regions as u64), ..Reply::default() },
-        Err(error) => Reply::error(error),
     }
 }
 

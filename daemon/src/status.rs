@@ -35,6 +35,9 @@ pub enum Request {
     Counts {
         /// A number that the client chose at random.
         watch: u64,
+        /// Whose client it is: filled in by the control socket, whatever the client says.
+        #[serde(default)]
+        user: Option<u32>,
     },
     /// The same as flush, then end.
     Quit,
