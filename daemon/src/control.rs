@@ -21,6 +21,41 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// After so many clients there is a pause.
 const ACCEPTS: (u32, Duration) = (16, Duration::from_millis(5));
 
+/// Who may ask for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Mode of the socket.
+    pub mode: u32,
+    /// Group of the socket; None: dcpid's own.
+    pub group: Option<u32>,
+    /// Of clients that are neither root nor dcpid's own user.
+    pub rights: Rights,
+}
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// What changes nothing but the client's own label.
+    Read,
+    /// Everything.
+    Control,
+}
+
+impl Rights {
+    /// Whether a client may ask for that; one of root or of dcpid's own user may always.
+    fn allow(self, request: &Request, user: u32) -> bool {
+        let own = user == 0 || user == nix::unistd::geteuid().as_raw();
+        match request {
+            Request::Status | Request::Flush | Request::Counts { .. } | Request::Label { pid: None, .. } => true,
+            Request::Epoch { .. }
+            | Request::Label { .. }
+            | Request::Quit
+            | Request::Register(_)
+            | Request::Unregister { .. } => own || self == Self::Control,
+        }
+    }
+}
+
 /// A request and where its answer goes.
 pub type Asked = (Request, oneshot::Sender<Reply>);
 
@@ -28,6 +63,7 @@ pub type Asked = (Request, oneshot::Sender<Reply>);
 pub struct ControlSocket {
     listener: std::os::unix::net::UnixListener,
     path: PathBuf,
+    rights: Rights,
     /// A permit is held from the request until its reply is written.
     answering: Arc<Semaphore>,
 }
@@ -44,6 +80,14 @@ pub enum ControlError {
         /// The socket.
         path: String,
     },
+    /// The metrics' address cannot be had.
+    #[error("cannot listen on {address} ({source}); choose another --metrics, or off")]
+    Metrics {
+        /// The address.
+        address: String,
+        /// The system's words.
+        source: io::Error,
+    },
     /// The system refused.
     #[error("cannot listen on {path} ({source}); choose another --control")]
     Listen {
@@ -55,27 +99,14 @@ pub enum ControlError {
 }
 
 impl ControlSocket {
-    /// Binds the socket, for this user and group only. A socket that a dead daemon left is replaced; anything else is not.
+    /// Binds the socket, for those who may connect. A socket that a dead daemon left is replaced; anything else is not.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub fn bind(path: &Path) -> Result<Self, ControlError> {
-        use std::os::unix::fs::FileTypeExt;
-        let shown = path.display().to_string();
-        let fail = |source| ControlError::Listen { path: shown.clone(), source };
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(ControlError::InUse { path: shown });
-        }
-        if path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket()) {
-            std::fs::remove_file(path).map_err(fail)?;
-        }
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            std::fs::create_dir_all(parent).map_err(fail)?;
-        }
-        let listener = std::os::unix::net::UnixListener::bind(path).map_err(fail)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(fail)?;
-        listener.set_nonblocking(true).map_err(fail)?;
-        Ok(Self { listener, path: path.to_owned(), answering: Arc::new(Semaphore::new(CLIENTS_MAX)) })
+    pub fn bind(path: &Path, access: Access) -> Result<Self, ControlError> {
+        let listener = listen(path, access)?;
+        let answering = Arc::new(Semaphore::new(CLIENTS_MAX));
+        Ok(Self { listener, path: path.to_owned(), rights: access.rights, answering })
     }
 
     /// Serves clients for ever: each request goes to `asked`, its reply back to the client.
@@ -92,8 +123,10 @@ impl ControlSocket {
                     failed = false;
                     let seat = Arc::new(clients.seat(Peer::of(&client).user).await);
                     let (asked, answering, kept) = (asked.clone(), self.answering.clone(), seat.clone());
+                    let rights = self.rights;
                     // A client that goes away is no concern of ours.
-                    let task = tokio::spawn(async move { drop(serve_client(client, asked, answering, &kept).await) });
+                    let served = async move { drop(serve_client(client, asked, answering, rights, &kept).await) };
+                    let task = tokio::spawn(served);
                     seat.served_by(task.abort_handle());
                 }
                 Err(error) => {
@@ -115,6 +148,31 @@ impl ControlSocket {
         let all = self.answering.acquire_many(CLIENTS_MAX as u32);
         let _ = tokio::time::timeout(Duration::from_secs(5), all).await; // a client that does not read must not keep us
     }
+}
+
+/// A Unix socket for those who may connect. One that a dead daemon left is replaced; anything else is not.
+///
+/// # Errors
+/// [`ControlError`].
+pub fn listen(path: &Path, access: Access) -> Result<std::os::unix::net::UnixListener, ControlError> {
+    use std::os::unix::fs::FileTypeExt;
+    let shown = path.display().to_string();
+    let fail = |source| ControlError::Listen { path: shown.clone(), source };
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(ControlError::InUse { path: shown });
+    }
+    if path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket()) {
+        std::fs::remove_file(path).map_err(fail)?;
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent).map_err(fail)?;
+    }
+    let listener = std::os::unix::net::UnixListener::bind(path).map_err(fail)?;
+    // The group first: it is dcpid's own that may connect until then.
+    std::os::unix::fs::chown(path, None, access.group).map_err(fail)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode)).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    Ok(listener)
 }
 
 impl Drop for ControlSocket {
@@ -144,6 +202,7 @@ async fn serve_client(
     mut client: UnixStream,
     asked: mpsc::Sender<Asked>,
     answering: Arc<Semaphore>,
+    rights: Rights,
     seat: &Seat,
 ) -> io::Result<()> {
     seat.waits_for_us(false);
@@ -159,6 +218,9 @@ async fn serve_client(
         }
         let _answering = answering.acquire().await.map_err(io::Error::other)?;
         let request = match serde_json::from_slice(&line) {
+            Ok(request) if !rights.allow(&request, peer.user) => {
+                Err("only root may ask for that here (clients-may in dcpid's configuration); ask as root".to_owned())
+            }
             Ok(request) => Ok(from_peer(request, peer)),
             Err(_) if !line.ends_with(b"\n") => {
                 Err(format!("a request is one line of at most {REQUEST_BYTES_MAX} bytes"))
@@ -235,6 +297,9 @@ mod tests {
     #[test]
     fn who_labels_itself_is_told_by_the_kernel() {
         let label = |pid, start_time| Request::Label { pid, start_time, label: "x".into() };
+        assert!(!Rights::Read.allow(&label(Some(9), None), u32::MAX) && Rights::Read.allow(&label(Some(9), None), 0));
+        assert!(!Rights::Read.allow(&Request::Quit, u32::MAX) && Rights::Control.allow(&Request::Quit, u32::MAX));
+        assert!(Rights::Read.allow(&label(None, None), u32::MAX) && Rights::Read.allow(&Request::Status, u32::MAX));
         let peer = |pid| Peer { user: 1000, pid };
         assert_eq!(from_peer(label(None, None), peer(Some(7))), label(Some(7), None));
         assert_eq!(from_peer(label(None, Some(3)), peer(Some(7))), label(Some(7), None));
@@ -248,8 +313,9 @@ mod tests {
             let (client, server) = UnixStream::pair().unwrap();
             let (asked, mut requests) = mpsc::channel(1);
             let seat = Arc::new(Clients::default()).seat(0).await;
-            let served =
-                tokio::spawn(async move { serve_client(server, asked, Arc::new(Semaphore::new(1)), &seat).await });
+            let served = tokio::spawn(async move {
+                serve_client(server, asked, Arc::new(Semaphore::new(1)), Rights::Read, &seat).await
+            });
             let mut client = BufReader::new(client);
             client.write_all(b"{\"command\":\"label\",\"label\":\"run\"}\n").await.unwrap();
             let (request, reply) = requests.recv().await.unwrap();

@@ -1,9 +1,10 @@
 //! The one loop: drains on a timer, merges on another, answers requests, ends on a signal. It owns all state and does no work itself.
 
 mod answers;
+mod reload;
 
 use crate::accounts::Account;
-use crate::budget::{Bill, Governor, TERM};
+use crate::budget::{Bill, Doing, Governor, TERM};
 use crate::clock;
 use crate::collector::{Collector, total};
 use crate::config::Config;
@@ -13,8 +14,9 @@ use crate::event::PlannedEvent;
 use crate::flush::{Done, Flusher, Job, epoch_start};
 use crate::kernel::{Cost, Landing, Machine};
 use crate::pending::Pending;
+use crate::restraint::Restraint;
 use crate::source::SampleSource;
-use crate::stand::{bill, facts};
+use crate::stand::{bill, facts, resident_bytes};
 use crate::status::{Reply, Request};
 use profiledb::EpochId;
 use std::time::{Duration, Instant};
@@ -31,6 +33,8 @@ const MERGE_RETRY: Duration = Duration::from_secs(30);
 /// whoever asks as fast as he can takes a quarter of the daemon's time.
 const REQUESTS_MAX: usize = 64;
 const REQUESTS_PAUSE: (u32, Duration, Duration) = (3, Duration::from_millis(5), Duration::from_millis(250));
+/// The service manager is told no oftener that the loop turns.
+const WATCHDOG_MIN: Duration = Duration::from_millis(100);
 /// Merges tried at the end before samples are given up, and the pause between them.
 const LAST_MERGES_MAX: u32 = 3;
 const LAST_MERGES_PAUSE: Duration = Duration::from_secs(1);
@@ -41,6 +45,8 @@ enum Event {
     Drain,
     Merge,
     Asked(Vec<Asked>),
+    Watchdog,
+    Reload(Box<Config>),
     Done(Done),
     Stop,
 }
@@ -67,6 +73,9 @@ struct InFlight {
     /// A new epoch begins behind it.
     closes_epoch: bool,
 }
+
+/// Told to end, and told of another configuration.
+pub type Signals = (mpsc::Receiver<()>, mpsc::Receiver<Config>);
 
 type Waiter = (After, oneshot::Sender<Reply>);
 
@@ -107,7 +116,8 @@ pub struct Pipeline<Source> {
     waiters: Vec<Waiter>,
     /// Waiting for their new epoch.
     epoch_waiters: std::collections::VecDeque<Option<oneshot::Sender<Reply>>>,
-    governor: Option<Governor>,
+    governor: Governor,
+    restraint: Restraint,
     /// When the term began, with samples taken and the daemon's CPU time then.
     term: (Instant, u64, u64),
     last_bill: Option<f64>,
@@ -128,7 +138,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     /// Ready to run.
     #[must_use]
     pub fn new(parts: Parts<Source>) -> Self {
-        let governed = parts.config.budget.filter(|_| parts.events.iter().any(|event| event.adjustable));
+        let adjustable = parts.events.iter().any(|event| event.adjustable);
         let names: Vec<_> = parts.events.iter().map(|plan| plan.event.name.clone()).collect();
         Self {
             written: vec![Account::default(); names.len()],
@@ -139,7 +149,8 @@ impl<Source: SampleSource> Pipeline<Source> {
             closing: None,
             waiters: Vec::new(),
             epoch_waiters: std::collections::VecDeque::new(),
-            governor: governed.map(|budget| Governor::new(budget, parts.cost.step)),
+            governor: Governor::new(parts.config.budget, adjustable, parts.cost.step),
+            restraint: Restraint::default(),
             term: (Instant::now(), 0, clock::process_cpu_ns()),
             last_bill: None,
             merge_due: false,
@@ -164,18 +175,22 @@ impl<Source: SampleSource> Pipeline<Source> {
         mut self,
         mut asked: mpsc::Receiver<Asked>,
         mut done: mpsc::UnboundedReceiver<Done>,
-        mut stop: mpsc::Receiver<()>,
+        (mut stop, mut reload): Signals,
     ) -> anyhow::Result<()> {
         let ticks = |period: Duration| {
             let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         };
+        self.look_at_restraint();
         self.pace_snapshots();
         let mut records = std::pin::pin!(tokio::time::sleep(RECORDS_INTERVALS.0));
         let mut drain = ticks(self.parts.config.drain_interval);
         let mut merge = ticks(self.parts.config.merge_interval);
         let mut retry = ticks(self.parts.config.merge_interval.min(MERGE_RETRY));
+        // The service manager restarts a daemon whose loop does not turn.
+        let watchdog_period = sd_notify::watchdog_enabled().map(|period| (period / 3).max(WATCHDOG_MIN));
+        let mut watchdog = ticks(watchdog_period.unwrap_or(MERGE_RETRY));
         let (mut requests, mut pause) = (Vec::new(), std::pin::pin!(tokio::time::sleep(Duration::ZERO)));
         loop {
             let event = tokio::select! {
@@ -189,6 +204,12 @@ impl<Source: SampleSource> Pipeline<Source> {
                 _ = merge.tick() => Event::Merge,
                 _ = retry.tick(), if self.merge_error.is_some() => Event::Merge,
                 1.. = asked.recv_many(&mut requests, REQUESTS_MAX), if pause.is_elapsed() => Event::Asked(std::mem::take(&mut requests)),
+                Some(config) = reload.recv() => {
+                    drain = ticks(config.drain_interval);
+                    merge = ticks(config.merge_interval);
+                    Event::Reload(Box::new(config))
+                }
+                _ = watchdog.tick(), if watchdog_period.is_some() => Event::Watchdog,
                 () = &mut pause, if !pause.is_elapsed() => continue,
             };
             let (asked_for, begun) = (matches!(event, Event::Asked(_)), tokio::time::Instant::now());
@@ -242,13 +263,17 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Records => {
+                self.look_at_restraint();
                 let collector = &mut self.parts.collector;
                 let storm = collector.collect_records() >= RECORDS_STORM || collector.is_watchful();
                 collector.rotate();
                 // Turns are as long as ticks: the more of them, the more alike is what each event counts.
                 let takes_turns = self.parts.events.iter().any(|event| event.mux.is_some());
                 let interval = if storm || takes_turns { RECORDS_INTERVALS.0 } else { RECORDS_INTERVALS.1 };
-                self.records_interval = self.snapshot_rate.map_or(interval, |rate| interval.min(look_within(rate)));
+                self.records_interval = self
+                    .snapshot_rate
+                    .filter(|rate| *rate > 0.0)
+                    .map_or(interval, |rate| interval.min(look_within(rate)));
                 if self.parts.collector.wants_drain() {
                     self.parts.collector.drain();
                 }
@@ -270,6 +295,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                 }
             }
             Event::Asked(requests) => self.answer(requests),
+            Event::Reload(config) => self.reload(*config),
+            Event::Watchdog => drop(sd_notify::notify(&[sd_notify::NotifyState::Watchdog])), // nobody listens: then nobody waits
             Event::Done(Done::Merged(result)) => self.merged(result),
             Event::Done(Done::Epoch(result)) => {
                 let reply = match result {
@@ -299,9 +326,28 @@ impl<Source: SampleSource> Pipeline<Source> {
         length.is_some_and(|length| clock::unix_s().saturating_sub(began) >= length)
     }
 
+    /// Looks whether somebody wants nothing sampled.
+    fn look_at_restraint(&mut self) {
+        if self.restraint.look(self.parts.config.pause_file.as_deref()) {
+            self.restrain();
+        }
+    }
+
+    /// Does as much as is allowed now.
+    fn restrain(&mut self) {
+        self.parts.collector.pause(self.restraint.doing() == Doing::Nothing);
+        self.pace_snapshots();
+        self.merge_due = true; // the epoch is told
+    }
+
     /// Takes as many snapshots as their cost allows.
     fn pace_snapshots(&mut self) {
         let (Some(rate_max), Some(first)) = (self.parts.config.edges, self.parts.events.first()) else { return };
+        if self.restraint.doing() != Doing::All {
+            self.snapshot_rate = Some(0.0);
+            self.parts.collector.snapshot_every(0);
+            return;
+        }
         let (budget, cpus) = (self.parts.config.budget.map(|budget| budget.0), self.parts.machine.cpus.len());
         let rate = self.parts.collector.edges.affordable(budget, rate_max, cpus);
         self.snapshot_rate = Some(rate);
@@ -333,6 +379,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
         delta.facts = facts(self.parts.landing, &self.names);
+        delta.facts.extend(self.restraint.fact().map(|fact| ("restraint".to_owned(), fact)));
         let cost = self.parts.cost.ns_per_sample;
         delta.cost = Some(bill(cost, self.last_bill, clock::process_cpu_ns(), self.taken()));
         self.in_flight = Some(in_flight);
@@ -426,7 +473,18 @@ impl<Source: SampleSource> Pipeline<Source> {
             daemon_ns: (cpu_ns - cpu_before) as f64,
         };
         self.last_bill = Some(bill.share());
-        let Some(rate) = self.governor.as_mut().and_then(|governor| governor.judge(bill)) else { return };
+        if self.restraint.is_told_to_pause() {
+            return;
+        }
+        let memory = self.parts.config.memory_limit.map_or(0.0, |limit| resident_bytes() as f64 / limit as f64);
+        let verdict = self.governor.judge(bill, memory);
+        if memory > 1.0 {
+            self.merge_due = true; // what waits for the disk is memory too
+        }
+        if verdict.doing.is_some_and(|doing| self.restraint.allow(doing)) {
+            self.restrain();
+        }
+        let Some(rate) = verdict.rate else { return };
         tracing::info!(
             rate,
             cost_percent = 100.0 * bill.share(),
@@ -524,7 +582,7 @@ mod tests {
             let (done_sender, done) = mpsc::unbounded_channel();
             let flusher = Flusher::start(writer, start, (root.to_owned(), config.retention), done_sender).unwrap();
             let (asked_sender, asked) = mpsc::channel(4);
-            let (stop_sender, stop) = mpsc::channel(1);
+            let ((stop_sender, stop), (_reloads, reload)) = (mpsc::channel(1), mpsc::channel(1));
             let mut pipeline =
                 Pipeline::new(Parts { config, machine, events, cost, landing: None, collector, flusher, epoch });
             pipeline.last_merges_pause = Duration::from_millis(1);
@@ -535,7 +593,7 @@ mod tests {
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                result = pipeline.run(asked, done, stop) => result,
+                result = pipeline.run(asked, done, (stop, reload)) => result,
                 () = client => unreachable!(),
             }
         })

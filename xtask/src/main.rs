@@ -5,10 +5,12 @@
 mod bench;
 mod ci;
 mod consumers;
+mod container;
 mod demo;
 mod ebpf;
 mod hook;
 mod man;
+mod package;
 mod packages;
 mod process;
 mod test;
@@ -35,6 +37,7 @@ cargo xtask TASK
   man                    man pages and shell completions of all programs: target/man, target/completions
   bench walks [--quick] [--callgrind]
                          what sampled registers say programs do next, against what they do: a million states; and against callgrind's counts
+  package                a Debian package of everything: target/package
   tidy                   check the house rules: dependency arrows, sizes, names
   vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
   ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         ["hook"] => hook::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["man"] => man::run(),
+        ["package", rest @ ..] => package::run(rest),
         ["tidy"] => tidy::run(),
         ["vm", rest @ ..] => vm::run(rest),
         ["ci"] => ci::run(),

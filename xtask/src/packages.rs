@@ -35,6 +35,17 @@ pub const TEST_TOOLS: [Need; 9] = [
     need("perf", "linux-perf", "reports to compare ours with"),
 ];
 
+/// To boot the service in a container.
+pub const CONTAINER: [Need; 3] = [
+    need("systemd-nspawn", "systemd-container", "boots the service in a container"),
+    need("debootstrap", "debootstrap", "makes the container"),
+    need("nsenter", "util-linux", "runs commands in it"),
+];
+
+/// To make a package.
+pub const PACKAGERS: [Need; 2] =
+    [need("dpkg-deb", "dpkg", "makes packages"), need("strip", "binutils", "leaves out what debuggers need")];
+
 /// To check man pages.
 pub const MAN_TOOLS: [Need; 1] = [need("groff", "groff", "formats man pages")];
 

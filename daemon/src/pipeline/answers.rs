@@ -146,6 +146,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             generated: generated_status(collector.jit.totals()),
             edges: self.snapshot_rate.map(|rate| edges_status(rate, &collector.edges.totals)),
             loader: collector.notices.counts(),
+            restraint: self.restraint.status(),
             last_merge: self.last_merge,
             merge_error: self.merge_error.clone(),
             db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },
