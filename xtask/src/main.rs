@@ -37,6 +37,8 @@ cargo xtask TASK
   man                    man pages and shell completions of all programs: target/man, target/completions
   bench walks [--quick] [--callgrind]
                          what sampled registers say programs do next, against what they do: a million states; and against callgrind's counts
+  bench soak [--minutes N]
+                         a storm of compilers, reads, flushes, epochs and kills of dcpid for an hour: memory, ledger, database, descriptors
   package                a Debian package of everything: target/package
   tidy                   check the house rules: dependency arrows, sizes, names
   vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
