@@ -59,6 +59,16 @@ pub struct Settings {
     /// Control socket [default: /run/dcpi/control.sock]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Who may connect to the control socket, as chmod has it [default: 0660]
+    #[arg(long, value_name = "MODE")]
+    pub control_mode: Option<String>,
+    /// Group of the control socket, by name or number [default: dcpid's own]
+    #[arg(long, value_name = "GROUP")]
+    pub control_group: Option<String>,
+    /// What clients may ask for who are neither root nor dcpid's own user. read: status, flush, counts (dcpi top), and labels of their own
+    /// processes (dcpilabel); control: everything [default: control]
+    #[arg(long, value_name = "read|control")]
+    pub clients_may: Option<String>,
     /// Socket that the loader hook writes to, or off [default: loader.sock beside the control socket]
     #[arg(long, value_name = "PATH|off")]
     pub loader_socket: Option<PathBuf>,
@@ -95,6 +105,16 @@ pub struct Settings {
     /// Snapshots of registers a second and CPU at most, taken with samples of user code: which way branches go is computed from them in dcpid's memory, and nothing else of them is kept. Within a fifth of the budget, on x86-64. off: none [default: 500]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,
+    /// Resident memory of dcpid, such as 192MiB, beyond which it samples less: at the lowest rate, then without snapshots, then not at all, until it is
+    /// better [default: off]
+    #[arg(long, value_name = "SIZE|off")]
+    pub memory_limit: Option<String>,
+    /// While this file exists nothing is sampled, or off [default: pause beside the control socket]
+    #[arg(long, value_name = "PATH|off")]
+    pub pause_file: Option<PathBuf>,
+    /// Where metrics are served to Prometheus, by HTTP: a Unix socket (/...), or a loopback address (127.0.0.1:9187) [default: off]
+    #[arg(long, value_name = "PATH|ADDRESS:PORT|off")]
+    pub metrics: Option<String>,
     /// Disk space for the code of images with samples, such as 512MiB, from 1MiB; kept beside their profiles so that they can be named and listed when their files are gone. off: none [default: 512MiB]
     #[arg(long, value_name = "SIZE")]
     pub code_store: Option<String>,

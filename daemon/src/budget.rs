@@ -17,6 +17,8 @@ pub const TERM: Duration = Duration::from_secs(60);
 const TOO_MUCH: f64 = 1.25;
 const PLENTY: f64 = 0.5;
 const PLENTY_TERMS: u32 = 10;
+/// Below this part of its limit there is plenty of memory.
+const MEMORY_PLENTY: f64 = 0.8;
 
 /// The part of all CPU time that sampling may cost: 0.01 is 1 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,19 +52,70 @@ impl Bill {
     }
 }
 
-/// Holds bills against the budget.
+/// How much is done, from all to nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doing {
+    /// Samples and snapshots of registers.
+    #[default]
+    All,
+    /// Samples.
+    CountsOnly,
+    /// Nothing is sampled.
+    Nothing,
+}
+
+impl Doing {
+    /// For people, and in the status.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::CountsOnly => "counts only",
+            Self::Nothing => "nothing",
+        }
+    }
+
+    fn less(self) -> Self {
+        if self == Self::All { Self::CountsOnly } else { Self::Nothing }
+    }
+
+    fn more(self) -> Self {
+        if self == Self::Nothing { Self::CountsOnly } else { Self::All }
+    }
+}
+
+/// What changes after a term.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// A new rate.
+    pub rate: Option<u64>,
+    /// More or less is done.
+    pub doing: Option<Doing>,
+}
+
+/// Holds bills against the budget, and memory against its limit: under pressure first the rate goes down, then there are only counts, then nothing;
+/// after long plenty the other way.
 #[derive(Clone, Debug)]
 pub struct Governor {
-    budget: Budget,
+    budget: Option<Budget>,
+    /// The rate is ours to choose.
+    adjustable: bool,
     step: usize,
+    doing: Doing,
     terms_of_plenty: u32,
 }
 
 impl Governor {
     /// Starts at `step` of [`RATES`].
     #[must_use]
-    pub fn new(budget: Budget, step: usize) -> Self {
-        Self { budget, step: step.min(RATES.len() - 1), terms_of_plenty: 0 }
+    pub fn new(budget: Option<Budget>, adjustable: bool, step: usize) -> Self {
+        let step = step.min(RATES.len() - 1);
+        Self { budget, adjustable, step, doing: Doing::All, terms_of_plenty: 0 }
+    }
+
+    /// Another budget from now on, or none.
+    pub fn set_budget(&mut self, budget: Option<Budget>) {
+        self.budget = budget;
     }
 
     /// The rate in force, samples per second and CPU.
@@ -71,21 +124,38 @@ impl Governor {
         RATES.get(self.step).copied().unwrap_or(1)
     }
 
-    /// Judges the bill of a term; the new rate, if it changes.
-    pub fn judge(&mut self, bill: Bill) -> Option<u64> {
-        let used = bill.share() / self.budget.0;
-        self.terms_of_plenty = if used < PLENTY { self.terms_of_plenty + 1 } else { 0 };
-        let step = match used {
-            used if used > TOO_MUCH => (self.step + 1).min(RATES.len() - 1),
-            _ if self.terms_of_plenty >= PLENTY_TERMS => self.step.saturating_sub(1),
-            _ => self.step,
-        };
-        if step == self.step {
-            return None;
+    /// How much may be done.
+    #[must_use]
+    pub fn doing(&self) -> Doing {
+        self.doing
+    }
+
+    /// Judges the bill of a term, and `memory`, the part of its limit that is used at its end (0 without a limit).
+    pub fn judge(&mut self, bill: Bill, memory: f64) -> Verdict {
+        let used = self.budget.map_or(0.0, |budget| bill.share() / budget.0);
+        let is_plenty = used < PLENTY && memory < MEMORY_PLENTY;
+        self.terms_of_plenty = if is_plenty { self.terms_of_plenty + 1 } else { 0 };
+        let lowest = RATES.len() - 1;
+        let adjustable = self.adjustable && self.budget.is_some();
+        let can_go_down = adjustable && self.step < lowest;
+        let (mut step, mut doing) = (self.step, self.doing);
+        match used {
+            _ if memory > 1.0 && can_go_down => step = lowest, // it may not have ten minutes
+            used if used > TOO_MUCH && can_go_down => step += 1,
+            used if used > TOO_MUCH || memory > 1.0 => doing = doing.less(),
+            _ if self.terms_of_plenty < PLENTY_TERMS => {}
+            _ if doing != Doing::All => doing = doing.more(),
+            _ if adjustable => step = step.saturating_sub(1),
+            _ => {}
         }
-        self.step = step;
-        self.terms_of_plenty = 0;
-        Some(self.rate())
+        let verdict = Verdict {
+            rate: (step != self.step).then(|| RATES.get(step).copied().unwrap_or(1)),
+            doing: (doing != self.doing).then_some(doing),
+        };
+        if verdict != Verdict::default() {
+            (self.step, self.doing, self.terms_of_plenty) = (step, doing, 0);
+        }
+        verdict
     }
 }
 
@@ -110,25 +180,50 @@ mod tests {
 
     #[test]
     fn a_bill_above_the_budget_lowers_the_rate_and_long_plenty_raises_it() {
-        let mut governor = Governor::new(Budget(0.01), 2);
+        let mut governor = Governor::new(Some(Budget(0.01)), true, 2);
+        let rate = |governor: &mut Governor, bill| governor.judge(bill, 0.5).rate;
         assert!((bill(2.0).share() - 0.02).abs() < 1e-12);
-        assert_eq!(governor.judge(bill(1.2)), None, "a little above is no reason");
-        assert_eq!(governor.judge(bill(1.3)), Some(1850));
+        assert_eq!(rate(&mut governor, bill(1.2)), None, "a little above is no reason");
+        assert_eq!(rate(&mut governor, bill(1.3)), Some(1850));
         for _ in 1..PLENTY_TERMS {
-            assert_eq!(governor.judge(bill(0.4)), None);
+            assert_eq!(rate(&mut governor, bill(0.4)), None);
         }
-        assert_eq!(governor.judge(bill(0.7)), None, "one dearer term, and patience begins anew");
+        assert_eq!(rate(&mut governor, bill(0.7)), None, "one dearer term, and patience begins anew");
         for _ in 1..PLENTY_TERMS {
-            assert_eq!(governor.judge(bill(0.4)), None);
+            assert_eq!(rate(&mut governor, bill(0.4)), None);
         }
-        assert_eq!(governor.judge(bill(0.4)), Some(2600));
+        assert_eq!(rate(&mut governor, bill(0.4)), Some(2600));
     }
 
     #[test]
     fn the_ends_of_the_ladder_hold() {
-        let mut governor = Governor::new(Budget(0.01), RATES.len() - 1);
-        assert_eq!(governor.judge(bill(50.0)), None);
-        let mut governor = Governor::new(Budget(0.01), 0);
-        assert!((0..50).all(|_| governor.judge(bill(0.0)).is_none()));
+        let mut governor = Governor::new(Some(Budget(0.01)), true, 0);
+        assert!((0..50).all(|_| governor.judge(bill(0.0), 0.0) == Verdict::default()));
+        let mut governor = Governor::new(None, true, 3);
+        assert!((0..50).all(|_| governor.judge(bill(99.0), 0.9) == Verdict::default()), "no budget, no limit");
+    }
+
+    #[test]
+    fn under_pressure_less_is_done_step_by_step_and_after_plenty_more_again() {
+        let doing = |doing| Verdict { rate: None, doing: Some(doing) };
+        let lowest = RATES.len() - 1;
+        let mut governor = Governor::new(Some(Budget(0.01)), true, lowest - 1);
+        assert_eq!(governor.judge(bill(5.0), 0.0).rate, Some(28));
+        assert_eq!(governor.judge(bill(5.0), 0.0), doing(Doing::CountsOnly));
+        assert_eq!(governor.judge(bill(5.0), 0.0), doing(Doing::Nothing));
+        assert_eq!(governor.judge(bill(5.0), 0.0), Verdict::default());
+        for expected in [Doing::CountsOnly, Doing::All] {
+            assert!((1..PLENTY_TERMS).all(|_| governor.judge(bill(0.0), 0.1) == Verdict::default()));
+            assert_eq!(governor.judge(bill(0.0), 0.1), doing(expected));
+        }
+        assert!((1..PLENTY_TERMS).all(|_| governor.judge(bill(0.0), 0.1) == Verdict::default()));
+        assert_eq!(governor.judge(bill(0.0), 0.1).rate, Some(40));
+        // Memory: the lowest rate at once, and a rate that is not ours stays.
+        let mut governor = Governor::new(Some(Budget(0.01)), true, 0);
+        assert_eq!(governor.judge(bill(0.0), 1.1).rate, Some(28));
+        assert_eq!(governor.judge(bill(0.0), 1.1), doing(Doing::CountsOnly));
+        assert!((0..50).all(|_| governor.judge(bill(0.0), 0.9) == Verdict::default()), "no plenty");
+        let mut governor = Governor::new(None, false, 0);
+        assert_eq!(governor.judge(bill(0.0), 1.1), doing(Doing::CountsOnly));
     }
 }

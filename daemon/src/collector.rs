@@ -281,6 +281,11 @@ impl<Source: SampleSource> Collector<Source> {
         Ok(regions)
     }
 
+    /// Takes no samples until the next call, with false.
+    pub fn pause(&mut self, pauses: bool) {
+        self.source.pause(pauses);
+    }
+
     /// Takes no more samples; what was taken can still be drained.
     pub fn stop(&mut self) {
         self.source.stop();

@@ -4,9 +4,11 @@ use crate::apart::{Images, Rules};
 use crate::args::Settings;
 use crate::budget::Budget;
 use crate::cgroup::Pattern;
+use crate::control::{Access, Rights};
 use crate::event::EventSpec;
 use crate::kernel::{Sharing, TableSettings};
 use crate::mappings;
+use crate::metrics::Endpoint;
 use anyhow::{Context as _, ensure};
 use profiledb::Retention;
 use std::path::{Path, PathBuf};
@@ -18,10 +20,18 @@ pub const DEFAULT_CONFIG: &str = "/etc/dcpi/dcpid.toml";
 /// Checked settings.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Resident bytes beyond which less is sampled; None: any.
+    pub memory_limit: Option<u64>,
+    /// While it exists nothing is sampled; None: nothing does that.
+    pub pause_file: Option<PathBuf>,
+    /// Where metrics are served; None: nowhere.
+    pub metrics: Option<Endpoint>,
     /// Database directory.
     pub db: PathBuf,
     /// Control socket.
     pub control: PathBuf,
+    /// Who may ask there for what.
+    pub access: Access,
     /// Socket of the loader hook; None: it is not listened to.
     pub loader_socket: Option<PathBuf>,
     /// Events asked for; none: the default.
@@ -79,6 +89,9 @@ impl Config {
         Self::check(Settings {
             db: flags.db.or(file.db),
             control: flags.control.or(file.control),
+            control_mode: flags.control_mode.or(file.control_mode),
+            control_group: flags.control_group.or(file.control_group),
+            clients_may: flags.clients_may.or(file.clients_may),
             loader_socket: flags.loader_socket.or(file.loader_socket),
             events: if flags.events.is_empty() { file.events } else { flags.events },
             mux: if flags.mux.is_empty() { file.mux } else { flags.mux },
@@ -89,6 +102,9 @@ impl Config {
             host: flags.host.or(file.host),
             overhead_budget: flags.overhead_budget.or(file.overhead_budget),
             edges: flags.edges.or(file.edges),
+            memory_limit: flags.memory_limit.or(file.memory_limit),
+            pause_file: flags.pause_file.or(file.pause_file),
+            metrics: flags.metrics.or(file.metrics),
             code_store: flags.code_store.or(file.code_store),
             table_buckets: flags.table_buckets.or(file.table_buckets),
             spill_entries: flags.spill_entries.or(file.spill_entries),
@@ -112,10 +128,15 @@ impl Config {
         ensure!((1..=1 << 20).contains(&spill_entries), "--spill-entries {spill_entries}: must be from 1 to 1048576");
         let interval = |flag, text: Option<&str>, default, min, max| duration(flag, text.unwrap_or(default), min, max);
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
-        let rules = rules(&settings)?;
+        let (rules, access) = (rules(&settings)?, access(&settings)?);
         let control = settings.control.unwrap_or_else(|| "/run/dcpi/control.sock".into());
         let loader_socket = settings.loader_socket.unwrap_or_else(|| control.with_file_name("loader.sock"));
+        let pause_file = settings.pause_file.unwrap_or_else(|| control.with_file_name("pause"));
         Ok(Self {
+            memory_limit: sized("--memory-limit", settings.memory_limit.as_deref().unwrap_or("off"))?,
+            pause_file: Some(pause_file).filter(|path| path != Path::new("off")),
+            metrics: endpoint(settings.metrics.as_deref().unwrap_or("off"))?,
+            access,
             db: settings.db.unwrap_or_else(|| "/var/lib/dcpi".into()),
             control,
             loader_socket: Some(loader_socket).filter(|path| path != Path::new("off")),
@@ -130,7 +151,7 @@ impl Config {
             host: settings.host,
             budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
             edges: edges(settings.edges.as_deref())?,
-            code_store: code_store(settings.code_store.as_deref().unwrap_or("512MiB"))?,
+            code_store: sized("--code-store", settings.code_store.as_deref().unwrap_or("512MiB"))?,
             table: TableSettings { bucket_bits: buckets.trailing_zeros(), spill_entries },
             rules,
             kernel_by_process: settings.kernel_by_process,
@@ -185,6 +206,28 @@ fn rules(settings: &Settings) -> anyhow::Result<Rules> {
         exclude_cgroups: settings.exclude_cgroup.iter().map(group).collect::<anyhow::Result<_>>()?,
         exclude_pids: settings.exclude_pid.clone(),
     })
+}
+
+fn access(settings: &Settings) -> anyhow::Result<Access> {
+    let text = settings.control_mode.as_deref().unwrap_or("0660");
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    let mode = mode.with_context(|| format!("--control-mode {text}: must be a mode in octal digits, such as 0660"))?;
+    let group = |name: &String| match name.parse() {
+        Ok(number) => Ok(number),
+        Err(_) => {
+            nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw()).with_context(|| {
+                format!(
+                    "--control-group {name}: there is no such group; name one of `getent group`, or give its number"
+                )
+            })
+        }
+    };
+    let rights = match settings.clients_may.as_deref().unwrap_or("control") {
+        "read" => Rights::Read,
+        "control" => Rights::Control,
+        other => anyhow::bail!("--clients-may {other}: must be read or control"),
+    };
+    Ok(Access { mode, group: settings.control_group.as_ref().map(group).transpose()?, rights })
 }
 
 /// The interpreter of registers knows x86-64.
@@ -254,15 +297,26 @@ fn size(text: &str) -> Option<u64> {
     units.iter().find_map(|(unit, bytes)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*bytes))
 }
 
+/// A socket's path or a loopback address, or `off`.
+fn endpoint(text: &str) -> anyhow::Result<Option<Endpoint>> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let address = || text.parse::<std::net::SocketAddr>().ok().filter(|address| address.ip().is_loopback());
+    let endpoint =
+        if text.starts_with('/') { Some(Endpoint::Unix(text.into())) } else { address().map(Endpoint::Loopback) };
+    endpoint.map(Some).with_context(|| {
+        format!("--metrics {text}: must be the path of a socket, a loopback address such as 127.0.0.1:9187, or off")
+    })
+}
+
 /// A size, or `off`.
-fn code_store(text: &str) -> anyhow::Result<Option<u64>> {
+fn sized(flag: &str, text: &str) -> anyhow::Result<Option<u64>> {
     if text == "off" {
         return Ok(None);
     }
     let bytes = size(text).filter(|bytes| (1 << 20..=1 << 50).contains(bytes));
-    bytes
-        .map(Some)
-        .with_context(|| format!("--code-store {text}: must be a size of 1MiB or more, such as 512MiB, or off"))
+    bytes.map(Some).with_context(|| format!("{flag} {text}: must be a size of 1MiB or more, such as 512MiB, or off"))
 }
 
 /// `500ms`, `10s`, `10m`, `1h`, `1d`, within `min..=max`.
@@ -295,8 +349,13 @@ mod tests {
         assert_eq!((config.merge_interval, config.drain_interval), (Duration::from_secs(60), Duration::from_secs(5)));
         assert_eq!((config.events.len(), config.table.bucket_bits), (1, 6));
         assert_eq!(config.code_store, Some(512 << 20));
-        assert_eq!(code_store("2GiB").unwrap(), Some(2 << 30));
-        assert_eq!(code_store("off").unwrap(), None);
+        assert_eq!(config.access, Access { mode: 0o660, group: None, rights: Rights::Control });
+        assert_eq!(sized("--x", "2GiB").unwrap(), Some(2 << 30));
+        assert_eq!(sized("--x", "off").unwrap(), None);
+        assert_eq!(config.pause_file.as_deref(), Some(Path::new("/run/dcpi/pause")));
+        assert_eq!((config.metrics, config.memory_limit), (None, None));
+        assert_eq!(endpoint("[::1]:9").unwrap(), Some(Endpoint::Loopback("[::1]:9".parse().unwrap())));
+        assert_eq!(endpoint("/a b").unwrap(), Some(Endpoint::Unix("/a b".into())));
         assert_eq!((config.epoch_length, config.retention), (Some(Duration::from_secs(86_400)), Retention::default()));
     }
 
@@ -369,6 +428,10 @@ mod tests {
             ("db = 5", "dcpid.toml:1:"),
             ("\n\nnonsense = 1", "dcpid.toml:3: unknown field `nonsense`"),
             ("drain-interval = \"5\"", "--drain-interval 5"),
+            ("control-mode = \"999\"", "--control-mode 999: must be a mode"),
+            ("control-mode = \"7777\"", "--control-mode 7777"),
+            ("control-group = \"no such\"", "--control-group no such: there is no such group"),
+            ("clients-may = \"all\"", "--clients-may all: must be read or control"),
             ("drain-interval = \"0s\"", "--drain-interval 0s"),
             ("merge-interval = \"99999999999999999999d\"", "--merge-interval"),
             ("table-buckets = 100", "power of two"),
@@ -383,6 +446,9 @@ mod tests {
             ),
             ("overhead-budget = \"1\"", "--overhead-budget 1: must be"),
             ("overhead-budget = \"nan%\"", "--overhead-budget nan%"),
+            ("metrics = \"0.0.0.0:9187\"", "--metrics 0.0.0.0:9187: must be the path"),
+            ("metrics = \"\"", "--metrics : must be"),
+            ("memory-limit = \"1\"", "--memory-limit 1: must be"),
             ("code-store = \"512\"", "--code-store 512: must be"),
             ("code-store = \"1KiB\"", "--code-store 1KiB"),
             ("code-store = \"99999999999999TiB\"", "--code-store"),

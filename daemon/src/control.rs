@@ -1,5 +1,9 @@
 //! The control socket: a Unix stream socket, one request and one reply per line.
+//!
+//! Nobody who may connect can keep it from others: clients, requests and times are bounded ([`crate::clients`]), and however many come, they are
+//! taken up and answered at a pace that costs little.
 
+use crate::clients::{CLIENTS_MAX, Clients, Seat};
 use crate::status::{Reply, Request};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -11,11 +15,46 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// A request longer than this is refused.
-const REQUEST_BYTES_MAX: u64 = 64 << 10;
-/// Clients served at once; more wait.
-const CLIENTS_MAX: usize = 64;
-/// A client that says nothing, or reads nothing, for so long is let go.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+const REQUEST_BYTES_MAX: u64 = 16 << 10;
+/// A client may take so long to write a request, and to read its answer.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// After so many clients there is a pause.
+const ACCEPTS: (u32, Duration) = (16, Duration::from_millis(5));
+
+/// Who may ask for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Mode of the socket.
+    pub mode: u32,
+    /// Group of the socket; None: dcpid's own.
+    pub group: Option<u32>,
+    /// Of clients that are neither root nor dcpid's own user.
+    pub rights: Rights,
+}
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// What changes nothing but the client's own label.
+    Read,
+    /// Everything.
+    Control,
+}
+
+impl Rights {
+    /// Whether a client may ask for that; one of root or of dcpid's own user may always.
+    fn allow(self, request: &Request, user: u32) -> bool {
+        let own = user == 0 || user == nix::unistd::geteuid().as_raw();
+        match request {
+            Request::Status | Request::Flush | Request::Counts { .. } | Request::Label { pid: None, .. } => true,
+            Request::Epoch { .. }
+            | Request::Label { .. }
+            | Request::Quit
+            | Request::Register(_)
+            | Request::Unregister { .. } => own || self == Self::Control,
+        }
+    }
+}
 
 /// A request and where its answer goes.
 pub type Asked = (Request, oneshot::Sender<Reply>);
@@ -24,6 +63,7 @@ pub type Asked = (Request, oneshot::Sender<Reply>);
 pub struct ControlSocket {
     listener: std::os::unix::net::UnixListener,
     path: PathBuf,
+    rights: Rights,
     /// A permit is held from the request until its reply is written.
     answering: Arc<Semaphore>,
 }
@@ -40,6 +80,14 @@ pub enum ControlError {
         /// The socket.
         path: String,
     },
+    /// The metrics' address cannot be had.
+    #[error("cannot listen on {address} ({source}); choose another --metrics, or off")]
+    Metrics {
+        /// The address.
+        address: String,
+        /// The system's words.
+        source: io::Error,
+    },
     /// The system refused.
     #[error("cannot listen on {path} ({source}); choose another --control")]
     Listen {
@@ -51,27 +99,14 @@ pub enum ControlError {
 }
 
 impl ControlSocket {
-    /// Binds the socket, for this user and group only. A socket that a dead daemon left is replaced; anything else is not.
+    /// Binds the socket, for those who may connect. A socket that a dead daemon left is replaced; anything else is not.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub fn bind(path: &Path) -> Result<Self, ControlError> {
-        use std::os::unix::fs::FileTypeExt;
-        let shown = path.display().to_string();
-        let fail = |source| ControlError::Listen { path: shown.clone(), source };
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(ControlError::InUse { path: shown });
-        }
-        if path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket()) {
-            std::fs::remove_file(path).map_err(fail)?;
-        }
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            std::fs::create_dir_all(parent).map_err(fail)?;
-        }
-        let listener = std::os::unix::net::UnixListener::bind(path).map_err(fail)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(fail)?;
-        listener.set_nonblocking(true).map_err(fail)?;
-        Ok(Self { listener, path: path.to_owned(), answering: Arc::new(Semaphore::new(CLIENTS_MAX)) })
+    pub fn bind(path: &Path, access: Access) -> Result<Self, ControlError> {
+        let listener = listen(path, access)?;
+        let answering = Arc::new(Semaphore::new(CLIENTS_MAX));
+        Ok(Self { listener, path: path.to_owned(), rights: access.rights, answering })
     }
 
     /// Serves clients for ever: each request goes to `asked`, its reply back to the client.
@@ -80,24 +115,32 @@ impl ControlSocket {
     /// When the runtime cannot take the socket.
     pub async fn serve(&self, asked: mpsc::Sender<Asked>) -> io::Result<()> {
         let listener = UnixListener::from_std(self.listener.try_clone()?)?;
-        let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
-        loop {
-            let Ok(permit) = clients.clone().acquire_owned().await else { return Ok(()) };
+        let clients = Arc::new(Clients::default());
+        let mut failed = false;
+        for number in 1_u32.. {
             match listener.accept().await {
                 Ok((client, _)) => {
-                    let (asked, answering) = (asked.clone(), self.answering.clone());
-                    tokio::spawn(async move {
-                        // A client that goes away is no concern of ours.
-                        let _ = serve_client(client, asked, answering).await;
-                        drop(permit);
-                    });
+                    failed = false;
+                    let seat = Arc::new(clients.seat(Peer::of(&client).user).await);
+                    let (asked, answering, kept) = (asked.clone(), self.answering.clone(), seat.clone());
+                    let rights = self.rights;
+                    // A client that goes away is no concern of ours.
+                    let served = async move { drop(serve_client(client, asked, answering, rights, &kept).await) };
+                    let task = tokio::spawn(served);
+                    seat.served_by(task.abort_handle());
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "accepting a control client failed");
+                    if !std::mem::replace(&mut failed, true) {
+                        tracing::warn!(%error, "accepting a control client failed");
+                    }
                     tokio::time::sleep(Duration::from_millis(100)).await; // out of descriptors: give others time to end
                 }
             }
+            if number % ACCEPTS.0 == 0 {
+                tokio::time::sleep(ACCEPTS.1).await;
+            }
         }
+        Ok(())
     }
 
     /// Waits until every reply that was given is written, or its client is too slow.
@@ -107,18 +150,65 @@ impl ControlSocket {
     }
 }
 
+/// A Unix socket for those who may connect. One that a dead daemon left is replaced; anything else is not.
+///
+/// # Errors
+/// [`ControlError`].
+pub fn listen(path: &Path, access: Access) -> Result<std::os::unix::net::UnixListener, ControlError> {
+    use std::os::unix::fs::FileTypeExt;
+    let shown = path.display().to_string();
+    let fail = |source| ControlError::Listen { path: shown.clone(), source };
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(ControlError::InUse { path: shown });
+    }
+    if path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket()) {
+        std::fs::remove_file(path).map_err(fail)?;
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent).map_err(fail)?;
+    }
+    let listener = std::os::unix::net::UnixListener::bind(path).map_err(fail)?;
+    // The group first: it is dcpid's own that may connect until then.
+    std::os::unix::fs::chown(path, None, access.group).map_err(fail)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode)).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    Ok(listener)
+}
+
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path); // a socket left behind is replaced by the next daemon
     }
 }
 
-async fn serve_client(mut client: UnixStream, asked: mpsc::Sender<Asked>, answering: Arc<Semaphore>) -> io::Result<()> {
-    // As our pid namespace numbers the client, whatever its own says.
-    let peer =
-        client.peer_cred().ok().and_then(|credentials| credentials.pid()).and_then(|pid| u32::try_from(pid).ok());
+/// Who asks, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Peer {
+    /// As our user namespace numbers it; nobody's where the kernel does not say.
+    user: u32,
+    /// As our pid namespace numbers the client, whatever its own says.
+    pid: Option<u32>,
+}
+
+impl Peer {
+    fn of(client: &UnixStream) -> Self {
+        let credentials = client.peer_cred().ok();
+        let pid = credentials.as_ref().and_then(|credentials| u32::try_from(credentials.pid()?).ok());
+        Self { user: credentials.map_or(u32::MAX, |credentials| credentials.uid()), pid }
+    }
+}
+
+async fn serve_client(
+    mut client: UnixStream,
+    asked: mpsc::Sender<Asked>,
+    answering: Arc<Semaphore>,
+    rights: Rights,
+    seat: &Seat,
+) -> io::Result<()> {
+    seat.waits_for_us(false);
+    let peer = Peer::of(&client);
     let (read, mut write) = client.split();
-    let mut lines = BufReader::new(read);
+    let mut lines = BufReader::with_capacity(1024, read);
     loop {
         let mut line = Vec::new();
         let mut bounded = (&mut lines).take(REQUEST_BYTES_MAX);
@@ -127,25 +217,38 @@ async fn serve_client(mut client: UnixStream, asked: mpsc::Sender<Asked>, answer
             return Ok(());
         }
         let _answering = answering.acquire().await.map_err(io::Error::other)?;
-        let complete = line.ends_with(b"\n");
-        let reply = match serde_json::from_slice(&line) {
-            Ok(request) => ask(from_peer(request, peer), &asked).await,
-            Err(_) if !complete => Reply::error("a request is one line of at most 65536 bytes"),
-            Err(error) => Reply::error(format!("not a request of this version of dcpictl: {error}")),
+        let request = match serde_json::from_slice(&line) {
+            Ok(request) if !rights.allow(&request, peer.user) => {
+                Err("only root may ask for that here (clients-may in dcpid's configuration); ask as root".to_owned())
+            }
+            Ok(request) => Ok(from_peer(request, peer)),
+            Err(_) if !line.ends_with(b"\n") => {
+                Err(format!("a request is one line of at most {REQUEST_BYTES_MAX} bytes"))
+            }
+            Err(error) => Err(format!("not a request of this version of dcpictl: {error}")),
         };
+        let understood = request.is_ok();
+        seat.waits_for_us(true);
+        let reply = match request {
+            Ok(request) => ask(request, &asked).await,
+            Err(error) => Reply::error(error),
+        };
+        seat.waits_for_us(false);
         let mut bytes = serde_json::to_vec(&reply)?;
         bytes.push(b'\n');
         tokio::time::timeout(CLIENT_TIMEOUT, write.write_all(&bytes)).await??;
-        if !complete {
-            return Ok(());
+        if !understood {
+            return Ok(()); // whoever talks nonsense has to connect again for more
         }
+        tokio::task::yield_now().await; // who asks for more at once has his place taken by others who wait for one
     }
 }
 
-/// The request, with the client's own number where it means itself.
-fn from_peer(request: Request, peer: Option<u32>) -> Request {
+/// The request, with what the kernel says of the client where it means itself.
+fn from_peer(request: Request, peer: Peer) -> Request {
     match request {
-        Request::Label { pid: None, label, .. } => Request::Label { pid: peer, start_time: None, label },
+        Request::Label { pid: None, label, .. } => Request::Label { pid: peer.pid, start_time: None, label },
+        Request::Counts { watch, .. } => Request::Counts { watch, user: Some(peer.user) },
         request => request,
     }
 }
@@ -194,16 +297,25 @@ mod tests {
     #[test]
     fn who_labels_itself_is_told_by_the_kernel() {
         let label = |pid, start_time| Request::Label { pid, start_time, label: "x".into() };
-        assert_eq!(from_peer(label(None, None), Some(7)), label(Some(7), None));
-        assert_eq!(from_peer(label(None, Some(3)), Some(7)), label(Some(7), None));
-        assert_eq!(from_peer(label(None, None), None), label(None, None));
-        assert_eq!(from_peer(label(Some(9), Some(3)), Some(7)), label(Some(9), Some(3)));
-        assert_eq!(from_peer(Request::Flush, Some(7)), Request::Flush);
+        assert!(!Rights::Read.allow(&label(Some(9), None), u32::MAX) && Rights::Read.allow(&label(Some(9), None), 0));
+        assert!(!Rights::Read.allow(&Request::Quit, u32::MAX) && Rights::Control.allow(&Request::Quit, u32::MAX));
+        assert!(Rights::Read.allow(&label(None, None), u32::MAX) && Rights::Read.allow(&Request::Status, u32::MAX));
+        let peer = |pid| Peer { user: 1000, pid };
+        assert_eq!(from_peer(label(None, None), peer(Some(7))), label(Some(7), None));
+        assert_eq!(from_peer(label(None, Some(3)), peer(Some(7))), label(Some(7), None));
+        assert_eq!(from_peer(label(None, None), peer(None)), label(None, None));
+        assert_eq!(from_peer(label(Some(9), Some(3)), peer(Some(7))), label(Some(9), Some(3)));
+        assert_eq!(from_peer(Request::Flush, peer(Some(7))), Request::Flush);
+        let counts = |user| Request::Counts { watch: 1, user };
+        assert_eq!(from_peer(counts(Some(0)), peer(Some(7))), counts(Some(1000)), "nobody speaks for another user");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (client, server) = UnixStream::pair().unwrap();
             let (asked, mut requests) = mpsc::channel(1);
-            let served = tokio::spawn(serve_client(server, asked, Arc::new(Semaphore::new(1))));
+            let seat = Arc::new(Clients::default()).seat(0).await;
+            let served = tokio::spawn(async move {
+                serve_client(server, asked, Arc::new(Semaphore::new(1)), Rights::Read, &seat).await
+            });
             let mut client = BufReader::new(client);
             client.write_all(b"{\"command\":\"label\",\"label\":\"run\"}\n").await.unwrap();
             let (request, reply) = requests.recv().await.unwrap();

@@ -12,8 +12,9 @@ use crate::kernel::{self, KernelSource, Machine, SourceSettings};
 use crate::kernel_text::KernelText;
 use crate::librarian::{Librarian, Library};
 use crate::loader::Notices;
-use crate::pipeline::{Parts, Pipeline};
-use crate::{clock, images};
+use crate::metrics::MetricsSocket;
+use crate::pipeline::{Parts, Pipeline, Signals};
+use crate::{clock, images, privilege};
 use anyhow::Context as _;
 use profiledb::{CodeStore, DbError, Writer};
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,16 +26,18 @@ use tokio::sync::mpsc;
 /// One line with the next step, when it cannot start or cannot write its last samples.
 pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     kernel::share_heap();
-    let config = Config::new(args.settings, args.config.as_deref())?;
+    let config = Config::new(args.settings.clone(), args.config.as_deref())?;
     kernel::require_privileges()?;
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
-    let control = ControlSocket::bind(&config.control)?;
+    let control = ControlSocket::bind(&config.control, config.access)?;
+    let metrics = config.metrics.as_ref().map(|at| MetricsSocket::bind(at, config.access)).transpose()?;
     let notices = config.loader_socket.as_deref().map(Notices::bind).transpose()?.unwrap_or_default();
     let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(cannot_write)?;
     let (table, budget, sharing) = (config.table, config.budget, config.sharing());
     let settings = SourceSettings { events, table, budget, sharing };
     let mut source = KernelSource::open(&settings, &machine)?;
+    privilege::give_up_unneeded();
     let (events, cost) = (source.events().to_vec(), source.cost());
     log_budget(&config, &events, cost);
     let landing = source.landing();
@@ -62,10 +65,19 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         let flusher = Flusher::start(writer, start, (config.db.clone(), config.retention), done_sender)
             .context("starting the flush thread")?;
         let (asked_sender, asked) = mpsc::channel(64);
-        let stop = stop_signals(args.until_eof).context("listening to signals")?;
+        let metrics_sender = asked_sender.clone();
+        let again = move || Config::new(args.settings.clone(), args.config.as_deref());
+        let (stop, reload) = signals(args.until_eof, again).context("listening to signals")?;
         let serve = async {
-            if let Err(error) = control.serve(asked_sender).await {
-                tracing::error!(%error, "the control socket is gone; signals still work");
+            let metrics = async {
+                match metrics {
+                    Some(metrics) => metrics.serve(metrics_sender).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let (served, scraped) = tokio::join!(control.serve(asked_sender), metrics);
+            for error in [served.err(), scraped.err()].into_iter().flatten() {
+                tracing::error!(%error, "a socket is gone; signals still work");
             }
             std::future::pending::<()>().await;
         };
@@ -84,7 +96,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
             epoch: epoch.to_string(),
         });
         let result = tokio::select! {
-            result = pipeline.run(asked, done, stop) => result,
+            result = pipeline.run(asked, done, (stop, reload)) => result,
             () = serve => Ok(()),
         };
         librarian.finish();
@@ -163,9 +175,11 @@ pub fn one_line(error: &anyhow::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A message for each SIGTERM or SIGINT, and for the end of the standard input if that is asked for. SIGHUP must not end a service; there is nothing to reload yet, and the log says so.
-fn stop_signals(until_eof: bool) -> std::io::Result<mpsc::Receiver<()>> {
+/// A message for each SIGTERM or SIGINT, and for the end of the standard input if that is asked for; and with each SIGHUP the configuration, read
+/// `again`.
+fn signals(until_eof: bool, again: impl Fn() -> anyhow::Result<Config> + Send + 'static) -> std::io::Result<Signals> {
     let (sender, receiver) = mpsc::channel(1);
+    let (reloads, reload) = mpsc::channel(1);
     if until_eof {
         let sender = sender.clone();
         std::thread::Builder::new().name("stdin".into()).spawn(move || {
@@ -183,7 +197,10 @@ fn stop_signals(until_eof: bool) -> std::io::Result<mpsc::Receiver<()>> {
                 _ = term.recv() => {}
                 _ = int.recv() => {}
                 _ = hup.recv() => {
-                    tracing::info!("SIGHUP: no setting can be changed while running; restart dcpid to apply its configuration");
+                    match again() {
+                        Ok(config) => drop(reloads.send(config).await), // ending already
+                        Err(error) => tracing::error!("the configuration stays as it was: {}", one_line(&error)),
+                    }
                     continue;
                 }
             }
@@ -194,5 +211,5 @@ fn stop_signals(until_eof: bool) -> std::io::Result<mpsc::Receiver<()>> {
             }
         }
     });
-    Ok(receiver)
+    Ok((receiver, reload))
 }

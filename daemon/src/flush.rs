@@ -22,6 +22,8 @@ pub enum Job {
     Merge(Box<Delta>),
     /// Seal the open epoch and open another.
     NextEpoch(Box<EpochStart>),
+    /// Other rules by which old epochs go; nothing is answered.
+    Retain(Retention),
 }
 
 /// How it went; errors are one line, with the next step.
@@ -56,11 +58,12 @@ impl Flusher {
     pub fn start(
         mut writer: Writer,
         mut start: EpochStart,
-        (root, retention): (PathBuf, Retention),
+        (root, mut retention): (PathBuf, Retention),
         done: UnboundedSender<Done>,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel::<Job>();
         std::thread::Builder::new().name("flush".into()).spawn(move || {
+            crate::privilege::give_up_all();
             let mut folds = true;
             let mut looked: Option<Instant> = None;
             loop {
@@ -72,6 +75,10 @@ impl Flusher {
                 let next = queue.recv_timeout(if folds { FOLD_PAUSE } else { GARBAGE_INTERVAL });
                 let answer = match next {
                     Ok(Job::Merge(delta)) => Done::Merged(merge(&mut writer, &start, &root, &delta)),
+                    Ok(Job::Retain(rules)) => {
+                        (retention, looked) = (rules, None);
+                        continue;
+                    }
                     Ok(Job::NextEpoch(next)) => {
                         start = *next;
                         let epoch = writer.next_epoch(start.clone()).map_err(|error| error.to_string());

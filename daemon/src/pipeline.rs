@@ -1,7 +1,10 @@
 //! The one loop: drains on a timer, merges on another, answers requests, ends on a signal. It owns all state and does no work itself.
 
+mod answers;
+mod reload;
+
 use crate::accounts::Account;
-use crate::budget::{Bill, Governor, TERM};
+use crate::budget::{Bill, Doing, Governor, TERM};
 use crate::clock;
 use crate::collector::{Collector, total};
 use crate::config::Config;
@@ -11,11 +14,10 @@ use crate::event::PlannedEvent;
 use crate::flush::{Done, Flusher, Job, epoch_start};
 use crate::kernel::{Cost, Landing, Machine};
 use crate::pending::Pending;
+use crate::restraint::Restraint;
 use crate::source::SampleSource;
-use crate::stand::{bill, cpu_status, edges_status, event_status, facts, generated_status, resident_bytes};
-use crate::status::{
-    ApartStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status, TableStatus,
-};
+use crate::stand::{bill, facts, resident_bytes};
+use crate::status::{Reply, Request};
 use profiledb::EpochId;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -27,6 +29,12 @@ const RECORDS_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Dur
 const RECORDS_STORM: usize = 100;
 /// A merge that failed is tried again after this long, or the merge interval if that is shorter.
 const MERGE_RETRY: Duration = Duration::from_secs(30);
+/// Requests are answered together, so many at once at most. Then comes a pause, so many times as long as that took, within these limits:
+/// whoever asks as fast as he can takes a quarter of the daemon's time.
+const REQUESTS_MAX: usize = 64;
+const REQUESTS_PAUSE: (u32, Duration, Duration) = (3, Duration::from_millis(5), Duration::from_millis(250));
+/// The service manager is told no oftener that the loop turns.
+const WATCHDOG_MIN: Duration = Duration::from_millis(100);
 /// Merges tried at the end before samples are given up, and the pause between them.
 const LAST_MERGES_MAX: u32 = 3;
 const LAST_MERGES_PAUSE: Duration = Duration::from_secs(1);
@@ -36,7 +44,9 @@ enum Event {
     Records,
     Drain,
     Merge,
-    Asked(Asked),
+    Asked(Vec<Asked>),
+    Watchdog,
+    Reload(Box<Config>),
     Done(Done),
     Stop,
 }
@@ -63,6 +73,9 @@ struct InFlight {
     /// A new epoch begins behind it.
     closes_epoch: bool,
 }
+
+/// Told to end, and told of another configuration.
+pub type Signals = (mpsc::Receiver<()>, mpsc::Receiver<Config>);
 
 type Waiter = (After, oneshot::Sender<Reply>);
 
@@ -103,7 +116,8 @@ pub struct Pipeline<Source> {
     waiters: Vec<Waiter>,
     /// Waiting for their new epoch.
     epoch_waiters: std::collections::VecDeque<Option<oneshot::Sender<Reply>>>,
-    governor: Option<Governor>,
+    governor: Governor,
+    restraint: Restraint,
     /// When the term began, with samples taken and the daemon's CPU time then.
     term: (Instant, u64, u64),
     last_bill: Option<f64>,
@@ -124,7 +138,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     /// Ready to run.
     #[must_use]
     pub fn new(parts: Parts<Source>) -> Self {
-        let governed = parts.config.budget.filter(|_| parts.events.iter().any(|event| event.adjustable));
+        let adjustable = parts.events.iter().any(|event| event.adjustable);
         let names: Vec<_> = parts.events.iter().map(|plan| plan.event.name.clone()).collect();
         Self {
             written: vec![Account::default(); names.len()],
@@ -135,7 +149,8 @@ impl<Source: SampleSource> Pipeline<Source> {
             closing: None,
             waiters: Vec::new(),
             epoch_waiters: std::collections::VecDeque::new(),
-            governor: governed.map(|budget| Governor::new(budget, parts.cost.step)),
+            governor: Governor::new(parts.config.budget, adjustable, parts.cost.step),
+            restraint: Restraint::default(),
             term: (Instant::now(), 0, clock::process_cpu_ns()),
             last_bill: None,
             merge_due: false,
@@ -160,18 +175,23 @@ impl<Source: SampleSource> Pipeline<Source> {
         mut self,
         mut asked: mpsc::Receiver<Asked>,
         mut done: mpsc::UnboundedReceiver<Done>,
-        mut stop: mpsc::Receiver<()>,
+        (mut stop, mut reload): Signals,
     ) -> anyhow::Result<()> {
         let ticks = |period: Duration| {
             let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         };
+        self.look_at_restraint();
         self.pace_snapshots();
         let mut records = std::pin::pin!(tokio::time::sleep(RECORDS_INTERVALS.0));
         let mut drain = ticks(self.parts.config.drain_interval);
         let mut merge = ticks(self.parts.config.merge_interval);
         let mut retry = ticks(self.parts.config.merge_interval.min(MERGE_RETRY));
+        // The service manager restarts a daemon whose loop does not turn.
+        let watchdog_period = sd_notify::watchdog_enabled().map(|period| (period / 3).max(WATCHDOG_MIN));
+        let mut watchdog = ticks(watchdog_period.unwrap_or(MERGE_RETRY));
+        let (mut requests, mut pause) = (Vec::new(), std::pin::pin!(tokio::time::sleep(Duration::ZERO)));
         loop {
             let event = tokio::select! {
                 Some(()) = stop.recv() => Event::Stop,
@@ -183,9 +203,21 @@ impl<Source: SampleSource> Pipeline<Source> {
                 }
                 _ = merge.tick() => Event::Merge,
                 _ = retry.tick(), if self.merge_error.is_some() => Event::Merge,
-                Some(request) = asked.recv() => Event::Asked(request),
+                1.. = asked.recv_many(&mut requests, REQUESTS_MAX), if pause.is_elapsed() => Event::Asked(std::mem::take(&mut requests)),
+                Some(config) = reload.recv() => {
+                    drain = ticks(config.drain_interval);
+                    merge = ticks(config.merge_interval);
+                    Event::Reload(Box::new(config))
+                }
+                _ = watchdog.tick(), if watchdog_period.is_some() => Event::Watchdog,
+                () = &mut pause, if !pause.is_elapsed() => continue,
             };
+            let (asked_for, begun) = (matches!(event, Event::Asked(_)), tokio::time::Instant::now());
             self.handle(event);
+            if asked_for {
+                let (times, min, max) = REQUESTS_PAUSE;
+                pause.as_mut().reset(tokio::time::Instant::now() + (begun.elapsed() * times).clamp(min, max));
+            }
             if self.stopping && self.in_flight.is_none() {
                 if self.parts.collector.pending.is_empty() && self.closing.is_none() {
                     self.answer_the_rest(&mut asked);
@@ -231,13 +263,17 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Records => {
+                self.look_at_restraint();
                 let collector = &mut self.parts.collector;
                 let storm = collector.collect_records() >= RECORDS_STORM || collector.is_watchful();
                 collector.rotate();
                 // Turns are as long as ticks: the more of them, the more alike is what each event counts.
                 let takes_turns = self.parts.events.iter().any(|event| event.mux.is_some());
                 let interval = if storm || takes_turns { RECORDS_INTERVALS.0 } else { RECORDS_INTERVALS.1 };
-                self.records_interval = self.snapshot_rate.map_or(interval, |rate| interval.min(look_within(rate)));
+                self.records_interval = self
+                    .snapshot_rate
+                    .filter(|rate| *rate > 0.0)
+                    .map_or(interval, |rate| interval.min(look_within(rate)));
                 if self.parts.collector.wants_drain() {
                     self.parts.collector.drain();
                 }
@@ -258,7 +294,9 @@ impl<Source: SampleSource> Pipeline<Source> {
                     self.waiters.push((After::Epoch(None), nobody));
                 }
             }
-            Event::Asked((request, reply)) => self.answer(request, reply),
+            Event::Asked(requests) => self.answer(requests),
+            Event::Reload(config) => self.reload(*config),
+            Event::Watchdog => drop(sd_notify::notify(&[sd_notify::NotifyState::Watchdog])), // nobody listens: then nobody waits
             Event::Done(Done::Merged(result)) => self.merged(result),
             Event::Done(Done::Epoch(result)) => {
                 let reply = match result {
@@ -288,9 +326,28 @@ impl<Source: SampleSource> Pipeline<Source> {
         length.is_some_and(|length| clock::unix_s().saturating_sub(began) >= length)
     }
 
+    /// Looks whether somebody wants nothing sampled.
+    fn look_at_restraint(&mut self) {
+        if self.restraint.look(self.parts.config.pause_file.as_deref()) {
+            self.restrain();
+        }
+    }
+
+    /// Does as much as is allowed now.
+    fn restrain(&mut self) {
+        self.parts.collector.pause(self.restraint.doing() == Doing::Nothing);
+        self.pace_snapshots();
+        self.merge_due = true; // the epoch is told
+    }
+
     /// Takes as many snapshots as their cost allows.
     fn pace_snapshots(&mut self) {
         let (Some(rate_max), Some(first)) = (self.parts.config.edges, self.parts.events.first()) else { return };
+        if self.restraint.doing() != Doing::All {
+            self.snapshot_rate = Some(0.0);
+            self.parts.collector.snapshot_every(0);
+            return;
+        }
         let (budget, cpus) = (self.parts.config.budget.map(|budget| budget.0), self.parts.machine.cpus.len());
         let rate = self.parts.collector.edges.affordable(budget, rate_max, cpus);
         self.snapshot_rate = Some(rate);
@@ -304,61 +361,6 @@ impl<Source: SampleSource> Pipeline<Source> {
             self.parts.collector.drain();
         }
         self.merge_due = true;
-    }
-
-    fn answer(&mut self, request: Request, reply: oneshot::Sender<Reply>) {
-        self.parts.collector.drain();
-        let after = match request {
-            Request::Status => {
-                let _ = reply.send(Reply { status: Some(Box::new(self.status())), ..Reply::default() });
-                return;
-            }
-            Request::Counts { watch } => {
-                let _ = reply.send(self.counts(watch)); // the client may have gone
-                return;
-            }
-            Request::Label { pid, start_time, label } => {
-                let _ = reply.send(self.label(pid, start_time, &label)); // the client may have gone
-                return;
-            }
-            Request::Register(told) => {
-                let _ = reply.send(regions_reply(self.parts.collector.register(&told)));
-                return;
-            }
-            Request::Unregister { pid, start } => {
-                let _ = reply.send(regions_reply(self.parts.collector.jit.unregister(pid, start)));
-                return;
-            }
-            Request::Flush => After::Flush,
-            Request::Epoch { label } => After::Epoch(label),
-            Request::Quit => {
-                self.stop();
-                After::Quit
-            }
-        };
-        self.waiters.push((after, reply));
-    }
-
-    /// What came since this client asked last: everything sampled before is drained.
-    fn counts(&mut self, watch: u64) -> Reply {
-        match self.parts.collector.watches.ask(watch, &self.parts.events, Instant::now()) {
-            Ok(counts) => Reply { counts: Some(Box::new(counts)), ..Reply::default() },
-            Err(error) => Reply::error(error),
-        }
-    }
-
-    /// Everything sampled before is drained, so only what comes is labelled.
-    fn label(&mut self, pid: Option<u32>, start_time: Option<u64>, label: &str) -> Reply {
-        // The control socket fills in who asks; a client of another pid namespace has no number here.
-        let Some(pid) = pid.filter(|pid| *pid > 0) else {
-            return Reply::error("dcpid cannot see this process from its pid namespace; run both in one");
-        };
-        // Who labels itself has just begun and is alone.
-        let with_children = start_time.is_some();
-        match self.parts.collector.label(pid, start_time, label, with_children) {
-            Ok(()) => Reply::default(),
-            Err(error) => Reply::error(error.to_string()),
-        }
     }
 
     /// Hands everything pending to the disk, if somebody or the timer wants that and nothing is on its way yet.
@@ -377,6 +379,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
         delta.facts = facts(self.parts.landing, self.parts.machine.cpuid.as_ref(), &self.names);
+        delta.facts.extend(self.restraint.fact().map(|fact| ("restraint".to_owned(), fact)));
         let cost = self.parts.cost.ns_per_sample;
         delta.cost = Some(bill(cost, self.last_bill, clock::process_cpu_ns(), self.taken()));
         self.in_flight = Some(in_flight);
@@ -470,7 +473,18 @@ impl<Source: SampleSource> Pipeline<Source> {
             daemon_ns: (cpu_ns - cpu_before) as f64,
         };
         self.last_bill = Some(bill.share());
-        let Some(rate) = self.governor.as_mut().and_then(|governor| governor.judge(bill)) else { return };
+        if self.restraint.is_told_to_pause() {
+            return;
+        }
+        let memory = self.parts.config.memory_limit.map_or(0.0, |limit| resident_bytes() as f64 / limit as f64);
+        let verdict = self.governor.judge(bill, memory);
+        if memory > 1.0 {
+            self.merge_due = true; // what waits for the disk is memory too
+        }
+        if verdict.doing.is_some_and(|doing| self.restraint.allow(doing)) {
+            self.restrain();
+        }
+        let Some(rate) = verdict.rate else { return };
         tracing::info!(
             rate,
             cost_percent = 100.0 * bill.share(),
@@ -505,84 +519,6 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn by_event(&self) -> Vec<Account> {
         let waiting = |event| self.waiting().filter_map(move |pending| pending.accounts().get(event));
         self.written.iter().enumerate().map(|(event, written)| total(waiting(event).chain([written]))).collect()
-    }
-
-    fn status(&self) -> Status {
-        let collector = &self.parts.collector;
-        let by_event = self.by_event();
-        let all = total(by_event.iter());
-        let ledger = all.ledger();
-        let samples = Samples {
-            taken: all.taken,
-            merged: self.written.iter().map(|account| account.resolved).sum(),
-            pending: self
-                .waiting()
-                .map(|pending| (0..self.names.len()).map(|event| pending.samples(event)).sum::<u64>())
-                .sum(),
-            unresolved: ledger.unresolved,
-            lost: ledger.lost,
-        };
-        let (handler_ns, calls) = collector.handler_cost().unwrap_or_default();
-        let cpu_ns = clock::process_cpu_ns();
-        let code_store = collector.mappings.files.library.status();
-        let code_store_ns = code_store.map_or(0, |store| (store.cpu_s * 1e9) as u64);
-        let sampling_ns = cpu_ns.saturating_sub(self.start_cpu_ns + code_store_ns + collector.edges.totals.cpu_ns);
-        let per_sample = |ns: u64, samples: u64| (samples > 0).then(|| ns as f64 / samples as f64);
-        Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            host: self.parts.config.host_or(&self.parts.machine.host),
-            uptime_s: self.started.elapsed().as_secs(),
-            epoch: self.parts.epoch.clone(),
-            events: self
-                .parts
-                .events
-                .iter()
-                .zip(&by_event)
-                .map(|(plan, account)| event_status(plan, account))
-                .collect(),
-            cpus: collector.cpus.iter().map(|(cpu, ledger)| cpu_status(*cpu, ledger)).collect(),
-            table: TableStatus {
-                hits: all.taken.saturating_sub(collector.misses),
-                misses: collector.misses,
-                bytes_per_cpu: self.parts.config.table.bytes_per_cpu() as u64,
-            },
-            handler: HandlerStatus { ns_per_sample: per_sample(handler_ns, calls), calls },
-            daemon: DaemonStatus {
-                cpu_s: cpu_ns as f64 / 1e9,
-                start_cpu_s: self.start_cpu_ns as f64 / 1e9,
-                rss_bytes: resident_bytes(),
-                ns_per_sample: per_sample(sampling_ns, samples.taken),
-            },
-            overhead: OverheadStatus {
-                budget: self.parts.config.budget.map(|budget| budget.0),
-                share: self.last_bill,
-                ns_per_sample: Some(self.parts.cost.ns_per_sample),
-            },
-            apart: ApartStatus {
-                labels: collector.mappings.tagger.labels().into_iter().collect(),
-                units_refused: collector.mappings.tagger.refused,
-                samples_widened: self.samples_widened,
-            },
-            samples,
-            processes: collector.mappings.len() as u64,
-            images: collector.mappings.files.len() as u64,
-            code_store,
-            lost_records: collector.mappings.lost_records,
-            refused: collector.mappings.refused,
-            generated: generated_status(collector.jit.totals()),
-            edges: self.snapshot_rate.map(|rate| edges_status(rate, &collector.edges.totals)),
-            loader: collector.notices.counts(),
-            last_merge: self.last_merge,
-            merge_error: self.merge_error.clone(),
-            db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },
-        }
-    }
-}
-
-fn regions_reply(regions: Result<usize, String>) -> Reply {
-    match regions {
-        Ok(regions) => Reply { regions: Some(regions as u64), ..Reply::default() },
-        Err(error) => Reply::error(error),
     }
 }
 
@@ -646,7 +582,7 @@ mod tests {
             let (done_sender, done) = mpsc::unbounded_channel();
             let flusher = Flusher::start(writer, start, (root.to_owned(), config.retention), done_sender).unwrap();
             let (asked_sender, asked) = mpsc::channel(4);
-            let (stop_sender, stop) = mpsc::channel(1);
+            let ((stop_sender, stop), (_reloads, reload)) = (mpsc::channel(1), mpsc::channel(1));
             let mut pipeline =
                 Pipeline::new(Parts { config, machine, events, cost, landing: None, collector, flusher, epoch });
             pipeline.last_merges_pause = Duration::from_millis(1);
@@ -657,7 +593,7 @@ mod tests {
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                result = pipeline.run(asked, done, stop) => result,
+                result = pipeline.run(asked, done, (stop, reload)) => result,
                 () = client => unreachable!(),
             }
         })

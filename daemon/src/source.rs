@@ -22,6 +22,8 @@ pub trait SampleSource {
     }
     /// Has every CPU take a snapshot for so many samples of user code; 0: none.
     fn snapshot_every(&mut self, _every: u32) {}
+    /// Takes no samples until the next call, with false.
+    fn pause(&mut self, _pauses: bool) {}
     /// Takes no more samples.
     fn stop(&mut self);
     /// Lets a CPU's events go on that the kernel has throttled.
@@ -59,6 +61,10 @@ impl SampleSource for KernelSource {
 
     fn snapshot_every(&mut self, every: u32) {
         KernelSource::snapshot_every(self, every);
+    }
+
+    fn pause(&mut self, pauses: bool) {
+        KernelSource::pause(self, pauses);
     }
 
     fn stop(&mut self) {

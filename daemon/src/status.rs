@@ -35,6 +35,9 @@ pub enum Request {
     Counts {
         /// A number that the client chose at random.
         watch: u64,
+        /// Whose client it is: filled in by the control socket, whatever the client says.
+        #[serde(default)]
+        user: Option<u32>,
     },
     /// The same as flush, then end.
     Quit,
@@ -131,6 +134,9 @@ pub struct Status {
     /// What the loader hook said.
     #[serde(default)]
     pub loader: LoaderStatus,
+    /// How much is done.
+    #[serde(default)]
+    pub restraint: RestraintStatus,
     /// When the last merge succeeded, seconds since 1970; None before the first.
     pub last_merge: Option<u64>,
     /// Why the last merge failed, if it did.
@@ -372,6 +378,17 @@ pub struct LoaderStatus {
     pub refused: u64,
 }
 
+/// How much is done: under pressure, or while somebody wants it so, less.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestraintStatus {
+    /// `all`; `counts only`, without snapshots of registers; `nothing`.
+    pub doing: String,
+    /// Why, where it is not all.
+    pub why: Option<String>,
+    /// How often that has changed since the daemon started.
+    pub changes: u64,
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DbStatus {
@@ -472,6 +489,9 @@ impl Status {
         }
         if let refused @ 1.. = self.refused {
             line("refused", format!("{refused} processes and mappings beyond the limits; their samples unresolved"));
+        }
+        if let Some(why) = &self.restraint.why {
+            line("restraint", format!("{} is sampled: {why}", self.restraint.doing));
         }
         self.loader.text().into_iter().for_each(|value| line("loader", value));
         if let Some(error) = &self.merge_error {

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Watches at once.
-const WATCHES_MAX: usize = 4;
+/// Watches at once, of all users and of one: nobody can take those of the others.
+const WATCHES_MAX: usize = 8;
+const OF_A_USER_MAX: usize = 4;
 /// Distinct places of a watch between two questions: a reply has some 25 bytes for each.
 const PLACES_MAX: usize = 65_536;
 /// A watch that nobody asked for so long is forgotten.
@@ -72,7 +73,8 @@ pub struct Watches {
 
 #[derive(Debug)]
 struct Watch {
-    token: u64,
+    /// Whose it is, and the number that he chose.
+    token: (u32, u64),
     asked: Instant,
     recent: Recent,
 }
@@ -104,18 +106,22 @@ impl Watches {
         self.watches.iter_mut().for_each(|watch| watch.recent.add(&delta));
     }
 
-    /// What came since the last question of the client that calls itself `token`; a new one is taken up.
+    /// What came since the last question of the user's client that chose this number; a new one is taken up.
     ///
     /// # Errors
     /// One line, when too many watch.
-    pub fn ask(&mut self, token: u64, events: &[PlannedEvent], now: Instant) -> Result<Counts, String> {
+    pub fn ask(&mut self, token: (u32, u64), events: &[PlannedEvent], now: Instant) -> Result<Counts, String> {
         if let Some(watch) = self.watches.iter_mut().find(|watch| watch.token == token) {
             let since = now.saturating_duration_since(watch.asked);
             watch.asked = now;
             return Ok(std::mem::take(&mut watch.recent).counts(events, since));
         }
-        if self.watches.len() >= WATCHES_MAX {
-            return Err(format!("{WATCHES_MAX} clients watch the counts already; end one (dcpi top)"));
+        let of_user = self.watches.iter().filter(|watch| watch.token.0 == token.0).count();
+        if of_user >= OF_A_USER_MAX || self.watches.len() >= WATCHES_MAX {
+            let watching = self.watches.len();
+            return Err(format!(
+                "{watching} clients watch the counts already, {of_user} of them yours; end one (dcpi top)"
+            ));
         }
         self.watches.push(Watch { token, asked: now, recent: Recent::default() });
         Ok(Recent::default().counts(events, Duration::ZERO))
@@ -212,34 +218,38 @@ mod tests {
     fn each_watch_is_told_what_came_since_it_asked() {
         let (mut watches, start) = (Watches::default(), Instant::now());
         assert!(!watches.any(start));
-        assert_eq!(watches.ask(7, &events(), start).unwrap().images, []);
+        assert_eq!(watches.ask((0, 7), &events(), start).unwrap().images, []);
         watches.note(&drained([(1, 3)].into_iter()), 1);
-        assert_eq!(watches.ask(8, &events(), start).unwrap().images, [], "the second watch begins here");
+        assert_eq!(watches.ask((0, 8), &events(), start).unwrap().images, [], "the second watch begins here");
         watches.note(&drained([(1, 1), (2, 5)].into_iter()), 1);
-        let first = watches.ask(7, &events(), start + Duration::from_secs(2)).unwrap();
+        let first = watches.ask((0, 7), &events(), start + Duration::from_secs(2)).unwrap();
         assert_eq!((first.since_ms, first.beyond), (2000, 0));
         assert_eq!(first.images[0].places, [vec![(1, 4), (2, 5)]]);
         assert_eq!(first.images[0].symbols, [(0, 16, "f".to_owned())]);
         assert_eq!(first.events[0].unresolved.values().sum::<u64>(), 4);
-        let second = watches.ask(8, &events(), start).unwrap();
+        let second = watches.ask((0, 8), &events(), start).unwrap();
         assert_eq!(second.images[0].places, [vec![(1, 1), (2, 5)]]);
-        assert_eq!(watches.ask(7, &events(), start).unwrap().images, [], "told once");
+        assert_eq!(watches.ask((0, 7), &events(), start).unwrap().images, [], "told once");
     }
 
     #[test]
     fn watches_and_their_places_have_an_end() {
         let (mut watches, start) = (Watches::default(), Instant::now());
-        for token in 0..WATCHES_MAX as u64 {
-            watches.ask(token, &events(), start).unwrap();
+        for token in 0..OF_A_USER_MAX as u64 {
+            watches.ask((0, token), &events(), start).unwrap();
         }
-        assert!(watches.ask(99, &events(), start).unwrap_err().contains("; end one"));
+        assert!(watches.ask((0, 99), &events(), start).unwrap_err().contains("4 of them yours; end one"));
+        for token in 0..(WATCHES_MAX - OF_A_USER_MAX) as u64 {
+            watches.ask((1000, token), &events(), start).unwrap();
+        }
+        assert!(watches.ask((7, 99), &events(), start).unwrap_err().contains("8 clients watch the counts already, 0"));
         watches.note(&drained((0..PLACES_MAX as u64 + 3).map(|offset| (offset, 2))), 1);
         watches.note(&drained([(0, 1)].into_iter()), 1);
-        let counts = watches.ask(0, &events(), start).unwrap();
+        let counts = watches.ask((0, 0), &events(), start).unwrap();
         assert_eq!((counts.beyond, counts.images[0].places[0].len()), (6, PLACES_MAX));
         assert_eq!(counts.images[0].places[0][0], (0, 3), "known places still count");
         assert!(watches.any(start + FORGOTTEN / 2));
         assert!(!watches.any(start + FORGOTTEN), "forgotten");
-        assert!(watches.ask(99, &events(), start + FORGOTTEN).is_ok());
+        assert!(watches.ask((0, 99), &events(), start + FORGOTTEN).is_ok());
     }
 }

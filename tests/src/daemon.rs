@@ -296,9 +296,18 @@ pub struct Status {
     pub edges: Option<Edges>,
     /// What the loader hook said.
     pub loader: Loader,
+    /// How much is done.
+    pub restraint: Restraint,
     /// Why the last merge failed, if it did.
     #[serde(default)]
     pub merge_error: Option<String>,
+}
+
+/// How much is done.
+#[derive(Debug, Deserialize)]
+pub struct Restraint {
+    /// `all`, `counts only` or `nothing`.
+    pub doing: String,
 }
 
 /// One CPU.

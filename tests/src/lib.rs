@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
+pub mod container;
 pub mod daemon;
 pub mod report;
 pub mod workload;

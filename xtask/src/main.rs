@@ -5,11 +5,13 @@
 mod bench;
 mod ci;
 mod consumers;
+mod container;
 mod demo;
 mod ebpf;
 mod hook;
 mod machines;
 mod man;
+mod package;
 mod packages;
 mod process;
 mod test;
@@ -37,6 +39,9 @@ cargo xtask TASK
   bench walks [--quick] [--callgrind]
                          what sampled registers say programs do next, against what they do: a million states; and against callgrind's counts
   machines               make the tables of processors (stalls/machines) anew, from LLVM's models
+  bench soak [--minutes N]
+                         a storm of compilers, reads, flushes, epochs and kills of dcpid for an hour: memory, ledger, database, descriptors
+  package                a Debian package of everything: target/package
   tidy                   check the house rules: dependency arrows, sizes, names
   vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
   ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
@@ -67,6 +72,7 @@ fn main() -> ExitCode {
         ["hook"] => hook::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["man"] => man::run(),
+        ["package", rest @ ..] => package::run(rest),
         ["tidy"] => tidy::run(),
         ["vm", rest @ ..] => vm::run(rest),
         ["ci"] => ci::run(),

@@ -38,6 +38,17 @@ pub const TEST_TOOLS: [Need; 9] = [
 /// To make tables of processors.
 pub const MACHINE_MODELS: [Need; 1] = [need("llvm-mca-22", "llvm-22", "knows what instructions cost on which processor")];
 
+/// To boot the service in a container.
+pub const CONTAINER: [Need; 3] = [
+    need("systemd-nspawn", "systemd-container", "boots the service in a container"),
+    need("debootstrap", "debootstrap", "makes the container"),
+    need("nsenter", "util-linux", "runs commands in it"),
+];
+
+/// To make a package.
+pub const PACKAGERS: [Need; 2] =
+    [need("dpkg-deb", "dpkg", "makes packages"), need("strip", "binutils", "leaves out what debuggers need")];
+
 /// To check man pages.
 pub const MAN_TOOLS: [Need; 1] = [need("groff", "groff", "formats man pages")];
 

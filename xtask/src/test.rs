@@ -2,8 +2,11 @@
 
 use crate::Outcome;
 use crate::process::{command, is_root, must, output, succeeds};
-use crate::{hook, packages};
+use crate::{container, hook, package, packages};
 use anyhow::bail;
+
+/// Tests that boot a container with the package in it.
+const SERVICE: &str = "service";
 
 /// Runs them; `FILTER` is a part of their names.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
@@ -19,6 +22,11 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     println!("building the programs that the whole-system tests start");
     must(&mut command("cargo build --workspace --bins"))?;
     hook::build()?;
+    if privileged && (SERVICE.contains(filter) || filter.contains(SERVICE)) {
+        packages::ensure(&packages::PACKAGERS)?;
+        container::ensure()?;
+        package::assemble("target/debug")?;
+    }
     let nextest = output(&mut command("cargo nextest --version")).is_ok();
     let passed = if nextest { with_nextest(privileged, filter)? } else { with_cargo(privileged, filter)? };
     if !passed {

@@ -203,13 +203,18 @@ impl Counters {
         }
     }
 
-    /// Stops all of them for good. Each is disabled on its own CPU, so afterwards no sampler runs any more.
-    pub fn stop(&mut self) {
-        self.cpus.iter_mut().for_each(|on| on.turns.end());
+    /// Has none of them count, until [`Counters::start`].
+    pub fn hold(&mut self) {
         for open in self.cpus.iter_mut().flat_map(|on| on.opened.iter_mut().flatten()) {
             // Only a closed or broken descriptor fails here, and such a counter does not count.
             let _ = open.counter.disable();
         }
+    }
+
+    /// Stops all of them for good. Each is disabled on its own CPU, so afterwards no sampler runs any more.
+    pub fn stop(&mut self) {
+        self.cpus.iter_mut().for_each(|on| on.turns.end());
+        self.hold();
     }
 
     /// The CPUs that have counters.

@@ -96,6 +96,8 @@ pub struct KernelSource {
     cost: Cost,
     landing: Option<Landing>,
     cpus_checked_ns: u64,
+    /// Nothing samples for now.
+    paused: bool,
     /// Nothing samples any more, and CPUs that come are not taken up.
     stopped: bool,
 }
@@ -140,6 +142,7 @@ impl KernelSource {
             cost,
             landing,
             cpus_checked_ns: 0,
+            paused: false,
             stopped: false,
         })
     }
@@ -178,7 +181,9 @@ impl KernelSource {
 
     /// Has events that take turns do so; to be called at short intervals.
     pub fn rotate(&mut self) {
-        self.counters.rotate();
+        if !self.paused {
+            self.counters.rotate();
+        }
     }
 
     /// Starts sampling.
@@ -187,6 +192,19 @@ impl KernelSource {
     /// [`KernelError::Event`] when the kernel refuses to start a counter.
     pub fn start(&mut self) -> Result<(), KernelError> {
         self.counters.start(&self.events)
+    }
+
+    /// Has nothing sampled until the next call, with false.
+    pub fn pause(&mut self, pauses: bool) {
+        if self.stopped || pauses == self.paused {
+            return;
+        }
+        self.paused = pauses;
+        if pauses {
+            self.counters.hold();
+        } else if let Err(error) = self.counters.start(&self.events) {
+            tracing::error!("sampling does not go on everywhere: {error}");
+        }
     }
 
     /// Stops sampling; what was taken can still be drained, once for each half.
@@ -265,7 +283,8 @@ impl KernelSource {
         }
         for &cpu in online.iter().filter(|cpu| !had.contains(cpu)) {
             let opened = self.sideband.add(cpu).and_then(|()| self.counters.add(&self.events, &self.programs, cpu));
-            match opened.and_then(|()| self.counters.start(&self.events)) {
+            let paused = self.paused;
+            match opened.and_then(|()| if paused { Ok(()) } else { self.counters.start(&self.events) }) {
                 Ok(()) => {
                     tracing::info!(cpu, "a CPU came online and is sampled");
                     drained.back.push(cpu as u32);

@@ -1,6 +1,6 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
 //! `bench loader` for the loader hook, `bench db` for the database; how long reports take: `bench reading`; what walks from sampled registers are
-//! worth: `bench walks`; and control-flow graphs of everything that is installed: `bench cfg`.
+//! worth: `bench walks`; control-flow graphs of everything that is installed: `bench cfg`; and whether anything leaks: `bench soak`.
 
 mod beside;
 mod branches;
@@ -19,6 +19,7 @@ mod recording;
 mod report;
 mod runs;
 mod simulation;
+mod soak;
 mod statistics;
 mod table;
 mod walks;
@@ -41,9 +42,10 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["reading", rest @ ..] => reading::run(rest),
         ["walks", rest @ ..] => walks::run(rest),
         ["cfg", rest @ ..] => cfg::run(rest),
+        ["soak", rest @ ..] => soak::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind] or cfg [--quick] [--json]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], cfg [--quick] [--json] or soak [--minutes N]"
             )
         }
     }

@@ -1,0 +1,73 @@
+//! The log has an end too: a line that comes again and again is left out for a while, and their number is said.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::callsite::Identifier;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+/// So many lines of one kind in so long a time.
+const LINES_MAX: u32 = 20;
+const TERM: Duration = Duration::from_secs(60);
+
+/// Leaves out what comes too often. A kind of line is a place in the source; there is an end to those.
+#[derive(Default)]
+pub struct Limited {
+    kinds: Mutex<HashMap<Identifier, Kind>>,
+}
+
+struct Kind {
+    began: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Kind {
+    /// Whether another line may come, and how many before it were left out.
+    fn admit(&mut self, now: Instant) -> (bool, u64) {
+        let mut left_out = 0;
+        if now.saturating_duration_since(self.began) >= TERM {
+            left_out = self.left_out;
+            *self = Self { began: now, lines: 0, left_out: 0 };
+        }
+        self.lines = self.lines.saturating_add(1);
+        self.left_out += u64::from(self.lines > LINES_MAX);
+        (self.lines <= LINES_MAX, left_out)
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Limited {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        if *metadata.level() > Level::INFO {
+            return true; // whoever asks for these wants them all
+        }
+        let now = Instant::now();
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner); // nobody panics while holding it
+        let kind = kinds.entry(metadata.callsite()).or_insert(Kind { began: now, lines: 0, left_out: 0 });
+        let (admitted, left_out) = kind.admit(now);
+        if left_out > 0 {
+            let _ = writeln!(std::io::stderr(), "{left_out} lines like the next were left out"); // nowhere left to say it
+        }
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_come_again_and_again_are_counted() {
+        let start = Instant::now();
+        let mut kind = Kind { began: start, lines: 0, left_out: 0 };
+        let admitted = (0..1000).filter(|_| kind.admit(start + TERM / 2).0).count();
+        assert_eq!(admitted, 20);
+        assert_eq!(kind.admit(start + TERM), (true, 980));
+        assert_eq!(kind.admit(start + TERM), (true, 0), "said once");
+        assert_eq!(kind.admit(start + TERM * 3), (true, 0));
+    }
+}

@@ -1,0 +1,162 @@
+//! Requests and their answers.
+
+use super::{After, Pipeline};
+use crate::clock;
+use crate::collector::total;
+use crate::control::Asked;
+use crate::source::SampleSource;
+use crate::stand::{cpu_status, edges_status, event_status, generated_status, resident_bytes};
+use crate::status::{
+    ApartStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status, TableStatus,
+};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// Requests that wait for the disk; fewer than clients, so that others are answered while the disk is slow.
+const WAITERS_MAX: usize = 64;
+
+impl<Source: SampleSource> Pipeline<Source> {
+    /// Answers requests that came together, after one drain for all of them.
+    pub(super) fn answer(&mut self, requests: Vec<Asked>) {
+        self.parts.collector.drain();
+        requests.into_iter().for_each(|(request, reply)| self.answer_one(request, reply));
+    }
+
+    fn answer_one(&mut self, request: Request, reply: oneshot::Sender<Reply>) {
+        let after = match request {
+            Request::Status => {
+                let _ = reply.send(Reply { status: Some(Box::new(self.status())), ..Reply::default() });
+                return;
+            }
+            Request::Counts { watch, user } => {
+                let _ = reply.send(self.counts((user.unwrap_or(u32::MAX), watch))); // the client may have gone
+                return;
+            }
+            Request::Label { pid, start_time, label } => {
+                let _ = reply.send(self.label(pid, start_time, &label)); // the client may have gone
+                return;
+            }
+            Request::Register(told) => {
+                let _ = reply.send(regions_reply(self.parts.collector.register(&told)));
+                return;
+            }
+            Request::Unregister { pid, start } => {
+                let _ = reply.send(regions_reply(self.parts.collector.jit.unregister(pid, start)));
+                return;
+            }
+            Request::Flush => After::Flush,
+            Request::Epoch { label } => After::Epoch(label),
+            Request::Quit => {
+                self.stop();
+                After::Quit
+            }
+        };
+        let waiting = self.waiters.len() + self.epoch_waiters.len();
+        if waiting >= WAITERS_MAX && !self.stopping {
+            let _ = reply.send(Reply::error(format!("{waiting} requests wait for dcpid's disk already; try again")));
+            return;
+        }
+        self.waiters.push((after, reply));
+    }
+
+    /// What came since this client asked last: everything sampled before is drained.
+    fn counts(&mut self, watch: (u32, u64)) -> Reply {
+        match self.parts.collector.watches.ask(watch, &self.parts.events, Instant::now()) {
+            Ok(counts) => Reply { counts: Some(Box::new(counts)), ..Reply::default() },
+            Err(error) => Reply::error(error),
+        }
+    }
+
+    /// Everything sampled before is drained, so only what comes is labelled.
+    fn label(&mut self, pid: Option<u32>, start_time: Option<u64>, label: &str) -> Reply {
+        // The control socket fills in who asks; a client of another pid namespace has no number here.
+        let Some(pid) = pid.filter(|pid| *pid > 0) else {
+            return Reply::error("dcpid cannot see this process from its pid namespace; run both in one");
+        };
+        // Who labels itself has just begun and is alone.
+        let with_children = start_time.is_some();
+        match self.parts.collector.label(pid, start_time, label, with_children) {
+            Ok(()) => Reply::default(),
+            Err(error) => Reply::error(error.to_string()),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let collector = &self.parts.collector;
+        let by_event = self.by_event();
+        let all = total(by_event.iter());
+        let ledger = all.ledger();
+        let samples = Samples {
+            taken: all.taken,
+            merged: self.written.iter().map(|account| account.resolved).sum(),
+            pending: self
+                .waiting()
+                .map(|pending| (0..self.names.len()).map(|event| pending.samples(event)).sum::<u64>())
+                .sum(),
+            unresolved: ledger.unresolved,
+            lost: ledger.lost,
+        };
+        let (handler_ns, calls) = collector.handler_cost().unwrap_or_default();
+        let cpu_ns = clock::process_cpu_ns();
+        let code_store = collector.mappings.files.library.status();
+        let code_store_ns = code_store.map_or(0, |store| (store.cpu_s * 1e9) as u64);
+        let sampling_ns = cpu_ns.saturating_sub(self.start_cpu_ns + code_store_ns + collector.edges.totals.cpu_ns);
+        let per_sample = |ns: u64, samples: u64| (samples > 0).then(|| ns as f64 / samples as f64);
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: self.parts.config.host_or(&self.parts.machine.host),
+            uptime_s: self.started.elapsed().as_secs(),
+            epoch: self.parts.epoch.clone(),
+            events: self
+                .parts
+                .events
+                .iter()
+                .zip(&by_event)
+                .map(|(plan, account)| event_status(plan, account))
+                .collect(),
+            cpus: collector.cpus.iter().map(|(cpu, ledger)| cpu_status(*cpu, ledger)).collect(),
+            table: TableStatus {
+                hits: all.taken.saturating_sub(collector.misses),
+                misses: collector.misses,
+                bytes_per_cpu: self.parts.config.table.bytes_per_cpu() as u64,
+            },
+            handler: HandlerStatus { ns_per_sample: per_sample(handler_ns, calls), calls },
+            daemon: DaemonStatus {
+                cpu_s: cpu_ns as f64 / 1e9,
+                start_cpu_s: self.start_cpu_ns as f64 / 1e9,
+                rss_bytes: resident_bytes(),
+                ns_per_sample: per_sample(sampling_ns, samples.taken),
+            },
+            overhead: OverheadStatus {
+                budget: self.parts.config.budget.map(|budget| budget.0),
+                share: self.last_bill,
+                ns_per_sample: Some(self.parts.cost.ns_per_sample),
+            },
+            apart: ApartStatus {
+                labels: collector.mappings.tagger.labels().into_iter().collect(),
+                units_refused: collector.mappings.tagger.refused,
+                samples_widened: self.samples_widened,
+            },
+            samples,
+            processes: collector.mappings.len() as u64,
+            images: collector.mappings.files.len() as u64,
+            code_store,
+            lost_records: collector.mappings.lost_records,
+            refused: collector.mappings.refused,
+            generated: generated_status(collector.jit.totals()),
+            edges: self.snapshot_rate.map(|rate| edges_status(rate, &collector.edges.totals)),
+            loader: collector.notices.counts(),
+            restraint: self.restraint.status(),
+            last_merge: self.last_merge,
+            merge_error: self.merge_error.clone(),
+            db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },
+        }
+    }
+}
+
+fn regions_reply(regions: Result<usize, String>) -> Reply {
+    match regions {
+        Ok(regions) => Reply { regions: Some(regions as u64), ..Reply::default() },
+        Err(error) => Reply::error(error),
+    }
+}

@@ -1,0 +1,126 @@
+//! How much is done: what the bill and the memory allow, and nothing while a file says so. Each change is logged once and kept for the epoch.
+
+use crate::budget::Doing;
+use crate::clock;
+use crate::status::RestraintStatus;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::path::Path;
+
+/// Changes that an epoch is told of; of more the newest.
+const CHANGES_MAX: usize = 32;
+const PRESSURE: &str = "it took too much of the budget or of the memory limit";
+
+/// What is done now, and how that came.
+#[derive(Debug, Default)]
+pub struct Restraint {
+    /// The file that stops sampling exists.
+    told_to_pause: bool,
+    /// What the governor allows.
+    allowed: Doing,
+    why: Option<String>,
+    changes: VecDeque<Value>,
+    /// All since the start.
+    changed: u64,
+}
+
+impl Restraint {
+    /// What is done now.
+    #[must_use]
+    pub fn doing(&self) -> Doing {
+        if self.told_to_pause { Doing::Nothing } else { self.allowed }
+    }
+
+    /// Somebody wants nothing sampled: what it costs now says nothing of what it may.
+    #[must_use]
+    pub fn is_told_to_pause(&self) -> bool {
+        self.told_to_pause
+    }
+
+    /// Looks whether the file is there that stops sampling. True when something changes by it.
+    pub fn look(&mut self, file: Option<&Path>) -> bool {
+        // A link that leads nowhere is there too.
+        let told = file.is_some_and(|file| file.symlink_metadata().is_ok());
+        if told == self.told_to_pause {
+            return false;
+        }
+        let before = self.doing();
+        self.told_to_pause = told;
+        let shown = file.map(|file| file.display().to_string()).unwrap_or_default();
+        self.note(before, if told { format!("{shown} exists") } else { format!("{shown} is gone") })
+    }
+
+    /// Takes over what the governor allows. True when something changes by it.
+    pub fn allow(&mut self, allowed: Doing) -> bool {
+        let before = self.doing();
+        let less = allowed > self.allowed;
+        self.allowed = allowed;
+        self.note(before, if less { PRESSURE.to_owned() } else { "there is enough again".to_owned() })
+    }
+
+    fn note(&mut self, before: Doing, why: String) -> bool {
+        let doing = self.doing();
+        if doing == before {
+            return false;
+        }
+        match doing {
+            Doing::Nothing => tracing::warn!("nothing is sampled from now on: {why}"),
+            Doing::CountsOnly => tracing::warn!("counts only from now on, no snapshots: {why}"),
+            Doing::All => tracing::info!("all is sampled again: {why}"),
+        }
+        self.changes.push_back(json!({"unix_s": clock::unix_s(), "doing": doing.as_str(), "why": why}));
+        if self.changes.len() > CHANGES_MAX {
+            self.changes.pop_front();
+        }
+        self.changed += 1;
+        self.why = (doing != Doing::All).then_some(if self.told_to_pause || doing < before {
+            why
+        } else {
+            PRESSURE.to_owned()
+        });
+        true
+    }
+
+    /// What the epoch is told, `[{unix_s, doing, why}]`; None before anything has changed.
+    #[must_use]
+    pub fn fact(&self) -> Option<Value> {
+        (!self.changes.is_empty()).then(|| self.changes.iter().cloned().collect())
+    }
+
+    /// For the status.
+    #[must_use]
+    pub fn status(&self) -> RestraintStatus {
+        RestraintStatus { doing: self.doing().as_str().to_owned(), why: self.why.clone(), changes: self.changed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_stops_sampling_whatever_is_allowed_and_changes_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pause");
+        let mut restraint = Restraint::default();
+        assert!(!restraint.look(Some(&file)) && !restraint.look(None) && restraint.fact().is_none());
+        assert_eq!(restraint.status().doing, "all");
+        std::fs::write(&file, "").unwrap();
+        assert!(restraint.look(Some(&file)) && !restraint.look(Some(&file)), "said once");
+        assert_eq!(restraint.doing(), Doing::Nothing);
+        assert!(!restraint.allow(Doing::CountsOnly), "nothing is less");
+        assert!(restraint.status().why.unwrap().ends_with("pause exists"));
+        std::fs::remove_file(&file).unwrap();
+        assert!(restraint.look(Some(&file)));
+        assert_eq!((restraint.doing(), restraint.status().changes), (Doing::CountsOnly, 2));
+        assert!(restraint.allow(Doing::Nothing));
+        assert!(restraint.status().why.unwrap().contains("memory limit"));
+        assert!(restraint.allow(Doing::All) && restraint.status().why.is_none());
+        for _ in 0..CHANGES_MAX {
+            assert!(restraint.allow(Doing::Nothing) && restraint.allow(Doing::All));
+        }
+        let fact = restraint.fact().unwrap();
+        assert_eq!(fact.as_array().unwrap().len(), CHANGES_MAX);
+        assert!(fact.to_string().len() < 16 << 10, "there is room for other facts");
+    }
+}

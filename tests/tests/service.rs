@@ -1,0 +1,138 @@
+//! The package on a machine with systemd: installed, in service, replaced, hanging, removed. Needs root and a container to boot.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
+
+use serde_json::Value;
+use tests::container::{Container, package};
+use tests::daemon::Place;
+use tests::require_root;
+use tests::workload::Workload;
+
+/// Samples on disk, of all epochs: with an image, and without.
+fn on_disk(container: &Container) -> u64 {
+    let text = container.ok("dcpi prof -i -n 0 --idle --epoch all --format json");
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let counts = |row: &Value| row["counts"].as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>();
+    let sum = |map: &Value| map.as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>();
+    report["rows"].as_array().unwrap().iter().map(counts).sum::<u64>() + sum(&report["unresolved"])
+}
+
+/// Samples that dcpid has taken since it started, and how many of them are lost.
+fn taken(container: &Container) -> (u64, u64) {
+    let status: Value = serde_json::from_str(&container.ok("dcpictl status --json")).unwrap();
+    let lost = status["samples"]["lost"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    (status["samples"]["taken"].as_u64().unwrap(), lost)
+}
+
+fn main_pid(container: &Container) -> String {
+    container.ok("systemctl show --property=MainPID --value dcpid").trim().to_owned()
+}
+
+/// Root does everything, the group reads, others nothing.
+fn access(container: &Container) {
+    container.ok("useradd --system --groups dcpi reader");
+    let as_user = |user: &str, line: &str| format!("setpriv --reuid={user} --regid={user} --init-groups {line}");
+    for line in ["dcpictl status", "dcpictl flush", "dcpi prof -i", "dcpilabel mine true"] {
+        container.ok(&as_user("reader", line));
+        let stranger = container.run(&as_user("nobody", line).replace("--regid=nobody", "--regid=nogroup"));
+        assert_eq!(stranger.status.code(), Some(2), "{line}: {stranger:?}");
+    }
+    for line in ["dcpictl quit", "dcpictl epoch", "dcpictl label 1 x"] {
+        let refused = container.run(&as_user("reader", line));
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && said.contains("only root may ask"), "{line}: {said}");
+    }
+    assert_eq!(
+        container.ok("find /var/lib/dcpi -perm /0027 -not -type l"),
+        "",
+        "others read nothing, the group writes nothing"
+    );
+}
+
+/// As its own user, with few capabilities left, CAP_BPF not among them.
+fn privilege(container: &Container) {
+    let status = container.ok(&format!("cat /proc/{}/status", main_pid(container)));
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    let user = container.ok("id -u dcpi");
+    assert!(field("Uid:").split_whitespace().all(|uid| uid == user.trim()) && user.trim() != "0", "{status}");
+    // CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_SYSLOG, CAP_PERFMON, CAP_CHECKPOINT_RESTORE.
+    let expected = 1_u64 << 2 | 1 << 19 | 1 << 34 | 1 << 38 | 1 << 40;
+    for (set, expected) in [("CapEff:", expected), ("CapPrm:", expected), ("CapAmb:", 0), ("CapInh:", 0)] {
+        assert_eq!(u64::from_str_radix(&field(set), 16).unwrap(), expected, "{set} {}", field(set));
+    }
+    assert_eq!((field("NoNewPrivs:").as_str(), field("Seccomp:").as_str()), ("1", "2"));
+}
+
+/// What systemd says of the unit.
+fn judged(container: &Container) {
+    let verified = container.run("systemd-analyze verify --man=no /lib/systemd/system/dcpid.service");
+    assert!(verified.status.success() && verified.stderr.is_empty(), "{verified:?}");
+    let security = container.ok("systemd-analyze security --no-pager dcpid.service");
+    let overall = security.lines().find(|line| line.contains("Overall exposure level")).unwrap();
+    eprintln!("{}", overall.trim());
+    let score = overall.split(": ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).unwrap();
+    assert!(score < 3.5, "{security}");
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn the_packaged_service_loses_nothing_that_was_acknowledged() {
+    require_root();
+    let place = Place::default();
+    let _workload = Workload::build(place.path(), "two_functions", &["-static"]);
+    let container = Container::boot(place.path());
+    eprintln!("{}", package());
+    let install = "dpkg --install /package/dcpi_*.deb";
+    container.ok(install);
+    container.ok("systemctl is-active dcpid && systemctl is-enabled dcpid");
+    // A drop-in, so that a hang is found within the patience of a test.
+    container
+        .ok("mkdir -p /run/systemd/system/dcpid.service.d && printf '[Service]\\nWatchdogSec=2\\nRestartSec=1\\n' \
+        > /run/systemd/system/dcpid.service.d/test.conf && systemctl daemon-reload && systemctl restart dcpid");
+    // What daemons before this one wrote.
+    let mut base = on_disk(&container);
+    privilege(&container);
+    access(&container);
+    judged(&container);
+    let work = "/shared/two_functions 1 > /dev/null";
+    container.ok(&format!("{work} && dcpictl flush"));
+    let prof = container.ok("dcpi prof two_functions");
+    assert!(prof.contains("three_quarters") && prof.contains("one_quarter"), "{prof}");
+    for (story, line) in [
+        ("restart", "systemctl restart dcpid"),
+        ("stop", "systemctl stop dcpid && ! systemctl is-active dcpid && systemctl start dcpid"),
+        ("upgrade", install),
+    ] {
+        container.ok(work);
+        let ((taken, lost), pid) = (taken(&container), main_pid(&container));
+        container.ok(line);
+        let after = on_disk(&container);
+        eprintln!("{story}: {base} samples on disk when it started, {taken} taken; {after} on disk after it");
+        assert!(after >= base + taken && lost == 0 && main_pid(&container) != pid, "{story}");
+        base = after;
+        container.ok("systemctl is-active dcpid && dcpi check");
+    }
+    // A hang: the loop does not turn, the service manager ends it and starts another.
+    container.ok(&format!("{work} && dcpictl flush"));
+    let (before, pid) = (on_disk(&container), main_pid(&container));
+    container.ok(&format!("kill -STOP {pid}"));
+    container.until(&format!("test \"$(systemctl show --property=MainPID --value dcpid)\" -gt 0 && test \"$(systemctl show --property=MainPID --value dcpid)\" != {pid} && systemctl is-active dcpid"));
+    let after = on_disk(&container);
+    eprintln!("hang: {before} samples on disk, {after} after it");
+    assert!(after >= before, "acknowledged samples are lost");
+    assert_eq!(container.ok("systemctl show --property=NRestarts --value dcpid").trim(), "1");
+    container.ok("dcpi check");
+    removed(&container);
+}
+
+/// Removed, and then purged: nothing is left.
+fn removed(container: &Container) {
+    let before = on_disk(container);
+    container.ok("userdel reader && dpkg --remove dcpi");
+    assert!(before > 0 && container.is("test -d /var/lib/dcpi/hosts && test -f /etc/dcpi/dcpid.toml"), "data stay");
+    assert!(!container.is("systemctl cat dcpid"), "the unit is gone");
+    container.ok("dpkg --purge dcpi");
+    let left = "find / -xdev -name '*dcpi*' -not -path '/proc/*' -not -path '/sys/*' -not -path '/shared*' -not -path '/package*' \
+        -not -path '/run/systemd/system/dcpid.service.d*' -not -path '/sys/fs/cgroup/*'";
+    assert_eq!(container.ok(left), "");
+    assert!(!container.is("getent passwd dcpi") && !container.is("getent group dcpi"));
+}

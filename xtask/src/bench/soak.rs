@@ -1,0 +1,22 @@
+//! `bench soak`: the soak of the tests, as long as one likes, with programs built for release.
+
+use super::{count, refuse_others, require_root};
+use crate::Outcome;
+use crate::packages;
+use crate::process::{command, must, succeeds};
+use anyhow::Context as _;
+use std::fs;
+
+/// Runs it.
+pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    refuse_others("soak", arguments, &[], &["--minutes"])?;
+    require_root("soak")?;
+    packages::ensure(packages::COMPILER.iter().chain(&packages::TEST_TOOLS))?;
+    let seconds = count(arguments, "--minutes", 60)? * 60;
+    must(&mut command("cargo build -q --release -p daemon -p analysis --bins"))?;
+    let programs = fs::canonicalize("target/release").context("target/release")?;
+    // Not nextest, which ends tests that take long.
+    let mut soak = command("cargo test -q -p tests --test soak -- --ignored --nocapture");
+    soak.env("DCPI_SOAK_S", seconds.to_string()).env("DCPI_BIN_DIR", programs);
+    Ok(if succeeds(&mut soak)? { Outcome::Clean } else { Outcome::Problems })
+}

@@ -1,0 +1,150 @@
+//! A Debian package of everything: `target/package/dcpi_VERSION_ARCH.deb`, by dpkg-deb, which every Debian has. A tool for it would bring
+//! a configuration of its own and need no less of it.
+
+use crate::Outcome;
+use crate::hook;
+use crate::packages;
+use crate::process::{command, must, output};
+use anyhow::{Context as _, bail};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+const FOLDER: &str = "target/package";
+const PROGRAMS: [&str; 4] = ["dcpid", "dcpictl", "dcpilabel", "dcpi"];
+/// DCPI's own names of commands, each a link to dcpi.
+const CLASSIC: [&str; 6] = ["dcpiprof", "dcpilist", "dcpitopcounts", "dcpistats", "dcpidiff", "dcpicalc"];
+
+/// From, to, mode.
+const FILES: [(&str, &str, u32); 8] = [
+    (hook::HOOK, "usr/lib/dcpi/libdcpi_loader_hook.so", 0o644),
+    ("systemd/dcpid.service", "lib/systemd/system/dcpid.service", 0o644),
+    ("systemd/dcpi.slice", "lib/systemd/system/dcpi.slice", 0o644),
+    ("systemd/sysusers.d/dcpi.conf", "usr/lib/sysusers.d/dcpi.conf", 0o644),
+    ("systemd/tmpfiles.d/dcpi.conf", "usr/lib/tmpfiles.d/dcpi.conf", 0o644),
+    ("systemd/dcpid.toml", "etc/dcpi/dcpid.toml", 0o644),
+    ("systemd/README.md", "usr/share/doc/dcpi/README.md", 0o644),
+    ("LICENSE", "usr/share/doc/dcpi/copyright", 0o644),
+];
+
+/// Builds everything, and the package; `--dev`: as tests have it.
+pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    let (release, programs) = match arguments {
+        [] => ("--release", "target/release"),
+        ["--dev"] => ("", "target/debug"),
+        other => bail!("package takes [--dev], not '{}'", other.join(" ")),
+    };
+    packages::ensure(packages::COMPILER.iter().chain(&packages::PACKAGERS))?;
+    must(&mut command(&format!("cargo build {release} -p daemon -p analysis --bins")))?;
+    hook::build()?;
+    let package = assemble(programs)?;
+    println!("{}: see systemd/README.md", package.display());
+    Ok(Outcome::Clean)
+}
+
+/// Makes the package of programs that are built, without what debuggers need of them.
+pub fn assemble(programs: &str) -> anyhow::Result<PathBuf> {
+    let root = PathBuf::from(format!("{FOLDER}/root"));
+    let _ = fs::remove_dir_all(&root); // the last package's, if there was one
+    for (from, to, mode) in FILES {
+        copy(Path::new(from), &root.join(to), mode)?;
+    }
+    for program in PROGRAMS {
+        let to = root.join("usr/bin").join(program);
+        copy(&Path::new(programs).join(program), &to, 0o755)?;
+        must(command("strip").arg(&to))?;
+    }
+    for name in CLASSIC {
+        std::os::unix::fs::symlink("dcpi", root.join("usr/bin").join(name))?;
+    }
+    manuals(&root)?;
+    for script in ["postinst", "prerm", "postrm"] {
+        copy(&Path::new("systemd/debian").join(script), &root.join("DEBIAN").join(script), 0o755)?;
+    }
+    fs::write(root.join("DEBIAN/conffiles"), "/etc/dcpi/dcpid.toml\n")?;
+    let architecture = output(&mut command("dpkg --print-architecture"))?.trim().to_owned();
+    let version = env!("CARGO_PKG_VERSION");
+    fs::write(root.join("DEBIAN/control"), control(&root, version, &architecture)?)?;
+    let package = PathBuf::from(format!("{FOLDER}/dcpi_{version}_{architecture}.deb"));
+    let build = "dpkg-deb --root-owner-group -Zgzip --build";
+    output(command(build).arg(&root).arg(&package))?;
+    Ok(package)
+}
+
+fn copy(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
+    let folder = to.parent().context("a file without a folder")?;
+    fs::create_dir_all(folder)?;
+    fs::copy(from, to).with_context(|| format!("packing {}; build it first", from.display()))?;
+    fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
+    Ok(())
+}
+
+/// Man pages, compressed, and completions where each shell looks for them.
+fn manuals(root: &Path) -> anyhow::Result<()> {
+    must(&mut command(&format!("cargo run --quiet -p manual -- {FOLDER}")))?;
+    let folders =
+        ["1", "8"].map(|section| (format!("man/{section}"), root.join(format!("usr/share/man/man{section}"))));
+    for (_, folder) in &folders {
+        fs::create_dir_all(folder)?;
+    }
+    for entry in fs::read_dir(format!("{FOLDER}/man"))? {
+        let page = entry?.path();
+        let section = page.extension().and_then(|section| section.to_str()).context("a page without a section")?;
+        let name = page.file_name().context("a page without a name")?;
+        copy(&page, &root.join(format!("usr/share/man/man{section}")).join(name), 0o644)?;
+    }
+    for (_, folder) in &folders {
+        must(command("gzip -9nr").arg(folder))?;
+    }
+    for program in PROGRAMS {
+        for (from, to) in [
+            (format!("{program}.bash"), format!("bash-completion/completions/{program}")),
+            (format!("_{program}"), format!("zsh/vendor-completions/_{program}")),
+            (format!("{program}.fish"), format!("fish/vendor_completions.d/{program}.fish")),
+        ] {
+            let from = PathBuf::from(format!("{FOLDER}/completions")).join(from);
+            copy(&from, &root.join("usr/share").join(to), 0o644)?;
+        }
+    }
+    Ok(())
+}
+
+/// What dpkg is told.
+fn control(root: &Path, version: &str, architecture: &str) -> anyhow::Result<String> {
+    let mut newest = (2, 0);
+    for program in PROGRAMS {
+        let needed = output(command("readelf --wide --version-info").arg(root.join("usr/bin").join(program)))?;
+        newest = newest.max(newest_glibc(&needed));
+    }
+    let kib = output(command("du -sk --apparent-size").arg(root))?;
+    let kib = kib.split_whitespace().next().context("du says nothing")?.to_owned();
+    Ok(format!(
+        "Package: dcpi\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: the dcpi authors <root@localhost>\n\
+         Installed-Size: {kib}\nDepends: libc6 (>= {}.{}), libgcc-s1, systemd, passwd\nSection: devel\nPriority: optional\n\
+         Description: always-on profiler for the whole machine\n \
+         dcpid samples every CPU of a production host thousands of times a second, programs, libraries and\n \
+         the kernel, unmodified, and keeps the counts in a small database; dcpi says where the cycles went.\n",
+        newest.0, newest.1
+    ))
+}
+
+/// The highest `GLIBC_2.N` that a program needs.
+fn newest_glibc(needed: &str) -> (u32, u32) {
+    let version = |text: &str| {
+        let (major, rest) = text.split_once('.')?;
+        let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    needed.split("GLIBC_").skip(1).filter_map(version).max().unwrap_or((2, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::newest_glibc;
+
+    #[test]
+    fn the_newest_c_library_that_is_needed() {
+        let shown = "0x0020: Name: GLIBC_2.2.5  Flags: none\n Name: GLIBC_2.34 Flags\nName: GLIBC_2.9\n GLIBC_PRIVATE";
+        assert_eq!((newest_glibc(shown), newest_glibc("")), ((2, 34), (2, 0)));
+    }
+}
