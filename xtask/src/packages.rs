@@ -36,7 +36,8 @@ pub const TEST_TOOLS: [Need; 9] = [
 ];
 
 /// To make tables of processors.
-pub const MACHINE_MODELS: [Need; 1] = [need("llvm-mca-22", "llvm-22", "knows what instructions cost on which processor")];
+pub const MACHINE_MODELS: [Need; 1] =
+    [need("llvm-mca-22", "llvm-22", "knows what instructions cost on which processor")];
 
 /// To boot the service in a container.
 pub const CONTAINER: [Need; 3] = [

@@ -306,7 +306,12 @@ impl CalcReport {
                 format!("{}{at}", culprit.cause)
             })
             .collect();
-        let stalled = format!("{} cy", cycle(stall.max(0.0)));
+        let (least, most) = (stall.max(0.0), largest.max(stall));
+        let stalled = if most > least * ROUGHLY {
+            format!("{}–{} cy", cycle(least), cycle(most))
+        } else {
+            format!("{} cy", cycle(least))
+        };
         writeln!(out, "{letters:>12} {stalled:>9}  stalled: {}", causes.join(", or "))
     }
 }
