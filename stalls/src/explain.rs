@@ -398,8 +398,9 @@ fn of_block(graph: &Cfg, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<E
         for (number, (suspect, at)) in suspects.iter().enumerate() {
             let others = suspects.iter().enumerate().filter(|(other, _)| *other != number);
             let others: f64 = others.map(|(_, (other, _))| most(other, scale.most)).sum();
-            let low = (stall - unexplained - others).max(0.0);
+            let low = stall - unexplained - others;
             let high = stall.min(most(suspect, scale.most)).max(most_of(line, suspect, scale));
+            let low = low.clamp(0.0, high);
             let sum = sums.causes.entry(suspect.cause).or_default();
             (sum.0, sum.1) = (sum.0 + low, sum.1 + high);
             let at = blamed(graph, lines, (line, *at), suspect.behind);
@@ -408,7 +409,7 @@ fn of_block(graph: &Cfg, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<E
         culprits.retain(|culprit| culprit.high > 0.0);
         culprits.sort_by(|a, b| b.high.total_cmp(&a.high));
         let cycles = per_execution(line.samples);
-        let most = if scale.least > 0.0 { cycles * scale.most / scale.least } else { f64::INFINITY };
+        let most = if scale.least > 0.0 { (cycles * scale.most / scale.least).max(cycles) } else { f64::INFINITY };
         explanations.push(Explanation {
             best: line.best,
             cycles,

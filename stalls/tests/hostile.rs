@@ -1,0 +1,104 @@
+//! Any bytes as code, with any samples: graphs, estimates and explanations neither panic nor tell numbers that do not add up.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
+
+use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly};
+use code::isa::Isa;
+use code::isa::work::Work;
+use code::skid::Skid;
+use estimate::{Branch, Sampled};
+use image::Vaddr;
+use stalls::{Machine, Timed, explain};
+
+struct Nothing;
+
+impl ReadOnly for Nothing {
+    fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
+        None
+    }
+}
+
+/// What compilers write, so that random code has loops and ways through it; the rest are random bytes.
+const PIECES: [&[u8]; 16] = [
+    &[0xff, 0xc9],
+    &[0x75, 0xf0],
+    &[0x74, 0x10],
+    &[0x48, 0x8b, 0x07],
+    &[0x48, 0x89, 0x06],
+    &[0x48, 0xf7, 0xf1],
+    &[0xf0, 0xff, 0x07],
+    &[0xf3, 0xa4],
+    &[0x0f, 0xae, 0xf0],
+    &[0xe8, 0, 0, 0, 0x10],
+    &[0xff, 0xe0],
+    &[0xeb, 0xe8],
+    &[0xc3],
+    &[0x48, 0x83, 0xc7, 0x40],
+    &[0x0f, 0x1f, 0x40, 0],
+    &[0xcc],
+];
+
+#[test]
+fn whatever_the_code_is_sums_add_up() {
+    let machines: Vec<Machine> = Machine::names().map(|name| Machine::named(name).unwrap()).collect();
+    let mut explained = 0;
+    for seed in 0..3000_u64 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut bytes = Vec::new();
+        while bytes.len() < random.usize(1..400) {
+            if random.u8(..10) == 0 {
+                bytes.push(random.u8(..));
+            } else {
+                bytes.extend(PIECES[random.usize(..PIECES.len())]);
+            }
+        }
+        let begin = Vaddr([0x1000, 0, u64::MAX - 100, 1 << 63][random.usize(..4)]);
+        let part = Part { begin, bytes: &bytes };
+        let graph = Cfg::build(Isa::X86_64, &[part], &mut Nothing, &Knowledge::default());
+        let loops = Loops::of(&graph);
+        let mut landed: Vec<(Vaddr, u64)> = (0..graph.blocks().len())
+            .flat_map(|block| graph.instructions(block).collect::<Vec<_>>())
+            .map(|at| (at, [0, 1, 30, 1 << 20, u64::MAX >> 8][random.usize(..5)]))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        landed.sort_unstable();
+        landed.dedup_by_key(|(at, _)| *at);
+        let any = |random: &mut fastrand::Rng| Vaddr(begin.0.wrapping_add(random.u64(..500)));
+        let branches: Vec<Branch> = (0..random.usize(..8))
+            .map(|_| Branch {
+                from: any(&mut random),
+                to: any(&mut random),
+                first: random.u64(..1000),
+                later: random.u64(..) >> 20,
+            })
+            .collect();
+        let sampled = Sampled { landed: &landed, skid: Skid::new(random.u8(..4)).unwrap(), branches: &branches };
+        let Some(estimate) = estimate::estimate(&graph, &loops, &sampled) else { continue };
+        let at = |address: Vaddr| &bytes[(address.0.wrapping_sub(begin.0) as usize).min(bytes.len())..];
+        let of_blocks = || (0..graph.blocks().len()).map(|block| graph.instructions(block));
+        let work: Vec<Vec<Work>> =
+            of_blocks().map(|block| block.map(|at_| Isa::X86_64.work(at(at_)).unwrap_or_default()).collect()).collect();
+        let count =
+            |at: Vaddr| landed.binary_search_by_key(&at, |(at, _)| *at).map_or(0.0, |index| landed[index].1 as f64);
+        let samples: Vec<Vec<f64>> = of_blocks().map(|block| block.map(count).collect()).collect();
+        let measured = (random.u8(..4) == 0).then(|| random.f64() * 1e6);
+        let timed =
+            Timed { graph: &graph, loops: &loops, estimate: &estimate, work: &work, samples: &samples, measured };
+        let told = explain(&machines[random.usize(..machines.len())], &timed);
+        let Some(scale) = told.scale else { continue };
+        explained += 1;
+        assert!(scale.least <= scale.most && scale.most.is_finite(), "{seed}: {scale:?}");
+        let sums = &told.sums;
+        let parts = sums.execution + sums.waits.values().sum::<f64>() + sums.dynamic + sums.unexplained + sums.error;
+        assert!((parts - sums.gain - sums.samples).abs() <= 1e-6 * (parts + sums.samples), "{seed}: {sums:?}");
+        for line in told.blocks.iter().flatten() {
+            assert!(
+                line.cycles >= 0.0 && line.cycles <= line.cycles_most && line.unexplained >= 0.0,
+                "{seed}: {line:?}"
+            );
+            for culprit in &line.culprits {
+                assert!(0.0 <= culprit.low && culprit.low <= culprit.high * (1.0 + 1e-9), "{seed}: {line:?}");
+            }
+        }
+    }
+    assert!(explained > 500, "only {explained} were explained");
+}
