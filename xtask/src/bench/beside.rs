@@ -52,8 +52,8 @@ impl Drop for Daemon {
 pub enum Whose {
     /// Everybody's.
     Everybodys,
-    /// Of what this process starts: perf 6.1 cannot read what it recorded of everybody while others loaded BPF programs ("failed to process type:
-    /// 17").
+    /// Of the user code that this process starts: perf 6.1 cannot read what it recorded of everybody while others loaded BPF programs ("failed to
+    /// process type: 17"), and ends at the first sample in one of dcpid's ("assertion failed at util/build-id.c:1010").
     Ours,
 }
 
@@ -78,10 +78,11 @@ pub fn record(name: &str, whose: Whose, work: impl FnOnce() -> anyhow::Result<()
     }
     let perf_data = at(".perf");
     let whose = match whose {
-        Whose::Everybodys => "-a".to_owned(),
-        Whose::Ours => format!("-p {}", std::process::id()),
+        Whose::Everybodys => "-a -e cpu-clock".to_owned(),
+        Whose::Ours => format!("-p {} -e cpu-clock:u", std::process::id()),
     };
-    let line = format!("perf record {whose} -F {RATE} -e cpu-clock -N -o {perf_data}");
+    // -B: collecting build ids would end it, for the same reason as above.
+    let line = format!("perf record {whose} -F {RATE} -N -B -o {perf_data}");
     let recorder = Recorder::start(&line, &perf_data, &at(".perf.log"))?;
     work()?;
     let perf_samples = recorder.end()?;
