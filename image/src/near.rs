@@ -72,14 +72,22 @@ impl<'a> Near<'a> {
             next.iter_mut().zip(&around.next).for_each(|(next, own)| *next = (*own).min(*next));
             around.next = next;
         }
-        let mut ranges = Vec::new();
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
         let (mut reached, mut unsized_before) = (None, None);
+        // Most addresses are in what holds the one before: that has the same neighbours.
+        let (mut held, mut bounded): (Option<(u64, usize)>, _) = (None, [u64::MAX; 2]);
         for (around, &address) in self.around.iter().zip(self.addresses) {
             reached = reached.max(around.reached);
             unsized_before = unsized_before.max(around.unsized_before);
             match around.holder {
                 // What begins in it before the address may have taken its begin.
-                Some(start) => ranges.push((start, address)),
+                Some(start) => match held.and_then(|(holder, at)| ranges.get_mut(at).filter(|_| holder == start)) {
+                    Some(range) => range.1 = address,
+                    None => {
+                        held = Some((start, ranges.len()));
+                        ranges.push((start, address));
+                    }
+                },
                 // Then one without size may hold it, unless one with size came between; and if none does, what reached nearest
                 // to it bounds what has its name from elsewhere.
                 None => {
@@ -87,7 +95,10 @@ impl<'a> Near<'a> {
                     ranges.extend(starts.map(|start| (start, start)));
                 }
             }
-            ranges.extend(around.next.map(|start| (start, start)));
+            if around.next != bounded {
+                ranges.extend(around.next.map(|start| (start, start)));
+                bounded = around.next;
+            }
         }
         ranges.sort_unstable();
         let mut disjoint: Vec<(u64, u64)> = Vec::new();
