@@ -9,7 +9,7 @@ use image::Frame;
 
 use crate::load::{ImageSamples, Samples};
 use crate::problem::Problem;
-use crate::procedures::{self, Known, Places};
+use crate::procedures::{self, Known, Needed, Places};
 
 /// The samples of an image, by source line.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
 
 fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByLine {
     let mut problems = Vec::new();
-    match procedures::known(samples, image, places, &mut problems) {
+    match procedures::known(samples, image, places, Needed::At(&image.offsets()), &mut problems) {
         Ok(known) => ByLine { rows: count(image, &known, places, &mut problems), problems },
         Err(why) => {
             let function = Some(format!("[no procedures: {}]", why.short()));

@@ -162,7 +162,10 @@ pub fn of(
 }
 
 /// The bytes of a procedure, as many as are listed, and what they mean.
-fn code(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Result<(Isa, Vec<u8>), NoCode> {
+///
+/// # Errors
+/// Why there are none.
+pub(crate) fn code(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Result<(Isa, Vec<u8>), NoCode> {
     let Some(binary) = &known.binary else {
         return Err(match image.record.kind {
             ImageKind::File | ImageKind::Vdso => NoCode::NotKept,
@@ -210,15 +213,6 @@ fn target_name(known: &Known, procedure: &Procedure, target: u64) -> Option<Stri
 
 /// The places with samples, for code without bytes.
 fn places(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Vec<ListedInstruction> {
-    let mut offsets: Vec<ImageOffset> = image
-        .profiles
-        .iter()
-        .flat_map(|profile| profile.iter())
-        .map(|(offset, _)| offset)
-        .filter(|offset| procedure.contains(*offset))
-        .collect();
-    offsets.sort_unstable();
-    offsets.dedup();
     let listed = |offset| ListedInstruction {
         address: known.address(offset),
         offset,
@@ -230,7 +224,7 @@ fn places(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Vec<Lis
         counts: Vec::new(),
         frames: Vec::new(),
     };
-    offsets.into_iter().map(listed).collect()
+    image.offsets().into_iter().filter(|offset| procedure.contains(*offset)).map(listed).collect()
 }
 
 /// Gives each instruction the samples of its bytes. Returns the sums.

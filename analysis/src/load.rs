@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use code::skid::Skid;
-use image::{ImageId, ImageKind, KeptFile};
+use image::{ImageId, ImageKind, ImageOffset, KeptFile};
 use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, EventMeta, ImageRecord, Ledger, Profile, Scope, Symbol};
 use stalls::Cpuid;
 
@@ -124,6 +124,16 @@ impl ImageSamples {
     #[must_use]
     pub fn totals(&self) -> Vec<u64> {
         self.profiles.iter().map(Profile::total).collect()
+    }
+
+    /// The places that have samples of any event, in order.
+    #[must_use]
+    pub fn offsets(&self) -> Vec<ImageOffset> {
+        let mut offsets: Vec<ImageOffset> =
+            self.profiles.iter().flat_map(Profile::iter).map(|(offset, _)| offset).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        offsets
     }
 
     /// True for the idle loop, which is time that nobody wanted.

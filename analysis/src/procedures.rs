@@ -96,7 +96,7 @@ pub fn locate(
     places: &Places,
 ) -> (Vec<Located>, Vec<Problem>) {
     let mut problems = Vec::new();
-    let known = known(samples, image, places, &mut problems);
+    let known = known(samples, image, places, Needed::At(offsets), &mut problems);
     let at = |offset: &ImageOffset| {
         let unnamed = |place| Located { place, into: 0, address: offset.0 };
         match &known {
@@ -158,7 +158,7 @@ pub(crate) fn each_image<T: Send>(images: &[&ImageSamples], work: impl Fn(&Image
 
 fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByProcedure {
     let mut problems = Vec::new();
-    match known(samples, image, places, &mut problems) {
+    match known(samples, image, places, Needed::At(&image.offsets()), &mut problems) {
         Ok(known) => {
             let rows = count(image, &known);
             problems.extend(known.stripped.then(|| nameless(image, &rows)).flatten());
@@ -177,10 +177,28 @@ fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> 
     }
 }
 
+/// Which of an image's procedures are needed: some are found in a fraction of the time.
+#[derive(Clone, Copy, Debug)]
+pub enum Needed<'a> {
+    /// All of them.
+    All,
+    /// Those that hold these places; others may be known too.
+    At(&'a [ImageOffset]),
+}
+
+impl Needed<'_> {
+    fn of(self, binary: &Binary, places: &Places) -> Result<(Procedures, Vec<Finding>), ImageError> {
+        match self {
+            Self::All => binary.procedures(&places.debug_roots),
+            Self::At(offsets) => binary.procedures_at(&places.debug_roots, offsets),
+        }
+    }
+}
+
 /// What is known of an image besides its samples.
 #[derive(Debug)]
 pub struct Known {
-    /// Its procedures.
+    /// Its procedures, those at least that were needed.
     pub procedures: Procedures,
     /// The file, or what was kept of it: for a file, and the vdso.
     pub binary: Option<Binary>,
@@ -297,12 +315,13 @@ pub fn known(
     samples: &Samples,
     image: &ImageSamples,
     places: &Places,
+    needed: Needed<'_>,
     problems: &mut Vec<Problem>,
 ) -> Result<Known, NoProcedures> {
     let why = if image.record.kind == ImageKind::File {
-        match in_files(image, places) {
+        match in_files(image, places, needed) {
             Ok(known) => return Ok(known),
-            Err(why) => match in_code_store(samples, image, places, problems) {
+            Err(why) => match in_code_store(samples, image, places, needed, problems) {
                 Some(known) => {
                     let (counts, id, image) = (image.totals(), image.record.id, image.record.name.clone());
                     problems.push(Problem::FromCodeStore { image, id, counts, why });
@@ -321,8 +340,9 @@ pub fn known(
     if !symbols.is_empty() {
         let list = symbols.into_iter().map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name));
         // The daemon keeps the vdso's code, which is in no file.
-        let kept =
-            (image.record.kind == ImageKind::Vdso).then(|| in_code_store(samples, image, places, problems)).flatten();
+        let kept = (image.record.kind == ImageKind::Vdso)
+            .then(|| in_code_store(samples, image, places, needed, problems))
+            .flatten();
         let binary = kept.and_then(|kept| kept.binary);
         return Ok(Known { procedures: Procedures::from_list(list), binary, stripped: false });
     }
@@ -335,11 +355,11 @@ pub fn known(
 }
 
 /// Looks at each path that the image had, the latest first.
-pub(crate) fn in_files(image: &ImageSamples, places: &Places) -> Result<Known, NoProcedures> {
+pub(crate) fn in_files(image: &ImageSamples, places: &Places, needed: Needed<'_>) -> Result<Known, NoProcedures> {
     let mut why = NoProcedures::FileGone;
     for path in &image.paths {
         let opened = Binary::open(path, Some(&image.record.id));
-        match opened.and_then(|binary| Ok((binary.procedures(&places.debug_roots)?, binary))) {
+        match opened.and_then(|binary| Ok((needed.of(&binary, places)?, binary))) {
             Ok(((procedures, _), _)) if procedures.is_empty() => why = NoProcedures::NoneInFile,
             Ok(((procedures, findings), binary)) => {
                 let stripped = findings.iter().any(|finding| matches!(finding, Finding::Stripped));
@@ -358,12 +378,13 @@ fn in_code_store(
     samples: &Samples,
     image: &ImageSamples,
     places: &Places,
+    needed: Needed<'_>,
     problems: &mut Vec<Problem>,
 ) -> Option<Known> {
     let kept = samples.code(image, problems)?;
     let path = image.paths.first().map(PathBuf::as_path);
     let binary = Binary::of_kept(kept, path, Some(&image.record.id)).ok()?;
-    let (procedures, findings) = binary.procedures(&places.debug_roots).ok()?;
+    let (procedures, findings) = needed.of(&binary, places).ok()?;
     let stripped = findings.iter().any(|finding| matches!(finding, Finding::Stripped));
     (!procedures.is_empty()).then_some(Known { procedures, binary: Some(binary), stripped })
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crate::collect::collect;
+use crate::collect::{collect, collect_at};
 use crate::elf::{Elf, malformed};
 use crate::identify::identify_elf;
 use crate::source::{self, Source};
@@ -92,6 +92,22 @@ impl Binary {
     /// As [`crate::procedures`], but for the build, which is known.
     pub fn procedures(&self, debug_roots: &[PathBuf]) -> Result<(Procedures, Vec<Finding>), ImageError> {
         collect(self.content.source()?, None, self.path(), debug_roots)
+    }
+
+    /// Those of its procedures that hold one of `offsets`, each as it is among all of [`Binary::procedures`]; others may be there or not. If
+    /// there is none, all.
+    ///
+    /// # Errors
+    /// As [`Binary::procedures`].
+    pub fn procedures_at(
+        &self,
+        debug_roots: &[PathBuf],
+        offsets: &[ImageOffset],
+    ) -> Result<(Procedures, Vec<Finding>), ImageError> {
+        match collect_at(self.content.source()?, None, self.path(), debug_roots, Some(offsets))? {
+            (procedures, _) if procedures.is_empty() => self.procedures(debug_roots),
+            found => Ok(found),
+        }
     }
 
     /// What of its memory never changes: as [`Constants::of_file`].

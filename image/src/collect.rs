@@ -1,5 +1,6 @@
 //! Collects the procedures of an ELF file from all places that know some.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +11,9 @@ use crate::debug_file::{self, Wanted};
 use crate::elf::{Elf, Section, malformed};
 use crate::identify::identify_elf;
 use crate::layout::Layout;
+use crate::near::Near;
 use crate::source::{self, Source};
-use crate::symbols::{self, Candidate, Label, Names, Symbols};
+use crate::symbols::{self, Candidate, Label, NameBytes, Table, Unnamed, Verdict};
 use crate::{Finding, ImageError, ImageId, Procedure, ProcedureSource, Procedures};
 use crate::{ImageOffset, Vaddr, eh_frame};
 
@@ -19,6 +21,8 @@ use crate::{ImageOffset, Vaddr, eh_frame};
 const MINI_LIMIT: u64 = 128 << 20;
 /// Memory that its decompression may take, in KiB: the highest level of xz takes 65 MiB.
 const MINI_MEMORY_KIB: u32 = 128 << 10;
+/// How often the symbols near some addresses are looked at anew because some were no procedures after all; then all are taken.
+const ROUNDS: usize = 4;
 
 /// Procedures of the ELF file at `path`, at file offsets, if it is the build `expect` (`None`: of
 /// whatever build it is).
@@ -67,6 +71,17 @@ pub(crate) fn collect(
     path: Option<&Path>,
     roots: &[PathBuf],
 ) -> Result<(Procedures, Vec<Finding>), ImageError> {
+    collect_at(source, expect, path, roots, None)
+}
+
+/// [`collect`], of which only those that hold one of these offsets are sure to be there: the fewer of them, the faster.
+pub(crate) fn collect_at(
+    source: Source<'_>,
+    expect: Option<&ImageId>,
+    path: Option<&Path>,
+    roots: &[PathBuf],
+    offsets: Option<&[ImageOffset]>,
+) -> Result<(Procedures, Vec<Finding>), ImageError> {
     let elf = Elf::parse(source)?;
     if let Some(expected) = expect {
         let found = identify_elf(&elf)?;
@@ -91,15 +106,24 @@ pub(crate) fn collect(
         findings.push(Finding::Stripped);
     }
     tables.add(&wanted, elf::SHT_DYNSYM, &layout, &mut findings);
-    if tables.left_out > 0 {
-        let count = tables.left_out;
-        findings.push(Finding::SymbolsLeftOut { count });
+    let addresses = offsets.and_then(|offsets| layout.code_addresses(offsets));
+    let decided = addresses.as_deref().and_then(|addresses| tables.near(addresses, &layout));
+    let (candidates, left_out) = decided.unwrap_or_else(|| tables.all(&layout));
+    if left_out > 0 {
+        findings.push(Finding::SymbolsLeftOut { count: left_out });
     }
-    let mut pieces = tables.flatten();
+    let mut pieces = tables.flatten(candidates);
     cover::fill(&mut pieces, &named_sections(&sections, &layout));
-    let (ranges, finding) = eh_frame::ranges(&elf, &sections);
-    findings.extend(finding);
-    cover::fill(&mut pieces, &unwound(ranges, &layout));
+    let unnamed = addresses.map(|mut addresses| {
+        addresses.retain(|&address| !cover::has(&pieces, address));
+        addresses
+    });
+    // The unwind table takes long to read, and says nothing of what has a name.
+    if unnamed.as_ref().is_none_or(|unnamed| !unnamed.is_empty()) {
+        let (ranges, finding) = eh_frame::ranges(&elf, &sections);
+        findings.extend(finding);
+        cover::fill(&mut pieces, &unwound(ranges, unnamed.as_deref(), &layout));
+    }
     Ok((tables.procedures(&pieces, &sections, &layout), findings))
 }
 
@@ -126,9 +150,9 @@ fn or_finding<T: Default>(result: Result<T, ImageError>, part: &'static str, fin
 /// The symbol tables that were read; a label has its table's number.
 #[derive(Default)]
 struct Tables {
-    candidates: Vec<Candidate>,
-    names: Vec<Names>,
+    tables: Vec<Table>,
     sources: Vec<ProcedureSource>,
+    /// Symbols of code that were left out, of tables that are not here.
     left_out: usize,
 }
 
@@ -140,8 +164,8 @@ impl Tables {
         } else {
             ("symbol table", ProcedureSource::SymbolTable)
         };
-        let read = symbols::read(wanted.elf, wanted.sections, kind, layout, self.next());
-        or_finding(read, part, findings).is_some_and(|symbols| self.push(symbols, source))
+        let read = Table::read(wanted.elf, wanted.sections, kind, self.next());
+        or_finding(read, part, findings).is_some_and(|table| self.push(table, source, layout))
     }
 
     /// Adds the symbol table of the first debug file that has one.
@@ -149,11 +173,11 @@ impl Tables {
         debug_file::find(wanted, findings, |path, file, findings| {
             let read = Source::file(file).and_then(Elf::parse).and_then(|elf| {
                 let sections = elf.sections()?;
-                symbols::read(&elf, &sections, elf::SHT_SYMTAB, layout, self.next())
+                Table::read(&elf, &sections, elf::SHT_SYMTAB, self.next())
             });
             let path = path.to_path_buf();
             match read {
-                Ok(Some(symbols)) => self.push(symbols, ProcedureSource::DebugFile(path)),
+                Ok(Some(table)) => self.push(table, ProcedureSource::DebugFile(path), layout),
                 Ok(None) => false,
                 Err(error) => {
                     findings.push(Finding::DebugFileUnreadable { path, error });
@@ -170,31 +194,89 @@ impl Tables {
         };
         let read = mini_debug_info(wanted.elf, section).and_then(|bytes| {
             let elf = Elf::parse(Source::Bytes(&bytes))?;
-            symbols::read(&elf, &elf.sections()?, elf::SHT_SYMTAB, layout, self.next())
+            Table::read(&elf, &elf.sections()?, elf::SHT_SYMTAB, self.next())
         });
         or_finding(read, "compressed symbols (.gnu_debugdata)", findings)
-            .is_some_and(|symbols| self.push(symbols, ProcedureSource::MiniDebugInfo))
+            .is_some_and(|table| self.push(table, ProcedureSource::MiniDebugInfo, layout))
     }
 
     fn next(&self) -> u8 {
         // At most three are ever added: one per source.
-        u8::try_from(self.names.len()).unwrap_or(u8::MAX)
+        u8::try_from(self.tables.len()).unwrap_or(u8::MAX)
     }
 
-    fn push(&mut self, symbols: Symbols, source: ProcedureSource) -> bool {
-        self.left_out += symbols.left_out;
-        if symbols.candidates.is_empty() {
-            return false;
+    /// Keeps a table, unless it names no code.
+    fn push(&mut self, table: Table, source: ProcedureSource, layout: &Layout) -> bool {
+        let mut bytes_left = NameBytes::default();
+        let is_candidate =
+            |symbol: Unnamed| matches!(symbol.named(table.names(), &mut bytes_left), Verdict::Procedure(_));
+        let names_any = table.symbols(layout).flatten().any(is_candidate);
+        if names_any {
+            self.tables.push(table);
+            self.sources.push(source);
+        } else {
+            self.left_out += candidates(&table, layout).1;
         }
-        self.candidates.extend(symbols.candidates);
-        self.names.push(symbols.names);
-        self.sources.push(source);
-        true
+        names_any
     }
 
-    fn flatten(&mut self) -> Vec<Piece<Label>> {
-        symbols::sort(&mut self.candidates, &self.names);
-        let spans: Vec<Span<Label>> = self.candidates.drain(..).map(|candidate| candidate.span).collect();
+    /// All candidates, and how many symbols of code were left out.
+    fn all(&self, layout: &Layout) -> (Vec<Candidate>, usize) {
+        let mut all = Vec::new();
+        let mut left_out = self.left_out;
+        for table in &self.tables {
+            let (more, left_out_of_it) = candidates(table, layout);
+            all.extend(more);
+            left_out += left_out_of_it;
+        }
+        (all, left_out)
+    }
+
+    /// The candidates that decide what holds these addresses, and how many symbols of code were seen to be left out. None where that would
+    /// take more work than to take them all.
+    fn near(&self, addresses: &[u64], layout: &Layout) -> Option<(Vec<Candidate>, usize)> {
+        // The names of symbols that are no procedures, by table: such symbols are many, their names few.
+        let mut refused: BTreeSet<(usize, u32)> = BTreeSet::new();
+        for _ in 0..ROUNDS {
+            let mut near = Near::new(addresses);
+            let mut left_out = self.left_out;
+            for (number, table) in self.tables.iter().enumerate() {
+                for symbol in table.symbols(layout) {
+                    match symbol {
+                        Some(symbol) if refused.contains(&(number, symbol.name)) => {}
+                        Some(symbol) => near.add(symbol.span.start, symbol.span.end),
+                        None => left_out += 1,
+                    }
+                }
+            }
+            let deciding = near.deciding()?;
+            let before = refused.len();
+            let mut candidates = Vec::new();
+            for (number, table) in self.tables.iter().enumerate() {
+                let mut bytes_left = NameBytes::default();
+                for symbol in table.symbols(layout).flatten().filter(|symbol| deciding.has(symbol.span.start)) {
+                    let name = (number, symbol.name);
+                    if refused.contains(&name) {
+                        continue;
+                    }
+                    match symbol.named(table.names(), &mut bytes_left) {
+                        Verdict::Procedure(candidate) => candidates.push(candidate),
+                        Verdict::Other | Verdict::LeftOut => {
+                            refused.insert(name);
+                        }
+                    }
+                }
+            }
+            if refused.len() == before {
+                return Some((candidates, left_out));
+            }
+        }
+        None
+    }
+
+    fn flatten(&self, mut candidates: Vec<Candidate>) -> Vec<Piece<Label>> {
+        symbols::sort(&mut candidates, &self.tables);
+        let spans: Vec<Span<Label>> = candidates.into_iter().map(|candidate| candidate.span).collect();
         cover::flatten(&spans)
     }
 
@@ -211,7 +293,7 @@ impl Tables {
             let (name, count) = match piece.label {
                 Label::Symbol { table, name } => {
                     let table = usize::from(table);
-                    let name = self.names.get(table).and_then(|names| names.get(name));
+                    let name = self.tables.get(table).and_then(|table| table.names().get(name));
                     (String::from_utf8_lossy(name.unwrap_or_default()).into(), symbols.get_mut(table))
                 }
                 Label::Section(index) => {
@@ -236,6 +318,19 @@ impl Tables {
     }
 }
 
+/// The candidates of a table, and how many of its symbols of code were left out.
+fn candidates(table: &Table, layout: &Layout) -> (Vec<Candidate>, usize) {
+    let (mut candidates, mut left_out, mut bytes_left) = (Vec::new(), 0, NameBytes::default());
+    for symbol in table.symbols(layout) {
+        match symbol.map(|symbol| symbol.named(table.names(), &mut bytes_left)) {
+            Some(Verdict::Procedure(candidate)) => candidates.push(candidate),
+            Some(Verdict::Other) => {}
+            Some(Verdict::LeftOut) | None => left_out += 1,
+        }
+    }
+    (candidates, left_out)
+}
+
 /// Sections of code that hold no procedures of the programmer's.
 fn named_sections(sections: &[Section], layout: &Layout) -> Vec<Piece<Label>> {
     let has_no_procedures = |name: &str| name.starts_with(".plt") || [".iplt", ".init", ".fini"].contains(&name);
@@ -251,9 +346,16 @@ fn named_sections(sections: &[Section], layout: &Layout) -> Vec<Piece<Label>> {
     cover::flatten(&spans)
 }
 
-fn unwound(ranges: Vec<(u64, u64)>, layout: &Layout) -> Vec<Piece<Label>> {
+/// The ranges of the unwind table; those that decide what holds these addresses, if only they are asked for.
+fn unwound(ranges: Vec<(u64, u64)>, addresses: Option<&[u64]>, layout: &Layout) -> Vec<Piece<Label>> {
     let mut spans: Vec<Span<Label>> =
         ranges.into_iter().filter_map(|(start, end)| mapped(start, end, Label::Address, layout)).collect();
+    let deciding = addresses.and_then(|addresses| {
+        let mut near = Near::new(addresses);
+        spans.iter().for_each(|span| near.add(span.start, span.end));
+        near.deciding()
+    });
+    spans.retain(|span| deciding.as_ref().is_none_or(|deciding| deciding.has(span.start)));
     spans.sort_by_key(|span| span.start);
     cover::flatten(&spans)
 }

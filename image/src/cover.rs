@@ -117,6 +117,12 @@ pub(crate) fn fill<L: Copy>(pieces: &mut Vec<Piece<L>>, more: &[Piece<L>]) -> us
     pieces.len() - before
 }
 
+/// Whether one of disjoint sorted `pieces` has the address. Takes time logarithmic in their number.
+pub(crate) fn has<L>(pieces: &[Piece<L>], address: u64) -> bool {
+    let behind = pieces.partition_point(|piece| piece.start <= address);
+    behind.checked_sub(1).and_then(|at| pieces.get(at)).is_some_and(|piece| address < piece.end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -107,6 +107,25 @@ impl Layout {
         self.code().find(|segment| segment.offset_of(Vaddr(vaddr)).is_some())
     }
 
+    /// The addresses of those of `offsets` that are code, in order, each once. None in a file of which a byte of code is at two addresses, or
+    /// an address has two bytes.
+    pub(crate) fn code_addresses(&self, offsets: &[ImageOffset]) -> Option<Vec<u64>> {
+        let is_disjoint = |place: fn(&Segment) -> u64| {
+            let range = |segment: &Segment| (place(segment), place(segment).saturating_add(segment.file_size_bytes));
+            let mut ranges: Vec<(u64, u64)> = self.code().map(range).filter(|(start, end)| start < end).collect();
+            ranges.sort_unstable();
+            ranges.is_sorted_by(|before, behind| before.1 <= behind.0)
+        };
+        if !is_disjoint(|segment| segment.offset.0) || !is_disjoint(|segment| segment.vaddr.0) {
+            return None;
+        }
+        let address = |offset: &ImageOffset| self.code().find_map(|segment| segment.vaddr_of(*offset));
+        let mut addresses: Vec<u64> = offsets.iter().filter_map(address).map(|vaddr| vaddr.0).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        Some(addresses)
+    }
+
     /// The executable pieces.
     pub(crate) fn code(&self) -> impl Iterator<Item = &Segment> {
         self.segments.iter().filter(|segment| segment.executable)

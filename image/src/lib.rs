@@ -38,6 +38,7 @@ mod kept;
 mod kind;
 mod layout;
 mod lines;
+mod near;
 mod procedures;
 mod sites;
 mod source;

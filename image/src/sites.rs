@@ -204,12 +204,30 @@ impl<'a> Sites<'a> {
         unit: &Unit<Metered<'a>>,
         entry: &DebuggingInformationEntry<Metered<'a>>,
     ) -> gimli::Result<Vec<(u64, u64)>> {
-        let mut ranges = self.dwarf.die_ranges(unit, entry)?;
         let mut found = Vec::new();
-        while let Some(range) = ranges.next()? {
+        let mut add = |range: gimli::Range| {
             if range.begin < range.end {
                 found.push((range.begin, range.end));
             }
+        };
+        // `gimli::Dwarf::die_ranges` does the same, but adds addresses and sizes without a look (0.34.0).
+        if let Some(value) = entry.attr_value(constants::DW_AT_ranges)
+            && let Some(mut ranges) = self.dwarf.attr_ranges(unit, value)?
+        {
+            while let Some(range) = ranges.next()? {
+                add(range);
+            }
+            return Ok(found);
+        }
+        let begin = entry.attr_value(constants::DW_AT_low_pc);
+        let begin = begin.map_or(Ok(None), |value| self.dwarf.attr_address(unit, value))?;
+        let end = match entry.attr_value(constants::DW_AT_high_pc) {
+            Some(AttributeValue::Udata(size)) => begin.and_then(|begin| begin.checked_add(size)),
+            Some(value) => self.dwarf.attr_address(unit, value)?,
+            None => None,
+        };
+        if let Some((begin, end)) = begin.zip(end) {
+            add(gimli::Range { begin, end });
         }
         Ok(found)
     }

@@ -1,9 +1,10 @@
 //! Candidates for procedures from an ELF symbol table.
 
 use std::cmp::Ordering;
+use std::ffi::CStr;
 
 use object::endian::Endianness;
-use object::read::elf::Sym as _;
+use object::read::elf::Sym;
 use object::{elf, pod};
 
 use crate::ImageError;
@@ -42,97 +43,93 @@ pub(crate) struct Candidate {
 /// The names of a symbol table.
 pub(crate) struct Names(Vec<u8>);
 
-/// A symbol table, read.
-pub(crate) struct Symbols {
-    pub(crate) candidates: Vec<Candidate>,
-    pub(crate) names: Names,
-    /// Symbols of code that were left out: an unreadable name, or outside of the mapped code.
-    pub(crate) left_out: usize,
-}
-
-/// Reads the table of type `kind` (`SHT_SYMTAB`, `SHT_DYNSYM`), if there is one with bytes.
-/// `layout` is of the file that is mapped, which for a debug file is another one.
-pub(crate) fn read(
-    elf: &Elf<'_>,
-    sections: &[Section],
-    kind: u32,
-    layout: &Layout,
-    table: u8,
-) -> Result<Option<Symbols>, ImageError> {
-    let Some(section) = sections.iter().find(|section| section.kind == kind) else {
-        return Ok(None);
-    };
-    let bytes = elf.section_bytes("symbol table", section, SYMBOLS_LIMIT)?;
-    let names = usize::try_from(section.link)
-        .ok()
-        .and_then(|link| sections.get(link))
-        .ok_or_else(|| malformed("symbol names", section.offset))?;
-    let names = elf.section_bytes("symbol names", names, NAMES_LIMIT)?;
-    let mut reader = Reader {
-        endian: elf.endian,
-        thumb: elf.machine == elf::EM_ARM,
-        sections,
-        layout,
-        table,
-        names_left: NAMES_LIMIT,
-        out: Symbols { candidates: Vec::new(), names: Names(names.into_owned()), left_out: 0 },
-    };
-    if elf.is_64 {
-        reader.read::<elf::FileHeader64<Endianness>>(whole::<elf::Sym64<Endianness>>(&bytes));
-    } else {
-        reader.read::<elf::FileHeader32<Endianness>>(whole::<elf::Sym32<Endianness>>(&bytes));
-    }
-    Ok(Some(reader.out))
-}
-
-/// As many whole records as there are.
-fn whole<T: pod::Pod>(bytes: &[u8]) -> &[T] {
-    let len = bytes.len() - bytes.len() % size_of::<T>();
-    let bytes = bytes.get(..len).unwrap_or_default();
-    pod::slice_from_all_bytes(bytes).unwrap_or_default()
-}
-
-struct Reader<'a> {
+/// A symbol table as it is in the file, of which as much is looked at as is asked for.
+pub(crate) struct Table {
+    bytes: Vec<u8>,
+    names: Names,
+    /// Its number among the tables of an image.
+    number: u8,
+    is_64: bool,
     endian: Endianness,
     /// Bit 0 of a procedure's address says that it is Thumb code.
     thumb: bool,
-    sections: &'a [Section],
-    layout: &'a Layout,
-    table: u8,
-    names_left: u64,
-    out: Symbols,
+    /// The address where each section ends, if it holds code.
+    section_ends: Vec<Option<u64>>,
 }
 
-impl Reader<'_> {
-    fn read<H>(&mut self, symbols: &[H::Sym])
-    where
-        H: object::read::elf::FileHeader<Endian = Endianness>,
-    {
-        let endian = self.endian;
-        for symbol in symbols {
-            let kind = symbol.st_type();
-            let rank_of_kind = match kind {
-                elf::STT_FUNC => 0,
-                elf::STT_GNU_IFUNC => 1,
-                elf::STT_NOTYPE => 2,
-                _ => continue,
-            };
-            let Some(section_end) = self.section_end(symbol.st_shndx(endian)) else {
-                continue;
-            };
-            let mut start: u64 = symbol.st_value(endian).into();
-            if self.thumb && kind != elf::STT_NOTYPE {
-                start &= !1;
-            }
-            let size: u64 = symbol.st_size(endian).into();
-            // Markers of a section's end are in no one's way.
-            if size == 0 && start >= section_end {
-                continue;
-            }
-            let is_local = symbol.st_bind() == elf::STB_LOCAL;
-            let rank = rank_of_kind << 2 | u8::from(is_local) << 1 | u8::from(size == 0);
-            self.add(start, size, section_end, rank, symbol.st_name(endian));
+/// A symbol that says it is of code, wherever that is, and whatever its name is.
+struct Symbol {
+    start: u64,
+    size: u64,
+    section_end: u64,
+    rank: u8,
+    name: u32,
+}
+
+impl Table {
+    /// Reads the table of type `kind` (`SHT_SYMTAB`, `SHT_DYNSYM`), if there is one with bytes.
+    pub(crate) fn read(elf: &Elf<'_>, sections: &[Section], kind: u32, number: u8) -> Result<Option<Self>, ImageError> {
+        let Some(section) = sections.iter().find(|section| section.kind == kind) else {
+            return Ok(None);
+        };
+        let bytes = elf.section_bytes("symbol table", section, SYMBOLS_LIMIT)?;
+        let names = usize::try_from(section.link)
+            .ok()
+            .and_then(|link| sections.get(link))
+            .ok_or_else(|| malformed("symbol names", section.offset))?;
+        let names = elf.section_bytes("symbol names", names, NAMES_LIMIT)?;
+        let end = |section: &Section| section.is_code().then(|| section.vaddr.saturating_add(section.size));
+        Ok(Some(Self {
+            bytes: bytes.into_owned(),
+            names: Names(names.into_owned()),
+            number,
+            is_64: elf.is_64,
+            endian: elf.endian,
+            thumb: elf.machine == elf::EM_ARM,
+            section_ends: sections.iter().map(end).collect(),
+        }))
+    }
+
+    /// Its names.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Its symbols of code by their places; none of their names has been looked at. None in place of those of code that is not mapped.
+    /// `layout` is of the file that is mapped, which for a debug file is another one.
+    pub(crate) fn symbols(&self, layout: &Layout) -> impl Iterator<Item = Option<Unnamed>> {
+        let (wide, narrow): (&[elf::Sym64<Endianness>], &[elf::Sym32<Endianness>]) =
+            if self.is_64 { (whole(&self.bytes), &[]) } else { (&[], whole(&self.bytes)) };
+        let wide = wide.iter().filter_map(|symbol| self.symbol(symbol));
+        let symbols = wide.chain(narrow.iter().filter_map(|symbol| self.symbol(symbol)));
+        symbols.map(|Symbol { start, size, section_end, rank, name }| {
+            let segment_end = layout.code_at(start)?.vaddr_end();
+            let end = start.saturating_add(size).min(segment_end);
+            let label = Label::Symbol { table: self.number, name };
+            Some(Unnamed { span: Span { start, end, limit: segment_end.min(section_end), label }, rank, name })
+        })
+    }
+
+    /// A symbol that says it is of code.
+    fn symbol<S: Sym<Endian = Endianness>>(&self, symbol: &S) -> Option<Symbol> {
+        let kind = symbol.st_type();
+        let rank_of_kind = match kind {
+            elf::STT_FUNC => 0,
+            elf::STT_GNU_IFUNC => 1,
+            elf::STT_NOTYPE => 2,
+            _ => return None,
+        };
+        let section_end = self.section_end(symbol.st_shndx(self.endian))?;
+        let mut start: u64 = symbol.st_value(self.endian).into();
+        if self.thumb && kind != elf::STT_NOTYPE {
+            start &= !1;
         }
+        let size: u64 = symbol.st_size(self.endian).into();
+        let is_local = symbol.st_bind() == elf::STB_LOCAL;
+        let rank = rank_of_kind << 2 | u8::from(is_local) << 1 | u8::from(size == 0);
+        // Markers of a section's end are in no one's way.
+        let counts = size > 0 || start < section_end;
+        counts.then(|| Symbol { start, size, section_end, rank, name: symbol.st_name(self.endian) })
     }
 
     /// The address where a symbol's section ends, if that section holds code.
@@ -142,44 +139,60 @@ impl Reader<'_> {
             // Its number is in another table; only files with 65 thousand sections have this.
             elf::SHN_XINDEX => Some(u64::MAX),
             index if index >= elf::SHN_LORESERVE => None,
-            index => self
-                .sections
-                .get(usize::from(index))
-                .filter(|section| section.is_code())
-                .map(|section| section.vaddr.saturating_add(section.size)),
+            index => self.section_ends.get(usize::from(index)).copied().flatten(),
         }
     }
+}
 
-    fn add(&mut self, start: u64, size: u64, section_end: u64, rank: u8, name: u32) {
-        let Some(segment) = self.layout.code_at(start) else {
-            self.out.left_out += 1;
-            return;
+/// A symbol of mapped code, before its name is looked at.
+pub(crate) struct Unnamed {
+    pub(crate) span: Span<Label>,
+    rank: u8,
+    /// Where its name begins in the table's names.
+    pub(crate) name: u32,
+}
+
+/// What a symbol's name says of it.
+pub(crate) enum Verdict {
+    /// It may be a procedure.
+    Procedure(Candidate),
+    /// It is none.
+    Other,
+    /// Its name is unreadable, or one too many.
+    LeftOut,
+}
+
+impl Unnamed {
+    /// Looks at its name among those of its table, if there are bytes left to be looked at.
+    pub(crate) fn named(self, names: &Names, bytes_left: &mut NameBytes) -> Verdict {
+        let Some(name) = names.get(self.name) else {
+            return Verdict::LeftOut;
         };
-        let Some(text) = self.out.names.get(name) else {
-            self.out.left_out += 1;
-            return;
-        };
-        if is_no_procedure(text) {
-            return;
+        if is_no_procedure(name) {
+            return Verdict::Other;
         }
-        let Some(names_left) = self.names_left.checked_sub(text.len() as u64 + 1) else {
-            self.out.left_out += 1;
-            return;
+        let Some(left) = bytes_left.0.checked_sub(name.len() as u64 + 1) else {
+            return Verdict::LeftOut;
         };
-        let name_len = text.len() as u32;
-        self.names_left = names_left;
-        let limit = segment.vaddr_end().min(section_end);
-        self.out.candidates.push(Candidate {
-            span: Span {
-                start,
-                end: start.saturating_add(size).min(segment.vaddr_end()),
-                limit,
-                label: Label::Symbol { table: self.table, name },
-            },
-            rank,
-            name_len,
-        });
+        bytes_left.0 = left;
+        Verdict::Procedure(Candidate { span: self.span, rank: self.rank, name_len: name.len() as u32 })
     }
+}
+
+/// Bytes of one table's names that may still be looked at.
+pub(crate) struct NameBytes(u64);
+
+impl Default for NameBytes {
+    fn default() -> Self {
+        Self(NAMES_LIMIT)
+    }
+}
+
+/// As many whole records as there are.
+fn whole<T: pod::Pod>(bytes: &[u8]) -> &[T] {
+    let len = bytes.len() - bytes.len() % size_of::<T>();
+    let bytes = bytes.get(..len).unwrap_or_default();
+    pod::slice_from_all_bytes(bytes).unwrap_or_default()
 }
 
 /// Assemblers' own symbols: what kind of code or data begins here (`$a`, `$d`, `$t`, `$x`: ELF for
@@ -202,8 +215,7 @@ impl Names {
     pub(crate) fn get(&self, offset: u32) -> Option<&[u8]> {
         let from = self.0.get(usize::try_from(offset).ok()?..)?;
         let from = from.get(..=NAME_MAX).unwrap_or(from);
-        let end = from.iter().position(|&byte| byte == 0)?;
-        let name = from.get(..end)?;
+        let name = CStr::from_bytes_until_nul(from).ok()?.to_bytes();
         let is_version = |tail: &[u8]| tail.iter().all(|byte| byte.is_ascii_alphanumeric() || b"@._-+".contains(byte));
         let name = match name.iter().position(|&byte| byte == b'@') {
             Some(at) if at > 0 && is_version(name.get(at..)?) => name.get(..at)?,
@@ -215,12 +227,12 @@ impl Names {
 
 /// Sorts candidates by address, and those at one address with the one that names it first (see
 /// [`crate::Procedures`]). `tables` are the names of the tables by number.
-pub(crate) fn sort(candidates: &mut [Candidate], tables: &[Names]) {
+pub(crate) fn sort(candidates: &mut [Candidate], tables: &[Table]) {
     let name = |candidate: &Candidate| {
         let Label::Symbol { table, name } = candidate.span.label else {
             return None;
         };
-        let name = tables.get(usize::from(table))?.get(name)?;
+        let name = tables.get(usize::from(table))?.names.get(name)?;
         Some(name.get(..COMPARED).unwrap_or(name))
     };
     candidates.sort_by(|a, b| {

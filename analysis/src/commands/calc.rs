@@ -16,7 +16,7 @@ use super::list::{candidates, columns, meant};
 use crate::args::{Chosen, Output, parse_confidence};
 use crate::error::AnalysisError;
 use crate::graphs::{Graph, Surveyed};
-use crate::listing::ListedInstruction;
+use crate::listing::{self, ListedInstruction};
 use crate::load::{self, Samples};
 use crate::named::Candidate;
 use crate::procedures::Places;
@@ -84,7 +84,11 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     let surveyed = Surveyed::of(&samples, image, known, &mut problems);
     let found = surveyed.and_then(|surveyed| surveyed.graph(image, known, procedure, syntax, (event, skid)));
     let refused = |why: &str| AnalysisError::Refused(format!("{}: {why}", procedure.name()));
-    let mut graph = found.ok_or_else(|| refused("its code cannot be had; dcpi list says why"))?;
+    let without_code = || match listing::code(image, known, procedure) {
+        Err(why) => refused(&format!("its instructions cannot be had: {why}; its samples: dcpi list")),
+        Ok(_) => refused("its image's code cannot be surveyed; its samples: dcpi list"),
+    };
+    let mut graph = found.ok_or_else(without_code)?;
     let sampled = graph.parts.iter().any(|part| part.counts.get(event).is_some_and(|count| *count > 0));
     if !sampled && graph.branches.is_empty() {
         return Err(refused("no samples in this procedure; those with some: dcpi prof"));

@@ -21,7 +21,7 @@ pub struct Cat {
     /// Only these images: name, path, or id (may be cut short)
     #[arg(value_name = "IMAGE")]
     pub images: Vec<String>,
-    /// Edges instead of samples: which way branches went, as computed from snapshots of registers
+    /// Edges instead of samples: which way branches of user code went, as computed from snapshots of registers
     #[arg(long)]
     pub edges: bool,
     /// Which samples.
@@ -34,8 +34,9 @@ pub struct Cat {
 
 const NOTES: &str = "\
 Offsets are those of the database: in a file, of the byte in the file; in the kernel, from _stext.
-Counts of the selected epochs are added up. Edges are counted for each image as a whole: --label,
---unit and --pid choose among samples only.";
+Counts of the selected epochs are added up. Edges are of user code only: the kernel's branches are
+not followed. They are counted for each image as a whole: --label, --unit and --pid choose among
+samples only.";
 
 pub(super) fn run(args: &Cat, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let mut samples = load::chosen(&args.chosen, &args.images)?;

@@ -18,7 +18,7 @@ use crate::error::AnalysisError;
 use crate::listing::{self, Listing};
 use crate::load::{self, ImageSamples, Samples};
 use crate::problem::Problem;
-use crate::procedures::{self, Places};
+use crate::procedures::{self, Needed, Places};
 use crate::report::{HtmlReport, ProfReport, html};
 use crate::stats::Confidence;
 
@@ -142,7 +142,7 @@ fn of_image(
     problems: &mut Vec<Problem>,
 ) -> Vec<(usize, Listing)> {
     // The table has told what is wrong with the image.
-    let Ok(known) = procedures::known(samples, image, places, &mut Vec::new()) else { return Vec::new() };
+    let Ok(known) = procedures::known(samples, image, places, Needed::All, &mut Vec::new()) else { return Vec::new() };
     let debug = known.debug_info(image, places, problems);
     let lines = debug.as_ref().and_then(|debug| procedures::lines(debug, image, problems));
     let procedure = |address: u64| known.offset(address).and_then(|offset| known.procedures.find(offset));

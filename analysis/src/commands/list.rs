@@ -15,7 +15,7 @@ use crate::listing;
 use crate::load::{self, Samples};
 use crate::named::{self, Candidate};
 use crate::problem::Problem;
-use crate::procedures::{self, Places};
+use crate::procedures::{self, Needed, Places};
 use crate::report::{EventColumn, ImageName, ListReport, Selection, View};
 use crate::sources::Sources;
 use crate::stats::{Confidence, wilson};
@@ -141,7 +141,7 @@ pub(super) fn candidates<'a>(
     let mut candidates = Vec::new();
     let mut without = Vec::new();
     for image in samples.images.iter().filter(|image| image.wanted) {
-        match procedures::known(samples, image, places, problems) {
+        match procedures::known(samples, image, places, Needed::All, problems) {
             Ok(known) => candidates.push(Candidate { image, known }),
             Err(why) => without.push(format!("; of {} none are known: {why}", image.record.name)),
         }

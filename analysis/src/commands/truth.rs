@@ -19,7 +19,7 @@ use crate::error::AnalysisError;
 use crate::graphs::Surveyed;
 use crate::load::{self, ImageSamples, Samples};
 use crate::problem::Problem;
-use crate::procedures::{self, Places};
+use crate::procedures::{self, Needed, Places};
 use crate::report::{Selection, TruthReport, TruthRow};
 
 /// Bytes of counts read: a run of a compiler writes 200 MB.
@@ -196,7 +196,7 @@ fn score(
     places: &Places,
     problems: &mut Vec<Problem>,
 ) -> Vec<TruthRow> {
-    let Ok(known) = procedures::known(samples, image, places, problems) else { return Vec::new() };
+    let Ok(known) = procedures::known(samples, image, places, Needed::All, problems) else { return Vec::new() };
     let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { return Vec::new() };
     let sampled = surveyed.sampled(image, event).into_iter().filter(|(_, samples)| *samples >= least);
     let row = |(procedure, samples): (&image::Procedure, u64)| {

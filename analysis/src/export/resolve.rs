@@ -8,7 +8,7 @@ use profiledb::Scope;
 use super::{Event, Image, Place, Procedure, Resolved, branches};
 use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
-use crate::procedures::{self, Known, Places};
+use crate::procedures::{self, Known, Needed, Places};
 
 /// How much is looked up of each place.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ type Counts = BTreeMap<usize, Vec<u64>>;
 
 fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], wanted: &Wanted) -> (Image, Vec<Problem>) {
     let mut problems = Vec::new();
-    let known = procedures::known(samples, image, &wanted.places, &mut problems);
+    let known = procedures::known(samples, image, &wanted.places, Needed::All, &mut problems);
     let mut resolved = Image {
         id: image.record.id,
         kind: image.record.kind,

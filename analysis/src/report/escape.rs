@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 /// invisible ones that reorder or join what is around them (Unicode TR 36, section 2.10).
 #[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_active) {
+    // Nearly all are plain ASCII, which is seen at once.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.chars().any(is_active) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 8);

@@ -1,6 +1,7 @@
 //! Columns of text.
 
 use std::io::{self, Write};
+use std::iter::repeat_n;
 
 /// Between columns.
 const GAP: usize = 2;
@@ -64,15 +65,15 @@ impl Table {
         let mut line = String::new();
         for ((column, width), cell) in self.columns.iter().zip(widths).zip(cells) {
             if !line.is_empty() {
-                line.push_str(&" ".repeat(GAP));
+                line.extend(repeat_n(' ', GAP));
             }
-            let padding = " ".repeat(width.saturating_sub(self::width(cell)));
+            let padding = repeat_n(' ', width.saturating_sub(self::width(cell)));
             if column.right {
-                line.push_str(&padding);
+                line.extend(padding);
                 line.push_str(cell);
             } else {
                 line.push_str(cell);
-                line.push_str(&padding);
+                line.extend(padding);
             }
         }
         writeln!(out, "{}", line.trim_end())

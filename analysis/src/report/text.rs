@@ -85,20 +85,18 @@ pub(super) fn some_of(names: &[&str]) -> String {
 }
 
 fn span(epoch: &EpochMeta) -> String {
-    let (start, lasted) = (moment(epoch.started_unix_s), duration(duration_s(epoch)));
-    match epoch.ended_unix_s {
-        Some(end) => format!("{start} to {} UTC, {lasted}", moment(end)),
-        None => format!("{start} UTC, {lasted}, open"),
-    }
+    let (start, lasted) = (moment(epoch.started_unix_s), duration_s(epoch));
+    let end = moment(epoch.started_unix_s.saturating_add(lasted));
+    // Whether somebody still adds to it, nobody can tell from the database.
+    let last = if epoch.ended_unix_s.is_none() { " (last merge)" } else { "" };
+    format!("{start} to {end} UTC{last}, {}", duration(lasted))
 }
 
 fn together(epochs: &[EpochMeta]) -> String {
     let start = epochs.iter().map(|epoch| epoch.started_unix_s).min().unwrap_or(0);
     let end = epochs.iter().map(|epoch| epoch.started_unix_s.saturating_add(duration_s(epoch))).max().unwrap_or(0);
-    let open = epochs.iter().filter(|epoch| epoch.ended_unix_s.is_none()).count();
-    let open = if open > 0 { format!(", {open} of them open") } else { String::new() };
     let lasted = duration(sum(epochs.iter().map(duration_s)));
-    format!("{}{open}: {} to {} UTC, {lasted} in sum", epochs.len(), moment(start), moment(end))
+    format!("{}: {} to {} UTC, {lasted} in sum", epochs.len(), moment(start), moment(end))
 }
 
 /// What the event's period implies and nobody took, when it is worth a line: one in a hundred.
@@ -434,7 +432,6 @@ pub(super) fn epochs(report: &EpochsReport, out: &mut dyn Write) -> io::Result<(
 fn epoch_rows(row: &super::EpochRow, with_runs: bool, table: &mut Table) {
     let meta = &row.meta;
     let lasted = duration(duration_s(meta));
-    let lasted = if meta.ended_unix_s.is_none() { format!("{lasted}, open") } else { lasted };
     let back = if row.back == 0 { "latest".to_owned() } else { format!("-{}", row.back) };
     let unknown = || "?".to_owned();
     let mut epoch = [meta.host.clone(), meta.epoch.to_string(), back, lasted];

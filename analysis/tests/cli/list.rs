@@ -200,6 +200,8 @@ fn kernel_procedures_are_listed_by_offset() {
     assert_eq!((&report["isa"], &report["instructions"][1]["text"]), (&Value::Null, &Value::Null));
     let text = shown(&sampled.db, "list kernel schedule_tail");
     assert!(text.contains("no samples in this procedure; those with some: dcpi prof [kernel]"), "{text}");
+    let told = refused(&sampled.db, "calc kernel schedule");
+    assert!(told.contains("schedule: its instructions cannot be had: the kernel's code is in no file;"), "{told}");
 }
 
 #[test]

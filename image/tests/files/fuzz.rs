@@ -6,11 +6,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use image::{Binary, Constants, DebugInfo, Finding, KeptFile, KeptRanges, Vaddr};
+use image::{Binary, DebugInfo, Finding, KeptFile, KeptRanges, Vaddr};
 
 use crate::compile::{Workshop, read};
 use crate::handmade::Handmade;
-use crate::hostile::use_all;
+use crate::hostile::{some_are_as_among_all, use_all};
 use crate::lines::{build, work};
 
 /// Seconds of the long run.
@@ -113,12 +113,6 @@ impl Seed {
         write(&self.place, &bytes).unwrap();
         let _ = use_all(&bytes);
         kept(&bytes, random);
-        if let Ok(constants) = Constants::of(&bytes) {
-            for len in 0..=9 {
-                let _ = (constants.at(Vaddr(self.work.start), len), constants.at(Vaddr(random.next()), len));
-            }
-            let _ = constants.size_bytes();
-        }
         let told = self.lines(random);
         // Others are of the same directory, and each execution is to be one that can be done again.
         write(&self.place, &self.bytes).unwrap();
@@ -128,7 +122,8 @@ impl Seed {
     fn lines(&self, random: &mut Random) -> usize {
         let mut findings = Vec::new();
         let Ok(binary) = Binary::open(&self.program, None) else { return 0 };
-        let _ = (binary.procedures(&[]), binary.build_id());
+        some_are_as_among_all(&binary);
+        let _ = (binary.build_id(), binary.imports(), binary.constants());
         let info = DebugInfo::of(&binary, &[], &mut findings);
         assert!(findings.iter().all(|finding: &Finding| !finding.to_string().contains('\n')));
         let Some(info) = info else { return 0 };
@@ -188,8 +183,19 @@ fn parts(bytes: &[u8]) -> Vec<Range<usize>> {
         if kind == NOBITS || size == 0 {
             continue;
         }
-        let decoded =
-            [".debug_", ".zdebug_", ".gnu_debug", ".symtab", ".strtab", ".eh_frame", ".rela", ".dynamic", ".note"];
+        let decoded = [
+            ".debug_",
+            ".zdebug_",
+            ".gnu_debug",
+            ".symtab",
+            ".strtab",
+            ".eh_frame",
+            ".rela",
+            ".relr",
+            ".dyn",
+            ".got",
+            ".note",
+        ];
         let weight = if decoded.iter().any(|prefix| name.starts_with(prefix)) { 4 } else { 1 };
         let weight = if [".debug_info", ".debug_abbrev", ".debug_line"].contains(&&*name) { 16 } else { weight };
         parts.extend(std::iter::repeat_n(at..at + size, weight));
@@ -218,6 +224,7 @@ impl Fuzzer {
             workshops.push(workshop);
         }
         workshops.extend([zstandard(&mut seeds), separate(&mut seeds), compressed_symbols(&mut seeds)]);
+        workshops.push(packed_relocations(&mut seeds));
         Self { seeds, _workshops: workshops }
     }
 
@@ -265,6 +272,16 @@ fn compressed_symbols(seeds: &mut Vec<Seed>) -> Workshop {
     workshop.tool("xz", &["--check=none", "mini"]); // without a checksum, so that changes are looked at
     workshop.tool("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "stripped", "carries"]);
     seeds.push(Seed::new(workshop.path("carries"), workshop.path("carries"), work));
+    workshop
+}
+
+/// A program that calls others through words that it may not change, and has few bytes besides.
+fn packed_relocations(seeds: &mut Vec<Seed>) -> Workshop {
+    let workshop = Workshop::new();
+    build(&workshop, &["-pie", "-Wl,-z,now,-z,pack-relative-relocs"]);
+    let work = work(&workshop, "program");
+    workshop.tool("strip", &["--strip-debug", "program"]);
+    seeds.push(Seed::new(workshop.path("program"), workshop.path("program"), work));
     workshop
 }
 

@@ -1,6 +1,7 @@
 //! Bytes that no linker wrote: whatever they are, no panic, and what comes out keeps its promises.
 
-use image::{Finding, Layout, Procedures, identify, procedures_of};
+use image::{Binary, Constants, Finding, ImageOffset, Imports, KeptFile, Layout, Procedures, Vaddr};
+use image::{identify, procedures_of};
 
 use crate::compile::{Workshop, read};
 use crate::names::is_sorted_and_disjoint;
@@ -14,6 +15,7 @@ pub fn use_all(bytes: &[u8]) -> Option<(Procedures, Vec<Finding>)> {
             let _ = layout.vaddr_to_file_offset(segment.vaddr);
         }
     }
+    words(bytes);
     let (procedures, findings) = procedures_of(bytes, None, &[]).ok()?;
     assert!(is_sorted_and_disjoint(&procedures));
     for procedure in &procedures {
@@ -21,7 +23,45 @@ pub fn use_all(bytes: &[u8]) -> Option<(Procedures, Vec<Finding>)> {
         assert!(!procedure.name().is_empty());
     }
     assert!(findings.iter().all(|finding| !finding.to_string().is_empty()));
+    if let Ok(binary) = KeptFile::of(bytes).and_then(|kept| Binary::of_kept(kept, None, None)) {
+        some_are_as_among_all(&binary);
+    }
     Some((procedures, findings))
+}
+
+/// What is said of words that never change and of those that are other files' procedures.
+fn words(bytes: &[u8]) {
+    if let Ok(constants) = Constants::of(bytes) {
+        let segments = Layout::of(bytes).unwrap().segments().to_vec();
+        let ends = segments.iter().flat_map(|segment| [segment.vaddr.0, segment.vaddr.0.wrapping_add(0x1000)]);
+        for vaddr in ends.chain([0, u64::MAX]).take(100) {
+            for (len, vaddr) in (0..=9).zip(vaddr.wrapping_sub(20)..) {
+                let _ = constants.at(Vaddr(vaddr), len);
+            }
+        }
+        assert!(constants.size_bytes() < (1 << 20) + 64 * bytes.len());
+    }
+    if let Ok(imports) = Imports::of(bytes) {
+        let found: Vec<_> = imports.iter().collect();
+        assert!(found.len() <= 16 * bytes.len() / 24 && found.is_sorted_by(|a, b| a.0 < b.0));
+    }
+}
+
+/// Procedures that are asked for by place are what they are among all.
+pub fn some_are_as_among_all(binary: &Binary) {
+    let Ok((all, _)) = binary.procedures(&[]) else { return };
+    let around = all.iter().flat_map(|procedure| {
+        [procedure.start.0, procedure.end.0 - 1, procedure.end.0, procedure.start.0.wrapping_sub(1)]
+    });
+    let segments = binary.layout().segments().iter().map(|segment| segment.offset.0.wrapping_add(77));
+    let places: Vec<ImageOffset> = around.step_by(3).chain(segments).map(ImageOffset).collect();
+    for few in places.chunks(places.len().div_ceil(2).max(1)).chain(places.chunks(2).take(2)) {
+        let (some, _) = binary.procedures_at(&[], few).unwrap();
+        assert!(is_sorted_and_disjoint(&some));
+        for &place in few {
+            assert_eq!(some.find(place), all.find(place), "{place}");
+        }
+    }
 }
 
 /// A small program with everything in it.

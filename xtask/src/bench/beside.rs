@@ -2,7 +2,7 @@
 
 use super::FOLDER;
 use super::profilers::Recorder;
-use crate::process::{command, must};
+use crate::process::{command, must, output};
 use anyhow::{Context as _, bail, ensure};
 use std::fs;
 use std::path::Path;
@@ -81,11 +81,21 @@ pub fn record(name: &str, whose: Whose, work: impl FnOnce() -> anyhow::Result<()
         Whose::Everybodys => "-a".to_owned(),
         Whose::Ours => format!("-p {}", std::process::id()),
     };
-    let line = format!("perf record {whose} -F {RATE} -e cpu-clock -N -o {perf_data}");
+    // Where anybody has build ids told with mappings, as dcpid has, the kernel says of everybody's records that they bear one (6.18); perf 6.1,
+    // that did not ask for it, takes other bytes for it and ends with "assertion failed at util/build-id.c:1010".
+    let line = format!("perf record {whose} -F {RATE} -e cpu-clock -N --buildid-mmap -o {perf_data}");
     let recorder = Recorder::start(&line, &perf_data, &at(".perf.log"))?;
     work()?;
-    let perf_samples = recorder.end()?;
+    // It counts them itself only when it collects build ids.
+    let perf_samples = recorder.end()?.max(sampled(&perf_data).unwrap_or(0.0));
     must(command("target/release/dcpictl --control").args([&socket, "quit"]).stdout(Stdio::null()))?;
     daemon.0.wait()?;
     Ok(Recorded { database, perf_data, perf_samples })
+}
+
+/// How many samples a file of perf's has, where it can read it.
+fn sampled(perf_data: &str) -> Option<f64> {
+    let stats = output(&mut command(&format!("perf report --stats -i {perf_data}"))).ok()?;
+    let count = stats.lines().find_map(|line| line.trim().strip_prefix("SAMPLE events:"))?;
+    count.split_whitespace().next()?.parse().ok()
 }

@@ -41,6 +41,8 @@ struct Took {
     cpu: Spread,
     /// Whether it was ended for taking too long.
     ended: bool,
+    /// How it failed, if it did.
+    failed: Option<String>,
 }
 
 /// Builds, records, reads, and prints the table.
@@ -165,15 +167,15 @@ fn ask(
     // One after the other in each round: the machine's moods last longer than a round.
     for round in 0..=rounds {
         for (reader, times) in question.readers.iter().zip(&mut all) {
-            // Who once took too long is not asked again; the first round warms up.
-            if times.iter().any(|once| once.ended) || (cold && round == 0) {
+            // Who once took too long or failed is not asked again; the first round warms up.
+            if times.iter().any(Once::is_last) || (cold && round == 0) {
                 continue;
             }
             if cold {
                 drop_caches()?;
             }
             let once = once(&reader.line)?;
-            if round > 0 || once.ended {
+            if round > 0 || once.is_last() {
                 times.push(once);
             }
         }
@@ -181,6 +183,10 @@ fn ask(
     let mut ours = None;
     for (reader, times) in question.readers.iter().zip(&all) {
         let took = Took::of(times).context("nothing was measured")?;
+        if let Some(failed) = took.failed {
+            println!("  {:<34} failed: {failed}", reader.name);
+            continue;
+        }
         let median = took.wall.median;
         let ratio = median / *ours.get_or_insert(median);
         let more = if took.ended { ">" } else { "" };
@@ -207,6 +213,14 @@ struct Once {
     wall_ms: f64,
     cpu_ms: f64,
     ended: bool,
+    failed: Option<String>,
+}
+
+impl Once {
+    /// Whether it is of no use to ask again.
+    fn is_last(&self) -> bool {
+        self.ended || self.failed.is_some()
+    }
 }
 
 fn once(line: &str) -> anyhow::Result<Once> {
@@ -218,9 +232,11 @@ fn once(line: &str) -> anyhow::Result<Once> {
     let (wall, cpu) = (started.elapsed(), children_cpu_s() - before);
     let ended = wall >= Duration::from_secs(PATIENCE_S);
     // 1: ours has problems to show, which is an answer.
-    let answered = status.success() || (line.contains("dcpi ") && status.code() == Some(1)) || ended;
-    ensure!(answered, "{line} failed ({status})");
-    Ok(Once { wall_ms: wall.as_secs_f64() * 1e3, cpu_ms: cpu * 1e3, ended })
+    let ours = line.contains("dcpi ");
+    let answered = status.success() || (ours && status.code() == Some(1)) || ended;
+    ensure!(answered || !ours, "{line} failed ({status})");
+    let failed = (!answered).then(|| status.to_string());
+    Ok(Once { wall_ms: wall.as_secs_f64() * 1e3, cpu_ms: cpu * 1e3, ended, failed })
 }
 
 impl Took {
@@ -229,6 +245,7 @@ impl Took {
             wall: Spread::of(times.iter().map(|once| once.wall_ms))?,
             cpu: Spread::of(times.iter().map(|once| once.cpu_ms))?,
             ended: times.iter().any(|once| once.ended),
+            failed: times.iter().find_map(|once| once.failed.clone()),
         })
     }
 }

@@ -9,7 +9,7 @@ use profiledb::ImageRecord;
 
 use super::ask::{Counts, ImageCounts};
 use crate::load::ImageSamples;
-use crate::procedures::{Known, Places, in_files};
+use crate::procedures::{Known, Needed, Places, in_files};
 
 /// Procedures kept in memory: those of the images that had samples last.
 const PROCEDURES_MAX: usize = 1_000_000;
@@ -159,7 +159,7 @@ fn look_up(counts: &ImageCounts, places: &Places) -> Result<Known, &'static str>
     let paths = if counts.path.is_empty() { Vec::new() } else { vec![record.real_path()] };
     let (profiles, scopes, epochs) = (Vec::new(), BTreeMap::new(), Vec::new());
     let image = ImageSamples { record, paths, wanted: true, profiles, scopes, by_scope: BTreeMap::new(), epochs };
-    in_files(&image, places).map_err(|why| why.short())
+    in_files(&image, places, Needed::All).map_err(|why| why.short())
 }
 
 #[cfg(test)]
