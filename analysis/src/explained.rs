@@ -7,7 +7,7 @@ use stalls::{Explained, Machine};
 use crate::graphs::{Graph, Surveyed};
 use crate::load::{ImageSamples, Samples};
 use crate::problem::Problem;
-use crate::procedures::{self, Places};
+use crate::procedures::{self, Needed, Places};
 
 /// A procedure whose time is explained.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub fn each(
         if all < asked.least.max(1) {
             continue;
         }
-        let Ok(known) = procedures::known(samples, image, places, problems) else { continue };
+        let Ok(known) = procedures::known(samples, image, places, Needed::All, problems) else { continue };
         let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { continue };
         let named = |procedure: &Procedure| asked.procedure.is_none_or(|part| procedure.name().contains(part));
         let sampled = surveyed.sampled(image, event).into_iter();
