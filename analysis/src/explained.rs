@@ -68,11 +68,11 @@ pub fn each(
         let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { continue };
         let named = |procedure: &Procedure| asked.procedure.is_none_or(|part| procedure.name().contains(part));
         let sampled = surveyed.sampled(image, event).into_iter();
-        for (procedure, count) in sampled.filter(|(procedure, count)| *count >= asked.least && named(procedure)) {
+        for (procedure, _) in sampled.filter(|(procedure, count)| *count >= asked.least && named(procedure)) {
             let Some(graph) = surveyed.graph(image, &known, procedure, asked.syntax, (event, skid)) else { continue };
             let Some(explained) = graph.explained(asked.machine, event, retired) else { continue };
             if explained.scale.is_some() {
-                covered.explained = covered.explained.saturating_add(count);
+                covered.explained = covered.explained.saturating_add(explained.sums.samples as u64);
                 take(&Explanation { image, procedure, graph: &graph, explained: &explained });
             }
         }

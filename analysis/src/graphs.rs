@@ -56,8 +56,15 @@ impl Graph {
             // Executions of the procedure, by the cycles that a sample stands for.
             enough.then(|| samples * instructions / executed / cycles)
         });
-        let timed =
-            Timed { graph: &self.graph, loops: &self.loops, estimate, work: &self.work, samples: &samples, measured };
+        let timed = Timed {
+            graph: &self.graph,
+            loops: &self.loops,
+            estimate,
+            work: &self.work,
+            samples: &samples,
+            branches: &self.branches,
+            measured,
+        };
         Some(stalls::explain(machine, &timed))
     }
 }
@@ -163,7 +170,7 @@ impl Surveyed {
         (event, skid): (usize, Skid),
     ) -> Option<Graph> {
         let binary = known.binary.as_ref()?;
-        let number = self.procedures.iter().position(|other| other.start == procedure.start)?;
+        let number = self.procedures.binary_search_by_key(&procedure.start, |other| other.start).ok()?;
         let whole = self.survey.whole(number);
         let numbers = std::iter::once(whole).chain(self.survey.parts(whole).iter().copied());
         let procedures: Vec<&Procedure> = numbers.filter_map(|number| self.procedures.get(number)).collect();

@@ -19,6 +19,17 @@ const PLACES: [&str; 3] = ["/usr/bin", "/usr/lib/x86_64-linux-gnu", "/usr/lib/gc
 /// Files that are looked at: afterwards new forms are rare.
 const FILES_MAX: usize = 800;
 
+/// Cycles of the shortest division of integers (A. Fog, instruction tables, 2024: the least latency of DIV and IDIV of 32 and 64 bits).
+const DIVIDES: [(&str, f64); 7] = [
+    ("haswell", 22.0),
+    ("skylake-avx512", 23.0),
+    ("icelake-server", 12.0),
+    ("sapphirerapids", 10.0),
+    ("znver2", 8.0),
+    ("znver3", 7.0),
+    ("znver4", 7.0),
+];
+
 fn main() -> anyhow::Result<()> {
     let mca = env::args().nth(1).context("the first argument is llvm-mca's command")?;
     let mut files = Vec::new();
@@ -52,7 +63,7 @@ fn find(place: &Path, files: &mut Vec<PathBuf>) {
 }
 
 /// Takes up one instruction of each form, in words.
-fn look(file: &Path, forms: &mut BTreeMap<Form, String>) {
+fn look(file: &Path, forms: &mut BTreeMap<Form, (String, bool)>) {
     let Ok(bytes) = fs::read(file) else { return };
     if bytes.get(..5) != Some(b"\x7fELF\x02") || bytes.get(18..20) != Some(&[62, 0]) {
         return;
@@ -69,21 +80,21 @@ fn look(file: &Path, forms: &mut BTreeMap<Form, String>) {
             let (instruction, rest) = code.split_at(usize::from(work.len));
             forms.entry(work.form).or_insert_with(|| {
                 let line = Isa::X86_64.disassemble(instruction, Vaddr(0x1000), Syntax::Att);
-                line.first().map(|line| line.text.clone()).unwrap_or_default()
+                (line.first().map(|line| line.text.clone()).unwrap_or_default(), work.loads.is_some())
             });
             code = rest;
         }
     }
 }
 
-fn table(mca: &str, machine: &str, forms: &BTreeMap<Form, String>, version: &str) -> anyhow::Result<String> {
+fn table(mca: &str, machine: &str, forms: &BTreeMap<Form, (String, bool)>, version: &str) -> anyhow::Result<String> {
     // llvm-mca 22 crashes on these.
     let crashes = |text: &str| ["push %fs", "push %gs", "pop %fs", "pop %gs"].contains(&text);
-    let lines: Vec<(&Form, &String)> = forms.iter().filter(|(_, text)| !crashes(text)).collect();
+    let lines: Vec<_> = forms.iter().filter(|(_, (text, _))| !crashes(text)).collect();
     let mut source = String::new();
     let input = env::temp_dir().join(format!("machines-{}.s", std::process::id()));
     // What the assembler does not take would be missing without being named: one region for each.
-    for (number, (_, text)) in lines.iter().enumerate() {
+    for (number, (_, (text, _))) in lines.iter().enumerate() {
         writeln!(source, "# LLVM-MCA-BEGIN r{number}\n{text}\n# LLVM-MCA-END")?;
     }
     fs::write(&input, source)?;
@@ -124,22 +135,25 @@ fn table(mca: &str, machine: &str, forms: &BTreeMap<Form, String>, version: &str
             .filter(|entry| entry["InstructionIndex"].as_u64() == Some(0))
             .filter_map(|entry| Some((entry["ResourceIndex"].as_u64()? as usize, entry["ResourceUsage"].as_f64()?)))
             .collect();
-        raw.push((*lines[number].0, latency, uops, units(&uses, &resources)));
+        raw.push((*lines[number].0, lines[number].1.1, latency, uops, units(&uses, &resources)));
     }
     let name = |form: Form| Isa::X86_64.form_name(form);
-    let load = raw.iter().find(|(form, ..)| name(*form) == "Mov_r64_rm64_mem").context("no loads")?.1;
+    let load = raw.iter().find(|(form, ..)| name(*form) == "Mov_r64_rm64_mem").context("no loads")?.2;
+    let divides = DIVIDES.iter().find(|(name, _)| *name == machine).map_or(10.0, |(_, cycles)| *cycles);
     let intel = !machine.starts_with("znver");
     let mut grouped: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (form, latency, uops, units) in raw {
+    for (form, loads, latency, uops, units) in raw {
         let name = name(form);
         // Models say 100 where they do not know.
-        if latency >= 100.0 && uops <= 1.0 {
+        if latency >= 100.0 && !name.contains("iv_") {
             continue;
         }
-        let loads = name.ends_with("_mem") && latency >= load;
         // A load and what is done with it are one until they are executed (Intel 64 optimization manual, "micro-fusion"); AMD's tables count so.
         let uops = if intel && name.ends_with("_mem") && uops > 1.0 { uops - 1.0 } else { uops };
-        let latency = if loads { latency - load } else { latency };
+        let latency = if loads { (latency - load).max(0.0) } else { latency };
+        // How long a division takes depends on the numbers; models tell of the longest.
+        let integers = name.starts_with("Div_") || name.starts_with("Idiv_");
+        let (latency, units) = if integers { (latency.min(divides), "-".to_owned()) } else { (latency, units) };
         grouped.entry(format!("{latency} {uops} {units}")).or_default().insert(name);
     }
     let mut out = format!(

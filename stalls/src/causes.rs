@@ -107,15 +107,16 @@ pub struct Suspect {
 }
 
 /// Cycles that a miss costs at most, each time. Memory of another socket that is being written elsewhere takes some 300 ns (Intel memory latency
-/// checker, published figures of two-socket servers); a page walk in a guest reads up to 24 words (AMD64 APM volume 2, 15.25), nearly all of them cached.
+/// checker, published figures of two-socket servers). Code comes from the same places.
 const MEMORY: f64 = 1200.0;
-const PAGE_WALK: f64 = 500.0;
-/// Code comes from the same places, but is shared and seldom written: it is in some cache.
-const CODE_MISS: f64 = 600.0;
+/// A page walk in a guest reads up to 24 words (AMD64 APM volume 2, 15.25), nearly all of them cached: not more than two from memory.
+const PAGE_WALK: f64 = 2.0 * MEMORY;
 /// The longest division (128 bits by 64 on Haswell: A. Fog, instruction tables).
 const DIVISION: f64 = 100.0;
-/// What is behind a barrier or a locked instruction waits with it, so far.
-const BEHIND: usize = 2;
+/// What is behind a barrier or a locked instruction waits with it, until the first load: so far at most.
+const BEHIND: usize = 16;
+/// A trace that is shorter than this begins with the procedure, or after a call: what was before is not known.
+pub(crate) const BEFORE: usize = 48;
 /// Bytes of a line of caches, and of a page.
 pub(crate) const LINE: u64 = 64;
 pub(crate) const PAGE: u64 = 4096;
@@ -136,18 +137,17 @@ pub struct Arrival {
 pub struct Situation {
     /// Its first byte.
     pub address: u64,
-    /// Instructions before it in its block.
-    pub index: usize,
     /// How it is come to, if it is the first of a block, or after a call.
     pub arrival: Option<Arrival>,
-    /// Bytes by which the address that it reads or writes moves on from one execution to the next, if that is known.
-    pub step: Option<u64>,
+    /// Bytes by which the address that it reads or writes moves on from one execution to the next, if that is known, and for how many of its
+    /// executions it begins anew somewhere else.
+    pub step: Option<(f64, f64)>,
 }
 
 /// What may have stalled the last of `trace`.
 #[must_use]
 pub fn suspects(machine: &Machine, trace: &[Work], situation: &Situation) -> Vec<Suspect> {
-    let Situation { address, index, arrival, step } = *situation;
+    let Situation { address, arrival, step } = *situation;
     let mut found = Vec::new();
     let Some((own, before)) = trace.split_last() else { return found };
     let mut add = |cause, behind, most: f64| {
@@ -159,7 +159,7 @@ pub fn suspects(machine: &Machine, trace: &[Work], situation: &Situation) -> Vec
     let begins = |size: u64| address % size == 0 || address / size != last / size;
     let arrived = arrival.unwrap_or(Arrival { code_misses: 1.0, page_misses: 1.0, mispredicts: 0.0 });
     if arrival.is_some() || begins(LINE) {
-        add(Cause::InstructionCache, 0, CODE_MISS * arrived.code_misses);
+        add(Cause::InstructionCache, 0, MEMORY * arrived.code_misses);
     }
     if arrival.is_some() || begins(PAGE) {
         add(Cause::InstructionTlb, 0, PAGE_WALK * arrived.page_misses);
@@ -168,19 +168,16 @@ pub fn suspects(machine: &Machine, trace: &[Work], situation: &Situation) -> Vec
         add(Cause::Mispredict, 1, machine.mispredict * arrived.mispredicts);
     }
     // A step of less than a line reaches a new one only now and then.
-    let part = |size: u64| step.map_or(1.0, |step| (step as f64 / size as f64).min(1.0));
+    let part = |size: u64| step.map_or(1.0, |(step, anew)| (step / size as f64 + anew).min(1.0));
     let place = own.loads.or(own.stores);
     if let Some(place) = place {
         if own.loads.is_some() && place != Place::Stack {
             add(Cause::DataCache, 0, MEMORY * part(LINE));
         }
-        // What moves on slowly is in the page that another instruction has just been in.
-        let accesses = |work: &&Work| (work.loads.or(work.stores).is_some()) && work.addresses == own.addresses;
-        let same_page = step.is_some() && before.iter().rev().take(index).any(|work| accesses(&work));
-        if place != Place::Stack && !same_page {
+        if place != Place::Stack {
             add(Cause::DataTlb, 0, PAGE_WALK * part(PAGE));
         }
-        if own.loads.is_some() && before.iter().any(|work| work.stores.is_some()) {
+        if own.loads.is_some() && (trace.len() < BEFORE || before.iter().any(|work| work.stores.is_some())) {
             // It waits until the store is in the cache, and those before it.
             add(Cause::StoreForwarding, 0, MEMORY);
         }
@@ -191,7 +188,8 @@ pub fn suspects(machine: &Machine, trace: &[Work], situation: &Situation) -> Vec
     if own.divides {
         add(Cause::Divider, 0, DIVISION);
     }
-    let near = before.iter().rev().take(BEHIND).enumerate();
+    let to_first_load = before.iter().rev().position(|work| work.loads.is_some()).map_or(BEHIND, |at| at + 1);
+    let near = before.iter().rev().take(to_first_load.min(BEHIND)).enumerate();
     let near = || std::iter::once((0, own)).chain(near.clone().map(|(behind, work)| (behind + 1, work)));
     for (cause, is) in [
         (Cause::Serialisation, (|work| work.serialises) as fn(&Work) -> bool),

@@ -1,13 +1,13 @@
 //! The time of every instruction: what it takes at best, and what may have taken the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use code::cfg::{Cfg, EdgeKind, Ending, Loops};
-use code::isa::work::Work;
-use estimate::Estimate;
+use code::cfg::{Cfg, Edge, EdgeKind, Ending, Loops};
+use code::isa::work::{Registers, Work};
+use estimate::{Branch, Estimate};
 
 use crate::best::{Ways, best_cases};
-use crate::causes::{Arrival, Cause, LINE, PAGE, Situation, Suspect, suspects};
+use crate::causes::{Arrival, BEFORE, Cause, LINE, PAGE, Situation, Suspect, suspects};
 use crate::machine::Machine;
 use crate::scale::{Scale, Stretch};
 use crate::schedule::{Course, Slot, Wait, schedule};
@@ -25,6 +25,8 @@ pub struct Timed<'a> {
     pub work: &'a [Vec<Work>],
     /// Samples of each instruction of each block, of the time that it took.
     pub samples: &'a [Vec<f64>],
+    /// Branches that were seen.
+    pub branches: &'a [Branch],
     /// Samples for each cycle of an execution, where samples of executed instructions tell.
     pub measured: Option<f64>,
 }
@@ -87,8 +89,6 @@ pub struct Sums {
     pub gain: f64,
     /// What took more or less by no more than chance: more, on balance.
     pub error: f64,
-    /// Samples of the best case at the scale's lower end.
-    pub best_least: f64,
 }
 
 impl Sums {
@@ -101,7 +101,6 @@ impl Sums {
             (&mut self.unexplained, other.unexplained),
             (&mut self.gain, other.gain),
             (&mut self.error, other.error),
-            (&mut self.best_least, other.best_least),
         ] {
             *sum += part;
         }
@@ -115,8 +114,6 @@ impl Sums {
     }
 }
 
-/// Instructions before one that may be to blame.
-const BEFORE: usize = 48;
 /// Instructions that may retire in one cycle: samples tell of all of them where one of them is.
 const GROUP: usize = 8;
 /// Cycles of the best case that are looked at together to find the scale: samples of single instructions are shifted within groups that retire together.
@@ -134,6 +131,8 @@ struct Line {
     address: u64,
     samples: f64,
     executions: f64,
+    /// Standard deviation of the logarithm of those.
+    spread: f64,
     best: Slot,
     suspects: Vec<Suspect>,
 }
@@ -152,8 +151,10 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
     let best = best_cases(&ways, machine, timed.work);
     let lines = lines(machine, timed, &ways, &best);
     let scale = match timed.measured {
-        Some(measured) => Some(Scale { most: measured, least: measured, measured: true }),
-        None => Scale::of(&stretches(&lines)),
+        Some(measured) if measured.is_finite() && measured > 0.0 => {
+            Some(Scale { most: measured, least: measured, measured: true })
+        }
+        _ => Scale::of(&stretches(&lines)),
     };
     let mut blocks: Vec<Vec<Explanation>> =
         timed.work.iter().map(|work| vec![Explanation::default(); work.len()]).collect();
@@ -161,7 +162,7 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
     if let Some(scale) = scale {
         let groups = lines.chunk_by(|a, b| a.block == b.block);
         for group in groups {
-            let explanations = of_block(timed.graph, group, scale, &mut sums);
+            let explanations = of_block(&ways, group, scale, &mut sums);
             for (line, explanation) in group.iter().zip(explanations) {
                 let place = blocks.get_mut(line.block).and_then(|block| block.get_mut(line.index));
                 place.into_iter().for_each(|place| *place = explanation.clone());
@@ -174,38 +175,38 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
 /// All instructions, with their suspects.
 fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot>]) -> Vec<Line> {
     let mut lines = Vec::new();
+    let rounds = rounds(timed);
     let steps = steps(timed);
+    let seen = seen(timed.branches);
     for (number, work) in timed.work.iter().enumerate() {
         let Some(block) = timed.graph.blocks().get(number).filter(|block| !block.padding) else { continue };
         let executions = timed.estimate.blocks.get(number).map_or(0.0, |block| block.executions);
-        let before: Vec<Work> = ways
-            .leading_to(number, BEFORE)
-            .iter()
-            .flat_map(|before| timed.work.get(*before).map(Vec::as_slice).unwrap_or_default())
-            .copied()
-            .collect();
+        let before = ways.leading_to(number, BEFORE, timed.work);
         let trace: Vec<Work> = before.iter().chain(work).copied().collect();
-        let arrival = arrival(timed, number);
+        let spread = timed.estimate.blocks.get(number).map_or(0.0, |block| block.spread);
+        let arrival = arrival(timed, number, &rounds, &seen);
         let mispredicts = arrival.map_or(0.0, |arrival| arrival.mispredicts);
         let cold = schedule(machine, work, Course::Cold);
         for (index, address) in timed.graph.instructions(number).enumerate() {
             let end = before.len() + index + 1;
             let trace = trace.get(end.saturating_sub(BEFORE)..end).unwrap_or_default();
-            let after_call = index > 0 && work.get(index - 1).is_some_and(|before| before.calls);
+            let after_call = index > 0 && work.get(index - 1).is_some_and(Work::leaves);
             let arrival = match index {
                 0 => arrival,
                 _ if after_call => Some(Arrival { code_misses: 1.0, page_misses: 1.0, mispredicts: 1.0 }),
                 _ => None,
             };
-            let step = work
-                .get(index)
-                .and_then(|work| steps.get(&(timed.loops.innermost(number)?, work.addresses.0)).copied());
+            let step = step(timed, (&rounds, &steps), number, work.get(index));
             let best = best.get(number).and_then(|block| block.get(index)).copied().unwrap_or_default();
-            let mut suspects = suspects(machine, trace, &Situation { address: address.0, index, arrival, step });
+            let mut suspects = suspects(machine, trace, &Situation { address: address.0, arrival, step });
             // After a wrong way nothing is begun ahead: what takes long is waited for.
             let slower = cold.get(index).map_or(0.0, |cold| cold.cycles - best.cycles);
             if index > 0 && slower > 0.0 && mispredicts > 0.0 {
-                suspects.push(Suspect { cause: Cause::Mispredict, behind: index + 1, most: slower * mispredicts });
+                let most = slower * mispredicts;
+                match suspects.iter_mut().find(|suspect| suspect.cause == Cause::Mispredict) {
+                    Some(known) => known.most += most,
+                    None => suspects.push(Suspect { cause: Cause::Mispredict, behind: index + 1, most }),
+                }
             }
             let of = |all: &[Vec<f64>]| all.get(number).and_then(|block| block.get(index)).copied().unwrap_or(0.0);
             lines.push(Line {
@@ -214,6 +215,7 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
                 address: address.0,
                 samples: of(timed.samples),
                 executions,
+                spread,
                 best,
                 suspects,
             });
@@ -223,116 +225,175 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
     lines
 }
 
-/// Of loops that are in no other: registers (as those of an address) that only have a constant added in them, once a round, and how much.
-fn steps(timed: &Timed<'_>) -> BTreeMap<(usize, u64), u64> {
-    let mut written: BTreeMap<(usize, usize), Option<u64>> = BTreeMap::new();
-    let mut read: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+/// A loop that has no other in it, by its number, and the registers of an address in it: how far that moves on in a round, and the block where.
+type Steps = BTreeMap<(usize, u64), (u64, usize)>;
+
+/// Of loops that have no other in them: addresses of which one register has a constant added, once a round, and the others stay.
+fn steps(timed: &Timed<'_>) -> Steps {
+    let mut written: BTreeMap<(usize, usize), Option<(u64, usize)>> = BTreeMap::new();
+    let mut read: BTreeSet<(usize, u64)> = BTreeSet::new();
+    let outer: BTreeSet<usize> = timed.loops.loops().iter().filter_map(|this| this.parent).collect();
     for (number, work) in timed.work.iter().enumerate() {
-        let Some(inner) = timed.loops.innermost(number) else { continue };
+        let Some(inner) = timed.loops.innermost(number).filter(|inner| !outer.contains(inner)) else { continue };
         for work in work {
-            if work.addresses.0 != 0 {
-                read.entry(inner).or_default().push(work.addresses.0);
+            if work.addresses.0 != 0 && !work.scaled {
+                read.insert((inner, work.addresses.0));
             }
             // What is called keeps some registers; which, is not asked.
-            let writes = if work.calls { u64::MAX } else { work.writes.0 };
-            for register in code::isa::work::Registers(writes).iter() {
-                let added = work.adds.filter(|(what, _)| what.0 == 1 << register).map(|(_, by)| by.unsigned_abs());
+            let writes = if work.leaves() { u64::MAX } else { work.writes.0 };
+            for register in Registers(writes).iter() {
+                let added = work.adds.filter(|(what, _)| what.0 == 1 << register);
+                let added = added.map(|(_, by)| (by.unsigned_abs(), number));
                 let first = !written.contains_key(&(inner, register));
                 written.insert((inner, register), added.filter(|_| first));
             }
         }
     }
     let mut steps = BTreeMap::new();
-    for (inner, addresses) in read {
-        for registers in addresses {
-            // One register moves on, the others stay.
-            let moves = code::isa::work::Registers(registers).iter().map(|register| written.get(&(inner, register)));
-            let moves: Option<Vec<u64>> = moves.filter_map(|moved| moved.copied()).collect();
-            if let Some([step]) = moves.as_deref() {
-                steps.insert((inner, registers), *step);
-            }
+    for (inner, registers) in read {
+        let moves = Registers(registers).iter().filter_map(|register| written.get(&(inner, register)).copied());
+        let moves: Option<Vec<(u64, usize)>> = moves.collect();
+        if let Some([step]) = moves.as_deref() {
+            steps.insert((inner, registers), *step);
         }
     }
     steps
 }
 
+/// By how many bytes the address of an instruction moves on from one execution to the next, and how often it begins anew.
+fn step(
+    timed: &Timed<'_>,
+    (rounds, steps): (&[Round], &Steps),
+    number: usize,
+    work: Option<&Work>,
+) -> Option<(f64, f64)> {
+    let (inner, work) = (timed.loops.innermost(number)?, work.filter(|work| !work.scaled)?);
+    let (by, adds) = steps.get(&(inner, work.addresses.0))?;
+    let executions = |block: usize| timed.estimate.blocks.get(block).map_or(0.0, |block| block.executions);
+    // Who looks only now and then finds it moved on by more.
+    let (own, moved) = (executions(number), executions(*adds));
+    (own > 0.0).then(|| {
+        (*by as f64 * (moved / own).max(1.0), (rounds.get(inner).map_or(own, |round| round.entries) / own).min(1.0))
+    })
+}
+
+/// A loop.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// How often it is entered.
+    entries: f64,
+    /// Bytes of its code.
+    bytes: u64,
+    /// Pages of it, at most.
+    pages: u64,
+    /// Other code is executed in it, or it is entered elsewhere than at its header.
+    open: bool,
+}
+
+/// All loops, by number.
+fn rounds(timed: &Timed<'_>) -> Vec<Round> {
+    let (graph, loops) = (timed.graph, timed.loops);
+    let mut rounds = vec![Round::default(); loops.loops().len()];
+    for (round, this) in rounds.iter_mut().zip(loops.loops()) {
+        let back = |from: usize| this.latches.contains(&from);
+        let into = graph.into_of(this.header).iter().filter_map(|edge| Some((*edge, graph.edges().get(*edge)?.from)));
+        round.entries = into
+            .filter(|(_, from)| !back(*from))
+            .map(|(edge, _)| timed.estimate.edges.get(edge).copied().unwrap_or(0.0))
+            .sum();
+    }
+    for (number, block) in graph.blocks().iter().enumerate() {
+        let Some(round) = loops.innermost(number).and_then(|inner| rounds.get_mut(inner)) else { continue };
+        let bytes = block.end.0.wrapping_sub(block.start.0);
+        round.bytes = round.bytes.saturating_add(bytes);
+        round.pages = round.pages.saturating_add(bytes / PAGE + 2);
+        let leaves = timed.work.get(number).is_some_and(|work| work.iter().any(Work::leaves));
+        round.open |= leaves || graph.is_entered(number);
+    }
+    // Inner loops come after those around them.
+    for number in (0..rounds.len()).rev() {
+        let inner = rounds.get(number).copied().unwrap_or_default();
+        let parent = loops.loops().get(number).and_then(|this| this.parent);
+        if let Some(outer) = parent.and_then(|parent| rounds.get_mut(parent)) {
+            outer.bytes = outer.bytes.saturating_add(inner.bytes);
+            outer.pages = outer.pages.saturating_add(inner.pages);
+            outer.open |= inner.open;
+        }
+    }
+    rounds
+}
+
+/// How often each branch was seen.
+fn seen(branches: &[Branch]) -> HashMap<u64, f64> {
+    let mut seen = HashMap::new();
+    for branch in branches {
+        *seen.entry(branch.from.0).or_default() += branch.first as f64 + branch.later as f64;
+    }
+    seen
+}
+
 /// How a block is come to; none where it is by going on from the instruction before.
-fn arrival(timed: &Timed<'_>, number: usize) -> Option<Arrival> {
+fn arrival(timed: &Timed<'_>, number: usize, rounds: &[Round], seen: &HashMap<u64, f64>) -> Option<Arrival> {
     let graph = timed.graph;
     let block = graph.blocks().get(number)?;
     let executions = |block: usize| timed.estimate.blocks.get(block).map_or(0.0, |block| block.executions);
     let own = executions(number);
     let edges = || graph.into_of(number).iter().filter_map(|edge| Some((*edge, graph.edges().get(*edge)?)));
-    let follows = edges().all(|(_, edge)| {
+    let left = |from: usize| timed.work.get(from).and_then(|work| work.last()).is_some_and(Work::leaves);
+    let follows = |edge: &Edge| {
         edge.kind == EdgeKind::Next && graph.blocks().get(edge.from).is_some_and(|from| from.end == block.start)
-    });
-    if follows && edges().next().is_some() && !graph.is_entered(number) {
+    };
+    let entered = graph.is_entered(number);
+    if !entered && edges().next().is_some() && edges().all(|(_, edge)| follows(edge) && !left(edge.from)) {
         return None;
+    }
+    // Who enters, or comes back, may have been mispredicted: an indirect call, a return.
+    if entered || edges().any(|(_, edge)| left(edge.from)) || own <= 0.0 {
+        return Some(Arrival { code_misses: 1.0, page_misses: 1.0, mispredicts: 1.0 });
     }
     let mut mispredicts = 0.0;
     for (edge, from) in edges() {
-        let ending = graph.blocks().get(from.from).map(|block| block.ending);
-        if matches!(ending, Some(Ending::Conditional | Ending::Indirect)) {
+        let Some(before) = graph.blocks().get(from.from) else { continue };
+        if matches!(before.ending, Ending::Conditional | Ending::Indirect) {
             let flow = timed.estimate.edges.get(edge).copied().unwrap_or(0.0);
             let all = executions(from.from);
             let others = if all > 0.0 { (1.0 - flow / all).max(0.0) } else { 1.0 };
-            // Who guesses by how often each way is taken is wrong that often; a predictor that is worse is not built.
-            mispredicts += flow * (2.0 * others).min(1.0);
+            // Who guesses by how often each way is taken is wrong twice as often as the rarer one is; a way that was not seen may be as often
+            // as three in what was (the rule of three: 95 % confidence).
+            let unseen = 3.0 / (seen.get(&before.last.0).copied().unwrap_or(0.0) + 3.0);
+            mispredicts += flow * (2.0 * others + unseen).min(1.0);
         }
     }
-    let entered = graph.is_entered(number);
     // Code in the line, or the page, that was executed just before is there.
     let near = |size: u64| {
         let mut from = edges().filter_map(|(_, edge)| graph.blocks().get(edge.from));
         from.all(|from| from.last.0 / size == block.start.0 / size)
     };
-    // Who enters may have been mispredicted: an indirect call, a return.
-    let mispredicts = if entered {
-        1.0
-    } else if own > 0.0 {
-        (mispredicts / own).min(1.0)
-    } else {
-        1.0
-    };
-    let (code_misses, page_misses) = if entered { (1.0, 1.0) } else { loop_misses(timed, number, own) };
-    let code_misses = if !entered && near(LINE) { 0.0 } else { code_misses };
-    let page_misses = if !entered && near(PAGE) { 0.0 } else { page_misses };
-    Some(Arrival { code_misses, page_misses, mispredicts })
+    let (code, pages) = loop_misses(timed, rounds, number, own);
+    Some(Arrival {
+        code_misses: if near(LINE) { 0.0 } else { code },
+        page_misses: if near(PAGE) { 0.0 } else { pages },
+        mispredicts: (mispredicts / own).min(1.0),
+    })
 }
 
 /// How often, for each execution of a block, its code may not have been there: once each time that the largest loop around it is entered
-/// that is small enough and calls nothing.
-fn loop_misses(timed: &Timed<'_>, number: usize, own: f64) -> (f64, f64) {
-    let (graph, loops) = (timed.graph, timed.loops);
+/// that is small enough and executes no other code.
+fn loop_misses(timed: &Timed<'_>, rounds: &[Round], number: usize, own: f64) -> (f64, f64) {
     let (mut code, mut pages) = (1.0, 1.0);
-    let mut at = loops.innermost(number);
-    while let Some((inner, this)) = at.and_then(|at| Some((at, loops.loops().get(at)?))) {
-        if this.blocks > 256 {
-            break;
-        }
-        let inside: Vec<usize> = (0..graph.blocks().len()).filter(|block| loops.contains(inner, *block)).collect();
-        if inside.iter().any(|block| !graph.calls_in(*block).is_empty()) {
-            break;
-        }
-        let blocks = || inside.iter().filter_map(|block| graph.blocks().get(*block));
-        let bytes: u64 = blocks().map(|block| block.end.0.wrapping_sub(block.start.0)).sum();
-        let mut touched: Vec<u64> = blocks().flat_map(|block| [block.start.0 / PAGE, block.end.0 / PAGE]).collect();
-        touched.sort_unstable();
-        touched.dedup();
-        let entries: f64 = graph
-            .into_of(this.header)
-            .iter()
-            .filter(|edge| graph.edges().get(**edge).is_some_and(|edge| !loops.contains(inner, edge.from)))
-            .map(|edge| timed.estimate.edges.get(*edge).copied().unwrap_or(0.0))
-            .sum();
-        let misses = if own > 0.0 { (entries / own).min(1.0) } else { 1.0 };
-        if bytes <= CACHED_BYTES {
+    let mut at = timed.loops.innermost(number);
+    while let Some((number, round)) = at.and_then(|at| Some((at, rounds.get(at)?))).filter(|(_, round)| !round.open) {
+        let misses = (round.entries / own).min(1.0);
+        if round.bytes <= CACHED_BYTES {
             code = misses;
         }
-        if touched.len() as u64 <= CACHED_PAGES {
+        if round.pages <= CACHED_PAGES {
             pages = misses;
         }
-        at = this.parent;
+        if round.bytes > CACHED_BYTES && round.pages > CACHED_PAGES {
+            break;
+        }
+        at = timed.loops.loops().get(number).and_then(|this| this.parent);
     }
     (code, pages)
 }
@@ -346,7 +407,8 @@ fn stretches(lines: &[Line]) -> Vec<Stretch> {
         for line in block {
             now.samples += line.samples;
             now.best += line.executions * line.best.cycles;
-            now.worst += line.executions * line.worst();
+            // Executions may be fewer than they are told to be.
+            now.worst += line.executions * line.worst() * (2.0 * line.spread).exp();
             cycles += line.best.cycles;
             if cycles >= STRETCH {
                 all.push(std::mem::take(&mut now));
@@ -364,7 +426,7 @@ fn stretches(lines: &[Line]) -> Vec<Stretch> {
 }
 
 /// The instructions of one block.
-fn of_block(graph: &Cfg, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<Explanation> {
+fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<Explanation> {
     // In samples: what each took more than in the best case, or less.
     let expected = |line: &Line, scale: f64| line.executions * line.best.cycles * scale;
     let mut over: Vec<f64> = lines.iter().map(|line| line.samples - expected(line, scale.most)).collect();
@@ -376,7 +438,6 @@ fn of_block(graph: &Cfg, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<E
         let waited = if line.best.wait == Wait::Nothing { 0.0 } else { (line.best.cycles - line.best.share).max(0.0) };
         let waited = line.executions * waited * scale.most;
         sums.execution += best - waited;
-        sums.best_least += expected(line, scale.least);
         if waited > 0.0 {
             *sums.waits.entry(line.best.wait).or_default() += waited;
         }
@@ -389,7 +450,8 @@ fn of_block(graph: &Cfg, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<E
         } else {
             sums.gain += (-over).max(0.0);
         }
-        let most = |suspect: &Suspect, scale: f64| suspect.most * line.executions * scale;
+        let most =
+            |suspect: &Suspect, scale: f64| if cycle > 0.0 { suspect.most * line.executions * scale } else { 0.0 };
         let explained: f64 = suspects.iter().map(|(suspect, _)| most(suspect, scale.most)).sum();
         let unexplained = (stall - explained).max(0.0);
         sums.unexplained += unexplained;
@@ -403,7 +465,7 @@ fn of_block(graph: &Cfg, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<E
             let low = low.clamp(0.0, high);
             let sum = sums.causes.entry(suspect.cause).or_default();
             (sum.0, sum.1) = (sum.0 + low, sum.1 + high);
-            let at = blamed(graph, lines, (line, *at), suspect.behind);
+            let at = blamed(ways, lines, (line, *at), suspect.behind);
             culprits.push(Culprit { cause: suspect.cause, at, low: per_execution(low), high: per_execution(high) });
         }
         culprits.retain(|culprit| culprit.high > 0.0);
@@ -422,11 +484,15 @@ fn of_block(graph: &Cfg, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<E
 }
 
 /// The most samples that a suspect can have taken, however few the executions were: fewer of them leave more to explain, but each can have been
-/// stalled for so long only.
+/// stalled for so long only. How many they are told to be beside other blocks may be off, too.
 fn most_of(line: &Line, suspect: &Suspect, scale: Scale) -> f64 {
     let cycles = line.best.cycles + suspect.most;
-    let all = if cycles.is_finite() { line.samples / (line.executions * cycles) } else { 0.0 };
-    let scale = all.clamp(scale.least, scale.most);
+    if line.executions <= 0.0 || !cycles.is_finite() || cycles <= 0.0 {
+        return line.samples;
+    }
+    let unsure = (2.0 * line.spread).exp();
+    let (least, most) = (scale.least / unsure, scale.most * unsure);
+    let scale = (line.samples / (line.executions * cycles)).min(most).max(least);
     let stall = line.samples - line.executions * line.best.cycles * scale;
     stall.min(suspect.most * line.executions * scale).max(0.0)
 }
@@ -434,32 +500,44 @@ fn most_of(line: &Line, suspect: &Suspect, scale: Scale) -> f64 {
 /// The suspects of each instruction, with the place of the instruction in the block that they are of: its own, and where they do not explain what
 /// it took, those of its neighbours. A sample lands a fixed number of instructions behind the one that took the time only in the rule.
 fn with_neighbours(lines: &[Line], over: &[f64], scale: Scale) -> Vec<Vec<(Suspect, usize)>> {
-    let limit =
-        |line: &Line| line.suspects.iter().map(|suspect| suspect.most).sum::<f64>() * line.executions * scale.most;
-    let of = |at: usize, suspected: &mut Vec<(Suspect, usize)>| {
-        let suspects = lines.get(at).map(|line| line.suspects.as_slice()).unwrap_or_default();
-        let new = |suspect: &&Suspect| !suspected.iter().any(|(known, _)| known.cause == suspect.cause);
-        let new: Vec<(Suspect, usize)> = suspects.iter().filter(new).map(|suspect| (*suspect, at)).collect();
-        suspected.extend(new);
+    let limit = |line: &Line| {
+        let cycles: f64 = line.suspects.iter().map(|suspect| suspect.most).sum();
+        if line.executions > 0.0 { cycles * line.executions * scale.most } else { 0.0 }
     };
-    let each = lines.iter().zip(over).enumerate().map(|(at, (line, over))| {
-        let mut suspected: Vec<(Suspect, usize)> = line.suspects.iter().map(|suspect| (*suspect, at)).collect();
-        if *over > limit(line) {
-            [at.checked_sub(1), Some(at + 1)].into_iter().flatten().for_each(|at| of(at, &mut suspected));
+    // What suspects can still explain when they have explained their own instruction.
+    let mut spare: Vec<f64> =
+        lines.iter().zip(over).map(|(line, over)| (limit(line) - over.max(0.0)).max(0.0)).collect();
+    let mut suspected = Vec::with_capacity(lines.len());
+    for (at, (line, over)) in lines.iter().zip(over).enumerate() {
+        let mut own: Vec<(Suspect, usize)> = line.suspects.iter().map(|suspect| (*suspect, at)).collect();
+        let mut open = over - limit(line);
+        for other in [at.checked_sub(1), Some(at + 1)].into_iter().flatten() {
+            let (Some(neighbour), Some(spare)) = (lines.get(other), spare.get_mut(other)) else { continue };
+            let lent = open.min(*spare);
+            if lent <= 0.0 {
+                continue;
+            }
+            (*spare, open) = (*spare - lent, open - lent);
+            let cycles = lent / (line.executions * scale.most);
+            for suspect in &neighbour.suspects {
+                let most = suspect.most.min(cycles);
+                match own.iter_mut().find(|(known, _)| known.cause == suspect.cause) {
+                    Some((known, _)) => known.most += most,
+                    None => own.push((Suspect { most, ..*suspect }, other)),
+                }
+            }
         }
-        suspected
-    });
-    each.collect()
+        suspected.push(own);
+    }
+    suspected
 }
 
-/// The address of the instruction so many before the one of the block's at `at`; where that is in another block, the last of the one that `line`'s
-/// is entered from.
-fn blamed(graph: &Cfg, lines: &[Line], (line, at): (&Line, usize), behind: usize) -> u64 {
-    let own = at.checked_sub(behind).and_then(|index| lines.get(index));
-    own.map(|own| own.address).unwrap_or_else(|| {
-        let before = graph.into_of(line.block).first().and_then(|edge| graph.edges().get(*edge));
-        before.and_then(|edge| graph.blocks().get(edge.from)).map_or(line.address, |from| from.last.0)
-    })
+/// The address of the instruction so many before the one of the block's at `at`, on the way that is taken most often.
+fn blamed(ways: &Ways<'_>, lines: &[Line], (line, at): (&Line, usize), behind: usize) -> u64 {
+    match at.checked_sub(behind) {
+        Some(index) => lines.get(index).map_or(line.address, |own| own.address),
+        None => ways.address_before(line.block, behind - at).map_or(line.address, |address| address.0),
+    }
 }
 
 /// What instructions that may have retired in one cycle took more and less is of all of them together.

@@ -25,7 +25,7 @@ impl Stretch {
 /// Samples for each cycle of an execution, beside which executions of blocks are given.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Scale {
-    /// Probably, and at most.
+    /// At most, if what comes nearest to its best case runs at it.
     pub most: f64,
     /// At least.
     pub least: f64,

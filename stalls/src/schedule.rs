@@ -218,7 +218,7 @@ mod tests {
         let slots = schedule(&Machine::named("znver3").unwrap(), &trace(&chase), Course::Again);
         assert_eq!(slots[0].wait, Wait::Load);
         // div rcx (with rax and rdx): a chain of divisions
-        assert!(round(&[0x48, 0xf7, 0xf1, 0xff, 0xc9, 0x75, 0xf9]) > 8.0);
+        assert!(round(&[0x48, 0xf7, 0xf1, 0xff, 0xc9, 0x75, 0xf9]) >= 6.9);
     }
 
     #[test]

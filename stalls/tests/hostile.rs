@@ -81,8 +81,15 @@ fn whatever_the_code_is_sums_add_up() {
             |at: Vaddr| landed.binary_search_by_key(&at, |(at, _)| *at).map_or(0.0, |index| landed[index].1 as f64);
         let samples: Vec<Vec<f64>> = of_blocks().map(|block| block.map(count).collect()).collect();
         let measured = (random.u8(..4) == 0).then(|| random.f64() * 1e6);
-        let timed =
-            Timed { graph: &graph, loops: &loops, estimate: &estimate, work: &work, samples: &samples, measured };
+        let timed = Timed {
+            graph: &graph,
+            loops: &loops,
+            estimate: &estimate,
+            work: &work,
+            samples: &samples,
+            branches: &branches,
+            measured,
+        };
         let told = explain(&machines[random.usize(..machines.len())], &timed);
         let Some(scale) = told.scale else { continue };
         explained += 1;
@@ -90,6 +97,9 @@ fn whatever_the_code_is_sums_add_up() {
         let sums = &told.sums;
         let parts = sums.execution + sums.waits.values().sum::<f64>() + sums.dynamic + sums.unexplained + sums.error;
         assert!((parts - sums.gain - sums.samples).abs() <= 1e-6 * (parts + sums.samples), "{seed}: {sums:?}");
+        for (low, high) in sums.causes.values() {
+            assert!(0.0 <= *low && low <= high && *high <= sums.samples * (1.0 + 1e-9), "{seed}: {sums:?}");
+        }
         for line in told.blocks.iter().flatten() {
             assert!(
                 line.cycles >= 0.0 && line.cycles <= line.cycles_most && line.unexplained >= 0.0,

@@ -62,7 +62,8 @@ cy: cycles of an execution. Samples tell of time, not of how many executions it 
 come nearest to their best case - every load hits the first cache, every branch is predicted - are taken to
 run at it, so cycles are \"at least\" where more of them may have waited. With samples of instructions
 (dcpid --event cycles --event instructions) they are measured.
-Letters before an instruction are what may have stalled it, as long as nothing clears it:
+Letters before an instruction are what may have stalled it, as long as nothing clears it (JSON has also what cannot have
+been a tenth of the largest):
   i instruction cache   d data cache    w store buffer full    p branch mispredicted   v divider
   I instruction TLB     D data TLB      f store forwarding     o operands, on another way
   s barrier             l lock          m microcode            ? none of these

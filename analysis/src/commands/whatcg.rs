@@ -47,7 +47,7 @@ pub struct Whatcg {
 const NOTES: &str = "\
 Each cause has a range: at least what nothing else can have taken, at most what it can have taken itself. Several
 causes may have taken the same cycles, so only dynamic, static, execution and
-sampling error add up to 100 %. dcpi calc tells of
+sampling error add up to 100 %; those are told for as many executions as there may have been. dcpi calc tells of
 each instruction of a procedure, and what is taken for granted.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";

@@ -181,7 +181,7 @@ impl Report for CalcReport {
                 block.instructions.len().to_string(),
                 block.best.map(number).unwrap_or_default(),
                 block.cycles.map(number).unwrap_or_default(),
-                block.cycles_most.map(number).unwrap_or_default(),
+                block.cycles_most.filter(|most| most.is_finite()).map(number).unwrap_or_default(),
             ];
             record(out, &cells)?;
         }
@@ -236,7 +236,7 @@ impl CalcReport {
         writeln!(out, "{start:#x}..{end:#x}  {runs}, {} % of samples", percent(block.samples / all))?;
         if let (Some(best), Some(cycles)) = (block.best, block.cycles) {
             let count = block.instructions.len().max(1) as f64;
-            let most = block.cycles_most.filter(|most| *most > cycles * ROUGHLY);
+            let most = block.cycles_most.filter(|most| most.is_finite() && *most > cycles * ROUGHLY);
             let most = most.map(|most| format!(", at most {}", cycle(most))).unwrap_or_default();
             let (best, cpi) = ((cycle(best), cycle(best / count)), (cycle(cycles), cycle(cycles / count)));
             writeln!(
@@ -291,7 +291,7 @@ impl CalcReport {
         let why = &line.why;
         let stall: f64 = why.cycles - why.best.cycles;
         let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
-        let part = largest.max(stall) * line.why.cycles.recip() * line.samples as f64;
+        let part = if why.cycles > 0.0 { largest.max(stall) / why.cycles * line.samples as f64 } else { 0.0 };
         if self.scale.is_none() || line.samples < STALL_SAMPLES || part < self.sums.samples * STALL_SHARE {
             return Ok(());
         }
@@ -312,7 +312,8 @@ impl CalcReport {
         } else {
             format!("{} cy", cycle(least))
         };
-        writeln!(out, "{letters:>12} {stalled:>9}  stalled: {}", causes.join(", or "))
+        let causes = if causes.is_empty() { "nothing explains it".to_owned() } else { causes.join(", or ") };
+        writeln!(out, "{letters:>12} {stalled:>9}  stalled: {causes}")
     }
 }
 

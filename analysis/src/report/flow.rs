@@ -138,7 +138,7 @@ fn tip(block: &BlockRow) -> String {
     tip
 }
 
-/// For text and attributes of XML. What XML has no characters for is left out.
+/// For text and attributes of XML. What XML has no characters for becomes a space.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -148,7 +148,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\n' => out.push('\n'),
-            c if c.is_control() => out.push(' '),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push(' '),
             c => out.push(c),
         }
     }

@@ -70,14 +70,24 @@ pub struct Work {
     pub serialises: bool,
     /// It is a program of the processor: a string instruction, say.
     pub microcoded: bool,
+    /// Its address is a register times 2, 4 or 8.
+    pub scaled: bool,
     /// It calls.
     pub calls: bool,
-    /// A jump that is taken or not, or that goes where a register or memory says; a return.
-    pub predicted: bool,
+    /// It enters the kernel.
+    pub enters_kernel: bool,
     /// It sets flags that a conditional jump just after it may read in the same step: the processor makes one of both.
     pub fuses: bool,
     /// A conditional jump.
     pub conditional: bool,
+}
+
+impl Work {
+    /// Whether other code is executed before the next instruction.
+    #[must_use]
+    pub fn leaves(&self) -> bool {
+        self.calls || self.enters_kernel
+    }
 }
 
 impl Isa {

@@ -104,8 +104,8 @@ fn of(decoded: &Instruction, factory: &mut InstructionInfoFactory) -> Work {
     let flow = decoded.flow_control();
     work.calls = matches!(mnemonic, M::Call);
     work.conditional = flow == FlowControl::ConditionalBranch;
-    work.predicted = work.conditional
-        || matches!(flow, FlowControl::IndirectBranch | FlowControl::IndirectCall | FlowControl::Return);
+    work.scaled = memory_operand && decoded.memory_index() != Register::None && decoded.memory_index_scale() > 1;
+    work.enters_kernel = matches!(mnemonic, M::Syscall | M::Sysenter | M::Int);
     // Intel 64 optimization manual, "Macro-fusion"; AMD fuses `cmp` and `test` only, and from Zen 3 on the others too.
     let immediate_and_memory = memory_operand && decoded.op_kind(1) != OpKind::Register;
     work.fuses =
@@ -277,7 +277,7 @@ mod tests {
     fn what_is_read_written_and_waited_for() {
         // mov rax, [rdi+rsi*8]
         let load = work(&[0x48, 0x8b, 0x04, 0xf7]).unwrap();
-        assert_eq!((load.loads, load.stores), (Some(Place::Computed), None));
+        assert_eq!((load.loads, load.stores, load.scaled), (Some(Place::Computed), None, true));
         assert_eq!((load.reads, load.addresses, load.writes), (regs(&[6, 7]), regs(&[6, 7]), regs(&[0])));
         // add [rsp+8], ecx
         let both = work(&[0x01, 0x4c, 0x24, 0x08]).unwrap();
@@ -298,7 +298,7 @@ mod tests {
         let count = work(&[0xff, 0xc9]).unwrap();
         assert!(count.fuses && count.adds == Some((regs(&[1]), -1)) && !count.writes.meets(Registers(CARRY)));
         let jump = work(&[0x75, 0xfe]).unwrap();
-        assert!(jump.conditional && jump.predicted && jump.reads == Registers(FLAGS));
+        assert!(jump.conditional && jump.reads == Registers(FLAGS));
         assert_eq!(work(&[0x06]), None);
     }
 
