@@ -829,7 +829,7 @@ INLINE int is_libc(const struct file *file)
 }
 
 /* Counts a mapping of this file once for all processes that have it. In user code that many short processes have in common, nearly all
- * samples outside of their programs are in these two libraries (5 and 7 % of a compile storm's, and none other has 1). */
+ * samples outside of their programs are in these two libraries (4 and 7 % of a compile storm's, and none other has 1). */
 INLINE void note_library(struct slot *slot, const struct mapping *mapping, u64 mm)
 {
 	u64 len = mapping->end - mapping->start;
