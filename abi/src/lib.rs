@@ -39,6 +39,9 @@ pub const IN_PROGRAM: u64 = 1 << 63;
 /// [`Slot::program`] of a process whose samples must not be mixed with those of others; [`Change::program`] of a new mapping.
 pub const PROGRAM_APART: u32 = u32::MAX;
 
+/// [`Change::generation`] of the mapping of a library whose code is counted once for all processes that map it.
+pub const CHANGE_LIBRARY: u32 = 1 << 31;
+
 /// log2 of the lines in the sampler's table of processes.
 pub const SLOT_BITS: u32 = 15;
 
@@ -207,9 +210,21 @@ pub struct Losses {
     pub spill_full: [u64; EVENTS_MAX],
 }
 
-/// What the sampler knows of a process, written when it forks, execs or maps a file; the daemon writes `program` and `text_len` of those that
-/// it keeps apart. Processes are found by the low [`SLOT_BITS`] of their number in the root namespace.
+/// Code of a file that many processes have, wherever each has it.
 #[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Library {
+    /// First address.
+    pub start: u64,
+    /// Bytes; 0: it is not shared.
+    pub len: u32,
+    /// Its number, as that of a program; 0: none was there yet.
+    pub number: u32,
+}
+
+/// What the sampler knows of a process, one cache line, written when it forks, execs or maps a file; the daemon writes that of those that it
+/// keeps apart. Processes are found by the low [`SLOT_BITS`] of their number in the root namespace.
+#[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// The kernel's address of the memory that this is true of; 0: of none.
@@ -224,29 +239,32 @@ pub struct Slot {
     pub space: u32,
     /// When the process began to run its program, in units of 2^20 ns.
     pub born: u32,
+    /// Its ELF interpreter and its C library.
+    pub libraries: [Library; 2],
 }
 
 /// From now on process `pid` samples in the address space `generation`: after an exec, or because a file is being mapped where another may have
-/// been before.
+/// been before. Or, where that is [`CHANGE_LIBRARY`]: the code that it is mapping now is counted as that of `program`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// CLOCK_MONOTONIC, ns.
     pub time_ns: u64,
-    /// First address of the program's text, where it is shared.
+    /// First address of the program's text, where it is shared, or of the library's.
     pub text: u64,
     /// Bytes of it; 0: it is not shared. For a mapping, the generation before.
     pub text_len: u32,
-    /// Number of the program that was exec'ed, 0 when it is not known; [`PROGRAM_APART`] for a mapping.
+    /// Number of the program that was exec'ed, 0 when it is not known, or of the library; [`PROGRAM_APART`] for a mapping.
     pub program: u32,
     /// Process id, as in [`Entry::pid`].
     pub pid: u32,
-    /// As in [`Entry::generation`].
+    /// As in [`Entry::generation`], or [`CHANGE_LIBRARY`].
     pub generation: u32,
 }
 
 const _: () = {
-    assert!(size_of::<Slot>() == 32 && offset_of!(Slot, text_len) == 16 && offset_of!(Slot, space) == 24);
+    assert!(size_of::<Slot>() == 64 && offset_of!(Slot, text_len) == 16 && offset_of!(Slot, space) == 24);
+    assert!(offset_of!(Slot, libraries) == 32 && offset_of!(Library, len) == 8 && offset_of!(Library, number) == 12);
     assert!(size_of::<Change>() == 32 && offset_of!(Change, text_len) == 16 && offset_of!(Change, pid) == 24);
     assert!(size_of::<Entry>() == 16);
     assert!(size_of::<Bucket>() == 64);

@@ -78,7 +78,17 @@ struct inode___5_10 {
 	struct timespec64 i_ctime;
 } KERNEL_TYPE;
 enum { FIELD_EXISTS = 2 }; /* of __builtin_preserve_field_info: BPF_CORE_FIELD_EXISTS in linux/bpf.h */
+struct qstr {
+	const char *name;
+} KERNEL_TYPE;
+struct dentry {
+	struct qstr d_name;
+} KERNEL_TYPE;
+struct path {
+	struct dentry *dentry;
+} KERNEL_TYPE;
 struct file {
+	struct path f_path;
 	struct inode *f_inode;
 } KERNEL_TYPE;
 struct mm_struct {
@@ -91,6 +101,7 @@ struct vm_area_struct {
 	u64 vm_start;
 	u64 vm_end;
 	u64 vm_flags;
+	u64 vm_pgoff;
 	struct file *vm_file;
 } KERNEL_TYPE;
 struct task_struct {
@@ -140,6 +151,14 @@ struct losses {
 	u64 spill_full[EVENTS_MAX];
 };
 
+/* Code of a file that many processes have, wherever each has it. A line is used once: its len may become 0, and then it stays so. */
+struct library {
+	u64 start;
+	u32 len;
+	u32 number;
+};
+enum { INTERPRETER, LIBC, LIBRARIES };
+
 /* What is known of a process: written when it forks, execs or maps a file, read by samples. */
 struct slot {
 	u64 mm; /* which memory this is true of; 0: of none */
@@ -148,9 +167,12 @@ struct slot {
 	u32 program;
 	u32 space;
 	u32 born; /* when it began to run its program, in units of 2^BORN_SHIFT ns */
-};
+	struct library libraries[LIBRARIES];
+} __attribute__((aligned(64)));
 
-/* An exec, or, when program is PROGRAM_APART, a mapping over what may have been another; text_len is the generation before, then. */
+/* An exec; or, when program is PROGRAM_APART, a mapping over what may have been another; text_len is the generation before, then; or, when
+ * generation is CHANGE_LIBRARY, the mapping of a library. */
+#define CHANGE_LIBRARY (1u << 31)
 struct change {
 	u64 time_ns;
 	u64 text;
@@ -181,7 +203,7 @@ struct snapshot_ring {
 
 _Static_assert(sizeof(struct snapshot) == 416, "abi: Snapshot");
 _Static_assert(sizeof(struct snapshot_ring) == 128, "abi: SnapshotRing");
-_Static_assert(sizeof(struct slot) == 32, "abi: Slot");
+_Static_assert(sizeof(struct slot) == 64, "abi: Slot");
 _Static_assert(sizeof(struct change) == 32, "abi: Change");
 _Static_assert(sizeof(struct entry) == 16, "abi: Entry");
 _Static_assert(sizeof(struct bucket) == 64, "abi: Bucket");
@@ -197,7 +219,7 @@ const volatile u64 PIDNS_INO = 0;
 /* How to look into the current task: not at all (no BTF), by copying (5.10), or by typed pointers. */
 enum { TASK_HIDDEN, TASK_COPIED, TASK_TYPED };
 const volatile u32 TASK_ACCESS = TASK_HIDDEN;
-const volatile u32 SHARE_PROGRAMS = 0;    /* count a program's own text once for all processes that run it */
+const volatile u32 SHARE_PROGRAMS = 0;    /* count a program's own text, and that of libraries, once for all processes that run it */
 const volatile u32 KERNEL_BY_PROCESS = 0; /* count kernel addresses for each process */
 const volatile u32 SNAPSHOTS = 0;	  /* take snapshots of registers with samples of event 0 */
 
@@ -367,8 +389,14 @@ struct place {
 	u32 space;
 };
 
+INLINE struct place inside(const struct library *library, u64 pc)
+{
+	return (struct place){ .key = IN_PROGRAM | (pc - library->start), .space = library->number };
+}
+
 /* Kernel addresses mean the same everywhere. So does a program's own text, wherever it is loaded: it is counted by its distance from its
- * begin, so that a thousand runs of the compiler share their entries. All else belongs to an address space. */
+ * begin, so that a thousand runs of the compiler share their entries; and so does that of two libraries. All else belongs to an address
+ * space. */
 INLINE struct place placed(u64 pc)
 {
 	struct place place = { .key = pc & ((1ull << PC_BITS) - 1), .space = SPACE_KERNEL };
@@ -382,6 +410,10 @@ INLINE struct place placed(u64 pc)
 	} else if (pc - slot->text < slot->text_len) {
 		place.key = IN_PROGRAM | (pc - slot->text);
 		place.space = slot->program;
+	} else if (pc - slot->libraries[LIBC].start < slot->libraries[LIBC].len) {
+		place = inside(&slot->libraries[LIBC], pc);
+	} else if (pc - slot->libraries[INTERPRETER].start < slot->libraries[INTERPRETER].len) {
+		place = inside(&slot->libraries[INTERPRETER], pc);
 	} else {
 		place.space = slot->space;
 	}
@@ -599,14 +631,13 @@ INLINE u64 changed(struct inode *inode)
 	return 0;
 }
 
-/* Which program runs in this memory: the file, its size and when it was changed, so that one that is built anew is another, be it in the same
- * inode. */
-INLINE u32 program_of(const struct mm_struct *mm)
+/* A number of this part of a file: of the file, its size and when it was changed, so that one that is built anew is another, be it in the same
+ * inode. Programs are part 0, mappings the page that they begin with and 1. */
+INLINE u32 number_of(const struct file *file, u64 part)
 {
-	struct file *file = (void *)copied(&mm->exe_file);
 	struct inode *inode = (void *)copied(&file->f_inode);
 	struct super_block *super = (void *)copied(&inode->i_sb);
-	u64 identity = copied(&inode->i_ino) * 0x9e3779b97f4a7c15ull;
+	u64 identity = (copied(&inode->i_ino) ^ part << 40) * 0x9e3779b97f4a7c15ull;
 
 	if (!inode)
 		return PROGRAM_NONE;
@@ -617,9 +648,18 @@ INLINE u32 program_of(const struct mm_struct *mm)
 	return identity == PROGRAM_APART ? 1 : identity | 1;
 }
 
+/* Slot.mm while a process is on its way into this memory: no task's. */
+#define IN_EXEC(mm) ((u64)(mm) | 1)
+
 INLINE int tell(const struct change *change)
 {
 	return bpf_ringbuf_output(&CHANGES, change, sizeof(*change), BPF_RB_NO_WAKEUP) == 0;
+}
+
+INLINE void forget_libraries(struct slot *slot)
+{
+	slot->libraries[INTERPRETER] = (struct library){};
+	slot->libraries[LIBC] = (struct library){};
 }
 
 /* After an exec, in the new program's name (fs/exec.c, exec_binprm). Too full a ring costs the daemon a guess, never a sample. */
@@ -641,16 +681,18 @@ int process_exec(void *context)
 		return 0;
 	}
 	apart = slot->program == PROGRAM_APART && (slot->space & PID_MASK) == change.pid;
+	mm = (void *)copied(&task->mm);
+	if (slot->mm != IN_EXEC(mm) || apart)
+		forget_libraries(slot);
 	slot->mm = 0;
 	if (change.pid == 0)
 		return 0;
-	mm = (void *)copied(&task->mm);
 	if (SHARE_PROGRAMS && !apart) {
 		u64 text_len;
 
 		change.text = copied(&mm->start_code);
 		text_len = copied(&mm->end_code) - change.text;
-		change.program = program_of(mm);
+		change.program = number_of((void *)copied(&mm->exe_file), 0);
 		change.text_len = change.program == PROGRAM_NONE || text_len >> 32 ? 0 : text_len;
 	}
 	slot->text = change.text;
@@ -694,8 +736,11 @@ int process_fork(u64 *arguments)
 		slot->text_len = from->text_len;
 		slot->program = from->program;
 		slot->born = from->born;
+		slot->libraries[INTERPRETER] = from->libraries[INTERPRETER];
+		slot->libraries[LIBC] = from->libraries[LIBC];
 	} else {
 		slot->text_len = 0;
+		forget_libraries(slot);
 		slot->program = from != slot && from->program == PROGRAM_APART && (from->space & PID_MASK) == copied_u32(&parent->tgid)
 					? PROGRAM_APART
 					: PROGRAM_NONE;
@@ -731,6 +776,7 @@ INLINE int note_change(u64 mm, int over_program)
 
 		slot->mm = 0;
 		slot->text_len = 0;
+		forget_libraries(slot);
 		slot->program = apart ? PROGRAM_APART : PROGRAM_NONE;
 		slot->born = now_born();
 		/* Another one than it had when it was last known here. */
@@ -758,24 +804,105 @@ INLINE u64 current_mm(void)
 	return copied(&task->mm);
 }
 
-/* A file is about to be mapped (kernel/events/core.c, perf_event_mmap, which writes the record after this). */
-INLINE int note_mapping(struct vm_area_struct *area)
+struct mapping {
+	u64 start;
+	u64 end;
+	u64 flags;
+	u64 page;
+	struct file *file;
+};
+
+/* What is mapped from start to end is no longer what was there. Nobody runs there before the mapping is complete (its lock is held). */
+INLINE void forget_library(struct library *library, u64 start, u64 end)
+{
+	if (start < library->start + library->len && library->start < end)
+		*(volatile u32 *)&library->len = 0;
+}
+
+INLINE int is_libc(const struct file *file)
+{
+	struct dentry *dentry = (void *)copied(&file->f_path.dentry);
+	u64 name = copied((void *)copied(&dentry->d_name.name));
+
+	/* libc.so.6, and libc-2.31.so before glibc 2.34; musl's is its interpreter. Little-endian. */
+	return (u32)name == 0x6362696c && ((u8)(name >> 32) == '.' || (u8)(name >> 32) == '-');
+}
+
+/* Counts a mapping of this file once for all processes that have it. In user code that many short processes have in common, nearly all
+ * samples outside of their programs are in these two libraries (4 and 7 % of a compile storm's, and none other has 1). */
+INLINE void note_library(struct slot *slot, const struct mapping *mapping, u64 mm)
+{
+	u64 len = mapping->end - mapping->start;
+	struct change change = {
+		.time_ns = bpf_ktime_get_ns(), .text = mapping->start, .text_len = len, .generation = CHANGE_LIBRARY
+	};
+	struct mm_struct *memory = (void *)mm;
+	struct library *library;
+
+	change.pid = bpf_get_current_pid_tgid() >> 32;
+	if (slot->program == PROGRAM_APART || (slot->space & PID_MASK) != change.pid || len >> 32)
+		return;
+	if (slot->mm == mm) {
+		library = &slot->libraries[LIBC];
+		if (library->number != PROGRAM_NONE || !is_libc(mapping->file))
+			return;
+	} else {
+		/* The kernel maps the program and then its interpreter, before process_exec. Nobody reads the line meanwhile. */
+		if (slot->mm == 0 || copied(&memory->exe_file) == (u64)mapping->file)
+			return;
+		if (slot->mm != IN_EXEC(mm))
+			forget_libraries(slot);
+		*(volatile u64 *)&slot->mm = IN_EXEC(mm);
+		library = &slot->libraries[INTERPRETER];
+	}
+	change.program = number_of(mapping->file, mapping->page + 1);
+	if (change.program == PROGRAM_NONE || !tell(&change))
+		return;
+	library->start = mapping->start;
+	library->number = change.program;
+	*(volatile u32 *)&library->len = len;
+}
+
+/* Something is being mapped; its record is written after this. */
+INLINE void note_mapping(const struct mapping *mapping)
 {
 	struct slot *slot = slot_of(bpf_get_current_pid_tgid() >> 32);
+	u64 mm = current_mm();
+	int over_program;
 
-	if (TASK_ACCESS == TASK_HIDDEN || !slot || !(copied(&area->vm_flags) & VM_EXEC) || !copied(&area->vm_file))
-		return 0;
-	return note_change(current_mm(), copied(&area->vm_start) < slot->text + slot->text_len &&
-						 slot->text < copied(&area->vm_end));
+	if (TASK_ACCESS == TASK_HIDDEN || !slot)
+		return;
+	over_program = mapping->start < slot->text + slot->text_len && slot->text < mapping->end;
+	if (slot->mm == mm) {
+		forget_library(&slot->libraries[INTERPRETER], mapping->start, mapping->end);
+		forget_library(&slot->libraries[LIBC], mapping->start, mapping->end);
+		if (over_program)
+			slot->text_len = 0;
+	}
+	if (!mapping->file || !(mapping->flags & VM_EXEC))
+		return;
+	note_change(mm, over_program);
+	if (SHARE_PROGRAMS)
+		note_library(slot, mapping, mm);
 }
 
 /* Two ways in, the first that the kernel has: a probe, or, where none is allowed, the release of the lock on a process's mappings
  * (include/trace/events/mmap_lock.h, 5.11), which comes far more often and so looks at nothing but the number of executable
- * pages. */
+ * pages. What is mapped it does not tell, so no library is counted together with others' then. */
 SECTION("kprobe/perf_event_mmap")
 int mmap_probe(struct context *context)
 {
-	return note_mapping((void *)context->registers[FIRST_ARGUMENT]);
+	struct vm_area_struct *area = (void *)context->registers[FIRST_ARGUMENT];
+	struct mapping mapping = {
+		.start = copied(&area->vm_start),
+		.end = copied(&area->vm_end),
+		.flags = copied(&area->vm_flags),
+		.page = copied(&area->vm_pgoff),
+		.file = (void *)copied(&area->vm_file),
+	};
+
+	note_mapping(&mapping);
+	return 0;
 }
 
 SECTION("raw_tp/mmap_lock_released")

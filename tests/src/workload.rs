@@ -26,9 +26,7 @@ impl Workload {
     /// When there is no compiler, or it refuses.
     #[must_use]
     pub fn build_with_library(directory: &Path) -> Self {
-        let library = directory.join("liblibrary.so");
-        compile(&source("library"), &library, &["-shared", "-fPIC"]);
-        let library = library.to_str().expect("temporary directories have plain names").to_owned();
+        let library = build_library(directory, "library", "liblibrary.so", &[]);
         Self::build(directory, "library_main", &[&library, "-Wl,-rpath,$ORIGIN"])
     }
 
@@ -65,6 +63,32 @@ impl Workload {
             compile(&source("library"), &directory.join(format!("{plugin}.so")), &["-shared", "-fPIC", &soname]);
         }
         Self::build(directory, "turns", &[&format!("-DTURN_MS={turn_ms}"), "-ldl"])
+    }
+
+    /// Compiles `overlaid.c`, its library as `libc-overlaid.so`, which a sampler may take for a C library, and two plugins from `library.c`.
+    ///
+    /// # Panics
+    /// When there is no compiler, or it refuses.
+    #[must_use]
+    pub fn build_overlaid(directory: &Path) -> Self {
+        let _ = Self::build_turns(directory, 1);
+        let library = build_library(directory, "overlaid_library", "libc-overlaid.so", &["-fno-toplevel-reorder"]);
+        Self::build(directory, "overlaid", &[&library, "-Wl,-rpath,$ORIGIN", "-ldl"])
+    }
+
+    /// Compiles `library_main.c`, and two builds of its library that `flags` make, for it to find as `libc-rebuilt.so`: gives their paths too.
+    ///
+    /// # Panics
+    /// When there is no compiler, or it refuses.
+    #[must_use]
+    pub fn build_with_libraries(directory: &Path, flags: [&[&str]; 2]) -> (Self, [PathBuf; 2]) {
+        let soname = "-Wl,-soname,libc-rebuilt.so";
+        let built = [(0, "libc-rebuilt.so"), (1, "other.so")].map(|(build, name)| {
+            let flags = flags.get(build).copied().unwrap_or_default();
+            PathBuf::from(build_library(directory, "library", name, &[&[soname], flags].concat()))
+        });
+        let library = built[0].to_str().expect("a plain name").to_owned();
+        (Self::build(directory, "library_main", &[&library, "-Wl,-rpath,$ORIGIN"]), built)
     }
 
     /// Compiles `loads.c`, which loads and unloads libraries, and two of them: `liblibrary.so` and `libother.so`.
@@ -204,6 +228,13 @@ impl Truth {
 #[must_use]
 pub fn script(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(file)
+}
+
+/// Compiles `workloads/NAME.c` to a shared library; gives its path.
+fn build_library(directory: &Path, name: &str, library: &str, flags: &[&str]) -> String {
+    let library = directory.join(library);
+    compile(&source(name), &library, &[&["-shared", "-fPIC"], flags].concat());
+    library.to_str().expect("temporary directories have plain names").to_owned()
 }
 
 fn source(name: &str) -> PathBuf {

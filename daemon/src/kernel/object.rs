@@ -4,7 +4,7 @@ use super::KernelError;
 use super::sideband::{Program, RecordKind, TimedRecord};
 use super::snapshots::Snapshots;
 use super::table::{MapFds, Table, TableSettings};
-use abi::{Change, EVENTS_MAX, HALVES, PROGRAM_APART, SNAPSHOTS_PER_CPU};
+use abi::{CHANGE_LIBRARY, Change, EVENTS_MAX, HALVES, PROGRAM_APART, SNAPSHOTS_PER_CPU};
 use aya::maps::{Map, MapData, RingBuf};
 use aya::programs::{KProbe, PerfEvent, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
@@ -32,7 +32,7 @@ pub struct Sampler {
 pub struct Sharing {
     /// Kernel addresses are counted for each process.
     pub kernel_by_process: bool,
-    /// A program's own text is counted for each process.
+    /// A program's own text, and that of libraries, is counted for each process.
     pub programs_by_process: bool,
     /// Snapshots of registers are taken. They cost memory, and nothing is tested for them otherwise.
     pub snapshots: bool,
@@ -210,6 +210,9 @@ fn told(change: &Change) -> RecordKind {
         return RecordKind::Remapped { pid, before: change.text_len as u16, generation };
     }
     let program = Program { number: change.program, text: change.text, len: u64::from(change.text_len) };
+    if change.generation == CHANGE_LIBRARY {
+        return RecordKind::Library { pid, library: program };
+    }
     RecordKind::Execed { pid, generation, program: Some(program).filter(|program| program.len > 0) }
 }
 

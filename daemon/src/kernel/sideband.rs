@@ -64,6 +64,13 @@ pub enum RecordKind {
         /// The program, where the sampler counts its text once for all who run it.
         program: Option<Program>,
     },
+    /// The code that the process maps next is counted once for all processes that map it.
+    Library {
+        /// Process.
+        pid: u32,
+        /// The mapping.
+        library: Program,
+    },
     /// A file is about to be mapped where another may have been; samples from now on are of this generation.
     Remapped {
         /// Process.
@@ -105,7 +112,7 @@ pub enum RecordKind {
     },
 }
 
-/// A program whose text the sampler counts by its distance from the begin.
+/// A program, or a mapping of a library, whose text the sampler counts by its distance from the begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
     /// As in [`abi::Space::Program`].

@@ -7,7 +7,9 @@
 
 use super::KernelError;
 use super::mapped::Mapped;
-use abi::{Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Losses, PID_BITS, PROGRAM_APART, SLOT_BITS, Slot};
+use abi::{
+    Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Library, Losses, PID_BITS, PROGRAM_APART, SLOT_BITS, Slot,
+};
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -99,7 +101,7 @@ impl Table {
         }
     }
 
-    /// Marks a process so that neither its text nor that of its children is counted together with that of others. Its number is the root
+    /// Marks a process so that neither its text and libraries nor those of its children is counted together with that of others. Its number is the root
     /// namespace's.
     pub fn keep_apart(&self, pid: u32) {
         let index = pid as usize & ((1 << SLOT_BITS) - 1);
@@ -114,7 +116,8 @@ impl Table {
             // Another process has the line, and can do without: the mark must be found when this one forks or execs.
             slot = Slot { space: pid, ..Slot::default() };
         }
-        slots.write(index, Slot { text_len: 0, program: PROGRAM_APART, ..slot });
+        let libraries = slot.libraries.map(|library| Library { len: 0, ..library });
+        slots.write(index, Slot { text_len: 0, program: PROGRAM_APART, libraries, ..slot });
     }
 
     /// How full the spill buffer of the half is that counts now on `cpu`, 0 to 1: a look, for the sampler writes it meanwhile.

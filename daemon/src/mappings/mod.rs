@@ -16,7 +16,7 @@ pub use tags::{Found, LabelError};
 
 use crate::apart::{Tagger, Tags};
 use crate::images::{Files, MappedAt};
-use crate::kernel::{RecordKind, TimedRecord};
+use crate::kernel::{Program, Record, RecordKind, TimedRecord};
 use crate::unresolved::Reason;
 use programs::Programs;
 use std::collections::HashMap;
@@ -30,6 +30,9 @@ const REPAIR_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// Everybody is looked up in /proc at most this often, when records were lost.
 const DOUBT_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// Libraries whose mappings are expected at once: no more than processes map at one moment.
+const EXPECTED_MAX: usize = 4096;
 
 /// Replaced mappings of one address space that are remembered within one drain.
 const REPLACED_MAX: usize = 1024;
@@ -225,6 +228,8 @@ pub struct Mappings {
     programs: Programs,
     /// Processes that are kept apart, whose mark another process's line has taken in the sampler's table.
     unmarked: Vec<u32>,
+    /// Libraries that the sampler has numbered, whose mappings' records come next in their processes.
+    expected: HashMap<u32, Program, foldhash::fast::RandomState>,
     /// Control groups of processes whose exec is not applied yet.
     foreseen: HashMap<u32, Vec<u8>>,
     /// All mapped files.
@@ -252,13 +257,7 @@ impl Mappings {
     pub fn apply(&mut self, record: TimedRecord) {
         let time = record.time_ns;
         match record.kind {
-            RecordKind::Mmap(mmap) => {
-                let file = self.files.intern(mmap.file, &mmap.path);
-                let Some(process) = self.process(mmap.pid).filter(|process| process.read_ns <= time) else { return };
-                let end = mmap.start.saturating_add(mmap.len);
-                let mapping = Mapping { start: mmap.start, end, file_offset: mmap.file_offset, file };
-                self.refused += u64::from(process.map(mapping, time).is_err());
-            }
+            RecordKind::Mmap(mmap) => self.map(mmap, time),
             RecordKind::Exec { pid } => {
                 let unread = self.tagger.rules().want_cgroups();
                 let cgroup = self.foreseen.remove(&pid);
@@ -289,6 +288,7 @@ impl Mappings {
                     }
                 }
             }
+            RecordKind::Library { pid, library } => self.expect_library(pid, library),
             RecordKind::Remapped { pid, before, generation } => {
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
                 process.expect(before, generation, time);
@@ -313,9 +313,32 @@ impl Mappings {
             }
             RecordKind::Lost { records } => {
                 self.lost_records += records;
+                self.expected.clear();
                 self.doubtful = true;
             }
             RecordKind::KernelText(_) | RecordKind::Throttled { .. } => {}
+        }
+    }
+
+    fn map(&mut self, mmap: Record, time_ns: u64) {
+        let file = self.files.intern(mmap.file, &mmap.path);
+        let end = mmap.start.saturating_add(mmap.len);
+        let mapping = Mapping { start: mmap.start, end, file_offset: mmap.file_offset, file };
+        if let Some(library) = self.expected.remove(&mmap.pid) {
+            self.programs.learn_library(library, mmap.pid, &mapping, time_ns);
+        }
+        let Some(process) = self.process(mmap.pid).filter(|process| process.read_ns <= time_ns) else { return };
+        self.refused += u64::from(process.map(mapping, time_ns).is_err());
+    }
+
+    /// The sampler counts what `pid` maps next together with what others have of it.
+    fn expect_library(&mut self, pid: u32, library: Program) {
+        let now = self.processes.get(&pid).and_then(|process| process.versions.last());
+        if now.is_some_and(|now| now.tags.scope().is_some()) {
+            self.unmarked.push(pid);
+        }
+        if self.expected.len() < EXPECTED_MAX {
+            self.expected.insert(pid, library);
         }
     }
 
@@ -472,7 +495,7 @@ impl Mappings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{MappedFileId, Record};
+    use crate::kernel::MappedFileId;
 
     const PID: u32 = (1 << abi::PID_BITS) - 9; // no such process can exist, so nothing is repaired from /proc
 
@@ -603,6 +626,32 @@ mod tests {
             let found = mappings.find(PID, generation, 0x1010, window).map(|found| found.mapping.file.path.clone());
             assert_eq!(found, Ok(b"first".to_vec()), "{generation}: seen anew after it was out of sight");
         }
+    }
+
+    /// The sampler numbers a library just before the kernel writes the record of its mapping; what comes instead of a lost record is not it.
+    #[test]
+    fn a_numbered_library_is_the_next_mapping() {
+        let library = |number| {
+            let library = Program { number, text: 0x5000, len: 0x100 };
+            RecordKind::Library { pid: PID, library }
+        };
+        let find = |mappings: &mut Mappings, number| {
+            let found = mappings.find_in_program(number, 0x10, Window { from_ns: 0, to_ns: 9 });
+            found.map(|(mapping, _)| String::from_utf8(mapping.file.path.clone()).unwrap())
+        };
+        let mut mappings = Mappings::default();
+        for (time, number, first, name) in [(1, 7, 0x5000, "libc"), (3, 8, 0x9000, "other")] {
+            mappings.apply(at(time, library(number)));
+            mappings.apply(mmap(time + 1, PID, first, name));
+        }
+        mappings.apply(mmap(5, PID, 0x5000, "late"));
+        mappings.apply(at(6, library(6)));
+        mappings.apply(at(7, RecordKind::Lost { records: 1 }));
+        mappings.apply(mmap(8, PID, 0x5000, "after a loss"));
+        assert_eq!(find(&mut mappings, 7), Ok("libc".into()));
+        assert_eq!(find(&mut mappings, 8), Err(Reason::UnknownProcess));
+        assert_eq!(find(&mut mappings, 6), Err(Reason::UnknownProcess));
+        assert!(mappings.expected.is_empty());
     }
 
     #[test]

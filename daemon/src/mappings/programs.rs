@@ -1,4 +1,5 @@
-//! Programs whose text the sampler counts once for all processes that run them: which file a distance from the begin of the text shows.
+//! Programs and libraries whose text the sampler counts once for all processes that run them: which file a distance from the begin of the text
+//! shows.
 
 use super::{AddressMap, Mapping, Window};
 use crate::images::{MappedAt, MappedFile};
@@ -57,7 +58,19 @@ pub struct Programs {
 impl Programs {
     /// Process `pid`, whose memory shows `map`, exec'ed `program` at that time.
     pub fn learn(&mut self, program: Program, pid: u32, map: &AddressMap, time_ns: u64) {
-        let parts = parts(program, map);
+        self.learn_parts(program, pid, parts(program, map), time_ns);
+    }
+
+    /// Process `pid` mapped the code of a library at that time. Nothing is learnt of another mapping.
+    pub fn learn_library(&mut self, library: Program, pid: u32, mapping: &Mapping, time_ns: u64) {
+        if mapping.start <= library.text && library.text.saturating_add(library.len) <= mapping.end {
+            let mut map = AddressMap::default();
+            map.insert(mapping.clone());
+            self.learn_parts(library, pid, parts(library, &map), time_ns);
+        }
+    }
+
+    fn learn_parts(&mut self, program: Program, pid: u32, parts: Vec<Part>, time_ns: u64) {
         if self.known.len() >= PROGRAMS_MAX && !self.known.contains_key(&program.number) {
             // Files are remembered for a while after nobody maps them: who was exec'ed longest ago goes.
             let oldest = self.known.iter().min_by_key(|(_, known)| known.execed_ns).map(|(number, _)| *number);
@@ -217,6 +230,22 @@ mod tests {
         drop(first);
         programs.forget(later);
         assert_eq!(programs.last(9), None);
+    }
+
+    #[test]
+    fn a_library_is_its_mapping_and_no_other() {
+        let mut files = Files::default();
+        let mut programs = Programs::default();
+        let map = map(&mut files, 1, 0x1000);
+        let mapping = map.iter().next().unwrap();
+        for (text, len) in [(0x800, 0x1000), (0x1000, 0x2001), (0x2800, 0x1000), (u64::MAX, 1)] {
+            programs.learn_library(Program { number: 9, text, len }, 5, mapping, 10);
+            assert_eq!(found(&programs, 0, NOW), Err(Reason::UnknownProcess), "{text:#x} {len:#x}");
+        }
+        programs.learn_library(Program { number: 9, text: 0x1000, len: 0x2000 }, 5, mapping, 10);
+        assert_eq!(found(&programs, 0x1fff, NOW), Ok(0x5fff));
+        programs.learn_library(Program { number: 9, text: 0x1100, len: 0x10 }, 6, mapping, 20);
+        assert_eq!(found(&programs, 0x1f, NOW), Err(Reason::AmbiguousMapping), "another place of the file");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// On the host's clock. An idle machine needs a quarter of it.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// On the host's clock. An idle machine needs a tenth of it, one with a load of 8 more than 300 s.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// QEMU, unpacked and not installed.
 pub struct Qemu {
