@@ -5,7 +5,7 @@ use crate::budget::RATES;
 use crate::catalogue::Catalogue;
 use crate::collector::Collector;
 use crate::config::Config;
-use crate::control::ControlSocket;
+use crate::control::{Asked, ControlSocket};
 use crate::event::PlannedEvent;
 use crate::flush::{Flusher, epoch_start};
 use crate::kernel::{self, KernelSource, Machine, SourceSettings};
@@ -49,10 +49,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let (librarian, library) = start_librarian(&config, &writer, &machine)?;
 
     let kernel_text = kernel_text(&machine);
-    for plan in &events {
-        let note = plan.note.as_deref().unwrap_or_default();
-        tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
-    }
+    log_events(&events, &machine);
     kernel::give_back();
     source.start()?;
     let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len(), library);
@@ -65,22 +62,9 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         let flusher = Flusher::start(writer, start, (config.db.clone(), config.retention), done_sender)
             .context("starting the flush thread")?;
         let (asked_sender, asked) = mpsc::channel(64);
-        let metrics_sender = asked_sender.clone();
         let again = move || Config::new(args.settings.clone(), args.config.as_deref());
         let (stop, reload) = signals(args.until_eof, again).context("listening to signals")?;
-        let serve = async {
-            let metrics = async {
-                match metrics {
-                    Some(metrics) => metrics.serve(metrics_sender).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let (served, scraped) = tokio::join!(control.serve(asked_sender), metrics);
-            for error in [served.err(), scraped.err()].into_iter().flatten() {
-                tracing::error!(%error, "a socket is gone; signals still work");
-            }
-            std::future::pending::<()>().await;
-        };
+        let serve = serve(&control, metrics, asked_sender);
         let db = config.db.display().to_string();
         tracing::info!(%epoch, db, control = %config.control.display(), "dcpid ready");
         // Without a service manager there is nobody to notify, and that is no error.
@@ -103,6 +87,29 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         control.finish().await;
         result
     })
+}
+
+/// Answers clients of all sockets for ever.
+async fn serve(control: &ControlSocket, metrics: Option<MetricsSocket>, asked: mpsc::Sender<Asked>) {
+    let ended = |socket: &str, result: std::io::Result<()>| {
+        if let Err(error) = result {
+            tracing::error!(%error, "the {socket} socket is gone; signals still work");
+        }
+    };
+    let metrics = async {
+        if let Some(metrics) = metrics {
+            ended("metrics", metrics.serve(asked.clone()).await);
+        }
+    };
+    tokio::join!(async { ended("control", control.serve(asked.clone()).await) }, metrics);
+    std::future::pending::<()>().await;
+}
+
+fn log_events(events: &[PlannedEvent], machine: &Machine) {
+    for plan in events {
+        let note = plan.note.as_deref().unwrap_or_default();
+        tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
+    }
 }
 
 fn log_budget(config: &Config, events: &[PlannedEvent], cost: kernel::Cost) {

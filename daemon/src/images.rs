@@ -8,6 +8,7 @@ use crate::catalogue::{FileKey, Learnt};
 use crate::clock;
 use crate::kernel::MappedFileId;
 use crate::librarian::{Library, Offer, Wanted};
+use crate::served;
 use crate::unresolved::Reason;
 use crate::versions::{Versions, content_of};
 use image::{ImageId, ImageKind, Procedures};
@@ -18,7 +19,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 /// Files remembered although no process maps them; beyond it those are forgotten and, if they come back, learnt again.
@@ -318,15 +319,14 @@ pub fn open_mapped(id: &MappedFileId, path: &[u8], at: MappedAt, is_it: impl Fn(
 }
 
 fn open_through_mapping(at: MappedAt) -> Option<File> {
-    open_regular(Path::new(&format!("/proc/{}/map_files/{:x}-{:x}", at.pid, at.start, at.end)))
+    open_regular(&served::mapped(at.pid, at.start, at.end)?)
 }
 
 /// What the path leads to, as the process sees it and as we do, where that is the same inode.
 fn open_by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> impl Iterator<Item = File> {
-    let path = OsStr::from_bytes(path);
-    let mut in_process = PathBuf::from(format!("/proc/{}/root", at.pid)).into_os_string();
-    in_process.push(path);
-    let opened = [in_process, path.to_owned()].into_iter().filter_map(|path| open_regular(Path::new(&path)));
+    let path = Path::new(OsStr::from_bytes(path));
+    let opened = [at.pid.to_string(), "self".to_owned()].into_iter();
+    let opened = opened.filter_map(|pid| open_regular(&served::at(&pid, path)?));
     opened.filter(move |file| file.metadata().is_ok_and(|metadata| is_inode(id, &metadata)))
 }
 
@@ -341,11 +341,9 @@ pub fn is_inode(id: &MappedFileId, metadata: &Metadata) -> bool {
     metadata.ino() == inode && (device.0 == 0 || device == (u64::from(major), u64::from(minor)))
 }
 
-/// Opens a file for reading, if it is a regular file. It is looked at before: to open a device may do something.
-fn open_regular(path: &Path) -> Option<File> {
+/// Opens for reading what a handle names, if it is a regular file: to open a device may do something. It cannot be exchanged any more.
+fn open_regular(named: &File) -> Option<File> {
     use nix::fcntl::OFlag;
-    // An O_PATH descriptor names the file without opening it (open(2)); what it names cannot be exchanged any more.
-    let named = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(path).ok()?;
     if !named.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return None;
     }

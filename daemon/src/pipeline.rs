@@ -557,14 +557,15 @@ mod tests {
         batches: usize,
         client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
     ) -> anyhow::Result<()> {
-        run_at_cost(root, batches, 0.0, client)
+        run_at_cost(root, batches, 0.0, Default::default(), client)
     }
 
-    /// The same, where a sample costs so much, in the first drain of a new term.
+    /// The same, where a sample costs so much, in the first drain of a new term, with these settings.
     fn run_at_cost<Client: Future<Output = ()>>(
         root: &Path,
         batches: usize,
         ns_per_sample: f64,
+        settings: crate::args::Settings,
         client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
     ) -> anyhow::Result<()> {
         let machine = Machine::probe().unwrap();
@@ -576,7 +577,7 @@ mod tests {
         let collector = Collector::new(recording, KernelText::new(&machine), None, 1, Default::default());
         let drain_interval = (ns_per_sample > 0.0).then(|| "10ms".to_owned());
         let (db, cost) = (Some(root.to_owned()), Cost { ns_per_sample, step: 0 });
-        let settings = crate::args::Settings { db, drain_interval, ..Default::default() };
+        let settings = crate::args::Settings { db, drain_interval, ..settings };
         let config = Config::new(settings, Some(Path::new("/dev/null"))).unwrap();
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             let (done_sender, done) = mpsc::unbounded_channel();
@@ -643,7 +644,7 @@ mod tests {
     fn a_rate_that_costs_too_much_is_lowered_and_begins_an_epoch() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("db");
-        run_at_cost(&root, 3, 1e12, |asked| {
+        run_at_cost(&root, 3, 1e12, Default::default(), |asked| {
             let root = root.clone();
             async move {
                 let before = ask(&asked, Request::Status).await.status.unwrap();
@@ -663,6 +664,32 @@ mod tests {
                     epoch.meta().events[0].period
                 });
                 assert_eq!(periods, [1_000_000_000 / 5200, 1_000_000_000 / 3700], "an epoch has one period");
+            }
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn what_takes_too_much_memory_does_less_and_the_epoch_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        let (memory_limit, overhead_budget) = (Some("1MiB".to_owned()), Some("off".to_owned()));
+        let settings = crate::args::Settings { memory_limit, overhead_budget, ..Default::default() };
+        run_at_cost(&root, 3, 1.0, settings, |asked| {
+            let root = root.clone();
+            async move {
+                let after = loop {
+                    let status = ask(&asked, Request::Status).await.status.unwrap();
+                    if status.restraint.changes > 0 {
+                        break status;
+                    }
+                    tokio::task::yield_now().await;
+                };
+                assert_eq!(after.restraint.doing, "counts only");
+                assert!(after.text().contains("counts only, no snapshots: it took too much"), "{}", after.text());
+                let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
+                let epoch = Database::open(&root).unwrap().epoch("here", &epoch.parse().unwrap()).unwrap();
+                assert_eq!(epoch.meta().facts["restraint"][0]["doing"], "counts only");
             }
         })
         .unwrap();

@@ -491,7 +491,9 @@ impl Status {
             line("refused", format!("{refused} processes and mappings beyond the limits; their samples unresolved"));
         }
         if let Some(why) = &self.restraint.why {
-            line("restraint", format!("{} is sampled: {why}", self.restraint.doing));
+            let doing =
+                if self.restraint.doing == "nothing" { "nothing is sampled" } else { "counts only, no snapshots" };
+            line("restraint", format!("{doing}: {why}"));
         }
         self.loader.text().into_iter().for_each(|value| line("loader", value));
         if let Some(error) = &self.merge_error {

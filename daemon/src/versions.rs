@@ -8,9 +8,10 @@ use crate::catalogue::FileKey;
 use crate::clock;
 use crate::images::{MappedAt, is_inode};
 use crate::kernel::MappedFileId;
+use crate::served;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -44,7 +45,7 @@ impl Versions {
             return Some(looked.content);
         }
         // Renamed since, perhaps: what a process has mapped is what it mapped.
-        let mapped = fs::metadata(format!("/proc/{}/map_files/{:x}-{:x}", at.pid, at.start, at.end)).ok()?;
+        let mapped = served::mapped(at.pid, at.start, at.end)?.metadata().ok()?;
         is_inode(id, &mapped).then(|| content_of(&mapped))
     }
 }
@@ -52,9 +53,9 @@ impl Versions {
 /// The file that a path leads to, as the process sees it or as we do; None unless it is that inode.
 fn by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> Option<Looked> {
     let path = Path::new(OsStr::from_bytes(path));
-    let in_process = Path::new("/proc").join(at.pid.to_string()).join("root").join(path.strip_prefix("/").ok()?);
-    let found = [in_process.as_path(), path].into_iter().filter_map(|path| fs::metadata(path).ok());
-    let metadata = found.into_iter().find(|metadata| is_inode(id, metadata))?;
+    let pid = at.pid.to_string();
+    let found = [pid.as_str(), "self"].into_iter().filter_map(|pid| served::at(pid, path)?.metadata().ok());
+    let metadata = { found }.find(|metadata| is_inode(id, metadata))?;
     let changed_ns = clock::monotonic_of_real(metadata.ctime(), metadata.ctime_nsec());
     Some(Looked { content: content_of(&metadata), changed_ns })
 }
@@ -70,6 +71,7 @@ pub fn content_of(metadata: &Metadata) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::path::PathBuf;
 
     const NOBODY: MappedAt = MappedAt { pid: u32::MAX, start: 0, end: 0 };

@@ -116,9 +116,7 @@ fn tmp_may_block(mountinfo: &str) -> bool {
     // The last mount at a place hides those before it.
     let at = |place: &str| mountinfo.lines().filter_map(mount).rfind(|(at, _)| at == place);
     let kind = at("/tmp").or_else(|| at("/")).map(|(_, kind)| kind).unwrap_or_default();
-    kind == "fuse"
-        || kind.starts_with("fuse.")
-        || ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "afs"].contains(&kind.as_str())
+    crate::served::asks_others(&kind)
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         let collector = &self.parts.collector;
         let by_event = self.by_event();
         let all = total(by_event.iter());
-        let ledger = all.ledger();
+        let (ledger, cpu_ns) = (all.ledger(), clock::process_cpu_ns());
         let samples = Samples {
             taken: all.taken,
             merged: self.written.iter().map(|account| account.resolved).sum(),
@@ -97,7 +97,6 @@ impl<Source: SampleSource> Pipeline<Source> {
             lost: ledger.lost,
         };
         let (handler_ns, calls) = collector.handler_cost().unwrap_or_default();
-        let cpu_ns = clock::process_cpu_ns();
         let code_store = collector.mappings.files.library.status();
         let code_store_ns = code_store.map_or(0, |store| (store.cpu_s * 1e9) as u64);
         let sampling_ns = cpu_ns.saturating_sub(self.start_cpu_ns + code_store_ns + collector.edges.totals.cpu_ns);

@@ -1,0 +1,154 @@
+//! Processes of an ordinary user that mean no good: the daemon lives, stays small, and profiles the others right. They need root, as those of
+//! privileged.rs do. Others of the kind: edges.rs (code), generated.rs (files in /tmp), mappings.rs, storm.rs, abuse.rs (sockets).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests panic to fail"
+)]
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tests::daemon::{Daemon, Place};
+use tests::report::prof;
+use tests::workload::{Running, Truth, Workload};
+use tests::{binary, require_root, succeed};
+
+/// What the daemon may have resident while others do their worst.
+const RSS_MAX: u64 = 64 << 20;
+
+fn start(place: &Place) -> Daemon<'_> {
+    let mut command = place.dcpid();
+    command.args(["--event", "cpu-clock@5200"]);
+    place.start_as(command)
+}
+
+/// A command as nobody, in a directory.
+fn as_nobody(directory: &Path, program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).current_dir(directory);
+    command
+}
+
+/// A program whose shares are known, beside those that mean no good: they are as they should be, and the daemon is well.
+fn assert_well(place: &Place, daemon: &Daemon<'_>, known: Truth) {
+    daemon.flush();
+    let status = daemon.status();
+    status.samples.assert_closes();
+    eprintln!(
+        "{} KiB resident, {:.1} s of CPU time, {} records lost, {:?}, lost {:?}",
+        status.daemon.rss_bytes >> 10,
+        status.daemon.cpu_s,
+        status.lost_records,
+        status.samples.unresolved,
+        status.samples.lost
+    );
+    assert!(status.daemon.rss_bytes < RSS_MAX, "{} bytes", status.daemon.rss_bytes);
+    let prof = prof(&place.db(), &["two_functions", "--confidence", "99.9"]);
+    let share = prof.row("two_functions", "three_quarters").share();
+    let expected = known.number("three_quarters");
+    eprintln!("three_quarters: {share:?}, {expected:.4} by its own clock");
+    assert!((share.low - 0.02..=share.high + 0.02).contains(&expected), "{share:?}");
+    // Every line of the log is one of ours, whatever the names say.
+    for line in daemon.log().lines() {
+        assert!(line.starts_with("20") && !line.contains('\x1b'), "{line:?}");
+    }
+}
+
+fn strange(what: &str, seconds: u32) -> f64 {
+    require_root();
+    let place = Place::default();
+    let known = Workload::build(place.path(), "two_functions", &[]);
+    let program = Workload::build(place.path(), "strange_maps", &[]);
+    let directory = place.path().join("nobodys");
+    std::fs::create_dir(&directory).unwrap();
+    std::os::unix::fs::chown(&directory, Some(65534), Some(65534)).unwrap();
+    let daemon = start(&place);
+    let mut command = as_nobody(&directory, program.program());
+    let running = Running::start(command.arg(seconds.to_string()).arg(what));
+    let known = known.run(seconds - 1);
+    let maps = running.wait().number("maps");
+    eprintln!("{what}: {:.0} mappings a second", maps / f64::from(seconds));
+    assert_well(&place, &daemon, known);
+    for arguments in [&["prof", "-i"][..], &["prof"], &["images"], &["prof", "-i", "--format", "csv"]] {
+        let text =
+            succeed(Command::new(binary("dcpi")).arg(arguments[0]).arg("--db").arg(place.db()).args(&arguments[1..]));
+        assert!(!text.contains('\x1b') && !text.contains('\r'), "{text:?}");
+    }
+    let _ = succeed(Command::new(binary("dcpi")).arg("check").arg("--db").arg(place.db()));
+    assert!(daemon.terminate().success());
+    maps
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn names_of_files_do_no_harm() {
+    let _ = strange("names", 6);
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_process_with_sixty_thousand_mappings_does_no_harm() {
+    let _ = strange("giant", 6);
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn ten_thousand_mappings_a_second_do_no_harm() {
+    // So many where nothing else runs.
+    assert!(strange("storm", 8) > 8.0 * 2_000.0, "not enough of them");
+}
+
+/// Unmounts it, which also frees whoever waits for it.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg("--force").arg(self.0).status();
+    }
+}
+
+/// A program in a file system that a process serves which does not answer the daemon: it was asked for each file without build id, and the daemon
+/// stood still for ever, and could not even be killed.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_file_system_that_does_not_answer_is_not_asked() {
+    require_root();
+    let place = Place::default();
+    let known = Workload::build(place.path(), "two_functions", &[]);
+    let server = Workload::build(place.path(), "served", &[]);
+    let folder = place.path().join("other");
+    std::fs::create_dir(&folder).unwrap();
+    let daemon = start(&place);
+    for build_id in ["none", "sha1"] {
+        let served =
+            Workload::build(&folder, "two_functions", &[&format!("-Wl,--build-id={build_id}"), "-Wl,--defsym=other=1"]);
+        let (mount, log) = (place.path().join(build_id), place.path().join(format!("{build_id}.log")));
+        std::fs::create_dir(&mount).unwrap();
+        let mut command = Command::new(server.program());
+        command.arg(served.program()).arg(&mount).arg(daemon.pid().to_string()).arg(&log);
+        let mut serving = command.spawn().unwrap();
+        let mounted = Mounted(&mount);
+        let begun = Instant::now();
+        while !std::fs::read_to_string(&log).is_ok_and(|text| text.starts_with('0')) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is not mounted");
+            std::thread::sleep(Duration::from_millis(20)); // the pace of the questions
+        }
+        let mut command = as_nobody(place.path(), &mount.join("program"));
+        let running = Running::start(command.arg("4"));
+        let beside = known.run(3);
+        let _ = running.wait();
+        std::thread::sleep(Duration::from_secs(2)); // in which the daemon might look for what has ended
+        let asked = std::fs::read_to_string(&log).unwrap();
+        drop(mounted);
+        let _ = serving.kill();
+        let _ = serving.wait();
+        assert_eq!(asked, "0\n", "build id {build_id}: the daemon has asked");
+        assert_well(&place, &daemon, beside);
+    }
+    let prof = prof(&place.db(), &["-i", "--idle"]);
+    eprintln!("{:?}", prof.unresolved);
+    assert!(daemon.terminate().success());
+}
