@@ -440,7 +440,10 @@ mod tests {
     #[test]
     fn mistakes_are_told_in_one_line() {
         for (line, said) in [
-            ("dcpi", "no subcommand is given: one of prof, list, calc, whatcg, topstalls, flow, truth, topcounts, stats, diff, images, epochs"),
+            (
+                "dcpi",
+                "no subcommand is given: one of prof, list, calc, whatcg, topstalls, flow, truth, topcounts, stats, diff, images, epochs",
+            ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi help"),
             ("dcpi prof --confidence 100", "invalid value '100' for '--confidence <PERCENT>': must be"),

@@ -37,7 +37,6 @@ fn main() -> anyhow::Result<()> {
     files.truncate(FILES_MAX);
     let mut forms = BTreeMap::new();
     files.iter().for_each(|file| look(file, &mut forms));
-    eprintln!("{} forms of instructions in {} files", forms.len(), files.len());
     let version = Command::new(&mca).arg("--version").output()?.stdout;
     let version = String::from_utf8(version)?;
     let version = version.lines().find(|line| line.contains("version")).unwrap_or_default().trim().to_owned();
@@ -137,6 +136,14 @@ fn table(mca: &str, machine: &str, forms: &BTreeMap<Form, (String, bool)>, versi
             .collect();
         raw.push((*lines[number].0, lines[number].1.1, latency, uops, units(&uses, &resources)));
     }
+    written(machine, version, (width, raw))
+}
+
+/// A form, whether it loads, its latency, micro-operations and units.
+type Raw = (Form, bool, f64, f64, String);
+
+/// The table as it is kept: forms of the same cost in one line.
+fn written(machine: &str, version: &str, (width, raw): (&Value, Vec<Raw>)) -> anyhow::Result<String> {
     let name = |form: Form| Isa::X86_64.form_name(form);
     let load = raw.iter().find(|(form, ..)| name(*form) == "Mov_r64_rm64_mem").context("no loads")?.2;
     let divides = DIVIDES.iter().find(|(name, _)| *name == machine).map_or(10.0, |(_, cycles)| *cycles);

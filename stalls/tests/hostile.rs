@@ -37,20 +37,25 @@ const PIECES: [&[u8]; 16] = [
     &[0xcc],
 ];
 
+fn code(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < random.usize(1..400) {
+        if random.u8(..10) == 0 {
+            bytes.push(random.u8(..));
+        } else {
+            bytes.extend(PIECES[random.usize(..PIECES.len())]);
+        }
+    }
+    bytes
+}
+
 #[test]
 fn whatever_the_code_is_sums_add_up() {
     let machines: Vec<Machine> = Machine::names().map(|name| Machine::named(name).unwrap()).collect();
     let mut explained = 0;
     for seed in 0..3000_u64 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut bytes = Vec::new();
-        while bytes.len() < random.usize(1..400) {
-            if random.u8(..10) == 0 {
-                bytes.push(random.u8(..));
-            } else {
-                bytes.extend(PIECES[random.usize(..PIECES.len())]);
-            }
-        }
+        let bytes = code(&mut random);
         let begin = Vaddr([0x1000, 0, u64::MAX - 100, 1 << 63][random.usize(..4)]);
         let part = Part { begin, bytes: &bytes };
         let graph = Cfg::build(Isa::X86_64, &[part], &mut Nothing, &Knowledge::default());

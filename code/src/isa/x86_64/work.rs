@@ -83,6 +83,14 @@ fn of(decoded: &Instruction, factory: &mut InstructionInfoFactory) -> Work {
             registers.0 &= !STACK_POINTER;
         }
     }
+    tell(&mut work, decoded, memory_operand);
+    work
+}
+
+/// What does not depend on which registers and memory it is.
+fn tell(work: &mut Work, decoded: &Instruction, memory_operand: bool) {
+    use Mnemonic as M;
+    let mnemonic = decoded.mnemonic();
     work.adds = adds(decoded);
     let copies = matches!(
         mnemonic,
@@ -110,7 +118,6 @@ fn of(decoded: &Instruction, factory: &mut InstructionInfoFactory) -> Work {
     let immediate_and_memory = memory_operand && decoded.op_kind(1) != OpKind::Register;
     work.fuses =
         matches!(mnemonic, M::Cmp | M::Test | M::Add | M::Sub | M::And | M::Inc | M::Dec) && !immediate_and_memory;
-    work
 }
 
 fn reads(access: OpAccess) -> bool {
