@@ -51,7 +51,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                 After::Quit
             }
         };
-        let waiting = self.waiters.len() + self.epoch_waiters.len();
+        let in_flight = self.in_flight.as_ref().map_or(0, |merge| merge.waiters.len());
+        let waiting = self.waiters.len() + in_flight + self.epoch_waiters.len();
         if waiting >= WAITERS_MAX && !self.stopping {
             let _ = reply.send(Reply::error(format!("{waiting} requests wait for dcpid's disk already; try again")));
             return;
