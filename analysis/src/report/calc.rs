@@ -297,7 +297,7 @@ impl CalcReport {
         }
         if why.best.wait != Wait::Nothing && why.best.cycles >= 1.0 {
             let what = super::stalls::wait(why.best.wait);
-            writeln!(out, "{:>12} {:>9}  {}: {what}", "", format!("{} cy", cycle(why.best.cycles)), "best case")?;
+            writeln!(out, "{:>12} {:>9}  best case: {what}", "", format!("{} cy", cycle(why.best.cycles)))?;
         }
         let letters = letters(&why.culprits, why.unexplained > stall / 10.0);
         let causes: Vec<String> = told(&why.culprits)
