@@ -155,8 +155,8 @@ fn a_rate_that_would_take_the_machine_is_refused() {
     let ns_per_sample = daemon.status().overhead.ns_per_sample.unwrap();
     let _ = daemon.quit();
     let mut command = place.dcpid();
-    // A quarter of a CPU is the limit, 2.5 us of 10, the shortest period there is; two measurements differ a little.
-    if ns_per_sample > 3500.0 {
+    // A quarter of a CPU is the limit, 2.5 us of 10, the shortest period there is; two measurements differ by up to half.
+    if ns_per_sample > 5000.0 {
         let line = refuse(command.args(["--event", "cpu-clock:10000"]));
         assert!(line.contains("would take") && line.contains("ask for at most cpu-clock@"), "{line}");
     } else {
