@@ -5,6 +5,7 @@ use image::Procedure;
 use stalls::{Explained, Machine};
 
 use crate::graphs::{Graph, Surveyed};
+use crate::in_order;
 use crate::load::{ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Needed, Places};
@@ -68,14 +69,20 @@ pub fn each(
         let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { continue };
         let named = |procedure: &Procedure| asked.procedure.is_none_or(|part| procedure.name().contains(part));
         let sampled = surveyed.sampled(image, event).into_iter();
-        for (procedure, _) in sampled.filter(|(procedure, count)| *count >= asked.least && named(procedure)) {
-            let Some(graph) = surveyed.graph(image, &known, procedure, asked.syntax, (event, skid)) else { continue };
-            let Some(explained) = graph.explained(asked.machine, event, retired) else { continue };
-            if explained.scale.is_some() {
-                covered.explained = covered.explained.saturating_add(explained.sums.samples as u64);
-                take(&Explanation { image, procedure, graph: &graph, explained: &explained });
-            }
-        }
+        let sampled = sampled.filter(|(procedure, count)| *count >= asked.least && named(procedure));
+        let mut chosen: Vec<&Procedure> = sampled.map(|(procedure, _)| procedure).collect();
+        // The longest first, so that nobody waits for one at the end.
+        chosen.sort_by_key(|procedure| std::cmp::Reverse(procedure.size_bytes()));
+        let explain = |procedure: &Procedure| {
+            let graph = surveyed.graph(image, &known, procedure, asked.syntax, (event, skid))?;
+            let explained = graph.explained(asked.machine, event, retired)?;
+            explained.scale.is_some().then_some((graph, explained))
+        };
+        in_order::each(&chosen, explain, |procedure, explained| {
+            let Some((graph, explained)) = explained else { return };
+            covered.explained = covered.explained.saturating_add(explained.sums.samples as u64);
+            take(&Explanation { image, procedure, graph: &graph, explained: &explained });
+        });
     }
     Ok(covered)
 }

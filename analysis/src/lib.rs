@@ -21,6 +21,7 @@ pub mod debuginfod;
 pub mod destination;
 pub mod export;
 pub mod graphs;
+mod in_order;
 pub mod listing;
 pub mod load;
 pub mod named;

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use image::{Binary, DebugInfo, Finding, ImageError, ImageKind, ImageOffset, Lines, Procedure, Procedures, Vaddr};
 
 use crate::debuginfod::Debuginfod;
+use crate::in_order;
 use crate::load::{ImageSamples, Samples};
 use crate::problem::{NoProcedures, Problem};
 
@@ -128,32 +128,9 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
 
 /// What `work` makes of each image, in their order: on all CPUs, one image at a time on each.
 pub(crate) fn each_image<T: Send>(images: &[&ImageSamples], work: impl Fn(&ImageSamples) -> T + Send + Sync) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(image) = images.get(at) else {
-                return done;
-            };
-            done.push((at, work(image)));
-        }
-    };
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut done = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..cpus.min(images.len())).map(|_| scope.spawn(work)).collect();
-        let mut done = work();
-        for other in others {
-            match other.join() {
-                Ok(more) => done.extend(more),
-                // Rows would be missing: as bad there as here.
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        done
-    });
-    done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, made)| made).collect()
+    let mut made = Vec::with_capacity(images.len());
+    in_order::each(images, work, |_, of_image| made.push(of_image));
+    made
 }
 
 fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByProcedure {

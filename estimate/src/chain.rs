@@ -5,39 +5,56 @@
 //! graphs of procedures nearly as sparse as they are.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Most transitions that elimination may have made, together: a graph in which everything leads everywhere is not a procedure.
 const TRANSITIONS_MAX: usize = 1 << 22;
 /// The least probability of leaving a state for good or for another: a state that is never left is left so seldom.
 const LEAVE_MIN: f64 = 1e-15;
 
-/// In which order states are eliminated; it depends on which transitions there are, not on how probable they are.
+/// In which order states are eliminated, and what that does to the transitions between them: that depends on which there are, not on how
+/// probable they are, and is found once for all probabilities.
 #[derive(Clone, Debug)]
-pub struct Order(Vec<usize>);
+pub struct Order {
+    states: usize,
+    steps: Vec<Step>,
+    /// The state at the other end of each transition that a step has.
+    others: Vec<u32>,
+    /// Where each transition that the order was made for is among those; [`NONE`] where it leads to where it comes from.
+    places: Vec<u32>,
+    /// For each step, for each transition to its state, for each transition from it: where the one is that elimination adds to.
+    added: Vec<u32>,
+}
+
+/// A state that is eliminated: transitions to and from those that are still there.
+#[derive(Clone, Debug)]
+struct Step {
+    state: usize,
+    to: Range<usize>,
+    from: Range<usize>,
+    added: Range<usize>,
+}
+
+/// No place.
+const NONE: u32 = u32::MAX;
 
 /// The chain, with all states eliminated.
 #[derive(Debug)]
-pub struct Chain {
-    states: usize,
-    eliminated: Vec<Eliminated>,
-}
-
-/// A state as it was when it was eliminated: transitions to and from those that were still there.
-#[derive(Debug)]
-struct Eliminated {
-    state: usize,
-    leave: f64,
-    from: Vec<(usize, f64)>,
-    to: Vec<(usize, f64)>,
+pub struct Chain<'a> {
+    order: &'a Order,
+    /// Probabilities of the transitions of each step, when it came.
+    probabilities: Vec<f64>,
+    /// How probable it is to leave the state of each step, for good or for another.
+    leave: Vec<f64>,
 }
 
 impl Order {
     /// An order for `states` states between which there are these transitions. None when the graph would become too dense.
     #[must_use]
-    pub fn of(states: usize, transitions: impl Iterator<Item = (usize, usize)>) -> Option<Self> {
+    pub fn of(states: usize, transitions: impl Iterator<Item = (usize, usize)> + Clone) -> Option<Self> {
         let mut to = vec![BTreeSet::new(); states];
         let mut from = vec![BTreeSet::new(); states];
-        for (a, b) in transitions.filter(|(a, b)| a != b) {
+        for (a, b) in transitions.clone().filter(|(a, b)| a != b) {
             to.get_mut(a)?.insert(b);
             from.get_mut(b)?.insert(a);
         }
@@ -46,10 +63,9 @@ impl Order {
             to.get(state).map_or(0, BTreeSet::len) * from.get(state).map_or(0, BTreeSet::len)
         };
         let mut queue: BTreeSet<(usize, usize)> = (0..states).map(|state| (fill(&to, &from, state), state)).collect();
-        let mut order = Vec::with_capacity(states);
+        let mut this = Self { states, steps: Vec::new(), others: Vec::new(), places: Vec::new(), added: Vec::new() };
         let mut made = 0;
         while let Some((cost, state)) = queue.pop_first() {
-            order.push(state);
             made += cost;
             if made > TRANSITIONS_MAX {
                 return None;
@@ -70,92 +86,108 @@ impl Order {
                 column.extend(before.iter().filter(|&&a| a != b));
             }
             queue.extend(touched.iter().map(|&other| (fill(&to, &from, other), other)));
+            let begin = this.others.len();
+            this.others.extend(next.iter().chain(&before).filter_map(|other| u32::try_from(*other).ok()));
+            let (middle, end) = (begin + next.len(), this.others.len());
+            this.steps.push(Step { state, to: begin..middle, from: middle..end, added: 0..0 });
         }
-        Some(Self(order))
+        this.place(transitions)?;
+        Some(this)
+    }
+
+    /// Finds where transitions are.
+    fn place(&mut self, transitions: impl Iterator<Item = (usize, usize)>) -> Option<()> {
+        // Of each state, where the transitions from it are, by where they lead to.
+        let mut rows: Vec<Vec<(u32, u32)>> = vec![Vec::new(); self.states];
+        for step in &self.steps {
+            for (place, other) in step.to.clone().zip(self.others.get(step.to.clone())?) {
+                rows.get_mut(step.state)?.push((*other, u32::try_from(place).ok()?));
+            }
+            for (place, other) in step.from.clone().zip(self.others.get(step.from.clone())?) {
+                let state = u32::try_from(step.state).ok()?;
+                rows.get_mut(*other as usize)?.push((state, u32::try_from(place).ok()?));
+            }
+        }
+        rows.iter_mut().for_each(|row| row.sort_unstable());
+        let place = |a: usize, b: u32| {
+            let row = rows.get(a)?;
+            row.get(row.binary_search_by_key(&b, |(b, _)| *b).ok()?).map(|(_, place)| *place)
+        };
+        self.places = transitions.map(|(a, b)| place(a, u32::try_from(b).ok()?).or(Some(NONE))).collect::<Option<_>>()?;
+        for step in &mut self.steps {
+            let begin = self.added.len();
+            for a in self.others.get(step.from.clone())? {
+                let to = self.others.get(step.to.clone())?.iter();
+                self.added.extend(to.map(|b| place(*a as usize, *b).unwrap_or(NONE)));
+            }
+            step.added = begin..self.added.len();
+        }
+        Some(())
     }
 }
 
-impl Chain {
-    /// The chain with these transitions (from, to, probability) and probabilities of ending, in an order made for them.
+impl<'a> Chain<'a> {
+    /// The chain with these probabilities of the transitions that the order was made for, in their order, and of ending.
     #[must_use]
-    pub fn eliminate(order: &Order, transitions: impl Iterator<Item = (usize, usize, f64)>, ends: &[f64]) -> Self {
-        let states = order.0.len();
-        let mut rows: Vec<Vec<(usize, f64)>> = vec![Vec::new(); states];
-        let mut columns: Vec<Vec<usize>> = vec![Vec::new(); states];
-        for (a, b, probability) in transitions.filter(|(a, b, _)| a != b) {
-            merge(&mut rows, &mut columns, a, &[(b, probability)], 1.0);
+    pub fn eliminate(order: &'a Order, transitions: impl Iterator<Item = f64>, ends: &[f64]) -> Self {
+        let mut probabilities = vec![0.0; order.others.len()];
+        // To itself is not kept: what stays does not leave.
+        for (place, probability) in order.places.iter().zip(transitions) {
+            add(&mut probabilities, *place as usize, probability);
         }
         let mut ends = ends.to_vec();
-        let mut eliminated = Vec::with_capacity(states);
-        for &state in &order.0 {
-            let to = rows.get_mut(state).map(std::mem::take).unwrap_or_default();
-            let before = columns.get_mut(state).map(std::mem::take).unwrap_or_default();
-            let end = at(&ends, state);
-            let leave = (to.iter().map(|(_, probability)| probability).sum::<f64>() + end).max(LEAVE_MIN);
-            let mut from = Vec::with_capacity(before.len());
-            for a in before {
-                // Of states that are gone the rows are empty.
-                let Some(row) = rows.get_mut(a) else { continue };
-                let Ok(place) = row.binary_search_by_key(&state, |(b, _)| *b) else { continue };
-                let (_, probability) = row.remove(place);
-                from.push((a, probability));
-                let share = probability / leave;
-                merge(&mut rows, &mut columns, a, &to, share);
-                add(&mut ends, a, share * end);
+        let mut leave = Vec::with_capacity(order.steps.len());
+        let mut to = Vec::new();
+        for step in &order.steps {
+            to.clear();
+            to.extend_from_slice(probabilities.get(step.to.clone()).unwrap_or_default());
+            let end = at(&ends, step.state);
+            let leaves = (to.iter().sum::<f64>() + end).max(LEAVE_MIN);
+            leave.push(leaves);
+            let added = order.added.get(step.added.clone()).unwrap_or_default();
+            let mut added = added.chunks_exact(to.len().max(1));
+            for (place, from) in step.from.clone().zip(order.others.get(step.from.clone()).unwrap_or_default()) {
+                let share = at(&probabilities, place) / leaves;
+                for (place, probability) in added.next().unwrap_or_default().iter().zip(&to) {
+                    add(&mut probabilities, *place as usize, share * probability);
+                }
+                add(&mut ends, *from as usize, share * end);
             }
-            eliminated.push(Eliminated { state, leave, from, to });
         }
-        Self { states, eliminated }
+        Self { order, probabilities, leave }
     }
 
     /// How often each state is visited, when the chain begins so often in each.
     #[must_use]
     pub fn visits(&self, begins: &[f64]) -> Vec<f64> {
-        let mut comes = begins.to_vec();
-        comes.resize(self.states, 0.0);
-        for step in &self.eliminated {
-            let share = at(&comes, step.state) / step.leave;
-            step.to.iter().for_each(|(to, probability)| add(&mut comes, *to, share * probability));
-        }
-        let mut visits = vec![0.0; self.states];
-        for step in self.eliminated.iter().rev() {
-            let inner: f64 = step.from.iter().map(|(from, probability)| at(&visits, *from) * probability).sum();
-            // What begins here, or came through states that are gone, and what comes from those that were still there.
-            add(&mut visits, step.state, (at(&comes, step.state) + inner) / step.leave);
-        }
-        visits
+        self.solve(begins, |step| (&step.to, &step.from))
     }
 
     /// What is gained from each state on, if a visit of each is worth so much: the transpose of [`Chain::visits`].
     #[must_use]
     pub fn values(&self, worth: &[f64]) -> Vec<f64> {
-        let mut gains = worth.to_vec();
-        gains.resize(self.states, 0.0);
-        for step in &self.eliminated {
-            let share = at(&gains, step.state) / step.leave;
-            step.from.iter().for_each(|(from, probability)| add(&mut gains, *from, share * probability));
-        }
-        let mut values = vec![0.0; self.states];
-        for step in self.eliminated.iter().rev() {
-            let inner: f64 = step.to.iter().map(|(to, probability)| at(&values, *to) * probability).sum();
-            add(&mut values, step.state, (at(&gains, step.state) + inner) / step.leave);
-        }
-        values
+        self.solve(worth, |step| (&step.from, &step.to))
     }
-}
 
-/// Adds `factor` times the transitions `to`, in order, to those of state `a`.
-fn merge(rows: &mut [Vec<(usize, f64)>], columns: &mut [Vec<usize>], a: usize, to: &[(usize, f64)], factor: f64) {
-    let Some(row) = rows.get_mut(a) else { return };
-    // To itself is not kept: what stays does not leave.
-    for &(b, probability) in to.iter().filter(|(b, _)| *b != a) {
-        match row.binary_search_by_key(&b, |(b, _)| *b) {
-            Ok(place) => row.get_mut(place).into_iter().for_each(|(_, sum)| *sum += factor * probability),
-            Err(place) => {
-                row.insert(place, (b, factor * probability));
-                columns.get_mut(b).into_iter().for_each(|column| column.push(a));
-            }
+    fn solve(&self, given: &[f64], ways: impl Fn(&Step) -> (&Range<usize>, &Range<usize>)) -> Vec<f64> {
+        let transitions = |range: &Range<usize>| {
+            let others = self.order.others.get(range.clone()).unwrap_or_default();
+            others.iter().map(|other| *other as usize).zip(self.probabilities.get(range.clone()).unwrap_or_default())
+        };
+        let mut comes = given.to_vec();
+        comes.resize(self.order.states, 0.0);
+        for (step, leave) in self.order.steps.iter().zip(&self.leave) {
+            let share = at(&comes, step.state) / leave;
+            transitions(ways(step).0).for_each(|(other, probability)| add(&mut comes, other, share * probability));
         }
+        let mut solved = vec![0.0; self.order.states];
+        for (step, leave) in self.order.steps.iter().zip(&self.leave).rev() {
+            let inner = transitions(ways(step).1).map(|(other, probability)| at(&solved, other) * probability);
+            // What begins here, or came through states that are gone, and what comes from those that were still there.
+            let inner: f64 = inner.sum();
+            add(&mut solved, step.state, (at(&comes, step.state) + inner) / leave);
+        }
+        solved
     }
 }
 
@@ -173,18 +205,21 @@ pub(super) fn add(values: &mut [f64], place: usize, more: f64) {
 mod tests {
     use super::*;
 
-    fn chain(states: usize, transitions: &[(usize, usize, f64)]) -> Chain {
-        let order = Order::of(states, transitions.iter().map(|&(a, b, _)| (a, b))).unwrap();
-        let mut ends = vec![1.0; states];
+    fn order(states: usize, transitions: &[(usize, usize, f64)]) -> Order {
+        Order::of(states, transitions.iter().map(|&(a, b, _)| (a, b))).unwrap()
+    }
+
+    fn chain<'a>(order: &'a Order, transitions: &[(usize, usize, f64)]) -> Chain<'a> {
+        let mut ends = vec![1.0; order.states];
         transitions.iter().for_each(|&(a, _, probability)| ends[a] -= probability);
-        Chain::eliminate(&order, transitions.iter().copied(), &ends)
+        Chain::eliminate(order, transitions.iter().map(|(.., probability)| *probability), &ends)
     }
 
     #[test]
     fn a_loop_is_executed_as_often_as_it_takes_to_leave_it() {
         // 0 -> 1, 1 -> 1 nine times of ten, 1 -> 2.
-        let chain = chain(3, &[(0, 1, 1.0), (1, 1, 0.9), (1, 2, 0.1)]);
-        let visits = chain.visits(&[1.0, 0.0, 0.0]);
+        let transitions = [(0, 1, 1.0), (1, 1, 0.9), (1, 2, 0.1)];
+        let visits = chain(&order(3, &transitions), &transitions).visits(&[1.0, 0.0, 0.0]);
         for (visits, wanted) in visits.iter().zip([1.0, 10.0, 1.0]) {
             assert!((visits - wanted).abs() < 1e-12, "{visits} {wanted}");
         }
@@ -194,9 +229,10 @@ mod tests {
     fn rare_exits_are_exact() {
         // Two nested loops, each left once in a million rounds.
         let p = 1e-6;
-        let order = Order::of(4, [(0, 1), (1, 2), (2, 2), (2, 1), (2, 3)].into_iter()).unwrap();
         let transitions = [(0, 1, 1.0), (1, 2, 1.0), (2, 2, 1.0 - p), (2, 1, p * (1.0 - p)), (2, 3, p * p)];
-        let visits = Chain::eliminate(&order, transitions.into_iter(), &[0.0, 0.0, 0.0, 1.0]).visits(&[1.0]);
+        let order = order(4, &transitions);
+        let probabilities = transitions.iter().map(|(.., probability)| *probability);
+        let visits = Chain::eliminate(&order, probabilities, &[0.0, 0.0, 0.0, 1.0]).visits(&[1.0]);
         let wanted = [1.0, 1.0 / p, 1.0 / (p * p), 1.0];
         for (visits, wanted) in visits.iter().zip(wanted) {
             assert!((visits / wanted - 1.0).abs() < 1e-9, "{visits} {wanted}");
@@ -218,7 +254,8 @@ mod tests {
                     transitions.push((a, b, probability));
                 }
             }
-            let chain = chain(states, &transitions);
+            let order = order(states, &transitions);
+            let chain = chain(&order, &transitions);
             let begins: Vec<f64> = (0..states).map(|_| random.f64()).collect();
             let worth: Vec<f64> = (0..states).map(|_| random.f64()).collect();
             let (visits, values) = (chain.visits(&begins), chain.values(&worth));
@@ -235,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_state_that_is_never_left_costs_no_infinity() {
-        let visits = chain(2, &[(0, 1, 1.0), (1, 1, 1.0)]).visits(&[1.0, 0.0]);
+        let transitions = [(0, 1, 1.0), (1, 1, 1.0)];
+        let visits = chain(&order(2, &transitions), &transitions).visits(&[1.0, 0.0]);
         assert!(visits.iter().all(|visits| visits.is_finite()) && visits[1] > 1e6, "{visits:?}");
     }
 

@@ -132,10 +132,10 @@ struct Problem<'a> {
 }
 
 /// Where the unknowns lead.
-struct State {
+struct State<'a> {
     shares: Vec<f64>,
     begins: Vec<f64>,
-    chain: Chain,
+    chain: Chain<'a>,
     visits: Vec<f64>,
     residuals: Residuals,
     cost: f64,
@@ -202,7 +202,7 @@ impl<'a> Problem<'a> {
         unknowns
     }
 
-    fn at(&self, unknowns: &[f64]) -> State {
+    fn at(&self, unknowns: &[f64]) -> State<'a> {
         let (logits, rest) = unknowns.split_at(self.wanted.len().min(unknowns.len()));
         let (aside, scale) = rest.split_at(self.aside.len().min(rest.len()));
         let scale = at(scale, 0);
@@ -232,7 +232,7 @@ impl<'a> Problem<'a> {
         State { shares, begins, chain, visits, residuals, cost }
     }
 
-    fn chain(&self, shares: &[f64]) -> Chain {
+    fn chain(&self, shares: &[f64]) -> Chain<'a> {
         let mut ends = vec![0.0; self.observed.blocks.len()];
         for (number, group) in self.groups.iter().enumerate() {
             if group.is_empty() {
@@ -241,11 +241,11 @@ impl<'a> Problem<'a> {
         }
         let ways = self.observed.ways.iter().zip(shares);
         ways.clone().filter(|(way, _)| way.to.is_none()).for_each(|(way, share)| add(&mut ends, way.from, *share));
-        Chain::eliminate(self.order, ways.filter_map(|(way, share)| Some((way.from, way.to?, *share))), &ends)
+        Chain::eliminate(self.order, ways.filter_map(|(way, share)| way.to.map(|_| *share)), &ends)
     }
 
     /// The step that makes the sum of squares least, were all linear: (J'J + damping D) step = -J'r.
-    fn step(&self, state: &State, damping: f64) -> Vec<f64> {
+    fn step(&self, state: &State<'_>, damping: f64) -> Vec<f64> {
         let mut diagonal: Vec<f64> = self.wanted.iter().map(|(_, weight)| weight * weight + 0.1).collect();
         diagonal.extend(self.aside.iter().map(|_| 1.0 / (ASIDE_SD * ASIDE_SD) + 0.1));
         diagonal.push(self.time.iter().map(|(_, weight)| weight * weight).sum::<f64>().max(0.1));
@@ -282,7 +282,7 @@ impl<'a> Problem<'a> {
     }
 
     /// How the residuals change along `direction`: J direction.
-    fn changes(&self, state: &State, direction: &[f64]) -> Residuals {
+    fn changes(&self, state: &State<'_>, direction: &[f64]) -> Residuals {
         let (logits, rest) = direction.split_at(self.wanted.len().min(direction.len()));
         let (aside, scale) = rest.split_at(self.aside.len().min(rest.len()));
         let scale = at(scale, 0);
@@ -311,7 +311,7 @@ impl<'a> Problem<'a> {
     }
 
     /// J' residuals.
-    fn gradient(&self, state: &State, residuals: &Residuals) -> Vec<f64> {
+    fn gradient(&self, state: &State<'_>, residuals: &Residuals) -> Vec<f64> {
         let weighted: Vec<f64> = residuals.time.iter().zip(&self.time).map(|(r, (_, weight))| r * weight).collect();
         let worth: Vec<f64> = weighted.iter().zip(&state.visits).map(|(w, visits)| w / visits.max(1e-300)).collect();
         let values = state.chain.values(&worth);
@@ -385,7 +385,7 @@ mod tests {
         let mut ends = vec![0.0; observed.blocks.len()];
         let ways = observed.ways.iter().zip(shares);
         ways.clone().filter(|(way, _)| way.to.is_none()).for_each(|(way, share)| ends[way.from] += share);
-        let transitions = ways.filter_map(|(way, share)| Some((way.from, way.to?, *share)));
+        let transitions = ways.filter_map(|(way, share)| way.to.map(|_| *share));
         Chain::eliminate(&order(observed).unwrap(), transitions, &ends).visits(&[1.0])
     }
 

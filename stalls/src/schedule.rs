@@ -6,7 +6,7 @@
 //! of time find it, are those between the retirement of the one before and its own. (The paper's M, section 6.1.3, was the same for a
 //! processor that issues in order.)
 
-use code::isa::work::Work;
+use code::isa::work::{Registers, Work};
 
 use crate::machine::{Cost, Machine};
 
@@ -124,7 +124,7 @@ impl Core<'_> {
             self.taken = self.taken.max(self.buffer.pop_front().unwrap_or_default());
         }
         self.taken += uops / machine.width;
-        let latest = |core: &Self, registers: code::isa::work::Registers| {
+        let latest = |core: &Self, registers: Registers| {
             let ready = registers.iter().filter_map(|register| core.registers.get(register).copied());
             ready.fold((0.0, Wait::Nothing), |most, at| if at.0 > most.0 { at } else { most })
         };
@@ -133,7 +133,7 @@ impl Core<'_> {
         if work.loads.is_some() {
             let address = later(ready, latest(self, work.addresses));
             ready = (address.0 + machine.load, Wait::Load);
-            let others = code::isa::work::Registers(work.reads.0 & !work.addresses.0);
+            let others = Registers(work.reads.0 & !work.addresses.0);
             ready = later(ready, latest(self, others));
         } else {
             ready = later(ready, latest(self, work.reads));
@@ -169,13 +169,13 @@ impl Core<'_> {
     fn occupy(&mut self, cost: &Cost) -> f64 {
         let mut begin = self.taken;
         for (bits, cycles) in &cost.units {
-            let fits = (0..UNITS).filter(|unit| bits >> unit & 1 == 1);
+            let fits = Registers(*bits);
             let at = |unit: usize| self.units.get(unit).copied().unwrap_or_default();
-            let Some(first) = fits.clone().min_by(|a, b| at(*a).total_cmp(&at(*b))) else { continue };
+            let Some(first) = fits.iter().min_by(|a, b| at(*a).total_cmp(&at(*b))) else { continue };
             begin = begin.max(at(first));
             // Work for several units of a kind is spread over them.
             let count = if *cycles > 1.0 { f64::from(bits.count_ones().max(1)) } else { 1.0 };
-            for unit in fits.filter(|unit| count > 1.0 || *unit == first) {
+            for unit in fits.iter().filter(|unit| count > 1.0 || *unit == first) {
                 let taken = self.taken;
                 self.units.get_mut(unit).into_iter().for_each(|free| *free = free.max(taken) + cycles / count);
             }

@@ -3,6 +3,7 @@
 //! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them anew
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
+//! - everything: every procedure that is installed is explained
 //! - export: files for other tools
 //! - html: the page for browsers
 //! - sets: what is compared, and with what
@@ -13,6 +14,8 @@
 mod database;
 #[cfg(test)]
 mod epochs;
+#[cfg(test)]
+mod everything;
 #[cfg(test)]
 mod export;
 #[cfg(test)]

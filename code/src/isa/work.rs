@@ -7,6 +7,14 @@ use super::{Isa, x86_64};
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Form(pub(crate) u16);
 
+impl Form {
+    /// Its number among the forms of its instruction set, from 0.
+    #[must_use]
+    pub fn number(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
 /// Registers, a bit each; flags are registers too.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Registers(pub u64);
@@ -26,7 +34,12 @@ impl Registers {
 
     /// Their numbers, 0 to 63.
     pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..64).filter(move |bit| self.0 >> bit & 1 == 1)
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+            rest &= rest - 1;
+            Some(bit)
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
 //! `bench loader` for the loader hook, `bench db` for the database; how long reports take: `bench reading`; what walks from sampled registers are
-//! worth: `bench walks`; control-flow graphs of everything that is installed: `bench cfg`; and whether anything leaks: `bench soak`.
+//! worth: `bench walks`; control-flow graphs of everything that is installed: `bench cfg`; explanations of all of it: `bench why`; and whether
+//! anything leaks: `bench soak`.
 
 mod beside;
 mod branches;
@@ -23,6 +24,7 @@ mod soak;
 mod statistics;
 mod table;
 mod walks;
+mod why;
 mod workloads;
 
 use crate::Outcome;
@@ -42,10 +44,11 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["reading", rest @ ..] => reading::run(rest),
         ["walks", rest @ ..] => walks::run(rest),
         ["cfg", rest @ ..] => cfg::run(rest),
+        ["why", rest @ ..] => why::run(rest),
         ["soak", rest @ ..] => soak::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], cfg [--quick] [--json] or soak [--minutes N]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], cfg [--quick] [--json], why [--quick] or soak [--minutes N]"
             )
         }
     }

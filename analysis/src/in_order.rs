@@ -1,0 +1,68 @@
+//! Work on all processors at once, whose results come in order.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc;
+
+/// Works on all `tasks`, one on each processor at a time, and hands over what is made of each, in their order. Who puts the longest first waits
+/// least, and keeps least in memory: what is made before its turn.
+pub fn each<'a, T: Sync, R: Send>(
+    tasks: &[&'a T],
+    work: impl Fn(&'a T) -> R + Sync,
+    mut hand_over: impl FnMut(&'a T, R),
+) {
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(tasks.len());
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let (made, results) = mpsc::sync_channel(threads);
+        for _ in 0..threads {
+            let (made, next, work) = (made.clone(), &next, &work);
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, Relaxed);
+                    let Some(task) = tasks.get(number) else { break };
+                    if made.send((number, work(task))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(made);
+        let mut early = BTreeMap::new();
+        let mut turn = 0;
+        for (number, result) in results {
+            early.insert(number, result);
+            while let (Some(task), Some(result)) = (tasks.get(turn), early.remove(&turn)) {
+                turn += 1;
+                hand_over(task, result);
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_comes_in_order() {
+        let numbers: Vec<u64> = (0..1000).collect();
+        let tasks: Vec<&u64> = numbers.iter().collect();
+        let mut made = Vec::new();
+        let work = |number: &u64| {
+            // The first is made last.
+            std::thread::sleep(std::time::Duration::from_micros(if *number == 0 { 20_000 } else { number % 7 }));
+            number * 2
+        };
+        each(&tasks, work, |number, twice| made.push((*number, twice)));
+        assert_eq!(made, numbers.iter().map(|number| (*number, number * 2)).collect::<Vec<_>>());
+        each(&[], |number: &u64| *number, |_, _| panic!("nothing was asked for"));
+    }
+
+    #[test]
+    #[should_panic(expected = "a scoped thread panicked")]
+    fn who_panics_is_heard() {
+        each(&[&1, &2], |number: &u64| assert_eq!(*number, 1), |_, ()| {});
+    }
+}
