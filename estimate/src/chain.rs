@@ -113,7 +113,8 @@ impl Order {
             let row = rows.get(a)?;
             row.get(row.binary_search_by_key(&b, |(b, _)| *b).ok()?).map(|(_, place)| *place)
         };
-        self.places = transitions.map(|(a, b)| place(a, u32::try_from(b).ok()?).or(Some(NONE))).collect::<Option<_>>()?;
+        self.places =
+            transitions.map(|(a, b)| place(a, u32::try_from(b).ok()?).or(Some(NONE))).collect::<Option<_>>()?;
         for step in &mut self.steps {
             let begin = self.added.len();
             for a in self.others.get(step.from.clone())? {

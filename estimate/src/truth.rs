@@ -93,6 +93,8 @@ pub struct Scored {
     pub errors: Vec<(usize, f64)>,
     /// Samples in blocks that were not executed in truth.
     pub phantom: f64,
+    /// Estimated executions for each true one.
+    pub scale: f64,
 }
 
 /// Scores a procedure's estimate, with the one factor for all its blocks that suits most samples. None where nothing was executed.
@@ -115,7 +117,7 @@ pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored>
         sum >= half
     });
     let scale = scale?.0;
-    let mut scored = Scored::default();
+    let mut scored = Scored { scale: scale.exp(), ..Scored::default() };
     for (number, ((estimated, executed, samples), block)) in blocks.iter().zip(&estimate.blocks).enumerate() {
         if *executed == 0.0 {
             scored.phantom += samples;

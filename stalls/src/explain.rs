@@ -47,8 +47,10 @@ pub struct Explained {
 pub struct Explanation {
     /// Its part of the best case.
     pub best: Slot,
-    /// Cycles that it took, at least (if nothing else is stalled more than is known).
+    /// Cycles that it took, if the few instructions that come nearest to their best case run at it ([`Scale::told`]).
     pub cycles: f64,
+    /// Cycles that it took, at least.
+    pub cycles_least: f64,
     /// And at most.
     pub cycles_most: f64,
     /// What took more than the best case, and may have been: the largest first.
@@ -152,7 +154,7 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
     let lines = lines(machine, timed, &ways, &best);
     let scale = match timed.measured {
         Some(measured) if measured.is_finite() && measured > 0.0 => {
-            Some(Scale { most: measured, least: measured, measured: true })
+            Some(Scale { told: measured, most: measured, least: measured, measured: true })
         }
         _ => Scale::of(&stretches(&lines)),
     };
@@ -399,7 +401,7 @@ fn loop_misses(timed: &Timed<'_>, rounds: &[Round], number: usize, own: f64) -> 
 }
 
 /// Instructions of a block, some cycles of the best case at a time.
-fn stretches(lines: &[Line]) -> Vec<Stretch> {
+fn stretches(lines: &[Line]) -> Vec<Vec<Stretch>> {
     let mut stretches = Vec::new();
     for block in lines.chunk_by(|a, b| a.block == b.block) {
         let mut all: Vec<Stretch> = Vec::new();
@@ -407,6 +409,7 @@ fn stretches(lines: &[Line]) -> Vec<Stretch> {
         for line in block {
             now.samples += line.samples;
             now.best += line.executions * line.best.cycles;
+            now.unsure += line.executions * line.best.cycles * line.spread;
             // Executions may be fewer than they are told to be.
             now.worst += line.executions * line.worst() * (2.0 * line.spread).exp();
             cycles += line.best.cycles;
@@ -420,7 +423,7 @@ fn stretches(lines: &[Line]) -> Vec<Stretch> {
             Some(last) => last.add(&now),
             None => all.push(now),
         }
-        stretches.append(&mut all);
+        stretches.push(all);
     }
     stretches
 }
@@ -429,19 +432,23 @@ fn stretches(lines: &[Line]) -> Vec<Stretch> {
 fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<Explanation> {
     // In samples: what each took more than in the best case, or less.
     let expected = |line: &Line, scale: f64| line.executions * line.best.cycles * scale;
-    let mut over: Vec<f64> = lines.iter().map(|line| line.samples - expected(line, scale.most)).collect();
-    pool(&mut over);
+    let more_than = |scale: f64| {
+        let mut over: Vec<f64> = lines.iter().map(|line| line.samples - expected(line, scale)).collect();
+        pool(&mut over);
+        over
+    };
+    let over = more_than(scale.told);
     let suspected = with_neighbours(lines, &over, scale);
     let mut explanations = Vec::with_capacity(lines.len());
-    for ((line, over), suspects) in lines.iter().zip(over).zip(suspected) {
-        let best = expected(line, scale.most);
+    for (((line, over), surely), suspects) in lines.iter().zip(over).zip(more_than(scale.most)).zip(suspected) {
+        let best = expected(line, scale.told);
         let waited = if line.best.wait == Wait::Nothing { 0.0 } else { (line.best.cycles - line.best.share).max(0.0) };
-        let waited = line.executions * waited * scale.most;
+        let waited = line.executions * waited * scale.told;
         sums.execution += best - waited;
         if waited > 0.0 {
             *sums.waits.entry(line.best.wait).or_default() += waited;
         }
-        let cycle = line.executions * scale.most;
+        let cycle = line.executions * scale.told;
         let per_execution = |samples: f64| if cycle > 0.0 { samples / cycle } else { 0.0 };
         let by_chance = over.abs() < CHANCE * (best + 1.0).sqrt();
         let stall = if by_chance { 0.0 } else { over.max(0.0) };
@@ -452,16 +459,17 @@ fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> V
         }
         let most =
             |suspect: &Suspect, scale: f64| if cycle > 0.0 { suspect.most * line.executions * scale } else { 0.0 };
-        let explained: f64 = suspects.iter().map(|(suspect, _)| most(suspect, scale.most)).sum();
+        let explained: f64 = suspects.iter().map(|(suspect, _)| most(suspect, scale.told)).sum();
         let unexplained = (stall - explained).max(0.0);
         sums.unexplained += unexplained;
         sums.dynamic += stall - unexplained;
         let mut culprits = Vec::new();
         for (number, (suspect, at)) in suspects.iter().enumerate() {
             let others = suspects.iter().enumerate().filter(|(other, _)| *other != number);
+            // At least: if the executions are as many as they can be.
             let others: f64 = others.map(|(_, (other, _))| most(other, scale.most)).sum();
-            let low = stall - unexplained - others;
-            let high = stall.min(most(suspect, scale.most)).max(most_of(line, suspect, scale));
+            let low = surely.min(stall) - unexplained - others;
+            let high = stall.min(most(suspect, scale.told)).max(most_of(line, suspect, scale));
             let low = low.clamp(0.0, high);
             let sum = sums.causes.entry(suspect.cause).or_default();
             (sum.0, sum.1) = (sum.0 + low, sum.1 + high);
@@ -471,11 +479,15 @@ fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> V
         culprits.retain(|culprit| culprit.high > 0.0);
         culprits.sort_by(|a, b| b.high.total_cmp(&a.high));
         let cycles = per_execution(line.samples);
-        let most = if scale.least > 0.0 { (cycles * scale.most / scale.least).max(cycles) } else { f64::INFINITY };
         explanations.push(Explanation {
             best: line.best,
             cycles,
-            cycles_most: most,
+            cycles_least: cycles * scale.told / scale.most,
+            cycles_most: if scale.least > 0.0 {
+                (cycles * scale.told / scale.least).max(cycles)
+            } else {
+                f64::INFINITY
+            },
             culprits,
             unexplained: per_execution(unexplained),
         });
@@ -502,7 +514,7 @@ fn most_of(line: &Line, suspect: &Suspect, scale: Scale) -> f64 {
 fn with_neighbours(lines: &[Line], over: &[f64], scale: Scale) -> Vec<Vec<(Suspect, usize)>> {
     let limit = |line: &Line| {
         let cycles: f64 = line.suspects.iter().map(|suspect| suspect.most).sum();
-        if line.executions > 0.0 { cycles * line.executions * scale.most } else { 0.0 }
+        if line.executions > 0.0 { cycles * line.executions * scale.told } else { 0.0 }
     };
     // What suspects can still explain when they have explained their own instruction.
     let mut spare: Vec<f64> =
@@ -518,7 +530,7 @@ fn with_neighbours(lines: &[Line], over: &[f64], scale: Scale) -> Vec<Vec<(Suspe
                 continue;
             }
             (*spare, open) = (*spare - lent, open - lent);
-            let cycles = lent / (line.executions * scale.most);
+            let cycles = lent / (line.executions * scale.told);
             for suspect in &neighbour.suspects {
                 let most = suspect.most.min(cycles);
                 match own.iter_mut().find(|(known, _)| known.cause == suspect.cause) {

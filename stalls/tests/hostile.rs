@@ -98,7 +98,7 @@ fn whatever_the_code_is_sums_add_up() {
         let told = explain(&machines[random.usize(..machines.len())], &timed);
         let Some(scale) = told.scale else { continue };
         explained += 1;
-        assert!(scale.least <= scale.most && scale.most.is_finite(), "{seed}: {scale:?}");
+        assert!(scale.least <= scale.told && scale.told <= scale.most && scale.most.is_finite(), "{seed}: {scale:?}");
         let sums = &told.sums;
         let parts = sums.execution + sums.waits.values().sum::<f64>() + sums.dynamic + sums.unexplained + sums.error;
         assert!((parts - sums.gain - sums.samples).abs() <= 1e-6 * (parts + sums.samples), "{seed}: {sums:?}");

@@ -112,7 +112,7 @@ fn stalled(found: &Explanation<'_>) -> Vec<StallRow> {
     let lines = found.graph.parts.iter().flat_map(|part| &part.instructions);
     let lines: BTreeMap<u64, &str> = lines.map(|line| (line.address, line.text.as_str())).collect();
     let estimate = found.graph.estimate.as_ref();
-    let scale = found.explained.scale.map_or(0.0, |scale| scale.most);
+    let scale = found.explained.scale.map_or(0.0, |scale| scale.told);
     let mut rows = Vec::new();
     for (number, block) in found.explained.blocks.iter().enumerate() {
         let runs = estimate.and_then(|estimate| estimate.blocks.get(number)).copied().unwrap_or_default();

@@ -3,17 +3,21 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
+use std::hint::black_box;
 use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use clap::{Args, Parser as _};
 use code::isa::Syntax;
 use code::skid::Skid;
 use estimate::truth::{self, Counts};
 use image::ImageKind;
+use stalls::Machine;
 
 use super::Outcome;
+use super::calc::machine;
 use crate::args::{Arguments, Chosen, Output};
 use crate::error::AnalysisError;
 use crate::graphs::Surveyed;
@@ -44,13 +48,16 @@ pub struct Truth {
     /// With COMMAND: sample it again and again for so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
+    /// How often the program ran while it was sampled: then cycles are compared, too
+    #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: Option<u32>,
     /// Which samples.
     #[command(flatten)]
     pub chosen: Chosen,
     /// How to write.
     #[command(flatten)]
     pub output: Output,
-    /// Count this command with callgrind, sample it as dcpi record does, and compare; it reads and prints nothing
+    /// Count this command with callgrind, sample it as dcpi record does, into a database of its own, and compare; it reads and prints nothing
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "counts")]
     pub command: Vec<OsString>,
 }
@@ -62,24 +69,39 @@ program with the same input, sampled by dcpid and counted by valgrind:
     --compress-pos=no --callgrind-out-file=COUNTS COMMAND
   dcpi truth COUNTS
 A block is within 10 % if its estimate is, once all of its procedure are scaled by one factor; blocks
-weigh by their samples, edges by their true executions. A library that other programs use too has their
+weigh by their samples, edges by their true executions. Cycles of an execution are told as a range, as in dcpi
+calc; of a COMMAND that dcpi truth ran it is said where the true ones are in it. A library that other programs use too has their
 samples as well, which callgrind did not count: name the images, or label the run (dcpilabel).
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(super) fn run(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let Some(counts) = &args.counts else { return run_both(args, out) };
-    compare(args, counts, &args.chosen, out)
+    let ran = args.runs.zip(hertz()).map(|(runs, hertz)| Ran { times: f64::from(runs), hertz });
+    compare(args, counts, (&args.chosen, ran), out)
 }
 
-fn compare(args: &Truth, path: &Path, chosen: &Chosen, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+/// What is known of how often the command ran while it was sampled.
+#[derive(Clone, Copy)]
+struct Ran {
+    times: f64,
+    /// Cycles a second of a CPU.
+    hertz: f64,
+}
+
+fn compare(
+    args: &Truth,
+    path: &Path,
+    (chosen, ran): (&Chosen, Option<Ran>),
+    out: &mut dyn Write,
+) -> Result<Outcome, AnalysisError> {
     let counts = truth::read(&read(path)?);
     if counts.values().all(|counts| counts.executed.is_empty()) {
         let path = path.display();
         return Err(AnalysisError::Refused(format!("{path} has no counts of instructions; see dcpi truth --help")));
     }
     let samples = load::chosen(chosen, &args.images)?;
-    super::write(&report(args, path, &counts, samples)?, args.output.format, out)
+    super::write(&report(args, (path, &counts), samples, ran)?, args.output.format, out)
 }
 
 /// Counts and samples the command, and compares.
@@ -101,10 +123,14 @@ fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError>
         Err(error) => return Err(failed("valgrind", &format!("{error}; install it: apt-get install valgrind"))),
     }
     let own = std::env::current_exe().map_err(|error| failed("dcpi cannot find itself", &error))?;
-    let again = format!("end=$(($(date +%s) + {})); while [ $(date +%s) -lt $end ]; do \"$@\"; done", args.seconds);
+    let times = scratch.0.join("times");
+    let again = format!(
+        "n=0; end=$(($(date +%s) + {})); while [ $(date +%s) -lt $end ]; do \"$@\"; n=$((n + 1)); done; echo $n >\"$0\"",
+        args.seconds
+    );
     let mut record = Command::new(own);
     record.args(["record", "-n", "1", "--overhead-budget", "off", "-o"]).arg(&db);
-    record.args(["--", "sh", "-c", &again, "sh"]).args(&args.command).stderr(Stdio::piped());
+    record.args(["--", "sh", "-c", &again]).arg(&times).args(&args.command).stderr(Stdio::piped());
     let recorded = record.stdin(Stdio::null()).stdout(Stdio::null()).output();
     match recorded {
         Ok(output) if output.status.success() => {}
@@ -117,7 +143,27 @@ fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError>
     else {
         return Err(failed("dcpi truth", &"it is another command"));
     };
-    compare(args, &counts, &again.chosen, out)
+    let times = fs::read_to_string(&times).ok().and_then(|times| times.trim().parse().ok());
+    let ran = times.zip(hertz()).map(|(times, hertz)| Ran { times, hertz });
+    compare(args, &counts, (&again.chosen, ran), out)
+}
+
+/// Cycles a second of a busy CPU, measured. A multiplication of 64 bits takes 3 cycles and a rotation by a constant 1, on all x86-64 processors
+/// since 2008 (A. Fog, instruction tables). None on others.
+fn hertz() -> Option<f64> {
+    const LINKS: u32 = 1 << 20;
+    let round = |_| {
+        let begun = Instant::now();
+        let mut link = black_box(1_u64);
+        for _ in 0..LINKS {
+            link = link.wrapping_mul(0x5851_f42d_4c95_7f2d).rotate_left(7);
+        }
+        black_box(link);
+        begun.elapsed().as_secs_f64()
+    };
+    // Whoever else is on the machine only makes it slower.
+    let fastest = (0..100).map(round).fold(f64::INFINITY, f64::min);
+    (cfg!(target_arch = "x86_64") && fastest > 0.0).then(|| f64::from(LINKS) * 4.0 / fastest)
 }
 
 /// A directory that is gone when this is.
@@ -144,9 +190,9 @@ fn read(path: &Path) -> Result<String, AnalysisError> {
 
 fn report(
     args: &Truth,
-    path: &Path,
-    counts: &HashMap<String, Counts>,
+    (path, counts): (&Path, &HashMap<String, Counts>),
     mut samples: Samples,
+    ran: Option<Ran>,
 ) -> Result<TruthReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
     let counted = |image: &&ImageSamples| image.wanted && image.record.kind == ImageKind::File;
@@ -165,9 +211,10 @@ fn report(
     }
     let least = (all as f64 * args.keep / 100.0).max(1.0) as u64;
     let places = Places::with_debug_roots(Vec::new());
+    let truth = Truly { samples: &samples, time: (event, skid), least, per_cycle: per_cycle(&samples, event, ran)? };
     let mut rows = Vec::new();
     for (image, counts) in images.into_iter().filter(|(image, _)| total(image) >= least) {
-        rows.append(&mut score(&samples, (image, counts), (event, skid), least, &places, &mut problems));
+        rows.append(&mut score(&truth, (image, counts), &places, &mut problems));
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
@@ -187,27 +234,53 @@ fn is_same(path: &str, object: &str) -> bool {
     path == object || real(path) == real(object)
 }
 
-/// The procedures of an image with at least so many samples.
-fn score(
-    samples: &Samples,
-    (image, counts): (&ImageSamples, &Counts),
-    (event, skid): (usize, Skid),
+/// What procedures are compared in.
+struct Truly<'a> {
+    samples: &'a Samples,
+    time: (usize, Skid),
     least: u64,
+    /// Samples for each cycle of an execution of the command, with the processor that says what they were spent on.
+    per_cycle: Option<(Machine, f64)>,
+}
+
+/// Samples for each cycle of an execution of the command, where that is known.
+fn per_cycle(samples: &Samples, event: usize, ran: Option<Ran>) -> Result<Option<(Machine, f64)>, AnalysisError> {
+    let Some((ran, event)) = ran.zip(samples.events.get(event)) else { return Ok(None) };
+    let cycles = match event.unit.as_str() {
+        "ns" => event.period as f64 * 1e-9 * ran.hertz,
+        "cycles" => event.period as f64,
+        _ => return Ok(None),
+    };
+    let (machine, _) = machine(None, samples)?;
+    Ok((cycles > 0.0 && ran.times > 0.0).then(|| (machine, ran.times / cycles)))
+}
+
+/// The procedures of an image with enough samples.
+fn score(
+    truth: &Truly<'_>,
+    (image, counts): (&ImageSamples, &Counts),
     places: &Places,
     problems: &mut Vec<Problem>,
 ) -> Vec<TruthRow> {
+    let Truly { samples, time: (event, skid), least, per_cycle } = truth;
     let Ok(known) = procedures::known(samples, image, places, Needed::All, problems) else { return Vec::new() };
     let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { return Vec::new() };
-    let sampled = surveyed.sampled(image, event).into_iter().filter(|(_, samples)| *samples >= least);
+    let sampled = surveyed.sampled(image, *event).into_iter().filter(|(_, samples)| samples >= least);
     let row = |(procedure, samples): (&image::Procedure, u64)| {
-        let found = surveyed.graph(image, &known, procedure, Syntax::Att, (event, skid))?;
+        let found = surveyed.graph(image, &known, procedure, Syntax::Att, (*event, *skid))?;
         let scored = truth::score(&found.graph, found.estimate.as_ref()?, counts)?;
+        let cycles = per_cycle.as_ref().and_then(|(machine, per_cycle)| {
+            let scale = found.explained(machine, *event, truth.samples.retired(*event))?.scale?;
+            let truly = per_cycle / scored.scale;
+            Some([truly / scale.most, truly / scale.told, truly / scale.least])
+        });
         Some(TruthRow {
             image: image.record.name.clone(),
             procedure: procedure.name().to_owned(),
             samples,
             blocks: found.graph.blocks().len(),
             scored,
+            cycles,
         })
     };
     sampled.filter_map(row).collect()

@@ -272,15 +272,22 @@ impl CalcReport {
     /// What cycles are, and what they were spent on.
     fn text_scale(&self, out: &mut dyn Write) -> io::Result<()> {
         head(out, "machine", &self.machine.shown())?;
-        let Some(Scale { most, least, measured }) = self.scale else {
+        let Some(Scale { told, most, least, measured }) = self.scale else {
             return head(out, "cycles", "not known: no samples of time");
         };
-        let how = match (measured, most / least) {
+        let how = match (measured, told / least) {
             (true, _) => "cy: cycles of an execution, by samples of executed instructions".to_owned(),
-            (_, wide) if wide.is_finite() && wide <= UNKNOWN => {
-                format!("cy: cycles of an execution, at least; up to {} times as many if all was stalled", number(wide))
+            (_, wide) => {
+                let up = if wide.is_finite() && wide <= UNKNOWN {
+                    format!("{} times as many if all was stalled", number(wide))
+                } else {
+                    "any more: nothing here is sure to run without a stall".to_owned()
+                };
+                format!(
+                    "cy: cycles of an execution; {} times as many if blocks run unstalled, to {up}",
+                    number(told / most)
+                )
             }
-            _ => "cy: cycles of an execution, at least: nothing here is sure to run without a stall".to_owned(),
         };
         head(out, "cycles", &how)?;
         super::stalls::text(&self.sums, out)
@@ -385,7 +392,9 @@ struct Calc<'a> {
     findings: Vec<Found<'a>>,
     machine: &'static str,
     machine_assumed: bool,
-    /// How many times as many cycles an execution may have taken; null where nothing limits it.
+    /// How many times as many cycles an execution may have taken: at least.
+    cycles_factor_least: Option<f64>,
+    /// And at most; null where nothing limits it.
     cycles_factor: Option<f64>,
     cycles_measured: bool,
     #[serde(flatten)]
@@ -482,7 +491,8 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
         findings: report.findings.iter().map(|(at, kind)| Found { address: format!("{at:#x}"), kind }).collect(),
         machine: report.machine.name,
         machine_assumed: report.machine.assumed,
-        cycles_factor: report.scale.map(|scale| scale.most / scale.least).filter(|factor| factor.is_finite()),
+        cycles_factor_least: report.scale.map(|scale| scale.told / scale.most),
+        cycles_factor: report.scale.map(|scale| scale.told / scale.least).filter(|factor| factor.is_finite()),
         cycles_measured: report.scale.is_some_and(|scale| scale.measured),
         spent: super::stalls::spent(&report.sums),
         blocks: report.blocks.iter().map(block).collect(),

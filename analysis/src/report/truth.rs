@@ -46,6 +46,8 @@ pub struct TruthRow {
     pub blocks: usize,
     /// How far its estimate is off.
     pub scored: Scored,
+    /// The cycles that an execution is said to take, at least, by default and at most: factors of the true ones, where those are known.
+    pub cycles: Option<[f64; 3]>,
 }
 
 /// How far all of several estimates are off.
@@ -95,24 +97,39 @@ impl Report for TruthReport {
             let part = score.all / sum.blocks.all.max(f64::MIN_POSITIVE) * 100.0;
             head(out, word, &format!("{part:.0} % of samples, of which {}", shares(score)))?;
         }
+        if let Some(cycles) = Cycles::of(&self.rows) {
+            let what = format!(
+                "{:.0} % of samples are in procedures whose true cycles are in the range told: {:.2} of the true ones, {:.2} to {:.2} (medians)",
+                cycles.right * 100.0,
+                cycles.told,
+                cycles.least,
+                cycles.most
+            );
+            head(out, "cycles", &what)?;
+        }
         writeln!(out)?;
         let mut table = Table::default();
         table.number("samples", "");
         table.number("blocks", "");
         table.number("blocks 5/10/15 %", "within");
         table.number("edges 5/10/15 %", "within");
+        let cycles = self.rows.iter().any(|row| row.cycles.is_some());
+        if cycles {
+            table.number("least–told–most", "cycles told/true");
+        }
         table.words("procedure");
         table.words("image");
         for row in self.rows.iter().take(self.shown) {
             let here = Sum::of(std::iter::once(row));
-            table.row(vec![
-                thousands(row.samples),
-                row.blocks.to_string(),
-                shares(&here.blocks),
-                shares(&here.edges),
-                escape(&super::shorten(&row.procedure, 60)).into_owned(),
-                escape(&row.image).into_owned(),
-            ]);
+            let told = row
+                .cycles
+                .map_or_else(|| "-".to_owned(), |[least, told, most]| format!("{least:.2}–{told:.2}–{most:.2}"));
+            let mut cells =
+                vec![thousands(row.samples), row.blocks.to_string(), shares(&here.blocks), shares(&here.edges)];
+            cells.extend(cycles.then_some(told));
+            cells.push(escape(&super::shorten(&row.procedure, 60)).into_owned());
+            cells.push(escape(&row.image).into_owned());
+            table.row(cells);
         }
         table.write(out)?;
         if self.rows.len() > self.shown {
@@ -132,6 +149,7 @@ impl Report for TruthReport {
             blocks: Within::of(&sum.blocks),
             edges: Within::of(&sum.edges),
             confidence: ByConfidence { low, medium, high },
+            cycles: Cycles::of(&self.rows),
             rows: self.rows.iter().map(row).collect(),
             problems: json::problems(&self.problems),
         }
@@ -170,6 +188,7 @@ struct Json<'a> {
     blocks: Within,
     edges: Within,
     confidence: ByConfidence,
+    cycles: Option<Cycles>,
     rows: Vec<Row<'a>>,
     problems: Vec<ProblemEntry<'a>>,
 }
@@ -206,6 +225,8 @@ struct Row<'a> {
     graph_blocks: usize,
     blocks: Within,
     edges: Within,
+    /// Factors of the true ones.
+    cycles: Option<[f64; 3]>,
 }
 
 fn row(row: &TruthRow) -> Row<'_> {
@@ -217,5 +238,38 @@ fn row(row: &TruthRow) -> Row<'_> {
         graph_blocks: row.blocks,
         blocks: Within::of(&here.blocks),
         edges: Within::of(&here.edges),
+        cycles: row.cycles,
+    }
+}
+
+/// How far the ranges of cycles of an execution are off.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Cycles {
+    /// The part of the samples that is in procedures whose range has the true ones.
+    right: f64,
+    /// The ends of ranges, factors of the true ones: medians, weighted by samples.
+    least: f64,
+    told: f64,
+    most: f64,
+}
+
+impl Cycles {
+    fn of(rows: &[TruthRow]) -> Option<Self> {
+        let known = || rows.iter().filter_map(|row| Some((row.cycles?, row.samples as f64)));
+        let all: f64 = known().map(|(_, samples)| samples).sum();
+        let right = known().filter(|([least, _, most], _)| *least <= 1.0 && 1.0 <= *most).map(|(_, samples)| samples);
+        let median = |end: fn([f64; 3]) -> f64| {
+            let mut ends: Vec<(f64, f64)> = known().map(|(cycles, samples)| (end(cycles), samples)).collect();
+            ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let mut sum = 0.0;
+            let middle = ends.iter().find(|(_, samples)| {
+                sum += samples;
+                sum >= all / 2.0
+            });
+            middle.map(|(end, _)| *end)
+        };
+        let (least, told, most) =
+            (median(|[least, _, _]| least)?, median(|[_, told, _]| told)?, median(|[_, _, most]| most)?);
+        Some(Self { right: right.sum::<f64>() / all, least, told, most })
     }
 }

@@ -70,10 +70,8 @@ fn everything_that_is_installed_is_explained() {
     db.epoch("node-7", epoch);
     assert!(procedures > 1000, "{procedures} procedures in {roots}");
     let begun = Instant::now();
-    let output = dcpi()
-        .args(["whatcg", "--machine", "znver3", "--min-samples", "1", "--db", &db.root_text()])
-        .output()
-        .unwrap();
+    let output =
+        dcpi().args(["whatcg", "--machine", "znver3", "--min-samples", "1", "--db", &db.root_text()]).output().unwrap();
     let took = begun.elapsed();
     let (told, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     println!("{images} images, {} MB of procedures, {procedures} of them with samples: {took:?}", bytes >> 20);
@@ -81,7 +79,11 @@ fn everything_that_is_installed_is_explained() {
     // Problems are told and counted; each is of an image.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{errors}");
     assert!(errors.len() < 1 << 20 && !errors.contains("panicked"), "{errors}");
-    println!("{} lines of problems; the first:\n{}", errors.lines().count(), errors.lines().take(5).collect::<Vec<_>>().join("\n"));
+    println!(
+        "{} lines of problems; the first:\n{}",
+        errors.lines().count(),
+        errors.lines().take(5).collect::<Vec<_>>().join("\n")
+    );
     let mut took: Vec<(Duration, String)> = Vec::new();
     for (path, procedure) in some {
         let begun = Instant::now();
