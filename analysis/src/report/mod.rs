@@ -42,6 +42,7 @@ pub use images::{ImageRow, ImagesReport};
 pub use listing::{ListReport, View};
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use table::shorten;
+pub(crate) use text::LANDED;
 pub use top::{TopReport, TopRow};
 pub use topcounts::{InstructionRow, Sort, TopcountsReport};
 pub use topstalls::{StallRow, TopstallsReport};
