@@ -1,5 +1,5 @@
 //! What `dcpi export` writes, taken by the programs it is written for: Go's pprof, LLVM's profile reader, compiler and BOLT, Google's AutoFDO
-//! tools, and the Firefox profiler's own importer. `cargo xtask consumers` installs them and runs this: half a gigabyte, so neither `cargo
+//! tools, OpenTelemetry's own messages, and the Firefox profiler's own importer. `cargo xtask consumers` installs them and runs this: half a gigabyte, so neither `cargo
 //! xtask test` nor the gate does. Needs root: one recording of a workload is what all of them read.
 #![allow(
     clippy::unwrap_used,
@@ -9,6 +9,7 @@
     reason = "tests panic to fail"
 )]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tests::daemon::{Place, start_by_time};
@@ -176,6 +177,42 @@ fn llvm_bolt() {
         // Branch records, of which each is one that the program has.
         let said = bolted(&[], &[]);
         assert!(said.contains("traces mismatching disassembled function contents: 0 (0.0%)"), "{said}");
+    }
+}
+
+/// The messages are OpenTelemetry's own, from the Python package index, for `$DCPI_OTLP_PYTHON`: `workloads/otlp.py` reads all samples of
+/// the machine with them. Each build has those that `dcpi prof` counts.
+#[test]
+#[ignore = "needs root and the programs that cargo xtask consumers installs"]
+fn opentelemetry_proto() {
+    #[derive(serde::Deserialize)]
+    struct Read {
+        samples: BTreeMap<String, BTreeMap<String, u64>>,
+        functions: BTreeMap<String, BTreeMap<String, u64>>,
+        comments: Vec<String>,
+        hosts: Vec<String>,
+    }
+    let recorded = record(&[]);
+    let python = std::env::var_os("DCPI_OTLP_PYTHON").expect("cargo xtask consumers sets DCPI_OTLP_PYTHON");
+    let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/otlp.py");
+    let images = prof(&recorded.place.db(), &["-i", "-n", "0"]);
+    let (_, hot) = recorded.samples();
+    for arguments in [&[][..], &["--lines"], &["--no-symbols"]] {
+        let file = recorded.place.path().join("out.otlp");
+        let arguments = [&["--to", "otlp", "-o", file.to_str().unwrap()], arguments].concat();
+        let _ = succeed(&mut dcpi(&recorded.place.db(), "export", &arguments));
+        let mut read: Read =
+            serde_json::from_str(&succeed(Command::new(&python).arg(&reader).arg(&file))).expect("its own JSON");
+        let unknown = read.samples.remove("unknown code").unwrap_or_default();
+        assert_eq!(unknown.values().sum::<u64>(), images.unresolved.values().sum::<u64>(), "{unknown:?}");
+        let expected: BTreeMap<_, _> =
+            images.rows.iter().map(|row| (row.image_id.clone(), row.counts.clone())).collect();
+        assert!(expected.len() > 2 && read.samples == expected, "{:?}, not {expected:?}", read.samples);
+        if !arguments.contains(&"--no-symbols") {
+            assert_eq!(read.functions["hot"].values().sum::<u64>(), hot);
+        }
+        assert!(read.comments.iter().any(|comment| comment.starts_with("samples of ")), "{:?}", read.comments);
+        assert_eq!(read.hosts.len(), 1);
     }
 }
 

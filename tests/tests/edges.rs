@@ -105,7 +105,7 @@ fn assert_calculated(place: &Place, image: &Path, taken: u64, (p, allowed): (f64
     for block in told["blocks"].as_array().unwrap() {
         let runs = block["frequency"]["value"].as_f64().unwrap();
         let leaving = edges.iter().filter(|edge| edge["from"] == block["start"]);
-        let leaves: f64 = leaving.map(|edge| edge["frequency"].as_f64().unwrap()).sum();
+        let leaves: f64 = leaving.map(|edge| edge["frequency"]["value"].as_f64().unwrap()).sum();
         assert!((leaves - runs).abs() <= 1e-3 * runs, "{leaves} leave {block:#}");
     }
 }

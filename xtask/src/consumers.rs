@@ -8,7 +8,10 @@ use std::path::Path;
 /// The Firefox profiler's own importer and questioner, from the npm registry.
 const PROFILER_CLI: &str = "@firefox-devtools/profiler-cli@0.10.0";
 
-/// Installs them, the importer to target/consumers, and runs the tests.
+/// OpenTelemetry's messages, from the Python package index.
+const OTLP_MESSAGES: &str = "opentelemetry-proto==1.45.2";
+
+/// Installs them, the importer and the messages to target/consumers, and runs the tests.
 pub fn run() -> anyhow::Result<Outcome> {
     packages::ensure(packages::COMPILER.iter().chain(&packages::TEST_TOOLS).chain(&packages::CONSUMERS))?;
     let place = Path::new("target/consumers");
@@ -18,9 +21,20 @@ pub fn run() -> anyhow::Result<Outcome> {
         must(command("npm install --no-fund --no-audit --prefix").arg(place).arg(PROFILER_CLI))?;
     }
     let cli = cli.canonicalize().context("finding profiler-cli")?;
+    let python = place.join("python/bin/python3");
+    if !place.join("python/bin/pip").exists() {
+        // Where that needs Debian's python3-venv, it says so itself.
+        must(command("python3 -m venv").arg(place.join("python")))?;
+    }
+    println!("installing: pip install {OTLP_MESSAGES}, to target/consumers/python");
+    // Not what it links to: that would be another Python.
+    let python = std::path::absolute(python).context("finding the python3 that has opentelemetry-proto")?;
+    let mut pip = std::process::Command::new(&python);
+    must(pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", OTLP_MESSAGES]))?;
     must(&mut command("cargo build --workspace --bins"))?;
     let mut tests = command(
         "cargo test --package tests --features consumers --test consumers -- --test-threads=1 --include-ignored",
     );
-    Ok(if succeeds(tests.env("DCPI_PROFILER_CLI", cli))? { Outcome::Clean } else { Outcome::Problems })
+    tests.env("DCPI_PROFILER_CLI", cli).env("DCPI_OTLP_PYTHON", python);
+    Ok(if succeeds(&mut tests)? { Outcome::Clean } else { Outcome::Problems })
 }

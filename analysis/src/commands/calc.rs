@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use code::cfg::{EdgeKind, To};
 use code::isa::Syntax;
+use estimate::Estimate;
 use image::Vaddr;
-use stalls::{Explained, Explanation, Machine};
+use stalls::{Explained, Explanation};
 
 use super::Outcome;
+use super::costs::OnMachine;
 use super::list::{candidates, columns, meant};
 use crate::args::{Chosen, Output, parse_confidence};
 use crate::error::AnalysisError;
@@ -19,9 +20,8 @@ use crate::graphs::{Graph, Surveyed};
 use crate::listing::{self, ListedInstruction};
 use crate::load::{self, Samples};
 use crate::named::Candidate;
-use crate::procedures::Places;
-use crate::report::{BlockRow, CalcReport, EdgeRow, ImageName, InstructionCost, Model, Selection};
-use crate::stats::Confidence;
+use crate::report::{BlockRow, CalcReport, EdgeRow, ImageName, InstructionCost, Runs, Selection};
+use crate::stats::{Confidence, wilson};
 
 /// `dcpi calc`.
 #[derive(Debug, Args)]
@@ -36,12 +36,9 @@ pub struct Calc {
     /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
     #[arg(long)]
     pub intel: bool,
-    /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(Machine::names()))]
-    pub machine: Option<String>,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
+    /// On which processor, and where debug files are.
+    #[command(flatten)]
+    pub on: OnMachine,
     /// Confidence of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
@@ -76,7 +73,7 @@ pub(super) fn run(args: &Calc, out: &mut dyn Write) -> Result<Outcome, AnalysisE
 }
 
 pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError> {
-    let places = Places::with_debug_roots(args.debug_root.clone());
+    let places = args.on.places();
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
     let (Candidate { image, known }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
@@ -100,7 +97,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         return Err(refused(why));
     }
     graph.parts.iter_mut().for_each(|part| problems.append(&mut part.problems));
-    let (machine, assumed) = machine(args.machine.as_deref(), &samples)?;
+    let (machine, model) = args.on.model(&samples)?;
     let explained = graph.explained(&machine, event, samples.retired(event)).unwrap_or_default();
     let mut counts = vec![0_u64; samples.events.len()];
     for part in &graph.parts {
@@ -111,7 +108,8 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(CalcReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
-        event: columns(&samples, &counts, args.confidence).into_iter().nth(event),
+        events: columns(&samples, &counts, args.confidence),
+        time: event,
         confidence: args.confidence,
         whose: args.chosen.source.scope.clone(),
         image: ImageName { id: record.id, kind: record.kind, name, path, ambiguous: false },
@@ -124,56 +122,39 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
             .fold(0, |sum: u64, seen| sum.saturating_add(seen.first).saturating_add(seen.later)),
         missing_edges: graph.graph.missing_edges(),
         findings: graph.graph.findings().iter().map(|found| (found.address.0, found.kind.to_string())).collect(),
-        machine: Model { name: machine.name, assumed },
+        machine: model,
         scale: explained.scale,
         sums: explained.sums.clone(),
         blocks: blocks(&graph, &explained, event, args.confidence),
-        edges: edges(&graph),
+        edges: edges(&graph, args.confidence),
         problems,
     })
 }
 
-/// The model of a processor: the one asked for, else the nearest to the one that was sampled, else - which is told - some other.
-pub(super) fn machine(named: Option<&str>, samples: &Samples) -> Result<(Machine, bool), AnalysisError> {
-    let nearest = samples.cpuid().and_then(|cpuid| Machine::nearest(&cpuid));
-    let name = named.or(nearest);
-    let machine = Machine::named(name.unwrap_or(ASSUMED));
-    let machine = machine.ok_or_else(|| AnalysisError::Refused(format!("no model of {}", name.unwrap_or(ASSUMED))))?;
-    Ok((machine, name.is_none()))
-}
-
-/// The processor that is taken where nobody says which it was.
-const ASSUMED: &str = "skylake-avx512";
-
 /// The blocks, without filler.
-fn blocks(graph: &Graph, explained: &Explained, event: usize, confidence: Confidence) -> Vec<BlockRow> {
+pub(super) fn blocks(graph: &Graph, explained: &Explained, event: usize, confidence: Confidence) -> Vec<BlockRow> {
     let Some(estimate) = &graph.estimate else { return Vec::new() };
     let lines = graph.parts.iter().flat_map(|part| &part.instructions).map(|line| (line.address, line));
     let lines: BTreeMap<u64, &ListedInstruction> = lines.collect();
     let blocks =
         || graph.graph.blocks().iter().zip(&estimate.blocks).enumerate().filter(|(_, (block, _))| !block.padding);
-    let entry = graph.graph.entry().and_then(|entry| estimate.blocks.get(entry)).map_or(0.0, |entry| entry.spread);
     let row = |(number, (block, runs)): (usize, (&code::cfg::Block, &estimate::BlockEstimate))| {
         let explanations = explained.blocks.get(number).map(Vec::as_slice).unwrap_or_default();
         let instructions = graph.graph.instructions(number).enumerate().map(|(index, at)| {
             let line = lines.get(&at.0);
-            let samples = line.and_then(|line| line.counts.get(event)).copied().unwrap_or(0);
+            let counts = line.map(|line| line.counts.clone()).unwrap_or_default();
+            let samples = counts.get(event).copied().unwrap_or(0);
             let text = line.map(|line| line.text.clone()).unwrap_or_default();
-            InstructionCost { address: at.0, text, samples, why: explanations.get(index).cloned().unwrap_or_default() }
+            let why = explanations.get(index).cloned().unwrap_or_default();
+            InstructionCost { address: at.0, text, counts, samples, why }
         });
-        // For one entry: how often the procedure was entered is as unsure as any other block.
-        let spread = if Some(number) == graph.graph.entry() { 0.0 } else { runs.spread.hypot(entry) };
-        let wide = (spread * confidence.z()).exp();
         let ran = runs.executions > 0.0 && explained.scale.is_some();
         let cycles = |of: fn(&Explanation) -> f64| ran.then(|| explanations.iter().map(of).sum());
         BlockRow {
             start: block.start.0,
             end: block.end.0,
             samples: runs.samples,
-            runs: runs.executions,
-            low: runs.executions / wide,
-            high: runs.executions * wide,
-            confidence: runs.confidence,
+            runs: runs_of(graph, estimate, number, confidence),
             best: cycles(|why| why.best.cycles),
             cycles: cycles(|why| why.cycles),
             cycles_most: cycles(|why| why.cycles_most),
@@ -183,21 +164,56 @@ fn blocks(graph: &Graph, explained: &Explained, event: usize, confidence: Confid
     blocks().map(row).collect()
 }
 
-fn edges(graph: &Graph) -> Vec<EdgeRow> {
+/// How often a block ran.
+fn runs_of(graph: &Graph, estimate: &Estimate, number: usize, confidence: Confidence) -> Runs {
+    let runs = estimate.blocks.get(number).copied().unwrap_or_default();
+    // For one entry: how often the procedure was entered is as unsure as any other block.
+    let entry = graph.graph.entry().and_then(|entry| estimate.blocks.get(entry)).map_or(0.0, |entry| entry.spread);
+    let spread = if Some(number) == graph.graph.entry() { 0.0 } else { runs.spread.hypot(entry) };
+    let wide = (spread * confidence.z()).exp();
+    let value = runs.executions;
+    Runs { value, low: value / wide, high: value * wide, confidence: runs.confidence }
+}
+
+/// How often an edge was taken: as often as its block ran, if that has no other; else by how often it was seen of `all` edges of the block, and
+/// where none was seen, nothing is sure.
+fn runs_of_edge(value: f64, block: Runs, observed: u64, (all, edges): (u64, usize), confidence: Confidence) -> Runs {
+    let (low, high, sure) = match (edges, all) {
+        (1, _) => (1.0, 1.0, block.confidence),
+        (_, 0) => (0.0, 1.0, estimate::Confidence::Low),
+        _ => {
+            let share = wilson(observed, all, confidence);
+            (share.low, share.high, block.confidence)
+        }
+    };
+    Runs { value, low: value.min(block.low * low), high: value.max(block.high * high), confidence: sure }
+}
+
+fn edges(graph: &Graph, confidence: Confidence) -> Vec<EdgeRow> {
     let Some(estimate) = &graph.estimate else { return Vec::new() };
     let seen: BTreeMap<(Vaddr, Vaddr), u64> = graph
         .branches
         .iter()
         .map(|branch| ((branch.from, branch.to), branch.first.saturating_add(branch.later)))
         .collect();
+    let target = |edge: &code::cfg::Edge| match edge.to {
+        To::Block(to) => Some(graph.graph.blocks().get(to)?.start),
+        To::Outside(to) => Some(to),
+        _ => None,
+    };
+    let observed = |edge: &code::cfg::Edge| {
+        let from = graph.graph.blocks().get(edge.from)?;
+        seen.get(&(from.last, target(edge)?)).copied()
+    };
+    // Of each block: how often its edges were seen, and how many it has.
+    let mut leaving: BTreeMap<usize, (u64, usize)> = BTreeMap::new();
+    for edge in graph.graph.edges() {
+        let sum = leaving.entry(edge.from).or_default();
+        *sum = (sum.0.saturating_add(observed(edge).unwrap_or(0)), sum.1 + 1);
+    }
     let row = |(edge, runs): (&code::cfg::Edge, &f64)| {
         let from = graph.graph.blocks().get(edge.from)?;
-        let to = match edge.to {
-            To::Block(to) => Some(graph.graph.blocks().get(to)?.start),
-            To::Outside(to) => Some(to),
-            _ => None,
-        };
-        let observed = to.and_then(|to| seen.get(&(from.last, to))).copied().unwrap_or(0);
+        let (to, observed) = (target(edge), observed(edge).unwrap_or(0));
         let kind = match (edge.kind, edge.to) {
             (EdgeKind::Next | EdgeKind::NotTaken, _) => "falls through",
             (EdgeKind::Taken, _) => "taken",
@@ -211,7 +227,10 @@ fn edges(graph: &Graph) -> Vec<EdgeRow> {
         };
         let (to, share) = (to.map(|to| to.0), estimate.blocks.get(edge.from).map(|block| runs / block.executions));
         let share = share.filter(|share| share.is_finite()).unwrap_or(0.0);
-        Some(EdgeRow { from: from.start.0, to, kind, runs: *runs, share, observed })
+        let block = runs_of(graph, estimate, edge.from, confidence);
+        let of = leaving.get(&edge.from).copied().unwrap_or_default();
+        let runs = runs_of_edge(*runs, block, observed, of, confidence);
+        Some(EdgeRow { from: from.start.0, to, kind, runs, share, observed })
     };
     graph.graph.edges().iter().zip(&estimate.edges).filter_map(row).collect()
 }

@@ -12,7 +12,7 @@ use crate::args::Chosen;
 use crate::destination::Destination;
 use crate::error::AnalysisError;
 use crate::export::resolve::{self, Detail, Wanted};
-use crate::export::{Carried, Image, Resolved, addresses, autofdo, bolt, firefox, folded, pprof, script};
+use crate::export::{Carried, Image, Resolved, addresses, autofdo, bolt, firefox, folded, otlp, pprof, script};
 use crate::load;
 use crate::problem::Problem;
 use crate::procedures::Places;
@@ -30,10 +30,10 @@ pub struct Export {
     /// The file to write, whole or not at all; - for standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: PathBuf,
-    /// Source lines and inlined calls too, from the images' debug information (pprof, folded, firefox)
+    /// Source lines and inlined calls too, from the images' debug information (pprof, otlp, folded, firefox)
     #[arg(long, conflicts_with = "no_symbols")]
     pub lines: bool,
-    /// Addresses without names: for tools that find them by themselves (pprof, script)
+    /// Addresses without names: for tools that find them by themselves (pprof, otlp, script)
     #[arg(long)]
     pub no_symbols: bool,
     /// Samples only, without branches as computed from snapshots of registers (autofdo, bolt)
@@ -52,9 +52,12 @@ pub struct Export {
 
 const EXPORT_NOTES: &str = "\
 Samples have no call stacks, so neither has what is written. What a format cannot carry is told on standard
-error. folded, autofdo, autofdo-addresses and bolt are of one event: that of --event, else the first.
+error. folded, autofdo, autofdo-addresses and bolt are of one event: that of --event, else the first; pprof,
+otlp, firefox and script say on which instruction samples land, the others have no place for it.
 
   pprof              go tool pprof FILE
+  otlp               what takes a message ProfilesData of opentelemetry.proto.profiles.v1development (1.10.0),
+                     which is not stable yet
   folded             inferno-flamegraph FILE, flamegraph.pl FILE, speedscope FILE
   firefox            profiler.firefox.com, \"Load a profile from file\"
   autofdo            clang -fprofile-sample-use=FILE; llvm-profdata merge --sample FILE
@@ -71,6 +74,8 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 pub enum Target {
     /// pprof's profile.proto, compressed
     Pprof,
+    /// OpenTelemetry's profiles signal, v1development
+    Otlp,
     /// A line per stack: image;procedure count
     Folded,
     /// JSON of the Firefox profiler
@@ -90,8 +95,8 @@ impl Target {
     const fn detail(self, args: &Export) -> Detail {
         match self {
             Self::Autofdo => Detail::Sites,
-            Self::Pprof | Self::Script if args.no_symbols => Detail::Addresses,
-            Self::Pprof | Self::Folded | Self::Firefox if args.lines => Detail::Lines,
+            Self::Pprof | Self::Otlp | Self::Script if args.no_symbols => Detail::Addresses,
+            Self::Pprof | Self::Otlp | Self::Folded | Self::Firefox if args.lines => Detail::Lines,
             _ => Detail::Procedures,
         }
     }
@@ -106,18 +111,18 @@ impl Target {
             let message = format!("{option} is of --to {formats} only");
             Err(AnalysisError::Usage { message, help: "dcpi export --help" })
         };
-        if args.lines && !matches!(self, Self::Pprof | Self::Folded | Self::Firefox) {
-            return wrong("--lines", "pprof, folded or firefox");
+        if args.lines && !matches!(self, Self::Pprof | Self::Otlp | Self::Folded | Self::Firefox) {
+            return wrong("--lines", "pprof, otlp, folded or firefox");
         }
-        if args.no_symbols && !matches!(self, Self::Pprof | Self::Script) {
-            return wrong("--no-symbols", "pprof or script");
+        if args.no_symbols && !matches!(self, Self::Pprof | Self::Otlp | Self::Script) {
+            return wrong("--no-symbols", "pprof, otlp or script");
         }
         if args.no_edges && !matches!(self, Self::Autofdo | Self::Bolt) {
             return wrong("--no-edges", "autofdo or bolt");
         }
         let to_terminal = args.file.as_os_str() == "-" && io::stdout().is_terminal();
-        if self == Self::Pprof && to_terminal {
-            let message = "pprof's format is not for terminals; name a file".to_owned();
+        if matches!(self, Self::Pprof | Self::Otlp) && to_terminal {
+            let message = "this format is not for terminals; name a file".to_owned();
             return Err(AnalysisError::Usage { message, help: "dcpi export --help" });
         }
         Ok(())
@@ -152,6 +157,7 @@ fn write(args: &Export, resolved: &Resolved, out: &mut dyn Write) -> Result<Carr
     const FIRST: usize = 0;
     Ok(match args.to {
         Target::Pprof => pprof::write(resolved, out)?,
+        Target::Otlp => otlp::write(resolved, out)?,
         Target::Folded => folded::write(resolved, FIRST, out)?,
         Target::Firefox => firefox::write(resolved, out)?,
         Target::Autofdo => autofdo::write(resolved, FIRST, out)?,

@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
-use stalls::Machine;
 
 use super::Outcome;
 use super::calc::{self, Calc};
+use super::costs::OnMachine;
 use crate::args::{Chosen, Format, Output};
 use crate::destination::Destination;
 use crate::error::AnalysisError;
@@ -31,15 +31,12 @@ pub struct Flow {
     /// What to write [default: what the file's name ends with, else SVG]
     #[arg(long, value_name = "FORM", value_enum)]
     pub form: Option<Form>,
-    /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Machine::names()))]
-    pub machine: Option<String>,
     /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
     #[arg(long)]
     pub intel: bool,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
+    /// On which processor, and where debug files are.
+    #[command(flatten)]
+    pub on: OnMachine,
     /// Which samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -67,8 +64,7 @@ pub(super) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         image: args.image.clone(),
         procedure: args.procedure.clone(),
         intel: args.intel,
-        machine: args.machine.clone(),
-        debug_root: args.debug_root.clone(),
+        on: args.on.clone(),
         confidence: crate::stats::Confidence::default(),
         chosen: args.chosen.clone(),
         output: Output { format: Format::Text },

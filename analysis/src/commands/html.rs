@@ -11,15 +11,17 @@ use clap::builder::NonEmptyStringValueParser;
 use code::isa::Syntax;
 use image::ImageId;
 
+use super::costs::{Finder, OnMachine};
 use super::{Outcome, prof};
 use crate::args::{Arguments, Chosen, Command, Prof};
 use crate::destination::Destination;
 use crate::error::AnalysisError;
+use crate::graphs::Surveyed;
 use crate::listing::{self, Listing};
 use crate::load::{self, ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Needed, Places};
-use crate::report::{HtmlReport, ProfReport, html};
+use crate::report::{Costs, HtmlReport, ProfReport, html};
 use crate::stats::Confidence;
 
 /// Images in the table of images.
@@ -48,15 +50,18 @@ pub struct Html {
     /// Instructions as Intel's manuals write them
     #[arg(long)]
     pub intel: bool,
+    /// In listings: how often instructions ran, what executions took, and what may have stalled them (of large images that takes a minute)
+    #[arg(long)]
+    pub why: bool,
     /// Count the idle loop too, in rows and shares
     #[arg(long)]
     pub idle: bool,
     /// Confidence of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = crate::args::parse_confidence)]
     pub confidence: Confidence,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
+    /// On which processor, and where debug files are.
+    #[command(flatten)]
+    pub on: OnMachine,
     /// Which samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -70,10 +75,14 @@ Exit codes: as those of dcpi prof.";
 
 pub(super) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let mut samples = load::chosen(&args.chosen, &args.images)?;
+    if args.why {
+        Finder::new(&samples, &args.on, args.confidence).known()?;
+    }
     let images = prof::report(&prof_args(args, true)?, &mut samples)?;
     let mut procedures = prof::report(&prof_args(args, false)?, &mut samples)?;
     let mut problems = Vec::new();
-    let listings = listings(args, &samples, &procedures, &mut problems);
+    let finder = args.why.then(|| Finder::new(&samples, &args.on, args.confidence));
+    let listings = listings(args, &samples, (&procedures, finder.as_ref()), &mut problems);
     procedures.problems.append(&mut problems);
     let sound = !procedures.problems.iter().chain(&images.problems).any(Problem::is_serious);
     let named = |(event, skid): (usize, _)| Some((samples.events.get(event)?.name.clone(), skid));
@@ -103,7 +112,7 @@ fn prof_args(args: &Html, by_image: bool) -> Result<Prof, AnalysisError> {
     prof.rows = Some(if by_image { IMAGES_MAX } else { rows });
     prof.look.idle = args.idle;
     prof.look.confidence = args.confidence;
-    prof.look.debug_root.clone_from(&args.debug_root);
+    prof.look.debug_root.clone_from(&args.on.debug_root);
     prof.chosen = args.chosen.clone();
     Ok(prof)
 }
@@ -112,9 +121,9 @@ fn prof_args(args: &Html, by_image: bool) -> Result<Prof, AnalysisError> {
 fn listings(
     args: &Html,
     samples: &Samples,
-    report: &ProfReport,
+    (report, finder): (&ProfReport, Option<&Finder<'_>>),
     problems: &mut Vec<Problem>,
-) -> BTreeMap<usize, Listing> {
+) -> BTreeMap<usize, (Listing, Option<Costs>)> {
     let mut wanted: BTreeMap<ImageId, Vec<(usize, u64)>> = BTreeMap::new();
     let rows = report.rows.iter().enumerate().filter_map(|(at, row)| {
         let address = row.procedure.as_ref()?.address?;
@@ -123,33 +132,41 @@ fn listings(
     for (at, image, address) in rows.take(args.listings.min(LISTINGS_MAX)) {
         wanted.entry(image).or_default().push((at, address));
     }
-    let places = Places::with_debug_roots(args.debug_root.clone());
+    let places = args.on.places();
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
     let mut listings = BTreeMap::new();
     for (id, rows) in wanted {
         if let Some(image) = samples.images.iter().find(|image| image.record.id == id) {
-            listings.extend(of_image(samples, image, &rows, (&places, syntax), problems));
+            listings.extend(of_image((samples, finder), image, &rows, (&places, syntax), problems));
         }
     }
     listings
 }
 
 fn of_image(
-    samples: &Samples,
+    (samples, finder): (&Samples, Option<&Finder<'_>>),
     image: &ImageSamples,
     rows: &[(usize, u64)],
     (places, syntax): (&Places, Syntax),
     problems: &mut Vec<Problem>,
-) -> Vec<(usize, Listing)> {
+) -> Vec<(usize, (Listing, Option<Costs>))> {
     // The table has told what is wrong with the image.
     let Ok(known) = procedures::known(samples, image, places, Needed::All, &mut Vec::new()) else { return Vec::new() };
     let debug = known.debug_info(image, places, problems);
     let lines = debug.as_ref().and_then(|debug| procedures::lines(debug, image, problems));
     let procedure = |address: u64| known.offset(address).and_then(|offset| known.procedures.find(offset));
+    let worth = |finder: &&Finder<'_>| {
+        rows.iter().filter_map(|(_, address)| procedure(*address)).any(|found| finder.can(image, found).is_ok())
+    };
+    let surveyed =
+        finder.filter(worth).and_then(|finder| Some((finder, Surveyed::of(samples, image, &known, problems)?)));
     let listing = |(row, address): &(usize, u64)| {
-        let mut listing = listing::of(image, &known, procedure(*address)?, syntax, lines.as_ref());
+        let procedure = procedure(*address)?;
+        let mut listing = listing::of(image, &known, procedure, syntax, lines.as_ref());
         samples.skid().into_iter().for_each(|skid| listing.attribute(skid));
-        Some((*row, listing))
+        let costs =
+            surveyed.as_ref().and_then(|(finder, surveyed)| finder.find(surveyed, (image, &known), procedure).ok());
+        Some((*row, (listing, costs)))
     };
     let listings = rows.iter().filter_map(listing).collect();
     if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {

@@ -9,14 +9,16 @@ use code::isa::Syntax;
 use image::Procedure;
 
 use super::Outcome;
+use super::costs::{Finder, OnMachine};
 use crate::args::{Chosen, Format, Output, parse_confidence};
 use crate::error::AnalysisError;
+use crate::graphs::Surveyed;
 use crate::listing;
-use crate::load::{self, Samples};
+use crate::load::{self, ImageSamples, Samples};
 use crate::named::{self, Candidate};
 use crate::problem::Problem;
-use crate::procedures::{self, Needed, Places};
-use crate::report::{EventColumn, ImageName, ListReport, Selection, View};
+use crate::procedures::{self, Known, Needed, Places};
+use crate::report::{Costs, EventColumn, ImageName, ListReport, Selection, View};
 use crate::sources::Sources;
 use crate::stats::{Confidence, wilson};
 use crate::terminal;
@@ -46,12 +48,15 @@ pub struct List {
     /// Samples on the instructions that they landed on, not on those that took the time
     #[arg(long)]
     pub raw: bool,
+    /// How often instructions ran, what executions took, and what may have stalled them, as dcpi calc tells it
+    #[arg(long, conflicts_with_all = ["source", "raw"])]
+    pub why: bool,
     /// Where sources are that are not where they were compiled (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub source_dir: Vec<PathBuf>,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
+    /// On which processor, and where debug files are.
+    #[command(flatten)]
+    pub on: OnMachine,
     /// Confidence of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
@@ -72,6 +77,8 @@ on the instruction that was to run next when the counter overflowed, on most pro
 the one that took the time. dcpid measures that when it starts, and samples are given back to the
 one that took the time; --raw shows where they landed. Where a call was inlined, the samples are the inlined function's, and
 the calls are named from the inside to the outside. > marks what a jump leads to.
+With --why, runs are executions for one entry of the procedure, sure says how sure that is beside its other instructions,
+cy are cycles of an execution, at least (to: at most), and letters are what may have stalled it: dcpi calc --help.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -81,10 +88,11 @@ pub(super) fn run(args: &List, out: &mut dyn Write) -> Result<Outcome, AnalysisE
 }
 
 fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError> {
-    let places = Places::with_debug_roots(args.debug_root.clone());
+    let places = args.on.places();
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
     let (Candidate { image, known }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
+    let from = *image;
     let info = if args.asm { None } else { known.debug_info(image, &places, &mut problems) };
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, &mut problems));
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
@@ -99,6 +107,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     let (name, path) = (record.name.clone(), record.path.clone());
     let image = ImageName { id: record.id, kind: record.kind, name, path, ambiguous: false };
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    let costs = args.why.then(|| costs(args, &samples, (from, known), procedure, &mut problems));
     let has_lines = listing.instructions.iter().any(|instruction| !instruction.frames.is_empty());
     let view = match args {
         _ if !has_lines => View::Instructions,
@@ -121,6 +130,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
         listing,
         shares,
         skid: skid.and_then(|(event, skid)| Some((samples.events.get(event)?.name.clone(), skid))),
+        costs,
         view,
         debug_file: info.and_then(|info| info.path().map(|path| path.display().to_string())),
         sources,
@@ -130,6 +140,21 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     };
     report.look_at_sources();
     Ok(report)
+}
+
+/// What executions of a procedure's instructions took, or why that is not known.
+fn costs(
+    args: &List,
+    samples: &Samples,
+    (image, known): (&ImageSamples, &Known),
+    procedure: &Procedure,
+    problems: &mut Vec<Problem>,
+) -> Result<Costs, String> {
+    let finder = Finder::new(samples, &args.on, args.confidence);
+    finder.can(image, procedure)?;
+    let surveyed = Surveyed::of(samples, image, known, problems);
+    let surveyed = surveyed.ok_or_else(|| "its image has no code that can be read".to_owned())?;
+    finder.find(&surveyed, (image, known), procedure)
 }
 
 /// The images that may be meant, with what is known of them, and why the procedures of others are not known.

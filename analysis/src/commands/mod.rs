@@ -10,6 +10,7 @@ use crate::report::Report;
 mod calc;
 mod cat;
 mod check;
+mod costs;
 mod diff;
 mod epochs;
 mod export;

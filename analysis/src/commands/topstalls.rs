@@ -2,22 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
 
-use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use code::isa::Syntax;
 use estimate::Confidence;
-use stalls::Machine;
 
 use super::Outcome;
-use super::calc::machine;
+use super::costs::{self, OnMachine};
 use crate::args::{Chosen, Output};
 use crate::error::AnalysisError;
 use crate::explained::{self, Asked, Explanation};
 use crate::load::{self, Samples};
-use crate::procedures::Places;
-use crate::report::{Model, Selection, StallRow, TopstallsReport};
+use crate::report::{Selection, StallRow, TopstallsReport};
 
 /// `dcpi topstalls`.
 #[derive(Debug, Args)]
@@ -35,15 +32,12 @@ pub struct Topstalls {
     /// Leave out procedures with fewer samples than this
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub min_samples: u64,
-    /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Machine::names()))]
-    pub machine: Option<String>,
     /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
     #[arg(long)]
     pub intel: bool,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
+    /// On which processor, and where debug files are.
+    #[command(flatten)]
+    pub on: OnMachine,
     /// Which samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -79,10 +73,10 @@ pub(super) fn run(args: &Topstalls, out: &mut dyn Write) -> Result<Outcome, Anal
 
 fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
-    let (machine, assumed) = machine(args.machine.as_deref(), &samples)?;
+    let (machine, model) = args.on.model(&samples)?;
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
     let asked = Asked { machine: &machine, procedure: None, least: args.min_samples, syntax };
-    let places = Places::with_debug_roots(args.debug_root.clone());
+    let places = args.on.places();
     let least = match args.min_confidence {
         Sure::Low => Confidence::Low,
         Sure::Medium => Confidence::Medium,
@@ -98,7 +92,8 @@ fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, Ana
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(TopstallsReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
-        machine: Model { name: machine.name, assumed },
+        events: costs::columns(&samples),
+        machine: model,
         samples: covered.samples,
         explained: covered.explained,
         rows,

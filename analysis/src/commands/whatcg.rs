@@ -1,21 +1,19 @@
 //! `dcpi whatcg`: what cycles were spent on: of a procedure, an image, everything.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
+use clap::builder::NonEmptyStringValueParser;
 use code::isa::Syntax;
-use stalls::{Machine, Sums};
+use stalls::Sums;
 
 use super::Outcome;
-use super::calc::machine;
+use super::costs::{self, OnMachine};
 use crate::args::{Chosen, Output};
 use crate::error::AnalysisError;
 use crate::explained::{self, Asked};
 use crate::load::{self, Samples};
-use crate::procedures::Places;
-use crate::report::{Model, Selection, WhatcgReport};
+use crate::report::{Selection, WhatcgReport};
 
 /// `dcpi whatcg`.
 #[derive(Debug, Args)]
@@ -30,12 +28,9 @@ pub struct Whatcg {
     /// Leave out procedures with fewer samples than this
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub min_samples: u64,
-    /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Machine::names()))]
-    pub machine: Option<String>,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
+    /// On which processor, and where debug files are.
+    #[command(flatten)]
+    pub on: OnMachine,
     /// Which samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -60,10 +55,10 @@ pub(super) fn run(args: &Whatcg, out: &mut dyn Write) -> Result<Outcome, Analysi
 
 fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
-    let (machine, assumed) = machine(args.machine.as_deref(), &samples)?;
+    let (machine, model) = args.on.model(&samples)?;
     let asked =
         Asked { machine: &machine, procedure: args.procedure.as_deref(), least: args.min_samples, syntax: Syntax::Att };
-    let places = Places::with_debug_roots(args.debug_root.clone());
+    let places = args.on.places();
     let (mut sums, mut procedures) = (Sums::default(), 0_u64);
     let covered = explained::each(&samples, &asked, &places, &mut problems, |found| {
         sums.add(&found.explained.sums);
@@ -76,7 +71,8 @@ fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisE
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(WhatcgReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
-        machine: Model { name: machine.name, assumed },
+        events: costs::columns(&samples),
+        machine: model,
         procedures,
         samples: covered.samples,
         explained: covered.explained,

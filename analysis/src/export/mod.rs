@@ -14,10 +14,12 @@ pub mod bolt;
 pub mod branches;
 pub mod firefox;
 pub mod folded;
+pub mod otlp;
 pub mod pprof;
 pub mod resolve;
 pub mod script;
 
+mod pieces;
 mod protobuf;
 
 /// What samples of unknown code are samples of, in formats that have a place for them.
@@ -40,6 +42,8 @@ pub struct Resolved {
     pub started_unix_s: u64,
     /// End of the last epoch, or its last merge, seconds since 1970 UTC.
     pub ended_unix_s: u64,
+    /// On which instruction samples are, in words.
+    pub landed: String,
 }
 
 /// An event.
@@ -120,6 +124,19 @@ pub struct Place {
     pub counts: Vec<(usize, Vec<u64>)>,
 }
 
+/// A procedure, or a call that is inlined in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call<'a> {
+    /// Its name for people.
+    pub name: &'a str,
+    /// Its name for linkers.
+    pub raw: &'a str,
+    /// Its source file; empty where that is not known.
+    pub file: &'a str,
+    /// The line.
+    pub line: Option<u32>,
+}
+
 /// What was written, and what the format has no place for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
@@ -154,6 +171,21 @@ impl Image {
         let inlined = place.frames.iter().rev().skip(1);
         let inlined = inlined.map(|frame| frame.function.as_deref().unwrap_or(&self.nameless));
         std::iter::once(self.procedure_name(place)).chain(inlined).collect()
+    }
+
+    /// The same with lines, the innermost first; none where no procedure is known.
+    #[must_use]
+    pub fn calls<'a>(&'a self, place: &'a Place) -> Vec<Call<'a>> {
+        let Some(procedure) = self.procedure(place) else { return Vec::new() };
+        let file = |frame: Option<&'a Frame>| frame.and_then(|frame| frame.file.as_deref()).unwrap_or_default();
+        let inlined = place.frames.split_last().map(|(_, inlined)| inlined).unwrap_or_default();
+        let inlined = inlined.iter().map(|frame| {
+            let name = frame.function.as_deref().unwrap_or(&self.nameless);
+            Call { name, raw: name, file: file(Some(frame)), line: frame.line }
+        });
+        let own = place.frames.last();
+        let (name, raw) = (&procedure.name, &procedure.raw);
+        inlined.chain([Call { name, raw, file: file(own), line: own.and_then(|frame| frame.line) }]).collect()
     }
 
     /// The procedure of a place.
@@ -220,9 +252,35 @@ impl Resolved {
                 self.epochs.join(" ")
             ),
             "flat: samples have no call stacks".to_owned(),
+            self.landed.clone(),
         ];
         comments.extend(self.events.iter().map(Event::to_string));
         comments
+    }
+
+    /// What samples of an event are called: as other profilers call them, where there is one event.
+    #[must_use]
+    pub fn samples_name(&self, event: &Event) -> String {
+        if self.events.len() == 1 { "samples".to_owned() } else { format!("{}_samples", event.name) }
+    }
+
+    /// Samples of unknown code, by reason and event.
+    #[must_use]
+    pub fn unknown_code(&self) -> Vec<(&str, Vec<u64>)> {
+        let mut reasons: Vec<(&str, Vec<u64>)> = Vec::new();
+        for (at, event) in self.events.iter().enumerate() {
+            for (reason, samples) in &event.unresolved {
+                let known = reasons.iter().position(|(known, _)| known == reason);
+                let number = known.unwrap_or_else(|| {
+                    reasons.push((reason, vec![0; self.events.len()]));
+                    reasons.len() - 1
+                });
+                if let Some(count) = reasons.get_mut(number).and_then(|(_, counts)| counts.get_mut(at)) {
+                    *count = *samples;
+                }
+            }
+        }
+        reasons
     }
 
     /// Samples by event that are at places.

@@ -12,11 +12,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use profiledb::Scope;
 
-use super::protobuf::Message;
+use super::pieces::Piece;
+use super::protobuf::{Message, signed};
 use super::{Carried, Image, Place, Resolved, UNKNOWN_CODE};
-
-/// Mappings are of whole pages, of the smallest size there is.
-const PAGE_BYTES: u64 = 4096;
 
 /// Fields of message `Profile`.
 mod profile {
@@ -86,11 +84,9 @@ struct Types {
 }
 
 fn sample_types(resolved: &Resolved, writer: &mut Writer) -> Vec<Types> {
-    let single = resolved.events.len() == 1;
     let mut types = Vec::new();
     for event in &resolved.events {
-        // As other profilers call them, where there is one event.
-        let samples = if single { "samples".to_owned() } else { format!("{}_samples", event.name) };
+        let samples = resolved.samples_name(event);
         let unit = if event.unit == "ns" { "nanoseconds" } else { "count" };
         let count = writer.text("count");
         let of_event = Types {
@@ -112,37 +108,18 @@ fn value_type((kind, unit): (u64, u64)) -> Message {
     message
 }
 
-/// The mappings of an image: their numbers, and the first byte and the one after the last in the file.
-struct Mappings(Vec<(u64, u64, u64)>);
+/// The mappings of an image, with their numbers.
+struct Mappings(Vec<(u64, Piece)>);
 
 impl Mappings {
     fn new(image: &Image, writer: &mut Writer) -> Self {
         let with_lines = image.places.iter().any(|place| !place.frames.is_empty());
-        let has_places = |from: u64, to: u64| image.places.iter().any(|place| (from..to).contains(&place.offset));
-        let mut mappings = Vec::new();
-        for segment in &image.segments {
-            let (offset, size) = (segment.offset.0, segment.file_size_bytes);
-            let end = offset.saturating_add(size);
-            if has_places(offset, end) {
-                // Whole pages: the file's bytes before the piece are mapped with it.
-                let before = (offset % PAGE_BYTES).min(segment.vaddr.0);
-                let (start, limit) = (segment.vaddr.0 - before, segment.vaddr.0.saturating_add(size));
-                let number = writer.mapping(image, (start, limit, offset - before), with_lines);
-                mappings.push((number, offset, end));
-            }
-        }
-        if mappings.is_empty() {
-            // No file to see, or none at all: offsets are addresses.
-            let end = image.places.last().map_or(0, |place| place.offset.saturating_add(1));
-            let number = writer.mapping(image, (0, end.max(1), 0), with_lines);
-            mappings.push((number, 0, end));
-        }
-        Self(mappings)
+        let number = |piece: Piece| (writer.mapping(image, piece, with_lines), piece);
+        Self(image.pieces().into_iter().map(number).collect())
     }
 
     fn of(&self, place: &Place) -> u64 {
-        let holds = |(_, from, to): &&(u64, u64, u64)| (*from..*to).contains(&place.offset);
-        self.0.iter().find(holds).map_or(0, |(number, _, _)| *number)
+        self.0.iter().find(|(_, piece)| piece.holds(place)).map_or(0, |(number, _)| *number)
     }
 }
 
@@ -159,8 +136,9 @@ impl Writer {
 
     /// Message `Mapping`: id, memory_start, memory_limit, file_offset, filename, build_id, has_functions, has_filenames,
     /// has_line_numbers, has_inline_frames.
-    fn mapping(&mut self, image: &Image, (start, limit, offset): (u64, u64, u64), with_lines: bool) -> u64 {
+    fn mapping(&mut self, image: &Image, piece: Piece, with_lines: bool) -> u64 {
         self.mappings += 1;
+        let Piece { start, limit, offset, .. } = piece;
         let (file, build) = (self.text(image.file()), self.text(&image.id.to_string()));
         let with_names = u64::from(!image.procedures.is_empty());
         let with_lines = u64::from(with_lines);
@@ -195,29 +173,18 @@ impl Writer {
         self.locations += 1;
         let mut message = Message::default();
         message.number(1, self.locations).number(2, mapping).number(3, place.address);
-        let Some(procedure) = image.procedure(place) else {
-            self.body.message(profile::LOCATION, &message);
-            return self.locations;
-        };
-        let inlined = place.frames.split_last().map(|(_, inlined)| inlined).unwrap_or_default();
-        for frame in inlined {
-            let name = frame.function.as_deref().unwrap_or(&image.nameless);
-            let function = self.function(name, name, frame.file.as_deref().unwrap_or_default());
-            message.message(4, &line(function, frame.line));
+        for call in image.calls(place) {
+            let function = self.function(call.name, call.raw, call.file);
+            message.message(4, &line(function, call.line));
         }
-        let own = place.frames.last();
-        let file = own.and_then(|frame| frame.file.as_deref()).unwrap_or_default();
-        let function = self.function(&procedure.name, &procedure.raw, file);
-        message.message(4, &line(function, own.and_then(|frame| frame.line)));
         self.body.message(profile::LOCATION, &message);
         self.locations
     }
 
     /// Message `Sample`: location_id, value, label (message `Label`: key, str, num).
     fn sample(&mut self, resolved: &Resolved, location: u64, counts: &[u64], scope: Option<&Scope>) {
-        let most = i64::MAX.unsigned_abs(); // values are signed
         let values = resolved.events.iter().zip(counts);
-        let values = values.flat_map(|(event, &samples)| [samples.min(most), event.occurrences(samples).min(most)]);
+        let values = values.flat_map(|(event, &samples)| [signed(samples), signed(event.occurrences(samples))]);
         let mut message = Message::default();
         message.numbers(1, [location]).numbers(2, values);
         for (key, value) in scope.into_iter().flat_map(|scope| [("label", &scope.label), ("unit", &scope.unit)]) {
@@ -237,23 +204,13 @@ impl Writer {
 
     /// Samples of unknown code, by reason.
     fn unknown_code(&mut self, resolved: &Resolved) {
-        let mut reasons: Vec<&str> = Vec::new();
-        for (reason, _) in resolved.events.iter().flat_map(|event| &event.unresolved) {
-            if !reasons.contains(&reason.as_str()) {
-                reasons.push(reason);
-            }
-        }
-        for reason in reasons {
+        for (reason, counts) in resolved.unknown_code() {
             let name = format!("{UNKNOWN_CODE} {reason}");
             let function = self.function(&name, &name, "");
             self.locations += 1;
             let mut message = Message::default();
             message.number(1, self.locations).message(4, &line(function, None));
             self.body.message(profile::LOCATION, &message);
-            let of_reason = |event: &super::Event| {
-                event.unresolved.iter().find(|(known, _)| known == reason).map_or(0, |(_, samples)| *samples)
-            };
-            let counts: Vec<u64> = resolved.events.iter().map(of_reason).collect();
             self.sample(resolved, self.locations, &counts, None);
         }
     }

@@ -9,6 +9,7 @@ pub(super) struct Message {
 
 /// Wire types.
 const VARINT: u64 = 0;
+const FIXED64: u64 = 1;
 const LENGTH: u64 = 2;
 
 impl Message {
@@ -17,6 +18,15 @@ impl Message {
         if value != 0 {
             self.tag(field, VARINT);
             varint(&mut self.bytes, value);
+        }
+        self
+    }
+
+    /// An integer field of eight bytes.
+    pub(super) fn fixed64(&mut self, field: u64, value: u64) -> &mut Self {
+        if value != 0 {
+            self.tag(field, FIXED64);
+            self.bytes.extend_from_slice(&value.to_le_bytes());
         }
         self
     }
@@ -41,6 +51,17 @@ impl Message {
         if packed.is_empty() { self } else { self.bytes(field, &packed) }
     }
 
+    /// Fields of the same message that were written apart.
+    pub(super) fn fields(&mut self, others: &Self) -> &mut Self {
+        self.bytes.extend_from_slice(&others.bytes);
+        self
+    }
+
+    /// Whether nothing was written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// What was written; the message is empty after that.
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
@@ -49,6 +70,11 @@ impl Message {
     fn tag(&mut self, field: u64, wire: u64) {
         varint(&mut self.bytes, field << 3 | wire);
     }
+}
+
+/// A count as a signed integer.
+pub(super) fn signed(count: u64) -> u64 {
+    count.min(i64::MAX.unsigned_abs())
 }
 
 /// Seven bits a byte, the lowest first; all but the last byte have the top bit.
@@ -76,5 +102,6 @@ mod tests {
         assert_eq!(message.numbers(6, [3, 270, 86942]).take(), [0x32, 6, 3, 0x8e, 2, 0x9e, 0xa7, 5]);
         assert!(message.number(1, 0).numbers(6, []).take().is_empty());
         assert_eq!(message.number(1, u64::MAX).take().len(), 11);
+        assert_eq!(message.fixed64(3, 0x0102).take(), [0x19, 2, 1, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use code::skid::Skid;
 use image::{ImageOffset, Vaddr};
 use profiledb::Scope;
 
@@ -9,6 +10,7 @@ use super::{Event, Image, Place, Procedure, Resolved, branches};
 use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Known, Needed, Places};
+use crate::report::LANDED;
 
 /// How much is looked up of each place.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -72,6 +74,19 @@ pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) 
         epochs,
         started_unix_s: metas().map(|meta| meta.started_unix_s).min().unwrap_or(0),
         ended_unix_s: metas().map(|meta| meta.ended_unix_s.unwrap_or(meta.updated_unix_s)).max().unwrap_or(0),
+        landed: landed(samples),
+    }
+}
+
+/// On which instruction samples are: nothing is given back here to the one that took the time.
+fn landed(samples: &Samples) -> String {
+    let named = |(event, skid): (usize, Skid)| Some((&samples.events.get(event)?.name, skid));
+    match samples.skid().and_then(named) {
+        Some((event, skid)) if skid.instructions() == 0 => {
+            format!("samples of {event} are on the instruction that took the time")
+        }
+        Some((event, skid)) => format!("samples of {event} are where they landed, {skid} the one that took the time"),
+        None => format!("samples {LANDED}"),
     }
 }
 

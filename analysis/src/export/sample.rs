@@ -76,6 +76,7 @@ pub(crate) fn resolved() -> Resolved {
         epochs: vec!["e1".into()],
         started_unix_s: 1_793_873_700,
         ended_unix_s: 1_793_873_760,
+        landed: "samples are on the instruction that took the time".into(),
     }
 }
 

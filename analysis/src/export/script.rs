@@ -77,7 +77,7 @@ mod tests {
     fn a_record_for_each_place_event_and_scope() {
         let (text, carried) = written(|out| write(&resolved(), out));
         let (comments, records): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('#'));
-        assert_eq!(comments.len(), 4, "{comments:?}");
+        assert_eq!(comments.len(), 5, "{comments:?}");
         let records = records.join("\n");
         let records: Vec<&str> = records.split("\n\n").collect();
         assert_eq!(

@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use code::skid::Skid;
-use profiledb::EpochId;
 use serde::Serialize;
 use serde_json::Value;
-use stalls::{Culprit, Explanation, Scale, Sums, Wait};
+use stalls::{Explanation, Scale, Sums, Wait};
 
+use super::costs::{self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, number, told, word};
 use super::csv::record;
-use super::json::{self, Event, ProblemEntry};
+use super::json::{self, Event, Head, InOrder, ProblemEntry};
 use super::quantity::{percent, period, plain, thousands};
 use super::text::{head, problem_line, selection};
 use super::{EventColumn, ImageName, Report, Selection, escape, listing_text};
@@ -24,8 +24,10 @@ use crate::stats::Confidence;
 pub struct CalcReport {
     /// What was read.
     pub selection: Selection,
-    /// The event that counts time.
-    pub event: Option<EventColumn>,
+    /// The events; shares are of the procedure's samples.
+    pub events: Vec<EventColumn>,
+    /// The one that counts time.
+    pub time: usize,
     /// The confidence of all intervals.
     pub confidence: Confidence,
     /// Whose samples these are.
@@ -76,6 +78,19 @@ impl Model {
     }
 }
 
+/// How often something ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Runs {
+    /// Executions for one of the procedure, and the interval that they are in.
+    pub value: f64,
+    /// The least.
+    pub low: f64,
+    /// The most.
+    pub high: f64,
+    /// How sure it is beside the other blocks.
+    pub confidence: estimate::Confidence,
+}
+
 /// A block.
 #[derive(Clone, Debug)]
 pub struct BlockRow {
@@ -85,14 +100,8 @@ pub struct BlockRow {
     pub end: u64,
     /// Samples that it took.
     pub samples: f64,
-    /// Executions for one of the procedure, and the interval that they are in.
-    pub runs: f64,
-    /// The least.
-    pub low: f64,
-    /// The most.
-    pub high: f64,
-    /// How sure it is beside the other blocks.
-    pub confidence: estimate::Confidence,
+    /// How often it ran.
+    pub runs: Runs,
     /// Cycles of an execution at best; none where it never ran.
     pub best: Option<f64>,
     /// Cycles that one took, at least.
@@ -110,7 +119,9 @@ pub struct InstructionCost {
     pub address: u64,
     /// Mnemonic and operands.
     pub text: String,
-    /// Samples that it took.
+    /// Samples by event.
+    pub counts: Vec<u64>,
+    /// Of these, samples of time.
     pub samples: u64,
     /// What they were spent on.
     pub why: Explanation,
@@ -125,16 +136,13 @@ pub struct EdgeRow {
     pub to: Option<u64>,
     /// Why.
     pub kind: &'static str,
-    /// Executions for one of the procedure.
-    pub runs: f64,
+    /// How often it was taken.
+    pub runs: Runs,
     /// Of its block's executions.
     pub share: f64,
     /// How often it was seen.
     pub observed: u64,
 }
-
-/// An interval whose ends are farther apart than by this factor says nothing.
-const UNKNOWN: f64 = 100.0;
 
 impl Report for CalcReport {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -174,10 +182,10 @@ impl Report for CalcReport {
                 format!("{:#x}", block.start),
                 format!("{:#x}", block.end),
                 number(block.samples),
-                number(block.runs),
-                number(block.low),
-                number(block.high),
-                word(block.confidence).to_owned(),
+                number(block.runs.value),
+                number(block.runs.low),
+                number(block.runs.high),
+                word(block.runs.confidence).to_owned(),
                 block.instructions.len().to_string(),
                 block.best.map(number).unwrap_or_default(),
                 block.cycles.map(number).unwrap_or_default(),
@@ -204,7 +212,7 @@ impl CalcReport {
         if !self.whose.is_all() {
             head(out, "only", &format!("samples {}", self.whose.shown()))?;
         }
-        if let Some(EventColumn { event, counted, .. }) = &self.event {
+        if let Some(EventColumn { event, counted, .. }) = self.events.get(self.time) {
             let every = period(event.period, &event.unit);
             head(out, "event", &format!("{}: {} samples here, one every {every}", event.name, thousands(*counted)))?;
             let landed = listing_text::landed(Some((event.name.as_str(), self.skid)));
@@ -227,12 +235,13 @@ impl CalcReport {
     }
 
     fn text_block(&self, block: &BlockRow, out: &mut dyn Write) -> io::Result<()> {
-        let all = self.event.as_ref().map_or(0, |event| event.counted).max(1) as f64;
+        let all = self.events.get(self.time).map_or(0, |event| event.counted).max(1) as f64;
+        let runs = &block.runs;
         let (start, end) = (block.start, block.end);
-        let known = block.low > 0.0 && block.high / block.low < UNKNOWN;
+        let known = runs.low > 0.0 && runs.high / runs.low < UNKNOWN;
         let range =
-            if known { format!("{}–{}", number(block.low), number(block.high)) } else { "by any factor".to_owned() };
-        let runs = format!("runs {}, {range} ({})", number(block.runs), word(block.confidence));
+            if known { format!("{}–{}", number(runs.low), number(runs.high)) } else { "by any factor".to_owned() };
+        let runs = format!("runs {}, {range} ({})", number(runs.value), word(runs.confidence));
         writeln!(out, "{start:#x}..{end:#x}  {runs}, {} % of samples", percent(block.samples / all))?;
         if let (Some(best), Some(cycles)) = (block.best, block.cycles) {
             let count = block.instructions.len().max(1) as f64;
@@ -272,48 +281,27 @@ impl CalcReport {
     /// What cycles are, and what they were spent on.
     fn text_scale(&self, out: &mut dyn Write) -> io::Result<()> {
         head(out, "machine", &self.machine.shown())?;
-        let Some(Scale { told, most, least, measured }) = self.scale else {
-            return head(out, "cycles", "not known: no samples of time");
-        };
-        let how = match (measured, told / least) {
-            (true, _) => "cy: cycles of an execution, by samples of executed instructions".to_owned(),
-            (_, wide) => {
-                let up = if wide.is_finite() && wide <= UNKNOWN {
-                    format!("{} times as many if all was stalled", number(wide))
-                } else {
-                    "any more: nothing here is sure to run without a stall".to_owned()
-                };
-                format!(
-                    "cy: cycles of an execution; {} times as many if blocks run unstalled, to {up}",
-                    number(told / most)
-                )
-            }
-        };
-        head(out, "cycles", &how)?;
+        head(out, "cycles", &costs::cycles(self.scale))?;
+        if self.scale.is_none() {
+            return Ok(());
+        }
         super::stalls::text(&self.sums, out)
     }
 
     /// What an instruction waited for, before it: a bubble.
     fn text_stall(&self, line: &InstructionCost, out: &mut dyn Write) -> io::Result<()> {
+        let Some(Stall { least, most, letters }) = line.stall(self.scale, self.sums.samples) else { return Ok(()) };
         let why = &line.why;
-        let stall: f64 = why.cycles - why.best.cycles;
-        let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
-        let part = if why.cycles > 0.0 { largest.max(stall) / why.cycles * line.samples as f64 } else { 0.0 };
-        if self.scale.is_none() || line.samples < STALL_SAMPLES || part < self.sums.samples * STALL_SHARE {
-            return Ok(());
-        }
         if why.best.wait != Wait::Nothing && why.best.cycles >= 1.0 {
             let what = super::stalls::wait(why.best.wait);
             writeln!(out, "{:>12} {:>9}  best case: {what}", "", format!("{} cy", cycle(why.best.cycles)))?;
         }
-        let letters = letters(&why.culprits, why.unexplained > stall / 10.0);
         let causes: Vec<String> = told(&why.culprits)
             .map(|culprit| {
                 let at = if culprit.at == line.address { String::new() } else { format!(" at {:#x}", culprit.at) };
                 format!("{}{at}", culprit.cause)
             })
             .collect();
-        let (least, most) = (stall.max(0.0), largest.max(stall));
         let stalled = if most > least * ROUGHLY {
             format!("{}–{} cy", cycle(least), cycle(most))
         } else {
@@ -324,60 +312,10 @@ impl CalcReport {
     }
 }
 
-/// A stall is told if it has so many samples, and so large a part of the procedure's.
-const STALL_SAMPLES: u64 = 10;
-const STALL_SHARE: f64 = 0.005;
-/// Ends of a range that are nearer than by this factor are one number.
-const ROUGHLY: f64 = 1.2;
-
-/// What cannot have been a tenth of the largest is not worth a letter. The largest comes first.
-fn told(culprits: &[Culprit]) -> impl Iterator<Item = &Culprit> {
-    let largest = culprits.first().map_or(0.0, |culprit| culprit.high);
-    culprits.iter().filter(move |culprit| culprit.high >= largest / 10.0)
-}
-
-/// Letters of culprits, and a question mark if there is more to explain.
-pub(super) fn letters(culprits: &[Culprit], unexplained: bool) -> String {
-    let mut letters: String = told(culprits).map(|culprit| culprit.cause.letter()).collect();
-    if unexplained {
-        letters.push('?');
-    }
-    letters
-}
-
-/// Cycles.
-pub(super) fn cycle(value: f64) -> String {
-    match value {
-        value if value < 10.0 => format!("{value:.2}"),
-        value if value < 1000.0 => format!("{value:.1}"),
-        value => number(value),
-    }
-}
-
-/// A number in three or four digits.
-pub(super) fn number(value: f64) -> String {
-    match value {
-        0.0 => "0".to_owned(),
-        value if !(1e-3..1e6).contains(&value) => format!("{value:.2e}"),
-        value if value >= 100.0 => thousands(value.round() as u64),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.3}"),
-    }
-}
-
-pub(super) fn word(confidence: estimate::Confidence) -> &'static str {
-    match confidence {
-        estimate::Confidence::Low => "low",
-        estimate::Confidence::Medium => "medium",
-        estimate::Confidence::High => "high",
-    }
-}
-
 #[derive(Serialize)]
 struct Calc<'a> {
-    db: &'a str,
-    epochs: Vec<&'a EpochId>,
-    hosts: Vec<&'a str>,
+    #[serde(flatten)]
+    head: Head<'a>,
     events: Vec<Event<'a>>,
     confidence: f64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -411,14 +349,6 @@ struct Found<'a> {
 }
 
 #[derive(Serialize)]
-struct Frequency {
-    value: f64,
-    low: f64,
-    high: f64,
-    confidence: &'static str,
-}
-
-#[derive(Serialize)]
 struct Block<'a> {
     start: String,
     end: String,
@@ -434,21 +364,10 @@ struct Block<'a> {
 struct Instruction<'a> {
     address: String,
     text: &'a str,
+    counts: InOrder<&'a str, u64>,
     samples: u64,
-    frequency: f64,
-    best_cpi: f64,
-    cpi: f64,
-    unexplained: f64,
-    culprits: Vec<CulpritEntry>,
-}
-
-#[derive(Serialize)]
-pub(super) struct CulpritEntry {
-    cause: String,
-    letter: char,
-    address: String,
-    low: f64,
-    high: f64,
+    #[serde(flatten)]
+    cost: Cost,
 }
 
 #[derive(Serialize)]
@@ -456,29 +375,15 @@ struct Edge {
     from: String,
     to: Option<String>,
     kind: &'static str,
-    frequency: f64,
+    frequency: Frequency,
     share: f64,
     observed: u64,
 }
 
-impl CulpritEntry {
-    pub(super) fn of(culprit: &Culprit) -> Self {
-        Self {
-            cause: culprit.cause.to_string(),
-            letter: culprit.cause.letter(),
-            address: format!("{:#x}", culprit.at),
-            low: culprit.low,
-            high: culprit.high,
-        }
-    }
-}
-
 fn calc(report: &CalcReport) -> impl Serialize + '_ {
     Calc {
-        db: &report.selection.db,
-        epochs: report.selection.epoch_ids(),
-        hosts: report.selection.hosts(),
-        events: report.event.iter().map(json::event).collect(),
+        head: Head::of(&report.selection),
+        events: report.events.iter().map(json::event).collect(),
         confidence: report.confidence.percent(),
         only: report.whose.parts().iter().map(json::part).collect(),
         image: &report.image.name,
@@ -491,11 +396,11 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
         findings: report.findings.iter().map(|(at, kind)| Found { address: format!("{at:#x}"), kind }).collect(),
         machine: report.machine.name,
         machine_assumed: report.machine.assumed,
-        cycles_factor_least: report.scale.map(|scale| scale.told / scale.most),
-        cycles_factor: report.scale.map(|scale| scale.told / scale.least).filter(|factor| factor.is_finite()),
+        cycles_factor_least: report.scale.map(|scale| digits(scale.told / scale.most)),
+        cycles_factor: report.scale.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
         cycles_measured: report.scale.is_some_and(|scale| scale.measured),
         spent: super::stalls::spent(&report.sums),
-        blocks: report.blocks.iter().map(block).collect(),
+        blocks: report.blocks.iter().map(|row| block(report, row)).collect(),
         edges: report
             .edges
             .iter()
@@ -503,8 +408,8 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
                 from: format!("{:#x}", edge.from),
                 to: edge.to.map(|to| format!("{to:#x}")),
                 kind: edge.kind,
-                frequency: edge.runs,
-                share: edge.share,
+                frequency: Frequency::of(&edge.runs),
+                share: json::rounded(edge.share),
                 observed: edge.observed,
             })
             .collect(),
@@ -512,28 +417,26 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
     }
 }
 
-fn block(row: &BlockRow) -> Block<'_> {
+fn block<'a>(report: &'a CalcReport, row: &'a BlockRow) -> Block<'a> {
+    let cpi = |cycles: f64| digits(cycles / row.instructions.len().max(1) as f64);
     Block {
         start: format!("{:#x}", row.start),
         end: format!("{:#x}", row.end),
-        samples: row.samples,
-        frequency: Frequency { value: row.runs, low: row.low, high: row.high, confidence: word(row.confidence) },
-        best_cpi: row.best.map(|cycles| cycles / row.instructions.len().max(1) as f64),
-        cpi: row.cycles.map(|cycles| cycles / row.instructions.len().max(1) as f64),
-        instructions: row.instructions.iter().map(|line| instruction_of(line, row.runs)).collect(),
+        samples: digits(row.samples),
+        frequency: Frequency::of(&row.runs),
+        best_cpi: row.best.map(cpi),
+        cpi: row.cycles.map(cpi),
+        instructions: row.instructions.iter().map(|line| instruction(report, row.runs, line)).collect(),
     }
 }
 
-fn instruction_of(line: &InstructionCost, frequency: f64) -> Instruction<'_> {
-    let InstructionCost { address, text, samples, why } = line;
+fn instruction<'a>(report: &'a CalcReport, runs: Runs, line: &'a InstructionCost) -> Instruction<'a> {
+    let names = report.events.iter().map(|column| column.event.name.as_str());
     Instruction {
-        address: format!("{address:#x}"),
-        text,
-        samples: *samples,
-        frequency,
-        best_cpi: why.best.cycles,
-        cpi: why.cycles,
-        unexplained: why.unexplained,
-        culprits: why.culprits.iter().map(CulpritEntry::of).collect(),
+        address: format!("{:#x}", line.address),
+        text: &line.text,
+        counts: InOrder(names.zip(line.counts.iter().copied()).collect()),
+        samples: line.samples,
+        cost: Cost::of(runs, &line.why, report.scale.is_some()),
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::calc::{BlockRow, CalcReport, cycle, number};
+use super::calc::{BlockRow, CalcReport};
+use super::costs::{cycle, number};
 use super::quantity::percent;
 
 /// Pixels: of the widest block, the least height of one that says what it is, the gap between two.
@@ -34,15 +35,15 @@ pub fn svg(report: &CalcReport) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {right:.0} {bottom:.0}\" width=\"{right:.0}\" height=\"{bottom:.0}\" font-family=\"monospace\" font-size=\"11\">\n<title>{}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
         escaped(&report.procedure)
     );
-    let most = drawn.iter().map(|drawn| drawn.block.runs).fold(f64::MIN_POSITIVE, f64::max);
+    let most = drawn.iter().map(|drawn| drawn.block.runs.value).fold(f64::MIN_POSITIVE, f64::max);
     for edge in &report.edges {
         let ends = at.get(&edge.from).zip(edge.to.and_then(|to| at.get(&to)));
         let Some((from, to)) = ends.and_then(|(from, to)| Some((drawn.get(*from)?, drawn.get(*to)?))) else { continue };
-        let line = (6.0 * edge.runs / most).clamp(0.5, 6.0);
+        let line = (6.0 * edge.runs.value / most).clamp(0.5, 6.0);
         let back = to.top <= from.top;
         let (y1, y2) = (from.top + from.height, to.top);
         let far = (y2 - y1).abs();
-        let title = format!("{} % {}, {} times", percent(edge.share), edge.kind, number(edge.runs));
+        let title = format!("{} % {}, {} times", percent(edge.share), edge.kind, number(edge.runs.value));
         let path = if back {
             let x = LEFT - 12.0 - (far / 6.0).min(LEFT - 30.0);
             format!("M{LEFT:.1} {y1:.1} C{x:.1} {y1:.1} {x:.1} {y2:.1} {LEFT:.1} {y2:.1}")
@@ -71,7 +72,7 @@ pub fn svg(report: &CalcReport) -> String {
             LEFT + 4.0,
             top + 12.0,
             block.start,
-            number(block.runs),
+            number(block.runs.value),
             percent(share)
         );
     }
@@ -96,7 +97,7 @@ pub fn dot(report: &CalcReport) -> String {
             "  \"{:#x}\" [label=\"{:#x}\\n{} times{cpi}\\n{} %\"];",
             block.start,
             block.start,
-            number(block.runs),
+            number(block.runs.value),
             percent(block.samples / all)
         );
     }
@@ -111,8 +112,8 @@ pub fn dot(report: &CalcReport) -> String {
 
 /// Where blocks are: as wide as they ran often, as large as their time.
 fn place(report: &CalcReport) -> Vec<Drawn<'_>> {
-    let most = report.blocks.iter().map(|block| block.runs).fold(f64::MIN_POSITIVE, f64::max);
-    let wide = |block: &BlockRow| (block.runs / most * WIDTH).clamp(40.0, WIDTH);
+    let most = report.blocks.iter().map(|block| block.runs.value).fold(f64::MIN_POSITIVE, f64::max);
+    let wide = |block: &BlockRow| (block.runs.value / most * WIDTH).clamp(40.0, WIDTH);
     let area: f64 = report.blocks.iter().map(|block| block.samples).sum();
     let mut top = LINE;
     let mut drawn = Vec::with_capacity(report.blocks.len());

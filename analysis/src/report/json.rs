@@ -8,7 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::{By, EpochRow, EpochsReport, EventColumn, ProfReport, Row, duration_s};
+use super::{By, EpochRow, EpochsReport, EventColumn, ProfReport, Row, Selection, duration_s};
 use crate::load::sum;
 use crate::problem::Problem;
 use crate::scope::Part;
@@ -35,6 +35,20 @@ struct Prof<'a> {
     unresolved: BTreeMap<&'a str, u64>,
     lost: BTreeMap<&'a str, u64>,
     problems: Vec<ProblemEntry<'a>>,
+}
+
+/// What was read: the first keys of a report.
+#[derive(Serialize)]
+pub(super) struct Head<'a> {
+    db: &'a str,
+    epochs: Vec<&'a EpochId>,
+    hosts: Vec<&'a str>,
+}
+
+impl<'a> Head<'a> {
+    pub(super) fn of(selection: &'a Selection) -> Self {
+        Self { db: &selection.db, epochs: selection.epoch_ids(), hosts: selection.hosts() }
+    }
 }
 
 #[derive(Serialize)]

@@ -5,13 +5,13 @@ use std::io::{self, Write};
 
 use code::skid::Skid;
 use image::Frame;
-use profiledb::EpochId;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::costs::{COLUMNS, Cost, digits};
 use super::csv::{count_cells, record};
-use super::json::{self, Event, InOrder, ProblemEntry};
-use super::{EventColumn, ImageName, Report, Selection, listing_text};
+use super::json::{self, Event, Head, InOrder, ProblemEntry};
+use super::{Costs, EventColumn, ImageName, Report, Selection, listing_text};
 use crate::listing::{ListedInstruction, Listing, SourceLine};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
@@ -49,6 +49,8 @@ pub struct ListReport {
     /// The event whose samples are given back to the instruction that took the time, and how far behind it they landed; none: all are where they
     /// landed.
     pub skid: Option<(String, Skid)>,
+    /// What executions took, or why that is not known; none where nobody asked.
+    pub costs: Option<Result<Costs, String>>,
     /// What is shown.
     pub view: View,
     /// The file that source lines come from.
@@ -81,6 +83,12 @@ impl ListReport {
     #[must_use]
     pub fn text_of(&self, place: &Frame) -> Option<String> {
         self.sources.line(place.file.as_deref()?, place.line?)
+    }
+
+    /// What executions took, where that is known.
+    #[must_use]
+    pub fn known_costs(&self) -> Option<&Costs> {
+        self.costs.as_ref()?.as_ref().ok()
     }
 
     /// Finds out which sources are missing, and says so once.
@@ -122,9 +130,8 @@ impl Report for ListReport {
 
 #[derive(Serialize)]
 struct List<'a> {
-    db: &'a str,
-    epochs: Vec<&'a EpochId>,
-    hosts: Vec<&'a str>,
+    #[serde(flatten)]
+    head: Head<'a>,
     events: Vec<Event<'a>>,
     confidence: f64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -139,10 +146,23 @@ struct List<'a> {
     debug_file: Option<&'a str>,
     /// Instructions by which samples of the event were given back to the one that took the time; null: they are where they landed.
     skid: Option<SkidOf<'a>>,
+    #[serde(flatten)]
+    why: Option<Why<'a>>,
     counts: InOrder<&'a str, u64>,
     instructions: Vec<Instruction<'a>>,
     lines: Vec<Line<'a>>,
     problems: Vec<ProblemEntry<'a>>,
+}
+
+/// What cycles of executions are told by.
+#[derive(Serialize)]
+struct Why<'a> {
+    machine: Option<&'static str>,
+    /// How many times as many cycles an execution may have taken; null where nothing limits it.
+    cycles_factor: Option<f64>,
+    cycles_measured: bool,
+    /// Null where executions are known.
+    why_not: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -169,6 +189,8 @@ struct Instruction<'a> {
     inlined_at: Vec<Place<'a>>,
     counts: InOrder<&'a str, u64>,
     share: InOrder<&'a str, json::Share>,
+    #[serde(flatten)]
+    cost: Option<Cost>,
 }
 
 #[derive(Serialize)]
@@ -203,9 +225,7 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
     let listing = &report.listing;
     let instructions = listing.instructions.iter().zip(&report.shares);
     List {
-        db: &report.selection.db,
-        epochs: report.selection.epoch_ids(),
-        hosts: report.selection.hosts(),
+        head: Head::of(&report.selection),
         events: report.events.iter().map(json::event).collect(),
         confidence: report.confidence.percent(),
         only: report.whose.parts().iter().map(json::part).collect(),
@@ -218,6 +238,7 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
         isa: listing.isa.map(|isa| isa.to_string()),
         debug_file: report.debug_file.as_deref(),
         skid: report.skid.as_ref().map(|(event, skid)| SkidOf { event, instructions: skid.instructions() }),
+        why: report.costs.as_ref().map(why),
         counts: report.by_event(listing.counts.iter().copied()),
         instructions: instructions
             .map(|(instruction, shares)| self::instruction(report, instruction, shares))
@@ -244,6 +265,18 @@ fn instruction<'a>(report: &'a ListReport, listed: &'a ListedInstruction, shares
         inlined_at: listed.frames.iter().skip(1).map(place).collect(),
         counts: report.by_event(listed.counts.iter().copied()),
         share: report.by_event(shares.iter().map(json::share)),
+        cost: report.known_costs().and_then(|costs| costs.json(listed.address)),
+    }
+}
+
+fn why(costs: &Result<Costs, String>) -> Why<'_> {
+    let known = costs.as_ref().ok();
+    let scale = known.and_then(|costs| costs.scale);
+    Why {
+        machine: known.map(|costs| costs.machine.name),
+        cycles_factor: scale.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
+        cycles_measured: scale.is_some_and(|scale| scale.measured),
+        why_not: costs.as_ref().err().map(String::as_str),
     }
 }
 
@@ -269,6 +302,7 @@ fn event_titles(report: &ListReport) -> impl Iterator<Item = String> + '_ {
 fn instruction_rows(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
     let mut titles = ["address", "instruction", "target", "function", "file", "line"].map(str::to_owned).to_vec();
     titles.extend(event_titles(report));
+    titles.extend(report.known_costs().into_iter().flat_map(|_| COLUMNS.map(str::to_owned)));
     record(out, &titles)?;
     for (instruction, shares) in report.listing.instructions.iter().zip(&report.shares) {
         let target =
@@ -277,6 +311,7 @@ fn instruction_rows(report: &ListReport, out: &mut dyn Write) -> io::Result<()> 
             vec![format!("{:#x}", instruction.address), instruction.text.clone(), target.unwrap_or_default()];
         cells.extend(place_cells(instruction.frames.first().unwrap_or(&Frame::default())));
         cells.extend(instruction.counts.iter().zip(shares).flat_map(|(count, share)| count_cells(*count, share)));
+        cells.extend(report.known_costs().into_iter().flat_map(|costs| costs.columns(instruction.address)));
         record(out, &cells)?;
     }
     Ok(())

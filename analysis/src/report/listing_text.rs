@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use code::skid::Skid;
 use image::Frame;
 
+use super::costs::TITLES;
 use super::quantity::{percent, period, plain, thousands};
 use super::table::width;
 use super::text::{LINE, head, problem_line, ratio, selection};
@@ -68,7 +69,12 @@ fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
     let given = report.skid.as_ref().is_some_and(|(_, skid)| skid.instructions() > 0);
     let landed = landed(report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid)));
     head(out, "samples", &format!("{landed}{}", if given { " (--raw)" } else { "" }))?;
-    head(out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))
+    head(out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))?;
+    match &report.costs {
+        Some(Ok(costs)) => costs.text(out),
+        Some(Err(why)) => head(out, "cycles", &format!("not known: {why}")),
+        None => Ok(()),
+    }
 }
 
 /// Where samples are, in words.
@@ -124,6 +130,8 @@ struct Body<'a> {
 struct Row {
     /// Samples, percent and how sure, of each event; empty where there are none.
     numbers: Vec<[String; 3]>,
+    /// What executions took; empty where that is not told.
+    costs: [String; TITLES.len()],
     /// The share of the first event's samples.
     share: f64,
     text: String,
@@ -131,17 +139,17 @@ struct Row {
 }
 
 impl Body<'_> {
-    fn add(&mut self, counts: &[u64], shares: &[Share], text: String) {
+    fn add(&mut self, counts: &[u64], shares: &[Share], costs: [String; TITLES.len()], text: String) {
         let numbers = counts.iter().zip(shares).map(|(count, share)| match count {
             0 => Default::default(),
             count => [thousands(*count), percent(share.value), percent(share.reach())],
         });
         let share = shares.first().map_or(0.0, |share| share.value);
-        self.rows.push(Row { numbers: numbers.collect(), share, text, heading: false });
+        self.rows.push(Row { numbers: numbers.collect(), costs, share, text, heading: false });
     }
 
     fn heading(&mut self, text: String) {
-        self.rows.push(Row { numbers: Vec::new(), share: 0.0, text, heading: true });
+        self.rows.push(Row { numbers: Vec::new(), costs: Default::default(), share: 0.0, text, heading: true });
     }
 
     /// Instructions, and the source line before the first of each run of instructions of one line.
@@ -159,7 +167,9 @@ impl Body<'_> {
             let mark = if targets.contains(&instruction.address) { '>' } else { ' ' };
             let indent = if report.view == View::Both { "  " } else { "" };
             let text = self.instruction(instruction);
-            self.add(&instruction.counts, shares, format!("{indent}{mark} {:>digits$x}  {text}", instruction.address));
+            let costs = report.known_costs().map(|costs| costs.cells(instruction.address)).unwrap_or_default();
+            let text = format!("{indent}{mark} {:>digits$x}  {text}", instruction.address);
+            self.add(&instruction.counts, shares, costs, text);
         }
     }
 
@@ -230,7 +240,12 @@ impl Body<'_> {
             let number = line.place.line.map_or_else(|| "?".to_owned(), |number| number.to_string());
             let text = self.report.text_of(&line.place).unwrap_or_default();
             let shares = self.report.shares_of(&line.counts);
-            self.add(&line.counts, &shares, format!("{number:>digits$}  {}", escape(&text.replace('\t', TAB))));
+            self.add(
+                &line.counts,
+                &shares,
+                Default::default(),
+                format!("{number:>digits$}  {}", escape(&text.replace('\t', TAB))),
+            );
         }
         if let Some(last) = lines.last().filter(|line| line.place.line.is_some()) {
             self.between(&last.place, next..next.saturating_add(AROUND), digits);
@@ -240,12 +255,17 @@ impl Body<'_> {
     /// Lines without code, where they are few.
     fn between(&mut self, like: &Frame, lines: std::ops::Range<u32>, digits: usize) {
         if lines.end.saturating_sub(lines.start) > GAP_LINES {
-            return self.add(&[], &[], format!("{:>digits$}", "…"));
+            return self.add(&[], &[], Default::default(), format!("{:>digits$}", "…"));
         }
         for number in lines {
             let place = Frame { line: Some(number), ..like.clone() };
             if let Some(text) = self.report.text_of(&place) {
-                self.add(&[], &[], format!("{number:>digits$}  {}", escape(&text.replace('\t', TAB))));
+                self.add(
+                    &[],
+                    &[],
+                    Default::default(),
+                    format!("{number:>digits$}  {}", escape(&text.replace('\t', TAB))),
+                );
             }
         }
     }
@@ -258,6 +278,15 @@ impl Body<'_> {
                 widths.iter_mut().zip(cells).for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
             }
         }
+        let costs = self.report.known_costs().map(|_| TITLES.map(width));
+        let costs = costs.map(|mut widths| {
+            for row in &self.rows {
+                widths.iter_mut().zip(&row.costs).for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
+            }
+            widths
+        });
+        let cost_cells =
+            |cells: &[String; TITLES.len()]| costs.map_or_else(String::new, |widths| right(cells, &widths));
         if events > 1 {
             let names = self.report.events.iter().zip(&widths).map(|(column, widths)| {
                 let wide = widths.iter().sum::<usize>() + 4;
@@ -266,8 +295,10 @@ impl Body<'_> {
             writeln!(out, "{}", names.collect::<Vec<_>>().join("  ").trim_end())?;
         }
         let titles = vec![["samples", "%", "±"].map(str::to_owned); events];
-        writeln!(out, "{}", numbers(&titles, &widths).trim_end())?;
+        let titles = format!("{}{}", numbers(&titles, &widths), cost_cells(&TITLES.map(str::to_owned)));
+        writeln!(out, "{}", titles.trim_end())?;
         let left: usize = widths.iter().map(|widths| widths.iter().sum::<usize>() + 6).sum();
+        let left = left + costs.map_or(0, |widths| widths.iter().sum::<usize>() + 2 * TITLES.len());
         let room = if self.report.wide { usize::MAX } else { LINE.saturating_sub(left).max(TEXT_MIN) };
         for row in &self.rows {
             let text = cut(&row.text, room);
@@ -277,7 +308,7 @@ impl Body<'_> {
                 let colour = if row.share >= HOT { "1;31" } else { "33" };
                 let cells = numbers(&row.numbers, &widths);
                 let cells = if row.share >= WARM { self.coloured(colour, &cells) } else { cells };
-                format!("{cells}{text}")
+                format!("{cells}{}{text}", cost_cells(&row.costs))
             };
             writeln!(out, "{}", line.trim_end())?;
         }
@@ -301,12 +332,18 @@ fn numbers(cells: &[[String; 3]], widths: &[[usize; 3]]) -> String {
     let mut line = String::new();
     for (at, widths) in widths.iter().enumerate() {
         let none = Default::default();
-        let cells = cells.get(at).unwrap_or(&none);
-        for (cell, width) in cells.iter().zip(widths) {
-            line.push_str(&" ".repeat(width.saturating_sub(self::width(cell))));
-            line.push_str(cell);
-            line.push_str("  ");
-        }
+        line.push_str(&right(cells.get(at).unwrap_or(&none), widths));
+    }
+    line
+}
+
+/// Cells side by side, each to the right.
+fn right<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
+    let mut line = String::new();
+    for (cell, width) in cells.iter().zip(widths) {
+        line.push_str(&" ".repeat(width.saturating_sub(self::width(cell))));
+        line.push_str(cell);
+        line.push_str("  ");
     }
     line
 }

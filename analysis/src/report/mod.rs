@@ -13,6 +13,7 @@ use crate::scope::{Dimension, Part, ScopeChoice};
 use crate::stats::{Confidence, Occurrences, Share};
 
 mod calc;
+mod costs;
 mod csv;
 mod diff;
 mod escape;
@@ -33,7 +34,8 @@ mod topstalls;
 mod truth;
 mod whatcg;
 
-pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model};
+pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};
+pub use costs::Costs;
 pub(crate) use csv::record;
 pub use diff::{DiffReport, DiffRow};
 pub use escape::escape;
@@ -42,6 +44,7 @@ pub use images::{ImageRow, ImagesReport};
 pub use listing::{ListReport, View};
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use table::shorten;
+pub(crate) use text::LANDED;
 pub use top::{TopReport, TopRow};
 pub use topcounts::{InstructionRow, Sort, TopcountsReport};
 pub use topstalls::{StallRow, TopstallsReport};

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use stalls::{Sums, Wait};
 
+use super::json::rounded;
 use super::quantity::percent;
 use super::text::head;
 
@@ -86,7 +87,7 @@ struct StaticEntry {
 
 /// Makes it.
 pub(super) fn spent(sums: &Sums) -> Spent {
-    let share = |samples: f64| if sums.samples > 0.0 { samples / sums.samples } else { 0.0 };
+    let share = |samples: f64| if sums.samples > 0.0 { rounded(samples / sums.samples) } else { 0.0 };
     let causes = sums.causes.iter().map(|(cause, (low, high))| CauseEntry {
         name: cause.to_string(),
         letter: cause.letter(),

@@ -3,17 +3,16 @@
 use std::io::{self, Write};
 
 use estimate::Confidence;
-use profiledb::EpochId;
 use serde::Serialize;
 use stalls::Culprit;
 
-use super::calc::{CulpritEntry, cycle, letters, word};
+use super::costs::{CulpritEntry, cycle, digits, letters, word};
 use super::csv::record;
-use super::json::{self, ProblemEntry};
+use super::json::{self, Event, Head, ProblemEntry};
 use super::quantity::{percent, thousands};
 use super::table::{Table, shorten};
 use super::text::{head, problem_line, selection};
-use super::{Model, Report, Selection, escape};
+use super::{EventColumn, Model, Report, Selection, escape};
 use crate::problem::Problem;
 
 /// `dcpi topstalls`.
@@ -21,6 +20,8 @@ use crate::problem::Problem;
 pub struct TopstallsReport {
     /// What was read.
     pub selection: Selection,
+    /// The events, with the samples of the images that were asked for.
+    pub events: Vec<EventColumn>,
     /// The processor whose best cases these are.
     pub machine: Model,
     /// Samples of time of the images that were asked for.
@@ -103,9 +104,8 @@ impl Report for TopstallsReport {
 
     fn json(&self) -> impl Serialize + '_ {
         Topstalls {
-            db: &self.selection.db,
-            epochs: self.selection.epoch_ids(),
-            hosts: self.selection.hosts(),
+            head: Head::of(&self.selection),
+            events: self.events.iter().map(json::event).collect(),
             machine: self.machine.name,
             machine_assumed: self.machine.assumed,
             samples: self.samples,
@@ -144,9 +144,9 @@ impl Report for TopstallsReport {
 
 #[derive(Serialize)]
 struct Topstalls<'a> {
-    db: &'a str,
-    epochs: Vec<&'a EpochId>,
-    hosts: Vec<&'a str>,
+    #[serde(flatten)]
+    head: Head<'a>,
+    events: Vec<Event<'a>>,
     machine: &'static str,
     machine_assumed: bool,
     samples: u64,
@@ -169,11 +169,11 @@ struct Row<'a> {
 }
 
 fn entry(row: &StallRow, samples: u64) -> Row<'_> {
-    let share = |part: f64| part / samples.max(1) as f64;
+    let share = |part: f64| json::rounded(part / samples.max(1) as f64);
     Row {
         stall: share(row.stall),
         most: share(row.most),
-        cycles: row.cycles,
+        cycles: digits(row.cycles),
         confidence: word(row.confidence),
         image: &row.image,
         procedure: &row.procedure,

@@ -3,11 +3,10 @@
 use std::io::{self, Write};
 
 use estimate::truth::{Score, Scored};
-use profiledb::EpochId;
 use serde::Serialize;
 
 use super::csv::record;
-use super::json::{self, ProblemEntry};
+use super::json::{self, Head, ProblemEntry};
 use super::quantity::thousands;
 use super::table::Table;
 use super::text::{head, problem_line, selection};
@@ -142,9 +141,7 @@ impl Report for TruthReport {
         let sum = self.all();
         let [low, medium, high] = sum.by_confidence.map(|score| Within::of(&score));
         Json {
-            db: &self.selection.db,
-            epochs: self.selection.epoch_ids(),
-            hosts: self.selection.hosts(),
+            head: Head::of(&self.selection),
             samples: self.samples,
             blocks: Within::of(&sum.blocks),
             edges: Within::of(&sum.edges),
@@ -181,9 +178,8 @@ fn shares(score: &Score) -> String {
 
 #[derive(Serialize)]
 struct Json<'a> {
-    db: &'a str,
-    epochs: Vec<&'a EpochId>,
-    hosts: Vec<&'a str>,
+    #[serde(flatten)]
+    head: Head<'a>,
     samples: u64,
     blocks: Within,
     edges: Within,

@@ -2,15 +2,14 @@
 
 use std::io::{self, Write};
 
-use profiledb::EpochId;
 use serde::Serialize;
 use stalls::Sums;
 
 use super::csv::record;
-use super::json::{self, ProblemEntry};
+use super::json::{self, Event, Head, ProblemEntry};
 use super::quantity::{percent, thousands};
 use super::text::{head, problem_line, selection};
-use super::{Model, Report, Selection, escape, stalls as spent};
+use super::{EventColumn, Model, Report, Selection, escape, stalls as spent};
 use crate::problem::Problem;
 
 /// `dcpi whatcg`.
@@ -18,6 +17,8 @@ use crate::problem::Problem;
 pub struct WhatcgReport {
     /// What was read.
     pub selection: Selection,
+    /// The events, with the samples of the images that were asked for.
+    pub events: Vec<EventColumn>,
     /// The processor whose best cases these are.
     pub machine: Model,
     /// Procedures that were explained.
@@ -49,9 +50,8 @@ impl Report for WhatcgReport {
 
     fn json(&self) -> impl Serialize + '_ {
         Whatcg {
-            db: &self.selection.db,
-            epochs: self.selection.epoch_ids(),
-            hosts: self.selection.hosts(),
+            head: Head::of(&self.selection),
+            events: self.events.iter().map(json::event).collect(),
             machine: self.machine.name,
             machine_assumed: self.machine.assumed,
             procedures: self.procedures,
@@ -77,9 +77,9 @@ impl Report for WhatcgReport {
 
 #[derive(Serialize)]
 struct Whatcg<'a> {
-    db: &'a str,
-    epochs: Vec<&'a EpochId>,
-    hosts: Vec<&'a str>,
+    #[serde(flatten)]
+    head: Head<'a>,
+    events: Vec<Event<'a>>,
     machine: &'static str,
     machine_assumed: bool,
     procedures: u64,

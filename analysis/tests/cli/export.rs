@@ -52,6 +52,11 @@ fn message(mut bytes: &[u8]) -> Vec<(u64, Field)> {
         let tag = varint(&mut bytes);
         let field = match tag & 7 {
             0 => Field::Number(varint(&mut bytes)),
+            1 => {
+                let (field, rest) = bytes.split_at(8);
+                bytes = rest;
+                Field::Number(u64::from_le_bytes(field.try_into().unwrap()))
+            }
             2 => {
                 let length = usize::try_from(varint(&mut bytes)).unwrap();
                 let (field, rest) = bytes.split_at(length);
@@ -95,6 +100,18 @@ fn numbers(fields: &[(u64, Field)], number: u64) -> Vec<u64> {
     numbers
 }
 
+fn strings(fields: &[(u64, Field)], number: u64) -> Vec<String> {
+    let text = |(_, field): &(u64, Field)| match field {
+        Field::Bytes(bytes) => String::from_utf8(bytes.clone()).unwrap(),
+        Field::Number(_) => panic!("a string is a number"),
+    };
+    fields.iter().filter(|(at, _)| *at == number).map(text).collect()
+}
+
+fn strings_of(fields: &[(u64, Field)], number: u64) -> Option<String> {
+    strings(fields, number).into_iter().next()
+}
+
 /// A decoded profile: sample types, and samples by `mapping's file > functions, outermost first > labels`.
 #[derive(Debug)]
 struct Pprof {
@@ -108,14 +125,7 @@ fn pprof(bytes: &[u8]) -> Pprof {
     let mut plain = Vec::new();
     flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain).unwrap();
     let profile = message(&plain);
-    let strings: Vec<String> = profile
-        .iter()
-        .filter(|(at, _)| *at == 6)
-        .map(|(_, field)| match field {
-            Field::Bytes(bytes) => String::from_utf8(bytes.clone()).unwrap(),
-            Field::Number(_) => panic!("a string is a number"),
-        })
-        .collect();
+    let strings = strings(&profile, 6);
     assert_eq!(strings[0], "");
     let string = |index: u64| strings[usize::try_from(index).unwrap()].clone();
     let by_id = |number| -> BTreeMap<u64, Vec<(u64, Field)>> {
@@ -207,6 +217,87 @@ fn pprof_without_names_is_whole_too() {
     assert!(decoded.mappings.iter().all(|(_, _, _, has_functions)| *has_functions == 0));
 }
 
+/// Samples of OTLP's profiles by `resource's attributes / event's sample type > mapping's file > function`, and the dictionary.
+fn otlp(bytes: &[u8]) -> (BTreeMap<String, u64>, Vec<(u64, Field)>) {
+    let data = message(bytes);
+    let dictionary = messages(&data, 2).remove(0);
+    for table in 1..=7 {
+        let first = dictionary.iter().find(|(at, _)| *at == table);
+        assert!(matches!(first, Some((_, Field::Bytes(first))) if first.is_empty()), "table {table}: {first:?}");
+    }
+    let strings: Vec<String> = strings(&dictionary, 5);
+    let at = |index: u64| usize::try_from(index).unwrap();
+    let string = |index: u64| strings[at(index)].clone();
+    let [mappings, locations, functions, stacks] = [1, 2, 3, 7].map(|table| messages(&dictionary, table));
+    let text = |value: &[(u64, Field)]| strings_of(value, 1).unwrap_or_else(|| number(value, 3).to_string());
+    let mut samples = BTreeMap::new();
+    for resource in messages(&data, 1) {
+        let whose = messages(&messages(&resource, 1)[0], 1).into_iter().map(|attribute| {
+            let value = messages(&attribute, 2).remove(0);
+            format!("{}={}", strings_of(&attribute, 1).unwrap(), text(&value))
+        });
+        let whose = whose.collect::<Vec<_>>().join(" ");
+        for profile in messages(&messages(&resource, 2)[0], 2) {
+            let kind = |field| {
+                let of = messages(&profile, field).remove(0);
+                format!("{}/{}", string(number(&of, 1)), string(number(&of, 2)))
+            };
+            let period = format!("{} {}", kind(5), number(&profile, 6));
+            assert!(number(&profile, 3) > 1_700_000_000_000_000_000, "fixed64, in nanoseconds");
+            for sample in messages(&profile, 2) {
+                let [location] = numbers(&stacks[at(number(&sample, 1))], 1)[..] else { panic!("one location") };
+                let location = &locations[at(location)];
+                let file = string(number(&mappings[at(number(location, 1))], 4));
+                let names = messages(location, 3).iter().map(|line| at(number(line, 1))).collect::<Vec<_>>();
+                let names = names.iter().rev().map(|function| string(number(&functions[*function], 1)));
+                let stack = std::iter::once(file).chain(names).collect::<Vec<_>>().join(" > ");
+                *samples.entry(format!("{whose} / {} by {period} > {stack}", kind(1))).or_default() +=
+                    numbers(&sample, 4).iter().sum::<u64>();
+            }
+        }
+    }
+    (samples, dictionary)
+}
+
+#[test]
+fn otlp_has_every_sample_of_each_event_and_everybody() {
+    let (samples, dictionary) = otlp(&exported(&one(typical()), "--to otlp").0);
+    let expected = [
+        ("/boot/vmlinuz-6.18.0-test > clear_page_erms", 36_128),
+        ("/boot/vmlinuz-6.18.0-test > init", 817),
+        ("/boot/vmlinuz-6.18.0-test", 7),
+        ("[vdso] > __vdso_clock_gettime", 4_100),
+        ("[ext4] > ext4_find_entry", 900),
+        ("/opt/app/gone", 2_500),
+        (" > [unknown code] anonymous_memory", 321),
+        (" > [unknown code] unknown_process", 12),
+    ];
+    let all = "host.name=node-7 / samples/count by cpu/nanoseconds 192308";
+    let expected: BTreeMap<String, u64> =
+        expected.into_iter().map(|(key, samples)| (format!("{all} > {key}"), samples)).collect();
+    assert_eq!(samples, expected);
+    let comment = |(_, field): &(u64, Field)| matches!(field, Field::Bytes(bytes) if String::from_utf8_lossy(bytes).contains("samples are on the instruction that they landed on"));
+    assert!(dictionary.iter().any(comment), "on which instruction samples are is not said");
+    let (samples, _) = otlp(&exported(&one(two_events()), "--to otlp").0);
+    let of = |kind: &str, stack: &str| samples[&format!("host.name=node-7 / {kind} > {stack}")];
+    assert_eq!(of("cycles_samples/count by cpu/cycles 62000", "[app] > parse"), 250);
+    let miss = "L1-icache-load-misses";
+    assert_eq!(of(&format!("{miss}_samples/count by {miss}/count 2000"), "[app] > parse"), 403);
+    let db = one(runs());
+    let (samples, _) = otlp(&exported(&db, "--to otlp app").0);
+    let whose = |whose: &str| {
+        let of = samples.iter().filter(|(key, _)| key.starts_with(&format!("host.name=node-7{whose} / ")));
+        of.filter(|(key, _)| key.ends_with("[app] > parse")).map(|(_, samples)| *samples).collect::<Vec<_>>()
+    };
+    assert_eq!(whose(""), [50]);
+    assert_eq!(whose(" dcpi.label=before"), [300]);
+    assert_eq!(whose(" dcpi.unit=docker-0123456789ab process.pid=4711"), [5]);
+    // Without everybody's samples there is no resource of nobody.
+    let (samples, _) = otlp(&exported(&db, "--to otlp --label before --unit web.service").0);
+    assert!(samples.keys().all(|key| key.starts_with("host.name=node-7 dcpi.label=before dcpi.unit=web.service /")));
+    assert_eq!(samples.len(), 1, "{samples:?}");
+}
+
 #[test]
 fn folded_stacks_are_those_of_prof() {
     let db = one(typical());
@@ -278,15 +369,15 @@ fn what_makes_no_sense_is_refused() {
         ("--to bolt", "this format is of one program: name it as IMAGE"),
         ("--to bolt kernel", "kernel is no program or library"),
         ("--to autofdo-addresses nosuch", "no image with samples has the name, path or id \"nosuch\""),
-        ("--to folded --no-symbols", "--no-symbols is of --to pprof or script only"),
-        ("--to script --lines", "--lines is of --to pprof, folded or firefox only"),
+        ("--to folded --no-symbols", "--no-symbols is of --to pprof, otlp or script only"),
+        ("--to script --lines", "--lines is of --to pprof, otlp, folded or firefox only"),
         ("--to svg", "invalid value 'svg' for '--to <FORMAT>'"),
     ] {
         let line = refused(&db, &format!("export -o - {words}"));
         assert!(line.contains(said), "{words}: {line}");
     }
     let empty = one(Epoch::new(crate::database::START, vec![crate::database::clock()]));
-    for format in ["pprof", "folded", "firefox", "autofdo", "script"] {
+    for format in ["pprof", "otlp", "folded", "firefox", "autofdo", "script"] {
         let (_, said) = exported(&empty, &format!("--to {format}"));
         assert!(said.contains("- has no samples"), "{format}: {said}");
     }

@@ -6,8 +6,10 @@ use crate::database::{Db, Epoch, START, clock, kernel, runs, two_events, typical
 use crate::runs::{json, shown};
 
 #[track_caller]
-fn check(name: &str, db: &Db, words: &str) {
-    let report = without_sizes(&shown(db, words).replace(&db.root_text(), "DB"), db);
+pub fn check(name: &str, db: &Db, words: &str) {
+    let beside = db.root().parent().unwrap().to_str().unwrap().to_owned();
+    let report = shown(db, words).replace(&db.root_text(), "DB").replace(&beside, "DIR");
+    let report = without_sizes(&report, db);
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &report).unwrap();
@@ -170,6 +172,8 @@ fn help() {
     check("help-topcounts.txt", &db, "topcounts --help");
     check("help-stats.txt", &db, "stats --help");
     check("help-diff.txt", &db, "diff --help");
+    check("help-export.txt", &db, "export --help");
+    check("help-list.txt", &db, "list --help");
     check("help-images.txt", &db, "images --help");
     check("help-prof.txt", &db, "prof --help");
     check("help.txt", &db, "--help");

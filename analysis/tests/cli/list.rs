@@ -204,6 +204,88 @@ fn kernel_procedures_are_listed_by_offset() {
     assert!(told.contains("schedule: its instructions cannot be had: the kernel's code is in no file;"), "{told}");
 }
 
+/// What `dcpi calc` knows of each instruction, beside its samples.
+#[test]
+fn listings_say_why_where_that_is_asked() {
+    let sampled = sampled(&["-g"]);
+    let plain = json(&sampled.db, "list program work");
+    let (report, calc) = (
+        json(&sampled.db, "list program work --why --machine haswell"),
+        json(&sampled.db, "calc program work --machine haswell"),
+    );
+    assert_eq!((&report["machine"], &report["why_not"]), (&"haswell".into(), &Value::Null));
+    let told: Vec<&Value> =
+        calc["blocks"].as_array().unwrap().iter().flat_map(|block| block["instructions"].as_array().unwrap()).collect();
+    assert!(told.len() > 5);
+    for told in told {
+        let rows = report["instructions"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["address"] == told["address"]).unwrap();
+        for key in ["frequency", "best_cpi", "cpi", "cpi_most", "unexplained", "culprits", "counts", "text"] {
+            assert!(row[key] == told[key] && !row["frequency"]["confidence"].is_null(), "{key}: {row:#}, not {told:#}");
+        }
+    }
+    // The loop's own edges and blocks have intervals of the same form.
+    for one in calc["blocks"].as_array().unwrap().iter().chain(calc["edges"].as_array().unwrap()) {
+        let [low, value, high] = ["low", "value", "high"].map(|key| one["frequency"][key].as_f64().unwrap());
+        assert!(low <= value && value <= high && one["frequency"]["confidence"].is_string(), "{one:#}");
+    }
+    assert_eq!(calc["events"].as_array().unwrap().len(), 2);
+    // Nothing else is new, and nothing at all where nobody asks.
+    let without = |report: &Value| {
+        let mut report = report.clone();
+        for key in ["machine", "cycles_factor", "cycles_measured", "why_not"] {
+            report.as_object_mut().unwrap().remove(key);
+        }
+        for row in report["instructions"].as_array_mut().unwrap() {
+            for key in ["frequency", "best_cpi", "cpi", "cpi_most", "unexplained", "culprits"] {
+                row.as_object_mut().unwrap().remove(key);
+            }
+        }
+        report
+    };
+    assert_eq!((&without(&report), &without(&plain)), (&plain, &plain));
+
+    let text = shown(&sampled.db, "list program work --why --machine haswell --event cycles");
+    let titles = text.lines().find(|line| line.trim_start().starts_with("samples  ") && line.contains('±')).unwrap();
+    assert!(titles.split_whitespace().skip(3).eq(["runs", "sure", "cy", "to", "cy", "may", "be"]), "{titles}");
+    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    assert!(text.contains("\ncycles      cy: ") && text.contains("ret\n"), "{text}");
+    let csv = shown(&sampled.db, "list program work --why --machine haswell --format csv");
+    assert!(
+        csv.lines().next().unwrap().ends_with(",runs,runs_low,runs_high,confidence,best_cpi,cpi,cpi_most,letters"),
+        "{csv}"
+    );
+    let commas = |line: &str| line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>();
+    assert!(csv.lines().all(|line| commas(line) == commas(csv.lines().next().unwrap())), "{csv}");
+    // What is not known is said.
+    for (words, why) in [
+        ("program work --why", "the database does not say which processor it was; --machine does"),
+        ("program workers --why --machine znver4", "5 samples of time here; that takes 100"),
+        ("kernel schedule --why --machine znver4", "9 samples of time here; that takes 100"),
+    ] {
+        let text = shown(&sampled.db, &format!("list {words}"));
+        assert!(text.contains(&format!("\ncycles      not known: {why}\n")), "{text}");
+        assert_eq!(json(&sampled.db, &format!("list {words}"))["why_not"], why);
+    }
+    refused(&sampled.db, "list program work --why --source");
+    refused(&sampled.db, "list program work --machine 486");
+    let line = refused(&sampled.db, "html -o - --why");
+    assert!(line.contains("does not say which processor it was; --machine does"), "{line}");
+
+    // The page's listing has the same.
+    let page = shown(&sampled.db, "html -o - --why --machine haswell");
+    let (_, data) = page.split_once("id=\"data\">").unwrap();
+    let page: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
+    let row = page["procedures"].as_array().unwrap().iter().position(|row| row["name"] == "work").unwrap();
+    let listing = &page["listings"][row.to_string()];
+    assert_eq!(listing["costs"], true);
+    assert!(listing["notes"].to_string().contains("cy: cycles of an execution"), "{listing:#}");
+    let lines = listing["lines"].as_array().unwrap();
+    assert!(lines.iter().any(|line| line[4][1].as_str().is_some_and(|sure| ["low", "medium", "high"].contains(&sure))));
+    let others = page["listings"].as_object().unwrap().iter().filter(|(other, _)| **other != row.to_string());
+    assert!(others.map(|(_, listing)| &listing["costs"]).all(|costs| costs == false));
+}
+
 #[test]
 fn rows_may_be_source_lines() {
     let sampled = sampled(&["-g"]);

@@ -8,6 +8,7 @@
 //! - html: the page for browsers
 //! - sets: what is compared, and with what
 //! - transfer: copies and archives, and whether a database is whole
+//! - why: calc, whatcg, topstalls, flow of a program that is made byte by byte
 //! - process: exit codes, one-line errors, pipes
 
 #[cfg(test)]
@@ -33,3 +34,5 @@ mod runs;
 mod sets;
 #[cfg(test)]
 mod transfer;
+#[cfg(test)]
+mod why;

@@ -10,7 +10,7 @@ use code::skid::Skid;
 use serde::Serialize;
 
 use super::json::rounded;
-use super::{ProfReport, Row, escape, listing_text, text};
+use super::{Costs, ProfReport, Row, costs, escape, listing_text, text};
 use crate::listing::{ListedInstruction, Listing};
 
 const STYLE: &str = include_str!("style.css");
@@ -30,8 +30,8 @@ pub struct HtmlReport {
     pub procedures: ProfReport,
     /// Images.
     pub images: ProfReport,
-    /// Listings by the number of the procedure's row.
-    pub listings: BTreeMap<usize, Listing>,
+    /// Listings by the number of the procedure's row, and what executions took, where that is known.
+    pub listings: BTreeMap<usize, (Listing, Option<Costs>)>,
     /// How far behind the instruction that took the time samples landed, if the listings give them back to it; none: they are where they landed.
     pub skid: Option<(String, Skid)>,
 }
@@ -46,6 +46,8 @@ struct Page {
     procedures: Vec<ProcedureRow>,
     omitted: Omitted,
     listings: BTreeMap<usize, Listed>,
+    /// Titles of what executions took.
+    costs: [&'static str; costs::TITLES.len()],
 }
 
 #[derive(Serialize)]
@@ -86,14 +88,16 @@ struct ProcedureRow {
 struct Listed {
     range: String,
     notes: Vec<String>,
+    /// Whether it is known what executions took.
+    costs: bool,
     lines: Vec<Line>,
 }
 
-/// Address, instruction, samples and place in the source; or a number of instructions that are left out.
+/// Address, instruction, samples, place in the source, and what executions took where that is known ([`Costs::cells`]); or a number of instructions that are left out.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line {
-    Instruction(String, String, Vec<u64>, String),
+    Instruction(String, String, Vec<u64>, String, Vec<String>),
     Gap(usize),
 }
 
@@ -144,6 +148,7 @@ fn page(report: &HtmlReport) -> Page {
             counts: procedures.omitted.counts.clone(),
         },
         listings: report.listings.iter().map(|(row, listing)| (*row, listed(listing, report.skid.as_ref()))).collect(),
+        costs: costs::TITLES,
     }
 }
 
@@ -195,7 +200,7 @@ fn unresolved_rows(report: &ProfReport) -> impl Iterator<Item = ProcedureRow> + 
     })
 }
 
-fn listed(listing: &Listing, skid: Option<&(String, Skid)>) -> Listed {
+fn listed((listing, costs): &(Listing, Option<Costs>), skid: Option<&(String, Skid)>) -> Listed {
     let shown = shown(&listing.instructions);
     let mut lines = Vec::new();
     let mut gap = 0;
@@ -208,7 +213,9 @@ fn listed(listing: &Listing, skid: Option<&(String, Skid)>) -> Listed {
             lines.push(Line::Gap(std::mem::take(&mut gap)));
         }
         let address = format!("{:x}", instruction.address);
-        lines.push(Line::Instruction(address, name(&instruction.text), instruction.counts.clone(), place(instruction)));
+        let (text, counts, place) = (name(&instruction.text), instruction.counts.clone(), place(instruction));
+        let costs = costs.iter().flat_map(|costs| costs.cells(instruction.address)).collect();
+        lines.push(Line::Instruction(address, text, counts, place, costs));
     }
     if gap > 0 {
         lines.push(Line::Gap(gap));
@@ -218,7 +225,8 @@ fn listed(listing: &Listing, skid: Option<&(String, Skid)>) -> Listed {
     let problems = listing.problems.iter().map(|problem| name(&problem.to_string()));
     Listed {
         range: format!("{:#x}–{:#x}", listing.addresses.start, listing.addresses.end),
-        notes: std::iter::once(landed).chain(problems).collect(),
+        notes: std::iter::once(landed).chain(costs.iter().flat_map(Costs::notes)).chain(problems).collect(),
+        costs: costs.is_some(),
         lines,
     }
 }

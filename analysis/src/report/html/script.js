@@ -142,9 +142,9 @@
         if (!sampled) lines.push({ gap: line });
         continue;
       }
-      const [address, text, n, place] = line;
+      const [address, text, n, place, costs] = line;
       if (sampled && !(n[state.event] > 0)) continue;
-      lines.push({ address, text, n, s: [], place: place === last ? "" : place });
+      lines.push({ address, text, n, s: [], costs, place: place === last ? "" : place });
       last = place;
     }
     const highest = most(lines.filter((line) => !line.gap));
@@ -153,6 +153,7 @@
       { title: "samples", cell: (line) => samples(line) ? whole.format(samples(line)) : "", className: "number" },
       { title: "%", cell: (line) => samples(line) && all ? percent(samples(line) / all) : "", className: "number" },
       { title: "", cell: (line) => samples(line) ? bar(samples(line), highest) : "", className: "bar" },
+      ...(listing.costs ? data.costs : []).map((title, index) => ({ title, cell: (line) => line.costs[index] || "", className: "number" })),
       { title: "address", cell: (line) => line.address, className: "number" },
       { title: "instruction", cell: (line) => line.text || "(no code at hand)", className: "text" },
       { title: "source", cell: (line) => line.place, className: "place" },

@@ -1,0 +1,132 @@
+//! What executions of instructions took: what the commands that tell of it have in common.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use code::isa::Syntax;
+use image::Procedure;
+use stalls::Machine;
+
+use super::calc;
+use crate::error::AnalysisError;
+use crate::graphs::Surveyed;
+use crate::load::{self, EventSamples, ImageSamples, Samples};
+use crate::procedures::{Known, Places};
+use crate::report::{Costs, EventColumn, Model};
+use crate::stats::Confidence;
+
+/// On which processor, and where its programs' debug files are.
+#[derive(Clone, Debug, Default, Args)]
+pub struct OnMachine {
+    /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Machine::names()))]
+    pub machine: Option<String>,
+    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub debug_root: Vec<PathBuf>,
+}
+
+/// The processor that is taken where nobody says which it was.
+const ASSUMED: &str = "skylake-avx512";
+/// Fewer samples of time in a procedure do not tell what its executions took.
+const SAMPLES_MIN: u64 = 100;
+
+impl OnMachine {
+    /// Where names are looked for.
+    pub(super) fn places(&self) -> Places {
+        Places::with_debug_roots(self.debug_root.clone())
+    }
+
+    /// The model of the processor: the one asked for, else the nearest to the one that was sampled, else - which it tells - some other.
+    pub(super) fn model(&self, samples: &Samples) -> Result<(Machine, Model), AnalysisError> {
+        let nearest = samples.cpuid().and_then(|cpuid| Machine::nearest(&cpuid));
+        let named = self.machine.as_deref().or(nearest);
+        let name = named.unwrap_or(ASSUMED);
+        let machine = Machine::named(name).ok_or_else(|| AnalysisError::Refused(format!("no model of {name}")))?;
+        let model = Model { name: machine.name, assumed: named.is_none() };
+        Ok((machine, model))
+    }
+}
+
+/// The events, with the samples of the images that were asked for.
+pub(super) fn columns(samples: &Samples) -> Vec<EventColumn> {
+    let of = |event: usize, idle: bool| {
+        let images = samples.images.iter().filter(|image| image.wanted && image.is_idle() == idle);
+        load::sum(images.filter_map(|image| image.profiles.get(event)).map(profiledb::Profile::total))
+    };
+    let column = |(at, event): (usize, &EventSamples)| EventColumn {
+        event: event.clone(),
+        idle: of(at, true),
+        counted: of(at, false),
+        occurrences: event.occurrences(Confidence::default()),
+        unresolved: Vec::new(),
+    };
+    samples.events.iter().enumerate().map(column).collect()
+}
+
+/// Finds what executions took, for listings: once for all samples.
+pub(super) struct Finder<'a> {
+    samples: &'a Samples,
+    confidence: Confidence,
+    /// The processor, if it is known which it was; else why nothing is found.
+    machine: Result<(Machine, Model), String>,
+}
+
+impl<'a> Finder<'a> {
+    pub(super) fn new(samples: &'a Samples, machine: &OnMachine, confidence: Confidence) -> Self {
+        let unknown = "the database does not say which processor it was; --machine does";
+        let machine = machine.model(samples).map_err(|error| error.to_string());
+        let machine = machine.and_then(|(machine, model)| match model.assumed {
+            true => Err(unknown.to_owned()),
+            false => Ok((machine, model)),
+        });
+        Self { samples, confidence, machine }
+    }
+
+    /// Whether anything can be found.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`]: why not.
+    pub(super) fn known(&self) -> Result<(), AnalysisError> {
+        let _ = self.samples.time()?;
+        self.machine.as_ref().map(|_| ()).map_err(|why| AnalysisError::Refused(why.clone()))
+    }
+
+    /// Whether a procedure is worth a look.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(super) fn can(&self, image: &ImageSamples, procedure: &Procedure) -> Result<(), String> {
+        let (event, _) = self.samples.time().map_err(|error| error.to_string())?;
+        self.machine.as_ref().map_err(Clone::clone)?;
+        let places = image.profiles.get(event).into_iter().flat_map(profiledb::Profile::iter);
+        let here = load::sum(places.filter(|(offset, _)| procedure.contains(*offset)).map(|(_, samples)| samples));
+        if here < SAMPLES_MIN {
+            return Err(format!("{here} samples of time here; that takes {SAMPLES_MIN}"));
+        }
+        Ok(())
+    }
+
+    /// What executions of a procedure's instructions took.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub(super) fn find(
+        &self,
+        surveyed: &Surveyed,
+        (image, known): (&ImageSamples, &Known),
+        procedure: &Procedure,
+    ) -> Result<Costs, String> {
+        self.can(image, procedure)?;
+        let (event, skid) = self.samples.time().map_err(|error| error.to_string())?;
+        let (machine, model) = self.machine.as_ref().map_err(Clone::clone)?;
+        let graph = surveyed.graph(image, known, procedure, Syntax::Att, (event, skid));
+        let explained = graph.as_ref().and_then(|graph| graph.explained(machine, event, self.samples.retired(event)));
+        let Some((graph, explained)) = graph.zip(explained) else {
+            return Err("it has no entry, or too many ways through it, to say how often its blocks ran".to_owned());
+        };
+        let blocks = calc::blocks(&graph, &explained, event, self.confidence);
+        Ok(Costs::of(blocks, *model, explained.scale, explained.sums.samples))
+    }
+}

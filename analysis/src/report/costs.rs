@@ -1,0 +1,268 @@
+//! What executions of instructions took, as reports show it.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+use stalls::{Cause, Culprit, Explanation, Scale};
+
+use super::quantity::thousands;
+use super::text::head;
+use super::{BlockRow, InstructionCost, Model, Runs};
+
+/// A stall is told if it has so many samples, and so large a part of the procedure's.
+const STALL_SAMPLES: u64 = 10;
+const STALL_SHARE: f64 = 0.005;
+/// Ends of a range that are nearer than by this factor are one number.
+pub(super) const ROUGHLY: f64 = 1.2;
+/// An interval whose ends are farther apart than by this factor says nothing.
+pub(super) const UNKNOWN: f64 = 100.0;
+
+/// What the executions of a listing's instructions took.
+#[derive(Debug)]
+pub struct Costs {
+    /// The processor whose best cases these are.
+    pub machine: Model,
+    /// What cycles are told by; none: they are not known.
+    pub scale: Option<Scale>,
+    /// Samples of time of the whole procedure.
+    pub samples: f64,
+    /// Instructions by address, with how often they ran.
+    pub rows: BTreeMap<u64, (Runs, InstructionCost)>,
+}
+
+/// What an instruction was stalled by.
+pub(super) struct Stall {
+    /// Cycles, at least and at most.
+    pub(super) least: f64,
+    pub(super) most: f64,
+    /// Letters of what may have stalled it.
+    pub(super) letters: String,
+}
+
+impl InstructionCost {
+    /// Its stall, if that is worth telling in a procedure with so many samples.
+    pub(super) fn stall(&self, scale: Option<Scale>, all: f64) -> Option<Stall> {
+        let why = &self.why;
+        let stall: f64 = why.cycles - why.best.cycles;
+        let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
+        let part = if why.cycles > 0.0 { largest.max(stall) / why.cycles * self.samples as f64 } else { 0.0 };
+        let told = scale.is_some() && self.samples >= STALL_SAMPLES && part >= all * STALL_SHARE;
+        let letters = || letters(&why.culprits, why.unexplained > stall / 10.0);
+        told.then(|| Stall { least: stall.max(0.0), most: largest.max(stall), letters: letters() })
+    }
+}
+
+/// What cycles are, in words.
+pub(super) fn cycles(scale: Option<Scale>) -> String {
+    let Some(Scale { told, most, least, measured }) = scale else {
+        return "not known: no samples of time".to_owned();
+    };
+    if measured {
+        return "cy: cycles of an execution, by samples of executed instructions".to_owned();
+    }
+    let (down, up) = (number(told / most), told / least);
+    let up = if up.is_finite() && up <= UNKNOWN { number(up) } else { "any number of".to_owned() };
+    format!("cy: cycles of an execution if what is fastest here is not stalled; {down} to {up} times as many are possible")
+}
+
+/// What runs are, in words.
+const RUNS: &str = "runs: executions for one entry of the procedure; sure: beside its other instructions";
+
+/// Titles of the cells of a listing.
+pub(super) const TITLES: [&str; 5] = ["runs", "sure", "cy", "to cy", "may be"];
+/// And in a spreadsheet.
+pub(super) const COLUMNS: [&str; 8] =
+    ["runs", "runs_low", "runs_high", "confidence", "best_cpi", "cpi", "cpi_most", "letters"];
+
+impl Costs {
+    /// What blocks' executions took.
+    #[must_use]
+    pub fn of(blocks: Vec<BlockRow>, machine: Model, scale: Option<Scale>, samples: f64) -> Self {
+        let row = |runs: Runs| move |line: InstructionCost| (line.address, (runs, line));
+        let rows = blocks.into_iter().flat_map(|block| block.instructions.into_iter().map(row(block.runs)));
+        Self { machine, scale, samples, rows: rows.collect() }
+    }
+
+    /// The lines of a report's head.
+    pub(super) fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        head(out, "machine", &self.machine.shown())?;
+        head(out, "runs", &format!("{}; letters: dcpi calc --help", RUNS.trim_start_matches("runs: ")))?;
+        head(out, "cycles", &cycles(self.scale))
+    }
+
+    /// An instruction's cells, as [`TITLES`] says; empty where it is not known.
+    pub(super) fn cells(&self, address: u64) -> [String; TITLES.len()] {
+        let Some((runs, line)) = self.rows.get(&address) else { return Default::default() };
+        let Explanation { cycles, cycles_most, .. } = line.why;
+        let took = line.samples > 0 && self.scale.is_some() && runs.value > 0.0;
+        let most = took && cycles_most.is_finite() && cycles_most > cycles * ROUGHLY;
+        let stall = line.stall(self.scale, self.samples);
+        [
+            number(runs.value),
+            word(runs.confidence).to_owned(),
+            if took { cycle(cycles) } else { String::new() },
+            if most { cycle(cycles_most) } else { String::new() },
+            stall.map(|stall| stall.letters).unwrap_or_default(),
+        ]
+    }
+
+    /// An instruction's cells, as [`COLUMNS`] says.
+    pub(super) fn columns(&self, address: u64) -> [String; COLUMNS.len()] {
+        let Some((runs, line)) = self.rows.get(&address) else { return Default::default() };
+        let number = |value: f64| if value.is_finite() { format!("{value:.6}") } else { String::new() };
+        let cycles = |value: f64| if self.scale.is_some() { number(value) } else { String::new() };
+        let stall = line.stall(self.scale, self.samples);
+        [
+            number(runs.value),
+            number(runs.low),
+            number(runs.high),
+            word(runs.confidence).to_owned(),
+            cycles(line.why.best.cycles),
+            cycles(line.why.cycles),
+            cycles(line.why.cycles_most),
+            stall.map(|stall| stall.letters).unwrap_or_default(),
+        ]
+    }
+
+    /// What a page says of them.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut causes: Vec<Cause> = Vec::new();
+        let stalled = self.rows.values().filter(|(_, line)| line.stall(self.scale, self.samples).is_some());
+        for culprit in stalled.flat_map(|(_, line)| told(&line.why.culprits)) {
+            if !causes.contains(&culprit.cause) {
+                causes.push(culprit.cause);
+            }
+        }
+        let letters = causes.iter().map(|cause| format!("{} {cause}, ", cause.letter()));
+        let mut notes = vec![RUNS.to_owned(), format!("{} ({})", cycles(self.scale), self.machine.shown())];
+        if self.scale.is_some() {
+            notes.push(format!("what may have stalled an instruction: {}? none of these", letters.collect::<String>()));
+        }
+        notes
+    }
+
+    /// An instruction for JSON.
+    pub(super) fn json(&self, address: u64) -> Option<Cost> {
+        let (runs, line) = self.rows.get(&address)?;
+        Some(Cost::of(*runs, &line.why, self.scale.is_some()))
+    }
+}
+
+/// How often something ran.
+#[derive(Serialize)]
+pub(super) struct Frequency {
+    value: f64,
+    low: f64,
+    high: f64,
+    confidence: &'static str,
+}
+
+impl Frequency {
+    pub(super) fn of(runs: &Runs) -> Self {
+        let Runs { value, low, high, confidence } = *runs;
+        Self { value: digits(value), low: digits(low), high: digits(high), confidence: word(confidence) }
+    }
+}
+
+/// What an execution of an instruction took. Cycles are null where nothing tells of them.
+#[derive(Serialize)]
+pub(super) struct Cost {
+    frequency: Frequency,
+    best_cpi: Option<f64>,
+    cpi: Option<f64>,
+    /// Null where nothing limits it, too.
+    cpi_most: Option<f64>,
+    unexplained: f64,
+    culprits: Vec<CulpritEntry>,
+}
+
+impl Cost {
+    pub(super) fn of(runs: Runs, why: &Explanation, scaled: bool) -> Self {
+        let cycles = |cycles: f64| Some(digits(cycles)).filter(|cycles| scaled && cycles.is_finite());
+        Self {
+            frequency: Frequency::of(&runs),
+            best_cpi: cycles(why.best.cycles),
+            cpi: cycles(why.cycles),
+            cpi_most: cycles(why.cycles_most),
+            unexplained: digits(why.unexplained),
+            culprits: why.culprits.iter().map(CulpritEntry::of).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct CulpritEntry {
+    cause: String,
+    letter: char,
+    address: String,
+    low: f64,
+    high: f64,
+}
+
+impl CulpritEntry {
+    pub(super) fn of(culprit: &Culprit) -> Self {
+        Self {
+            cause: culprit.cause.to_string(),
+            letter: culprit.cause.letter(),
+            address: format!("{:#x}", culprit.at),
+            low: digits(culprit.low),
+            high: digits(culprit.high),
+        }
+    }
+}
+
+/// What cannot have been a tenth of the largest is not worth a letter. The largest comes first.
+pub(super) fn told(culprits: &[Culprit]) -> impl Iterator<Item = &Culprit> {
+    let largest = culprits.first().map_or(0.0, |culprit| culprit.high);
+    culprits.iter().filter(move |culprit| culprit.high >= largest / 10.0)
+}
+
+/// Letters of culprits, and a question mark if there is more to explain.
+pub(super) fn letters(culprits: &[Culprit], unexplained: bool) -> String {
+    let mut letters: String = told(culprits).map(|culprit| culprit.cause.letter()).collect();
+    if unexplained {
+        letters.push('?');
+    }
+    letters
+}
+
+/// Cycles.
+pub(super) fn cycle(value: f64) -> String {
+    match value {
+        value if value < 10.0 => format!("{value:.2}"),
+        value if value < 1000.0 => format!("{value:.1}"),
+        value => number(value),
+    }
+}
+
+/// A number for JSON: more than six digits, or less than a billionth, mean nothing, and are not the same on every machine.
+pub(super) fn digits(value: f64) -> f64 {
+    if !value.is_finite() {
+        return value;
+    }
+    if value.abs() < 1e-9 {
+        return 0.0;
+    }
+    let scale = 10_f64.powi(5 - value.abs().log10().floor() as i32);
+    (value * scale).round() / scale
+}
+
+/// A number in three or four digits.
+pub(super) fn number(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        value if !(1e-3..1e6).contains(&value) => format!("{value:.2e}"),
+        value if value >= 100.0 => thousands(value.round() as u64),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.3}"),
+    }
+}
+
+pub(super) fn word(confidence: estimate::Confidence) -> &'static str {
+    match confidence {
+        estimate::Confidence::Low => "low",
+        estimate::Confidence::Medium => "medium",
+        estimate::Confidence::High => "high",
+    }
+}

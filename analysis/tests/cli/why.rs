@@ -1,0 +1,123 @@
+//! `dcpi calc` and its kin, of a copy loop whose file is made here byte by byte.
+
+use std::collections::BTreeMap;
+
+use image::{ImageId, ImageKind, ImageOffset};
+use profiledb::Edges;
+use serde_json::json;
+
+use crate::database::{Db, Epoch, START, cycles, imiss, named};
+use crate::golden::check;
+use crate::runs::on;
+
+/// 8 bytes from %rsi to %rdi, %rdx times: the loop is 0x401007 to 0x401015.
+const CODE: [u8; 24] = [
+    0x31, 0xc0, // xor %eax,%eax
+    0x48, 0x85, 0xd2, // test %rdx,%rdx
+    0x74, 0x10, // je 0x401017
+    0x48, 0x8b, 0x0c, 0xc6, // mov (%rsi,%rax,8),%rcx
+    0x48, 0x89, 0x0c, 0xc7, // mov %rcx,(%rdi,%rax,8)
+    0x48, 0xff, 0xc0, // inc %rax
+    0x48, 0x39, 0xd0, // cmp %rdx,%rax
+    0x75, 0xf0, // jne 0x401007
+    0xc3, // ret
+];
+const BUILD: [u8; 20] = [0xc0; 20];
+/// Where the code is in the file, and the sections' headers.
+const AT: usize = 0x1000;
+const SECTIONS: usize = 0x1040;
+const ADDRESS: u64 = 0x40_1000;
+
+/// Numbers of so many bytes.
+fn numbers(parts: &[(u64, usize)]) -> Vec<u8> {
+    parts.iter().flat_map(|(value, bytes)| value.to_le_bytes()[..*bytes].to_vec()).collect()
+}
+
+/// An ELF file (its specification's chapters 1 and 2) with the code, a symbol for it and a build id.
+fn program() -> Vec<u8> {
+    let (code, names) = (CODE.len() as u64, b"\0copy\0.text\0.symtab\0.strtab\0");
+    let header =
+        [(2, 2), (62, 2), (1, 4), (ADDRESS, 8), (64, 8), (SECTIONS as u64, 8), (0, 4), (64, 2), (56, 2), (2, 2)];
+    let text = [(1, 4), (5, 4), (AT as u64, 8), (ADDRESS, 8), (ADDRESS, 8), (code, 8), (code, 8), (4096, 8)];
+    let note = [(4, 4), (4, 4), (0xb0, 8), (0, 8), (0, 8), (36, 8), (36, 8), (4, 8)];
+    let symbol = [(1, 4), (0x12, 1), (0, 1), (1, 2), (ADDRESS, 8), (code, 8)];
+    let section = |name, kind, flags, at, offset, size, link, info, entry| {
+        let of = [
+            (name, 4),
+            (kind, 4),
+            (flags, 8),
+            (at, 8),
+            (offset, 8),
+            (size, 8),
+            (link, 4),
+            (info, 4),
+            (1, 8),
+            (entry, 8),
+        ];
+        numbers(&of)
+    };
+    let sections = [
+        section(0, 0, 0, 0, 0, 0, 0, 0, 0),
+        section(6, 1, 6, ADDRESS, AT as u64, code, 0, 0, 0),
+        section(12, 2, 0, 0, 0x100, 48, 3, 1, 24),
+        section(20, 3, 0, 0, 0x140, names.len() as u64, 0, 0, 0),
+    ];
+    let mut file = vec![0; SECTIONS];
+    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"\x7fELF\x02\x01\x01");
+    put(16, &[numbers(&header), numbers(&[(64, 2), (4, 2), (3, 2)])].concat());
+    put(64, &[numbers(&text), numbers(&note)].concat());
+    put(0xb0, &[numbers(&[(4, 4), (20, 4), (3, 4)]), b"GNU\0".to_vec(), BUILD.to_vec()].concat());
+    put(0x118, &numbers(&symbol));
+    put(0x140, names);
+    put(AT, &CODE);
+    file.extend(sections.concat());
+    file
+}
+
+/// The load waits, so samples land on the store after it; 100 rounds of the loop for each entry were seen.
+fn copies() -> Db {
+    let db = Db::new();
+    let path = db.root().with_file_name("copy");
+    std::fs::write(&path, program()).unwrap();
+    let id = ImageId::from_build_id(&BUILD).unwrap();
+    let record = named(id, ImageKind::File, "copy", path.to_str().unwrap());
+    let counts = [(0x1000, 2), (0x1002, 3), (0x1007, 240), (0x100b, 4000), (0x100f, 250), (0x1012, 230), (0x1015, 210)];
+    let mut epoch = Epoch::new(START, vec![cycles(), imiss()]).samples("cycles", &record, &counts).samples(
+        "L1-icache-load-misses",
+        &record,
+        &[(0x1007, 3)],
+    );
+    let edge = |from, to, times| ((ImageOffset(from), ImageOffset(to)), times);
+    let edges = Edges::from_counts([edge(0x1015, 0x1007, 9900), edge(0x1015, 0x1017, 100), edge(0x1005, 0x1007, 100)]);
+    epoch.delta.first_edges = BTreeMap::from([(id, edges.clone())]);
+    epoch.delta.edges = BTreeMap::from([(id, edges)]);
+    epoch.delta.facts.insert("skid".into(), json!({"event": "cycles", "instructions": 1}));
+    epoch.delta.facts.insert("cpuid".into(), json!({"vendor": "GenuineIntel", "family": 6, "model": 85}));
+    db.epoch("node-7", epoch);
+    db
+}
+
+#[test]
+fn why_a_copy_loop_takes_its_time() {
+    let db = copies();
+    for format in ["txt", "json", "csv"] {
+        let words = if format == "txt" { String::new() } else { format!(" --format {format}") };
+        check(&format!("calc.{format}"), &db, &format!("calc copy copy{words}"));
+        check(&format!("whatcg.{format}"), &db, &format!("whatcg{words}"));
+        check(&format!("topstalls.{format}"), &db, &format!("topstalls{words}"));
+        check(&format!("list-why.{format}"), &db, &format!("list copy copy --why{words}"));
+    }
+    for form in ["svg", "dot"] {
+        check(&format!("flow.{form}"), &db, &format!("flow copy copy -o - --form {form}"));
+    }
+}
+
+#[test]
+fn exports_say_on_which_instruction_samples_are() {
+    let said = "samples of cycles are where they landed, 1 instruction after the one that took the time";
+    for format in ["script", "firefox", "otlp"] {
+        let written = on(&copies(), &format!("export --to {format} -o -")).stdout;
+        assert!(String::from_utf8_lossy(&written).contains(said), "{format}");
+    }
+}
