@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use image::{ImageOffset, Vaddr};
 use profiledb::Scope;
 
-use super::{Event, Image, Place, Procedure, Resolved, branches};
+use super::executed::Executed;
+use super::{Event, Image, Place, Procedure, Resolved};
 use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Known, Needed, Places};
@@ -28,8 +29,8 @@ pub enum Detail {
 pub struct Wanted {
     /// How much of it.
     pub detail: Detail,
-    /// Which way branches went, too.
-    pub branches: bool,
+    /// How often code was executed, too.
+    pub executed: bool,
     /// The idle loop's samples too.
     pub idle: bool,
     /// Samples of unknown code are samples of what was asked for: all images of everybody.
@@ -110,15 +111,13 @@ fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], want
         procedures: Vec::new(),
         nameless: "[unknown]".to_owned(),
         places: places(&counts(image, scopes)),
-        branches: Vec::new(),
-        edges_left_out: 0,
+        executed: None,
     };
     match known {
         Ok(known) => {
-            if wanted.branches {
-                let edges = samples.edges(image, &mut problems);
-                (resolved.branches, resolved.edges_left_out) = branches::resolve(&edges, &known);
-            }
+            // Formats with room for it are of the first event: only where that counts time do its samples tell of executions.
+            let time = samples.time().ok().filter(|(event, _)| wanted.executed && *event == 0);
+            resolved.executed = time.and_then(|time| Executed::of(samples, image, &known, time, &mut problems));
             name_places(&mut resolved, image, &known, wanted, &mut problems);
         }
         Err(why) => {
@@ -197,7 +196,7 @@ fn name_places(to: &mut Image, image: &ImageSamples, known: &Known, wanted: &Wan
     match info.sites() {
         Ok(sites) => {
             to.places.iter_mut().for_each(|place| place.sites = sites.at(Vaddr(place.address)));
-            branches::locate(&mut to.branches, &sites);
+            to.executed.iter_mut().for_each(|executed| executed.locate(&sites));
         }
         Err(error) => problems.push(procedures::no_lines(image, Some(error.to_string()))),
     }

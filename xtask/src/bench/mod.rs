@@ -1,12 +1,13 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
 //! `bench loader` for the loader hook, `bench db` for the database; how long reports take: `bench reading`; what walks from sampled registers are
-//! worth: `bench walks`; control-flow graphs of everything that is installed: `bench cfg`; and whether anything leaks: `bench soak`.
+//! worth: `bench walks`; control-flow graphs of everything that is installed: `bench cfg`; how much faster programs become with profiles: `bench faster`; and whether anything leaks: `bench soak`.
 
 mod beside;
 mod branches;
 mod cfg;
 mod costs;
 mod db;
+mod faster;
 mod grid;
 mod json;
 mod loader;
@@ -42,10 +43,11 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["reading", rest @ ..] => reading::run(rest),
         ["walks", rest @ ..] => walks::run(rest),
         ["cfg", rest @ ..] => cfg::run(rest),
+        ["faster", rest @ ..] => faster::run(rest),
         ["soak", rest @ ..] => soak::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], cfg [--quick] [--json] or soak [--minutes N]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], cfg [--quick] [--json], faster [--rounds N] [--seconds N] [--again] or soak [--minutes N]"
             )
         }
     }
