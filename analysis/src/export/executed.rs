@@ -62,7 +62,8 @@ pub struct Way {
 }
 
 impl Executed {
-    /// What was executed in an image, by the samples of `event`, which land `skid` behind what took the time. None where nothing can be said.
+    /// What was executed in an image, by the samples of an event that counts time, and how far they land behind what took it. None where
+    /// nothing can be said.
     #[must_use]
     pub fn of(
         samples: &Samples,

@@ -115,10 +115,7 @@ fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], want
     };
     match known {
         Ok(known) => {
-            // Formats with room for it are of the first event: only where that counts time do its samples tell of executions.
-            let time = samples.time().ok().filter(|(event, _)| wanted.executed && *event == 0);
-            resolved.executed = time.and_then(|time| Executed::of(samples, image, &known, time, &mut problems));
-            name_places(&mut resolved, image, &known, wanted, &mut problems);
+            name_places(&mut resolved, (samples, image), &known, wanted, &mut problems);
         }
         Err(why) => {
             resolved.nameless = format!("[no procedures: {}]", why.short());
@@ -162,7 +159,13 @@ fn places(counts: &BTreeMap<u64, Counts>) -> Vec<Place> {
     counts.iter().map(place).collect()
 }
 
-fn name_places(to: &mut Image, image: &ImageSamples, known: &Known, wanted: &Wanted, problems: &mut Vec<Problem>) {
+fn name_places(
+    to: &mut Image,
+    (samples, image): (&Samples, &ImageSamples),
+    known: &Known,
+    wanted: &Wanted,
+    problems: &mut Vec<Problem>,
+) {
     let mut index: BTreeMap<ImageOffset, usize> = BTreeMap::new();
     for place in &mut to.places {
         place.address = known.address(ImageOffset(place.offset));
@@ -181,7 +184,10 @@ fn name_places(to: &mut Image, image: &ImageSamples, known: &Known, wanted: &Wan
     let Some(binary) = &known.binary else { return };
     let segments = binary.layout().segments().iter().filter(|segment| segment.executable);
     to.segments = segments.copied().collect();
+    // Formats with room for it are of the first event: only where that counts time do its samples tell of executions.
+    let time = samples.time().ok().filter(|(event, _)| wanted.executed && *event == 0);
     if matches!(wanted.detail, Detail::Addresses | Detail::Procedures) {
+        to.executed = time.and_then(|time| Executed::of(samples, image, known, time, problems));
         return;
     }
     let Some(info) = known.debug_info(image, &wanted.places, problems) else { return };
@@ -195,6 +201,7 @@ fn name_places(to: &mut Image, image: &ImageSamples, known: &Known, wanted: &Wan
     }
     match info.sites() {
         Ok(sites) => {
+            to.executed = time.and_then(|time| Executed::of(samples, image, known, time, problems));
             to.places.iter_mut().for_each(|place| place.sites = sites.at(Vaddr(place.address)));
             to.executed.iter_mut().for_each(|executed| executed.locate(&sites));
         }
