@@ -71,6 +71,14 @@ pub const CONSUMERS: [Need; 7] = [
     need("npm", "npm", "installs the Firefox profiler's importer"),
 ];
 
+/// To make programs faster with profiles.
+pub const OPTIMIZERS: [Need; 4] = [
+    need("clang-22", "clang-22", "builds programs with profiles"),
+    need("/usr/lib/llvm-22/lib/clang/22/lib/linux", "libclang-rt-22-dev", "counts what programs execute"),
+    need("llvm-profdata-22", "llvm-22", "reads LLVM's profiles"),
+    need("llvm-bolt-22", "bolt-22", "reorders programs"),
+];
+
 /// To measure what profiling costs.
 pub const BENCH_TOOLS: [Need; 3] = [
     need("perf", "linux-perf", "the peer that dcpid is measured against"),

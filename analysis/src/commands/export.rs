@@ -36,7 +36,7 @@ pub struct Export {
     /// Addresses without names: for tools that find them by themselves (pprof, otlp, script)
     #[arg(long)]
     pub no_symbols: bool,
-    /// Samples only, without branches as computed from snapshots of registers (autofdo, bolt)
+    /// Samples as they are, not executions as estimated from them and from edges (autofdo, bolt)
     #[arg(long)]
     pub no_edges: bool,
     /// The idle loop too
@@ -63,7 +63,7 @@ otlp, firefox and script say on which instruction samples land, the others have 
   autofdo            clang -fprofile-sample-use=FILE; llvm-profdata merge --sample FILE
   autofdo-addresses  create_llvm_prof --profiler=text --use_lbr=false --binary=IMAGE --profile=FILE --out=OUT
                      (version 0.19 of it needs programs built with -gdwarf-4)
-  bolt               llvm-bolt IMAGE --pa -p FILE -o OUT; without edges, or with --no-edges:
+  bolt               llvm-bolt IMAGE --pa -p FILE -o OUT; without executions, as with --no-edges:
                      llvm-bolt IMAGE --pa --ba -p FILE -o OUT (LLVM 22)
   script             what reads the output of perf script
 
@@ -135,7 +135,7 @@ pub(super) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, Analysi
     let mut problems = std::mem::take(&mut samples.problems);
     let wanted = Wanted {
         detail: args.to.detail(args),
-        branches: matches!(args.to, Target::Autofdo | Target::Bolt) && !args.no_edges,
+        executed: matches!(args.to, Target::Autofdo | Target::Bolt) && !args.no_edges,
         idle: args.idle,
         everything: args.images.is_empty() && args.chosen.source.scope.is_all(),
         places: Places::with_debug_roots(args.debug_root.clone()),

@@ -17,7 +17,7 @@ use image::ImageKind;
 use stalls::Machine;
 
 use super::Outcome;
-use super::calc::machine;
+use super::costs::OnMachine;
 use crate::args::{Arguments, Chosen, Output};
 use crate::error::AnalysisError;
 use crate::graphs::Surveyed;
@@ -51,6 +51,9 @@ pub struct Truth {
     /// How often the program ran while it was sampled: then cycles are compared, too
     #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: Option<u32>,
+    /// On which processor.
+    #[command(flatten)]
+    pub on: OnMachine,
     /// Which samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -210,8 +213,8 @@ fn report(
         return Err(AnalysisError::Refused(format!("{}: {why}", path.display())));
     }
     let least = (all as f64 * args.keep / 100.0).max(1.0) as u64;
-    let places = Places::with_debug_roots(Vec::new());
-    let truth = Truly { samples: &samples, time: (event, skid), least, per_cycle: per_cycle(&samples, event, ran)? };
+    let places = args.on.places();
+    let truth = Truly { samples: &samples, time: (event, skid), least, per_cycle: per_cycle(&samples, event, (args, ran))? };
     let mut rows = Vec::new();
     for (image, counts) in images.into_iter().filter(|(image, _)| total(image) >= least) {
         rows.append(&mut score(&truth, (image, counts), &places, &mut problems));
@@ -244,14 +247,18 @@ struct Truly<'a> {
 }
 
 /// Samples for each cycle of an execution of the command, where that is known.
-fn per_cycle(samples: &Samples, event: usize, ran: Option<Ran>) -> Result<Option<(Machine, f64)>, AnalysisError> {
+fn per_cycle(
+    samples: &Samples,
+    event: usize,
+    (args, ran): (&Truth, Option<Ran>),
+) -> Result<Option<(Machine, f64)>, AnalysisError> {
     let Some((ran, event)) = ran.zip(samples.events.get(event)) else { return Ok(None) };
     let cycles = match event.unit.as_str() {
         "ns" => event.period as f64 * 1e-9 * ran.hertz,
         "cycles" => event.period as f64,
         _ => return Ok(None),
     };
-    let (machine, _) = machine(None, samples)?;
+    let (machine, _) = args.on.model(samples)?;
     Ok((cycles > 0.0 && ran.times > 0.0).then(|| (machine, ran.times / cycles)))
 }
 

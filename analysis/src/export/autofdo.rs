@@ -8,11 +8,11 @@
 //!   line[.discriminator]: samples
 //! ```
 //!
-//! Lines are counted from the function's own. One event. A line has the samples of the instruction of it that has the most, which is what
-//! `create_llvm_prof` and `llvm-profgen` do: a block is executed as often as each of its instructions, whatever their number; totals are of
-//! all samples. `head` is the samples of the procedure's first instruction. Of `cycles` all that is time and not how often a line was
-//! executed: `instructions`, where it was sampled, comes nearer. Which procedures a line calls, and in which shares, is computed from
-//! registers at samples ([`branches`]): the callees' samples are the line's, divided up. Programs only: what the kernel's build would need is its debug
+//! Lines are counted from the function's own. One event. Where it counts time, counts are executions as estimated ([`executed`]): a line has
+//! those of the instruction of it that has the most, as of `llvm-profgen`, 0 too where nothing of it was executed; totals are sums of lines;
+//! `head` is how often the procedure was entered; which procedures a line calls follows its count. Other events, and code without estimate: a line has the
+//! samples of the instruction that has the most, which is what `create_llvm_prof` does, totals are of all samples, and
+//! `head` is the samples of the procedure's first instruction. Programs only: what the kernel's build would need is its debug
 //! information, which is not at hand.
 
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ use std::io::{self, Write};
 
 use image::Site;
 
-use super::branches::{self, Branch};
-use super::{Carried, Image, Place, Resolved};
+use super::executed::{self, Executed};
+use super::{Carried, Place, Resolved};
 use crate::report::escape;
 
 /// Why samples are left out that are at no known line.
@@ -34,7 +34,7 @@ type Line = (u32, u32);
 #[derive(Default)]
 struct Function {
     head: u64,
-    /// Of its own instructions, without those of calls.
+    /// Of its own instructions, without those of calls; none where lines are executions.
     samples: u64,
     /// Of the instruction with the most.
     lines: BTreeMap<Line, u64>,
@@ -49,24 +49,27 @@ struct Function {
 /// Those of `out`.
 pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Result<Carried> {
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
-    let (mut carried, mut kernel, mut no_lines) = (0_u64, 0_u64, 0_u64);
+    let (mut carried, mut kernel, mut no_lines, mut no_estimate) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let estimated = resolved.images.iter().any(|image| image.executed.is_some());
+    // Counts of both kinds are of one size.
+    let unit = if estimated { executed::UNIT } else { 1 };
     for image in &resolved.images {
         for place in &image.places {
             let samples = place.samples(event);
-            let left_out = if image.is_kernel() { &mut kernel } else { &mut no_lines };
-            if add(&mut functions, place, samples, is_first(image.procedure(place), place)) {
-                carried = carried.saturating_add(samples);
+            let first = is_first(image.procedure(place), place);
+            let counted = if !place.sites.iter().all(is_writable) || place.sites.is_empty() {
+                if image.is_kernel() { &mut kernel } else { &mut no_lines }
+            } else if let Some(executed) = &image.executed {
+                if executed.step(place.address).is_some() { &mut carried } else { &mut no_estimate }
             } else {
-                *left_out = left_out.saturating_add(samples);
-            }
+                add(&mut functions, place, samples.saturating_mul(unit), first);
+                &mut carried
+            };
+            *counted = counted.saturating_add(samples);
         }
+        image.executed.iter().for_each(|executed| add_executed(&mut functions, executed));
     }
-    // Samples first: callees have parts of them.
-    let mut has_callees = false;
-    for image in &resolved.images {
-        has_callees |= add_callees(&mut functions, image);
-    }
-    for comment in resolved.comments().iter().map(String::as_str).chain(has_callees.then_some(branches::FIDELITY)) {
+    for comment in resolved.comments().iter().map(String::as_str).chain(estimated.then_some(executed::FIDELITY)) {
         writeln!(out, "# {}", escape(comment))?;
     }
     let mut by_total: Vec<(u64, &String, &Function)> =
@@ -77,70 +80,73 @@ pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Resu
         function.write(1, out)?;
     }
     let unknown = resolved.events.get(event).map_or(0, super::Event::unknown);
-    let reasons = [("of the kernel", kernel), (NO_LINE, no_lines), ("of unknown code", unknown)];
+    let reasons = [
+        ("of the kernel", kernel),
+        (NO_LINE, no_lines),
+        (executed::LEFT_OUT, no_estimate),
+        ("of unknown code", unknown),
+    ];
     let left_out = reasons.into_iter().filter(|(_, samples)| *samples > 0);
     let samples = (0..resolved.events.len()).map(|at| if at == event { carried } else { 0 }).collect();
     Ok(Carried {
         samples,
         left_out: left_out.map(|(reason, samples)| (reason.to_owned(), samples)).collect(),
-        notes: has_callees.then(|| branches::FIDELITY.to_owned()).into_iter().collect(),
+        notes: estimated.then(|| executed::FIDELITY.to_owned()).into_iter().collect(),
     })
 }
 
-/// Divides the samples of lines with calls among those who were called. False where there are none.
-fn add_callees(functions: &mut BTreeMap<String, Function>, image: &Image) -> bool {
-    let mut some = false;
-    for of_call in image.branches.chunk_by(|a, b| a.from == b.from) {
-        let all: u64 = of_call.iter().fold(0, |sum, branch| sum.saturating_add(branch.times));
-        for Branch { sites, callee, times, .. } in of_call {
-            let Some(callee) = callee.as_ref().filter(|callee| is_name(callee)) else { continue };
-            let Some((function, line)) = function_of(functions, sites) else { continue };
-            let Some(samples) = function.lines.get(&line) else { continue };
-            let part = u64::try_from(u128::from(*samples) * u128::from(*times) / u128::from(all.max(1)));
-            let Some(part) = part.ok().filter(|part| *part > 0) else { continue };
+/// Adds the executions of an image's instructions, and of the calls among them.
+fn add_executed(functions: &mut BTreeMap<String, Function>, executed: &Executed) {
+    let mut ways = executed.ways.as_slice();
+    for step in executed.steps.iter().filter(|step| step.sites.iter().all(is_writable)) {
+        let (_, rest) = ways.split_at(ways.partition_point(|way| way.from < step.address));
+        let (here, rest) = rest.split_at(rest.partition_point(|way| way.from == step.address));
+        ways = rest;
+        let Some((function, line, copies)) = function_of(functions, &step.sites) else { continue };
+        let most = function.lines.entry(line).or_default();
+        *most = (*most).max(step.times.saturating_mul(copies));
+        if step.enters && step.sites.len() == 1 {
+            function.head = function.head.saturating_add(step.times);
+        }
+        for way in here {
+            let Some(callee) = way.callee.as_ref().filter(|callee| is_name(callee)) else { continue };
             let sum = function.callees.entry(line).or_default().entry(callee.clone()).or_default();
-            *sum = sum.saturating_add(part);
-            some = true;
+            *sum = sum.saturating_add(way.times.saturating_mul(copies));
         }
     }
-    some
 }
 
-/// The function that has samples at these sites, if there is one, and the line in it.
-fn function_of<'a>(functions: &'a mut BTreeMap<String, Function>, sites: &[Site]) -> Option<(&'a mut Function, Line)> {
+/// The function of these sites, the line in it, and how many times the work of that is there.
+fn function_of<'a>(
+    functions: &'a mut BTreeMap<String, Function>,
+    sites: &[Site],
+) -> Option<(&'a mut Function, Line, u64)> {
     let (last, calls) = sites.split_last()?;
-    let mut among = functions;
-    for call in calls {
-        among = among.get_mut(&call.function)?.calls.get_mut(&(call.line, call.discriminator))?;
-    }
-    Some((among.get_mut(&last.function)?, (last.line, last.discriminator)))
-}
-
-fn is_first(procedure: Option<&super::Procedure>, place: &Place) -> bool {
-    procedure.is_some_and(|procedure| procedure.address == place.address)
-}
-
-/// Adds a place's samples. False where its lines are not known, or a name would break the format.
-fn add(functions: &mut BTreeMap<String, Function>, place: &Place, samples: u64, first: bool) -> bool {
-    let (Some((last, calls)), true) = (place.sites.split_last(), place.sites.iter().all(is_writable)) else {
-        return false;
-    };
-    if samples == 0 {
-        return true;
-    }
     let mut among = functions;
     for call in calls {
         let function = among.entry(call.function.clone()).or_default();
         among = function.calls.entry((call.line, call.discriminator)).or_default();
     }
     let function = among.entry(last.function.clone()).or_default();
+    Some((function, (last.line, last.discriminator), u64::from(last.copies)))
+}
+
+fn is_first(procedure: Option<&super::Procedure>, place: &Place) -> bool {
+    procedure.is_some_and(|procedure| procedure.address == place.address)
+}
+
+/// Adds a place's samples.
+fn add(functions: &mut BTreeMap<String, Function>, place: &Place, samples: u64, first: bool) {
+    if samples == 0 {
+        return;
+    }
+    let Some((function, line, copies)) = function_of(functions, &place.sites) else { return };
     function.samples = function.samples.saturating_add(samples);
-    let most = function.lines.entry((last.line, last.discriminator)).or_default();
-    *most = (*most).max(samples.saturating_mul(u64::from(last.copies)));
-    if first && calls.is_empty() {
+    let most = function.lines.entry(line).or_default();
+    *most = (*most).max(samples.saturating_mul(copies));
+    if first && place.sites.len() == 1 {
         function.head = function.head.saturating_add(samples);
     }
-    true
 }
 
 /// A line that begins with a blank, a digit behind a colon, or a hash is something else to the reader.
@@ -156,7 +162,12 @@ fn is_name(name: &str) -> bool {
 impl Function {
     fn total(&self) -> u64 {
         let inlined = self.calls.values().flat_map(BTreeMap::values).map(Self::total);
-        inlined.fold(self.samples, u64::saturating_add)
+        let own = if self.samples > 0 {
+            self.samples
+        } else {
+            self.lines.values().fold(0, |sum: u64, times| sum.saturating_add(*times))
+        };
+        inlined.fold(own, u64::saturating_add)
     }
 
     fn write(&self, depth: usize, out: &mut dyn Write) -> io::Result<()> {
@@ -169,7 +180,7 @@ impl Function {
             writeln!(out)?;
         }
         for (line, calls) in &self.calls {
-            for (name, function) in calls {
+            for (name, function) in calls.iter().filter(|(_, function)| function.total() > 0) {
                 writeln!(out, "{indent}{}: {name}:{}", shown(*line), function.total())?;
                 function.write(depth + 1, out)?;
             }
@@ -184,6 +195,7 @@ fn shown((line, discriminator): Line) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::executed::{Step, Way};
     use super::super::sample::{resolved, with_lines, written};
     use super::*;
 
@@ -213,28 +225,40 @@ mod tests {
     }
 
     #[test]
-    fn calls_divide_the_samples_of_their_line() {
+    fn executions_where_they_are_known() {
         let mut resolved = with_lines();
         let image = &mut resolved.images[0];
-        let call = |sites: &[Site], to, callee: &str, times| Branch {
-            from: 0x40_1014,
-            to,
+        let (own, inlined) = (image.places[0].sites.clone(), image.places[1].sites.clone());
+        let step = |address, times, sites: &[Site]| Step { address, times, enters: false, sites: sites.to_vec() };
+        let line = |line| vec![Site { line, ..own[0].clone() }];
+        let steps = vec![
+            Step { enters: true, ..step(0x40_1010, 7, &own) },
+            step(0x40_1012, 5, &own),
+            step(0x40_1014, 3, &inlined),
+            step(0x40_1016, 0, &line(9)),
+            step(0x40_1018, 6, &[]),
+            step(0x40_101a, 0, &[line(10)[0].clone(), inlined[1].clone()]),
+        ];
+        let way = |from, callee: Option<&str>, times| Way {
+            from,
+            to: 1,
             falls_through: false,
-            run_end: to,
-            callee: Some(callee.into()),
-            sites: sites.to_vec(),
+            callee: callee.map(str::to_owned),
             times,
         };
-        let inlined = image.places[1].sites.clone();
-        let own = image.places[0].sites.clone();
-        image.branches = vec![call(&own, 1, "_Z1av", 3), call(&own, 2, "_Z1bv", 1), call(&own, 3, "no name", 4)];
-        image.branches.push(Branch { from: 0x40_1018, ..call(&inlined, 1, "_Z1av", 9) });
-        image.branches.push(Branch { from: 0x40_1020, ..call(&[], 1, "_Z1av", 9) });
+        let ways = vec![
+            way(0x40_1000, Some("_Z1av"), 8),
+            way(0x40_1010, None, 1),
+            way(0x40_1012, Some("_Z1av"), 2),
+            way(0x40_1012, Some("_Z1bv"), 3),
+            way(0x40_1012, Some("no name"), 4),
+            way(0x40_1018, Some("_Z1bv"), 6),
+        ];
+        image.executed = Some(Executed { steps, ways });
         let (text, carried) = written(|out| write(&resolved, 0, out));
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        let expected = ["_ZN2ns1fEi:42:40", " 1: 40 _Z1av:15 _Z1bv:5", " 2.1: _Z3inlv:2", "  2: 2 _Z1av:2"];
-        assert_eq!(lines, expected);
-        assert_eq!(carried.notes.len(), 1);
+        assert_eq!(lines, ["_ZN2ns1fEi:10:7", " 1: 7 _Z1av:2 _Z1bv:3", " 9: 0", " 2.1: _Z3inlv:3", "  2: 3"]);
+        assert_eq!((carried.samples, carried.notes.len()), (vec![42, 0], 1));
     }
 
     #[test]

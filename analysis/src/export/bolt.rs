@@ -1,16 +1,16 @@
 //! BOLT's pre-aggregated profile (llvm-project, bolt/docs/profiles.md, "Pre-aggregated format"), of one event of one program. Addresses are
 //! those of the file, which is what BOLT expects of programs that are linked to begin at 0 or at a fixed address.
 //!
-//! Where edges of the program are known, branch records: `B FROM TO COUNT 0` of those taken and `F BEGIN END COUNT` of what was executed one
-//! instruction after the other, for `llvm-bolt --pa`; the event's name says that they are of `edges`. Else basic samples: `S ADDRESS COUNT`
-//! for `llvm-bolt --pa --ba` of LLVM 22. It reads one kind or the other.
+//! Where executions are known, branch records: `B FROM TO COUNT 0` of branches taken and calls, and `F FROM TO COUNT` of blocks executed just
+//! after another, for `llvm-bolt --pa`; the event's name says that they are of `executions`. Else basic samples: `S ADDRESS COUNT` for
+//! `llvm-bolt --pa --ba` of LLVM 22. It reads one kind or the other.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{Carried, Image, Resolved, branches};
+use super::executed::{self, Executed};
+use super::{Carried, Image, Resolved};
 
-/// Writes the edges of an image, or where none are known the samples of an event.
+/// Writes the executions of an image, or where none are known the samples of an event.
 ///
 /// # Errors
 /// Those of `out`.
@@ -18,9 +18,22 @@ pub fn write(resolved: &Resolved, image: &Image, event: usize, out: &mut dyn Wri
     let name = resolved.events.get(event).map(|event| event.name.as_str()).unwrap_or_default();
     // A word: BOLT reads to the end of the line, and a name of two would be one of another event.
     let word: String = name.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();
-    if !image.branches.is_empty() {
-        writeln!(out, "E edges:{word}")?;
-        return write_branches(resolved, image, event, out);
+    if let Some(executed) = &image.executed {
+        writeln!(out, "E executions:{word}")?;
+        write_branches(executed, out)?;
+        let samples =
+            |place: &super::Place| if executed.step(place.address).is_some() { place.samples(event) } else { 0 };
+        let carried = image.places.iter().fold(0, |sum: u64, place| sum.saturating_add(samples(place)));
+        let left_out = Some(image.samples(event).saturating_sub(carried)).filter(|samples| *samples > 0);
+        return Ok(Carried {
+            samples: (0..resolved.events.len()).map(|at| if at == event { carried } else { 0 }).collect(),
+            left_out: left_out.map(|samples| (executed::LEFT_OUT.to_owned(), samples)).into_iter().collect(),
+            notes: vec![
+                "branch records: give llvm-bolt --pa without --ba; samples without them: dcpi export --no-edges"
+                    .to_owned(),
+                executed::FIDELITY.to_owned(),
+            ],
+        });
     }
     writeln!(out, "E {word}")?;
     let (mut written, mut unmapped) = (0_u64, 0_u64);
@@ -42,60 +55,37 @@ pub fn write(resolved: &Resolved, image: &Image, event: usize, out: &mut dyn Wri
     Ok(Carried { samples, left_out, notes })
 }
 
-fn write_branches(resolved: &Resolved, image: &Image, event: usize, out: &mut dyn Write) -> io::Result<Carried> {
-    let mut runs: BTreeMap<(u64, u64), u64> = BTreeMap::new();
-    for branch in &image.branches {
-        let begin = if branch.falls_through {
-            branch.from
+fn write_branches(executed: &Executed, out: &mut dyn Write) -> io::Result<()> {
+    for way in &executed.ways {
+        if way.falls_through {
+            // Through the ends of two blocks: BOLT adds to each block between.
+            writeln!(out, "F {:x} {:x} {}", way.from, way.to, way.times)?;
         } else {
-            writeln!(out, "B {:x} {:x} {} 0", branch.from, branch.to, branch.times)?;
-            branch.to
-        };
-        let times = runs.entry((begin, branch.run_end)).or_default();
-        *times = times.saturating_add(branch.times);
+            writeln!(out, "B {:x} {:x} {} 0", way.from, way.to, way.times)?;
+        }
     }
-    for ((begin, end), times) in runs {
-        writeln!(out, "F {begin:x} {end:x} {times}")?;
-    }
-    let mut notes = vec![
-        "branch records: give llvm-bolt --pa without --ba; samples without them: dcpi export --no-edges".to_owned(),
-        branches::FIDELITY.to_owned(),
-    ];
-    if image.edges_left_out > 0 {
-        notes.push(format!("left out: {} edges of code that could not be read", image.edges_left_out));
-    }
-    let samples = (0..resolved.events.len()).map(|at| if at == event { image.samples(event) } else { 0 }).collect();
-    Ok(Carried { samples, left_out: Vec::new(), notes })
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::branches::Branch;
+    use super::super::executed::{Step, Way};
     use super::super::sample::{resolved, written};
     use super::*;
 
     #[test]
-    fn branches_and_what_runs_between_them() {
+    fn branches_taken_and_blocks_that_follow() {
         let mut resolved = resolved();
-        let branch = |from, to, falls_through, times| Branch {
-            from,
-            to,
-            falls_through,
-            run_end: 0x40_1030,
-            callee: None,
-            sites: Vec::new(),
-            times,
-        };
-        resolved.images[0].branches = vec![
-            branch(0x40_1010, 0x40_1012, true, 3),
-            branch(0x40_1010, 0x40_1020, false, 9),
-            branch(0x40_1030, 0x40_1020, false, 4),
-        ];
+        let way = |from, to, falls_through, times| Way { from, to, falls_through, callee: None, times };
+        let step = |address| Step { address, ..Step::default() };
+        resolved.images[0].executed = Some(Executed {
+            steps: vec![step(0x40_1010), step(0x40_1014)],
+            ways: vec![way(0x40_1010, 0x40_1012, true, 3), way(0x40_1010, 0x40_1020, false, 9)],
+        });
         let (text, carried) = written(|out| write(&resolved, &resolved.images[0], 0, out));
-        let expected =
-            "E edges:cycles\nB 401010 401020 9 0\nB 401030 401020 4 0\nF 401010 401030 3\nF 401020 401030 13\n";
-        assert_eq!(text, expected);
-        assert_eq!((carried.samples, carried.notes.len()), (vec![47, 0], 2));
+        assert_eq!(text, "E executions:cycles\nF 401010 401012 3\nB 401010 401020 9 0\n");
+        assert_eq!((carried.samples, carried.notes.len()), (vec![42, 0], 2));
+        assert_eq!(carried.left_out, [(executed::LEFT_OUT.to_owned(), 5)]);
     }
 
     #[test]

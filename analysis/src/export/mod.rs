@@ -11,7 +11,7 @@ use profiledb::Scope;
 pub mod addresses;
 pub mod autofdo;
 pub mod bolt;
-pub mod branches;
+pub mod executed;
 pub mod firefox;
 pub mod folded;
 pub mod otlp;
@@ -88,10 +88,8 @@ pub struct Image {
     pub nameless: String,
     /// Places with samples, by address.
     pub places: Vec<Place>,
-    /// Which way its branches went, by address; none where that was not asked for, or nobody knows.
-    pub branches: Vec<branches::Branch>,
-    /// Edges of code of which there are no bytes to tell what branches there.
-    pub edges_left_out: u64,
+    /// How often what was executed; none where that was not asked for, or nobody knows.
+    pub executed: Option<executed::Executed>,
 }
 
 /// A procedure.

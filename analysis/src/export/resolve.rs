@@ -6,7 +6,8 @@ use code::skid::Skid;
 use image::{ImageOffset, Vaddr};
 use profiledb::Scope;
 
-use super::{Event, Image, Place, Procedure, Resolved, branches};
+use super::executed::Executed;
+use super::{Event, Image, Place, Procedure, Resolved};
 use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Known, Needed, Places};
@@ -30,8 +31,8 @@ pub enum Detail {
 pub struct Wanted {
     /// How much of it.
     pub detail: Detail,
-    /// Which way branches went, too.
-    pub branches: bool,
+    /// How often code was executed, too.
+    pub executed: bool,
     /// The idle loop's samples too.
     pub idle: bool,
     /// Samples of unknown code are samples of what was asked for: all images of everybody.
@@ -125,16 +126,11 @@ fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], want
         procedures: Vec::new(),
         nameless: "[unknown]".to_owned(),
         places: places(&counts(image, scopes)),
-        branches: Vec::new(),
-        edges_left_out: 0,
+        executed: None,
     };
     match known {
         Ok(known) => {
-            if wanted.branches {
-                let edges = samples.edges(image, &mut problems);
-                (resolved.branches, resolved.edges_left_out) = branches::resolve(&edges, &known);
-            }
-            name_places(&mut resolved, image, &known, wanted, &mut problems);
+            name_places(&mut resolved, (samples, image), &known, wanted, &mut problems);
         }
         Err(why) => {
             resolved.nameless = format!("[no procedures: {}]", why.short());
@@ -178,7 +174,13 @@ fn places(counts: &BTreeMap<u64, Counts>) -> Vec<Place> {
     counts.iter().map(place).collect()
 }
 
-fn name_places(to: &mut Image, image: &ImageSamples, known: &Known, wanted: &Wanted, problems: &mut Vec<Problem>) {
+fn name_places(
+    to: &mut Image,
+    (samples, image): (&Samples, &ImageSamples),
+    known: &Known,
+    wanted: &Wanted,
+    problems: &mut Vec<Problem>,
+) {
     let mut index: BTreeMap<ImageOffset, usize> = BTreeMap::new();
     for place in &mut to.places {
         place.address = known.address(ImageOffset(place.offset));
@@ -197,7 +199,10 @@ fn name_places(to: &mut Image, image: &ImageSamples, known: &Known, wanted: &Wan
     let Some(binary) = &known.binary else { return };
     let segments = binary.layout().segments().iter().filter(|segment| segment.executable);
     to.segments = segments.copied().collect();
+    // Formats with room for it are of the first event: only where that counts time do its samples tell of executions.
+    let time = samples.time().ok().filter(|(event, _)| wanted.executed && *event == 0);
     if matches!(wanted.detail, Detail::Addresses | Detail::Procedures) {
+        to.executed = time.and_then(|time| Executed::of(samples, image, known, time, problems));
         return;
     }
     let Some(info) = known.debug_info(image, &wanted.places, problems) else { return };
@@ -211,8 +216,9 @@ fn name_places(to: &mut Image, image: &ImageSamples, known: &Known, wanted: &Wan
     }
     match info.sites() {
         Ok(sites) => {
+            to.executed = time.and_then(|time| Executed::of(samples, image, known, time, problems));
             to.places.iter_mut().for_each(|place| place.sites = sites.at(Vaddr(place.address)));
-            branches::locate(&mut to.branches, &sites);
+            to.executed.iter_mut().for_each(|executed| executed.locate(&sites));
         }
         Err(error) => problems.push(procedures::no_lines(image, Some(error.to_string()))),
     }

@@ -48,8 +48,7 @@ pub(crate) fn resolved() -> Resolved {
             place(0x1100, 0x40_1100, Some(1), &[(0, [1, 0])]),
             place(0x1700, 0x40_1700, None, &[(0, [4, 0])]),
         ],
-        branches: Vec::new(),
-        edges_left_out: 0,
+        executed: None,
     };
     let other = |kind, name: &str, nameless: &str, procedures: Vec<Procedure>, procedure, counts| Image {
         id: ImageId::from_name(name, ""),
@@ -60,8 +59,7 @@ pub(crate) fn resolved() -> Resolved {
         procedures,
         nameless: nameless.into(),
         places: vec![place(0x20, 0x20, procedure, &[(0, counts)])],
-        branches: Vec::new(),
-        edges_left_out: 0,
+        executed: None,
     };
     let kernel = vec![procedure("clear_page", "clear_page", 0x10)];
     Resolved {

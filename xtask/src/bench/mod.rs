@@ -1,13 +1,14 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
 //! `bench loader` for the loader hook, `bench db` for the database; how long reports take: `bench reading`; what walks from sampled registers are
-//! worth: `bench walks`; control-flow graphs of everything that is installed: `bench cfg`; explanations of all of it: `bench why`; and whether
-//! anything leaks: `bench soak`.
+//! worth: `bench walks`; control-flow graphs of everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much faster
+//! programs become with profiles: `bench faster`; and whether anything leaks: `bench soak`.
 
 mod beside;
 mod branches;
 mod cfg;
 mod costs;
 mod db;
+mod faster;
 mod grid;
 mod json;
 mod loader;
@@ -45,10 +46,11 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["walks", rest @ ..] => walks::run(rest),
         ["cfg", rest @ ..] => cfg::run(rest),
         ["why", rest @ ..] => why::run(rest),
+        ["faster", rest @ ..] => faster::run(rest),
         ["soak", rest @ ..] => soak::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], cfg [--quick] [--json], why [--quick] or soak [--minutes N]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], cfg [--quick] [--json], why [--quick], faster [--rounds N] [--seconds N] [--again] or soak [--minutes N]"
             )
         }
     }

@@ -40,6 +40,17 @@ impl fmt::Display for Spread {
     }
 }
 
+/// Between which two of some values the median of all that could have been measured is, in 95 of 100 cases at least: the ranks of the sign test, by
+/// the normal approximation. None for fewer than 6.
+pub fn interval_of_median(values: &[f64]) -> Option<(f64, f64)> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let count = values.len() as f64;
+    let rank = (count / 2.0 - 0.98 * count.sqrt()).floor();
+    let rank = if values.len() < 6 { return None } else { rank.max(0.0) as usize };
+    Some((*values.get(rank)?, *values.get(values.len() - 1 - rank)?))
+}
+
 /// The value below which `part` of the sorted values lie, between neighbours in proportion.
 fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     let position = part * sorted.len().checked_sub(1)? as f64;
@@ -60,5 +71,9 @@ mod tests {
         assert_eq!(format!("{spread:.2}"), "2.50 [1.00..4.00]");
         assert_eq!(Spread::of([7.0]).unwrap().quartiles, (7.0, 7.0));
         assert_eq!(Spread::of([]), None);
+        // Of 15, the 4th and the 12th: 2 * P(B(15, 1/2) <= 3) = 0.035.
+        let values: Vec<f64> = (1..=15).map(f64::from).collect();
+        assert_eq!(interval_of_median(&values), Some((4.0, 12.0)));
+        assert_eq!(interval_of_median(&[1.0, 2.0]), None);
     }
 }
