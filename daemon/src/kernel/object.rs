@@ -105,11 +105,12 @@ impl Sampler {
         self.changes = Some(RingBuf::try_from(ring).map_err(refused)?);
         self.trace("process_exec", "sched_process_exec")?;
         self.trace("process_fork", "sched_process_fork")?;
-        if let Err(probe) = self.probe_mappings()
-            && let Err(trace) = self.trace("mmap_lock_release", "mmap_lock_released")
+        // A probe also keeps the kernel from taking a sample while it runs (trace_call_bpf, kernel/trace/bpf_trace.c).
+        if let Err(trace) = self.trace("mappings_write", "ma_write")
+            && let Err(probe) = self.probe_mappings()
         {
             tracing::info!(
-                "samples of two files mapped in turn at one address may stay unresolved here: {probe}; {trace}"
+                "samples of two files mapped in turn at one address may stay unresolved here: {trace}; {probe}"
             );
         }
         Ok(())
