@@ -1,7 +1,14 @@
-//! Memory that was needed once: loading the sampler and reading the kernel's symbols take some 30 MB for a moment, in many small pieces.
+//! Memory that was needed once: loading the sampler and reading the kernel's symbols take some 30 MB for a moment, in many small pieces,
+//! and code that does not run again.
 
-/// Has all threads share one heap: a second one for the thread that merges would keep half a megabyte for nothing. To be called before any
-/// thread is started.
+use super::MappedFileId;
+use crate::mappings::executable_mappings;
+use nix::sys::mman::{MmapAdvise, madvise};
+use std::ptr::NonNull;
+
+/// Has all threads share one heap: a second one for the thread that merges would keep half a megabyte for nothing. What is large is kept out of
+/// it, and so leaves no hole: the C library would raise that limit to the largest that was ever freed (mallopt(3)). To be called before any thread is
+/// started.
 pub fn share_heap() {
     #[cfg(target_env = "gnu")]
     {
@@ -9,9 +16,14 @@ pub fn share_heap() {
         unsafe extern "C" {
             fn mallopt(parameter: c_int, value: c_int) -> c_int;
         }
-        const M_ARENA_MAX: c_int = -8; // malloc.h
+        const M_MMAP_THRESHOLD: c_int = -3; // malloc.h
+        const M_ARENA_MAX: c_int = -8;
+        const LARGE: c_int = 128 << 10;
         // SAFETY: the function of that signature in glibc (mallopt(3)); there is one thread yet.
-        unsafe { mallopt(M_ARENA_MAX, 1) };
+        unsafe {
+            mallopt(M_ARENA_MAX, 1);
+            mallopt(M_MMAP_THRESHOLD, LARGE);
+        }
     }
 }
 
@@ -25,5 +37,16 @@ pub fn give_back() {
         }
         // SAFETY: the function of that signature in glibc; it may be called at any time from any thread.
         unsafe { malloc_trim(0) };
+    }
+}
+
+/// Has all code leave this process's memory: what runs again comes back from the page cache, 64 KiB at a time, and what only the start needed, half
+/// of it, does not.
+pub fn give_back_code() {
+    let files = |file: &MappedFileId| matches!(file, MappedFileId::Inode { inode: 1.., .. });
+    for code in executable_mappings("self").unwrap_or_default().iter().filter(|mapping| files(&mapping.file)) {
+        let Some(start) = NonNull::new(code.start as *mut _) else { continue };
+        // SAFETY: these are private mappings of files, and nothing writes to code: no page of it differs from its file. Failure leaves them as they are.
+        let _ = unsafe { madvise(start, (code.end - code.start) as usize, MmapAdvise::MADV_DONTNEED) };
     }
 }
