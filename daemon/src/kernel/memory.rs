@@ -6,9 +6,8 @@ use crate::mappings::executable_mappings;
 use nix::sys::mman::{MmapAdvise, madvise};
 use std::ptr::NonNull;
 
-/// Has all threads share one heap: a second one for the thread that merges would keep half a megabyte for nothing. What is large is kept out of
-/// it, and so leaves no hole: the C library would raise that limit to the largest that was ever freed (mallopt(3)). To be called before any thread is
-/// started.
+/// Has all threads share one heap: a second one for the thread that merges would keep half a megabyte for nothing. To be called before any
+/// thread is started.
 pub fn share_heap() {
     #[cfg(target_env = "gnu")]
     {
@@ -16,14 +15,9 @@ pub fn share_heap() {
         unsafe extern "C" {
             fn mallopt(parameter: c_int, value: c_int) -> c_int;
         }
-        const M_MMAP_THRESHOLD: c_int = -3; // malloc.h
-        const M_ARENA_MAX: c_int = -8;
-        const LARGE: c_int = 128 << 10;
+        const M_ARENA_MAX: c_int = -8; // malloc.h
         // SAFETY: the function of that signature in glibc (mallopt(3)); there is one thread yet.
-        unsafe {
-            mallopt(M_ARENA_MAX, 1);
-            mallopt(M_MMAP_THRESHOLD, LARGE);
-        }
+        unsafe { mallopt(M_ARENA_MAX, 1) };
     }
 }
 
@@ -40,8 +34,8 @@ pub fn give_back() {
     }
 }
 
-/// Has all code leave this process's memory: what runs again comes back from the page cache, 64 KiB at a time, and what only the start needed, half
-/// of it, does not.
+/// Has all code leave this process's memory: what runs again comes back from the page cache, 64 KiB at a time, and what only the start needed,
+/// more than a megabyte with the C library's, does not.
 pub fn give_back_code() {
     let files = |file: &MappedFileId| matches!(file, MappedFileId::Inode { inode: 1.., .. });
     for code in executable_mappings("self").unwrap_or_default().iter().filter(|mapping| files(&mapping.file)) {
