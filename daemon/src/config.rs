@@ -119,7 +119,7 @@ impl Config {
 
     fn check(settings: Settings) -> anyhow::Result<Self> {
         let events = events(&settings)?;
-        let buckets = settings.table_buckets.unwrap_or(2048);
+        let buckets = settings.table_buckets.unwrap_or(4096);
         ensure!(
             buckets.is_power_of_two() && (16..=1 << 20).contains(&buckets),
             "--table-buckets {buckets}: must be a power of two from 16 to 1048576"

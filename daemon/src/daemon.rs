@@ -51,6 +51,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let kernel_text = kernel_text(&machine);
     log_events(&events, &machine);
     kernel::give_back();
+    kernel::give_back_code();
     source.start()?;
     let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len(), library);
     let mut collector = collector.hearing(notices);

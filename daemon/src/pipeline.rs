@@ -283,6 +283,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.pace_snapshots();
                 if self.term.0.elapsed() >= TERM {
                     crate::kernel::give_back();
+                    crate::kernel::give_back_code();
                     self.end_term();
                 }
             }

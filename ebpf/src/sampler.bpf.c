@@ -91,10 +91,18 @@ struct file {
 	struct path f_path;
 	struct inode *f_inode;
 } KERNEL_TYPE;
+struct maple_tree {
+	void *ma_root;
+} KERNEL_TYPE;
+struct ma_state {
+	struct maple_tree *tree;
+	u64 index;
+	u64 last;
+} KERNEL_TYPE;
 struct mm_struct {
+	struct maple_tree mm_mt; /* Linux 6.1 */
 	u64 start_code;
 	u64 end_code;
-	u64 exec_vm;
 	struct file *exe_file;
 } KERNEL_TYPE;
 struct vm_area_struct {
@@ -281,14 +289,6 @@ struct {
 	u32 *key;
 	struct slot *value;
 } SLOTS SECTION(".maps");
-
-/* Executable pages that the process of the same line of SLOTS had when looked at last. */
-struct {
-	int (*type)[BPF_MAP_TYPE_ARRAY];
-	int (*max_entries)[1 << SLOT_BITS];
-	u32 *key;
-	u32 *value;
-} EXECUTABLE_PAGES SECTION(".maps");
 
 /* Changes of address spaces as they happen, so that the daemon knows which generation means what. Not in NMI context, so a ring will
  * do. */
@@ -709,7 +709,7 @@ SECTION("raw_tp/sched_process_fork")
 int process_fork(u64 *arguments)
 {
 	struct task_struct *parent = (void *)arguments[0], *child = (void *)arguments[1];
-	u32 pid, parent_pid, *pages, *parent_pages;
+	u32 pid;
 	struct slot *slot, *from;
 
 	if (TASK_ACCESS == TASK_HIDDEN)
@@ -717,17 +717,11 @@ int process_fork(u64 *arguments)
 	pid = copied_u32(&child->tgid);
 	if (pid != copied_u32(&child->pid))
 		return 0; /* a thread */
-	parent_pid = copied_u32(&parent->tgid);
 	slot = slot_of(pid);
-	from = slot_of(parent_pid);
-	pid &= (1 << SLOT_BITS) - 1;
-	parent_pid &= (1 << SLOT_BITS) - 1;
-	pages = bpf_map_lookup_elem(&EXECUTABLE_PAGES, &pid);
-	parent_pages = bpf_map_lookup_elem(&EXECUTABLE_PAGES, &parent_pid);
-	if (!slot || !from || !pages || !parent_pages)
+	from = slot_of(copied_u32(&parent->tgid));
+	if (!slot || !from)
 		return 0;
 	slot->mm = 0;
-	*pages = *parent_pages;
 	/* What the child's number is in another namespace cannot be asked for. */
 	if (PIDNS_INO != 0)
 		return 0;
@@ -757,19 +751,19 @@ enum { FIRST_ARGUMENT = 14 }; /* di */
 enum { FIRST_ARGUMENT = 0 }; /* x0 */
 #endif
 
-/* The current process maps or has unmapped a file that is executable. Where it has settled, another file may have been there before: a
+/* The current process maps a file that is executable. Where it has settled, another file may have been there before: a
  * new generation tells the samples of before and after apart. The first mappings of a program find nothing there, and are left
  * alone: there are many. */
-INLINE int note_change(u64 mm, int over_program)
+INLINE void note_change(u64 mm)
 {
 	struct change change = { .time_ns = bpf_ktime_get_ns(), .program = PROGRAM_APART, .pid = process() };
 	struct slot *slot = slot_of(bpf_get_current_pid_tgid() >> 32);
 
 	if (!slot || change.pid == 0)
-		return 0;
+		return;
 	/* In the middle of an exec the process has its new memory and still the line of the old: process_exec comes soon. */
 	if (slot->mm != mm && slot->mm && (slot->space & PID_MASK) == change.pid)
-		return 0;
+		return;
 	if (slot->mm != mm) {
 		/* Older than the sampler, or its line was taken by another process. */
 		int apart = slot->program == PROGRAM_APART && (slot->space & PID_MASK) == change.pid;
@@ -784,17 +778,14 @@ INLINE int note_change(u64 mm, int over_program)
 		change.generation = (change.text_len + slot->born) & GENERATION_MASK;
 		slot->space = change.pid | (tell(&change) ? change.generation : change.text_len) << PID_BITS;
 		*(volatile u64 *)&slot->mm = mm;
-		return 0;
+		return;
 	}
-	if (over_program)
-		slot->text_len = 0;
 	if (now_born() - slot->born < SETTLED)
-		return 0;
+		return;
 	change.text_len = slot->space >> PID_BITS;
 	change.generation = (change.text_len + 1) & GENERATION_MASK;
 	if (tell(&change))
 		slot->space = change.pid | change.generation << PID_BITS;
-	return 0;
 }
 
 INLINE u64 current_mm(void)
@@ -803,6 +794,8 @@ INLINE u64 current_mm(void)
 
 	return copied(&task->mm);
 }
+
+#define MAS_STORE 0x726f74735f73616dull /* "mas_stor", little-endian */
 
 struct mapping {
 	u64 start;
@@ -863,32 +856,54 @@ INLINE void note_library(struct slot *slot, const struct mapping *mapping, u64 m
 	*(volatile u32 *)&library->len = len;
 }
 
-/* Something is being mapped; its record is written after this. */
-INLINE void note_mapping(const struct mapping *mapping)
+/* Something is being mapped, perhaps over what was there; its record is written after this. What is unmapped need not be known. */
+INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 {
 	struct slot *slot = slot_of(bpf_get_current_pid_tgid() >> 32);
-	u64 mm = current_mm();
-	int over_program;
 
 	if (TASK_ACCESS == TASK_HIDDEN || !slot)
 		return;
-	over_program = mapping->start < slot->text + slot->text_len && slot->text < mapping->end;
 	if (slot->mm == mm) {
 		forget_library(&slot->libraries[INTERPRETER], mapping->start, mapping->end);
 		forget_library(&slot->libraries[LIBC], mapping->start, mapping->end);
-		if (over_program)
+		if (mapping->start < slot->text + slot->text_len && slot->text < mapping->end)
 			slot->text_len = 0;
 	}
 	if (!mapping->file || !(mapping->flags & VM_EXEC))
 		return;
-	note_change(mm, over_program);
+	note_change(mm);
 	if (SHARE_PROGRAMS)
 		note_library(slot, mapping, mm);
 }
 
-/* Two ways in, the first that the kernel has: a probe, or, where none is allowed, the release of the lock on a process's mappings
- * (include/trace/events/mmap_lock.h, 5.11), which comes far more often and so looks at nothing but the number of executable
- * pages. What is mapped it does not tell, so no library is counted together with others' then. */
+/* Two ways in, the first that the kernel has: what is written into the tree of a process's mappings (include/trace/events/maple_tree.h,
+ * Linux 6.1), whoever writes it and why, or a probe. */
+SECTION("raw_tp/ma_write")
+int mappings_write(u64 *arguments)
+{
+	struct ma_state *state = (void *)arguments[1];
+	struct vm_area_struct *area = (void *)arguments[3];
+	struct mm_struct *mm = (void *)current_mm();
+	struct mapping mapping = {};
+
+	/* Other trees than this, and those of others: a fork writes its child's. */
+	if (!mm || copied(&state->tree) != (u64)&mm->mm_mt)
+		return 0;
+	/* mas_store_prealloc tells before it writes (lib/maple_tree.c, 6.1 to 7.2), and what it calls mostly tells it again. Unmapping and brk, by
+	 * mas_store_gfp, are not always told of. */
+	if (copied((void *)arguments[0]) != MAS_STORE)
+		return 0;
+	mapping.start = copied(&state->index);
+	mapping.end = copied(&state->last) + 1;
+	if (area) {
+		mapping.flags = copied(&area->vm_flags);
+		mapping.page = copied(&area->vm_pgoff);
+		mapping.file = (void *)copied(&area->vm_file);
+	}
+	note_mapping(&mapping, (u64)mm);
+	return 0;
+}
+
 SECTION("kprobe/perf_event_mmap")
 int mmap_probe(struct context *context)
 {
@@ -901,27 +916,8 @@ int mmap_probe(struct context *context)
 		.file = (void *)copied(&area->vm_file),
 	};
 
-	note_mapping(&mapping);
+	note_mapping(&mapping, current_mm());
 	return 0;
-}
-
-SECTION("raw_tp/mmap_lock_released")
-int mmap_lock_release(u64 *arguments)
-{
-	struct mm_struct *mm = (void *)arguments[0];
-	u32 index = (bpf_get_current_pid_tgid() >> 32) & ((1 << SLOT_BITS) - 1);
-	u32 *known = bpf_map_lookup_elem(&EXECUTABLE_PAGES, &index);
-	u32 pages, before;
-
-	if (TASK_ACCESS == TASK_HIDDEN || !known)
-		return 0;
-	pages = copied_u32(&mm->exec_vm);
-	before = *known;
-	if (pages == before || (u64)mm != current_mm())
-		return 0;
-	*known = pages;
-	/* What was unmapped may be the program itself. */
-	return note_change((u64)mm, pages < before);
 }
 
 char LICENSE[] SECTION("license") = "GPL";

@@ -1,4 +1,10 @@
-//! Memory that was needed once: loading the sampler and reading the kernel's symbols take some 30 MB for a moment, in many small pieces.
+//! Memory that was needed once: loading the sampler and reading the kernel's symbols take some 30 MB for a moment, in many small pieces,
+//! and code that does not run again.
+
+use super::MappedFileId;
+use crate::mappings::executable_mappings;
+use nix::sys::mman::{MmapAdvise, madvise};
+use std::ptr::NonNull;
 
 /// Has all threads share one heap: a second one for the thread that merges would keep half a megabyte for nothing. To be called before any
 /// thread is started.
@@ -25,5 +31,16 @@ pub fn give_back() {
         }
         // SAFETY: the function of that signature in glibc; it may be called at any time from any thread.
         unsafe { malloc_trim(0) };
+    }
+}
+
+/// Has all code leave this process's memory: what runs again comes back from the page cache, 64 KiB at a time, and what only the start needed,
+/// more than a megabyte with the C library's, does not.
+pub fn give_back_code() {
+    let files = |file: &MappedFileId| matches!(file, MappedFileId::Inode { inode: 1.., .. });
+    for code in executable_mappings("self").unwrap_or_default().iter().filter(|mapping| files(&mapping.file)) {
+        let Some(start) = NonNull::new(code.start as *mut _) else { continue };
+        // SAFETY: these are private mappings of files, and nothing writes to code: no page of it differs from its file. Failure leaves them as they are.
+        let _ = unsafe { madvise(start, (code.end - code.start) as usize, MmapAdvise::MADV_DONTNEED) };
     }
 }

@@ -20,7 +20,7 @@ mod turns;
 
 pub use choose::resolve_event;
 pub use counters::Counted;
-pub use memory::{give_back, share_heap};
+pub use memory::{give_back, give_back_code, share_heap};
 pub use object::Sharing;
 pub use probe::{Cpuid, Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
 pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};

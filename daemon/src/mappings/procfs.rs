@@ -60,9 +60,9 @@ fn stat_field<Number: std::str::FromStr>(pid: u32, field: usize) -> Option<Numbe
     rest.split_whitespace().nth(field.checked_sub(3)?)?.parse().ok()
 }
 
-/// Executable mappings of a process; None when it is gone.
+/// Executable mappings of a process, or of `self`; None when it is gone.
 #[must_use]
-pub fn executable_mappings(pid: u32) -> Option<Vec<MapsLine>> {
+pub fn executable_mappings(pid: impl std::fmt::Display) -> Option<Vec<MapsLine>> {
     // A process that is being torn down has an empty list, which is no knowledge either.
     let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
     Some(maps.split(|byte| *byte == b'\n').filter_map(parse_line).collect())

@@ -52,7 +52,7 @@ const SPILL_EARLY: u64 = SPILL_ENTRIES * 2 / 5;
 /// What dcpid does unless told otherwise. Recordings do not say which processes run one program, so what counting a program's text once for
 /// all of them saves is not simulated.
 pub const DEFAULT: Shape =
-    Shape { ways: 4, bucket_bits: 11, policy: Policy::SwapToFront, interval_s: 5, kernel_shared: true, retained: true };
+    Shape { ways: 4, bucket_bits: 12, policy: Policy::SwapToFront, interval_s: 5, kernel_shared: true, retained: true };
 
 /// What a table did with a stream of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
