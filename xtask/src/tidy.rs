@@ -112,7 +112,7 @@ fn rust(path: &str, text: &str) -> Vec<String> {
             }
         }
     }
-    let may_print = ["xtask/", "tests/", "benches/", "analysis/src/report", "/src/bin/", "/src/main.rs"]
+    let may_print = ["xtask/", "tests/", "benches/", "/examples/", "analysis/src/report", "/src/bin/", "/src/main.rs"]
         .iter()
         .any(|place| path.contains(place));
     let prints = |line: &str| {

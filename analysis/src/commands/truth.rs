@@ -214,7 +214,8 @@ fn report(
     }
     let least = (all as f64 * args.keep / 100.0).max(1.0) as u64;
     let places = args.on.places();
-    let truth = Truly { samples: &samples, time: (event, skid), least, per_cycle: per_cycle(&samples, event, (args, ran))? };
+    let truth =
+        Truly { samples: &samples, time: (event, skid), least, per_cycle: per_cycle(&samples, event, (args, ran))? };
     let mut rows = Vec::new();
     for (image, counts) in images.into_iter().filter(|(image, _)| total(image) >= least) {
         rows.append(&mut score(&truth, (image, counts), &places, &mut problems));

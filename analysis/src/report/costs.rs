@@ -63,7 +63,9 @@ pub(super) fn cycles(scale: Option<Scale>) -> String {
     }
     let (down, up) = (number(told / most), told / least);
     let up = if up.is_finite() && up <= UNKNOWN { number(up) } else { "any number of".to_owned() };
-    format!("cy: cycles of an execution if what is fastest here is not stalled; {down} to {up} times as many are possible")
+    format!(
+        "cy: cycles of an execution if what is fastest here is not stalled; {down} to {up} times as many are possible"
+    )
 }
 
 /// What runs are, in words.

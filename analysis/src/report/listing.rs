@@ -159,6 +159,7 @@ struct List<'a> {
 struct Why<'a> {
     machine: Option<&'static str>,
     /// How many times as many cycles an execution may have taken; null where nothing limits it.
+    cycles_factor_least: Option<f64>,
     cycles_factor: Option<f64>,
     cycles_measured: bool,
     /// Null where executions are known.
@@ -274,6 +275,7 @@ fn why(costs: &Result<Costs, String>) -> Why<'_> {
     let scale = known.and_then(|costs| costs.scale);
     Why {
         machine: known.map(|costs| costs.machine.name),
+        cycles_factor_least: scale.map(|scale| digits(scale.told / scale.most)),
         cycles_factor: scale.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
         cycles_measured: scale.is_some_and(|scale| scale.measured),
         why_not: costs.as_ref().err().map(String::as_str),
