@@ -45,16 +45,17 @@ pub struct Covered {
     pub explained: u64,
 }
 
-/// Explains the time of all procedures that were asked for, image by image, and gives each to `take`.
+/// Explains the time of all procedures that were asked for, image by image, and gives what `told` makes of each to `take`.
 ///
 /// # Errors
 /// [`crate::error::AnalysisError::Refused`] where no event counts time.
-pub fn each(
+pub fn each<T: Send>(
     samples: &Samples,
     asked: &Asked<'_>,
     places: &Places,
     problems: &mut Vec<Problem>,
-    mut take: impl FnMut(&Explanation<'_>),
+    told: impl Fn(&Explanation<'_>) -> T + Sync,
+    mut take: impl FnMut(T),
 ) -> Result<Covered, crate::error::AnalysisError> {
     let (event, skid) = samples.time()?;
     let retired = samples.retired(event);
@@ -76,12 +77,13 @@ pub fn each(
         let explain = |procedure: &Procedure| {
             let graph = surveyed.graph(image, &known, procedure, asked.syntax, (event, skid))?;
             let explained = graph.explained(asked.machine, event, retired)?;
-            explained.scale.is_some().then_some((graph, explained))
+            let told = || told(&Explanation { image, procedure, graph: &graph, explained: &explained });
+            explained.scale.is_some().then(|| (explained.sums.samples as u64, told()))
         };
-        in_order::each(&chosen, explain, |procedure, explained| {
-            let Some((graph, explained)) = explained else { return };
-            covered.explained = covered.explained.saturating_add(explained.sums.samples as u64);
-            take(&Explanation { image, procedure, graph: &graph, explained: &explained });
+        in_order::each(&chosen, explain, |_, explained| {
+            let Some((samples, told)) = explained else { return };
+            covered.explained = covered.explained.saturating_add(samples);
+            take(told);
         });
     }
     Ok(covered)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 
 /// Works on all `tasks`, one on each processor at a time, and hands over what is made of each, in their order. Who puts the longest first waits
-/// least, and keeps least in memory: what is made before its turn.
+/// least. What is made before its turn is kept until then: make little of each.
 pub fn each<'a, T: Sync, R: Send>(
     tasks: &[&'a T],
     work: impl Fn(&'a T) -> R + Sync,

@@ -49,8 +49,6 @@ pub struct Explanation {
     pub best: Slot,
     /// Cycles that it took, if the few instructions that come nearest to their best case run at it ([`Scale::told`]).
     pub cycles: f64,
-    /// Cycles that it took, at least.
-    pub cycles_least: f64,
     /// And at most.
     pub cycles_most: f64,
     /// What took more than the best case, and may have been: the largest first.
@@ -482,7 +480,6 @@ fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> V
         explanations.push(Explanation {
             best: line.best,
             cycles,
-            cycles_least: cycles * scale.told / scale.most,
             cycles_most: if scale.least > 0.0 {
                 (cycles * scale.told / scale.least).max(cycles)
             } else {

@@ -59,7 +59,7 @@ impl Scale {
         if all.samples <= 0.0 || all.best <= 0.0 {
             return None;
         }
-        let is_sure = |block: &Stretch| block.unsure <= SURE * block.best;
+        let is_sure = |block: &Stretch| block.best > 0.0 && block.unsure <= SURE * block.best;
         let sure: Vec<Stretch> = whole.iter().filter(|block| is_sure(block)).copied().collect();
         let enough = sum(&sure).samples >= SURE_MIN * all.samples && sum(&sure).best > 0.0;
         let whole = if enough { sure } else { whole };

@@ -108,6 +108,12 @@ fn clang_is_fed_with_the_profile() {
             let shown = succeed(profdata().args(["show", "--sample"]).arg(&merged));
             assert!(shown.contains(&format!("Function: hot: {total}")), "{shown}");
         }
+        let text = std::fs::read_to_string(&profile).unwrap();
+        let head = text.lines().find(|line| line.starts_with("hot:")).unwrap();
+        let mut numbers = head.split(':').skip(1).map(|number| number.parse::<u64>().unwrap());
+        let (all, entries) = (numbers.next().unwrap(), numbers.next().unwrap());
+        // It is a loop of many rounds, and does not call itself.
+        assert!(all > 10 * entries && !text.contains(" hot:"), "{text}");
     }
     let mut compile = clang();
     compile.args(["-S", "-emit-llvm", "-Rpass-analysis=sample-profile-impl", "-o", "-"]);

@@ -57,8 +57,8 @@ what comes into a block always goes out. The interval is what chance does, to th
 medium and low say how sure a block is beside the other blocks of its procedure.
 cy: cycles of an execution. Samples tell of time, not of how many executions it took; the instructions that
 come nearest to their best case - every load hits the first cache, every branch is predicted - are taken to
-run at it, so cycles are \"at least\" where more of them may have waited. With samples of instructions
-(dcpid --event cycles --event instructions) they are measured.
+run at it; the head says how many times as few or as many there may be. Compare them within a procedure. With
+samples of instructions (dcpid --event cycles --event instructions) they are measured.
 Letters before an instruction are what may have stalled it, as long as nothing clears it (JSON has also what cannot have
 been a tenth of the largest):
   i instruction cache   d data cache    w store buffer full    p branch mispredicted   v divider

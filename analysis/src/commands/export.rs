@@ -120,6 +120,10 @@ impl Target {
         if args.no_edges && !matches!(self, Self::Autofdo | Self::Bolt) {
             return wrong("--no-edges", "autofdo or bolt");
         }
+        if args.images.is_empty() && matches!(self, Self::Bolt | Self::AutofdoAddresses) {
+            let message = "this format is of one program: name it as IMAGE".to_owned();
+            return Err(AnalysisError::Usage { message, help: "dcpi export --help" });
+        }
         let to_terminal = args.file.as_os_str() == "-" && io::stdout().is_terminal();
         if matches!(self, Self::Pprof | Self::Otlp) && to_terminal {
             let message = "this format is not for terminals; name a file".to_owned();
@@ -170,9 +174,6 @@ fn write(args: &Export, resolved: &Resolved, out: &mut dyn Write) -> Result<Carr
 /// The one program that a format is of.
 fn program<'a>(args: &Export, resolved: &'a Resolved) -> Result<&'a Image, AnalysisError> {
     let usage = |message: String| AnalysisError::Usage { message, help: "dcpi export --help" };
-    if args.images.is_empty() {
-        return Err(usage("this format is of one program: name it as IMAGE".to_owned()));
-    }
     let mut files = resolved.images.iter().filter(|image| image.kind == ImageKind::File);
     match (files.next(), files.next()) {
         (Some(image), None) => Ok(image),

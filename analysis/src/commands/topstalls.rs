@@ -83,9 +83,9 @@ fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, Ana
         Sure::High => Confidence::High,
     };
     let mut rows: Vec<StallRow> = Vec::new();
-    let covered = explained::each(&samples, &asked, &places, &mut problems, |found| {
-        rows.extend(stalled(found).into_iter().filter(|row| row.confidence >= least));
-    })?;
+    let told = |found: &Explanation<'_>| stalled(found).into_iter().filter(|row| row.confidence >= least).collect();
+    let covered =
+        explained::each(&samples, &asked, &places, &mut problems, told, |mut found: Vec<_>| rows.append(&mut found))?;
     rows.sort_by(|a, b| b.most.total_cmp(&a.most));
     let kept = if args.rows == 0 { rows.len() } else { args.rows.min(rows.len()) };
     let omitted = rows.split_off(kept).len();

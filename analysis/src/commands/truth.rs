@@ -80,7 +80,7 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 pub(super) fn run(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let Some(counts) = &args.counts else { return run_both(args, out) };
-    let ran = args.runs.zip(hertz()).map(|(runs, hertz)| Ran { times: f64::from(runs), hertz });
+    let ran = args.runs.and_then(|runs| Some(Ran { times: f64::from(runs), hertz: hertz()? }));
     compare(args, counts, (&args.chosen, ran), out)
 }
 
@@ -255,8 +255,8 @@ fn per_cycle(
 ) -> Result<Option<(Machine, f64)>, AnalysisError> {
     let Some((ran, event)) = ran.zip(samples.events.get(event)) else { return Ok(None) };
     let cycles = match event.unit.as_str() {
-        "ns" => event.period as f64 * 1e-9 * ran.hertz,
-        "cycles" => event.period as f64,
+        "ns" => event.mean_weight().unwrap_or(0.0) * 1e-9 * ran.hertz,
+        "cycles" => event.mean_weight().unwrap_or(0.0),
         _ => return Ok(None),
     };
     let (machine, _) = args.on.model(samples)?;

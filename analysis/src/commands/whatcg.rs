@@ -11,7 +11,7 @@ use super::Outcome;
 use super::costs::{self, OnMachine};
 use crate::args::{Chosen, Output};
 use crate::error::AnalysisError;
-use crate::explained::{self, Asked};
+use crate::explained::{self, Asked, Explanation};
 use crate::load::{self, Samples};
 use crate::report::{Selection, WhatcgReport};
 
@@ -60,8 +60,9 @@ fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisE
         Asked { machine: &machine, procedure: args.procedure.as_deref(), least: args.min_samples, syntax: Syntax::Att };
     let places = args.on.places();
     let (mut sums, mut procedures) = (Sums::default(), 0_u64);
-    let covered = explained::each(&samples, &asked, &places, &mut problems, |found| {
-        sums.add(&found.explained.sums);
+    let told = |found: &Explanation<'_>| found.explained.sums.clone();
+    let covered = explained::each(&samples, &asked, &places, &mut problems, told, |of_one| {
+        sums.add(&of_one);
         procedures += 1;
     })?;
     if procedures == 0 {

@@ -34,8 +34,10 @@ type Line = (u32, u32);
 #[derive(Default)]
 struct Function {
     head: u64,
-    /// Of its own instructions, without those of calls; none where lines are executions.
+    /// Of its own instructions, without those of calls.
     samples: u64,
+    /// Its lines' executions, where these are known.
+    executed: u64,
     /// Of the instruction with the most.
     lines: BTreeMap<Line, u64>,
     calls: BTreeMap<Line, BTreeMap<String, Function>>,
@@ -104,9 +106,11 @@ fn add_executed(functions: &mut BTreeMap<String, Function>, executed: &Executed)
         ways = rest;
         let Some((function, line, copies)) = function_of(functions, &step.sites) else { continue };
         let most = function.lines.entry(line).or_default();
-        *most = (*most).max(step.times.saturating_mul(copies));
-        if step.enters && step.sites.len() == 1 {
-            function.head = function.head.saturating_add(step.times);
+        let more = step.times.saturating_mul(copies).saturating_sub(*most);
+        *most = most.saturating_add(more);
+        function.executed = function.executed.saturating_add(more);
+        if step.sites.len() == 1 {
+            function.head = function.head.saturating_add(step.entries);
         }
         for way in here {
             let Some(callee) = way.callee.as_ref().filter(|callee| is_name(callee)) else { continue };
@@ -162,11 +166,7 @@ fn is_name(name: &str) -> bool {
 impl Function {
     fn total(&self) -> u64 {
         let inlined = self.calls.values().flat_map(BTreeMap::values).map(Self::total);
-        let own = if self.samples > 0 {
-            self.samples
-        } else {
-            self.lines.values().fold(0, |sum: u64, times| sum.saturating_add(*times))
-        };
+        let own = self.samples.saturating_add(self.executed);
         inlined.fold(own, u64::saturating_add)
     }
 
@@ -229,10 +229,10 @@ mod tests {
         let mut resolved = with_lines();
         let image = &mut resolved.images[0];
         let (own, inlined) = (image.places[0].sites.clone(), image.places[1].sites.clone());
-        let step = |address, times, sites: &[Site]| Step { address, times, enters: false, sites: sites.to_vec() };
+        let step = |address, times, sites: &[Site]| Step { address, times, entries: 0, sites: sites.to_vec() };
         let line = |line| vec![Site { line, ..own[0].clone() }];
         let steps = vec![
-            Step { enters: true, ..step(0x40_1010, 7, &own) },
+            Step { entries: 5, ..step(0x40_1010, 7, &own) },
             step(0x40_1012, 5, &own),
             step(0x40_1014, 3, &inlined),
             step(0x40_1016, 0, &line(9)),
@@ -257,7 +257,7 @@ mod tests {
         image.executed = Some(Executed { steps, ways });
         let (text, carried) = written(|out| write(&resolved, 0, out));
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(lines, ["_ZN2ns1fEi:10:7", " 1: 7 _Z1av:2 _Z1bv:3", " 9: 0", " 2.1: _Z3inlv:3", "  2: 3"]);
+        assert_eq!(lines, ["_ZN2ns1fEi:10:5", " 1: 7 _Z1av:2 _Z1bv:3", " 9: 0", " 2.1: _Z3inlv:3", "  2: 3"]);
         assert_eq!((carried.samples, carried.notes.len()), (vec![42, 0], 1));
     }
 

@@ -40,8 +40,8 @@ pub struct Step {
     pub address: u64,
     /// Executions, in parts of [`UNIT`].
     pub times: u64,
-    /// Whether it is where a procedure is entered.
-    pub enters: bool,
+    /// How many of them enter a procedure, in parts of [`UNIT`].
+    pub entries: u64,
     /// The places in the source that it is of; none where that was not asked for, or is not known.
     pub sites: Vec<Site>,
 }
@@ -85,7 +85,7 @@ impl Executed {
             let same = again.address == first.address;
             if same {
                 first.times = first.times.saturating_add(again.times);
-                first.enters |= again.enters;
+                first.entries = first.entries.saturating_add(again.entries);
             }
             same
         });
@@ -114,21 +114,25 @@ impl Executed {
         }
         // The cast saturates.
         let times = |executions: f64| (executions * weight).round() as u64;
+        let entry = graph.graph.entry();
+        let back = graph.graph.edges().iter().zip(&estimate.edges);
+        let back = back.filter(|(edge, _)| entry.is_some_and(|entry| edge.to == To::Block(entry)));
+        let back: f64 = back.map(|(_, executions)| executions).sum();
         for (number, (_, runs)) in blocks().enumerate() {
-            let first = graph.graph.entry() == Some(number);
+            let entries = if entry == Some(number) { times((runs.executions - back).max(0.0)) } else { 0 };
             let step = |(at, address): (usize, Vaddr)| Step {
                 address: address.0,
                 times: times(runs.executions),
-                enters: first && at == 0,
+                entries: if at == 0 { entries } else { 0 },
                 sites: Vec::new(),
             };
             self.steps.extend(graph.graph.instructions(number).enumerate().map(step));
         }
-        let mut add = |from: Vaddr, to: Vaddr, falls_through: bool, executions: f64| {
+        let mut add = |(from, to): (Vaddr, Vaddr), kind: Kind, executions: f64| {
             let times = times(executions);
             if times > 0 {
-                let callee = names.get(&to.0).filter(|_| !falls_through).map(|name| (*name).to_owned());
-                self.ways.push(Way { from: from.0, to: to.0, falls_through, callee, times });
+                let callee = names.get(&to.0).filter(|_| kind == Kind::Call).map(|name| (*name).to_owned());
+                self.ways.push(Way { from: from.0, to: to.0, falls_through: kind == Kind::Falls, callee, times });
             }
         };
         for (edge, executions) in graph.graph.edges().iter().zip(&estimate.edges) {
@@ -137,9 +141,9 @@ impl Executed {
                 To::Block(to) => {
                     let falls = matches!(edge.kind, EdgeKind::Next | EdgeKind::NotTaken);
                     let to = graph.graph.blocks().get(to);
-                    to.into_iter().for_each(|to| add(from, to.start, falls, *executions));
+                    to.into_iter().for_each(|to| add((from, to.start), Kind::within(falls), *executions));
                 }
-                To::Outside(to) => add(from, to, false, *executions),
+                To::Outside(to) => add((from, to), Kind::Call, *executions),
                 To::Elsewhere => seen(graph, from, *executions, &mut add),
                 To::Caller | To::Nowhere | To::Unknown => {}
             }
@@ -147,20 +151,37 @@ impl Executed {
         for call in graph.graph.calls() {
             let executions = estimate.blocks.get(call.block).map_or(0.0, |block| block.executions);
             match call.target {
-                Some(to) => add(call.at, to, false, executions),
+                Some(to) => add((call.at, to), Kind::Call, executions),
                 None => seen(graph, call.at, executions, &mut add),
             }
         }
     }
 }
 
+/// How execution goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// With what follows.
+    Falls,
+    /// Elsewhere in the procedure.
+    Jump,
+    /// In another procedure, or in this one from its begin.
+    Call,
+}
+
+impl Kind {
+    fn within(falls: bool) -> Self {
+        if falls { Self::Falls } else { Self::Jump }
+    }
+}
+
 /// Divides executions of a jump or call through a pointer among what was seen to be executed next.
-fn seen(graph: &Graph, from: Vaddr, executions: f64, add: &mut impl FnMut(Vaddr, Vaddr, bool, f64)) {
+fn seen(graph: &Graph, from: Vaddr, executions: f64, add: &mut impl FnMut((Vaddr, Vaddr), Kind, f64)) {
     let seen = graph.branches.iter().filter(|branch| branch.from == from);
     let count = |branch: &estimate::Branch| branch.first as f64 + branch.later as f64;
     let all: f64 = seen.clone().map(count).sum();
     for branch in seen.filter(|branch| count(branch) > 0.0) {
-        add(from, branch.to, false, executions * count(branch) / all);
+        add((from, branch.to), Kind::Call, executions * count(branch) / all);
     }
 }
 
@@ -177,6 +198,26 @@ mod tests {
         fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
             None
         }
+    }
+
+    #[test]
+    fn rounds_of_a_loop_at_the_begin_are_no_entries() {
+        // dec edi; jne 0x1000; ret: ten rounds
+        let bytes = [0xff, 0xcf, 0x75, 0xfc, 0xc3];
+        let part = Part { begin: Vaddr(0x1000), bytes: &bytes };
+        let isa = Isa::of_elf_machine(62).unwrap();
+        let mut graph = Graph::default();
+        graph.graph = Cfg::build(isa, &[part], &mut Nothing, &Knowledge::default());
+        let edges = graph.graph.edges().iter().map(|edge| if edge.kind == EdgeKind::Taken { 9.0 } else { 1.0 });
+        let edges = edges.collect();
+        let runs = |executions| BlockEstimate { executions, ..BlockEstimate::default() };
+        graph.estimate = Some(Estimate { blocks: vec![runs(10.0), runs(1.0)], edges });
+        let mut executed = Executed::default();
+        executed.add(&graph, 21, &BTreeMap::from([(0x1000, "f")]));
+        let first = executed.steps.first().unwrap();
+        assert_eq!((first.times, first.entries), (10_000, 1000));
+        let back = executed.ways.iter().find(|way| way.to == 0x1000).unwrap();
+        assert_eq!((back.times, &back.callee), (9000, &None), "it calls nothing");
     }
 
     #[test]
@@ -198,8 +239,8 @@ mod tests {
         let mut executed = Executed::default();
         // As many samples as instructions executed.
         executed.add(&graph, 13, &BTreeMap::from([(0x2000, "f")]));
-        let times: Vec<_> = executed.steps.iter().map(|step| (step.address, step.times, step.enters)).collect();
-        assert_eq!(times, [(0x1000, 4000, true), (0x1002, 4000, false), (0x1004, 1000, false), (0x1009, 4000, false)]);
+        let times: Vec<_> = executed.steps.iter().map(|step| (step.address, step.times, step.entries)).collect();
+        assert_eq!(times, [(0x1000, 4000, 4000), (0x1002, 4000, 0), (0x1004, 1000, 0), (0x1009, 4000, 0)]);
         executed.ways.sort_by_key(|way| (way.from, way.to));
         let ways =
             executed.ways.iter().map(|way| (way.from, way.to, way.falls_through, way.callee.as_deref(), way.times));

@@ -104,7 +104,7 @@ pub struct BlockRow {
     pub runs: Runs,
     /// Cycles of an execution at best; none where it never ran.
     pub best: Option<f64>,
-    /// Cycles that one took, at least.
+    /// Cycles that one took, as told ([`Scale::told`]).
     pub cycles: Option<f64>,
     /// And at most.
     pub cycles_most: Option<f64>,

@@ -33,7 +33,7 @@ pub struct Costs {
 
 /// What an instruction was stalled by.
 pub(super) struct Stall {
-    /// Cycles, at least and at most.
+    /// Cycles, as told and at most.
     pub(super) least: f64,
     pub(super) most: f64,
     /// Letters of what may have stalled it.

@@ -38,9 +38,10 @@ pub fn give_back() {
 /// more than a megabyte with the C library's, does not.
 pub fn give_back_code() {
     let files = |file: &MappedFileId| matches!(file, MappedFileId::Inode { inode: 1.., .. });
-    for code in executable_mappings("self").unwrap_or_default().iter().filter(|mapping| files(&mapping.file)) {
+    let mappings = executable_mappings("self").unwrap_or_default();
+    for code in mappings.iter().filter(|mapping| mapping.constant && files(&mapping.file)) {
         let Some(start) = NonNull::new(code.start as *mut _) else { continue };
-        // SAFETY: these are private mappings of files, and nothing writes to code: no page of it differs from its file. Failure leaves them as they are.
+        // SAFETY: these are private mappings of files to which nothing may write: no page differs from its file. Failure leaves them as they are.
         let _ = unsafe { madvise(start, (code.end - code.start) as usize, MmapAdvise::MADV_DONTNEED) };
     }
 }

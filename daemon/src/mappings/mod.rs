@@ -79,8 +79,8 @@ struct Version {
     map: Arc<AddressMap>,
     /// Which samples belong to it; None until a record or a sample tells.
     generations: Option<Generations>,
-    /// The generation that the next mapping begins.
-    next: Option<u16>,
+    /// The generation that the next mapping begins, and when the sampler told of it.
+    next: Option<(u16, u64)>,
     /// When the process left it; `u64::MAX`: not yet.
     until_ns: u64,
     /// What was mapped where something else is now, until when.
@@ -95,7 +95,8 @@ impl Version {
     }
 
     fn has(&self, generation: u16) -> bool {
-        self.generations.is_some_and(|known| known.contain(generation)) || self.next == Some(generation)
+        self.generations.is_some_and(|known| known.contain(generation))
+            || self.next.is_some_and(|(next, _)| next == generation)
     }
 
     /// The mapping at `pc` when the samples of this window were taken; Some(Err) when there were two.
@@ -110,6 +111,10 @@ impl Version {
         })
     }
 }
+
+/// The record of a mapping comes so soon after the sampler told of it, or it is of another one: cutting a mapping in two, as `munmap` of a part
+/// does, is told of and has no record (`ma_write`, Linux 6.1).
+const RECORD_NS: u64 = 10_000_000;
 
 #[derive(Debug)]
 struct Process {
@@ -135,8 +140,9 @@ impl Process {
     /// generations find what they need in one map.
     fn map(&mut self, mapping: Mapping, time_ns: u64) -> Result<(), ()> {
         let Some(now) = self.versions.last_mut() else { return Ok(()) };
-        if let Some(next) = now.next.take() {
-            if now.map.differs_from(&mapping) {
+        if let Some((next, told_ns)) = now.next.take() {
+            let own = time_ns.saturating_sub(told_ns) < RECORD_NS;
+            if own && now.map.differs_from(&mapping) {
                 let (map, tags) = (now.map.clone(), now.tags.clone());
                 self.enter(map, tags, time_ns);
                 if let Some(now) = self.versions.last_mut() {
@@ -161,7 +167,7 @@ impl Process {
         let counted_up = before.wrapping_add(1) & Generations::MASK == generation;
         if now.has(before) && counted_up {
             now.generations.get_or_insert(Generations::one(before)).extend(before);
-            now.next = Some(generation);
+            now.next = Some((generation, time_ns));
             return;
         }
         // The sampler had lost sight of the process, and began anew.
@@ -626,6 +632,20 @@ mod tests {
             let found = mappings.find(PID, generation, 0x1010, window).map(|found| found.mapping.file.path.clone());
             assert_eq!(found, Ok(b"first".to_vec()), "{generation}: seen anew after it was out of sight");
         }
+    }
+
+    /// A generation without a record of its own, as when a part of a file is unmapped, is not that of what is mapped long after.
+    #[test]
+    fn a_generation_that_no_record_follows_has_what_was_before() {
+        let mut mappings = Mappings::default();
+        mappings.apply(mmap(1, PID, 0x1000, "first"));
+        mappings.apply(at(10, RecordKind::Remapped { pid: PID, before: 7, generation: 8 }));
+        let long_after = 10 + RECORD_NS;
+        mappings.apply(mmap(long_after, PID, 0x1000, "second"));
+        let found = mappings.find(PID, 8, 0x1010, Window { from_ns: 0, to_ns: long_after + 100 });
+        assert_eq!(found.map(|_| ()), Err(Reason::AmbiguousMapping), "which of both it was, nobody knows");
+        let found = mappings.find(PID, 8, 0x1010, Window { from_ns: long_after + 1, to_ns: long_after + 100 });
+        assert_eq!(found.map(|found| found.mapping.file.path.clone()), Ok(b"second".to_vec()));
     }
 
     /// The sampler numbers a library just before the kernel writes the record of its mapping; what comes instead of a lost record is not it.

@@ -48,7 +48,7 @@ mod tests {
         let id = |byte| MappedFileId::BuildId(vec![byte; 20]);
         let line = |start| {
             let file = MappedFileId::Inode { major: 0, minor: 1, inode: 2 };
-            MapsLine { start, end: start + 0x1000, file_offset: 0, file, path: b"/bin/x".to_vec() }
+            MapsLine { start, end: start + 0x1000, constant: true, file_offset: 0, file, path: b"/bin/x".to_vec() }
         };
         let mut mappings = Mappings::default();
         mappings.take_up(PID, &line(0x1000), id(7), 5);

@@ -10,6 +10,8 @@ pub struct MapsLine {
     pub start: u64,
     /// First address after it.
     pub end: u64,
+    /// Whether it is private, and nothing may write to it.
+    pub constant: bool,
     /// File offset of `start`.
     pub file_offset: u64,
     /// Device and inode; inode 0: no file.
@@ -81,14 +83,16 @@ fn parse_line(line: &[u8]) -> Option<MapsLine> {
     };
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let (start, end) = field()?.split_once('-')?;
-    let executable = field()?.as_bytes().get(2) == Some(&b'x');
+    let permissions = field()?;
+    let executable = permissions.as_bytes().get(2) == Some(&b'x');
     let file_offset = hex(field()?)?;
     let (major, minor) = field()?.split_once(':')?;
     let inode = field()?.parse().ok()?;
     let path_start = rest.iter().position(|byte| *byte != b' ').unwrap_or(rest.len());
     let file = MappedFileId::Inode { major: hex(major)? as u32, minor: hex(minor)? as u32, inode };
     let path = rest.get(path_start..).unwrap_or_default().to_vec();
-    executable.then_some(MapsLine { start: hex(start)?, end: hex(end)?, file_offset, file, path })
+    let constant = permissions == "r-xp";
+    executable.then_some(MapsLine { start: hex(start)?, end: hex(end)?, constant, file_offset, file, path })
 }
 
 #[cfg(test)]
@@ -99,7 +103,8 @@ mod tests {
     fn lines_of_maps() {
         let file = |inode| MappedFileId::Inode { major: 0xfe, minor: 1, inode };
         let expected = |start, end, file_offset, inode, path: &str| {
-            Some(MapsLine { start, end, file_offset, file: file(inode), path: path.into() })
+            let constant = path == "/usr/bin/cat";
+            Some(MapsLine { start, end, constant, file_offset, file: file(inode), path: path.into() })
         };
         for (line, line_expected) in [
             (

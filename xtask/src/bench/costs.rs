@@ -100,7 +100,7 @@ mod tests {
         };
         let cost = Cost::of(&DEFAULT, &counts);
         assert!((cost.handler_ns - (60.0 + 1.5 + 6.0 + 0.8)).abs() < 1e-9, "{cost:?}");
-        assert!((cost.daemon_ns - (35.0 + 300.0 + 16.384)).abs() < 1e-9, "{cost:?}");
-        assert_eq!(bytes_per_cpu(&DEFAULT), 512 << 10);
+        assert!((cost.daemon_ns - (35.0 + 300.0 + 32.768)).abs() < 1e-9, "{cost:?}");
+        assert_eq!(bytes_per_cpu(&DEFAULT), 768 << 10);
     }
 }

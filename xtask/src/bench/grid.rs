@@ -112,7 +112,7 @@ mod tests {
         );
         let better = cell(12, 1, 100_000);
         assert_eq!(best(&[small, better]).unwrap().shape, better.shape);
-        let default = cell(11, 5, 500_000);
+        let default = cell(DEFAULT.bucket_bits, 5, 500_000);
         assert_eq!(best(&[small, default, large]).unwrap().shape, DEFAULT, "no change for nothing");
         let packed = Cell { shape: Shape { ways: 6, ..better.shape }, ..better };
         assert_eq!(best(&[packed, default]).unwrap().shape, DEFAULT, "six entries cannot be packed today");
