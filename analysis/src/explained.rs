@@ -80,7 +80,7 @@ pub fn each<T: Send>(
             let told = || told(&Explanation { image, procedure, graph: &graph, explained: &explained });
             explained.scale.is_some().then(|| (explained.sums.samples as u64, told()))
         };
-        in_order::each(&chosen, explain, |_, explained| {
+        in_order::each(&chosen, explain, |explained| {
             let Some((samples, told)) = explained else { return };
             covered.explained = covered.explained.saturating_add(samples);
             take(told);

@@ -7,11 +7,7 @@ use std::sync::mpsc;
 
 /// Works on all `tasks`, one on each processor at a time, and hands over what is made of each, in their order. Who puts the longest first waits
 /// least. What is made before its turn is kept until then: make little of each.
-pub fn each<'a, T: Sync, R: Send>(
-    tasks: &[&'a T],
-    work: impl Fn(&'a T) -> R + Sync,
-    mut hand_over: impl FnMut(&'a T, R),
-) {
+pub fn each<'a, T: Sync, R: Send>(tasks: &[&'a T], work: impl Fn(&'a T) -> R + Sync, mut hand_over: impl FnMut(R)) {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(tasks.len());
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -33,9 +29,9 @@ pub fn each<'a, T: Sync, R: Send>(
         let mut turn = 0;
         for (number, result) in results {
             early.insert(number, result);
-            while let (Some(task), Some(result)) = (tasks.get(turn), early.remove(&turn)) {
+            while let Some(result) = early.remove(&turn) {
                 turn += 1;
-                hand_over(task, result);
+                hand_over(result);
             }
         }
     });
@@ -53,16 +49,16 @@ mod tests {
         let work = |number: &u64| {
             // The first is made last.
             std::thread::sleep(std::time::Duration::from_micros(if *number == 0 { 20_000 } else { number % 7 }));
-            number * 2
+            (*number, number * 2)
         };
-        each(&tasks, work, |number, twice| made.push((*number, twice)));
+        each(&tasks, work, |result| made.push(result));
         assert_eq!(made, numbers.iter().map(|number| (*number, number * 2)).collect::<Vec<_>>());
-        each(&[], |number: &u64| *number, |_, _| panic!("nothing was asked for"));
+        each(&[], |number: &u64| *number, |_| panic!("nothing was asked for"));
     }
 
     #[test]
     #[should_panic(expected = "a scoped thread panicked")]
     fn who_panics_is_heard() {
-        each(&[&1, &2], |number: &u64| assert_eq!(*number, 1), |_, ()| {});
+        each(&[&1, &2], |number: &u64| assert_eq!(*number, 1), |()| {});
     }
 }

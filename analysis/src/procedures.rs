@@ -129,7 +129,7 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
 /// What `work` makes of each image, in their order: on all CPUs, one image at a time on each.
 pub(crate) fn each_image<T: Send>(images: &[&ImageSamples], work: impl Fn(&ImageSamples) -> T + Send + Sync) -> Vec<T> {
     let mut made = Vec::with_capacity(images.len());
-    in_order::each(images, work, |_, of_image| made.push(of_image));
+    in_order::each(images, work, |of_image| made.push(of_image));
     made
 }
 

@@ -54,18 +54,17 @@ impl Scale {
     /// The scale that blocks tell, each cut into stretches. None without samples.
     #[must_use]
     pub fn of(blocks: &[Vec<Stretch>]) -> Option<Self> {
-        let whole: Vec<Stretch> = blocks.iter().map(|block| sum(block)).collect();
-        let all = sum(&whole);
+        let whole = |blocks: &[&Vec<Stretch>]| -> Vec<Stretch> { blocks.iter().map(|block| sum(block)).collect() };
+        let every: Vec<&Vec<Stretch>> = blocks.iter().collect();
+        let all = sum(&whole(&every));
         if all.samples <= 0.0 || all.best <= 0.0 {
             return None;
         }
         let is_sure = |block: &Stretch| block.best > 0.0 && block.unsure <= SURE * block.best;
-        let sure: Vec<Stretch> = whole.iter().filter(|block| is_sure(block)).copied().collect();
-        let enough = sum(&sure).samples >= SURE_MIN * all.samples && sum(&sure).best > 0.0;
-        let whole = if enough { sure } else { whole };
-        let known = blocks.iter().filter(|block| !enough || is_sure(&sum(block)));
-        let stretches: Vec<Stretch> = known.flatten().copied().collect();
-        let (told, most) = (Nearest::of(&stretches)?, Nearest::of(&whole)?);
+        let sure: Vec<&Vec<Stretch>> = blocks.iter().filter(|block| is_sure(&sum(block))).collect();
+        let known = if sum(&whole(&sure)).samples >= SURE_MIN * all.samples { sure } else { every };
+        let most = Nearest::of(&whole(&known))?;
+        let told = Nearest::of(&known.into_iter().flatten().copied().collect::<Vec<_>>())?;
         // What runs at its best case may be executed more often than it is told to be; and where the ends contradict each other, one is wrong.
         let least = told.least.min(told.scale / told.unsure);
         Some(Self { told: told.scale, most: f64::max(most.scale, told.least).max(told.scale), least, measured: false })

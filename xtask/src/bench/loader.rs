@@ -5,6 +5,7 @@
 //! things the wall time says more of those. An audit library that does nothing is one of the ways, because the dynamic loader and the kernel spend most of
 //! the time: that part nobody can save who uses LD_AUDIT.
 
+use super::statistics::interval_of_median;
 use super::{FOLDER, count, json, machine, refuse_others};
 use crate::process::{command, must, output};
 use crate::{Outcome, hook, packages};
@@ -191,14 +192,16 @@ impl Added {
         let plain = sorted(times.iter().filter_map(|row| row.first().copied()).collect());
         let pairs = times.iter().filter_map(|row| Some(row.get(index)? - row.first()?));
         let differences = sorted(pairs.collect());
-        let (middle, half) = (differences.len() / 2, 0.98 * (differences.len() as f64).sqrt());
+        let middle = differences.len() / 2;
         let at = |values: &[f64], position: usize| values.get(position.min(values.len().checked_sub(1)?)).copied();
+        let (low_us, high_us) =
+            interval_of_median(&differences).or_else(|| Some((*differences.first()?, *differences.last()?)))?;
         Some(Self {
             way,
             plain_us: at(&plain, plain.len() / 2)?,
             median_us: at(&differences, middle)?,
-            low_us: at(&differences, middle.saturating_sub(half as usize))?,
-            high_us: at(&differences, middle + half as usize)?,
+            low_us,
+            high_us,
         })
     }
 }
