@@ -47,9 +47,9 @@ pub struct Explained {
 pub struct Explanation {
     /// Its part of the best case.
     pub best: Slot,
-    /// Cycles that it took, if the few instructions that come nearest to their best case run at it ([`Scale::told`]).
+    /// Cycles that it took, if the procedure is as far from its best case as most are ([`Scale::told`]).
     pub cycles: f64,
-    /// And at most.
+    /// And at most, in 19 of 20 procedures.
     pub cycles_most: f64,
     /// What took more than the best case, and may have been: the largest first.
     pub culprits: Vec<Culprit>,
@@ -116,8 +116,6 @@ impl Sums {
 
 /// Instructions that may retire in one cycle: samples tell of all of them where one of them is.
 const GROUP: usize = 8;
-/// Cycles of the best case that are looked at together to find the scale: samples of single instructions are shifted within groups that retire together.
-const STRETCH: f64 = 2.0;
 /// Standard deviations that numbers of samples may be off by chance.
 const CHANCE: f64 = 2.0;
 /// Bytes of code that surely stay in the cache, and pages whose translation does, while a loop runs that calls nothing.
@@ -151,9 +149,7 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
     let best = best_cases(&ways, machine, timed.work);
     let lines = lines(machine, timed, &ways, &best);
     let scale = match timed.measured {
-        Some(measured) if measured.is_finite() && measured > 0.0 => {
-            Some(Scale { told: measured, most: measured, least: measured, measured: true })
-        }
+        Some(measured) if measured.is_finite() && measured > 0.0 => Some(Scale::measured(measured)),
         _ => Scale::of(&stretches(&lines)),
     };
     let mut blocks: Vec<Vec<Explanation>> =
@@ -398,32 +394,20 @@ fn loop_misses(timed: &Timed<'_>, rounds: &[Round], number: usize, own: f64) -> 
     (code, pages)
 }
 
-/// Instructions of a block, some cycles of the best case at a time.
-fn stretches(lines: &[Line]) -> Vec<Vec<Stretch>> {
-    let mut stretches = Vec::new();
-    for block in lines.chunk_by(|a, b| a.block == b.block) {
-        let mut all: Vec<Stretch> = Vec::new();
-        let (mut now, mut cycles) = (Stretch::default(), 0.0);
-        for line in block {
-            now.samples += line.samples;
-            now.best += line.executions * line.best.cycles;
-            now.unsure += line.executions * line.best.cycles * line.spread;
+/// Each block as a whole.
+fn stretches(lines: &[Line]) -> Vec<Stretch> {
+    let whole = |block: &[Line]| {
+        let sum = |of: fn(&Line) -> f64| block.iter().map(of).sum::<f64>();
+        let spread = block.first().map_or(0.0, |line| line.spread);
+        Stretch {
+            samples: sum(|line| line.samples),
+            best: sum(|line| line.executions * line.best.cycles),
             // Executions may be fewer than they are told to be.
-            now.worst += line.executions * line.worst() * (2.0 * line.spread).exp();
-            cycles += line.best.cycles;
-            if cycles >= STRETCH {
-                all.push(std::mem::take(&mut now));
-                cycles = 0.0;
-            }
+            worst: sum(|line| line.executions * line.worst()) * (2.0 * spread).exp(),
+            spread,
         }
-        // The rest is too short to stand alone.
-        match all.last_mut() {
-            Some(last) => last.add(&now),
-            None => all.push(now),
-        }
-        stretches.push(all);
-    }
-    stretches
+    };
+    lines.chunk_by(|a, b| a.block == b.block).map(whole).collect()
 }
 
 /// The instructions of one block.
@@ -500,7 +484,7 @@ fn most_of(line: &Line, suspect: &Suspect, scale: Scale) -> f64 {
         return line.samples;
     }
     let unsure = (2.0 * line.spread).exp();
-    let (least, most) = (scale.least / unsure, scale.most * unsure);
+    let (least, most) = (scale.stalled / unsure, scale.most * unsure);
     let scale = (line.samples / (line.executions * cycles)).min(most).max(least);
     let stall = line.samples - line.executions * line.best.cycles * scale;
     stall.min(suspect.most * line.executions * scale).max(0.0)

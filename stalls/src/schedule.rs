@@ -39,8 +39,6 @@ pub struct Slot {
 const UNITS: usize = 64;
 /// Instructions that are followed in all, until what comes first matters no more.
 const FOLLOWED: usize = 2048;
-/// Cycles that instructions are taken up before they could retire, where a trace begins.
-const AHEAD: f64 = 10.0;
 /// Rounds of a loop at most.
 const ROUNDS_MAX: usize = 64;
 
@@ -72,7 +70,8 @@ pub enum Course {
 pub fn schedule(machine: &Machine, trace: &[Work], course: Course) -> Vec<Slot> {
     let again = course == Course::Again;
     let rounds = if again { (FOLLOWED / trace.len().max(1)).clamp(4, ROUNDS_MAX) } else { 1 };
-    let begin = if course == Course::Cold { 0.0 } else { -AHEAD };
+    // A busy processor is as far ahead as its buffer is long: what a trace waits for was begun long before it could retire.
+    let begin = if course == Course::Once { -(machine.buffer as f64) / machine.width } else { 0.0 };
     // The first half fills the buffer and the units.
     let warm = if again { rounds / 2 } else { 0 };
     let mut core = Core {
@@ -116,8 +115,8 @@ impl Core<'_> {
         let machine = self.machine;
         let cost = machine.cost(work).unwrap_or(&simple);
         if work.calls {
-            // What is called keeps nothing waiting that comes after it: it takes its own time.
-            self.registers = [(self.retired, Wait::Nothing); 64];
+            // What is called takes its own time, and keeps nothing waiting that is taken up after it.
+            self.registers = [(self.taken, Wait::Nothing); 64];
         }
         let uops = if fused { 0.0 } else { cost.uops.max(0.5) };
         while self.buffer.len() >= machine.buffer {
@@ -126,7 +125,7 @@ impl Core<'_> {
         self.taken += uops / machine.width;
         let latest = |core: &Self, registers: Registers| {
             let ready = registers.iter().filter_map(|register| core.registers.get(register).copied());
-            ready.fold((0.0, Wait::Nothing), |most, at| if at.0 > most.0 { at } else { most })
+            ready.fold((f64::NEG_INFINITY, Wait::Nothing), |most, at| if at.0 > most.0 { at } else { most })
         };
         let later = |a: (f64, Wait), b: (f64, Wait)| if b.0 > a.0 { b } else { a };
         let mut ready = (self.taken, Wait::Nothing);
