@@ -158,37 +158,58 @@ impl<'a> Chain<'a> {
         Self { order, probabilities, leave }
     }
 
-    /// How often each state is visited, when the chain begins so often in each.
+    /// How often each state is visited, when the chain begins so often in each: of several such questions at once.
     #[must_use]
-    pub fn visits(&self, begins: &[f64]) -> Vec<f64> {
+    pub fn visits<const N: usize>(&self, begins: &[[f64; N]]) -> Vec<[f64; N]> {
         self.solve(begins, |step| (&step.to, &step.from))
     }
 
     /// What is gained from each state on, if a visit of each is worth so much: the transpose of [`Chain::visits`].
     #[must_use]
-    pub fn values(&self, worth: &[f64]) -> Vec<f64> {
+    pub fn values<const N: usize>(&self, worth: &[[f64; N]]) -> Vec<[f64; N]> {
         self.solve(worth, |step| (&step.from, &step.to))
     }
 
-    fn solve(&self, given: &[f64], ways: impl Fn(&Step) -> (&Range<usize>, &Range<usize>)) -> Vec<f64> {
+    fn solve<const N: usize>(
+        &self,
+        given: &[[f64; N]],
+        ways: impl Fn(&Step) -> (&Range<usize>, &Range<usize>),
+    ) -> Vec<[f64; N]> {
         let transitions = |range: &Range<usize>| {
             let others = self.order.others.get(range.clone()).unwrap_or_default();
             others.iter().map(|other| *other as usize).zip(self.probabilities.get(range.clone()).unwrap_or_default())
         };
         let mut comes = given.to_vec();
-        comes.resize(self.order.states, 0.0);
+        comes.resize(self.order.states, [0.0; N]);
         for (step, leave) in self.order.steps.iter().zip(&self.leave) {
-            let share = at(&comes, step.state) / leave;
-            transitions(ways(step).0).for_each(|(other, probability)| add(&mut comes, other, share * probability));
+            let share = at_each(&comes, step.state).map(|comes| comes / leave);
+            for (other, probability) in transitions(ways(step).0) {
+                add_each(&mut comes, other, share, *probability);
+            }
         }
-        let mut solved = vec![0.0; self.order.states];
+        let mut solved = vec![[0.0; N]; self.order.states];
         for (step, leave) in self.order.steps.iter().zip(&self.leave).rev() {
-            let inner = transitions(ways(step).1).map(|(other, probability)| at(&solved, other) * probability);
             // What begins here, or came through states that are gone, and what comes from those that were still there.
-            let inner: f64 = inner.sum();
-            add(&mut solved, step.state, (at(&comes, step.state) + inner) / leave);
+            let mut inner = at_each(&comes, step.state);
+            for (other, probability) in transitions(ways(step).1) {
+                let other = at_each(&solved, other);
+                inner.iter_mut().zip(other).for_each(|(inner, other)| *inner += other * probability);
+            }
+            add_each(&mut solved, step.state, inner, 1.0 / leave);
         }
         solved
+    }
+}
+
+/// The numbers at a place; 0 where there are none.
+pub(super) fn at_each<const N: usize>(values: &[[f64; N]], place: usize) -> [f64; N] {
+    values.get(place).copied().unwrap_or([0.0; N])
+}
+
+/// Adds so many times `more` to the numbers at a place.
+pub(super) fn add_each<const N: usize>(values: &mut [[f64; N]], place: usize, more: [f64; N], times: f64) {
+    if let Some(values) = values.get_mut(place) {
+        values.iter_mut().zip(more).for_each(|(value, more)| *value += times * more);
     }
 }
 
@@ -220,8 +241,8 @@ mod tests {
     fn a_loop_is_executed_as_often_as_it_takes_to_leave_it() {
         // 0 -> 1, 1 -> 1 nine times of ten, 1 -> 2.
         let transitions = [(0, 1, 1.0), (1, 1, 0.9), (1, 2, 0.1)];
-        let visits = chain(&order(3, &transitions), &transitions).visits(&[1.0, 0.0, 0.0]);
-        for (visits, wanted) in visits.iter().zip([1.0, 10.0, 1.0]) {
+        let visits = chain(&order(3, &transitions), &transitions).visits(&[[1.0], [0.0], [0.0]]);
+        for ([visits], wanted) in visits.iter().zip([1.0, 10.0, 1.0]) {
             assert!((visits - wanted).abs() < 1e-12, "{visits} {wanted}");
         }
     }
@@ -233,7 +254,7 @@ mod tests {
         let transitions = [(0, 1, 1.0), (1, 2, 1.0), (2, 2, 1.0 - p), (2, 1, p * (1.0 - p)), (2, 3, p * p)];
         let order = order(4, &transitions);
         let probabilities = transitions.iter().map(|(.., probability)| *probability);
-        let visits = Chain::eliminate(&order, probabilities, &[0.0, 0.0, 0.0, 1.0]).visits(&[1.0]);
+        let visits = Chain::eliminate(&order, probabilities, &[0.0, 0.0, 0.0, 1.0]).visits(&[[1.0]]).into_flattened();
         let wanted = [1.0, 1.0 / p, 1.0 / (p * p), 1.0];
         for (visits, wanted) in visits.iter().zip(wanted) {
             assert!((visits / wanted - 1.0).abs() < 1e-9, "{visits} {wanted}");
@@ -257,9 +278,13 @@ mod tests {
             }
             let order = order(states, &transitions);
             let chain = chain(&order, &transitions);
-            let begins: Vec<f64> = (0..states).map(|_| random.f64()).collect();
+            let begins: Vec<[f64; 3]> = (0..states).map(|_| [random.f64(), random.f64(), 0.0]).collect();
             let worth: Vec<f64> = (0..states).map(|_| random.f64()).collect();
-            let (visits, values) = (chain.visits(&begins), chain.values(&worth));
+            let (visits, values) = (chain.visits(&begins), chain.values(worth.as_chunks::<1>().0).into_flattened());
+            // Each of the questions has its own answer.
+            let one: Vec<[f64; 1]> = begins.iter().map(|begins| [begins[1]]).collect();
+            assert!(chain.visits(&one).iter().zip(&visits).all(|(one, all)| one[0] == all[1] && all[2] == 0.0));
+            let [begins, visits] = [&begins, &visits].map(|all| all.iter().map(|one| one[0]).collect::<Vec<f64>>());
             let mut comes = begins.clone();
             transitions.iter().for_each(|&(a, b, probability)| comes[b] += visits[a] * probability);
             for (visits, comes) in visits.iter().zip(&comes) {
@@ -274,7 +299,7 @@ mod tests {
     #[test]
     fn a_state_that_is_never_left_costs_no_infinity() {
         let transitions = [(0, 1, 1.0), (1, 1, 1.0)];
-        let visits = chain(&order(2, &transitions), &transitions).visits(&[1.0, 0.0]);
+        let visits = chain(&order(2, &transitions), &transitions).visits(&[[1.0], [0.0]]).into_flattened();
         assert!(visits.iter().all(|visits| visits.is_finite()) && visits[1] > 1e6, "{visits:?}");
     }
 

@@ -66,6 +66,8 @@ const SURE_MIN: f64 = 100.0;
 const UNSURE: f64 = 10.0;
 /// How many times samples are drawn anew to see how sure an estimate is.
 const REPLICAS: usize = 8;
+/// How much more solutions of those differ than is said to first order.
+const CURVED: f64 = 1.15;
 
 /// Estimates how often the blocks of `graph` were executed. None where nothing can be said: no entry, a graph too large or too dense.
 #[must_use]
@@ -75,11 +77,11 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
     }
     let observed = observe::observe(graph, loops, sampled)?;
     let order = solve::order(&observed)?;
-    let flow = solve::solve(&observed, &order, None)?;
+    let flow = solve::solve(&observed, &order)?;
     let known: f64 = observed.blocks.iter().map(|block| block.samples).sum::<f64>()
         + observed.ways.iter().map(|way| way.seen).sum::<f64>();
     let sure = known >= SURE_MIN && observed.blocks.len() <= SURE_BLOCKS_MAX;
-    let spread = if sure { spread(&observed, &order, &flow) } else { vec![UNSURE; observed.blocks.len()] };
+    let spread = if sure { spread(&observed, &flow)? } else { vec![UNSURE; observed.blocks.len()] };
     let blocks =
         observed.blocks.iter().zip(&flow.blocks).zip(spread).map(|((block, executions), spread)| BlockEstimate {
             samples: block.samples,
@@ -98,19 +100,10 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
     Some(Estimate { blocks: blocks.collect(), edges })
 }
 
-/// By how much the logarithms of executions, beside the mean of the procedure's samples, differ between solutions of samples drawn anew.
-fn spread(observed: &solve::Observed, order: &Order, flow: &solve::Flow) -> Vec<f64> {
+/// By how much the logarithms of executions, beside the mean of the procedure's samples, differ where samples are drawn anew.
+fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Option<Vec<f64>> {
     let mut random = fastrand::Rng::with_seed(0x5eed);
-    let weights: f64 = observed.blocks.iter().map(|block| block.samples).sum::<f64>().max(1e-9);
-    let mut sums = vec![(0.0, 0.0); observed.blocks.len()];
-    let relative = |flow: &solve::Flow| -> Vec<f64> {
-        let logs: Vec<f64> = flow.blocks.iter().map(|executions| executions.max(1e-12).ln()).collect();
-        let mean = logs.iter().zip(&observed.blocks).map(|(log, block)| log * block.samples).sum::<f64>() / weights;
-        logs.iter().map(|log| log - mean).collect()
-    };
-    let center = relative(flow);
-    let mut replicas = 0;
-    for _ in 0..REPLICAS {
+    let drawn: [solve::Observed; REPLICAS] = std::array::from_fn(|_| {
         let mut drawn = observed.clone();
         for way in &mut drawn.ways {
             // What was never seen may have been missed.
@@ -119,17 +112,21 @@ fn spread(observed: &solve::Observed, order: &Order, flow: &solve::Flow) -> Vec<
         for block in &mut drawn.blocks {
             block.samples *= ((0.16 + 1.0 / (block.samples + 0.5)).sqrt() * normal(&mut random)).exp();
         }
-        if let Some(again) = solve::solve(&drawn, order, Some(flow)) {
-            replicas += 1;
-            for ((sum, log), center) in sums.iter_mut().zip(relative(&again)).zip(&center) {
-                sum.0 += log - center;
-                sum.1 += (log - center) * (log - center);
-            }
-        }
+        drawn
+    });
+    let differences = flow.differences(&drawn)?;
+    let weights: f64 = observed.blocks.iter().map(|block| block.samples).sum::<f64>().max(1e-9);
+    let mut means = [0.0; REPLICAS];
+    for (differences, block) in differences.iter().zip(&observed.blocks) {
+        means.iter_mut().zip(differences).for_each(|(mean, one)| *mean += one * block.samples / weights);
     }
-    let count = f64::from(replicas);
-    let spread = |squares: f64| if replicas > 1 { (squares / count).sqrt().min(UNSURE) } else { UNSURE };
-    sums.iter().map(|(_, squares)| spread(*squares)).collect()
+    let square = |differences: &[f64; REPLICAS]| {
+        differences.iter().zip(means).map(|(one, mean)| (one - mean).powi(2)).sum::<f64>() / REPLICAS as f64
+    };
+    // What never is executed is not sure.
+    let spread =
+        |differences| Some(CURVED * square(differences).sqrt()).filter(|spread| spread.is_finite()).unwrap_or(UNSURE);
+    Some(differences.iter().map(|differences| spread(differences).min(UNSURE)).collect())
 }
 
 /// A number of mean 0 and standard deviation 1 (Box and Muller).

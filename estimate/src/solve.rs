@@ -10,22 +10,30 @@
 //! * what is executed takes time: samples per instruction are as executions, but only to a factor of e^±0.5, since instructions differ that
 //!   much in what they cost.
 
-use super::chain::{Chain, Order, add, at};
+use super::chain::{Chain, Order, add, add_each, at, at_each};
 
 /// Standard deviation of the logarithm of cycles per instruction of blocks of one procedure.
 const TIME_SD: f64 = 0.5;
 /// Standard deviation of a probability that remains however many branches were seen.
 const BIAS: f64 = 0.012;
-/// Steps at most, if they begin anywhere, or with a solution of nearly the same; and conjugate gradients in each.
+/// Steps at most, and conjugate gradients in each; and in what is said of samples drawn anew.
 const STEPS: usize = 15;
-const STEPS_MORE: usize = 4;
-const GRADIENTS: usize = 40;
+const GRADIENTS: Gradients = Gradients { most: 40, enough: 1e-2 };
+const GRADIENTS_DRAWN: Gradients = Gradients { most: 80, enough: 1e-3 };
 /// Largest change of an unknown in one step: of a logit, or of a logarithm.
 const STRIDE: f64 = 3.0;
 /// A step that changes the sum of squares by less than this part is the last.
-const ENOUGH: f64 = 1e-5;
+const ENOUGH: f64 = 1e-4;
 /// Standard deviation of the logarithm of how often a block is entered from aside.
 const ASIDE_SD: f64 = 2.0;
+
+/// How long conjugate gradients go on.
+#[derive(Clone, Copy)]
+struct Gradients {
+    most: usize,
+    /// What part may be left of the square of what there is to explain.
+    enough: f64,
+}
 
 /// A graph with what was seen of it.
 #[derive(Clone, Debug, Default)]
@@ -65,25 +73,24 @@ pub struct Way {
 }
 
 /// How often what is executed.
-#[derive(Clone, Debug, Default)]
-pub struct Flow {
+#[derive(Debug)]
+pub struct Flow<'a> {
     /// Executions of each block, for one of the entry; 0 for what is never reached.
     pub blocks: Vec<f64>,
     /// Of each way.
     pub ways: Vec<f64>,
-    /// The unknowns: the next solution of nearly the same begins with them.
-    unknowns: Vec<f64>,
+    problem: Problem<'a>,
+    state: State<'a>,
 }
 
-/// Finds the flow, beginning with `before`, one of the same graph. None when the graph has no block, or numbers run out.
+/// Finds the flow. None when the graph has no block, or numbers run out.
 #[must_use]
-pub fn solve(observed: &Observed, order: &Order, before: Option<&Flow>) -> Option<Flow> {
+pub fn solve<'a>(observed: &'a Observed, order: &'a Order) -> Option<Flow<'a>> {
     let problem = Problem::of(observed, order)?;
-    let mut unknowns = before.map_or_else(|| problem.begin(), |flow| flow.unknowns.clone());
+    let mut unknowns = problem.begin();
     let mut state = problem.at(&unknowns);
-    let (mut damping, mut steps) = (1e-3, 0);
-    while steps < if before.is_some() { STEPS_MORE } else { STEPS } {
-        steps += 1;
+    let mut damping = 1e-3;
+    for _ in 0..STEPS {
         let step = problem.step(&state, damping);
         let tried: Vec<f64> =
             unknowns.iter().zip(&step).map(|(unknown, step)| unknown + step.clamp(-STRIDE, STRIDE)).collect();
@@ -107,7 +114,43 @@ pub fn solve(observed: &Observed, order: &Order, before: Option<&Flow>) -> Optio
     }
     let ways =
         observed.ways.iter().zip(&state.shares).map(|(way, share)| at(&state.visits, way.from) * share).collect();
-    Some(Flow { blocks: state.visits, ways, unknowns })
+    Some(Flow { blocks: state.visits.clone(), ways, problem, state })
+}
+
+impl Flow<'_> {
+    /// By how much the logarithm of each block's executions would differ, to first order, if this had been seen of the same graph instead. None
+    /// where nothing can be said.
+    #[must_use]
+    pub fn differences<const N: usize>(&self, drawn: &[Observed; N]) -> Option<Vec<[f64; N]>> {
+        let (problem, state) = (&self.problem, &self.state);
+        let mut residuals = Residuals {
+            ways: vec![[0.0; N]; problem.wanted.len()],
+            time: vec![[0.0; N]; problem.time.len()],
+            aside: vec![[0.0; N]; problem.aside.len()],
+        };
+        for (number, drawn) in drawn.iter().enumerate() {
+            let drawn = Problem::of(drawn, problem.order)?;
+            for (all, (known, drawn)) in [
+                (&mut residuals.ways, (&problem.wanted, &drawn.wanted)),
+                (&mut residuals.time, (&problem.time, &drawn.time)),
+            ] {
+                for ((residual, (known, weight)), (drawn, _)) in all.iter_mut().zip(known).zip(drawn) {
+                    *residual.get_mut(number)? = (known - drawn) * weight;
+                }
+            }
+        }
+        let toward = problem.gradient(state, &residuals);
+        let toward = toward.into_iter().map(|gradient| gradient.map(|gradient| -gradient)).collect();
+        let change = problem.solve(state, 0.0, toward, GRADIENTS_DRAWN);
+        let visits = problem.visits(state, &change);
+        Some(
+            visits
+                .iter()
+                .zip(&state.visits)
+                .map(|(change, visits)| change.map(|change| change / visits.max(1e-300)))
+                .collect(),
+        )
+    }
 }
 
 /// An order for the graph: [`Order::of`].
@@ -118,6 +161,7 @@ pub fn order(observed: &Observed) -> Option<Order> {
 
 /// What does not change from step to step. The unknowns are: a logit for each way, the logarithm of how often each block is entered from
 /// aside, and that of executions a sample per instruction.
+#[derive(Debug)]
 struct Problem<'a> {
     observed: &'a Observed,
     order: &'a Order,
@@ -132,20 +176,22 @@ struct Problem<'a> {
 }
 
 /// Where the unknowns lead.
+#[derive(Debug)]
 struct State<'a> {
     shares: Vec<f64>,
     begins: Vec<f64>,
     chain: Chain<'a>,
     visits: Vec<f64>,
-    residuals: Residuals,
+    residuals: Residuals<1>,
     cost: f64,
 }
 
-/// By how many standard deviations things differ, each of the sum of squares.
-struct Residuals {
-    ways: Vec<f64>,
-    time: Vec<f64>,
-    aside: Vec<f64>,
+/// By how many standard deviations things differ, each of the sum of squares; of several sets of them.
+#[derive(Debug)]
+struct Residuals<const N: usize> {
+    ways: Vec<[f64; N]>,
+    time: Vec<[f64; N]>,
+    aside: Vec<[f64; N]>,
 }
 
 impl<'a> Problem<'a> {
@@ -193,7 +239,7 @@ impl<'a> Problem<'a> {
         // The scale that fits best.
         let state = self.at(&unknowns);
         let (mut sum, mut weights) = (0.0, 0.0);
-        for (residual, (_, weight)) in state.residuals.time.iter().zip(&self.time) {
+        for ([residual], (_, weight)) in state.residuals.time.iter().zip(&self.time) {
             sum += residual * weight;
             weights += weight * weight;
         }
@@ -219,16 +265,16 @@ impl<'a> Problem<'a> {
             self.aside.iter().zip(aside).map(|(known, aside)| known.map_or(0.0, |_| aside.exp())).collect();
         begins.get_mut(self.observed.entry).into_iter().for_each(|begins| *begins = 1.0);
         let chain = self.chain(&shares);
-        let visits = chain.visits(&begins);
+        let visits = chain.visits(begins.as_chunks::<1>().0).into_flattened();
         let ways = self.wanted.iter().zip(&shares);
-        let ways = ways.map(|((wanted, weight), share)| (share.max(1e-300).ln() - wanted) * weight).collect();
+        let ways = ways.map(|((wanted, weight), share)| [(share.max(1e-300).ln() - wanted) * weight]).collect();
         let time = self.time.iter().zip(&visits);
-        let time = time.map(|((rate, weight), visits)| (visits.max(1e-300).ln() - rate - scale) * weight).collect();
+        let time = time.map(|((rate, weight), visits)| [(visits.max(1e-300).ln() - rate - scale) * weight]).collect();
         let aside = self.aside.iter().zip(aside);
-        let aside = aside.map(|(known, aside)| known.map_or(0.0, |known| (aside - known) / ASIDE_SD)).collect();
+        let aside = aside.map(|(known, aside)| [known.map_or(0.0, |known| (aside - known) / ASIDE_SD)]).collect();
         let residuals = Residuals { ways, time, aside };
         let all = residuals.ways.iter().chain(&residuals.time).chain(&residuals.aside);
-        let cost = all.map(|residual| residual * residual).sum();
+        let cost = all.map(|[residual]| residual * residual).sum();
         State { shares, begins, chain, visits, residuals, cost }
     }
 
@@ -246,98 +292,156 @@ impl<'a> Problem<'a> {
 
     /// The step that makes the sum of squares least, were all linear: (J'J + damping D) step = -J'r.
     fn step(&self, state: &State<'_>, damping: f64) -> Vec<f64> {
+        let toward = self.gradient(state, &state.residuals).into_iter().map(|gradient| gradient.map(|one| -one));
+        self.solve(state, damping, toward.collect(), GRADIENTS).into_flattened()
+    }
+
+    /// Solves (J'J + damping D) x = `rest`, by conjugate gradients.
+    fn solve<const N: usize>(
+        &self,
+        state: &State<'_>,
+        damping: f64,
+        mut rest: Vec<[f64; N]>,
+        gradients: Gradients,
+    ) -> Vec<[f64; N]> {
         let mut diagonal: Vec<f64> = self.wanted.iter().map(|(_, weight)| weight * weight + 0.1).collect();
         diagonal.extend(self.aside.iter().map(|_| 1.0 / (ASIDE_SD * ASIDE_SD) + 0.1));
         diagonal.push(self.time.iter().map(|(_, weight)| weight * weight).sum::<f64>().max(0.1));
-        let mut rest: Vec<f64> = self.gradient(state, &state.residuals).iter().map(|gradient| -gradient).collect();
-        let mut step = vec![0.0; rest.len()];
-        let precondition = |rest: &[f64]| rest.iter().zip(&diagonal).map(|(r, d)| r / d).collect::<Vec<f64>>();
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let mut solved = vec![[0.0; N]; rest.len()];
+        let precondition =
+            |rest: &[[f64; N]]| rest.iter().zip(&diagonal).map(|(r, d)| r.map(|r| r / d)).collect::<Vec<[f64; N]>>();
         let mut direction = precondition(&rest);
-        let mut size = dot(&rest, &direction);
-        // A step need not be exact: the next one is made from where it leads.
-        let small = size * 1e-5;
-        for _ in 0..GRADIENTS {
-            if size <= small {
+        let mut size = products(&rest, &direction);
+        // It need not be exact: the next step is made from where this one leads; and what is drawn is chance.
+        let small = size.map(|size| size * gradients.enough);
+        for _ in 0..gradients.most {
+            if size.iter().zip(&small).all(|(size, small)| size <= small) {
                 break;
             }
             let mut image = self.gradient(state, &self.changes(state, &direction));
             for ((image, direction), diagonal) in image.iter_mut().zip(&direction).zip(&diagonal) {
-                *image += damping * diagonal * direction;
+                image.iter_mut().zip(direction).for_each(|(image, one)| *image += damping * diagonal * one);
             }
-            let along = dot(&direction, &image);
-            if along <= 0.0 {
+            let along = products(&direction, &image);
+            let ratio = |a: [f64; N], b: [f64; N]| each(a, b, |a, b| if b > 0.0 { a / b } else { 0.0 });
+            let length = ratio(size, along);
+            if length == [0.0; N] {
                 break;
             }
-            let length = size / along;
-            step.iter_mut().zip(&direction).for_each(|(step, direction)| *step += length * direction);
-            rest.iter_mut().zip(&image).for_each(|(rest, image)| *rest -= length * image);
+            advance(&mut solved, &direction, length);
+            advance(&mut rest, &image, length.map(|length| -length));
             let next = precondition(&rest);
-            let next_size = dot(&rest, &next);
-            let turn = next_size / size;
-            direction.iter_mut().zip(next).for_each(|(direction, next)| *direction = next + turn * *direction);
+            let next_size = products(&rest, &next);
+            let turn = ratio(next_size, size);
+            for (direction, next) in direction.iter_mut().zip(next) {
+                *direction = each(each(*direction, turn, |a, b| a * b), next, |a, b| a + b);
+            }
             size = next_size;
         }
-        step
+        solved
     }
 
-    /// How the residuals change along `direction`: J direction.
-    fn changes(&self, state: &State<'_>, direction: &[f64]) -> Residuals {
+    /// How visits change along `direction`, and logarithms of shares.
+    fn moved<const N: usize>(&self, state: &State<'_>, direction: &[[f64; N]]) -> (Vec<[f64; N]>, Vec<[f64; N]>) {
         let (logits, rest) = direction.split_at(self.wanted.len().min(direction.len()));
-        let (aside, scale) = rest.split_at(self.aside.len().min(rest.len()));
-        let scale = at(scale, 0);
-        // Logarithms of shares.
-        let mut changes = vec![0.0; logits.len()];
+        let (aside, _) = rest.split_at(self.aside.len().min(rest.len()));
+        let mut changes = vec![[0.0; N]; logits.len()];
         for group in self.groups.iter().filter(|group| group.len() > 1) {
-            let mean: f64 = group.clone().map(|way| at(&state.shares, way) * at(logits, way)).sum();
-            group.clone().for_each(|way| add(&mut changes, way, at(logits, way) - mean));
+            let mut mean = [[0.0; N]];
+            group.clone().for_each(|way| add_each(&mut mean, 0, at_each(logits, way), -at(&state.shares, way)));
+            for way in group.clone() {
+                add_each(&mut changes, way, at_each(logits, way), 1.0);
+                add_each(&mut changes, way, at_each(&mean, 0), 1.0);
+            }
         }
-        let mut comes: Vec<f64> = state.begins.iter().zip(aside).map(|(begins, aside)| begins * aside).collect();
+        let aside = state.begins.iter().zip(aside).map(|(begins, aside)| aside.map(|aside| begins * aside));
+        let mut comes: Vec<[f64; N]> = aside.collect();
         if let Some(entry) = comes.get_mut(self.observed.entry) {
-            *entry = 0.0;
+            *entry = [0.0; N];
         }
         for ((way, share), change) in self.observed.ways.iter().zip(&state.shares).zip(&changes) {
             if let Some(to) = way.to {
-                add(&mut comes, to, at(&state.visits, way.from) * share * change);
+                add_each(&mut comes, to, *change, at(&state.visits, way.from) * share);
             }
         }
-        let visits = state.chain.visits(&comes);
+        (state.chain.visits(&comes), changes)
+    }
+
+    /// How visits change along `direction`.
+    fn visits<const N: usize>(&self, state: &State<'_>, direction: &[[f64; N]]) -> Vec<[f64; N]> {
+        self.moved(state, direction).0
+    }
+
+    /// How the residuals change along `direction`: J direction.
+    fn changes<const N: usize>(&self, state: &State<'_>, direction: &[[f64; N]]) -> Residuals<N> {
+        let (visits, changes) = self.moved(state, direction);
+        let aside = direction.get(self.wanted.len()..).unwrap_or_default();
+        let scale = at_each(direction, direction.len().saturating_sub(1));
         let time = visits.iter().zip(&state.visits).zip(&self.time);
-        let time = time.map(|((change, visits), (_, weight))| (change / visits.max(1e-300) - scale) * weight).collect();
-        let ways = changes.iter().zip(&self.wanted).map(|(change, (_, weight))| change * weight).collect();
+        let time = time.map(|((change, visits), (_, weight))| {
+            let visits = visits.max(1e-300);
+            each(*change, scale, |change, scale| (change / visits - scale) * weight)
+        });
+        let ways = changes.iter().zip(&self.wanted).map(|(change, (_, weight))| change.map(|change| change * weight));
         let known = self.aside.iter().zip(aside);
-        let aside = known.map(|(known, aside)| known.map_or(0.0, |_| aside / ASIDE_SD)).collect();
-        Residuals { ways, time, aside }
+        let aside = known.map(|(known, aside)| known.map_or([0.0; N], |_| aside.map(|aside| aside / ASIDE_SD)));
+        Residuals { ways: ways.collect(), time: time.collect(), aside: aside.collect() }
     }
 
     /// J' residuals.
-    fn gradient(&self, state: &State<'_>, residuals: &Residuals) -> Vec<f64> {
-        let weighted: Vec<f64> = residuals.time.iter().zip(&self.time).map(|(r, (_, weight))| r * weight).collect();
-        let worth: Vec<f64> = weighted.iter().zip(&state.visits).map(|(w, visits)| w / visits.max(1e-300)).collect();
+    fn gradient<const N: usize>(&self, state: &State<'_>, residuals: &Residuals<N>) -> Vec<[f64; N]> {
+        let weighted = residuals.time.iter().zip(&self.time).map(|(r, (_, weight))| r.map(|r| r * weight));
+        let mut scale = [[0.0; N]];
+        let mut worth: Vec<[f64; N]> = weighted.collect();
+        for (worth, visits) in worth.iter_mut().zip(&state.visits) {
+            add_each(&mut scale, 0, *worth, -1.0);
+            *worth = worth.map(|worth| worth / visits.max(1e-300));
+        }
         let values = state.chain.values(&worth);
         // By the logarithm of each share, then by the logits, of which only differences matter.
-        let mut gradient: Vec<f64> =
-            residuals.ways.iter().zip(&self.wanted).map(|(r, (_, weight))| r * weight).collect();
+        let ways = residuals.ways.iter().zip(&self.wanted);
+        let mut gradient: Vec<[f64; N]> = ways.map(|(r, (_, weight))| r.map(|r| r * weight)).collect();
         for (number, (way, share)) in self.observed.ways.iter().zip(&state.shares).enumerate() {
             if let Some(to) = way.to {
-                add(&mut gradient, number, at(&state.visits, way.from) * share * at(&values, to));
+                add_each(&mut gradient, number, at_each(&values, to), at(&state.visits, way.from) * share);
             }
         }
         for group in &self.groups {
             let Some(gradient) = gradient.get_mut(group.clone()) else { continue };
-            let sum: f64 = gradient.iter().sum();
-            let shares = state.shares.get(group.clone()).unwrap_or_default();
-            gradient.iter_mut().zip(shares).for_each(|(gradient, share)| *gradient -= share * sum);
+            let mut sum = [[0.0; N]];
+            gradient.iter().for_each(|gradient| add_each(&mut sum, 0, *gradient, 1.0));
+            for (way, number) in group.clone().enumerate() {
+                add_each(gradient, way, at_each(&sum, 0), -at(&state.shares, number));
+            }
             if group.len() < 2 {
-                gradient.fill(0.0);
+                gradient.fill([0.0; N]);
             }
         }
         for (number, known) in self.aside.iter().enumerate() {
-            let by_flow = at(&state.begins, number) * at(&values, number);
-            gradient.push(if known.is_some() { by_flow + at(&residuals.aside, number) / ASIDE_SD } else { 0.0 });
+            let by_flow = at_each(&values, number).map(|value| value * at(&state.begins, number));
+            let own = at_each(&residuals.aside, number).map(|aside| aside / ASIDE_SD);
+            gradient.push(if known.is_some() { each(by_flow, own, |a, b| a + b) } else { [0.0; N] });
         }
-        gradient.push(-weighted.iter().sum::<f64>());
+        gradient.extend(scale);
         gradient
+    }
+}
+
+/// What becomes of each number and its partner.
+fn each<const N: usize>(mut a: [f64; N], b: [f64; N], of: impl Fn(f64, f64) -> f64) -> [f64; N] {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a = of(*a, b));
+    a
+}
+
+/// The inner product of each two.
+fn products<const N: usize>(a: &[[f64; N]], b: &[[f64; N]]) -> [f64; N] {
+    a.iter().zip(b).fold([0.0; N], |sum, (a, b)| each(sum, each(*a, *b, |a, b| a * b), |sum, one| sum + one))
+}
+
+/// Goes so far in a direction.
+fn advance<const N: usize>(values: &mut [[f64; N]], direction: &[[f64; N]], length: [f64; N]) {
+    for (value, direction) in values.iter_mut().zip(direction) {
+        *value = each(*value, each(*direction, length, |a, b| a * b), |a, b| a + b);
     }
 }
 
@@ -386,7 +490,7 @@ mod tests {
         let ways = observed.ways.iter().zip(shares);
         ways.clone().filter(|(way, _)| way.to.is_none()).for_each(|(way, share)| ends[way.from] += share);
         let transitions = ways.filter_map(|(way, share)| way.to.map(|_| *share));
-        Chain::eliminate(&order(observed).unwrap(), transitions, &ends).visits(&[1.0])
+        Chain::eliminate(&order(observed).unwrap(), transitions, &ends).visits(&[[1.0]]).into_flattened()
     }
 
     #[test]
@@ -401,7 +505,8 @@ mod tests {
             for (block, executed) in observed.blocks.iter_mut().zip(&executed) {
                 block.samples = 1000.0 * executed * (1.4 * random.f64()).exp();
             }
-            let flow = solve(&observed, &order(&observed).unwrap(), None).unwrap();
+            let order = order(&observed).unwrap();
+            let flow = solve(&observed, &order).unwrap();
             for (estimated, executed) in flow.blocks.iter().zip(&executed) {
                 // Errors of many branches add up.
                 assert!((estimated / executed).ln().abs() < 0.25, "{estimated} {executed}");
@@ -423,7 +528,8 @@ mod tests {
                 .blocks
                 .iter_mut()
                 .for_each(|block| block.samples = (random.f64() * 12.0).exp() * f64::from(random.u8(0..2)));
-            let flow = solve(&observed, &order(&observed).unwrap(), None).unwrap();
+            let order = order(&observed).unwrap();
+            let flow = solve(&observed, &order).unwrap();
             let mut comes = vec![0.0; blocks];
             comes[0] = 1.0;
             let mut goes = vec![0.0; blocks];
@@ -455,7 +561,8 @@ mod tests {
             ],
             entry: 0,
         };
-        let flow = solve(&observed, &order(&observed).unwrap(), None).unwrap();
+        let order = order(&observed).unwrap();
+        let flow = solve(&observed, &order).unwrap();
         assert!((flow.blocks[1] - 0.9).abs() < 0.05, "{flow:?}");
     }
 
@@ -474,7 +581,8 @@ mod tests {
             ],
             entry: 0,
         };
-        let flow = solve(&observed, &order(&observed).unwrap(), None).unwrap();
+        let order = order(&observed).unwrap();
+        let flow = solve(&observed, &order).unwrap();
         assert!((flow.blocks[1] / 1e5).ln().abs() < 0.7, "{flow:?}");
     }
 }
