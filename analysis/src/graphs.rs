@@ -90,7 +90,40 @@ pub struct Surveyed {
     procedures: Vec<Procedure>,
     survey: Survey,
     constants: Constants,
-    branches: Vec<Branch>,
+    branches: Branches,
+}
+
+/// The branches of an image that were seen.
+#[derive(Debug)]
+struct Branches {
+    /// In the order of where they come from.
+    by_from: Vec<Branch>,
+    /// The same in that of where they go to.
+    by_to: Vec<Branch>,
+}
+
+impl Branches {
+    fn new(branches: Vec<Branch>) -> Self {
+        let mut by_to = branches.clone();
+        by_to.sort_by_key(|branch| branch.to);
+        Self { by_from: branches, by_to }
+    }
+
+    /// Those that come from parts of a procedure or go there.
+    fn of(&self, parts: &[Part<'_>]) -> Vec<Branch> {
+        let mut found = BTreeMap::new();
+        for part in parts {
+            let end = Vaddr(part.begin.0.saturating_add(part.bytes.len() as u64));
+            let within = |all: &'_ [Branch], at: fn(&Branch) -> Vaddr| {
+                let before = |address| all.partition_point(|branch| at(branch) < address);
+                before(part.begin)..before(end)
+            };
+            let from = self.by_from.get(within(&self.by_from, |branch| branch.from)).unwrap_or_default();
+            let to = self.by_to.get(within(&self.by_to, |branch| branch.to)).unwrap_or_default();
+            found.extend(from.iter().chain(to).map(|branch| ((branch.from, branch.to), *branch)));
+        }
+        found.into_values().collect()
+    }
 }
 
 /// The bytes of a file that never change.
@@ -139,7 +172,13 @@ impl Surveyed {
             .collect();
         let survey = Survey::of(isa, &text, &ranges, never);
         let constants = binary.constants().unwrap_or_default();
-        Some(Self { isa, procedures, survey, constants, branches: branches(samples, image, known, problems) })
+        Some(Self {
+            isa,
+            procedures,
+            survey,
+            constants,
+            branches: Branches::new(branches(samples, image, known, problems)),
+        })
     }
 
     /// Procedures with samples of an event, with those of all their parts.
@@ -182,9 +221,7 @@ impl Surveyed {
             })
             .collect();
         let parts: Vec<Part<'_>> = bytes.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
-        let inside = |at: Vaddr| parts.iter().any(|part| at.0.wrapping_sub(part.begin.0) < part.bytes.len() as u64);
-        let branches = self.branches.iter().filter(|branch| inside(branch.from) || inside(branch.to));
-        let branches: Vec<Branch> = branches.copied().collect();
+        let branches = self.branches.of(&parts);
         let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
         let listed: Vec<Listing> = listed.collect();
         let instructions = || listed.iter().flat_map(|part| &part.instructions);

@@ -224,7 +224,9 @@ fn places(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Vec<Lis
         counts: Vec::new(),
         frames: Vec::new(),
     };
-    image.offsets().into_iter().filter(|offset| procedure.contains(*offset)).map(listed).collect()
+    let within = image.profiles.iter().flat_map(|profile| profile.within(procedure.start..procedure.end));
+    let offsets: BTreeSet<ImageOffset> = within.map(|(offset, _)| offset).collect();
+    offsets.into_iter().map(listed).collect()
 }
 
 /// Gives each instruction the samples of its bytes. Returns the sums.
@@ -233,7 +235,7 @@ fn count(image: &ImageSamples, procedure: &Procedure, instructions: &mut [Listed
     instructions.iter_mut().for_each(|instruction| instruction.counts = vec![0; events]);
     let mut sums = vec![0_u64; events];
     for (event, profile) in image.profiles.iter().enumerate() {
-        for (offset, samples) in profile.iter().filter(|(offset, _)| procedure.contains(*offset)) {
+        for (offset, samples) in profile.within(procedure.start..procedure.end) {
             // The instruction that holds the byte: the last that begins at it or before.
             let after = instructions.partition_point(|instruction| instruction.offset <= offset);
             let instruction = after.checked_sub(1).and_then(|at| instructions.get_mut(at));

@@ -130,9 +130,8 @@ fn with_samples(candidate: &Candidate<'_>) -> BTreeSet<ImageOffset> {
 
 /// Samples of all events in a procedure.
 fn samples(image: &ImageSamples, procedure: &Procedure) -> u64 {
-    let of_profile = |profile: &profiledb::Profile| {
-        sum(profile.iter().filter(|(offset, _)| procedure.contains(*offset)).map(|(_, samples)| samples))
-    };
+    let of_profile =
+        |profile: &profiledb::Profile| sum(profile.within(procedure.start..procedure.end).map(|(_, samples)| samples));
     sum(image.profiles.iter().map(of_profile))
 }
 

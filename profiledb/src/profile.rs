@@ -1,5 +1,7 @@
 //! The samples of one event in one image.
 
+use std::ops::Range;
+
 use image::ImageOffset;
 
 /// Samples per offset, in ascending order of offset.
@@ -68,6 +70,13 @@ impl Profile {
     /// The entries in ascending order of offset.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (ImageOffset, u64)> + '_ {
         self.counts.iter().map(|(offset, count)| (ImageOffset(*offset), *count))
+    }
+
+    /// Those of the entries that are within `offsets`; others are not looked at.
+    pub fn within(&self, offsets: Range<ImageOffset>) -> impl ExactSizeIterator<Item = (ImageOffset, u64)> + '_ {
+        let before = |end: ImageOffset| self.counts.partition_point(|(known, _)| *known < end.0);
+        let within = self.counts.get(before(offsets.start)..before(offsets.end)).unwrap_or_default();
+        within.iter().map(|(offset, count)| (ImageOffset(*offset), *count))
     }
 
     /// The samples at `offset`.
@@ -203,6 +212,17 @@ mod tests {
             assert_eq!((profile.total(), profile.len()), (7, 2));
             assert_eq!(profile.get(ImageOffset(9)), 5);
             assert_eq!(profile.get(ImageOffset(5)), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_within_is_found() {
+        let profile = Profile::from_counts([3, 5, 9].map(|offset| (ImageOffset(offset), 1)));
+        for (start, end, expected) in
+            [(0, 3, &[][..]), (3, 9, &[3, 5]), (4, 10, &[5, 9]), (0, u64::MAX, &[3, 5, 9]), (9, 3, &[])]
+        {
+            let within: Vec<u64> = profile.within(ImageOffset(start)..ImageOffset(end)).map(|(o, _)| o.0).collect();
+            assert_eq!(within, expected, "{start}..{end}");
         }
     }
 

@@ -100,8 +100,9 @@ impl<'a> Finder<'a> {
     pub(super) fn can(&self, image: &ImageSamples, procedure: &Procedure) -> Result<(), String> {
         let (event, _) = self.samples.time().map_err(|error| error.to_string())?;
         self.machine.as_ref().map_err(Clone::clone)?;
-        let places = image.profiles.get(event).into_iter().flat_map(profiledb::Profile::iter);
-        let here = load::sum(places.filter(|(offset, _)| procedure.contains(*offset)).map(|(_, samples)| samples));
+        let profile = image.profiles.get(event).into_iter();
+        let here = profile.flat_map(|profile| profile.within(procedure.start..procedure.end));
+        let here = load::sum(here.map(|(_, samples)| samples));
         if here < SAMPLES_MIN {
             return Err(format!("{here} samples of time here; that takes {SAMPLES_MIN}"));
         }
