@@ -214,8 +214,10 @@ fn report(
     }
     let least = (all as f64 * args.keep / 100.0).max(1.0) as u64;
     let places = args.on.places();
-    let truth =
-        Truly { samples: &samples, time: (event, skid), least, per_cycle: per_cycle(&samples, event, (args, ran))? };
+    let per_cycle = per_cycle(&samples, event, ran);
+    let machine = per_cycle.map(|_| args.on.model(&samples)).transpose()?;
+    let (machine, model) = machine.unzip();
+    let truth = Truly { samples: &samples, time: (event, skid), least, per_cycle: machine.zip(per_cycle) };
     let mut rows = Vec::new();
     for (image, counts) in images.into_iter().filter(|(image, _)| total(image) >= least) {
         rows.append(&mut score(&truth, (image, counts), &places, &mut problems));
@@ -224,7 +226,8 @@ fn report(
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     let selection = Selection { db: samples.db.root().display().to_string(), epochs };
     let shown = if args.rows == 0 { usize::MAX } else { args.rows };
-    Ok(TruthReport { selection, counts: path.display().to_string(), samples: all, least, rows, shown, problems })
+    let counts = path.display().to_string();
+    Ok(TruthReport { selection, counts, model, samples: all, least, rows, shown, problems })
 }
 
 fn parse_keep(text: &str) -> Result<f64, String> {
@@ -248,19 +251,15 @@ struct Truly<'a> {
 }
 
 /// Samples for each cycle of an execution of the command, where that is known.
-fn per_cycle(
-    samples: &Samples,
-    event: usize,
-    (args, ran): (&Truth, Option<Ran>),
-) -> Result<Option<(Machine, f64)>, AnalysisError> {
-    let Some((ran, event)) = ran.zip(samples.events.get(event)) else { return Ok(None) };
+fn per_cycle(samples: &Samples, event: usize, ran: Option<Ran>) -> Option<f64> {
+    let (ran, event) = ran.zip(samples.events.get(event))?;
+    let weight = event.mean_weight().unwrap_or(0.0);
     let cycles = match event.unit.as_str() {
-        "ns" => event.mean_weight().unwrap_or(0.0) * 1e-9 * ran.hertz,
-        "cycles" => event.mean_weight().unwrap_or(0.0),
-        _ => return Ok(None),
+        "ns" => weight * 1e-9 * ran.hertz,
+        "cycles" => weight,
+        _ => return None,
     };
-    let (machine, _) = args.on.model(samples)?;
-    Ok((cycles > 0.0 && ran.times > 0.0).then(|| (machine, ran.times / cycles)))
+    (cycles > 0.0 && ran.times > 0.0).then(|| ran.times / cycles)
 }
 
 /// The procedures of an image with enough samples.

@@ -10,7 +10,7 @@ use super::json::{self, Head, ProblemEntry};
 use super::quantity::thousands;
 use super::table::Table;
 use super::text::{head, problem_line, selection};
-use super::{Report, Selection, escape};
+use super::{Model, Report, Selection, escape};
 use crate::problem::Problem;
 
 /// `dcpi truth`.
@@ -20,6 +20,8 @@ pub struct TruthReport {
     pub selection: Selection,
     /// The file of exact counts.
     pub counts: String,
+    /// The processor that cycles are told of, where they are.
+    pub model: Option<Model>,
     /// Samples of the images that were counted.
     pub samples: u64,
     /// Samples that a procedure must have to be among the rows.
@@ -81,6 +83,7 @@ impl Report for TruthReport {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         head(out, "counts", &self.counts)?;
+        self.model.iter().try_for_each(|model| head(out, "machine", &model.shown()))?;
         let sum = self.all();
         let scored = self.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.samples));
         let (samples, procedures) = (thousands(self.samples), self.rows.len());
@@ -142,6 +145,8 @@ impl Report for TruthReport {
         let [low, medium, high] = sum.by_confidence.map(|score| Within::of(&score));
         Json {
             head: Head::of(&self.selection),
+            machine: self.model.map(|model| model.name),
+            machine_assumed: self.model.map(|model| model.assumed),
             samples: self.samples,
             blocks: Within::of(&sum.blocks),
             edges: Within::of(&sum.edges),
@@ -180,6 +185,9 @@ fn shares(score: &Score) -> String {
 struct Json<'a> {
     #[serde(flatten)]
     head: Head<'a>,
+    /// The processor that cycles are told of; null where they are not.
+    machine: Option<&'static str>,
+    machine_assumed: Option<bool>,
     samples: u64,
     blocks: Within,
     edges: Within,
