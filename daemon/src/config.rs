@@ -234,7 +234,7 @@ fn access(settings: &Settings) -> anyhow::Result<Access> {
 fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
     let text = match text {
         Some(text) => text,
-        None if cfg!(target_arch = "x86_64") => "500",
+        None if cfg!(target_arch = "x86_64") => "250",
         None => "off",
     };
     if text == "off" {
@@ -244,7 +244,7 @@ fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
     let rate =
         text.strip_suffix("/s").unwrap_or(text).parse::<f64>().ok().filter(|rate| (1.0..=10_000.0).contains(rate));
     rate.map(Some)
-        .with_context(|| format!("--edges {text}: must be from 1 to 10000 snapshots a second, such as 500, or off"))
+        .with_context(|| format!("--edges {text}: must be from 1 to 10000 snapshots a second, such as 250, or off"))
 }
 
 /// `1%`, `0.5%` or `off`.

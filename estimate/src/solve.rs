@@ -546,6 +546,36 @@ mod tests {
     }
 
     #[test]
+    fn differences_to_first_order_are_those_of_another_solution() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..50 {
+            let blocks = random.usize(1..40);
+            let (mut observed, shares) = graph(&mut random, blocks);
+            let executed = truth(&observed, &shares);
+            observed.ways.iter_mut().zip(&shares).for_each(|(way, share)| way.seen = 1e4 * share);
+            observed.blocks.iter_mut().zip(&executed).for_each(|(block, executed)| block.samples = 1e3 * executed);
+            let order = order(&observed).unwrap();
+            let flow = solve(&observed, &order).unwrap();
+            let drawn: [Observed; 3] = std::array::from_fn(|number| {
+                let mut drawn = observed.clone();
+                let mut factor = || 1.0 + 0.03 * number as f64 * (random.f64() - 0.5);
+                drawn.ways.iter_mut().for_each(|way| way.seen *= factor());
+                drawn.blocks.iter_mut().for_each(|block| block.samples *= factor());
+                drawn
+            });
+            let differences = flow.differences(&drawn).unwrap();
+            assert!(differences.iter().all(|[same, ..]| *same == 0.0), "{differences:?}");
+            for number in 1..3 {
+                let again = solve(&drawn[number], &order).unwrap();
+                for ((before, after), told) in flow.blocks.iter().zip(&again.blocks).zip(&differences) {
+                    let truly = (after / before).ln();
+                    assert!((told[number] - truly).abs() < 0.02 + 0.1 * truly.abs(), "{told:?} {truly}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn time_decides_where_no_branch_was_seen() {
         // 0 goes to 1 or 2, both to 3. Block 1 takes nine times as long.
         let way = |from, to, guess| Way { edge: None, from, to, seen: 0.0, guess };

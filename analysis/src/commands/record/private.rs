@@ -185,6 +185,10 @@ fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
     for event in &args.events {
         command.args(["--event", event]);
     }
+    if cfg!(target_arch = "x86_64") {
+        // Twice as many as a daemon that has all day.
+        command.args(["--edges", "500"]);
+    }
     if !args.command.is_empty() {
         // What the kernel does for the command is the command's.
         command.arg("--kernel-by-process");
