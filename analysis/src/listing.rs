@@ -47,8 +47,8 @@ pub struct ListedInstruction {
     pub text: String,
     /// Where it jumps to or calls, if the instruction itself says so.
     pub target: Option<u64>,
-    /// Whether it is a jump (conditional or not), a call or a return.
-    pub branches: bool,
+    /// Whether samples that land behind it are not of it: [`code::isa::Line::bars`].
+    pub bars: bool,
     /// What is there, if it is in another procedure: its name, and how far behind its begin.
     pub target_name: Option<String>,
     /// Samples by event, of all its bytes.
@@ -90,7 +90,7 @@ impl Listing {
         if self.isa.is_some() {
             let sampled = |instruction: &ListedInstruction| Sampled {
                 samples: instruction.counts.get(event).copied().unwrap_or(0),
-                branches: instruction.branches,
+                bars: instruction.bars,
             };
             let sampled: Vec<Sampled> = self.instructions.iter().map(sampled).collect();
             for (instruction, samples) in self.instructions.iter_mut().zip(skid.attributed(&sampled)) {
@@ -193,7 +193,7 @@ fn disassembled(
         len: line.len as u64,
         text: line.text,
         target: line.target.map(|target| target.0),
-        branches: line.branches,
+        bars: line.bars,
         target_name: line.target.and_then(|target| target_name(known, procedure, target.0)),
         counts: Vec::new(),
         frames: Vec::new(),
@@ -219,7 +219,7 @@ fn places(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Vec<Lis
         len: 0,
         text: String::new(),
         target: None,
-        branches: false,
+        bars: false,
         target_name: None,
         counts: Vec::new(),
         frames: Vec::new(),

@@ -50,7 +50,7 @@ impl Skid {
     /// their addresses, without a gap.
     ///
     /// A sample moves back within its block. Onto a block's first instruction it came from wherever the block is entered: it moves to the
-    /// instruction before only if that falls through and is no branch, and else stays; after a call it is of the procedure that was
+    /// instruction before only if that falls through, is no branch and no padding, and else stays; after a call it is of the procedure that was
     /// called, which has none of these instructions.
     #[must_use]
     pub fn attributed(self, instructions: &[Sampled]) -> Vec<u64> {
@@ -59,7 +59,7 @@ impl Skid {
             let mut place = index;
             for _ in 0..self.0 {
                 let Some(before) = place.checked_sub(1) else { break };
-                if instructions.get(before).is_none_or(|before| before.branches) {
+                if instructions.get(before).is_none_or(|before| before.bars) {
                     break;
                 }
                 place = before;
@@ -87,8 +87,8 @@ impl fmt::Display for Skid {
 pub struct Sampled {
     /// How many.
     pub samples: u64,
-    /// Whether it is a jump (conditional or not), a call or a return, so that what is after it may have been come to from elsewhere.
-    pub branches: bool,
+    /// Whether it is a jump (conditional or not), a call or a return, so that what is after it may have been come to from elsewhere; or a no-op.
+    pub bars: bool,
 }
 
 #[cfg(test)]
@@ -96,11 +96,11 @@ mod tests {
     use super::*;
 
     fn sampled(samples: u64) -> Sampled {
-        Sampled { samples, branches: false }
+        Sampled { samples, bars: false }
     }
 
     fn branch(samples: u64) -> Sampled {
-        Sampled { samples, branches: true }
+        Sampled { samples, bars: true }
     }
 
     #[test]

@@ -66,6 +66,8 @@ const SURE_MIN: f64 = 100.0;
 const UNSURE: f64 = 10.0;
 /// How many times samples are drawn anew to see how sure an estimate is.
 const REPLICAS: usize = 8;
+/// What part of a sample what has none is taken to have.
+const FEW: f64 = 0.5;
 /// How much more solutions of those differ than is said to first order.
 const CURVED: f64 = 1.15;
 
@@ -110,7 +112,9 @@ fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Option<Vec<f64>
             way.seen = (way.seen + (way.seen + way.guess).sqrt() * normal(&mut random)).max(0.0);
         }
         for block in &mut drawn.blocks {
-            block.samples *= ((0.16 + 1.0 / (block.samples + 0.5)).sqrt() * normal(&mut random)).exp();
+            // What has no sample could have had one.
+            let factor = ((0.16 + 1.0 / (block.samples + 0.5)).sqrt() * normal(&mut random)).exp();
+            block.samples = ((block.samples + FEW) * factor - FEW).max(0.0);
         }
         drawn
     });
@@ -123,10 +127,12 @@ fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Option<Vec<f64>
     let square = |differences: &[f64; REPLICAS]| {
         differences.iter().zip(means).map(|(one, mean)| (one - mean).powi(2)).sum::<f64>() / REPLICAS as f64
     };
-    // What never is executed is not sure.
-    let spread =
-        |differences| Some(CURVED * square(differences).sqrt()).filter(|spread| spread.is_finite()).unwrap_or(UNSURE);
-    Some(differences.iter().map(|differences| spread(differences).min(UNSURE)).collect())
+    // Of what is never come to nothing is known.
+    let spread = |(differences, executions): (_, &f64)| {
+        let spread = CURVED * square(differences).sqrt();
+        if spread.is_finite() && *executions > 0.0 { spread.min(UNSURE) } else { UNSURE }
+    };
+    Some(differences.iter().zip(&flow.blocks).map(spread).collect())
 }
 
 /// A number of mean 0 and standard deviation 1 (Box and Muller).

@@ -16,14 +16,17 @@ use super::chain::{Chain, Order, add, add_each, at, at_each};
 const TIME_SD: f64 = 0.5;
 /// Standard deviation of a probability that remains however many branches were seen.
 const BIAS: f64 = 0.012;
+/// What is left of a guess where a branch was seen, but never that way: if probabilities of rare ways are of any size between 1e-6 and 1/2
+/// alike, that of one not seen in n times is .1/n in the mean.
+const UNSEEN: f64 = 0.1;
 /// Steps at most, and conjugate gradients in each; and in what is said of samples drawn anew.
-const STEPS: usize = 15;
+const STEPS: usize = 25;
 const GRADIENTS: Gradients = Gradients { most: 40, enough: 1e-2 };
 const GRADIENTS_DRAWN: Gradients = Gradients { most: 80, enough: 1e-3 };
 /// Largest change of an unknown in one step: of a logit, or of a logarithm.
 const STRIDE: f64 = 3.0;
 /// A step that changes the sum of squares by less than this part is the last.
-const ENOUGH: f64 = 1e-4;
+const ENOUGH: f64 = 1e-5;
 /// Standard deviation of the logarithm of how often a block is entered from aside.
 const ASIDE_SD: f64 = 2.0;
 
@@ -208,7 +211,9 @@ impl<'a> Problem<'a> {
         for ways in observed.ways.chunk_by(|a, b| a.from == b.from) {
             let all: f64 = ways.iter().map(|way| way.seen).sum();
             wanted.extend(ways.iter().map(|way| {
-                let seen = (way.seen + way.guess) / (all + 1.0);
+                // Most ways that were never seen are hardly ever taken.
+                let guess = if all > 0.0 && way.seen == 0.0 { way.guess * UNSEEN } else { way.guess };
+                let seen = (way.seen + guess) / (all + 1.0);
                 let spread = (way.seen + 2.0 * way.guess) / (all + 2.0);
                 // Never 0: counts may be anything.
                 let variance = ((1.0 - spread) / spread * (1.0 / (all + 1.0) + BIAS * BIAS)).max(1e-12);

@@ -9,7 +9,7 @@ use estimate::{Branch, Estimate};
 use crate::best::{Ways, best_cases};
 use crate::causes::{Arrival, BEFORE, Cause, LINE, PAGE, Situation, Suspect, suspects};
 use crate::machine::Machine;
-use crate::scale::{Scale, Stretch};
+use crate::scale::{Block, Scale};
 use crate::schedule::{Course, Slot, Wait, schedule};
 
 /// A procedure with its samples.
@@ -49,7 +49,7 @@ pub struct Explanation {
     pub best: Slot,
     /// Cycles that it took, if the procedure is as far from its best case as most are ([`Scale::told`]).
     pub cycles: f64,
-    /// And at most, in 19 of 20 procedures.
+    /// And at most: in 19 of 20 procedures, and if its executions are as few beside those of others as they may be.
     pub cycles_most: f64,
     /// What took more than the best case, and may have been: the largest first.
     pub culprits: Vec<Culprit>,
@@ -81,7 +81,7 @@ pub struct Sums {
     pub waits: BTreeMap<Wait, f64>,
     /// What stalls took that have a suspect.
     pub dynamic: f64,
-    /// Of causes: at least and at most. The upper ends hold even if the executions are as few as the scale's lower end.
+    /// Of causes: at least and at most. The upper ends hold even if the executions are as few as [`Scale::stalled`] says.
     pub causes: BTreeMap<Cause, (f64, f64)>,
     /// What stalls took that have none.
     pub unexplained: f64,
@@ -150,7 +150,7 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
     let lines = lines(machine, timed, &ways, &best);
     let scale = match timed.measured {
         Some(measured) if measured.is_finite() && measured > 0.0 => Some(Scale::measured(measured)),
-        _ => Scale::of(&stretches(&lines)),
+        _ => Scale::of(&whole_blocks(&lines)),
     };
     let mut blocks: Vec<Vec<Explanation>> =
         timed.work.iter().map(|work| vec![Explanation::default(); work.len()]).collect();
@@ -395,11 +395,11 @@ fn loop_misses(timed: &Timed<'_>, rounds: &[Round], number: usize, own: f64) -> 
 }
 
 /// Each block as a whole.
-fn stretches(lines: &[Line]) -> Vec<Stretch> {
+fn whole_blocks(lines: &[Line]) -> Vec<Block> {
     let whole = |block: &[Line]| {
         let sum = |of: fn(&Line) -> f64| block.iter().map(of).sum::<f64>();
         let spread = block.first().map_or(0.0, |line| line.spread);
-        Stretch {
+        Block {
             samples: sum(|line| line.samples),
             best: sum(|line| line.executions * line.best.cycles),
             // Executions may be fewer than they are told to be.
@@ -448,7 +448,7 @@ fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> V
         let mut culprits = Vec::new();
         for (number, (suspect, at)) in suspects.iter().enumerate() {
             let others = suspects.iter().enumerate().filter(|(other, _)| *other != number);
-            // At least: if the executions are as many as they can be.
+            // At least: if the executions are as many as in 19 of 20 procedures at most.
             let others: f64 = others.map(|(_, (other, _))| most(other, scale.most)).sum();
             let low = surely.min(stall) - unexplained - others;
             let high = stall.min(most(suspect, scale.told)).max(most_of(line, suspect, scale));
@@ -464,11 +464,7 @@ fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> V
         explanations.push(Explanation {
             best: line.best,
             cycles,
-            cycles_most: if scale.least > 0.0 {
-                (cycles * scale.told / scale.least).max(cycles)
-            } else {
-                f64::INFINITY
-            },
+            cycles_most: cycles * (scale.told / scale.least).ln().hypot(2.0 * line.spread).exp(),
             culprits,
             unexplained: per_execution(unexplained),
         });

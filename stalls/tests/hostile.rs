@@ -98,6 +98,7 @@ fn whatever_the_code_is_sums_add_up() {
         let told = explain(&machines[random.usize(..machines.len())], &timed);
         let Some(scale) = told.scale else { continue };
         explained += 1;
+        assert!(0.0 <= scale.stalled && scale.stalled <= scale.least);
         assert!(scale.least <= scale.told && scale.told <= scale.most && scale.most.is_finite(), "{seed}: {scale:?}");
         let sums = &told.sums;
         let parts = sums.execution + sums.waits.values().sum::<f64>() + sums.dynamic + sums.unexplained + sums.error;

@@ -40,10 +40,11 @@ pub struct Whatcg {
 }
 
 const NOTES: &str = "\
-Each cause has a range: at least what nothing else can have taken, at most what it can have taken itself. Several
-causes may have taken the same cycles, so only dynamic, static, execution and
-sampling error add up to 100 %; those are told for as many executions as there may have been. dcpi calc tells of
-each instruction of a procedure, and what is taken for granted.
+Of the time of what is explained (the head says how much that is of all). Each cause has a
+range: at least what nothing else can have taken, at most what it can have taken itself. Several
+causes may have taken the same cycles, so only dynamic, static, execution and sampling error add
+up to 100 %; those are told as if stalled as most code is. dcpi calc tells of each instruction of
+a procedure, and what is taken for granted.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -66,8 +67,10 @@ fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisE
         procedures += 1;
     })?;
     if procedures == 0 {
-        let why = "no procedure with so many samples has code that is known; those with samples: dcpi prof";
-        return Err(AnalysisError::Refused(why.to_owned()));
+        let what = args.procedure.as_ref().map_or_else(String::new, |name| format!(" called {name:?}"));
+        let why =
+            format!("no procedure{what} with so many samples has code that is known; those with samples: dcpi prof");
+        return Err(AnalysisError::Refused(why));
     }
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(WhatcgReport {

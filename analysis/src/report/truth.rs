@@ -274,6 +274,6 @@ impl Cycles {
         };
         let (least, told, most) =
             (median(|[least, _, _]| least)?, median(|[_, told, _]| told)?, median(|[_, _, most]| most)?);
-        Some(Self { right: right.sum::<f64>() / all, least, told, most })
+        Some(Self { right: right.fold(0.0, |sum, samples| sum + samples) / all, least, told, most })
     }
 }

@@ -66,8 +66,9 @@ pub struct Line {
     pub text: String,
     /// Where it jumps to or calls, if the instruction itself says so.
     pub target: Option<Vaddr>,
-    /// Whether something else than the instruction after it may be next: a jump, a call, a return, a trap.
-    pub branches: bool,
+    /// Whether a sample that lands behind it is not of it: something else may have been before - it is a jump, a call, a return, a trap - or it takes
+    /// no time: it is a no-op, mostly between a jump and the target of another.
+    pub bars: bool,
 }
 
 impl Isa {

@@ -278,7 +278,7 @@ mod tests {
             len: 1,
             text: "nop".into(),
             target: None,
-            branches: false,
+            bars: false,
             target_name: None,
             counts: vec![count],
             frames: Vec::new(),

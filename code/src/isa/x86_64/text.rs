@@ -1,6 +1,6 @@
 //! Instructions of x86-64 in words.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter, Mnemonic};
 use image::Vaddr;
 
 use crate::isa::{Line, Syntax};
@@ -30,12 +30,12 @@ pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Syntax) 
                 break;
             }
             decoder.set_ip(address.0.wrapping_add(1));
-            Line { address, len: 1, text: "(bad)".to_owned(), target: None, branches: true }
+            Line { address, len: 1, text: "(bad)".to_owned(), target: None, bars: true }
         } else {
             let mut text = String::new();
             formatter.format(&instruction, &mut text);
-            let branches = instruction.flow_control() != FlowControl::Next;
-            Line { address, len: instruction.len(), text, target: target(&instruction), branches }
+            let bars = instruction.flow_control() != FlowControl::Next || instruction.mnemonic() == Mnemonic::Nop;
+            Line { address, len: instruction.len(), text, target: target(&instruction), bars }
         };
         lines.push(line);
     }
@@ -85,7 +85,15 @@ mod tests {
             lines.iter().map(|line| line.target).collect::<Vec<_>>(),
             [None, None, Some(Vaddr(0x1000)), None, None]
         );
-        assert_eq!(lines.iter().map(|line| line.branches).collect::<Vec<_>>(), [false, false, true, false, true]);
+        assert_eq!(lines.iter().map(|line| line.bars).collect::<Vec<_>>(), [false, false, true, false, true]);
+    }
+
+    #[test]
+    fn padding_takes_no_samples() {
+        // jmp; nop; xchg %ax,%ax; nopw 0(%rax,%rax); mov %eax,%eax
+        let bytes = [0xeb, 0, 0x90, 0x66, 0x90, 0x66, 0x0f, 0x1f, 0x44, 0, 0, 0x89, 0xc0];
+        let lines = disassemble(&bytes, Vaddr(0), Syntax::Att);
+        assert_eq!(lines.iter().map(|line| line.bars).collect::<Vec<_>>(), [true, true, true, true, false]);
     }
 
     #[test]
