@@ -49,7 +49,7 @@ pub struct Explanation {
     pub best: Slot,
     /// Cycles that it took, if the procedure is as far from its best case as most are ([`Scale::told`]).
     pub cycles: f64,
-    /// And at most: in 19 of 20 procedures, and if its executions are as few beside those of others as they may be.
+    /// And at most: in 19 of 20 procedures, and if its executions are as few beside those of others as they may be; infinite where that is not known.
     pub cycles_most: f64,
     /// What took more than the best case, and may have been: the largest first.
     pub culprits: Vec<Culprit>,
@@ -116,6 +116,8 @@ impl Sums {
 
 /// Instructions that may retire in one cycle: samples tell of all of them where one of them is.
 const GROUP: usize = 8;
+/// Who may be off by a larger factor may be off by any.
+const ANY: f64 = 100.0;
 /// Standard deviations that numbers of samples may be off by chance.
 const CHANCE: f64 = 2.0;
 /// Bytes of code that surely stay in the cache, and pages whose translation does, while a loop runs that calls nothing.
@@ -461,10 +463,11 @@ fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> V
         culprits.retain(|culprit| culprit.high > 0.0);
         culprits.sort_by(|a, b| b.high.total_cmp(&a.high));
         let cycles = per_execution(line.samples);
+        let off = (scale.told / scale.least).ln().hypot(2.0 * line.spread).exp();
         explanations.push(Explanation {
             best: line.best,
             cycles,
-            cycles_most: cycles * (scale.told / scale.least).ln().hypot(2.0 * line.spread).exp(),
+            cycles_most: if off < ANY { cycles * off } else { f64::INFINITY },
             culprits,
             unexplained: per_execution(unexplained),
         });

@@ -1,6 +1,6 @@
 //! How many samples a cycle of one execution makes. Samples tell of time only, so how often a procedure was executed is not known. But no instruction
 //! is faster than its best case, and most code is slower by much the same factor, whatever it does: where time is compared with exact counts
-//! (`dcpi truth`), 290 procedures of eight programs took 3 times the mean that is taken here, with a standard deviation of .56 in the logarithm.
+//! (`dcpi truth`), 290 procedures of eight programs took about 3 times the mean that is taken here, with a standard deviation of .56 in the logarithm.
 //! (The paper took what comes nearest to its best case for unstalled, section 6.1.3; but hardly anything is on a processor that runs many
 //! instructions at once, and what seems to be is what is executed less often than it is thought to be.)
 
