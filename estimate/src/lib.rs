@@ -83,9 +83,9 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
     let known: f64 = observed.blocks.iter().map(|block| block.samples).sum::<f64>()
         + observed.ways.iter().map(|way| way.seen).sum::<f64>();
     let sure = known >= SURE_MIN && observed.blocks.len() <= SURE_BLOCKS_MAX;
-    let spread = if sure { spread(&observed, &flow)? } else { vec![UNSURE; observed.blocks.len()] };
+    let spread = if sure { spread(&observed, &flow) } else { vec![UNSURE; observed.blocks.len()] };
     let blocks =
-        observed.blocks.iter().zip(&flow.blocks).zip(spread).map(|((block, executions), spread)| BlockEstimate {
+        observed.blocks.iter().zip(flow.blocks()).zip(spread).map(|((block, executions), spread)| BlockEstimate {
             samples: block.samples,
             executions: *executions,
             spread,
@@ -103,7 +103,7 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
 }
 
 /// By how much the logarithms of executions, beside the mean of the procedure's samples, differ where samples are drawn anew.
-fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Option<Vec<f64>> {
+fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(0x5eed);
     let drawn: [solve::Observed; REPLICAS] = std::array::from_fn(|_| {
         let mut drawn = observed.clone();
@@ -118,7 +118,7 @@ fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Option<Vec<f64>
         }
         drawn
     });
-    let differences = flow.differences(&drawn)?;
+    let differences = flow.differences(&drawn);
     let weights: f64 = observed.blocks.iter().map(|block| block.samples).sum::<f64>().max(1e-9);
     let mut means = [0.0; REPLICAS];
     for (differences, block) in differences.iter().zip(&observed.blocks) {
@@ -132,7 +132,7 @@ fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Option<Vec<f64>
         let spread = CURVED * square(differences).sqrt();
         if spread.is_finite() && *executions > 0.0 { spread.min(UNSURE) } else { UNSURE }
     };
-    Some(differences.iter().zip(&flow.blocks).map(spread).collect())
+    differences.iter().zip(flow.blocks()).map(spread).collect()
 }
 
 /// A number of mean 0 and standard deviation 1 (Box and Muller).

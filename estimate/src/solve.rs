@@ -78,9 +78,7 @@ pub struct Way {
 /// How often what is executed.
 #[derive(Debug)]
 pub struct Flow<'a> {
-    /// Executions of each block, for one of the entry; 0 for what is never reached.
-    pub blocks: Vec<f64>,
-    /// Of each way.
+    /// Executions of each way, for one of the entry.
     pub ways: Vec<f64>,
     problem: Problem<'a>,
     state: State<'a>,
@@ -117,42 +115,36 @@ pub fn solve<'a>(observed: &'a Observed, order: &'a Order) -> Option<Flow<'a>> {
     }
     let ways =
         observed.ways.iter().zip(&state.shares).map(|(way, share)| at(&state.visits, way.from) * share).collect();
-    Some(Flow { blocks: state.visits.clone(), ways, problem, state })
+    Some(Flow { ways, problem, state })
 }
 
 impl Flow<'_> {
-    /// By how much the logarithm of each block's executions would differ, to first order, if this had been seen of the same graph instead. None
-    /// where nothing can be said.
+    /// Executions of each block, for one of the entry; 0 for what is never reached.
     #[must_use]
-    pub fn differences<const N: usize>(&self, drawn: &[Observed; N]) -> Option<Vec<[f64; N]>> {
+    pub fn blocks(&self) -> &[f64] {
+        &self.state.visits
+    }
+
+    /// By how much the logarithm of each block's executions would differ, to first order, if this had been seen of the same graph instead.
+    #[must_use]
+    pub fn differences<const N: usize>(&self, drawn: &[Observed; N]) -> Vec<[f64; N]> {
         let (problem, state) = (&self.problem, &self.state);
-        let mut residuals = Residuals {
-            ways: vec![[0.0; N]; problem.wanted.len()],
-            time: vec![[0.0; N]; problem.time.len()],
-            aside: vec![[0.0; N]; problem.aside.len()],
-        };
-        for (number, drawn) in drawn.iter().enumerate() {
-            let drawn = Problem::of(drawn, problem.order)?;
-            for (all, (known, drawn)) in [
-                (&mut residuals.ways, (&problem.wanted, &drawn.wanted)),
-                (&mut residuals.time, (&problem.time, &drawn.time)),
-            ] {
-                for ((residual, (known, weight)), (drawn, _)) in all.iter_mut().zip(known).zip(drawn) {
-                    *residual.get_mut(number)? = (known - drawn) * weight;
-                }
-            }
-        }
+        let ways = drawn.each_ref().map(wanted);
+        let ways = problem.wanted.iter().enumerate().map(|(number, (known, weight))| {
+            ways.each_ref().map(|drawn| (known - drawn.get(number).map_or(*known, |(drawn, _)| *drawn)) * weight)
+        });
+        let time = problem.time.iter().enumerate().map(|(number, (known, weight))| {
+            let drawn = drawn.each_ref().map(|drawn| drawn.blocks.get(number).map_or(*known, |block| rate(block).ln()));
+            drawn.map(|drawn| (known - drawn) * weight)
+        });
+        let aside = vec![[0.0; N]; problem.aside.len()];
+        let residuals = Residuals { ways: ways.collect(), time: time.collect(), aside };
         let toward = problem.gradient(state, &residuals);
         let toward = toward.into_iter().map(|gradient| gradient.map(|gradient| -gradient)).collect();
         let change = problem.solve(state, 0.0, toward, GRADIENTS_DRAWN);
-        let visits = problem.visits(state, &change);
-        Some(
-            visits
-                .iter()
-                .zip(&state.visits)
-                .map(|(change, visits)| change.map(|change| change / visits.max(1e-300)))
-                .collect(),
-        )
+        let (changes, _) = problem.moved(state, &change);
+        let of = |(change, visits): (&[f64; N], &f64)| change.map(|change| change / visits.max(1e-300));
+        changes.iter().zip(&state.visits).map(of).collect()
     }
 }
 
@@ -207,20 +199,6 @@ impl<'a> Problem<'a> {
             *groups.get_mut(ways.first()?.from)? = begin..begin + ways.len();
             begin += ways.len();
         }
-        let mut wanted = Vec::with_capacity(observed.ways.len());
-        for ways in observed.ways.chunk_by(|a, b| a.from == b.from) {
-            let all: f64 = ways.iter().map(|way| way.seen).sum();
-            wanted.extend(ways.iter().map(|way| {
-                // Most ways that were never seen are hardly ever taken.
-                let guess = if all > 0.0 && way.seen == 0.0 { way.guess * UNSEEN } else { way.guess };
-                let seen = (way.seen + guess) / (all + 1.0);
-                let spread = (way.seen + 2.0 * way.guess) / (all + 2.0);
-                // Never 0: counts may be anything.
-                let variance = ((1.0 - spread) / spread * (1.0 / (all + 1.0) + BIAS * BIAS)).max(1e-12);
-                (seen.ln(), if ways.len() > 1 { 1.0 / variance.sqrt() } else { 0.0 })
-            }));
-        }
-        let rate = |block: &ObservedBlock| (block.samples + 0.3) / block.instructions.max(1.0);
         let fastest = observed.blocks.iter().map(rate).fold(0.0, f64::max);
         let aside = observed.blocks.iter().enumerate().map(|(number, block)| {
             (block.aside && number != observed.entry).then(|| {
@@ -234,7 +212,7 @@ impl<'a> Problem<'a> {
             let variance = TIME_SD * TIME_SD + 1.0 / (block.samples + 0.5);
             (rate(block).ln(), if reached { 1.0 / variance.sqrt() } else { 0.0 })
         });
-        Some(Self { observed, order, wanted, time: time.collect(), aside, groups })
+        Some(Self { observed, order, wanted: wanted(observed), time: time.collect(), aside, groups })
     }
 
     fn begin(&self) -> Vec<f64> {
@@ -372,11 +350,6 @@ impl<'a> Problem<'a> {
         (state.chain.visits(&comes), changes)
     }
 
-    /// How visits change along `direction`.
-    fn visits<const N: usize>(&self, state: &State<'_>, direction: &[[f64; N]]) -> Vec<[f64; N]> {
-        self.moved(state, direction).0
-    }
-
     /// How the residuals change along `direction`: J direction.
     fn changes<const N: usize>(&self, state: &State<'_>, direction: &[[f64; N]]) -> Residuals<N> {
         let (visits, changes) = self.moved(state, direction);
@@ -450,6 +423,29 @@ fn advance<const N: usize>(values: &mut [[f64; N]], direction: &[[f64; N]], leng
     }
 }
 
+/// Of each way, the logarithm of the share that was seen, and the weight of that.
+fn wanted(observed: &Observed) -> Vec<(f64, f64)> {
+    let mut wanted = Vec::with_capacity(observed.ways.len());
+    for ways in observed.ways.chunk_by(|a, b| a.from == b.from) {
+        let all: f64 = ways.iter().map(|way| way.seen).sum();
+        wanted.extend(ways.iter().map(|way| {
+            // Most ways that were never seen are hardly ever taken.
+            let guess = if all > 0.0 && way.seen == 0.0 { way.guess * UNSEEN } else { way.guess };
+            let seen = (way.seen + guess) / (all + 1.0);
+            let spread = (way.seen + 2.0 * way.guess) / (all + 2.0);
+            // Never 0: counts may be anything.
+            let variance = ((1.0 - spread) / spread * (1.0 / (all + 1.0) + BIAS * BIAS)).max(1e-12);
+            (seen.ln(), if ways.len() > 1 { 1.0 / variance.sqrt() } else { 0.0 })
+        }));
+    }
+    wanted
+}
+
+/// Samples of a block for each of its instructions; never 0.
+fn rate(block: &ObservedBlock) -> f64 {
+    (block.samples + 0.3) / block.instructions.max(1.0)
+}
+
 /// Which blocks are ever executed.
 fn reached(observed: &Observed, groups: &[std::ops::Range<usize>], aside: &[Option<f64>]) -> Vec<bool> {
     let mut reached = vec![false; observed.blocks.len()];
@@ -498,21 +494,27 @@ mod tests {
         Chain::eliminate(&order(observed).unwrap(), transitions, &ends).visits(&[[1.0]]).into_flattened()
     }
 
+    /// A graph of which each branch was seen so often, as it goes, and the executions of its blocks.
+    fn seen(random: &mut fastrand::Rng, times: f64) -> (Observed, Vec<f64>) {
+        let blocks = random.usize(1..60);
+        let (mut observed, shares) = graph(random, blocks);
+        observed.ways.iter_mut().zip(&shares).for_each(|(way, share)| way.seen = times * share);
+        let executed = truth(&observed, &shares);
+        (observed, executed)
+    }
+
     #[test]
     fn with_many_branches_seen_executions_are_right_though_time_is_not() {
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..100 {
-            let blocks = random.usize(1..60);
-            let (mut observed, shares) = graph(&mut random, blocks);
-            let executed = truth(&observed, &shares);
-            observed.ways.iter_mut().zip(&shares).for_each(|(way, share)| way.seen = 1e6 * share);
+            let (mut observed, executed) = seen(&mut random, 1e6);
             // Executions cost up to four times as much in one block as in another.
             for (block, executed) in observed.blocks.iter_mut().zip(&executed) {
                 block.samples = 1000.0 * executed * (1.4 * random.f64()).exp();
             }
             let order = order(&observed).unwrap();
             let flow = solve(&observed, &order).unwrap();
-            for (estimated, executed) in flow.blocks.iter().zip(&executed) {
+            for (estimated, executed) in flow.blocks().iter().zip(&executed) {
                 // Errors of many branches add up.
                 assert!((estimated / executed).ln().abs() < 0.25, "{estimated} {executed}");
             }
@@ -543,7 +545,7 @@ mod tests {
                 goes[way.from] += flow;
                 way.to.into_iter().for_each(|to| comes[to] += flow);
             }
-            for ((executed, comes), goes) in flow.blocks.iter().zip(comes).zip(goes) {
+            for ((executed, comes), goes) in flow.blocks().iter().zip(comes).zip(goes) {
                 assert!((executed - comes).abs() <= 1e-6 * executed, "{executed} {comes}");
                 assert!((executed - goes).abs() <= 1e-6 * executed, "{executed} {goes}");
             }
@@ -554,10 +556,7 @@ mod tests {
     fn differences_to_first_order_are_those_of_another_solution() {
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..50 {
-            let blocks = random.usize(1..40);
-            let (mut observed, shares) = graph(&mut random, blocks);
-            let executed = truth(&observed, &shares);
-            observed.ways.iter_mut().zip(&shares).for_each(|(way, share)| way.seen = 1e4 * share);
+            let (mut observed, executed) = seen(&mut random, 1e4);
             observed.blocks.iter_mut().zip(&executed).for_each(|(block, executed)| block.samples = 1e3 * executed);
             let order = order(&observed).unwrap();
             let flow = solve(&observed, &order).unwrap();
@@ -568,11 +567,11 @@ mod tests {
                 drawn.blocks.iter_mut().for_each(|block| block.samples *= factor());
                 drawn
             });
-            let differences = flow.differences(&drawn).unwrap();
+            let differences = flow.differences(&drawn);
             assert!(differences.iter().all(|[same, ..]| *same == 0.0), "{differences:?}");
             for number in 1..3 {
                 let again = solve(&drawn[number], &order).unwrap();
-                for ((before, after), told) in flow.blocks.iter().zip(&again.blocks).zip(&differences) {
+                for ((before, after), told) in flow.blocks().iter().zip(again.blocks()).zip(&differences) {
                     let truly = (after / before).ln();
                     assert!((told[number] - truly).abs() < 0.02 + 0.1 * truly.abs(), "{told:?} {truly}");
                 }
@@ -598,7 +597,7 @@ mod tests {
         };
         let order = order(&observed).unwrap();
         let flow = solve(&observed, &order).unwrap();
-        assert!((flow.blocks[1] - 0.9).abs() < 0.05, "{flow:?}");
+        assert!((flow.blocks()[1] - 0.9).abs() < 0.05, "{flow:?}");
     }
 
     #[test]
@@ -618,6 +617,6 @@ mod tests {
         };
         let order = order(&observed).unwrap();
         let flow = solve(&observed, &order).unwrap();
-        assert!((flow.blocks[1] / 1e5).ln().abs() < 0.7, "{flow:?}");
+        assert!((flow.blocks()[1] / 1e5).ln().abs() < 0.7, "{flow:?}");
     }
 }

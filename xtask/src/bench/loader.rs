@@ -93,30 +93,31 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     );
     let mut rows = Vec::new();
     let mut suite: Vec<Vec<f64>> = Vec::new();
-    for (name, program) in PROGRAMS.map(|(name, program)| (name, Some(program))).into_iter().chain([("all five", None)])
-    {
-        let times = match program {
-            Some(program) => while_heard(&place, || measure(&place, program, rounds))?,
-            None => std::mem::take(&mut suite),
-        };
+    for (name, program) in PROGRAMS {
+        let times = while_heard(&place, || measure(&place, program, rounds))?;
+        rows.extend(tell(name, &times));
         suite = sums(suite, &times);
-        for added in WAYS.into_iter().skip(1).filter_map(|way| Added::of(way, &times)) {
-            let (median, plain) = (added.median_us, added.plain_us);
-            let range = format!("{:+.1} .. {:+.1}", added.low_us, added.high_us);
-            let percent = 100.0 * median / plain;
-            println!(
-                "{name:<16}  {:<16}  {plain:>9.1}  {median:>+8.1}  {range:>19}  {percent:>+6.2}%",
-                added.way.name()
-            );
-            rows.push(row(name, &added));
-        }
     }
+    rows.extend(tell("all together", &suite));
     let path = format!("{FOLDER}/loader.json");
     let members =
         [("machine", json::text(&machine)), ("rounds", rounds.to_string()), ("added", json::array(rows.into_iter()))];
     fs::write(&path, json::object(&members))?;
     println!("\nthe empty library is the loader's and the kernel's own part; the same as JSON: {path}");
     Ok(Outcome::Clean)
+}
+
+/// Prints what each way adds to the start of a program; the same as JSON.
+fn tell(program: &str, times: &[Vec<f64>]) -> Vec<String> {
+    let added = WAYS.into_iter().skip(1).filter_map(|way| Added::of(way, times));
+    let tell = |added: Added| {
+        let (median, plain) = (added.median_us, added.plain_us);
+        let range = format!("{:+.1} .. {:+.1}", added.low_us, added.high_us);
+        let (way, percent) = (added.way.name(), 100.0 * median / plain);
+        println!("{program:<16}  {way:<16}  {plain:>9.1}  {median:>+8.1}  {range:>19}  {percent:>+6.2}%");
+        row(program, &added)
+    };
+    added.map(tell).collect()
 }
 
 /// The sums of what two programs took, round by round and way by way.
