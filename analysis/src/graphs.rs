@@ -6,8 +6,9 @@ use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name
 use code::isa::work::Work;
 use code::isa::{Isa, Syntax};
 use code::skid::Skid;
-use estimate::{Branch, Estimate, Sampled};
+use estimate::{Branch, Estimate, Sampled, Trips, Turned};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
+use profiledb::Turns;
 use stalls::{Explained, Machine, Timed};
 
 use crate::listing::{self, Listing};
@@ -28,6 +29,8 @@ pub struct Graph {
     pub parts: Vec<Listing>,
     /// Branches that were seen.
     pub branches: Vec<Branch>,
+    /// How many rounds loops make, where their tests tell.
+    pub trips: Vec<Trips>,
     /// What the instructions of each block ask of a processor.
     work: Vec<Vec<Work>>,
 }
@@ -91,6 +94,8 @@ pub struct Surveyed {
     survey: Survey,
     constants: Constants,
     branches: Branches,
+    /// In the order of their branches.
+    turned: Vec<Turned>,
 }
 
 /// The branches of an image that were seen.
@@ -178,6 +183,7 @@ impl Surveyed {
             survey,
             constants,
             branches: Branches::new(branches(samples, image, known, problems)),
+            turned: turned(samples, image, known, problems),
         })
     }
 
@@ -222,6 +228,7 @@ impl Surveyed {
             .collect();
         let parts: Vec<Part<'_>> = bytes.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
         let branches = self.branches.of(&parts);
+        let turned: Vec<Turned> = parts.iter().flat_map(|part| within(&self.turned, part)).copied().collect();
         let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
         let listed: Vec<Listing> = listed.collect();
         let instructions = || listed.iter().flat_map(|part| &part.instructions);
@@ -243,13 +250,14 @@ impl Surveyed {
         let mut landed: Vec<(Vaddr, u64)> =
             instructions().filter_map(|line| Some((Vaddr(line.address), count(line)?))).collect();
         landed.sort_unstable();
-        let sampled = Sampled { landed: &landed, skid, branches: &branches };
+        let sampled = Sampled { landed: &landed, skid, branches: &branches, rounds: &turned };
         let loops = Loops::of(&graph);
         let estimate = estimate::estimate(&graph, &loops, &sampled);
         let mut listed = listed;
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));
         let work = work(self.isa, &graph, &bytes);
-        Some(Graph { graph, estimate, loops, parts: listed, branches, work })
+        let trips = estimate::trips(&graph, &loops, &sampled);
+        Some(Graph { graph, estimate, loops, parts: listed, branches, trips, work })
     }
 }
 
@@ -310,4 +318,29 @@ fn branches(samples: &Samples, image: &ImageSamples, known: &Known, problems: &m
         later: all.saturating_sub(first),
     };
     counted.into_iter().map(branch).collect()
+}
+
+/// Those whose branch is in a part of a procedure.
+fn within<'a>(all: &'a [Turned], part: &Part<'_>) -> &'a [Turned] {
+    let end = Vaddr(part.begin.0.saturating_add(part.bytes.len() as u64));
+    let before = |address| all.partition_point(|one| one.branch < address);
+    all.get(before(part.begin)..before(end)).unwrap_or_default()
+}
+
+/// How many rounds the loops of an image were going to make.
+fn turned(samples: &Samples, image: &ImageSamples, known: &Known, problems: &mut Vec<Problem>) -> Vec<Turned> {
+    let mut sum = profiledb::Rounds::new();
+    for epoch in &samples.epochs {
+        match epoch.rounds(&image.record.id) {
+            Ok(rounds) => sum.merge(&rounds),
+            Err(error) => problems.push(Problem::Unreadable { error }),
+        }
+    }
+    let turned = |(Turns { branch, jumps, rounds }, count)| {
+        let branch = Vaddr(known.address(branch));
+        Turned { branch, jumps, rounds, width: Turns::class_width(rounds), count }
+    };
+    let mut turned: Vec<Turned> = sum.iter().map(turned).collect();
+    turned.sort_by_key(|one| one.branch);
+    turned
 }

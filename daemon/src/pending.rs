@@ -6,7 +6,7 @@ use crate::kernel::Counted;
 use crate::unresolved::{Loss, Reason};
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
-use profiledb::{Delta, Edges, ImageRecord, Profile, ProfileKey, Scope, Symbol};
+use profiledb::{Delta, Edges, ImageRecord, Profile, ProfileKey, Rounds, Scope, Symbol, Turns};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Distinct places that may wait, about 40 bytes each: a disk that takes nothing for long costs samples, not the machine's memory.
 pub const PLACES_MAX: usize = 2_000_000;
 
-/// Distinct edges that may wait, about 50 bytes each; what finds no room is not counted.
+/// Distinct edges, and rounds of loops, that may wait, about 50 bytes each; what finds no room is not counted.
 pub const EDGES_MAX: usize = 200_000;
 
 /// Edges of an image, from where, to where: how often, and how often as the first after a sample.
@@ -33,6 +33,7 @@ pub struct Pending {
     accounts: Vec<Account>,
     places: usize,
     edges: HashMap<ImageId, EdgeCounts, RandomState>,
+    rounds: HashMap<ImageId, HashMap<Turns, u64, RandomState>, RandomState>,
     edges_len: usize,
 }
 
@@ -101,6 +102,22 @@ impl Pending {
         true
     }
 
+    /// Counts a sample in a loop that is to make so many more rounds. Without room, it is not counted.
+    pub fn count_rounds(&mut self, image: &Arc<Image>, turns: Turns) {
+        self.images.entry(image.id).or_insert_with(|| image.clone());
+        self.add_rounds(image.id, Turns { rounds: Turns::class(turns.rounds), ..turns }, 1);
+    }
+
+    fn add_rounds(&mut self, image: ImageId, turns: Turns, times: u64) {
+        let counts = self.rounds.entry(image).or_default();
+        if let Some(count) = counts.get_mut(&turns) {
+            *count += times;
+        } else if self.edges_len < EDGES_MAX {
+            counts.insert(turns, times);
+            self.edges_len += 1;
+        }
+    }
+
     /// Counts samples without an image.
     pub fn unresolve(&mut self, event: usize, reason: Reason, samples: u64) {
         if let Some(account) = self.accounts.get_mut(event) {
@@ -150,6 +167,14 @@ impl Pending {
                 self.count_edges(id, edge, times);
             }
         }
+        for (id, counts) in other.rounds {
+            if let Some(image) = other.images.get(&id) {
+                self.images.entry(id).or_insert_with(|| image.clone());
+            }
+            for (turns, times) in counts {
+                self.add_rounds(id, turns, times);
+            }
+        }
         for (id, symbols) in other.symbols {
             self.symbols.entry(id).or_default().extend(symbols);
         }
@@ -187,6 +212,9 @@ impl Pending {
             };
             self.edges.iter().map(counted).collect()
         };
+        let rounds = |(id, counts): (&ImageId, &HashMap<Turns, u64, RandomState>)| {
+            (*id, Rounds::from_counts(counts.iter().map(|(turns, times)| (*turns, *times))))
+        };
         Delta {
             profiles: profiles.collect(),
             images: images.collect(),
@@ -194,6 +222,7 @@ impl Pending {
             ledgers: self.accounts.iter().enumerate().map(|(event, account)| (name(event), account.ledger())).collect(),
             edges: edges(|(all, _)| *all),
             first_edges: edges(|(_, first)| *first),
+            rounds: self.rounds.iter().map(rounds).collect(),
             now_unix_s,
             ..Delta::default()
         }

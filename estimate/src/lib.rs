@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod observe;
+pub mod rounds;
 pub mod solve;
 pub mod truth;
 
@@ -21,6 +22,7 @@ use code::cfg::{Cfg, Loops};
 
 pub use chain::{Chain, Order};
 pub use observe::{Branch, Sampled};
+pub use rounds::{Trips, Turned, trips};
 
 /// How sure an estimate is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +112,9 @@ fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Vec<f64> {
         for way in &mut drawn.ways {
             // What was never seen may have been missed.
             way.seen = (way.seen + (way.seen + way.guess).sqrt() * normal(&mut random)).max(0.0);
+            way.told
+                .iter_mut()
+                .for_each(|(share, spread)| *share = (*share * (*spread * normal(&mut random)).exp()).min(1.0));
         }
         for block in &mut drawn.blocks {
             // What has no sample could have had one.

@@ -6,6 +6,7 @@ use code::cfg::{Cfg, Edge, EdgeKind, Ending, Entered, Loops, To};
 use code::skid::Skid;
 use image::Vaddr;
 
+use crate::rounds::{Trips, Turned, trips};
 use crate::solve::{Observed, ObservedBlock, Way};
 
 /// What part of executions goes back to where a loop begins, if nothing is known (Wu and Larus, MICRO 1994, measured 88 %).
@@ -22,6 +23,8 @@ pub struct Sampled<'a> {
     pub skid: Skid,
     /// Branches that were seen, each at most once after each sample.
     pub branches: &'a [Branch],
+    /// Rounds that loops were going to make.
+    pub rounds: &'a [Turned],
 }
 
 /// A branch that was seen, from its first byte to the next instruction's.
@@ -60,6 +63,9 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Obse
         let worth = 1.0 / (1.0 + later.get(&branch.from).copied().unwrap_or(0.0) / LATER_MAX);
         *seen.entry((branch.from, branch.to)).or_default() += branch.first as f64 + branch.later as f64 * worth;
     }
+    let told = trips(graph, loops, sampled).into_iter().filter(|trips| trips.only);
+    let told: HashMap<usize, (f64, f64)> =
+        told.map(|Trips { leaves, ends, spread, .. }| (leaves, (ends, spread))).collect();
     let endless = endless(graph);
     let mut ways = Vec::with_capacity(graph.edges().len());
     for (number, block) in graph.blocks().iter().enumerate() {
@@ -76,10 +82,10 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Obse
                 _ => (None, None),
             };
             let seen = address.and_then(|to| seen.get(&(block.last, to))).copied().unwrap_or(0.0);
-            Way { edge: Some(number), from: edge.from, to, seen, guess: guess / all }
+            Way { edge: Some(number), from: edge.from, to, seen, guess: guess / all, told: told.get(&number).copied() }
         }));
         if end {
-            ways.push(Way { edge: None, from: number, to: None, seen: 0.0, guess: 1.0 - BACK });
+            ways.push(Way { edge: None, from: number, to: None, seen: 0.0, guess: 1.0 - BACK, told: None });
         }
     }
     Some(Observed { blocks: blocks.collect(), ways, entry: graph.entry()? })

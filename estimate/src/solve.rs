@@ -73,6 +73,8 @@ pub struct Way {
     pub seen: f64,
     /// What part of its block's executions takes it, if nothing is known. Those of a block add up to 1.
     pub guess: f64,
+    /// What part takes it, as the rounds of a loop tell that it ends, and the standard deviation of its logarithm.
+    pub told: Option<(f64, f64)>,
 }
 
 /// How often what is executed.
@@ -429,6 +431,9 @@ fn wanted(observed: &Observed) -> Vec<(f64, f64)> {
     for ways in observed.ways.chunk_by(|a, b| a.from == b.from) {
         let all: f64 = ways.iter().map(|way| way.seen).sum();
         wanted.extend(ways.iter().map(|way| {
+            if let Some((share, spread)) = way.told.filter(|_| ways.len() > 1) {
+                return (share.max(1e-300).ln(), 1.0 / spread.max(1e-3));
+            }
             // Most ways that were never seen are hardly ever taken.
             let guess = if all > 0.0 && way.seen == 0.0 { way.guess * UNSEEN } else { way.guess };
             let seen = (way.seen + guess) / (all + 1.0);
@@ -474,12 +479,19 @@ mod tests {
         for from in 0..blocks {
             let next = (from + 1 < blocks).then_some(from + 1);
             if random.bool() {
-                observed.ways.push(Way { edge: None, from, to: next, seen: 0.0, guess: 1.0 });
+                observed.ways.push(Way { edge: None, from, to: next, seen: 0.0, guess: 1.0, told: None });
                 shares.push(1.0);
             } else {
                 let share = 0.05 + 0.9 * random.f64();
-                observed.ways.push(Way { edge: None, from, to: next, seen: 0.0, guess: 0.5 });
-                observed.ways.push(Way { edge: None, from, to: Some(random.usize(0..blocks)), seen: 0.0, guess: 0.5 });
+                observed.ways.push(Way { edge: None, from, to: next, seen: 0.0, guess: 0.5, told: None });
+                observed.ways.push(Way {
+                    edge: None,
+                    from,
+                    to: Some(random.usize(0..blocks)),
+                    seen: 0.0,
+                    guess: 0.5,
+                    told: None,
+                });
                 shares.extend([share, 1.0 - share]);
             }
         }
@@ -582,7 +594,7 @@ mod tests {
     #[test]
     fn time_decides_where_no_branch_was_seen() {
         // 0 goes to 1 or 2, both to 3. Block 1 takes nine times as long.
-        let way = |from, to, guess| Way { edge: None, from, to, seen: 0.0, guess };
+        let way = |from, to, guess| Way { edge: None, from, to, seen: 0.0, guess, told: None };
         let block = |samples| ObservedBlock { samples, instructions: 5.0, aside: false };
         let observed = Observed {
             blocks: [10_000.0, 9_000.0, 1_000.0, 10_000.0].map(block).into(),
@@ -603,7 +615,7 @@ mod tests {
     #[test]
     fn a_loop_that_is_hardly_left_is_executed_as_its_time_says() {
         // 0 -> 1, 1 -> 1 or 2: 10,000 rounds seen, and never an end.
-        let way = |from, to, seen, guess| Way { edge: None, from, to, seen, guess };
+        let way = |from, to, seen, guess| Way { edge: None, from, to, seen, guess, told: None };
         let block = |samples| ObservedBlock { samples, instructions: 5.0, aside: false };
         let observed = Observed {
             blocks: [10.0, 1e6, 10.0].map(block).into(),

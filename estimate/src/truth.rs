@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use code::cfg::{Cfg, EdgeKind, To};
+use code::cfg::{Cfg, Edge, EdgeKind, To};
 use image::Vaddr;
 
-use crate::Estimate;
+use crate::{Estimate, Trips};
 
 /// Exact counts of one object.
 #[derive(Clone, Debug, Default)]
@@ -89,6 +89,8 @@ pub struct Scored {
     pub blocks: [Score; 3],
     /// Edges, weighted by true executions.
     pub edges: Score,
+    /// Rounds of loops that nothing but their test ends, where samples tell how many were left; weighted by those samples.
+    pub rounds: Score,
     /// Logarithms of estimated by true executions of each block that was executed, after scaling.
     pub errors: Vec<(usize, f64)>,
     /// Samples in blocks that were not executed in truth.
@@ -99,7 +101,7 @@ pub struct Scored {
 
 /// Scores a procedure's estimate, with the one factor for all its blocks that suits most samples. None where nothing was executed.
 #[must_use]
-pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored> {
+pub fn score(graph: &Cfg, (estimate, trips): (&Estimate, &[Trips]), truth: &Counts) -> Option<Scored> {
     let executed = |block: &code::cfg::Block| truth.executed.get(&block.start).copied().unwrap_or(0) as f64;
     let blocks: Vec<(f64, f64, f64)> = graph
         .blocks()
@@ -132,33 +134,43 @@ pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored>
         }
     }
     for (edge, flow) in graph.edges().iter().zip(&estimate.edges) {
-        let Some(block) = graph.blocks().get(edge.from) else { continue };
-        let all = executed(block);
+        let truly = taken(graph, truth, edge);
+        if truly > 0.0 {
+            scored.edges.add(if *flow > 0.0 { (flow / truly).ln() - scale } else { f64::INFINITY }, truly);
+        }
+    }
+    for trips in trips.iter().filter(|trips| trips.only) {
+        let leaves = graph.edges().get(trips.leaves);
+        let tests = leaves.and_then(|edge| graph.blocks().get(edge.from)).map_or(0.0, executed);
+        let ended = leaves.map_or(0.0, |edge| taken(graph, truth, edge));
+        if tests > 0.0 {
+            let error = if ended > 0.0 { (trips.ends * tests / ended).ln() } else { f64::INFINITY };
+            scored.rounds.add(error, trips.samples as f64);
+        }
+    }
+    Some(scored)
+}
+
+/// How often an edge was taken in truth.
+fn taken(graph: &Cfg, truth: &Counts, edge: &Edge) -> f64 {
+    let Some(block) = graph.blocks().get(edge.from) else { return 0.0 };
+    let all = truth.executed.get(&block.start).copied().unwrap_or(0) as f64;
+    let jumped = |edge: &Edge| {
         let to = match edge.to {
             To::Block(to) => graph.blocks().get(to).map(|to| to.start),
             To::Outside(to) => Some(to),
             _ => None,
         };
-        let jumped = |to| truth.jumped.get(&(block.last, to)).copied().unwrap_or(0) as f64;
-        let taken = |kind| {
+        to.and_then(|to| truth.jumped.get(&(block.last, to))).copied().unwrap_or(0) as f64
+    };
+    match edge.kind {
+        EdgeKind::Taken | EdgeKind::Case | EdgeKind::Observed => jumped(edge),
+        EdgeKind::NotTaken => {
             let others = graph.edges().get(graph.out_of(edge.from)).unwrap_or_default();
-            others.iter().find(|other| other.kind == kind).and_then(|other| match other.to {
-                To::Block(to) => graph.blocks().get(to).map(|to| jumped(to.start)),
-                To::Outside(to) => Some(jumped(to)),
-                _ => None,
-            })
-        };
-        let truly = match edge.kind {
-            EdgeKind::Taken => to.map_or(0.0, jumped),
-            EdgeKind::NotTaken => all - taken(EdgeKind::Taken).unwrap_or(0.0),
-            EdgeKind::Case | EdgeKind::Observed => to.map_or(0.0, jumped),
-            _ => all,
-        };
-        if truly > 0.0 {
-            scored.edges.add(if *flow > 0.0 { (flow / truly).ln() - scale } else { f64::INFINITY }, truly);
+            all - others.iter().find(|other| other.kind == EdgeKind::Taken).map_or(0.0, jumped)
         }
+        _ => all,
     }
-    Some(scored)
 }
 
 #[cfg(test)]
@@ -199,7 +211,7 @@ mod tests {
         ];
         // What lands on the first instruction of the loop is of the loop: a jump, not what is above, was before it.
         let landed = [(Vaddr(0x1000), 30), (HEAD, 4_000), (Vaddr(0x1004), 6_000), (END, 20)];
-        let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches };
+        let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches, rounds: &[] };
         let estimate = estimate(&graph, &loops, &sampled).unwrap();
         let rounds = estimate.blocks[1].executions / estimate.blocks[0].executions;
         assert!((rounds / 100.0).ln().abs() < 0.05, "{rounds}");
@@ -209,11 +221,11 @@ mod tests {
                     calls=7 0x2000\n0x1006 0 99999\n0x1008 0 7\n";
         let counts = read(text).remove("/bin/x").unwrap();
         assert_eq!((counts.executed[&HEAD], counts.executed[&JUMP], counts.jumped[&(JUMP, HEAD)]), (700, 700, 693));
-        let scored = score(&graph, &estimate, &counts).unwrap();
+        let scored = score(&graph, (&estimate, &[]), &counts).unwrap();
         assert_eq!(scored.edges.shares(), [1.0; 3], "{scored:?}");
         // A truth of ten rounds is another.
         let text = text.replace("700", "70").replace("693", "63");
-        let scored = score(&graph, &estimate, &read(&text)["/bin/x"]).unwrap();
+        let scored = score(&graph, (&estimate, &[]), &read(&text)["/bin/x"]).unwrap();
         assert!(scored.edges.shares()[2] < 0.95, "{scored:?}");
     }
 

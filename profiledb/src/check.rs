@@ -91,7 +91,7 @@ pub enum Lost {
     Images,
     /// Symbols of an image.
     Symbols(ImageId),
-    /// Edges of an image.
+    /// Edges of an image, or rounds of its loops.
     Edges(ImageId),
     /// What was kept of an image's file.
     Code(ImageId),
@@ -436,7 +436,7 @@ impl Sum {
                 let total = self.totals.entry(section.key.event.clone()).or_default();
                 *total = total.saturating_add(join::samples(&part)?.total());
             }
-            SectionKind::EDGES | SectionKind::FIRST_EDGES => drop(join::edges(&part)?),
+            kind if SectionKind::OF_PAIRS.contains(&kind) => drop(join::edges(&part)?),
             SectionKind::SYMBOLS => {
                 if let Some(image) = &section.key.image {
                     join::symbols(image, &part)?;
@@ -454,7 +454,7 @@ fn lost_with(section: &Section) -> Lost {
         (SectionKind::META, _) => Lost::Description,
         (SectionKind::IMAGES, _) => Lost::Images,
         (SectionKind::SYMBOLS, Some(image)) => Lost::Symbols(image),
-        (SectionKind::EDGES | SectionKind::FIRST_EDGES, Some(image)) => Lost::Edges(image),
+        (kind, Some(image)) if SectionKind::OF_PAIRS.contains(&kind) => Lost::Edges(image),
         _ => match section.key.profile() {
             Some(key) => Lost::Samples { key, samples: Some(section.total) },
             None => Lost::Unknown,

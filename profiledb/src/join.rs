@@ -41,7 +41,7 @@ pub(crate) fn join(key: &SectionKey, parts: &[(&Segment, &Section)]) -> Result<J
         // The latest tells all.
         (SectionKind::META, [.., last]) => as_it_is(last),
         (SectionKind::SAMPLES, parts) if parts.len() > 1 => Ok(samples_section(&samples(parts)?)),
-        (SectionKind::EDGES | SectionKind::FIRST_EDGES, parts) if parts.len() > 1 => Ok(edges_section(&edges(parts)?)),
+        (kind, parts) if SectionKind::OF_PAIRS.contains(&kind) && parts.len() > 1 => Ok(edges_section(&edges(parts)?)),
         (SectionKind::IMAGES, parts) if parts.len() > 1 => {
             let records = records(parts)?;
             images_section(&records).map_err(|damage| unwritable(parts, damage))

@@ -16,6 +16,7 @@ use crate::images::ImageRecord;
 use crate::key::{self, ProfileKey};
 use crate::meta::EpochMeta;
 use crate::profile::{Edges, Profile};
+use crate::rounds::Rounds;
 use crate::scope::Scope;
 use crate::segment::SectionKind;
 use crate::snapshot::{self, Snapshot};
@@ -262,6 +263,14 @@ impl Epoch {
     /// [`DbError::Corrupt`].
     pub fn first_edges(&self, image: &ImageId) -> Result<Edges, DbError> {
         self.edges_of(SectionKind::FIRST_EDGES, image)
+    }
+
+    /// How many more rounds loops of an image made, by the branches that end them; empty when nobody counted that.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`].
+    pub fn rounds(&self, image: &ImageId) -> Result<Rounds, DbError> {
+        self.edges_of(SectionKind::ROUNDS, image).map(Rounds::from_edges)
     }
 
     pub(crate) fn edges_of(&self, kind: SectionKind, image: &ImageId) -> Result<Edges, DbError> {

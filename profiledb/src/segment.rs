@@ -89,10 +89,15 @@ impl SectionKind {
     pub(crate) const EDGES: Self = Self(5);
     /// Those of them that were the first after a sample.
     pub(crate) const FIRST_EDGES: Self = Self(6);
+    /// Rounds of one image.
+    pub(crate) const ROUNDS: Self = Self(7);
+
+    /// Those that are written as edges are.
+    pub(crate) const OF_PAIRS: [Self; 3] = [Self::EDGES, Self::FIRST_EDGES, Self::ROUNDS];
 
     /// Whether this release knows how to add two of them.
     pub(crate) fn is_known(self) -> bool {
-        (Self::META..=Self::FIRST_EDGES).contains(&self)
+        (Self::META..=Self::ROUNDS).contains(&self)
     }
 }
 

@@ -264,7 +264,7 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
             push(SectionKey::of_image(SectionKind::SYMBOLS, *image), join::symbols_section(image, &all));
         }
     }
-    for kind in [SectionKind::EDGES, SectionKind::FIRST_EDGES] {
+    for kind in SectionKind::OF_PAIRS {
         for image in &edged {
             let mut edges = Edges::new();
             for source in sources {

@@ -20,6 +20,7 @@ use crate::key::{self, ProfileKey};
 use crate::meta::{self, EpochMeta, EpochStart, Ledger, PeriodChange};
 use crate::profile::{Edges, Profile};
 use crate::recovery;
+use crate::rounds::Rounds;
 use crate::scope::ScopeTable;
 use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
 use crate::snapshot::Snapshot;
@@ -39,6 +40,8 @@ pub struct Delta {
     pub edges: BTreeMap<ImageId, Edges>,
     /// Those of them that were the first after a sample.
     pub first_edges: BTreeMap<ImageId, Edges>,
+    /// How many more rounds loops made; of images as for `profiles`.
+    pub rounds: BTreeMap<ImageId, Rounds>,
     /// Images met since the last merge, by their ids.
     pub images: BTreeMap<ImageId, ImageRecord>,
     /// Symbols met since the last merge, also such as the epoch knows.
@@ -398,6 +401,7 @@ impl Current {
             .chain(delta.symbols.keys())
             .chain(delta.edges.keys())
             .chain(delta.first_edges.keys())
+            .chain(delta.rounds.keys())
             .find(|id| !described(id));
         let mistaken = delta.images.iter().find(|(id, record)| **id != record.id);
         if let Some(image) = nameless.or(mistaken.map(|(id, _)| id)) {
@@ -434,10 +438,11 @@ impl Current {
             let section = join::symbols_section(image, symbols);
             sections.push((SectionKey::of_image(SectionKind::SYMBOLS, **image), section));
         }
-        for (kind, edges) in [(SectionKind::EDGES, &delta.edges), (SectionKind::FIRST_EDGES, &delta.first_edges)] {
-            for (image, edges) in edges.iter().filter(|(_, edges)| !edges.is_empty()) {
-                sections.push((SectionKey::of_image(kind, *image), join::edges_section(edges)));
-            }
+        let edges = delta.edges.iter().map(|(image, edges)| (SectionKind::EDGES, image, edges));
+        let first = delta.first_edges.iter().map(|(image, edges)| (SectionKind::FIRST_EDGES, image, edges));
+        let rounds = delta.rounds.iter().map(|(image, rounds)| (SectionKind::ROUNDS, image, rounds.as_edges()));
+        for (kind, image, pairs) in edges.chain(first).chain(rounds).filter(|(_, _, pairs)| !pairs.is_empty()) {
+            sections.push((SectionKey::of_image(kind, *image), join::edges_section(pairs)));
         }
         let outcome = self.put(meta, &images, sections);
         if matches!(outcome, Ok(_) | Err(DbError::Unfinished { .. })) {

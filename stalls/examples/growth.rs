@@ -49,7 +49,7 @@ fn main() -> anyhow::Result<()> {
         let branch = |(from, to): &(Vaddr, Vaddr)| Branch { from: *from, to: *to, first: 20, later: 50 };
         let branches: Vec<Branch> = observed.iter().map(branch).collect();
         let begun = Instant::now();
-        let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches };
+        let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches, rounds: &[] };
         let Some(estimate) = estimate::estimate(&graph, &loops, &sampled) else { anyhow::bail!("no estimate") };
         let estimated = begun.elapsed();
         let work = |at: Vaddr| code.get(at.0 as usize..).and_then(|rest| Isa::X86_64.work(rest)).unwrap_or_default();

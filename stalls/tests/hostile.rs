@@ -76,7 +76,8 @@ fn whatever_the_code_is_sums_add_up() {
                 later: random.u64(..) >> 20,
             })
             .collect();
-        let sampled = Sampled { landed: &landed, skid: Skid::new(random.u8(..4)).unwrap(), branches: &branches };
+        let sampled =
+            Sampled { landed: &landed, skid: Skid::new(random.u8(..4)).unwrap(), branches: &branches, rounds: &[] };
         let Some(estimate) = estimate::estimate(&graph, &loops, &sampled) else { continue };
         let at = |address: Vaddr| &bytes[(address.0.wrapping_sub(begin.0) as usize).min(bytes.len())..];
         let of_blocks = || (0..graph.blocks().len()).map(|block| graph.instructions(block));

@@ -110,6 +110,42 @@ fn assert_calculated(place: &Place, image: &Path, taken: u64, (p, allowed): (f64
     }
 }
 
+/// How many rounds loops make is told from the registers of samples in them: of one that always makes as many, and of one whose short entries hardly
+/// take any samples.
+#[test]
+#[ignore = "needs root"]
+fn loops_are_told_to_make_the_rounds_that_they_make() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build(place.path(), "counted", &[]);
+    let program = program.program();
+    let daemon = start(&place, "1000");
+    let truth = Running::start(Command::new(program).arg("4")).wait();
+    daemon.flush();
+    let rounds = |procedure: &str| {
+        let words = ["--format", "json", program.to_str().unwrap(), procedure];
+        let told: Value = serde_json::from_str(&succeed(&mut dcpi(&place.db(), "calc", &words))).unwrap();
+        let tests: Vec<Value> = told["loops"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["test"].clone())
+            .filter(|test| !test.is_null())
+            .collect();
+        assert_eq!(tests.len(), 1, "{procedure}: {:#}", told["loops"]);
+        assert_eq!(tests[0]["only_exit"], true);
+        ["rounds", "rounds_10", "rounds_50", "rounds_90"].map(|name| tests[0][name].as_f64().unwrap())
+    };
+    let [always, short, long] = ["always", "short", "long"].map(|name| truth.number(name));
+    // A class of rounds is an eighth wide; more than that, and chance, is wrong.
+    let near = |told: f64, truth: f64| assert!((told / truth).ln().abs() < 0.3, "{told} instead of {truth}");
+    rounds("always").iter().for_each(|told| near(*told, always));
+    let [mean, tenth, _, most] = rounds("either");
+    near(mean, f64::midpoint(short, long));
+    assert!(tenth < 2.0 * short, "{tenth}: half of the entries make {short}");
+    near(most, long);
+}
+
 #[test]
 #[ignore = "needs root"]
 fn without_snapshots_there_are_no_edges() {

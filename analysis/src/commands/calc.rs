@@ -14,6 +14,7 @@ use stalls::{Explained, Explanation};
 use super::Outcome;
 use super::costs::OnMachine;
 use super::list::{candidates, columns, meant};
+use super::loops::loops;
 use crate::args::{Chosen, Output, parse_confidence};
 use crate::error::AnalysisError;
 use crate::graphs::{Graph, Surveyed};
@@ -63,6 +64,9 @@ predicted - as most code's are: 3 times, in the geometric mean. The head says ho
 or as many there are in 19 of 20 procedures; where all of a procedure waits for memory there are
 more. Compare them within a procedure. With samples of instructions (dcpid --event cycles
 --event instructions) they are measured.
+loop: blocks that are gone round. Rounds for one entry come from the same estimate. Where a loop's
+test compares numbers that change by the same amount in each round, registers tell how many rounds
+were left at a sample, and these how many entries make, whatever time they take.
 Letters before an instruction are what may have stalled it, the largest first, as long as nothing
 clears it (JSON has also what cannot have been a tenth of the largest). o: results of instructions
 that the best case found done, because it came another way, or its own latency.
@@ -130,6 +134,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         machine: model,
         scale: explained.scale,
         sums: explained.sums.clone(),
+        loops: loops(&graph),
         blocks: blocks(&graph, &explained, event, args.confidence),
         edges: edges(&graph, args.confidence),
         problems,

@@ -18,6 +18,7 @@ mod flow;
 pub mod html;
 mod images;
 mod list;
+mod loops;
 mod prof;
 pub mod record;
 mod stats;

@@ -12,6 +12,7 @@ use stalls::{Explanation, Scale, Sums, Wait};
 use super::costs::{self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, number, told, word};
 use super::csv::record;
 use super::json::{self, Event, Head, InOrder, ProblemEntry};
+use super::loops::{self, LoopRow};
 use super::quantity::{percent, period, plain, thousands};
 use super::text::{head, problem_line, selection};
 use super::{EventColumn, ImageName, Report, Selection, escape, listing_text};
@@ -52,6 +53,8 @@ pub struct CalcReport {
     pub scale: Option<Scale>,
     /// Where the time went.
     pub sums: Sums,
+    /// Its loops, those with most samples first.
+    pub loops: Vec<LoopRow>,
     /// Its blocks, by address.
     pub blocks: Vec<BlockRow>,
     /// Its edges, by the block that they leave.
@@ -147,6 +150,7 @@ pub struct EdgeRow {
 impl Report for CalcReport {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         self.text_head(out)?;
+        loops::text(&self.loops, self.blocks.iter().map(|block| block.samples).sum(), out)?;
         for block in &self.blocks {
             writeln!(out)?;
             self.text_block(block, out)?;
@@ -337,6 +341,7 @@ struct Calc<'a> {
     cycles_measured: bool,
     #[serde(flatten)]
     spent: super::stalls::Spent,
+    loops: Vec<loops::Loop>,
     blocks: Vec<Block<'a>>,
     edges: Vec<Edge>,
     problems: Vec<ProblemEntry<'a>>,
@@ -400,6 +405,7 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
         cycles_factor: report.scale.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
         cycles_measured: report.scale.is_some_and(|scale| scale.measured),
         spent: super::stalls::spent(&report.sums),
+        loops: report.loops.iter().map(loops::json).collect(),
         blocks: report.blocks.iter().map(|row| block(report, row)).collect(),
         edges: report
             .edges

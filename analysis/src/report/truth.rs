@@ -56,6 +56,7 @@ pub struct TruthRow {
 struct Sum {
     blocks: Score,
     edges: Score,
+    rounds: Score,
     by_confidence: [Score; 3],
 }
 
@@ -64,6 +65,7 @@ impl Sum {
         let mut sum = Self::default();
         for row in rows {
             sum.edges.merge(&row.scored.edges);
+            sum.rounds.merge(&row.scored.rounds);
             for (mine, score) in sum.by_confidence.iter_mut().zip(&row.scored.blocks) {
                 mine.merge(score);
                 sum.blocks.merge(score);
@@ -95,6 +97,14 @@ impl Report for TruthReport {
         head(out, "compared", &of)?;
         head(out, "blocks", &format!("{} of samples are within 5 / 10 / 15 %", shares(&sum.blocks)))?;
         head(out, "edges", &format!("{} of executions", shares(&sum.edges)))?;
+        if sum.rounds.all > 0.0 {
+            let of = format!(
+                "{} of {} samples in loops that tell how many were left",
+                shares(&sum.rounds),
+                thousands(sum.rounds.all as u64)
+            );
+            head(out, "rounds", &of)?;
+        }
         for (score, word) in sum.by_confidence.iter().zip(["low", "medium", "high"]).rev() {
             let part = score.all / sum.blocks.all.max(f64::MIN_POSITIVE) * 100.0;
             head(out, word, &format!("{part:.0} % of samples, of which {}", shares(score)))?;
@@ -150,6 +160,7 @@ impl Report for TruthReport {
             samples: self.samples,
             blocks: Within::of(&sum.blocks),
             edges: Within::of(&sum.edges),
+            rounds: Within::of(&sum.rounds),
             confidence: ByConfidence { low, medium, high },
             cycles: Cycles::of(&self.rows),
             rows: self.rows.iter().map(row).collect(),
@@ -191,6 +202,8 @@ struct Json<'a> {
     samples: u64,
     blocks: Within,
     edges: Within,
+    /// Of loops that nothing but their test ends, by samples that tell of it.
+    rounds: Within,
     confidence: ByConfidence,
     cycles: Option<Cycles>,
     rows: Vec<Row<'a>>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use image::{ImageId, ImageKind, ImageOffset};
-use profiledb::Edges;
+use profiledb::{Edges, Rounds, Turns};
 use serde_json::json;
 
 use crate::database::{Db, Epoch, START, cycles, imiss, named};
@@ -92,6 +92,9 @@ fn copies() -> Db {
     let edges = Edges::from_counts([edge(0x1015, 0x1007, 9900), edge(0x1015, 0x1017, 100), edge(0x1005, 0x1007, 100)]);
     epoch.delta.first_edges = BTreeMap::from([(id, edges.clone())]);
     epoch.delta.edges = BTreeMap::from([(id, edges)]);
+    // A sample is in any of the rounds alike.
+    let turns = |rounds| (Turns { branch: ImageOffset(0x1015), jumps: true, rounds }, 100);
+    epoch.delta.rounds = BTreeMap::from([(id, Rounds::from_counts((1..100).map(turns)))]);
     epoch.delta.facts.insert("skid".into(), json!({"event": "cycles", "instructions": 1}));
     epoch.delta.facts.insert("cpuid".into(), json!({"vendor": "GenuineIntel", "family": 6, "model": 85}));
     db.epoch("node-7", epoch);

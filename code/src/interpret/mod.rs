@@ -14,12 +14,14 @@
 mod bits;
 mod cache;
 mod memory;
+mod rounds;
 mod walk;
 
 use image::{ImageOffset, Vaddr};
 
 pub use bits::{Bits, mask};
 pub use memory::{Memory, Slot, Window};
+pub use rounds::{Comparison, Relation, Rounds};
 pub use walk::{Edge, STEPS_MAX, Walk, Walker};
 
 /// What the memory of a process is known to be: its code, and data that never change. The caller's, for only it knows what is mapped where.

@@ -4,6 +4,7 @@ use image::Vaddr;
 
 use super::cache::Cache;
 use super::memory::Stores;
+use super::rounds::{Rounds, Visits};
 use super::{Bits, BranchKind, CodeView, Memory, Place, Slot, Step, Stop, Window};
 use crate::isa::InstructionSet;
 
@@ -28,6 +29,7 @@ pub struct Walker<I: InstructionSet> {
     decoder: I::Decoder,
     stores: Stores,
     edges: Vec<Edge>,
+    visits: Visits,
 }
 
 impl<I: InstructionSet> Walker<I> {
@@ -39,6 +41,7 @@ impl<I: InstructionSet> Walker<I> {
             decoder: I::Decoder::default(),
             stores: Stores::default(),
             edges: Vec::with_capacity(STEPS_MAX),
+            visits: Visits::default(),
         }
     }
 
@@ -63,6 +66,11 @@ impl<I: InstructionSet> Walker<I> {
         (&self.edges, stop)
     }
 
+    /// Of the loops that the last walk began in: how often in a row their tests go the same way, where that follows from what they compare.
+    pub fn rounds(&self) -> impl Iterator<Item = Rounds> + '_ {
+        self.visits.rounds(&self.edges)
+    }
+
     /// The same, instruction by instruction.
     pub fn begin<'a, 'w, V: CodeView>(
         &'a mut self,
@@ -72,8 +80,19 @@ impl<I: InstructionSet> Walker<I> {
         view: &'a mut V,
     ) -> Walk<'a, 'w, I, V> {
         self.edges.clear();
+        self.visits.clear();
         let stores = std::mem::take(&mut self.stores);
-        Walk { walker: self, view, at, state, memory: Memory::new(window, stores), place: None, steps: 0, ended: None }
+        Walk {
+            walker: self,
+            view,
+            at,
+            state,
+            memory: Memory::new(window, stores),
+            place: None,
+            steps: 0,
+            begin: at,
+            ended: None,
+        }
     }
 }
 
@@ -88,6 +107,7 @@ pub struct Walk<'a, 'w, I: InstructionSet, V> {
     /// That of the last instruction.
     place: Option<Place>,
     steps: usize,
+    begin: Vaddr,
     ended: Option<Stop>,
 }
 
@@ -126,11 +146,18 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
             return Step::Stop(Stop::Steps);
         }
         let Some(instruction) = self.instruction() else { return Step::Stop(self.why_none()) };
+        let visits = &mut self.walker.visits;
+        if self.at == self.begin && self.steps > 0 && visits.returned.is_none() {
+            visits.returned = Some(visits.decided.len());
+        }
         let step = I::execute(&instruction, self.at.0, &mut self.state, &mut self.memory, self.view);
         self.at = match step {
             Step::Next => Vaddr(self.at.0.wrapping_add(I::len(&instruction) as u64)),
             Step::Branch { kind, to } => {
                 self.walker.edges.push(Edge { kind, from: self.at, to });
+                let asks = matches!(kind, BranchKind::Taken | BranchKind::NotTaken);
+                let decided = asks.then(|| I::decided(&instruction, &self.state)).flatten();
+                self.walker.visits.decided.push(decided);
                 to
             }
             Step::Stop(_) => return step,

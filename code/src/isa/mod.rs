@@ -8,7 +8,7 @@ pub(crate) mod flow;
 pub mod work;
 pub mod x86_64;
 
-use crate::interpret::{CodeView, Memory, Step};
+use crate::interpret::{CodeView, Comparison, Memory, Step};
 
 /// What the interpreter needs of an instruction set.
 pub trait InstructionSet {
@@ -35,6 +35,9 @@ pub trait InstructionSet {
         memory: &mut Memory<'_>,
         view: &mut impl CodeView,
     ) -> Step;
+
+    /// What the conditional branch that was just executed asked for, where that is a comparison of two known numbers.
+    fn decided(instruction: &Self::Instruction, state: &Self::State) -> Option<Comparison>;
 }
 
 /// An instruction set.

@@ -14,6 +14,8 @@ mod process;
 #[cfg(test)]
 mod programs;
 #[cfg(test)]
+mod rounds;
+#[cfg(test)]
 mod truth;
 #[cfg(test)]
 mod view;

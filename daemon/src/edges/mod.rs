@@ -1,10 +1,11 @@
 //! Edges: which way branches go, from snapshots of registers that the sampler takes with some samples of user code.
 //!
 //! At a sample the registers decide the next branches. The interpreter of the crate `code` follows them through the bytes of the sampled image,
-//! and each branch that it can follow is counted as an edge: from the branch, to what is executed next.
+//! and each branch that it can follow is counted as an edge: from the branch, to what is executed next. Where a loop compares what changes by the same
+//! amount in each round, it is counted how many rounds are left.
 //!
 //! Registers and stacks are the processes' own. They are held in this process's memory until the next drain, when it is known what was mapped
-//! where, are interpreted, and are wiped. Nothing of them is written anywhere: only counts of edges are.
+//! where, are interpreted, and are wiped. Nothing of them is written anywhere: only counts of edges and of rounds are.
 
 mod texts;
 
@@ -13,9 +14,10 @@ use crate::images::{Image, MappedAt, MappedFile};
 use crate::mappings::{Found, Mappings, Window};
 use crate::pending::Pending;
 use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
-use code::interpret::{Edge, Place, Walker};
+use code::interpret::{BranchKind, Edge, Place, Rounds, Walker};
 use code::isa::x86_64::{State, X86_64};
 use image::{ImageKind, ImageOffset, Vaddr};
+use profiledb::Turns;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
@@ -84,6 +86,7 @@ struct Job {
 struct Batch {
     /// Image; from, to; whether it was the first after its sample.
     edges: Vec<(Arc<Image>, (ImageOffset, ImageOffset), bool)>,
+    rounds: Vec<(Arc<Image>, Turns)>,
     unresolved: u64,
     fruitful: u64,
     cpu_ns: u64,
@@ -174,6 +177,7 @@ fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending) {
     for (image, edge, first) in &batch.edges {
         totals.edges += u64::from(pending.count_edge(image, *edge, *first));
     }
+    batch.rounds.iter().for_each(|(image, turns)| pending.count_rounds(image, *turns));
     totals.unresolved += batch.unresolved;
     totals.fruitful += batch.fruitful;
     totals.cpu_ns += batch.cpu_ns;
@@ -240,6 +244,12 @@ impl Interpreter {
             // What leaves the image is no edge of it.
             if let (Some(from), Some(to), false) = (offset(*from), offset(*to), again) {
                 batch.edges.push((image.clone(), (from, to), number == 0));
+            }
+        }
+        for Rounds { edge, rounds } in self.walker.rounds() {
+            if let Some(branch) = offset(edge.from) {
+                let jumps = edge.kind == BranchKind::Taken;
+                batch.rounds.push((image.clone(), Turns { branch, jumps, rounds }));
             }
         }
         Some(())

@@ -8,7 +8,7 @@ use image::{ImageId, ImageKind, ImageOffset};
 use profiledb::storage::{SimulatedDisk, Storage};
 use profiledb::{
     Database, DbError, Delta, Edges, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile,
-    ProfileKey, Scope, Symbol, Writer,
+    ProfileKey, Rounds, Scope, Symbol, Turns, Writer,
 };
 
 pub const HOST: &str = "node-7";
@@ -114,6 +114,8 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     let pair = |from, to| (ImageOffset(from), ImageOffset(to));
     delta.edges.insert(image(0), Edges::from_counts([(pair(0x14, 0x10), count), (pair(0x14, 0x18), 1)]));
     delta.first_edges.insert(image(0), Edges::from_counts([(pair(0x14, 0x10), count / 2 + 1)]));
+    let turns = |rounds| Turns { branch: ImageOffset(0x14), jumps: true, rounds };
+    delta.rounds.insert(image(0), Rounds::from_counts([(turns(7), 1), (turns(1000 + count), count)]));
     delta.facts.insert("skid".to_owned(), count.into());
     let ledger = delta.ledgers.get_mut(EVENTS[0]).unwrap();
     ledger.taken += 3;
@@ -140,6 +142,7 @@ pub struct EpochState {
     pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
     pub edges: BTreeMap<ImageId, Edges>,
     pub first_edges: BTreeMap<ImageId, Edges>,
+    pub rounds: BTreeMap<ImageId, Rounds>,
 }
 
 /// Everything a reader gets of a database, and that its ledgers fit its profiles.
@@ -169,12 +172,13 @@ pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), 
             assert!(epoch.is_current()?);
             assert!(epoch.size_bytes()? > 0);
             let meta = epoch.meta().clone();
-            let (mut edges, mut first_edges) = (BTreeMap::new(), BTreeMap::new());
+            let (mut edges, mut first_edges, mut rounds) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
             for id in epoch.edge_images() {
                 edges.insert(id, epoch.edges(&id)?);
                 first_edges.insert(id, epoch.first_edges(&id)?);
+                rounds.insert(id, epoch.rounds(&id)?);
             }
-            let state = EpochState { meta, images, scopes, profiles, symbols, edges, first_edges };
+            let state = EpochState { meta, images, scopes, profiles, symbols, edges, first_edges, rounds };
             all.insert((host.clone(), id), state);
         }
     }

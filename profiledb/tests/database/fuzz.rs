@@ -290,7 +290,7 @@ fn read_all(disk: &SimulatedDisk, path: &Path) -> bool {
         let Ok(epoch) = database.epoch(HOST, &id) else { continue };
         let _ = (epoch.scopes(), epoch.check_ledgers(), epoch.is_current(), epoch.size_bytes());
         for image in epoch.images().unwrap_or_default().keys() {
-            let _ = (epoch.symbols(image), epoch.edges(image), epoch.first_edges(image));
+            let _ = (epoch.symbols(image), epoch.edges(image), epoch.first_edges(image), epoch.rounds(image));
         }
     }
     let _ = database.code(HOST, &image(1));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use image::ImageOffset;
 use profiledb::storage::{Directory, SimulatedDisk, Storage};
-use profiledb::{Database, Edges, Profile, ProfileKey, Symbol, Writer};
+use profiledb::{Database, Edges, Profile, ProfileKey, Rounds, Symbol, Turns, Writer};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -126,6 +126,8 @@ fn merge(writer: &mut Writer, model: &mut Model, now: u64, samples: &[Sample], n
         let edges = Edges::from_counts([((ImageOffset(*offset), ImageOffset(offset / 2)), *count)]);
         delta.edges.entry(image(*number)).or_default().merge(&edges);
         delta.first_edges.entry(image(*number)).or_default().merge(&edges);
+        let turns = Turns { branch: ImageOffset(*offset), jumps: offset % 2 == 0, rounds: offset + 1 };
+        delta.rounds.entry(image(*number)).or_default().merge(&Rounds::from_counts([(turns, *count)]));
         model.edges += count;
     }
     writer.merge(&delta).unwrap();
@@ -149,6 +151,7 @@ fn compare(storage: &Arc<dyn Storage>, root: &std::path::Path, models: &[Model])
         assert_eq!(state.meta.merges, model.merges + u64::from(model.sealed));
         assert_eq!(state.edges.values().map(profiledb::Edges::total).sum::<u64>(), model.edges);
         assert_eq!(state.first_edges, state.edges);
+        assert_eq!(state.rounds.values().map(Rounds::total).sum::<u64>(), model.edges);
         for key in expected.keys() {
             assert!(state.images.contains_key(&key.image));
         }

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use image::ImageOffset;
 use profiledb::storage::SimulatedDisk;
-use profiledb::{Copied, Database, DbError, Epoch, Retention, Writer, copy_epoch, copy_host, merge_epochs, seal};
+use profiledb::{
+    Copied, Database, DbError, Epoch, Retention, Rounds, Writer, copy_epoch, copy_host, merge_epochs, seal,
+};
 
 use crate::fixture::{
     EVENTS, HOST, NOW, delta, full_delta, image, key, problems, read, read_only_epoch, root, segments, small_database,
@@ -108,8 +110,8 @@ fn a_copy_is_brought_up_to_date_and_never_goes_back() {
     assert_eq!(copy_epoch(&early, &target).unwrap(), Copied::AlreadyThere);
     let (mine, theirs) = (read_only_epoch(&disk), read_only_epoch(&other));
     assert_eq!(
-        (&mine.profiles, &mine.edges, &mine.first_edges),
-        (&theirs.profiles, &theirs.edges, &theirs.first_edges)
+        (&mine.profiles, &mine.edges, &mine.first_edges, &mine.rounds),
+        (&theirs.profiles, &theirs.edges, &theirs.first_edges, &theirs.rounds)
     );
     assert_eq!(theirs.meta.ended_unix_s, Some(NOW + 30));
     assert_eq!(segments(&other).len(), 1);
@@ -153,6 +155,8 @@ fn a_committed_database_reads_as_it_was_written() {
     assert_eq!(problems(&disk), Vec::<String>::new());
     let all = read(&disk).unwrap();
     let mut expected: Vec<_> = read(&two_epochs()).unwrap().into_values().collect();
+    // It is of before rounds were counted.
+    expected.iter_mut().flat_map(|state| state.rounds.values_mut()).for_each(|rounds| *rounds = Rounds::new());
     // The first was sealed in between.
     let states: Vec<_> = all.into_values().collect();
     assert_eq!(states.len(), 2);

@@ -2,6 +2,7 @@
 
 use image::Vaddr;
 
+use super::compared::{self, Compared};
 use super::decode::{BitOp, Count, Effects, Instruction, Op, Operand, Place, Written};
 use super::{Flags, State, arithmetic};
 use crate::interpret::{Bits, BranchKind, CodeView, Memory, Slot, Step, Stop, mask};
@@ -25,6 +26,9 @@ pub(super) struct Machine<'m, 'w, V> {
 
 impl<V: CodeView> Machine<'_, '_, V> {
     pub(super) fn execute(&mut self) -> Step {
+        if !compared::keeps_flags(self.instruction) {
+            self.state.compared = None;
+        }
         match self.instruction.op {
             Op::Nop => {}
             Op::Stop => return Step::Stop(Stop::NotFollowed),
@@ -287,6 +291,9 @@ impl<V: CodeView> Machine<'_, '_, V> {
         if matches!(op, Op::Inc | Op::Dec) {
             flags.set(Flags::CARRY, carry);
         }
+        if !same {
+            self.state.compared = Compared::of(op, (a, b), result, bytes);
+        }
         if op != Op::Cmp {
             self.write(0, result);
         }
@@ -304,6 +311,7 @@ impl<V: CodeView> Machine<'_, '_, V> {
         };
         let result = result.low(bytes);
         self.state.flags.of_logic(result, bytes);
+        self.state.compared = Compared::of(self.instruction.op, (a, b), result, bytes);
         if self.instruction.op != Op::Test {
             self.write(0, result);
         }

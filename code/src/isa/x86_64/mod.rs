@@ -1,6 +1,7 @@
 //! x86-64 in 64-bit mode, decoded by iced-x86. What instructions do is from the Intel SDM volume 2 and the AMD64 APM volume 3.
 
 mod arithmetic;
+mod compared;
 mod decode;
 mod execute;
 mod flags;
@@ -19,7 +20,8 @@ pub(in crate::isa) use track::Tracker;
 pub(in crate::isa) use work::{form_name, forms, work};
 
 use super::InstructionSet;
-use crate::interpret::{Bits, CodeView, Memory, Step};
+use crate::interpret::{Bits, CodeView, Comparison, Memory, Step};
+use compared::Compared;
 
 /// General registers.
 pub const REGISTERS: usize = 16;
@@ -35,13 +37,15 @@ pub struct State {
     pub registers: [Bits; REGISTERS],
     /// The flags.
     pub flags: Flags,
+    /// What they are of.
+    compared: Option<Compared>,
 }
 
 impl State {
     /// All known: the general registers (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15) and RFLAGS of a thread.
     #[must_use]
     pub fn sampled(registers: [u64; REGISTERS], rflags: u64) -> Self {
-        Self { registers: registers.map(Bits::known), flags: Flags::sampled(rflags) }
+        Self { registers: registers.map(Bits::known), flags: Flags::sampled(rflags), compared: None }
     }
 
     /// Whether the processor may be in that state: nothing that is known differs.
@@ -83,6 +87,10 @@ impl InstructionSet for X86_64 {
         view: &mut impl CodeView,
     ) -> Step {
         execute::Machine { instruction, at, state, memory, view }.execute()
+    }
+
+    fn decided(instruction: &Instruction, state: &State) -> Option<Comparison> {
+        state.compared?.asked(instruction)
     }
 }
 

@@ -1,0 +1,132 @@
+//! Loops of a procedure as plain data, as text and as JSON.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::costs::{digits, number, word};
+use super::quantity::{percent, thousands};
+
+/// A loop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoopRow {
+    /// First byte of its header, where it is entered.
+    pub header: u64,
+    /// 1 for a loop in no other.
+    pub depth: u32,
+    /// Samples of its blocks, those of inner loops too.
+    pub samples: f64,
+    /// How often its header ran for one entry of the loop, as estimated.
+    pub rounds: f64,
+    /// How sure it is how often the header ran.
+    pub sure: estimate::Confidence,
+    /// What its test says, where samples tell how many rounds were left.
+    pub test: Option<TestRow>,
+}
+
+/// What the test of a loop says of its rounds.
+#[derive(Clone, Copy, Debug)]
+pub struct TestRow {
+    /// The branch.
+    pub at: u64,
+    /// Samples in the loop that tell how many rounds were left.
+    pub samples: u64,
+    /// Tests for one entry, in the mean.
+    pub rounds: f64,
+    /// Standard deviation of the logarithm of that.
+    pub spread: f64,
+    /// Tests that a tenth, half, nine tenths of the entries do not exceed.
+    pub quantiles: [u64; 3],
+    /// Whether nothing else leaves the loop. Else these are rounds at most.
+    pub only: bool,
+}
+
+/// Fewer samples than this part of the procedure's are not shown as text, nor more loops than that.
+const SHOWN_MIN: f64 = 0.01;
+const SHOWN_MAX: usize = 20;
+
+/// Those that took time, of a procedure with so many samples.
+pub(super) fn text(loops: &[LoopRow], samples: f64, out: &mut dyn Write) -> io::Result<()> {
+    let part = |row: &LoopRow| row.samples / samples.max(1.0);
+    let mut shown = loops.iter().filter(|row| part(row) >= SHOWN_MIN).take(SHOWN_MAX).peekable();
+    if shown.peek().is_some() {
+        writeln!(out)?;
+    }
+    for row in shown {
+        let LoopRow { header, depth, rounds, sure, .. } = row;
+        let deep = if *depth > 1 {
+            format!(", in {} other{}", depth - 1, if *depth > 2 { "s" } else { "" })
+        } else {
+            String::new()
+        };
+        let rounds = format!("{} rounds for one entry ({})", number(*rounds), word(*sure));
+        writeln!(out, "loop {header:#x}{deep}: {} % of samples, {rounds}", percent(part(row)))?;
+        if let Some(test) = &row.test {
+            let [few, half, most] = test.quantiles.map(|rounds| about(rounds as f64));
+            let limit = if test.only { "" } else { ", unless something else ends it" };
+            let (mean, told) = (about(test.rounds), thousands(test.samples));
+            writeln!(
+                out,
+                "{:>12} its test at {:#x} says {mean}, in {told} samples{limit}: a tenth of entries at most {few}, half {half}, nine tenths {most}",
+                "", test.at
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// With the two digits that are worth telling.
+fn about(rounds: f64) -> String {
+    if rounds < 10.0 {
+        return format!("{rounds:.1}");
+    }
+    let unit = 10_f64.powf(rounds.log10().floor() - 1.0);
+    thousands(((rounds / unit).round() * unit) as u64)
+}
+
+/// A loop in JSON.
+#[derive(Serialize)]
+pub(super) struct Loop {
+    header: String,
+    depth: u32,
+    samples: f64,
+    rounds: f64,
+    confidence: &'static str,
+    test: Option<Test>,
+}
+
+#[derive(Serialize)]
+struct Test {
+    address: String,
+    samples: u64,
+    rounds: f64,
+    spread: f64,
+    rounds_10: u64,
+    rounds_50: u64,
+    rounds_90: u64,
+    only_exit: bool,
+}
+
+/// As they are written.
+pub(super) fn json(row: &LoopRow) -> Loop {
+    Loop {
+        header: format!("{:#x}", row.header),
+        depth: row.depth,
+        samples: digits(row.samples),
+        rounds: digits(row.rounds),
+        confidence: word(row.sure),
+        test: row.test.map(|test| {
+            let [rounds_10, rounds_50, rounds_90] = test.quantiles;
+            Test {
+                address: format!("{:#x}", test.at),
+                samples: test.samples,
+                rounds: digits(test.rounds),
+                spread: digits(test.spread),
+                rounds_10,
+                rounds_50,
+                rounds_90,
+                only_exit: test.only,
+            }
+        }),
+    }
+}

@@ -1,0 +1,234 @@
+//! How many more rounds a loop makes: its test compares what changes by the same amount in each.
+
+use super::{BranchKind, Edge, mask};
+
+/// More rounds than this are not told: so many take hours.
+const ROUNDS_MAX: u128 = 1 << 44;
+
+/// What decided a conditional branch: `left` was compared with `right`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// In the lowest `bytes` bytes; the others are 0.
+    pub left: u64,
+    /// The same.
+    pub right: u64,
+    /// 1 to 8.
+    pub bytes: u8,
+    /// Of which relation the branch asks whether it holds, or does not.
+    pub relation: Relation,
+}
+
+/// How `left` may be to `right`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// They are the same.
+    Equal,
+    /// Less, without signs.
+    Below,
+    /// Less or the same, without signs.
+    BelowOrEqual,
+    /// Less, with signs.
+    Less,
+    /// Less or the same, with signs.
+    LessOrEqual,
+}
+
+/// How often in a row a branch goes the same way.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Rounds {
+    /// The branch as it went first.
+    pub edge: Edge,
+    /// So often, that time included; then it goes the other way, if the loop is not left before.
+    pub rounds: u64,
+}
+
+/// Branches of a walk with what decided them, and how many of them came before the walk was where it began again.
+#[derive(Debug, Default)]
+pub(super) struct Visits {
+    pub(super) decided: Vec<Option<Comparison>>,
+    pub(super) returned: Option<usize>,
+}
+
+impl Visits {
+    pub(super) fn clear(&mut self) {
+        self.decided.clear();
+        self.returned = None;
+    }
+
+    /// Of each conditional branch between the walk's begin and its begin's next round - so a sample in the loop is any of its rounds, not the first
+    /// - how often in a row it goes where it goes next, where that is known.
+    pub(super) fn rounds<'a>(&'a self, edges: &'a [Edge]) -> impl Iterator<Item = Rounds> + 'a {
+        let until = self.returned.unwrap_or(0);
+        let firsts = edges.iter().enumerate().take(until);
+        let firsts = firsts.filter(|(_, edge)| matches!(edge.kind, BranchKind::Taken | BranchKind::NotTaken));
+        firsts.filter_map(move |(number, first)| {
+            let again = edges.iter().take(until).filter(|edge| edge.from == first.from).count() > 1;
+            let rounds = if again { None } else { self.rounds_of(edges, number) };
+            Some(Rounds { edge: *first, rounds: rounds? })
+        })
+    }
+
+    fn rounds_of(&self, edges: &[Edge], number: usize) -> Option<u64> {
+        let first = edges.get(number)?;
+        let visits = edges.iter().zip(&self.decided).skip(number).filter(|(edge, _)| edge.from == first.from);
+        let mut last: [Option<Comparison>; 3] = [None; 3];
+        let mut rounds = 0;
+        for (edge, decided) in visits {
+            if edge.to != first.to {
+                return Some(rounds);
+            }
+            rounds += 1;
+            last = [last[1], last[2], *decided];
+        }
+        let [Some(first), Some(second), Some(third)] = last else { return None };
+        Some(rounds + more([first, second, third])?)
+    }
+}
+
+/// How often more a comparison that came out the same three times does so, if both sides go on changing as they did.
+fn more(visits: [Comparison; 3]) -> Option<u64> {
+    let [first, second, third] = visits;
+    let bytes = third.bytes;
+    if visits.iter().any(|visit| (visit.bytes, visit.relation) != (bytes, third.relation)) {
+        return None;
+    }
+    let minus = |a: u64, b: u64| a.wrapping_sub(b) & mask(bytes);
+    let steps = |a: Comparison, b: Comparison| (minus(b.left, a.left), minus(b.right, a.right));
+    if steps(first, second) != steps(second, third) {
+        return None;
+    }
+    let (left, right) = steps(second, third);
+    let signed =
+        |value: u64| i128::from(((value << (64 - 8 * u32::from(bytes))).cast_signed()) >> (64 - 8 * u32::from(bytes)));
+    let changes = match third.relation {
+        Relation::Equal => {
+            let step = signed(minus(left, right));
+            let apart = minus(third.left, third.right);
+            let way = if step < 0 { apart } else { minus(0, apart) };
+            let (way, step) = (u128::from(way), step.unsigned_abs());
+            // What is jumped over is met only after the numbers have wrapped around.
+            (step != 0 && way != 0 && way % step == 0).then(|| way / step)
+        }
+        relation => {
+            let has_sign = matches!(relation, Relation::Less | Relation::LessOrEqual);
+            let number = |value: u64| if has_sign { signed(value) } else { i128::from(value) };
+            let at = |rounds: i128| {
+                (number(third.left) + rounds * signed(left), number(third.right) + rounds * signed(right))
+            };
+            let apart = number(third.left) - number(third.right);
+            let step = signed(left) - signed(right);
+            let or_equal = matches!(relation, Relation::BelowOrEqual | Relation::LessOrEqual);
+            // In whole numbers: at least `edge` apart is where the relation ends.
+            let edge = i128::from(or_equal);
+            let rounds = if apart < edge && step > 0 {
+                (edge - apart + step - 1) / step
+            } else if apart >= edge && step < 0 {
+                (apart - edge) / -step + 1
+            } else {
+                return None;
+            };
+            let (low, high) = if has_sign {
+                (signed(1 << (8 * bytes - 1)), signed(mask(bytes) >> 1))
+            } else {
+                (0, i128::from(mask(bytes)))
+            };
+            let (left, right) = at(rounds);
+            let fits = |value: i128| (low..=high).contains(&value);
+            (fits(left) && fits(right)).then_some(rounds.unsigned_abs())
+        }
+    };
+    // The visit that comes out otherwise is none of them.
+    changes.filter(|changes| *changes <= ROUNDS_MAX).and_then(|changes| u64::try_from(changes - 1).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `more` says, and what counting says.
+    fn both(bytes: u8, relation: Relation, left: (u64, u64), right: (u64, u64)) -> (Option<u64>, Option<u64>) {
+        let visit = |round: u64| Comparison {
+            left: left.0.wrapping_add(left.1.wrapping_mul(round)) & mask(bytes),
+            right: right.0.wrapping_add(right.1.wrapping_mul(round)) & mask(bytes),
+            bytes,
+            relation,
+        };
+        let holds = |round: u64| {
+            let Comparison { left, right, .. } = visit(round);
+            let up = 64 - 8 * u32::from(bytes);
+            let signed = |value: u64| (value << up).cast_signed();
+            match relation {
+                Relation::Equal => left == right,
+                Relation::Below => left < right,
+                Relation::BelowOrEqual => left <= right,
+                Relation::Less => signed(left) < signed(right),
+                Relation::LessOrEqual => signed(left) <= signed(right),
+            }
+        };
+        let counted = (1..3000).find(|round| holds(*round) != holds(0)).and_then(|round: u64| round.checked_sub(3));
+        (more([visit(0), visit(1), visit(2)]), counted)
+    }
+
+    #[test]
+    fn counted_loops_end_when_they_do() {
+        let minus = |value: u64| value.wrapping_neg();
+        for (bytes, relation, left, right, rounds) in [
+            // dec ecx; jnz: it ends at 0.
+            (4, Relation::Equal, (1000, minus(1)), (0, 0), 997),
+            // add rax, 8; cmp rax, rdx; jne
+            (8, Relation::Equal, (0x7fff_0000, 8), (0x7fff_0800, 0), 253),
+            // inc eax; cmp eax, n; jl, from a negative number
+            (4, Relation::Less, (minus(5) & 0xffff_ffff, 1), (100, 0), 102),
+            // sub rcx, 32; cmp rcx, 31; ja
+            (8, Relation::BelowOrEqual, (1000, minus(32)), (31, 0), 28),
+            // two pointers that meet
+            (8, Relation::Below, (0x1000, 4), (0x2000, minus(4)), 509),
+            (4, Relation::LessOrEqual, (0, 7), (700, 0), 98),
+            (1, Relation::Below, (200, 1), (250, 0), 47),
+        ] {
+            assert_eq!(
+                both(bytes, relation, left, right),
+                (Some(rounds), Some(rounds)),
+                "{relation:?} {left:?} {right:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_does_not_end_so_is_not_told() {
+        for (bytes, relation, left, right) in [
+            // It jumps over what it waits for.
+            (4, Relation::Equal, (1, 2), (1000, 0)),
+            (4, Relation::Less, (10, 1_u64.wrapping_neg()), (100, 0)),
+            (8, Relation::Below, (0, 0), (5, 0)),
+            // It would wrap around first: 250 of 255.
+            (1, Relation::BelowOrEqual, (240, 7), (253, 0)),
+        ] {
+            assert_eq!(both(bytes, relation, left, right).0, None, "{relation:?} {left:?} {right:?}");
+        }
+    }
+
+    #[test]
+    fn at_random_it_is_what_counting_says_or_nothing() {
+        let mut random = fastrand::Rng::with_seed(8);
+        let relations =
+            [Relation::Equal, Relation::Below, Relation::BelowOrEqual, Relation::Less, Relation::LessOrEqual];
+        let mut told = 0;
+        for _ in 0..200_000 {
+            let relation = relations[random.usize(0..5)];
+            let bytes = [1, 2, 4, 8][random.usize(0..4)];
+            let step = |random: &mut fastrand::Rng| u64::from(random.u8(0..9)).wrapping_sub(4);
+            let (from, to) = (u64::from(random.u16(..)) << random.u8(0..40), u64::from(random.u16(0..500)));
+            let (left, right) =
+                ((from, step(&mut random)), (from.wrapping_add(to).wrapping_sub(250), step(&mut random)));
+            let (more, counted) = both(bytes, relation, left, right);
+            let Some(more) = more.filter(|more| *more < 2990) else { continue };
+            // The three visits came out the same: that is what `more` is asked for.
+            if counted.is_some() {
+                assert_eq!(Some(more), counted, "{bytes} {relation:?} {left:?} {right:?}");
+                told += 1;
+            }
+        }
+        assert!(told > 50_000, "{told}");
+    }
+}

@@ -1,0 +1,58 @@
+//! What the flags came of, for those who ask when a branch will go another way.
+
+use super::decode::{Condition, Instruction, Op, Test};
+use crate::interpret::{Bits, Comparison, Relation, mask};
+
+/// The numbers that the flags are of, all known.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Compared {
+    op: Op,
+    left: u64,
+    right: u64,
+    result: u64,
+    bytes: u8,
+}
+
+impl Compared {
+    pub(super) fn of(op: Op, (left, right): (Bits, Bits), result: Bits, bytes: u8) -> Option<Self> {
+        let known = |value: Bits| value.low(bytes).get();
+        // What has one operand is compared with nothing.
+        let right = if matches!(op, Op::Inc | Op::Dec) { 1 } else { known(right)? };
+        Some(Self { op, left: known(left)?, right: right & mask(bytes), result: known(result)?, bytes })
+    }
+
+    /// What a conditional branch asks of them.
+    pub(super) fn asked(self, branch: &Instruction) -> Option<Comparison> {
+        let Op::Branch(Condition { test, .. }) = branch.op else { return None };
+        let subtracted = matches!(self.op, Op::Sub | Op::Cmp | Op::Dec);
+        let logic = matches!(self.op, Op::And | Op::Andn | Op::Test | Op::Or | Op::Xor);
+        let relation = match test {
+            Test::Equal => Relation::Equal,
+            // `dec` leaves the carry.
+            Test::Below if subtracted && self.op != Op::Dec => Relation::Below,
+            Test::BelowOrEqual if subtracted && self.op != Op::Dec => Relation::BelowOrEqual,
+            Test::Less if subtracted || logic => Relation::Less,
+            Test::LessOrEqual if subtracted || logic => Relation::LessOrEqual,
+            Test::Sign => Relation::Less,
+            _ => return None,
+        };
+        // The sign is that of the result, whatever was lost of it.
+        let (left, right) = if subtracted && test != Test::Sign { (self.left, self.right) } else { (self.result, 0) };
+        Some(Comparison { left, right, bytes: self.bytes, relation })
+    }
+}
+
+/// Whether the arithmetic flags are those of before. Who says no here loses nothing but a count of rounds.
+pub(super) fn keeps_flags(instruction: &Instruction) -> bool {
+    match instruction.op {
+        Op::Nop | Op::Jump | Op::JumpTo | Op::Call | Op::CallTo | Op::Return => true,
+        Op::Branch(_) | Op::BranchIfCounted | Op::Loop => true,
+        Op::Mov | Op::MovSigned | Op::Lea | Op::Set(_) | Op::CMov(_) | Op::Push | Op::Pop | Op::Leave => true,
+        Op::Not | Op::ShiftWithoutFlags(_) | Op::ByteSwap | Op::ExtendA(_) | Op::SignOfA(_) | Op::Xchg => true,
+        Op::Other => {
+            let effects = &instruction.effects;
+            effects.flags_unknown | effects.flags_clear | effects.flags_set == 0
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,261 @@
+//! How many rounds loops make, from samples of how many were left.
+//!
+//! A sample is in any of a loop's rounds alike, so that r tests are left is seen as often as there were entries that made r tests or more: how often
+//! each number is seen falls, from that of 1, which is the part of tests that end the loop (the density of a renewal process's remaining life; Cox,
+//! Renewal Theory, 1962). What is seen is made to fall by its least concave majorant (Grenander 1956).
+
+use std::collections::HashMap;
+
+use code::cfg::{Cfg, EdgeKind, Loops, To};
+use image::Vaddr;
+
+use crate::observe::Sampled;
+
+/// Samples in a loop whose test, a branch, was going to go the same way `rounds` times in a row, or up to `width` - 1 times more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turned {
+    /// The test.
+    pub branch: Vaddr,
+    /// Whether it jumps, those times.
+    pub jumps: bool,
+    /// Rounds, at least 1.
+    pub rounds: u64,
+    /// How many numbers of rounds are counted together.
+    pub width: u64,
+    /// Samples.
+    pub count: u64,
+}
+
+/// How many rounds a loop makes for one entry, as far as one of its tests tells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trips {
+    /// The loop, by its number.
+    pub number: usize,
+    /// The edge that leaves it, by its number.
+    pub leaves: usize,
+    /// The branch that tests.
+    pub test: Vaddr,
+    /// Samples that tell.
+    pub samples: u64,
+    /// What part of the tests end the loop: one of as many as there are rounds in the mean.
+    pub ends: f64,
+    /// Standard deviation of the logarithm of that, for chance and what samples of time are off.
+    pub spread: f64,
+    /// Rounds that a tenth, half, and nine tenths of the entries do not exceed.
+    pub quantiles: [u64; 3],
+    /// Whether nothing else leaves the loop. Else it ends so at the latest.
+    pub only: bool,
+}
+
+/// Fewer samples than this tell nothing.
+const SAMPLES_MIN: f64 = 50.0;
+/// So many samples of the fewest rounds tell how many there are of one: fewer are chance, more have not seen the loops that end before.
+const FEWEST: f64 = 100.0;
+const FEWEST_PART: f64 = 0.02;
+/// What part of the samples in a loop must tell: else those that are short do so more often.
+const TELLING: f64 = 0.8;
+/// Standard deviation of the logarithm that remains: samples are where time is spent, which not every round takes alike.
+const BIAS: f64 = 0.05;
+
+/// What is told of the loops of a graph, in their order; of each by the test that ends most.
+#[must_use]
+pub fn trips(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Vec<Trips> {
+    let mut turned: HashMap<(Vaddr, bool), Vec<Turned>> = HashMap::new();
+    for one in sampled.rounds {
+        turned.entry((one.branch, one.jumps)).or_default().push(*one);
+    }
+    let mut first: HashMap<(Vaddr, Vaddr), u64> = HashMap::new();
+    for branch in sampled.branches {
+        first.insert((branch.from, branch.to), branch.first);
+    }
+    let exits = exits(graph, loops);
+    let told = |(number, exits): (usize, &Exits)| {
+        let tests = exits.own.iter().filter_map(|&leaves| {
+            let edge = graph.edges().get(leaves)?;
+            let block = graph.blocks().get(edge.from)?;
+            // The test goes on as the other edge does.
+            let jumps = match edge.kind {
+                EdgeKind::NotTaken => true,
+                EdgeKind::Taken => false,
+                _ => return None,
+            };
+            let stays = graph.out_of(edge.from).find(|other| *other != leaves)?;
+            let address = |edge: usize| match graph.edges().get(edge)?.to {
+                To::Block(to) => graph.blocks().get(to).map(|to| to.start),
+                To::Outside(address) => Some(address),
+                _ => None,
+            };
+            let seen = |edge: usize| address(edge).and_then(|to| first.get(&(block.last, to))).map_or(0, |seen| *seen);
+            let (ended, stayed) = (seen(leaves) as f64, seen(stays) as f64);
+            let turned = turned.get(&(block.last, jumps))?;
+            let mut counts: Vec<(u64, u64, f64)> =
+                turned.iter().map(|one| (one.rounds, one.width, one.count as f64)).collect();
+            counts.sort_unstable_by_key(|(rounds, ..)| *rounds);
+            let Told { ends, spread, quantiles } = tell(&counts, (ended, stayed))?;
+            let samples = turned.iter().fold(0_u64, |sum, one| sum.saturating_add(one.count));
+            Some(Trips { number, leaves, test: block.last, samples, ends, spread, quantiles, only: exits.all == 1 })
+        });
+        tests.max_by(|a, b| a.ends.total_cmp(&b.ends))
+    };
+    exits.iter().enumerate().filter_map(told).collect()
+}
+
+/// The edges that leave a loop.
+#[derive(Clone, Default)]
+struct Exits {
+    all: usize,
+    /// Those from blocks that are in no loop in it.
+    own: Vec<usize>,
+}
+
+fn exits(graph: &Cfg, loops: &Loops) -> Vec<Exits> {
+    let mut exits = vec![Exits::default(); loops.loops().len()];
+    let parent = |number: usize| loops.loops().get(number).and_then(|inner| inner.parent);
+    for (number, edge) in graph.edges().iter().enumerate() {
+        let innermost = loops.innermost(edge.from);
+        let mut within = innermost;
+        let mut target = if let To::Block(to) = edge.to { loops.innermost(to) } else { None };
+        // The loops that both are in are the same from some on; those around a loop have smaller numbers.
+        while within != target {
+            if within > target {
+                if let Some(left) = within.and_then(|left| exits.get_mut(left)) {
+                    left.all += 1;
+                    if within == innermost {
+                        left.own.push(number);
+                    }
+                }
+                within = within.and_then(parent);
+            } else {
+                target = target.and_then(parent);
+            }
+        }
+    }
+    exits
+}
+
+struct Told {
+    ends: f64,
+    spread: f64,
+    quantiles: [u64; 3],
+}
+
+/// From counts of rounds that were left (fewest, width of the class, samples; in ascending order), and of samples whose next test ended the loop or did not.
+fn tell(counts: &[(u64, u64, f64)], (ended, stayed): (f64, f64)) -> Option<Told> {
+    let left: f64 = counts.iter().map(|(.., count)| count).sum();
+    if left < SAMPLES_MIN || left < TELLING * stayed {
+        return None;
+    }
+    // Tests that are left, the one that ends the loop too, and how many samples have at most so many.
+    let ended = if stayed > 0.0 { ended * left / stayed } else { 0.0 };
+    let mut points = vec![(0.0, 0.0), (1.0, ended)];
+    let mut sum = ended;
+    for (rounds, width, count) in counts {
+        sum += count;
+        points.push((rounds.saturating_add(*width) as f64, sum));
+    }
+    let fewest = (sum / 10.0).clamp(SAMPLES_MIN, FEWEST).max(sum * FEWEST_PART).min(sum);
+    let steep = |(tests, samples): &(f64, f64)| samples / tests;
+    // As long as it does not fall, more of it tells the same with more samples. Where chance can explain a slope, it is not taken for one.
+    let surely = |point: &(f64, f64)| steep(point) * (1.0 - 1.0 / point.1.sqrt());
+    let enough = points.iter().skip(1).filter(|(_, samples)| *samples >= fewest);
+    let window = enough.max_by(|a, b| surely(a).total_cmp(&surely(b)))?;
+    let density = steep(window);
+    let majorant = majorant(&points);
+    // At least so many tests are made by the part of entries that the slope there is of the first.
+    let quantile = |part: f64| {
+        let reached = majorant.windows(2).filter_map(|pair| {
+            let [from, to] = pair else { return None };
+            ((to.1 - from.1) / (to.0 - from.0) >= density * (1.0 - part)).then_some(to.0)
+        });
+        reached.fold(1.0, f64::max) as u64
+    };
+    Some(Told {
+        ends: (density / sum).min(1.0),
+        spread: BIAS.hypot(1.0 / window.1.sqrt()),
+        quantiles: [0.1, 0.5, 0.9].map(quantile),
+    })
+}
+
+/// The corners of the least concave function that is nowhere below `points`, which are in ascending order.
+fn majorant(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut corners: Vec<(f64, f64)> = Vec::with_capacity(points.len());
+    for &point in points {
+        while let [.., before, last] = corners.as_slice() {
+            let turn = (last.0 - before.0) * (point.1 - before.1) - (last.1 - before.1) * (point.0 - before.0);
+            if turn < 0.0 {
+                break;
+            }
+            corners.pop();
+        }
+        corners.push(point);
+    }
+    corners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples at random in a loop whose entries make as many tests as `entry` says, in classes as the database has them.
+    fn sampled(samples: usize, mut entry: impl FnMut(&mut fastrand::Rng) -> u64) -> Told {
+        let mut random = fastrand::Rng::with_seed(3);
+        // Who is sampled is in a long entry more often.
+        let entries: Vec<u64> = (0..4000).map(|_| entry(&mut random)).collect();
+        let mut begins = vec![0];
+        entries.iter().for_each(|tests| begins.push(begins.last().unwrap() + tests));
+        let (mut counts, mut ended) = (std::collections::BTreeMap::new(), 0.0);
+        for _ in 0..samples {
+            let at = random.u64(0..*begins.last().unwrap());
+            let end = begins[begins.partition_point(|begin| *begin <= at)];
+            let rounds = end - at - 1;
+            if rounds == 0 {
+                ended += 1.0;
+            } else {
+                let width = 1 << (u64::BITS - rounds.leading_zeros()).saturating_sub(4);
+                *counts.entry((rounds & !(width - 1), width)).or_insert(0.0) += 1.0;
+            }
+        }
+        let counts: Vec<_> = counts.into_iter().map(|((rounds, width), count)| (rounds, width, count)).collect();
+        tell(&counts, (ended, samples as f64 - ended)).unwrap()
+    }
+
+    fn near(told: f64, truth: f64, part: f64) {
+        assert!((told / truth).ln().abs() < part, "{told} instead of {truth}");
+    }
+
+    #[test]
+    fn a_loop_of_always_the_same_rounds_is_told_so() {
+        for rounds in [3, 40, 1000, 1 << 20] {
+            let told = sampled(3000, |_| rounds);
+            near(1.0 / told.ends, rounds as f64, 0.25);
+            told.quantiles.iter().for_each(|quantile| near(*quantile as f64, rounds as f64, 0.25));
+        }
+    }
+
+    #[test]
+    fn short_entries_are_told_of_though_long_ones_are_sampled_more_often() {
+        // Half make 4 rounds, half 400: 202 in the mean, and 99 of 100 samples are in the long ones.
+        let told = sampled(20_000, |random| if random.bool() { 4 } else { 400 });
+        near(1.0 / told.ends, 202.0, 0.35);
+        near(told.quantiles[0] as f64, 4.0, 0.4);
+        near(told.quantiles[2] as f64, 400.0, 0.2);
+    }
+
+    #[test]
+    fn entries_of_any_length_have_their_quantiles() {
+        // Alike from 1 to 200: the mean is 100.
+        let told = sampled(20_000, |random| random.u64(1..=200));
+        near(1.0 / told.ends, 100.0, 0.2);
+        for (quantile, truth) in told.quantiles.into_iter().zip([20.0, 100.0, 180.0]) {
+            near(quantile as f64, truth, 0.6);
+        }
+    }
+
+    #[test]
+    fn few_samples_and_those_of_which_many_tell_nothing_say_nothing() {
+        assert!(tell(&[(5, 1, 49.0)], (0.0, 0.0)).is_none());
+        assert!(tell(&[(5, 1, 70.0)], (1.0, 100.0)).is_none());
+        assert!(tell(&[(5, 1, 90.0)], (1.0, 100.0)).is_some());
+        assert!(tell(&[], (1.0, 0.0)).is_none());
+    }
+}

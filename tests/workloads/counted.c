@@ -1,0 +1,55 @@
+/*
+ * Goes round loops for the seconds of CPU time given:
+ *
+ *     counted SECONDS
+ *     {"always": 1000, "short": 50, "long": 950}
+ *
+ * The loop of `always` makes 1000 rounds for each entry, that of `either` 50 or 950, in turns.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { ALWAYS = 1000, SHORT = 50, LONG = 950 };
+static volatile uint64_t sink;
+
+static double cpu_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+__attribute__((noinline)) static void always(unsigned rounds)
+{
+	uint64_t x = 1;
+
+	for (unsigned i = 0; i < rounds; i++)
+		x = x * 6364136223846793005u + i;
+	sink = x;
+}
+
+__attribute__((noinline)) static void either(long rounds)
+{
+	uint64_t x = 1;
+
+	for (; rounds > 0; rounds--)
+		x = x * 6364136223846793005u + (uint64_t)rounds;
+	sink = x;
+}
+
+int main(int count, char **arguments)
+{
+	double seconds = count > 1 ? atof(arguments[1]) : 1;
+
+	while (cpu_s() < seconds) {
+		for (int i = 0; i < 100; i++) {
+			always(ALWAYS);
+			either(i % 2 ? SHORT : LONG);
+		}
+	}
+	printf("{\"always\": %d, \"short\": %d, \"long\": %d}\n", ALWAYS, SHORT, LONG);
+	return 0;
+}
