@@ -112,6 +112,8 @@ pub struct Collector<Source> {
     news_ns: Option<u64>,
     /// The records that were read last tell of throttling.
     saw_throttle: bool,
+    /// How often the kernel had throttled an event until the last drain, by CPU.
+    throttles: BTreeMap<u32, u64>,
     // Kept for their memory.
     entries: Vec<Entry>,
 }
@@ -147,6 +149,7 @@ impl<Source: SampleSource> Collector<Source> {
             ended: 0,
             news_ns: None,
             saw_throttle: false,
+            throttles: BTreeMap::new(),
             entries: Vec::new(),
         }
     }
@@ -182,8 +185,17 @@ impl<Source: SampleSource> Collector<Source> {
     /// Whether the next drain should not wait for its time.
     pub fn wants_drain(&self) -> bool {
         let news = self.has_news() && clock::monotonic_ns() >= self.drained_from_ns + NEWS_DRAIN_NS;
-        let urgent = news || self.edges.wants_drain();
-        urgent || self.ended > ENDED_MAX || self.held.len() >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
+        news || self.ended > ENDED_MAX || self.held.len() >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
+    }
+
+    /// Has the snapshots interpreted, where many are held. The tables wait for their drain: what the records tell meanwhile is of its window.
+    pub fn follow_branches(&mut self) {
+        if !self.edges.are_many() {
+            return;
+        }
+        let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
+        self.apply_records(window);
+        self.edges.interpret(&mut self.mappings, window, &mut self.pending);
     }
 
     fn read_records(&mut self) {
@@ -228,13 +240,12 @@ impl<Source: SampleSource> Collector<Source> {
         // A CPU's samples of now are in its other half as soon as it has been drained, before the others are.
         let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
         self.drained_from_ns = begun_ns;
-        let throttles: BTreeMap<u32, u64> = self.cpus.iter().map(|(cpu, ledger)| (*cpu, ledger.throttles)).collect();
         let records = self.apply_records(window);
         self.notices.judge(&mut self.mappings, window.to_ns);
         for pid in self.mappings.take_unmarked() {
             self.source.keep_apart(pid);
         }
-        self.book_cpus(&drained, &throttles, window.to_ns);
+        self.book_cpus(&drained, window.to_ns);
         coalesce(&mut self.entries);
         self.book(&drained);
         let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
@@ -333,8 +344,8 @@ impl<Source: SampleSource> Collector<Source> {
         applied
     }
 
-    /// Holds what each CPU took against what its events imply; `throttles` are those before this drain.
-    fn book_cpus(&mut self, drained: &Drained, throttles: &BTreeMap<u32, u64>, now_ns: u64) {
+    /// Holds what each CPU took against what its events imply.
+    fn book_cpus(&mut self, drained: &Drained, now_ns: u64) {
         // One that came back before anybody saw it gone is in both.
         drained.gone.iter().for_each(|(cpu, since_ns)| self.cpus.entry(*cpu).or_default().went_offline(*since_ns));
         drained.back.iter().for_each(|cpu| self.cpus.entry(*cpu).or_default().came_back(now_ns));
@@ -342,7 +353,8 @@ impl<Source: SampleSource> Collector<Source> {
             let ledger = self.cpus.entry(cpu.cpu).or_default();
             ledger.taken += cpu.taken;
             ledger.implied += cpu.implied;
-            if ledger.throttles > throttles.get(&cpu.cpu).copied().unwrap_or(0) {
+            let throttles = self.throttles.insert(cpu.cpu, ledger.throttles);
+            if ledger.throttles > throttles.unwrap_or(0) {
                 ledger.throttled += cpu.implied.saturating_sub(cpu.taken);
             }
         }
