@@ -412,7 +412,7 @@ pub fn total<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{Machine, MappedFileId, Record};
+    use crate::kernel::{CpuDrained, Machine, MappedFileId, Record};
     use crate::source::Recording;
     use crate::unresolved::Reason;
 
@@ -469,6 +469,24 @@ mod tests {
             "gone and back between two looks; new"
         );
         assert_eq!(collector.cpus[&0].offline_ns(u64::MAX), 0);
+    }
+
+    /// Where snapshots were interpreted between two drains, and the records with them, the drain after did not know of the throttling.
+    #[test]
+    fn a_cpu_that_was_throttled_between_two_drains_was_so_in_the_second() {
+        let batch = || {
+            let cpus = vec![CpuDrained { cpu: 1, taken: 3, implied: 10 }];
+            (vec![], Drained { cpus, ..Drained::default() }, vec![])
+        };
+        let mut collector = collector(vec![batch(), batch(), batch()]);
+        collector.drain();
+        assert_eq!((collector.cpus[&1].throttled, collector.cpus[&1].late()), (0, 7));
+        collector.held.push(TimedRecord { time_ns: 1, kind: RecordKind::Throttled { cpu: 1 } });
+        collector.apply_records(Window { from_ns: 0, to_ns: clock::monotonic_ns() });
+        collector.drain();
+        assert_eq!((collector.cpus[&1].throttled, collector.cpus[&1].throttles), (7, 1));
+        collector.drain();
+        assert_eq!(collector.cpus[&1].throttled, 7, "once");
     }
 
     /// A record may arrive with a drain although it happened after it: the samples of that drain were taken before.
