@@ -150,7 +150,7 @@ pub struct HalfStats {
     pub spilled: u32,
 }
 
-/// The private line of one CPU: the sampler on that CPU writes all of it but `half`, which the daemon writes.
+/// The private line of one CPU: the sampler on that CPU writes all of it but what the daemon writes, `half` and the last two words.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuBlock {
@@ -162,6 +162,8 @@ pub struct CpuBlock {
     pub stats: [HalfStats; HALVES],
     /// One [`Snapshot`] for so many samples of user code; 0: none. The daemon writes it.
     pub snapshot_every: u32,
+    /// 64 minus log2 of the buckets of a half. The daemon writes it, once.
+    pub bucket_shift: u32,
 }
 
 /// Snapshots that a CPU can keep for the daemon.
@@ -270,6 +272,7 @@ const _: () = {
     assert!(size_of::<Bucket>() == 64);
     assert!(size_of::<HalfStats>() == 16);
     assert!(size_of::<CpuBlock>() == 64 && offset_of!(CpuBlock, snapshot_every) == 40);
+    assert!(offset_of!(CpuBlock, bucket_shift) == 44);
     assert!(
         size_of::<Snapshot>() == 416 && offset_of!(Snapshot, registers) == 16 && offset_of!(Snapshot, stack) == 160
     );

@@ -112,6 +112,8 @@ pub struct Collector<Source> {
     news_ns: Option<u64>,
     /// The records that were read last tell of throttling.
     saw_throttle: bool,
+    /// How often the kernel had throttled an event until the last drain, by CPU.
+    throttles: BTreeMap<u32, u64>,
     // Kept for their memory.
     entries: Vec<Entry>,
 }
@@ -147,6 +149,7 @@ impl<Source: SampleSource> Collector<Source> {
             ended: 0,
             news_ns: None,
             saw_throttle: false,
+            throttles: BTreeMap::new(),
             entries: Vec::new(),
         }
     }
@@ -182,8 +185,17 @@ impl<Source: SampleSource> Collector<Source> {
     /// Whether the next drain should not wait for its time.
     pub fn wants_drain(&self) -> bool {
         let news = self.has_news() && clock::monotonic_ns() >= self.drained_from_ns + NEWS_DRAIN_NS;
-        let urgent = news || self.edges.wants_drain();
-        urgent || self.ended > ENDED_MAX || self.held.len() >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
+        news || self.ended > ENDED_MAX || self.held.len() >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
+    }
+
+    /// Has the snapshots interpreted, where many are held. The tables wait for their drain: what the records tell meanwhile is of its window.
+    pub fn follow_branches(&mut self) {
+        if !self.edges.are_many() {
+            return;
+        }
+        let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
+        self.apply_records(window);
+        self.edges.interpret(&mut self.mappings, window, &mut self.pending);
     }
 
     fn read_records(&mut self) {
@@ -228,13 +240,12 @@ impl<Source: SampleSource> Collector<Source> {
         // A CPU's samples of now are in its other half as soon as it has been drained, before the others are.
         let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
         self.drained_from_ns = begun_ns;
-        let throttles: BTreeMap<u32, u64> = self.cpus.iter().map(|(cpu, ledger)| (*cpu, ledger.throttles)).collect();
         let records = self.apply_records(window);
         self.notices.judge(&mut self.mappings, window.to_ns);
         for pid in self.mappings.take_unmarked() {
             self.source.keep_apart(pid);
         }
-        self.book_cpus(&drained, &throttles, window.to_ns);
+        self.book_cpus(&drained, window.to_ns);
         coalesce(&mut self.entries);
         self.book(&drained);
         let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
@@ -333,8 +344,8 @@ impl<Source: SampleSource> Collector<Source> {
         applied
     }
 
-    /// Holds what each CPU took against what its events imply; `throttles` are those before this drain.
-    fn book_cpus(&mut self, drained: &Drained, throttles: &BTreeMap<u32, u64>, now_ns: u64) {
+    /// Holds what each CPU took against what its events imply.
+    fn book_cpus(&mut self, drained: &Drained, now_ns: u64) {
         // One that came back before anybody saw it gone is in both.
         drained.gone.iter().for_each(|(cpu, since_ns)| self.cpus.entry(*cpu).or_default().went_offline(*since_ns));
         drained.back.iter().for_each(|cpu| self.cpus.entry(*cpu).or_default().came_back(now_ns));
@@ -342,7 +353,8 @@ impl<Source: SampleSource> Collector<Source> {
             let ledger = self.cpus.entry(cpu.cpu).or_default();
             ledger.taken += cpu.taken;
             ledger.implied += cpu.implied;
-            if ledger.throttles > throttles.get(&cpu.cpu).copied().unwrap_or(0) {
+            let throttles = self.throttles.insert(cpu.cpu, ledger.throttles);
+            if ledger.throttles > throttles.unwrap_or(0) {
                 ledger.throttled += cpu.implied.saturating_sub(cpu.taken);
             }
         }
@@ -400,7 +412,7 @@ pub fn total<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{Machine, MappedFileId, Record};
+    use crate::kernel::{CpuDrained, Machine, MappedFileId, Record};
     use crate::source::Recording;
     use crate::unresolved::Reason;
 
@@ -457,6 +469,24 @@ mod tests {
             "gone and back between two looks; new"
         );
         assert_eq!(collector.cpus[&0].offline_ns(u64::MAX), 0);
+    }
+
+    /// Where snapshots were interpreted between two drains, and the records with them, the drain after did not know of the throttling.
+    #[test]
+    fn a_cpu_that_was_throttled_between_two_drains_was_so_in_the_second() {
+        let batch = || {
+            let cpus = vec![CpuDrained { cpu: 1, taken: 3, implied: 10 }];
+            (vec![], Drained { cpus, ..Drained::default() }, vec![])
+        };
+        let mut collector = collector(vec![batch(), batch(), batch()]);
+        collector.drain();
+        assert_eq!((collector.cpus[&1].throttled, collector.cpus[&1].late()), (0, 7));
+        collector.held.push(TimedRecord { time_ns: 1, kind: RecordKind::Throttled { cpu: 1 } });
+        collector.apply_records(Window { from_ns: 0, to_ns: clock::monotonic_ns() });
+        collector.drain();
+        assert_eq!((collector.cpus[&1].throttled, collector.cpus[&1].throttles), (7, 1));
+        collector.drain();
+        assert_eq!(collector.cpus[&1].throttled, 7, "once");
     }
 
     /// A record may arrive with a drain although it happened after it: the samples of that drain were taken before.

@@ -276,6 +276,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                     .map_or(interval, |rate| interval.min(look_within(rate)));
                 if self.parts.collector.wants_drain() {
                     self.parts.collector.drain();
+                } else {
+                    self.parts.collector.follow_branches();
                 }
             }
             Event::Drain => {

@@ -24,6 +24,9 @@ typedef long long s64;
 
 #define SECTION(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
+#define LIKELY(condition) __builtin_expect(!!(condition), 1)
+/* What few samples need: a function of its own to the kernel too, so that neither its code nor its part of the stack is in their way. */
+#define APART static __attribute__((noinline))
 
 /* linux/bpf.h */
 enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_RINGBUF = 27, BPF_F_MMAPABLE = 1 << 10, BPF_RB_NO_WAKEUP = 1 };
@@ -153,6 +156,7 @@ struct cpu_block {
 	u32 snapshot_in; /* samples of user code until the next snapshot */
 	struct half_stats stats[HALVES];
 	u32 snapshot_every; /* 0: none */
+	u32 bucket_shift;   /* 64 minus log2 of the buckets of a half */
 } __attribute__((aligned(64)));
 
 struct losses {
@@ -218,9 +222,9 @@ _Static_assert(sizeof(struct bucket) == 64, "abi: Bucket");
 _Static_assert(sizeof(struct half_stats) == 16, "abi: HalfStats");
 _Static_assert(sizeof(struct cpu_block) == 64, "abi: CpuBlock");
 
-/* Set by the daemon before the program is loaded. The kernel knows read-only globals as constants when it verifies, so the
- * branches on them cost nothing per sample. max_entries of the maps are set to match. */
-const volatile u32 BUCKET_BITS = 4;   /* buckets of a half: 1 << BUCKET_BITS */
+/* Set by the daemon before the program is loaded. The kernel knows read-only globals as constants when it verifies, so it leaves out
+ * branches on them; but it leaves loads in, of a line that nobody else needs. So no address that a sample touches depends on them: the number of
+ * buckets is in the CPU's private line. max_entries of the maps are set to match. */
 const volatile u32 SPILL_ENTRIES = 1; /* spill entries of a half */
 const volatile u64 PIDNS_DEV = 0;     /* the daemon's pid namespace when it is not the root one, else 0 */
 const volatile u64 PIDNS_INO = 0;
@@ -349,7 +353,7 @@ INLINE u32 process(void)
 	return info.tgid;
 }
 
-INLINE u32 own_space(void)
+APART u32 own_space(void)
 {
 	u32 pid = process();
 
@@ -363,7 +367,8 @@ INLINE struct slot *slot_of(u32 root_pid)
 	return bpf_map_lookup_elem(&SLOTS, &index);
 }
 
-/* The current process's line of SLOTS; none when another process has it. */
+/* The current process's line of SLOTS; none when another process has it. One look at the task tells both: each helper called costs as much as a
+ * line that is not in the cache. */
 INLINE struct slot *own_slot(void)
 {
 	struct slot *slot;
@@ -373,15 +378,16 @@ INLINE struct slot *own_slot(void)
 		struct task_struct *task = bpf_get_current_task_btf();
 
 		mm = (u64)task->mm;
+		slot = slot_of(task->tgid);
 	} else if (TASK_ACCESS == TASK_COPIED) {
 		struct task_struct *task = bpf_get_current_task();
 
 		mm = copied(&task->mm);
+		slot = slot_of(bpf_get_current_pid_tgid() >> 32);
 	} else {
 		return 0;
 	}
-	slot = slot_of(bpf_get_current_pid_tgid() >> 32);
-	return slot && mm && slot->mm == mm ? slot : 0; /* a kernel thread has no memory, and an unused line knows of none */
+	return LIKELY(slot && mm && slot->mm == mm) ? slot : 0; /* a kernel thread has no memory, and an unused line knows of none */
 }
 
 struct place {
@@ -402,26 +408,28 @@ INLINE struct place placed(u64 pc)
 	struct place place = { .key = pc & ((1ull << PC_BITS) - 1), .space = SPACE_KERNEL };
 	struct slot *slot;
 
-	if (!KERNEL_BY_PROCESS && (s64)pc < 0)
-		return place;
-	slot = own_slot();
-	if (!slot) {
-		place.space = own_space();
-	} else if (pc - slot->text < slot->text_len) {
-		place.key = IN_PROGRAM | (pc - slot->text);
-		place.space = slot->program;
-	} else if (pc - slot->libraries[LIBC].start < slot->libraries[LIBC].len) {
-		place = inside(&slot->libraries[LIBC], pc);
-	} else if (pc - slot->libraries[INTERPRETER].start < slot->libraries[INTERPRETER].len) {
-		place = inside(&slot->libraries[INTERPRETER], pc);
-	} else {
-		place.space = slot->space;
+	if (LIKELY((s64)pc >= 0) || KERNEL_BY_PROCESS) {
+		slot = own_slot();
+		if (LIKELY(slot)) {
+			if (LIKELY(pc - slot->text < slot->text_len)) {
+				place.key = IN_PROGRAM | (pc - slot->text);
+				place.space = slot->program;
+			} else if (pc - slot->libraries[LIBC].start < slot->libraries[LIBC].len) {
+				place = inside(&slot->libraries[LIBC], pc);
+			} else if (pc - slot->libraries[INTERPRETER].start < slot->libraries[INTERPRETER].len) {
+				place = inside(&slot->libraries[INTERPRETER], pc);
+			} else {
+				place.space = slot->space;
+			}
+		} else {
+			place.space = own_space();
+		}
 	}
 	return place;
 }
 
 /* Moves the oldest entry out of a full bucket. False when there is no room for it. */
-INLINE int spill(struct half_stats *stats, u32 half_index, const struct entry *oldest)
+APART int spill(struct half_stats *stats, u32 half_index, const struct entry *oldest)
 {
 	u32 used = stats->spilled;
 	u32 index = half_index * SPILL_ENTRIES + used;
@@ -438,7 +446,7 @@ INLINE int spill(struct half_stats *stats, u32 half_index, const struct entry *o
 }
 
 /* The one rare path: apart, so that the private line stays one line. */
-INLINE int lose(u32 half_index, u64 event)
+APART int lose(u32 half_index, u64 event)
 {
 	struct losses *losses = bpf_map_lookup_elem(&LOSSES, &half_index);
 
@@ -452,7 +460,7 @@ static s64 (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = 
 enum { USER_CODE_64 = 0x33 }; /* __USER_CS, arch/x86/include/asm/segment.h */
 
 /* Where the daemon interprets what is next: registers in the order of their encoding, and the top of the stack as far as it is in memory. The daemon frees a place of the ring by counting `taken` up. */
-INLINE void take_snapshot(struct context *context, u32 cpu, struct place place)
+APART void take_snapshot(struct context *context, u32 cpu, struct place place)
 {
 	struct snapshot_ring *ring = bpf_map_lookup_elem(&SNAPSHOT_RINGS, &cpu);
 	struct snapshot *snapshot;
@@ -506,6 +514,19 @@ INLINE void take_snapshot(struct context *context, u32 cpu, struct place place)
 }
 #endif
 
+enum { PAGE_BUCKETS = 64, NEAR_BITS = 10 };
+
+/* Fibonacci hashing: the top bits of the product depend on every bit of the key (Knuth, TAOCP 3, 6.4). What is near each other, 1 KiB of code, shares
+ * a page of the table, whose 256 entries have room for all its instructions: a loop needs one page to be known to the processor and not one for
+ * each of its instructions. Which of the page's buckets depends on all of the key. */
+INLINE u32 bucket_of(u64 key, u32 shift)
+{
+	u64 near = (key >> NEAR_BITS) * 0x9e3779b97f4a7c15ull;
+	u64 hash = key * 0x9e3779b97f4a7c15ull;
+
+	return (u32)(near >> shift) ^ ((u32)(hash >> shift) & (PAGE_BUCKETS - 1));
+}
+
 INLINE int take_sample(struct context *context, u64 event)
 {
 	struct place place = placed(context->registers[PC_REGISTER]);
@@ -517,22 +538,16 @@ INLINE int take_sample(struct context *context, u64 event)
 	struct bucket *bucket;
 	struct entry *entry;
 	u32 half_index, index, way;
-	u64 hash;
 
 	block = bpf_map_lookup_elem(&CPUS, &cpu);
-	if (!block)
+	if (!LIKELY(block))
 		return 0;
-	/* Two branches rather than an index: a constant offset is cheaper than a checked one. */
-	if (block->half & 1) {
-		stats = &block->stats[1];
-		half_index = cpu * HALVES + 1;
-	} else {
-		stats = &block->stats[0];
-		half_index = cpu * HALVES;
-	}
+	half_index = block->half & 1;
+	stats = &block->stats[half_index];
+	half_index += cpu * HALVES;
 	stats->taken++;
 #if defined(ARCH_x86_64)
-	if (SNAPSHOTS && event == 0 && block->snapshot_every && (s64)context->registers[PC_REGISTER] >= 0) {
+	if (event == 0 && SNAPSHOTS && block->snapshot_every && (s64)context->registers[PC_REGISTER] >= 0) {
 		if (block->snapshot_in > 1) {
 			block->snapshot_in--;
 		} else {
@@ -543,15 +558,13 @@ INLINE int take_sample(struct context *context, u64 event)
 	}
 #endif
 
-	/* Fibonacci hashing: the top bits of the product depend on every bit of the key (Knuth, TAOCP 3, 6.4). */
-	hash = (key ^ ((u64)space << 32)) * 0x9e3779b97f4a7c15ull;
-	index = (half_index << BUCKET_BITS) + (u32)(hash >> (64 - BUCKET_BITS));
+	index = (half_index << (64 - block->bucket_shift)) + bucket_of(key ^ (u64)space << 32, block->bucket_shift);
 	bucket = bpf_map_lookup_elem(&TABLE, &index);
-	if (!bucket)
+	if (!LIKELY(bucket))
 		return lose(half_index, event);
 
 	entry = &bucket->entries[0];
-	if (entry->key == key && entry->space == space) {
+	if (LIKELY(entry->key == key && entry->space == space)) {
 		entry->count++;
 		return 0;
 	}

@@ -88,12 +88,18 @@ impl<'a> Memory<'a> {
         let Some(address) = address else { return Bits::UNKNOWN.low(len) };
         let mut found = Bits::UNKNOWN.low(len);
         // One bit for each byte that nobody has written since the sample, as far as the search has come.
-        let mut missing = super::mask_of_bytes(len);
+        let all = super::mask_of_bytes(len);
+        let mut missing = all;
         for store in self.stores.iter().rev() {
             match *store {
                 Store::Anywhere if slot == Slot::Saved => {}
                 Store::Anywhere => return found,
+                Store::At { address: at, len: stored, .. } if apart((address, len), (at, u64::from(stored))) => {}
                 Store::At { address: at, len: stored, value } => {
+                    let into = address.wrapping_sub(at);
+                    if missing == all && into < u64::from(stored) && into + u64::from(len) <= u64::from(stored) {
+                        return value.right(into as u32 * 8).low(len); // as most are: all of it was stored at once
+                    }
                     for byte in 0..len {
                         let into = address.wrapping_add(u64::from(byte)).wrapping_sub(at);
                         if into < u64::from(stored) && missing & (1 << byte) != 0 {
@@ -115,7 +121,11 @@ impl<'a> Memory<'a> {
                 return found;
             }
         }
-        let untouched = missing == super::mask_of_bytes(len);
+        let untouched = missing == all;
+        if untouched && let Some(bytes) = self.sampled(address, len) {
+            let value = bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+            return Bits::known(value);
+        }
         let mut outside = false;
         for byte in (0..len).filter(|byte| missing & (1 << byte) != 0) {
             let into = address.wrapping_add(u64::from(byte)).wrapping_sub(self.window.begin.0);
@@ -132,6 +142,17 @@ impl<'a> Memory<'a> {
         }
         found
     }
+
+    /// The bytes as they were at the sample, where all of them are in the window.
+    fn sampled(&self, address: u64, len: u8) -> Option<&'a [u8]> {
+        let into = usize::try_from(address.wrapping_sub(self.window.begin.0)).ok()?;
+        self.window.bytes.get(into..into.checked_add(usize::from(len))?)
+    }
+}
+
+/// Whether the bytes of a load, where and how many, are none of those of a store, around the end of the address space as well.
+fn apart((load, load_len): (u64, u8), (store, store_len): (u64, u64)) -> bool {
+    load.wrapping_sub(store) >= store_len && store.wrapping_sub(load) >= u64::from(load_len)
 }
 
 /// Room for stores, kept from walk to walk.

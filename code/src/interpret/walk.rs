@@ -94,6 +94,20 @@ impl<I: InstructionSet> Walker<I> {
             ended: None,
         }
     }
+
+    fn instruction<V: CodeView>(&mut self, place: Place, at: Vaddr, view: &mut V) -> Option<&I::Instruction> {
+        let into = at.0 - place.begin.0;
+        let offset = image::ImageOffset(place.offset.0.checked_add(into)?);
+        let decoder = &mut self.decoder;
+        let decoded = self.cache.get(place.image, offset, || {
+            let mut bytes = [0; 16];
+            let room = bytes.get_mut(..I::LEN_MAX)?;
+            let len = view.bytes(place.image, offset, room);
+            I::decode(decoder, room.get(..len)?)
+        })?;
+        // The last instruction of a piece may be cut: what follows in the file is not what follows in memory.
+        (into.saturating_add(I::len(decoded) as u64) <= place.end.0 - place.begin.0).then_some(decoded)
+    }
 }
 
 /// A walk, on its way.
@@ -145,18 +159,28 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
         if self.steps >= STEPS_MAX {
             return Step::Stop(Stop::Steps);
         }
-        let Some(instruction) = self.instruction() else { return Step::Stop(self.why_none()) };
+        let at = self.at;
         let visits = &mut self.walker.visits;
-        if self.at == self.begin && self.steps > 0 && visits.returned.is_none() {
+        if at == self.begin && self.steps > 0 && visits.returned.is_none() {
             visits.returned = Some(visits.decided.len());
         }
-        let step = I::execute(&instruction, self.at.0, &mut self.state, &mut self.memory, self.view);
+        if !self.place.is_some_and(|place| place.begin <= at && at < place.end) {
+            self.place = self.view.place(at).filter(|place| place.begin <= at && at < place.end);
+        }
+        let Some(place) = self.place else { return Step::Stop(Stop::NoCode) };
+        let Some(instruction) = self.walker.instruction(place, at, self.view) else {
+            return Step::Stop(Stop::NoInstruction);
+        };
+        let step = I::execute(instruction, at.0, &mut self.state, &mut self.memory, self.view);
+        let next = Vaddr(at.0.wrapping_add(I::len(instruction) as u64));
+        let decided = match step {
+            Step::Branch { kind: BranchKind::Taken | BranchKind::NotTaken, .. } => I::decided(instruction, &self.state),
+            _ => None,
+        };
         self.at = match step {
-            Step::Next => Vaddr(self.at.0.wrapping_add(I::len(&instruction) as u64)),
+            Step::Next => next,
             Step::Branch { kind, to } => {
-                self.walker.edges.push(Edge { kind, from: self.at, to });
-                let asks = matches!(kind, BranchKind::Taken | BranchKind::NotTaken);
-                let decided = asks.then(|| I::decided(&instruction, &self.state)).flatten();
+                self.walker.edges.push(Edge { kind, from: at, to });
                 self.walker.visits.decided.push(decided);
                 to
             }
@@ -164,29 +188,6 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
         };
         self.steps += 1;
         step
-    }
-
-    fn instruction(&mut self) -> Option<I::Instruction> {
-        let at = self.at;
-        if !self.place.is_some_and(|place| place.begin <= at && at < place.end) {
-            self.place = self.view.place(at).filter(|place| place.begin <= at && at < place.end);
-        }
-        let place = self.place?;
-        let into = at.0 - place.begin.0;
-        let offset = image::ImageOffset(place.offset.0.checked_add(into)?);
-        let (decoder, view) = (&mut self.walker.decoder, &mut *self.view);
-        let decoded = self.walker.cache.get(place.image, offset, || {
-            let mut bytes = [0; 16];
-            let room = bytes.get_mut(..I::LEN_MAX)?;
-            let len = view.bytes(place.image, offset, room);
-            I::decode(decoder, room.get(..len)?)
-        })?;
-        // The last instruction of a piece may be cut: what follows in the file is not what follows in memory.
-        (into.saturating_add(I::len(&decoded) as u64) <= place.end.0 - place.begin.0).then_some(decoded)
-    }
-
-    fn why_none(&self) -> Stop {
-        if self.place.is_some() { Stop::NoInstruction } else { Stop::NoCode }
     }
 }
 

@@ -4,8 +4,9 @@
 //! and each branch that it can follow is counted as an edge: from the branch, to what is executed next. Where a loop compares what changes by the same
 //! amount in each round, it is counted how many rounds are left.
 //!
-//! Registers and stacks are the processes' own. They are held in this process's memory until the next drain, when it is known what was mapped
-//! where, are interpreted, and are wiped. Nothing of them is written anywhere: only counts of edges and of rounds are.
+//! Registers and stacks are the processes' own. They are held in this process's memory until the next drain, or until many are held, and the
+//! records are read that tell what was mapped where; then they are interpreted and wiped. Nothing of them is written anywhere: only counts of
+//! edges and of rounds are.
 
 mod texts;
 
@@ -25,7 +26,7 @@ use texts::{Texts, View};
 
 /// Snapshots held at most; those beyond are dropped, and counted.
 const HELD_MAX: usize = 1024;
-/// A drain comes early when so many are held.
+/// When so many are held, they do not wait for the drain.
 const HELD_MANY: usize = HELD_MAX * 3 / 4;
 /// Decoded instructions kept.
 const INSTRUCTIONS: usize = 4096;
@@ -114,9 +115,9 @@ impl Edges {
         }
     }
 
-    /// Whether the next drain should not wait for its time.
+    /// Whether so many are held that they should be interpreted soon.
     #[must_use]
-    pub fn wants_drain(&self) -> bool {
+    pub fn are_many(&self) -> bool {
         self.held.len() >= HELD_MANY
     }
 

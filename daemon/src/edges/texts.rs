@@ -1,4 +1,4 @@
-//! The code of images with snapshots, and what of their data never changes: pages of their files, read as they are needed.
+//! The code of images with snapshots, and what of their data never changes: pieces of their files, read as they are needed.
 
 use code::interpret::{CodeView, Place};
 use image::{Constant, Constants, ImageId, ImageOffset, Layout, Vaddr};
@@ -11,22 +11,62 @@ use std::time::{Duration, Instant};
 const TEXTS_MAX: usize = 64;
 /// Bytes that tables of constants may take together; an image that finds no room has none, so its computed jumps are not followed.
 const CONSTANTS_BYTES_MAX: usize = 1 << 20;
-/// Pages kept, and bytes of each.
-const PAGES_MAX: usize = 128;
-const PAGE_BYTES: usize = 4096;
+/// Pieces of code kept, and bytes of each: a walk stays within a few hundred bytes, and is seldom near the last ones where much code is hot.
+const PIECES: usize = 512;
+const PIECE_BYTES: usize = 1024;
 /// A file is closed when it was of no use for so long: an open one keeps its file system busy and its disk space taken.
 const UNUSED_MAX: Duration = Duration::from_secs(120);
 /// Snapshots until a file that could not be opened is looked for again.
 const RETRY_AFTER: u64 = 10_000;
 
-/// Pages of files by number of the text and of the page; what is no longer there reads as none.
-type Pages = HashMap<(u32, u64), Box<[u8]>, foldhash::fast::RandomState>;
+/// Pieces of files. Each has one place, which is that of the last one read of all that would be there: nothing is allocated for it.
+#[derive(Default)]
+struct Pieces {
+    known: Vec<Piece>,
+    bytes: Vec<u8>,
+}
+
+/// What is in a place: bytes of a text, of which none has number 0.
+#[derive(Clone, Copy, Default)]
+struct Piece {
+    text: u32,
+    len: usize,
+    number: u64,
+}
+
+impl Pieces {
+    fn get(&mut self, text: &TextFile, number: u64) -> Option<&[u8]> {
+        if self.known.is_empty() {
+            self.known.resize(PIECES, Piece::default());
+            self.bytes.resize(PIECES * PIECE_BYTES, 0);
+        }
+        // Fibonacci hashing: neighbours do not meet.
+        let hash = (number ^ u64::from(text.number) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let index = (hash >> 32) as usize % PIECES;
+        let piece = self.known.get_mut(index)?;
+        let room = self.bytes.get_mut(index * PIECE_BYTES..(index + 1) * PIECE_BYTES)?;
+        if (piece.text, piece.number) != (text.number, number) {
+            *piece = Piece::default();
+            let at = number.checked_mul(PIECE_BYTES as u64)?;
+            let mut len = 0;
+            // A file that was cut meanwhile has fewer bytes, or none.
+            while let Some(rest) = room.get_mut(len..).filter(|rest| !rest.is_empty()) {
+                match text.file.read_at(rest, at + len as u64) {
+                    Ok(0) | Err(_) => break,
+                    Ok(more) => len += more,
+                }
+            }
+            *piece = Piece { text: text.number, len, number };
+        }
+        room.get(..piece.len)
+    }
+}
 
 /// Texts by image.
 #[derive(Default)]
 pub struct Texts {
     by_image: HashMap<ImageId, Known, foldhash::fast::RandomState>,
-    pages: Pages,
+    pieces: Pieces,
     /// Numbers of texts are never used again: who keeps what he has learnt of one needs that.
     next: u32,
     constants_bytes: usize,
@@ -52,7 +92,7 @@ struct TextFile {
 /// A text that is open.
 pub struct Text<'a> {
     file: &'a TextFile,
-    pages: &'a mut Pages,
+    pieces: &'a mut Pieces,
 }
 
 impl Text<'_> {
@@ -83,7 +123,7 @@ impl Texts {
         let known = self.by_image.get_mut(&image)?;
         let file = known.file.as_ref()?;
         known.used = now;
-        Some(Text { file, pages: &mut self.pages })
+        Some(Text { file, pieces: &mut self.pieces })
     }
 
     fn take_up(&mut self, file: File) -> Option<TextFile> {
@@ -119,7 +159,6 @@ impl Texts {
         let gone = self.by_image.remove(&image).and_then(|known| known.file);
         if let Some(gone) = gone {
             self.constants_bytes = self.constants_bytes.saturating_sub(gone.constants.size_bytes());
-            self.pages.retain(|(number, _), _| *number != gone.number);
         }
     }
 }
@@ -144,8 +183,8 @@ impl<'a> View<'a> {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(done as u64);
-            let Some(page) = self.page(at / PAGE_BYTES as u64) else { break };
-            let from = page.get((at % PAGE_BYTES as u64) as usize..).unwrap_or_default();
+            let Some(piece) = self.text.pieces.get(self.text.file, at / PIECE_BYTES as u64) else { break };
+            let from = piece.get((at % PIECE_BYTES as u64) as usize..).unwrap_or_default();
             let len = from.len().min(rest.len());
             if len == 0 {
                 break;
@@ -156,29 +195,6 @@ impl<'a> View<'a> {
             done += len;
         }
         done
-    }
-
-    fn page(&mut self, number: u64) -> Option<&[u8]> {
-        let Text { file, pages } = &mut self.text;
-        let key = (file.number, number);
-        if !pages.contains_key(&key) {
-            if pages.len() >= PAGES_MAX {
-                pages.clear();
-            }
-            let mut page = vec![0; PAGE_BYTES];
-            let at = number.checked_mul(PAGE_BYTES as u64)?;
-            let mut len = 0;
-            // A file that was cut meanwhile has fewer bytes, or none.
-            while let Some(rest) = page.get_mut(len..).filter(|rest| !rest.is_empty()) {
-                match file.file.read_at(rest, at + len as u64) {
-                    Ok(0) | Err(_) => break,
-                    Ok(more) => len += more,
-                }
-            }
-            page.truncate(len);
-            pages.insert(key, page.into_boxed_slice());
-        }
-        pages.get(&key).map(|page| &**page)
     }
 }
 

@@ -80,7 +80,6 @@ impl Sampler {
         let share_programs = !sharing.programs_by_process && namespace.is_none();
         let halves = (cpus * HALVES) as u32;
         let ebpf = EbpfLoader::new()
-            .override_global("BUCKET_BITS", &settings.bucket_bits, true)
             .override_global("SPILL_ENTRIES", &settings.spill_entries, true)
             .override_global("PIDNS_DEV", &pidns_dev, true)
             .override_global("PIDNS_INO", &pidns_ino, true)

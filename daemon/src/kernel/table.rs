@@ -67,9 +67,16 @@ impl Table {
     /// Maps the tables of `cpus` possible CPUs.
     pub fn new(fds: &MapFds<'_>, settings: TableSettings, cpus: usize) -> Result<Self, KernelError> {
         let halves = cpus * HALVES;
+        let blocks = Mapped::<CpuBlock>::new(fds.cpus, cpus, "CPU blocks")?;
+        for cpu in 0..cpus {
+            if let Some(block) = blocks.pointer(cpu) {
+                // SAFETY: inside the mapping; only the daemon writes this word, and no sampler runs yet.
+                unsafe { (&raw mut (*block).bucket_shift).write_volatile(u64::BITS - settings.bucket_bits) }
+            }
+        }
         Ok(Self {
             settings,
-            cpus: Mapped::new(fds.cpus, cpus, "CPU blocks")?,
+            cpus: blocks,
             buckets: Mapped::new(fds.table, halves << settings.bucket_bits, "table")?,
             spill: Mapped::new(fds.spill, halves * settings.spill_entries as usize, "spill buffers")?,
             losses: Mapped::new(fds.losses, halves, "loss counters")?,
@@ -213,6 +220,7 @@ mod tests {
     fn a_drained_half_gives_everything_once_and_leaves_the_other_alone() {
         let settings = TableSettings { bucket_bits: 4, spill_entries: 8 };
         let table = table(settings, 2);
+        assert!((0..2).all(|cpu| table.cpus.read(cpu).unwrap().bucket_shift == 60));
         let (in_bucket, in_spill, other) =
             (Entry::new(0, 0x10, 5, 3), Entry::new(1, 0x20, 5, 2), Entry::new(0, 0x30, 6, 1));
         // CPU 1 counted in half 0: one entry in a bucket, one spilled, one sample lost.

@@ -156,6 +156,13 @@ impl Shape {
     }
 }
 
+/// As the sampler does: 57 bits of program counter, Fibonacci hashing, what is near each other in 64 buckets that are.
+fn bucket_of(place: (u64, u32), bucket_bits: u32) -> usize {
+    let key = (place.0 & ((1 << 57) - 1)) ^ (u64::from(place.1) << 32);
+    let hash = |key: u64| (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bucket_bits)) as usize;
+    hash(key >> 10) ^ (hash(key) & 63)
+}
+
 /// One half of one CPU.
 struct Table {
     ways: usize,
@@ -176,10 +183,7 @@ impl Table {
     }
 
     fn count(&mut self, place: (u64, u32), shape: &Shape, counts: &mut Counts) {
-        // As the sampler does: 57 bits of program counter, Fibonacci hashing.
-        let key = (place.0 & ((1 << 57) - 1)) ^ (u64::from(place.1) << 32);
-        let index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - shape.bucket_bits)) as usize;
-        let from = index * self.ways;
+        let from = bucket_of(place, shape.bucket_bits) * self.ways;
         let Some(bucket) = self.entries.get_mut(from..from + self.ways) else { return };
         let found = bucket.iter().position(|(there, _)| *there == place);
         counts.looks += found.map_or(self.ways, |way| way + 1) as u64;
@@ -242,8 +246,7 @@ mod tests {
 
     /// Places that fall into bucket 0 of `tiny`.
     fn places(count: usize) -> Vec<u64> {
-        let first = |pc: &u64| ((pc ^ (7 << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63) == 0;
-        (1..).filter(first).take(count).collect()
+        (1..).filter(|pc| bucket_of((*pc, 7), 1) == 0).take(count).collect()
     }
 
     #[test]
