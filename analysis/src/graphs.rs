@@ -18,6 +18,8 @@ use crate::procedures::Known;
 /// A procedure's graph, and how often what of it ran.
 #[derive(Debug, Default)]
 pub struct Graph {
+    /// The instruction set.
+    pub isa: Option<Isa>,
     /// The graph, of all parts of the procedure.
     pub graph: Cfg,
     /// How often its blocks ran; none where that cannot be said.
@@ -33,8 +35,15 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Whether there are tables of processors with these instructions.
+    #[must_use]
+    pub fn has_machines(&self) -> bool {
+        self.isa == Some(Machine::ISA)
+    }
+
     /// Where the time of the procedure went on a machine. `event` counts the time; `retired` counts instructions, where such an event was
-    /// sampled, and the cycles for which one sample of each stands. None where it is not known how often the blocks ran.
+    /// sampled, and the cycles for which one sample of each stands. None where it is not known how often the blocks ran. Without tables of
+    /// processors with these instructions only cycles are told, where those samples tell them.
     #[must_use]
     pub fn explained(&self, machine: &Machine, event: usize, retired: Option<Retired>) -> Option<Explained> {
         let estimate = self.estimate.as_ref()?;
@@ -65,7 +74,7 @@ impl Graph {
             branches: &self.branches,
             measured,
         };
-        Some(stalls::explain(machine, &timed))
+        Some(if self.has_machines() { stalls::explain(machine, &timed) } else { stalls::measure(&timed) })
     }
 }
 
@@ -181,6 +190,12 @@ impl Surveyed {
         })
     }
 
+    /// The image's instruction set.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
     /// Procedures with samples of an event, with those of all their parts.
     #[must_use]
     pub fn sampled(&self, image: &ImageSamples, event: usize) -> Vec<(&Procedure, u64)> {
@@ -249,7 +264,7 @@ impl Surveyed {
         let mut listed = listed;
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));
         let work = work(self.isa, &graph, &bytes);
-        Some(Graph { graph, estimate, loops, parts: listed, branches, work })
+        Some(Graph { isa: Some(self.isa), graph, estimate, loops, parts: listed, branches, work })
     }
 }
 
