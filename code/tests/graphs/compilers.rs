@@ -8,7 +8,7 @@ use code::cfg::{Cfg, EdgeKind, Ending, FindingKind, To};
 
 use super::program::Program;
 
-const SOURCE: &str = r#"
+pub const SOURCE: &str = r#"
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
