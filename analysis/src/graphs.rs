@@ -19,6 +19,8 @@ use crate::procedures::Known;
 /// A procedure's graph, and how often what of it ran.
 #[derive(Debug, Default)]
 pub struct Graph {
+    /// The instruction set.
+    pub isa: Option<Isa>,
     /// The graph, of all parts of the procedure.
     pub graph: Cfg,
     /// How often its blocks ran; none where that cannot be said.
@@ -36,8 +38,15 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Whether there are tables of processors with these instructions.
+    #[must_use]
+    pub fn has_machines(&self) -> bool {
+        self.isa == Some(Machine::ISA)
+    }
+
     /// Where the time of the procedure went on a machine. `event` counts the time; `retired` counts instructions, where such an event was
-    /// sampled, and the cycles for which one sample of each stands. None where it is not known how often the blocks ran.
+    /// sampled, and the cycles for which one sample of each stands. None where it is not known how often the blocks ran. Without tables of
+    /// processors with these instructions only cycles are told, where those samples tell them.
     #[must_use]
     pub fn explained(&self, machine: &Machine, event: usize, retired: Option<Retired>) -> Option<Explained> {
         let estimate = self.estimate.as_ref()?;
@@ -68,7 +77,7 @@ impl Graph {
             branches: &self.branches,
             measured,
         };
-        Some(stalls::explain(machine, &timed))
+        Some(if self.has_machines() { stalls::explain(machine, &timed) } else { stalls::measure(&timed) })
     }
 }
 
@@ -187,6 +196,12 @@ impl Surveyed {
         })
     }
 
+    /// The image's instruction set.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
     /// Procedures with samples of an event, with those of all their parts.
     #[must_use]
     pub fn sampled(&self, image: &ImageSamples, event: usize) -> Vec<(&Procedure, u64)> {
@@ -257,7 +272,7 @@ impl Surveyed {
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));
         let work = work(self.isa, &graph, &bytes);
         let trips = estimate::trips(&graph, &loops, &sampled);
-        Some(Graph { graph, estimate, loops, parts: listed, branches, trips, work })
+        Some(Graph { isa: Some(self.isa), graph, estimate, loops, parts: listed, branches, trips, work })
     }
 }
 

@@ -31,6 +31,11 @@ pub enum Problem {
         /// What became of the file.
         why: NoProcedures,
     },
+    /// There are no tables of processors with an image's instructions: its time is not explained.
+    NoMachine {
+        /// The image's name.
+        image: String,
+    },
     /// An epoch was removed while it was read.
     Vanished {
         /// Its host.
@@ -184,6 +189,7 @@ impl Problem {
             Self::Unreadable { .. } => "unreadable",
             Self::CodeUnreadable { .. } => "code_unreadable",
             Self::FromCodeStore { .. } => "from_code_store",
+            Self::NoMachine { .. } => "no_machine",
             Self::Vanished { .. } => "vanished",
             Self::Unbalanced { .. } => "unbalanced",
             Self::PeriodsDiffer { .. } => "periods_differ",
@@ -230,6 +236,12 @@ impl fmt::Display for Problem {
             Self::CodeUnreadable { error } => write!(f, "kept code left out: {error}"),
             Self::FromCodeStore { image, why, .. } => {
                 write!(f, "{image}: {why}; procedures are from the code that the daemon kept")
+            }
+            Self::NoMachine { image } => {
+                write!(
+                    f,
+                    "{image}: not explained: no tables of processors with its instructions; how often they ran: dcpi calc"
+                )
             }
             Self::Vanished { host, epoch } => write!(f, "left out: epoch {epoch} of {host} is gone"),
             Self::Unbalanced { host, epoch, event, ledger, profiles } => write!(

@@ -170,6 +170,27 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
     Explained { blocks, scale, sums }
 }
 
+/// What executions of a procedure took where no tables say what its instructions ask of a processor: no best case and no cause, but cycles,
+/// if samples of executed instructions tell them.
+#[must_use]
+pub fn measure(timed: &Timed<'_>) -> Explained {
+    let scale = timed.measured.filter(|measured| measured.is_finite() && *measured > 0.0).map(Scale::measured);
+    let samples = timed.samples.iter().flatten().sum();
+    let of_block = |(number, samples): (usize, &Vec<f64>)| {
+        let estimate = timed.estimate.blocks.get(number).copied().unwrap_or_default();
+        let cycle = estimate.executions * scale.map_or(0.0, |scale| scale.told);
+        let off = (2.0 * estimate.spread).exp();
+        let explained = |samples: &f64| {
+            let cycles = if cycle > 0.0 { samples / cycle } else { 0.0 };
+            let cycles_most = if off < ANY { cycles * off } else { f64::INFINITY };
+            Explanation { cycles, cycles_most, ..Explanation::default() }
+        };
+        samples.iter().map(explained).collect()
+    };
+    let blocks = timed.samples.iter().enumerate().map(of_block).collect();
+    Explained { blocks, scale, sums: Sums { samples, ..Sums::default() } }
+}
+
 /// All instructions, with their suspects.
 fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot>]) -> Vec<Line> {
     let mut lines = Vec::new();

@@ -13,7 +13,7 @@ pub mod scale;
 pub mod schedule;
 
 pub use causes::{Cause, Suspect};
-pub use explain::{Culprit, Explained, Explanation, Sums, Timed, explain};
+pub use explain::{Culprit, Explained, Explanation, Sums, Timed, explain, measure};
 pub use machine::{Cpuid, Machine};
 pub use scale::Scale;
 pub use schedule::{Course, Slot, Wait};

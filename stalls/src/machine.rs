@@ -64,6 +64,9 @@ pub struct Cpuid {
 }
 
 impl Machine {
+    /// The instruction set that all of these tables are of.
+    pub const ISA: Isa = Isa::X86_64;
+
     /// Names of the processors that are known.
     pub fn names() -> impl Iterator<Item = &'static str> {
         KNOWN.iter().map(|(name, ..)| *name)
@@ -111,7 +114,7 @@ impl Machine {
     }
 
     fn read(&mut self, table: &'static str) -> Option<()> {
-        let isa = Isa::X86_64;
+        let isa = Self::ISA;
         let named: HashMap<String, Form> = isa.forms().map(|form| (isa.form_name(form), form)).collect();
         for line in table.lines().filter(|line| !line.starts_with('#')) {
             let mut words = line.split_whitespace();

@@ -60,6 +60,13 @@ pub const BPF_COMPILER: [Need; 2] =
 /// To build programs whose control flow is known.
 pub const CLANG: [Need; 1] = [need("clang-19", "clang-19", "builds programs whose jumps are known")];
 
+/// The same for 64-bit Arm, and what executes them.
+pub const ARM: [Need; 3] = [
+    need("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "builds programs for Arm whose jumps are known"),
+    need("/usr/aarch64-linux-gnu/include/stdlib.h", "libc6-dev-arm64-cross", "headers and libraries for Arm"),
+    need("qemu-aarch64", "qemu-user", "tells what programs for Arm execute"),
+];
+
 /// To take what is exported.
 pub const CONSUMERS: [Need; 7] = [
     need("go", "golang-go", "reads pprof's format"),

@@ -131,7 +131,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
             .fold(0, |sum: u64, seen| sum.saturating_add(seen.first).saturating_add(seen.later)),
         missing_edges: graph.graph.missing_edges(),
         findings: graph.graph.findings().iter().map(|found| (found.address.0, found.kind.to_string())).collect(),
-        machine: model,
+        machine: graph.has_machines().then_some(model),
         scale: explained.scale,
         sums: explained.sums.clone(),
         loops: loops(&graph),
@@ -160,12 +160,13 @@ pub(super) fn blocks(graph: &Graph, explained: &Explained, event: usize, confide
         });
         let ran = runs.executions > 0.0 && explained.scale.is_some();
         let cycles = |of: fn(&Explanation) -> f64| ran.then(|| explanations.iter().map(of).sum());
+        let best = cycles(|why| why.best.cycles).filter(|_| graph.has_machines());
         BlockRow {
             start: block.start.0,
             end: block.end.0,
             samples: runs.samples,
             runs: runs_of(graph, estimate, number, confidence),
-            best: cycles(|why| why.best.cycles),
+            best,
             cycles: cycles(|why| why.cycles),
             cycles_most: cycles(|why| why.cycles_most),
             instructions: instructions.collect(),

@@ -127,6 +127,11 @@ impl<'a> Finder<'a> {
         let Some((graph, explained)) = graph.zip(explained) else {
             return Err("it has no entry, or too many ways through it, to say how often its blocks ran".to_owned());
         };
+        if !graph.has_machines() {
+            return Err(
+                "there are no tables of processors with its instructions; how often they ran: dcpi calc".to_owned()
+            );
+        }
         let blocks = calc::blocks(&graph, &explained, event, self.confidence);
         Ok(Costs::of(blocks, *model, explained.scale, explained.sums.samples))
     }

@@ -47,8 +47,8 @@ pub struct CalcReport {
     pub missing_edges: bool,
     /// What was odd in its code, and where.
     pub findings: Vec<(u64, String)>,
-    /// The processor whose best cases these are.
-    pub machine: Model,
+    /// The processor whose best cases these are; none where there are no tables of processors with these instructions.
+    pub machine: Option<Model>,
     /// What cycles are told by; none without samples.
     pub scale: Option<Scale>,
     /// Where the time went.
@@ -62,6 +62,10 @@ pub struct CalcReport {
     /// What the reader must know.
     pub problems: Vec<Problem>,
 }
+
+/// How cycles can be told without tables of processors.
+const COUNTED: &str =
+    "not told without them, but by samples of instructions (dcpid --event cycles --event instructions)";
 
 /// A model of a processor.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +109,7 @@ pub struct BlockRow {
     pub samples: f64,
     /// How often it ran.
     pub runs: Runs,
-    /// Cycles of an execution at best; none where it never ran.
+    /// Cycles of an execution at best; none where it never ran, or no tables of processors tell.
     pub best: Option<f64>,
     /// Cycles that one took, as told ([`Scale::told`]).
     pub cycles: Option<f64>,
@@ -247,16 +251,13 @@ impl CalcReport {
             if known { format!("{}–{}", number(runs.low), number(runs.high)) } else { "by any factor".to_owned() };
         let runs = format!("runs {}, {range} ({})", number(runs.value), word(runs.confidence));
         writeln!(out, "{start:#x}..{end:#x}  {runs}, {} % of samples", percent(block.samples / all))?;
-        if let (Some(best), Some(cycles)) = (block.best, block.cycles) {
+        if let Some(cycles) = block.cycles {
             let count = block.instructions.len().max(1) as f64;
             let most = block.cycles_most.filter(|most| most.is_finite() && *most > cycles * ROUGHLY);
             let most = most.map(|most| format!(", at most {}", cycle(most))).unwrap_or_default();
-            let (best, cpi) = ((cycle(best), cycle(best / count)), (cycle(cycles), cycle(cycles / count)));
-            writeln!(
-                out,
-                "{:>21}  best case {} cy ({} CPI), took {} cy ({} CPI){most}",
-                "", best.0, best.1, cpi.0, cpi.1
-            )?;
+            let shown = |cycles: f64| format!("{} cy ({} CPI)", cycle(cycles), cycle(cycles / count));
+            let best = block.best.map(|best| format!("best case {}, ", shown(best))).unwrap_or_default();
+            writeln!(out, "{:>21}  {best}took {}{most}", "", shown(cycles))?;
         }
         for line in &block.instructions {
             self.text_stall(line, out)?;
@@ -284,7 +285,14 @@ impl CalcReport {
 impl CalcReport {
     /// What cycles are, and what they were spent on.
     fn text_scale(&self, out: &mut dyn Write) -> io::Result<()> {
-        head(out, "machine", &self.machine.shown())?;
+        let Some(machine) = self.machine else {
+            let without =
+                "no tables of processors with these instructions: best cases and causes of stalls are not told";
+            head(out, "machine", without)?;
+            let cycles = self.scale.map_or_else(|| COUNTED.to_owned(), |scale| costs::cycles(Some(scale)));
+            return head(out, "cycles", &cycles);
+        };
+        head(out, "machine", &machine.shown())?;
         head(out, "cycles", &costs::cycles(self.scale))?;
         if self.scale.is_none() {
             return Ok(());
@@ -294,7 +302,8 @@ impl CalcReport {
 
     /// What an instruction waited for, before it: a bubble.
     fn text_stall(&self, line: &InstructionCost, out: &mut dyn Write) -> io::Result<()> {
-        let Some(Stall { least, most, letters }) = line.stall(self.scale, self.sums.samples) else { return Ok(()) };
+        let stall = self.machine.and_then(|_| line.stall(self.scale, self.sums.samples));
+        let Some(Stall { least, most, letters }) = stall else { return Ok(()) };
         let why = &line.why;
         if why.best.wait != Wait::Nothing && why.best.cycles >= 1.0 {
             let what = super::stalls::wait(why.best.wait);
@@ -332,7 +341,8 @@ struct Calc<'a> {
     branches: u64,
     missing_edges: bool,
     findings: Vec<Found<'a>>,
-    machine: &'static str,
+    /// Null where there are no tables of processors with these instructions.
+    machine: Option<&'static str>,
     machine_assumed: bool,
     /// How many times as many cycles an execution may have taken: at least.
     cycles_factor_least: Option<f64>,
@@ -399,8 +409,8 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
         branches: report.branches,
         missing_edges: report.missing_edges,
         findings: report.findings.iter().map(|(at, kind)| Found { address: format!("{at:#x}"), kind }).collect(),
-        machine: report.machine.name,
-        machine_assumed: report.machine.assumed,
+        machine: report.machine.map(|machine| machine.name),
+        machine_assumed: report.machine.is_some_and(|machine| machine.assumed),
         cycles_factor_least: report.scale.map(|scale| digits(scale.told / scale.most)),
         cycles_factor: report.scale.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
         cycles_measured: report.scale.is_some_and(|scale| scale.measured),
@@ -438,11 +448,12 @@ fn block<'a>(report: &'a CalcReport, row: &'a BlockRow) -> Block<'a> {
 
 fn instruction<'a>(report: &'a CalcReport, runs: Runs, line: &'a InstructionCost) -> Instruction<'a> {
     let names = report.events.iter().map(|column| column.event.name.as_str());
+    let cost = Cost::of(runs, &line.why, report.scale.is_some());
     Instruction {
         address: format!("{:#x}", line.address),
         text: &line.text,
         counts: InOrder(names.zip(line.counts.iter().copied()).collect()),
         samples: line.samples,
-        cost: Cost::of(runs, &line.why, report.scale.is_some()),
+        cost: if report.machine.is_some() { cost } else { cost.without_best() },
     }
 }

@@ -190,6 +190,11 @@ impl Cost {
             culprits: why.culprits.iter().map(CulpritEntry::of).collect(),
         }
     }
+
+    /// The same where no best case is known.
+    pub(super) fn without_best(self) -> Self {
+        Self { best_cpi: None, ..self }
+    }
 }
 
 #[derive(Serialize)]

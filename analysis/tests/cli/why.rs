@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use image::{ImageId, ImageKind, ImageOffset};
-use profiledb::{Edges, Rounds, Turns};
+use profiledb::{Edges, EventMeta, Rounds, Turns};
 use serde_json::json;
 
 use crate::database::{Db, Epoch, START, cycles, imiss, named};
 use crate::golden::check;
-use crate::runs::on;
+use crate::runs::{on, shown};
 
 /// 8 bytes from %rsi to %rdi, %rdx times: the loop is 0x401007 to 0x401015.
 const CODE: [u8; 24] = [
@@ -22,6 +22,20 @@ const CODE: [u8; 24] = [
     0x75, 0xf0, // jne 0x401007
     0xc3, // ret
 ];
+/// The same for 64-bit Arm, from x1 to x0, x2 times: the loop is 0x401008 to 0x401018.
+const ARM: [u32; 8] = [
+    0xb400_00e2, // cbz x2, 0x40101c
+    0xd280_0003, // mov x3, #0
+    0xf863_7824, // ldr x4, [x1, x3, lsl #3]
+    0xf823_7804, // str x4, [x0, x3, lsl #3]
+    0x9100_0463, // add x3, x3, #1
+    0xeb02_007f, // cmp x3, x2
+    0x54ff_ff81, // b.ne 0x401008
+    0xd65f_03c0, // ret
+];
+/// `e_machine` of both.
+const X86_64: u64 = 62;
+const AARCH64: u64 = 183;
 const BUILD: [u8; 20] = [0xc0; 20];
 /// Where the code is in the file, and the sections' headers.
 const AT: usize = 0x1000;
@@ -34,11 +48,11 @@ fn numbers(parts: &[(u64, usize)]) -> Vec<u8> {
 }
 
 /// An ELF file (its specification's chapters 1 and 2) with the code, a symbol for it and a build id.
-fn program() -> Vec<u8> {
-    let (code, names) = (CODE.len() as u64, b"\0copy\0.text\0.symtab\0.strtab\0");
+fn program(machine: u64, text: &[u8]) -> Vec<u8> {
+    let (code, names) = (text.len() as u64, b"\0copy\0.text\0.symtab\0.strtab\0");
     let header =
-        [(2, 2), (62, 2), (1, 4), (ADDRESS, 8), (64, 8), (SECTIONS as u64, 8), (0, 4), (64, 2), (56, 2), (2, 2)];
-    let text = [(1, 4), (5, 4), (AT as u64, 8), (ADDRESS, 8), (ADDRESS, 8), (code, 8), (code, 8), (4096, 8)];
+        [(2, 2), (machine, 2), (1, 4), (ADDRESS, 8), (64, 8), (SECTIONS as u64, 8), (0, 4), (64, 2), (56, 2), (2, 2)];
+    let loaded = [(1, 4), (5, 4), (AT as u64, 8), (ADDRESS, 8), (ADDRESS, 8), (code, 8), (code, 8), (4096, 8)];
     let note = [(4, 4), (4, 4), (0xb0, 8), (0, 8), (0, 8), (36, 8), (36, 8), (4, 8)];
     let symbol = [(1, 4), (0x12, 1), (0, 1), (1, 2), (ADDRESS, 8), (code, 8)];
     let section = |name, kind, flags, at, offset, size, link, info, entry| {
@@ -66,11 +80,11 @@ fn program() -> Vec<u8> {
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, b"\x7fELF\x02\x01\x01");
     put(16, &[numbers(&header), numbers(&[(64, 2), (4, 2), (3, 2)])].concat());
-    put(64, &[numbers(&text), numbers(&note)].concat());
+    put(64, &[numbers(&loaded), numbers(&note)].concat());
     put(0xb0, &[numbers(&[(4, 4), (20, 4), (3, 4)]), b"GNU\0".to_vec(), BUILD.to_vec()].concat());
     put(0x118, &numbers(&symbol));
     put(0x140, names);
-    put(AT, &CODE);
+    put(AT, text);
     file.extend(sections.concat());
     file
 }
@@ -79,7 +93,7 @@ fn program() -> Vec<u8> {
 fn copies() -> Db {
     let db = Db::new();
     let path = db.root().with_file_name("copy");
-    std::fs::write(&path, program()).unwrap();
+    std::fs::write(&path, program(X86_64, &CODE)).unwrap();
     let id = ImageId::from_build_id(&BUILD).unwrap();
     let record = named(id, ImageKind::File, "copy", path.to_str().unwrap());
     let counts = [(0x1000, 2), (0x1002, 3), (0x1007, 240), (0x100b, 4000), (0x100f, 250), (0x1012, 230), (0x1015, 210)];
@@ -114,6 +128,41 @@ fn why_a_copy_loop_takes_its_time() {
     for form in ["svg", "dot"] {
         check(&format!("flow.{form}"), &db, &format!("flow copy copy -o - --form {form}"));
     }
+}
+
+/// Without branches seen: nobody interprets Arm's registers. With `instructions`, samples of those as well.
+fn copies_on_arm(instructions: bool) -> Db {
+    let db = Db::new();
+    let path = db.root().with_file_name("copy");
+    let code: Vec<u8> = ARM.iter().flat_map(|word| word.to_le_bytes()).collect();
+    std::fs::write(&path, program(AARCH64, &code)).unwrap();
+    let id = ImageId::from_build_id(&BUILD).unwrap();
+    let record = named(id, ImageKind::File, "copy", path.to_str().unwrap());
+    let counts = [(0x1000, 2), (0x1004, 3), (0x1008, 240), (0x100c, 4000), (0x1010, 250), (0x1014, 230), (0x1018, 210)];
+    let retired = EventMeta { name: "instructions".into(), ..imiss() };
+    let events = if instructions { vec![cycles(), retired] } else { vec![cycles()] };
+    let mut epoch = Epoch::new(START, events).samples("cycles", &record, &counts);
+    if instructions {
+        epoch = epoch.samples("instructions", &record, &[(0x1008, 9000), (0x1018, 6000)]);
+    }
+    epoch.delta.facts.insert("skid".into(), json!({"event": "cycles", "instructions": 1}));
+    db.epoch("node-9", epoch);
+    db
+}
+
+/// There are no tables of Arm's processors: how often blocks ran is told, cycles only if they were measured, and no cause. No table of another
+/// instruction set is taken for it.
+#[test]
+fn what_is_known_of_a_copy_loop_on_arm() {
+    let db = copies_on_arm(false);
+    check("calc-arm.txt", &db, "calc copy copy");
+    check("calc-arm.json", &db, "calc copy copy --format json --machine znver3");
+    check("list-arm.txt", &db, "list copy copy");
+    check("topstalls-arm.txt", &db, "topstalls");
+    check("flow-arm.dot", &db, "flow copy copy -o - --form dot");
+    check("calc-arm-measured.txt", &copies_on_arm(true), "calc copy copy");
+    let why = shown(&db, "list copy copy --why --machine znver3");
+    assert!(why.contains("no tables of processors with its instructions"), "{why}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use image::Vaddr;
 
 use super::{BYTES_MAX, Finding, FindingKind, Knowledge, Part};
 use crate::isa::Isa;
-use crate::isa::flow::{Flow, Ordered};
+use crate::isa::flow::{Flow, Ordered, STUB_MAX};
 
 /// Bits of [`Code::marks`].
 const COVERED: u8 = 1;
@@ -104,7 +104,7 @@ impl<'a> Code<'a> {
                     break;
                 }
                 self.mark(place, IN_ROW);
-                place += self.isa.order(bytes, address).map_or(1, |ordered| usize::from(ordered.len));
+                place += self.isa.order(bytes, address).map_or(self.isa.step(), |ordered| usize::from(ordered.len));
             }
         }
     }
@@ -200,6 +200,27 @@ impl<'a> Code<'a> {
             ordered.flow = Flow::NoReturn { target, through };
         }
         Some(ordered)
+    }
+
+    /// The word that the jump at a place goes through: of the instruction itself, or of the stub that it ends, if nobody jumps into that.
+    pub(super) fn through(&self, place: usize) -> Option<u64> {
+        let ordered = self.order(place)?;
+        if let Flow::Indirect { through: Some(word) } = ordered.flow {
+            return Some(word);
+        }
+        let end = place + usize::from(ordered.len);
+        let mut begin = place;
+        for _ in 1..STUB_MAX {
+            if self.is_leader(begin) {
+                return None;
+            }
+            begin = begin.checked_sub(self.isa.step())?;
+            let (bytes, address) = self.bytes(begin);
+            if let Some(stub) = self.isa.stub(bytes, address).filter(|stub| begin + stub.len == end) {
+                return Some(stub.through);
+            }
+        }
+        None
     }
 
     /// A block begins at a place, that is to be followed.

@@ -142,7 +142,7 @@ pub(super) fn follow_values(
     for &(place, entry) in roots {
         if let Ok(number) = raws.binary_search_by_key(&place, |raw| raw.place) {
             nodes.into.get_mut(number).into_iter().for_each(|into| *into += 1);
-            all.arrive(number, false, &State::at_entry(place as u64, entry.then_some(stack)));
+            all.arrive(number, false, &State::at_entry(place as u64, tracker.registers(), entry.then_some(stack)));
         }
     }
     while let Some(node) = all.pending.pop_first() {

@@ -229,10 +229,10 @@ impl<'a> Image<'a> {
                     }
                     _ => {}
                 }
-                let len = ordered.map_or(1, |ordered| ordered.len);
-                let Some(next) = at.checked_add(u64::from(len)) else { break };
+                let len = ordered.map_or(self.isa.step(), |ordered| usize::from(ordered.len));
+                let Some(next) = at.checked_add(len as u64) else { break };
                 at = next;
-                bytes = bytes.get(usize::from(len)..).unwrap_or_default();
+                bytes = bytes.get(len..).unwrap_or_default();
             }
         }
         found
@@ -254,7 +254,10 @@ impl<'a> Image<'a> {
         let Some(first) = self.isa.order(self.bytes(address), address) else { return false };
         let next = address.wrapping_add(u64::from(first.len));
         let second = self.isa.order(self.bytes(next), next).filter(|_| first.flow == Flow::Next);
+        let stub = |at: u64| self.isa.stub(self.bytes(at), at).is_some();
         [Some(first), second].into_iter().flatten().any(|it| matches!(it.flow, Flow::Indirect { through: Some(_) }))
+            || stub(address)
+            || second.is_some() && stub(next)
     }
 
     fn number_of(&self, address: u64) -> Option<usize> {
@@ -304,7 +307,9 @@ impl<'a> Image<'a> {
             called.insert(target);
             if never(target) { Outcome::On(Vec::new()) } else { Outcome::Returns }
         };
+        let through = if ordered.flow == Flow::Next { self.isa.stub(self.bytes(at), at) } else { None };
         match ordered.flow {
+            _ if through.is_some_and(|stub| never(stub.through)) => Outcome::On(Vec::new()),
             // After a procedure's last instruction: its call did not return, or another procedure goes on with it.
             Flow::Call { .. } if !procedure.contains(&next) => Outcome::On(Vec::new()),
             Flow::Next if !procedure.contains(&next) => outside(next, called),

@@ -10,7 +10,6 @@ use super::discover::Code;
 use super::follow::Reached;
 use super::values::{Entry, Value};
 use super::{EDGES_MAX, Finding, FindingKind, Knowledge, ReadOnly, TABLE_ENTRIES_MAX};
-use crate::isa::flow::Flow;
 
 /// Entries one after the other that lead out of the procedure, in a table without a bound: more are no part of it.
 const OUTSIDE_MAX: usize = 8;
@@ -122,7 +121,7 @@ impl Reader {
             let at = entry.table.wrapping_add(index * u64::from(entry.stride));
             let other = !bounded && index > 0 && (tables.contains(&at) || named.contains(&at));
             let goal = memory.constant(Vaddr(at), entry.width).filter(|_| !other).map(|word| {
-                let target = Vaddr(entry.plus.wrapping_add(entry.extended(word)));
+                let target = Vaddr(entry.target(word));
                 code.place(target).map_or(Goal::Outside(target), Goal::Place)
             });
             let fits = match goal {
@@ -171,12 +170,10 @@ fn leaves(
     seen: bool,
     knowledge: &Knowledge<'_>,
 ) -> Option<Rc<Targets>> {
-    let goal = match code.order(place)?.flow {
+    let goal = match code.through(place) {
         // Through the global offset table, to another image.
-        Flow::Indirect { through: Some(word) } if knowledge.no_return.is_some_and(|all| all.contains(&Vaddr(word))) => {
-            Goal::Nowhere
-        }
-        Flow::Indirect { through: Some(_) } if !seen => Goal::Elsewhere,
+        Some(word) if knowledge.no_return.is_some_and(|all| all.contains(&Vaddr(word))) => Goal::Nowhere,
+        Some(_) if !seen => Goal::Elsewhere,
         // The frame is gone: a call through a pointer in the place of a return.
         _ if reached.stack == Some(0) && !seen => Goal::Elsewhere,
         _ => return None,

@@ -3,8 +3,6 @@
 
 use super::ReadOnly;
 
-/// Registers that are followed.
-pub(crate) const REGISTERS: usize = 16;
 /// Words of the stack that are followed at one time, and bounds of numbers.
 const SLOTS_MAX: usize = 32;
 const BOUNDS_MAX: usize = 8;
@@ -44,7 +42,8 @@ pub(crate) struct Entry {
     /// The greatest index, if that is known: from a comparison or mask, or only from the bytes that it has.
     pub(crate) last: Option<u64>,
     pub(crate) compared: bool,
-    /// What is added to the entry.
+    /// What the entry is multiplied by, and what is added to that.
+    pub(crate) factor: u8,
     pub(crate) plus: u64,
     index: u64,
 }
@@ -77,7 +76,7 @@ pub(crate) enum Decision {
 /// follows from joins: where a loop is entered, nothing is known by a name that is made in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    registers: [Value; REGISTERS],
+    registers: Box<[Value]>,
     /// Words of the stack, by their distance from the stack pointer at the entry.
     slots: Vec<(i64, Value)>,
     bounds: Vec<(Symbol, u64)>,
@@ -120,7 +119,10 @@ impl Value {
             }
             Self::Const(value) => mixed(1, value),
             Self::Stack(at) => mixed(2, at as u64),
-            Self::Entry(entry) => mixed(mixed(entry.table, entry.plus), mixed(entry.index, u64::from(entry.width))),
+            Self::Entry(entry) => {
+                let form = u64::from(entry.width) | u64::from(entry.factor) << 8;
+                mixed(mixed(entry.table, entry.plus), mixed(entry.index, form))
+            }
         }
     }
 
@@ -128,7 +130,7 @@ impl Value {
     fn symbol(self) -> Symbol {
         match self {
             Self::Number { symbol, scale: 1, base: 0 } => symbol,
-            Self::Entry(entry) if entry.plus == 0 && !entry.signed => Symbol { root: self.id(), bytes: entry.width },
+            Self::Entry(entry) if entry.is_whole() && !entry.signed => Symbol { root: self.id(), bytes: entry.width },
             _ => Symbol { root: self.id(), bytes: 8 },
         }
     }
@@ -138,7 +140,8 @@ impl Value {
         match self {
             _ if bytes >= 8 => self,
             Self::Const(value) => Self::Const(cut(value, bytes, signed)),
-            Self::Entry(entry) if entry.width == bytes && entry.plus == 0 => Self::Entry(Entry { signed, ..entry }),
+            Self::Entry(entry) if entry.width == bytes && entry.is_whole() => Self::Entry(Entry { signed, ..entry }),
+            Self::Entry(entry) if entry.width < bytes && entry.is_whole() && !entry.signed => self,
             // A sign that is extended: the bounds that matter leave none.
             _ => Self::Number { symbol: self.symbol().part(bytes), scale: 1, base: 0 },
         }
@@ -165,6 +168,22 @@ impl Value {
             }
             Self::Entry(_) => Some(Self::Number { symbol: self.symbol(), scale: factor, base: 0 }),
             Self::Stack(_) => None,
+        }
+    }
+
+    /// As a part of an address: an entry is an index into another table.
+    pub(crate) fn as_index(self) -> Self {
+        match self {
+            Self::Entry(_) => Self::Number { symbol: self.symbol(), scale: 1, base: 0 },
+            value => value,
+        }
+    }
+
+    /// This times `factor`, as a part of where a jump goes: an entry is a distance.
+    pub(crate) fn as_distance(self, factor: u8) -> Option<Self> {
+        match self {
+            Self::Entry(entry) if entry.is_whole() => Some(Self::Entry(Entry { factor, ..entry })),
+            value => value.times(factor),
         }
     }
 
@@ -203,20 +222,26 @@ impl Entry {
         Self { index: 0, ..self }
     }
 
-    /// A word of the table as it is added.
-    pub(super) fn extended(&self, word: u64) -> u64 {
-        cut(word, self.width, self.signed)
+    /// Where it goes if that is the word in the table.
+    pub(super) fn target(&self, word: u64) -> u64 {
+        cut(word, self.width, self.signed).wrapping_mul(u64::from(self.factor)).wrapping_add(self.plus)
+    }
+
+    /// Whether it is the entry itself, and nothing made of it.
+    fn is_whole(&self) -> bool {
+        self.plus == 0 && self.factor == 1
     }
 }
 
 impl State {
-    /// At the entry: nothing is known but where the stack is, in the register `stack`. At another beginning, not even that.
-    pub(crate) fn at_entry(place: u64, stack: Option<usize>) -> Self {
-        let mut registers = [Value::Const(0); REGISTERS];
-        for (number, register) in registers.iter_mut().enumerate() {
-            let root = mixed(place, number as u64);
-            *register = if stack == Some(number) { Value::Stack(0) } else { Value::number(root, 8) };
-        }
+    /// At the entry, with so many registers: nothing is known but where the stack is, in the register `stack`. At another beginning, not
+    /// even that.
+    pub(crate) fn at_entry(place: u64, registers: usize, stack: Option<usize>) -> Self {
+        let register = |number| match stack {
+            Some(stack) if stack == number => Value::Stack(0),
+            _ => Value::number(mixed(place, number as u64), 8),
+        };
+        let registers = (0..registers).map(register).collect();
         Self { registers, slots: Vec::new(), bounds: Vec::new(), compared: None, memory: mixed(place, 99) }
     }
 
@@ -304,7 +329,8 @@ impl State {
             Some(Value::Number { symbol, scale, base }) if spot.table => {
                 let (last, compared) = self.last(symbol);
                 let index = mixed(symbol.root, u64::from(symbol.bytes));
-                let entry = Entry { table: base, stride: scale, width, signed, last, compared, plus: 0, index };
+                let entry =
+                    Entry { table: base, stride: scale, width, signed, last, compared, factor: 1, plus: 0, index };
                 self.bound_entry(&entry, memory);
                 return Value::Entry(entry);
             }
@@ -371,7 +397,7 @@ impl State {
     pub(crate) fn join(&mut self, other: &Self, place: u64) -> bool {
         let mut changed = false;
         let mut bounds = Vec::new();
-        for number in 0..REGISTERS {
+        for number in 0..self.registers.len() {
             let (mine, theirs) = (self.get(number), other.get(number));
             if mine == theirs {
                 continue;

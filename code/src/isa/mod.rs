@@ -4,6 +4,7 @@ use std::fmt;
 
 use image::Vaddr;
 
+mod aarch64;
 pub(crate) mod flow;
 pub mod work;
 pub mod x86_64;
@@ -46,9 +47,11 @@ pub trait InstructionSet {
 pub enum Isa {
     /// x86-64 in 64-bit mode.
     X86_64,
+    /// A64: Arm in 64-bit state, whatever the order of its data.
+    Aarch64,
 }
 
-/// How assembly is written.
+/// How assembly of x86-64 is written; others are written in one way.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Syntax {
     /// As `objdump` and gcc write it: source first.
@@ -75,10 +78,14 @@ pub struct Line {
 }
 
 impl Isa {
-    /// The instruction set of an ELF file by its `e_machine` (System V ABI, `EM_X86_64` is 62), if it is one of ours.
+    /// The instruction set of an ELF file by its `e_machine` (System V ABI: `EM_X86_64` is 62, `EM_AARCH64` is 183), if it is one of ours.
     #[must_use]
     pub fn of_elf_machine(machine: u16) -> Option<Self> {
-        (machine == 62).then_some(Self::X86_64)
+        match machine {
+            62 => Some(Self::X86_64),
+            183 => Some(Self::Aarch64),
+            _ => None,
+        }
     }
 
     /// The instructions of `bytes`, of which the first is at `address`, in order and without a gap.
@@ -86,6 +93,7 @@ impl Isa {
     pub fn disassemble(self, bytes: &[u8], address: Vaddr, syntax: Syntax) -> Vec<Line> {
         match self {
             Self::X86_64 => x86_64::disassemble(bytes, address, syntax),
+            Self::Aarch64 => aarch64::disassemble(bytes, address),
         }
     }
 }
@@ -94,6 +102,7 @@ impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::X86_64 => "x86-64",
+            Self::Aarch64 => "AArch64",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What an instruction asks of a processor: what it reads and writes, and what it may have to wait for.
 
-use super::{Isa, x86_64};
+use super::{Isa, aarch64, x86_64};
 
 /// The form of an instruction: what a processor's tables tell apart. Its operation, the sizes and kinds of its operands, and whether one of
 /// them is memory.
@@ -109,6 +109,7 @@ impl Isa {
     pub fn work(self, bytes: &[u8]) -> Option<Work> {
         match self {
             Self::X86_64 => x86_64::work(bytes),
+            Self::Aarch64 => aarch64::work(bytes),
         }
     }
 
@@ -117,13 +118,17 @@ impl Isa {
     pub fn form_name(self, form: Form) -> String {
         match self {
             Self::X86_64 => x86_64::form_name(form),
+            Self::Aarch64 => String::new(),
         }
     }
 
     /// All forms.
     pub fn forms(self) -> impl Iterator<Item = Form> {
-        match self {
-            Self::X86_64 => x86_64::forms(),
-        }
+        let forms = match self {
+            Self::X86_64 => Some(x86_64::forms()),
+            // No machine's tables tell them apart yet.
+            Self::Aarch64 => None,
+        };
+        forms.into_iter().flatten()
     }
 }

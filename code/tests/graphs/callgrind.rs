@@ -12,9 +12,22 @@ use super::programs;
 
 /// What was executed of an object, in the process's addresses.
 #[derive(Default)]
-struct Executed {
-    instructions: BTreeSet<u64>,
-    jumps: BTreeSet<(u64, u64)>,
+pub struct Executed {
+    pub instructions: BTreeSet<u64>,
+    pub jumps: BTreeSet<(u64, u64)>,
+}
+
+impl Executed {
+    /// Of a program's code, in the file's addresses.
+    fn moved(&self, distance: u64, program: &Program, is_jump: impl Fn(u64) -> bool) -> Self {
+        let text = program.text();
+        let within = |at: &u64| text.iter().any(|part| at.wrapping_sub(part.begin.0) < part.bytes.len() as u64);
+        let jumps = self.jumps.iter().map(|(from, to)| (from.wrapping_sub(distance), to.wrapping_sub(distance)));
+        Self {
+            instructions: self.instructions.iter().map(|at| at.wrapping_sub(distance)).filter(within).collect(),
+            jumps: jumps.filter(|(from, _)| within(from) && is_jump(*from)).collect(),
+        }
+    }
 }
 
 /// What callgrind saw, by object.
@@ -58,16 +71,36 @@ fn executed(program: &programs::Program, folder: &Path) -> HashMap<String, Execu
 
 /// How graphs and execution agree.
 #[derive(Default, Debug)]
-struct Agreement {
+pub struct Agreement {
     instructions: usize,
-    jumps: usize,
+    pub jumps: usize,
     /// Jumps whose block says that it may go elsewhere than its edges.
-    incomplete: usize,
+    pub incomplete: usize,
     /// Blocks that were executed although nothing leads to them, in graphs that miss no edges.
     unreferenced: Vec<u64>,
     /// Instructions in no procedure.
     nameless: usize,
-    wrong: Vec<String>,
+    pub wrong: Vec<String>,
+}
+
+pub const TITLE: &str =
+    "program    object                            instructions   jumps  incomplete  unreferenced  nameless  wrong";
+
+impl Agreement {
+    pub fn print(&self, program: &str, object: &str) {
+        println!(
+            "{program:10} {object:32} {:13} {:7} {:11} {:13} {:9} {:6}",
+            self.instructions,
+            self.jumps,
+            self.incomplete,
+            self.unreferenced.len(),
+            self.nameless,
+            self.wrong.len()
+        );
+        if std::env::var("GRAPHS_VERBOSE").is_ok() {
+            println!("{:x?} {:#?}", self.unreferenced, self.wrong);
+        }
+    }
 }
 
 /// How far the object was from its file's addresses: as far as makes most jumps those of the file.
@@ -85,7 +118,8 @@ fn distance(executed: &Executed, edges: impl Iterator<Item = (u64, u64)>) -> Opt
     votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(distance, _)| distance)
 }
 
-fn compare(program: &Program, executed: &Executed) -> Option<Agreement> {
+/// `is_jump`: whether the instruction at an address of the file jumps, if execution goes on elsewhere after it.
+pub fn compare(program: &Program, executed: &Executed, is_jump: impl Fn(u64) -> bool) -> Option<Agreement> {
     let numbers = 0..program.procedures.len();
     let graphs: Vec<Cfg> = numbers.map(|number| program.graph(&program.parts(number), &[])).collect();
     let mut lasts = HashMap::new();
@@ -107,13 +141,14 @@ fn compare(program: &Program, executed: &Executed) -> Option<Agreement> {
     };
     let all = lasts.iter().flat_map(|(&at, &block)| goals(block).into_iter().map(move |to| (at, to)));
     let distance = distance(executed, all)?;
+    let executed = executed.moved(distance, program, is_jump);
     let mut found =
         Agreement { instructions: executed.instructions.len(), jumps: executed.jumps.len(), ..Agreement::default() };
     let mut blocks = BTreeSet::new();
     // Start-up code of the C library's objects has neither symbols nor unwind entries.
     let ranges = program.ranges();
     let in_procedure = |at: u64| ranges.iter().any(|range| range.contains(&at));
-    for at in executed.instructions.iter().map(|at| at.wrapping_sub(distance)) {
+    for &at in &executed.instructions {
         match instructions.get(&at) {
             Some((graph, number)) => {
                 let block = &graph.blocks()[*number];
@@ -128,7 +163,7 @@ fn compare(program: &Program, executed: &Executed) -> Option<Agreement> {
             None => found.nameless += 1,
         }
     }
-    for (from, to) in executed.jumps.iter().map(|(from, to)| (from.wrapping_sub(distance), to.wrapping_sub(distance))) {
+    for &(from, to) in &executed.jumps {
         // `rep` instructions jump to themselves, says valgrind.
         if from == to {
             continue;
@@ -162,30 +197,16 @@ fn every_jump_that_is_executed_is_an_edge() {
     let mut all = programs::that_are_everywhere(folder.path());
     all.extend(programs::of_a_development_machine(folder.path()));
     let mut wrong = Vec::new();
-    println!(
-        "program    object                            instructions   jumps  incomplete  unreferenced  nameless  wrong"
-    );
+    println!("{TITLE}");
     let only = std::env::var("GRAPHS_PROGRAM").ok();
     for program in all.iter().filter(|program| only.as_ref().is_none_or(|only| *only == program.name)) {
         let mut objects: Vec<(String, Executed)> = executed(program, folder.path()).into_iter().collect();
         objects.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, executed) in objects {
             let Some(image) = Program::open(Path::new(&path)).filter(|_| executed.jumps.len() > 30) else { continue };
-            let Some(found) = compare(&image, &executed) else { continue };
+            let Some(found) = compare(&image, &executed, |_| true) else { continue };
             let name = path.rsplit('/').next().unwrap_or_default();
-            println!(
-                "{:10} {name:32} {:13} {:7} {:11} {:13} {:9} {:6}",
-                program.name,
-                found.instructions,
-                found.jumps,
-                found.incomplete,
-                found.unreferenced.len(),
-                found.nameless,
-                found.wrong.len()
-            );
-            if std::env::var("GRAPHS_VERBOSE").is_ok() {
-                println!("{:x?} {:#?}", found.unreferenced, found.wrong);
-            }
+            found.print(&program.name, name);
             wrong.extend(found.wrong.into_iter().map(|text| format!("{name}: {text}")));
         }
     }

@@ -8,7 +8,7 @@ use code::cfg::{Cfg, EdgeKind, Ending, FindingKind, To};
 
 use super::program::Program;
 
-const SOURCE: &str = r#"
+pub const SOURCE: &str = r#"
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
@@ -149,21 +149,48 @@ const OPTIONS: [&[&str]; 8] = [
     &["-O2", "-fno-plt", "-fno-omit-frame-pointer"],
 ];
 
-fn built_in_all_ways(compiler: &str) {
+/// The same for 64-bit Arm: with frames of all sizes of code, and with branch targets and return addresses guarded.
+const OPTIONS_OF_ARM: [&[&str]; 8] = [
+    &["-O2"],
+    &["-O0"],
+    &["-O3"],
+    &["-Os"],
+    &["-O2", "-fno-pie", "-no-pie"],
+    &["-O0", "-fno-pie", "-no-pie"],
+    &["-O2", "-fPIC", "-mbranch-protection=standard"],
+    &["-O2", "-fno-plt", "-fno-omit-frame-pointer"],
+];
+
+fn built_in_all_ways(compiler: &[&str], all_options: &[&[&str]]) {
     let folder = tempfile::tempdir().unwrap();
-    for options in OPTIONS {
-        let program = built(folder.path(), compiler, options);
-        as_it_was_meant(&program, &format!("{compiler} {options:?}"));
+    for options in all_options {
+        let arguments = [&compiler[1..], options].concat();
+        let program = built(folder.path(), compiler[0], &arguments);
+        as_it_was_meant(&program, &format!("{compiler:?} {options:?}"));
     }
 }
 
 #[test]
 fn what_cc_builds_is_understood() {
-    built_in_all_ways("cc");
+    built_in_all_ways(&["cc"], &OPTIONS);
+}
+
+#[test]
+#[ignore = "needs a compiler for Arm: cargo xtask bench cfg"]
+fn what_gcc_builds_for_arm_is_understood() {
+    // For Arm compilers compare longer before they make a table.
+    built_in_all_ways(&["aarch64-linux-gnu-gcc", "--param=case-values-threshold=4"], &OPTIONS_OF_ARM);
+}
+
+#[test]
+#[ignore = "needs clang and libraries for Arm: cargo xtask bench cfg"]
+fn what_clang_builds_for_arm_is_understood() {
+    let clang = ["clang-19", "--target=aarch64-linux-gnu", "-mllvm", "-aarch64-min-jump-table-entries=4"];
+    built_in_all_ways(&clang, &OPTIONS_OF_ARM);
 }
 
 #[test]
 #[ignore = "needs clang: cargo xtask bench cfg"]
 fn what_clang_builds_is_understood() {
-    built_in_all_ways("clang-19");
+    built_in_all_ways(&["clang-19"], &OPTIONS);
 }

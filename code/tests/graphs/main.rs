@@ -10,4 +10,6 @@ mod program;
 #[path = "../walks/programs.rs"]
 mod programs;
 #[cfg(test)]
+mod qemu;
+#[cfg(test)]
 mod sweep;

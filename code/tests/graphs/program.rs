@@ -9,6 +9,7 @@ use code::isa::Isa;
 use image::{Constant, Constants, Imports, Layout, Procedures, Vaddr};
 
 pub struct Program {
+    pub isa: Isa,
     pub bytes: Vec<u8>,
     pub layout: Layout,
     pub constants: Constants,
@@ -31,24 +32,23 @@ impl ReadOnly for Memory<'_> {
 }
 
 impl Program {
-    /// None if it is no program of x86-64.
+    /// None if it is no program of 64 bits whose instructions are known.
     pub fn open(path: &Path) -> Option<Self> {
         let bytes = fs::read(path).ok()?;
-        if bytes.get(..5)? != b"\x7fELF\x02"
-            || bytes.get(16..20)? != [3, 0, 62, 0] && bytes.get(16..20)? != [2, 0, 62, 0]
-        {
+        if bytes.get(..6)? != b"\x7fELF\x02\x01" || !matches!(bytes.get(16..18)?, [2 | 3, 0]) {
             return None;
         }
+        let isa = Isa::of_elf_machine(u16::from_le_bytes(*bytes.get(18..)?.first_chunk()?))?;
         let layout = Layout::of(&bytes).ok()?;
         let constants = Constants::of(&bytes).unwrap_or_default();
         let (procedures, _) = image::procedures(path, None, &image::default_debug_roots()).ok()?;
-        let mut this = Self { bytes, layout, constants, procedures, survey: Survey::default() };
+        let mut this = Self { isa, bytes, layout, constants, procedures, survey: Survey::default() };
         let imports = Imports::of(&this.bytes).unwrap_or_default();
         let named = this.procedures.iter().filter(|procedure| is_no_return_name(procedure.raw_name()));
         let named = named.filter_map(|procedure| this.layout.file_offset_to_vaddr(procedure.start));
         let known: Vec<Vaddr> =
             imports.iter().filter(|(_, name)| is_no_return_name(name)).map(|(at, _)| at).chain(named).collect();
-        this.survey = Survey::of(Isa::X86_64, &this.text(), &this.ranges(), known);
+        this.survey = Survey::of(isa, &this.text(), &this.ranges(), known);
         Some(this)
     }
 
@@ -92,6 +92,6 @@ impl Program {
 
     pub fn graph(&self, parts: &[Part<'_>], observed: &[(Vaddr, Vaddr)]) -> Cfg {
         let knowledge = Knowledge { no_return: Some(self.survey.no_return()), observed };
-        Cfg::build(Isa::X86_64, parts, &mut Memory(self), &knowledge)
+        Cfg::build(self.isa, parts, &mut Memory(self), &knowledge)
     }
 }

@@ -1,24 +1,37 @@
-//! `bench cfg`: control-flow graphs of every procedure that is installed, and against what compilers meant and callgrind saw
-//! (`code/tests/graphs`).
+//! `bench cfg`: control-flow graphs of every procedure that is installed, and against what compilers meant and callgrind and
+//! qemu saw (`code/tests/graphs`).
 
 use super::refuse_others;
 use crate::process::{command, output, succeeds};
 use crate::{Outcome, packages};
 
-/// What `--quick` looks at: a library, an interpreter, a database, a compiler.
-const FEW: [&str; 3] =
-    ["/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/python3", "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0"];
+/// What `--quick` looks at: a library, an interpreter, a database, libraries for Arm, a compiler.
+const FEW: [&str; 5] = [
+    "/lib/x86_64-linux-gnu/libc.so.6",
+    "/usr/bin/python3",
+    "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0",
+    "/usr/aarch64-linux-gnu/lib/libc.so.6",
+    "/usr/aarch64-linux-gnu/lib/libstdc++.so.6",
+];
+/// And else.
+const ALL: &str = "/usr/bin:/usr/lib:/usr/aarch64-linux-gnu/lib";
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("cfg", arguments, &["--quick", "--json"], &[])?;
     packages::ensure(
-        packages::COMPILER.iter().chain(&packages::WALKED).chain(&packages::CALLGRIND).chain(&packages::CLANG),
+        packages::COMPILER
+            .iter()
+            .chain(&packages::WALKED)
+            .chain(&packages::CALLGRIND)
+            .chain(&packages::CLANG)
+            .chain(&packages::ARM),
     )?;
     let mut tests = vec!["everything_that_is_installed"];
     if !arguments.contains(&"--json") {
         tests.extend(["what_cc_builds_is_understood", "what_clang_builds_is_understood"]);
+        tests.extend(["what_gcc_builds_for_arm_is_understood", "what_clang_builds_for_arm_is_understood"]);
         if !arguments.contains(&"--quick") {
-            tests.push("every_jump_that_is_executed_is_an_edge");
+            tests.extend(["every_jump_that_is_executed_is_an_edge", "every_jump_that_is_executed_on_arm_is_an_edge"]);
         }
     }
     let mut clean = true;
@@ -29,6 +42,8 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         if arguments.contains(&"--quick") {
             let compiler = output(&mut command("gcc -print-prog-name=cc1"))?;
             cargo.env("GRAPHS_OF", format!("{}:{}", FEW.join(":"), compiler.trim()));
+        } else {
+            cargo.env("GRAPHS_OF", ALL);
         }
         if arguments.contains(&"--json") {
             cargo.env("GRAPHS_JSON", "1");

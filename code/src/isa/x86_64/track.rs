@@ -39,6 +39,7 @@ impl Default for Tracker {
 impl Tracker {
     /// The register with the stack pointer.
     pub(in crate::isa) const STACK: usize = RSP as usize;
+    pub(in crate::isa) const REGISTERS: usize = super::REGISTERS;
 
     pub(in crate::isa) fn named(&self) -> &BTreeSet<u64> {
         &self.named

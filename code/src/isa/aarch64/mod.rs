@@ -1,0 +1,206 @@
+//! A64, the instruction set of 64-bit Arm. What instructions do is from the Arm Architecture Reference Manual for A-profile (DDI 0487),
+//! chapter C4 (encodings) and C6 (base instructions); what calls keep is from the procedure call standard (AAPCS64).
+//!
+//! Words are told in words by yaxpeax-arm. What decides where execution goes, and by what, is read from the fields of the word itself: a
+//! few dozen encodings, fixed for good, and an instruction of an extension that no decoder knows yet still ends no block.
+
+mod access;
+mod fields;
+mod order;
+mod text;
+mod track;
+mod work;
+
+pub(in crate::isa) use order::{order, stub};
+pub(in crate::isa) use text::disassemble;
+pub(in crate::isa) use track::Tracker;
+pub(in crate::isa) use work::work;
+
+/// Bytes of every instruction, which are all at multiples of it (DDI 0487, C1.2 and D1.4.5: else the processor stops).
+pub(in crate::isa) const LEN: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use image::Vaddr;
+
+    use crate::cfg::{Cfg, EdgeKind, Ending, FindingKind, Knowledge, Part, ReadOnly, Survey, To};
+    use crate::isa::{Isa, Syntax};
+
+    const BEGIN: u64 = 0x1000;
+    /// Where tables are: the page after the code's.
+    const TABLES: u64 = 0x2000;
+
+    struct Tables<'a>(&'a [u8]);
+
+    impl ReadOnly for Tables<'_> {
+        fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64> {
+            let begin = usize::try_from(address.0.checked_sub(TABLES)?).ok()?;
+            let bytes = self.0.get(begin..begin + usize::from(len))?;
+            Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+        }
+    }
+
+    fn bytes(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn graph(words: &[u32], tables: &[u8]) -> Cfg {
+        let parts = [Part { begin: Vaddr(BEGIN), bytes: &bytes(words) }];
+        Cfg::build(Isa::Aarch64, &parts, &mut Tables(tables), &Knowledge::default())
+    }
+
+    /// Where the jumps through tables go, as distances from the begin, without those that are there twice.
+    fn cases(graph: &Cfg) -> Vec<u64> {
+        let cases = graph.edges().iter().filter(|edge| edge.kind == EdgeKind::Case);
+        let to = cases.filter_map(|edge| if let To::Block(block) = edge.to { graph.blocks().get(block) } else { None });
+        to.map(|block| block.start.0 - BEGIN).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// A `bl` far away, `mov w0, #1`, `ret`.
+    const BODY: [u32; 3] = [0x9400_2000, 0x5280_0020, 0xd65f_03c0];
+
+    #[test]
+    fn a_switch_of_gcc_goes_by_bytes_with_a_sign() {
+        let head = [
+            0x7100_081f, // cmp w0, #2
+            0x5400_0108, // b.hi 0x1024
+            0xa9bf_7bfd, // stp x29, x30, [sp, #-16]!
+            0xb000_0001, // adrp x1, 0x2000
+            0x9100_0021, // add x1, x1, #0
+            0x3860_4821, // ldrb w1, [x1, w0, uxtw]
+            0x1000_0060, // adr x0, 0x1024
+            0x8b21_8801, // add x1, x0, w1, sxtb #2
+            0xd61f_0020, // br x1
+        ];
+        let graph = graph(&[&head[..], &BODY, &BODY, &BODY].concat(), &[0, 3, 6, 0x7f]);
+        assert_eq!(cases(&graph), [0x24, 0x30, 0x3c]);
+        assert_eq!(graph.findings(), []);
+        assert!(!graph.missing_edges());
+    }
+
+    #[test]
+    fn a_switch_of_clang_goes_by_bytes_without() {
+        let head = [
+            0x7100_081f, // cmp w0, #2
+            0x5400_0128, // b.hi 0x1028
+            0x910003fd,  // mov x29, sp
+            0x2a00_03e8, // mov w8, w0
+            0xb000_0009, // adrp x9, 0x2000
+            0x9100_0129, // add x9, x9, #0
+            0x1000_008a, // adr x10, 0x1028
+            0x3868_692b, // ldrb w11, [x9, x8]
+            0x8b0b_094a, // add x10, x10, x11, lsl #2
+            0xd61f_0140, // br x10
+        ];
+        let graph = graph(&[&head[..], &BODY, &BODY, &BODY].concat(), &[6, 3, 0, 0xff]);
+        assert_eq!(cases(&graph), [0x28, 0x34, 0x40]);
+        assert_eq!(graph.findings(), []);
+    }
+
+    #[test]
+    fn labels_are_a_table_of_addresses_without_a_bound() {
+        let code = [
+            0xb000_0003, // adrp x3, 0x2000
+            0x9100_0063, // add x3, x3, #0
+            0x3840_1441, // ldrb w1, [x2], #1
+            0xf861_7861, // ldr x1, [x3, x1, lsl #3]
+            0xd61f_0020, // br x1
+            0x3840_1441, // ldrb w1, [x2], #1
+            0x9100_0c00, // add x0, x0, #3
+            0xf861_7861, // ldr x1, [x3, x1, lsl #3]
+            0xd61f_0020, // br x1
+            0xd65f_03c0, // ret
+        ];
+        let table: Vec<u8> = [0x1014_u64, 0x1024, 0x1014, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let graph = graph(&code, &table);
+        assert_eq!(cases(&graph), [0x14, 0x24]);
+        let kinds: Vec<FindingKind> = graph.findings().iter().map(|finding| finding.kind).collect();
+        assert_eq!(kinds, [FindingKind::UnboundedTable], "one table");
+    }
+
+    #[test]
+    fn what_is_compared_elsewhere_is_no_bound() {
+        // The index is x5, what is compared is w0; a call in between loses x9: nothing is known of where it goes.
+        let code = [
+            0xa9bf_7bfd, // stp x29, x30, [sp, #-16]!
+            0x7100_081f, // cmp w0, #2
+            0x5400_00c8, // b.hi 0x1020
+            0xb000_0009, // adrp x9, 0x2000
+            0x9400_2000, // bl 0x9010
+            0x3865_692b, // ldrb w11, [x9, x5]
+            0x8b0b_094a, // add x10, x10, x11, lsl #2
+            0xd61f_0140, // br x10
+            0xd65f_03c0, // ret
+        ];
+        let graph = graph(&code, &[6, 3, 0, 0xff]);
+        assert_eq!(cases(&graph), [0; 0]);
+        assert!(graph.missing_edges());
+    }
+
+    #[test]
+    fn a_call_through_a_stub_of_what_does_not_return_ends_the_flow() {
+        let code = [
+            0xb400_0060, // cbz x0, 0x100c
+            0x9400_0003, // bl 0x1010
+            0xd503_201f, // nop
+            0xd65f_03c0, // ret
+            // The stub: adrp x16, 0x2000; ldr x17, [x16, #8]; add x16, x16, #8; br x17
+            0xb000_0010,
+            0xf940_0611,
+            0x9100_2210,
+            0xd61f_0220,
+        ];
+        let (code, word) = (bytes(&code), TABLES + 8);
+        let text = [Part { begin: Vaddr(BEGIN), bytes: &code }];
+        let procedures = [BEGIN..BEGIN + 16, BEGIN + 16..BEGIN + 32];
+        let survey = Survey::of(Isa::Aarch64, &text, &procedures, [Vaddr(word)]);
+        assert!(survey.no_return().contains(&Vaddr(0x1010)));
+        let build = |range: std::ops::Range<usize>| {
+            let parts = [Part { begin: Vaddr(BEGIN + range.start as u64), bytes: &code[range] }];
+            let knowledge = Knowledge { no_return: Some(survey.no_return()), observed: &[] };
+            Cfg::build(Isa::Aarch64, &parts, &mut Tables(&[]), &knowledge)
+        };
+        let graph = build(0..16);
+        let endings: Vec<Ending> = graph.blocks().iter().map(|block| block.ending).collect();
+        assert_eq!(endings, [Ending::Conditional, Ending::NoReturn, Ending::Next, Ending::Return]);
+        assert!(graph.blocks()[2].padding);
+        let graph = build(16..32);
+        assert_eq!(graph.edges().iter().map(|edge| edge.to).collect::<Vec<_>>(), [To::Nowhere]);
+    }
+
+    #[test]
+    fn any_words_have_a_graph_and_a_listing() {
+        let mut random = fastrand::Rng::with_seed(3);
+        // Words in the middle of what jumps and loads, so that there is something to follow.
+        let heads = [
+            0x1000_0000_u32,
+            0x3860_4800,
+            0x5400_0000,
+            0x7100_0000,
+            0x8b20_8800,
+            0x9000_0000,
+            0xd61f_0000,
+            0xf860_7800,
+        ];
+        for _ in 0..2000 {
+            let word = |random: &mut fastrand::Rng| match random.u8(..3) {
+                0 => random.u32(..),
+                _ => heads[random.usize(..heads.len())] | random.u32(..) & 0x000f_fcff,
+            };
+            let mut code = bytes(&(0..60).map(|_| word(&mut random)).collect::<Vec<_>>());
+            code.truncate(random.usize(200..=code.len()));
+            let tables: Vec<u8> = (0..600).map(|_| random.u8(..)).collect();
+            let begin = if random.u8(..9) == 0 { random.u64(..) } else { BEGIN };
+            let parts = [Part { begin: Vaddr(begin), bytes: &code }];
+            let graph = Cfg::build(Isa::Aarch64, &parts, &mut Tables(&tables), &Knowledge::default());
+            for (number, block) in graph.blocks().iter().enumerate() {
+                assert!(block.padding || !graph.out_of(number).is_empty(), "{:x}", block.start.0);
+            }
+            let lines = Isa::Aarch64.disassemble(&code, Vaddr(begin), Syntax::Att);
+            assert_eq!(lines.iter().map(|line| line.len).sum::<usize>(), code.len());
+            assert!(code.chunks(4).all(|word| Isa::Aarch64.work(word).is_none_or(|work| work.len == 4)));
+        }
+    }
+}
