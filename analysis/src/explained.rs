@@ -68,14 +68,16 @@ pub fn each<T: Send>(
         }
         let Ok(known) = procedures::known(samples, image, places, Needed::All, problems) else { continue };
         let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { continue };
-        if surveyed.isa() != Machine::ISA {
-            problems.push(Problem::NoMachine { image: image.record.name.clone() });
-            continue;
-        }
         let named = |procedure: &Procedure| asked.procedure.is_none_or(|part| procedure.name().contains(part));
         let sampled = surveyed.sampled(image, event).into_iter();
         let sampled = sampled.filter(|(procedure, count)| *count >= asked.least && named(procedure));
         let mut chosen: Vec<&Procedure> = sampled.map(|(procedure, _)| procedure).collect();
+        if surveyed.isa() != Machine::ISA {
+            if !chosen.is_empty() {
+                problems.push(Problem::NoMachine { image: image.record.name.clone() });
+            }
+            continue;
+        }
         // The longest first, so that nobody waits for one at the end.
         chosen.sort_by_key(|procedure| std::cmp::Reverse(procedure.size_bytes()));
         let explain = |procedure: &Procedure| {

@@ -6,7 +6,7 @@ use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name
 use code::isa::work::Work;
 use code::isa::{Isa, Syntax};
 use code::skid::Skid;
-use estimate::{Branch, Estimate, Sampled, Trips, Turned};
+use estimate::{Branch, Estimate, Sampled, Turned};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
 use profiledb::Turns;
 use stalls::{Explained, Machine, Timed};
@@ -31,8 +31,6 @@ pub struct Graph {
     pub parts: Vec<Listing>,
     /// Branches that were seen.
     pub branches: Vec<Branch>,
-    /// How many rounds loops make, where their tests tell.
-    pub trips: Vec<Trips>,
     /// What the instructions of each block ask of a processor.
     work: Vec<Vec<Work>>,
 }
@@ -271,8 +269,7 @@ impl Surveyed {
         let mut listed = listed;
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));
         let work = work(self.isa, &graph, &bytes);
-        let trips = estimate::trips(&graph, &loops, &sampled);
-        Some(Graph { isa: Some(self.isa), graph, estimate, loops, parts: listed, branches, trips, work })
+        Some(Graph { isa: Some(self.isa), graph, estimate, loops, parts: listed, branches, work })
     }
 }
 

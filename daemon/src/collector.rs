@@ -112,6 +112,8 @@ pub struct Collector<Source> {
     news_ns: Option<u64>,
     /// The records that were read last tell of throttling.
     saw_throttle: bool,
+    /// Records that were applied since the last drain.
+    applied: usize,
     /// How often the kernel had throttled an event until the last drain, by CPU.
     throttles: BTreeMap<u32, u64>,
     // Kept for their memory.
@@ -149,6 +151,7 @@ impl<Source: SampleSource> Collector<Source> {
             ended: 0,
             news_ns: None,
             saw_throttle: false,
+            applied: 0,
             throttles: BTreeMap::new(),
             entries: Vec::new(),
         }
@@ -185,7 +188,8 @@ impl<Source: SampleSource> Collector<Source> {
     /// Whether the next drain should not wait for its time.
     pub fn wants_drain(&self) -> bool {
         let news = self.has_news() && clock::monotonic_ns() >= self.drained_from_ns + NEWS_DRAIN_NS;
-        news || self.ended > ENDED_MAX || self.held.len() >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
+        let records = self.held.len() + self.applied;
+        news || self.ended > ENDED_MAX || records >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
     }
 
     /// Has the snapshots interpreted, where many are held. The tables wait for their drain: what the records tell meanwhile is of its window.
@@ -240,7 +244,8 @@ impl<Source: SampleSource> Collector<Source> {
         // A CPU's samples of now are in its other half as soon as it has been drained, before the others are.
         let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
         self.drained_from_ns = begun_ns;
-        let records = self.apply_records(window);
+        self.apply_records(window);
+        let records = std::mem::take(&mut self.applied);
         self.notices.judge(&mut self.mappings, window.to_ns);
         for pid in self.mappings.take_unmarked() {
             self.source.keep_apart(pid);
@@ -323,14 +328,14 @@ impl<Source: SampleSource> Collector<Source> {
         self.source.handler_cost()
     }
 
-    /// Applies the records of this window. Gives their number.
-    fn apply_records(&mut self, window: Window) -> usize {
+    /// Applies the records of this window.
+    fn apply_records(&mut self, window: Window) {
         self.read_records();
         let mut records = std::mem::take(&mut self.held);
         records.sort_by_key(|record| record.time_ns);
         let later = records.partition_point(|record| record.time_ns <= window.to_ns);
         self.held = records.split_off(later);
-        let applied = records.len();
+        self.applied += records.len();
         for record in records {
             self.jit.apply(&record);
             match &record.kind {
@@ -341,7 +346,6 @@ impl<Source: SampleSource> Collector<Source> {
             }
             self.mappings.apply(record);
         }
-        applied
     }
 
     /// Holds what each CPU took against what its events imply.

@@ -517,8 +517,7 @@ APART void take_snapshot(struct context *context, u32 cpu, struct place place)
 enum { PAGE_BUCKETS = 64, NEAR_BITS = 10 };
 
 /* Fibonacci hashing: the top bits of the product depend on every bit of the key (Knuth, TAOCP 3, 6.4). What is near each other, 1 KiB of code, shares
- * a page of the table, whose 256 entries have room for all its instructions: a loop needs one page to be known to the processor and not one for
- * each of its instructions. Which of the page's buckets depends on all of the key. */
+ * a page of the table, of 256 entries: a loop needs one page to be known to the processor and not one for each of its instructions. Which of the page's buckets depends on all of the key. */
 INLINE u32 bucket_of(u64 key, u32 shift)
 {
 	u64 near = (key >> NEAR_BITS) * 0x9e3779b97f4a7c15ull;

@@ -22,7 +22,7 @@ use code::cfg::{Cfg, Loops};
 
 pub use chain::{Chain, Order};
 pub use observe::{Branch, Sampled};
-pub use rounds::{Trips, Turned, trips};
+pub use rounds::{Trips, Turned};
 
 /// How sure an estimate is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +43,8 @@ pub struct Estimate {
     pub blocks: Vec<BlockEstimate>,
     /// Executions of each edge of its graph.
     pub edges: Vec<f64>,
+    /// How many rounds its loops make, where their tests tell.
+    pub trips: Vec<Trips>,
 }
 
 /// How often a block was executed.
@@ -79,7 +81,8 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
     if graph.blocks().len() > BLOCKS_MAX || graph.edges().len() > EDGES_MAX {
         return None;
     }
-    let observed = observe::observe(graph, loops, sampled)?;
+    let trips = rounds::trips(graph, loops, sampled);
+    let observed = observe::observe(graph, loops, sampled, &trips)?;
     let order = solve::order(&observed)?;
     let flow = solve::solve(&observed, &order)?;
     let known: f64 = observed.blocks.iter().map(|block| block.samples).sum::<f64>()
@@ -101,7 +104,7 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
     for (way, flow) in observed.ways.iter().zip(&flow.ways) {
         way.edge.and_then(|edge| edges.get_mut(edge)).into_iter().for_each(|edge| *edge = *flow);
     }
-    Some(Estimate { blocks: blocks.collect(), edges })
+    Some(Estimate { blocks: blocks.collect(), edges, trips })
 }
 
 /// By how much the logarithms of executions, beside the mean of the procedure's samples, differ where samples are drawn anew.

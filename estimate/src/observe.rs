@@ -6,7 +6,7 @@ use code::cfg::{Cfg, Edge, EdgeKind, Ending, Entered, Loops, To};
 use code::skid::Skid;
 use image::Vaddr;
 
-use crate::rounds::{Trips, Turned, trips};
+use crate::rounds::{Trips, Turned};
 use crate::solve::{Observed, ObservedBlock, Way};
 
 /// What part of executions goes back to where a loop begins, if nothing is known (Wu and Larus, MICRO 1994, measured 88 %).
@@ -47,7 +47,7 @@ const LATER_MAX: f64 = 60.0;
 
 /// The graph with its samples. None when it has no entry.
 #[must_use]
-pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Observed> {
+pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips]) -> Option<Observed> {
     let samples = samples_of_blocks(graph, sampled);
     let blocks = graph.blocks().iter().zip(samples).enumerate().map(|(number, (block, samples))| ObservedBlock {
         samples,
@@ -63,9 +63,9 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Obse
         let worth = 1.0 / (1.0 + later.get(&branch.from).copied().unwrap_or(0.0) / LATER_MAX);
         *seen.entry((branch.from, branch.to)).or_default() += branch.first as f64 + branch.later as f64 * worth;
     }
-    let told = trips(graph, loops, sampled).into_iter().filter(|trips| trips.only);
+    let told = trips.iter().filter(|trips| trips.only && !trips.once);
     let told: HashMap<usize, (f64, f64)> =
-        told.map(|Trips { leaves, ends, spread, .. }| (leaves, (ends, spread))).collect();
+        told.map(|Trips { leaves, ends, spread, .. }| (*leaves, (*ends, *spread))).collect();
     let endless = endless(graph);
     let mut ways = Vec::with_capacity(graph.edges().len());
     for (number, block) in graph.blocks().iter().enumerate() {

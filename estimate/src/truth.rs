@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use code::cfg::{Cfg, Edge, EdgeKind, To};
 use image::Vaddr;
 
-use crate::{Estimate, Trips};
+use crate::Estimate;
 
 /// Exact counts of one object.
 #[derive(Clone, Debug, Default)]
@@ -101,7 +101,7 @@ pub struct Scored {
 
 /// Scores a procedure's estimate, with the one factor for all its blocks that suits most samples. None where nothing was executed.
 #[must_use]
-pub fn score(graph: &Cfg, (estimate, trips): (&Estimate, &[Trips]), truth: &Counts) -> Option<Scored> {
+pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored> {
     let executed = |block: &code::cfg::Block| truth.executed.get(&block.start).copied().unwrap_or(0) as f64;
     let blocks: Vec<(f64, f64, f64)> = graph
         .blocks()
@@ -139,7 +139,7 @@ pub fn score(graph: &Cfg, (estimate, trips): (&Estimate, &[Trips]), truth: &Coun
             scored.edges.add(if *flow > 0.0 { (flow / truly).ln() - scale } else { f64::INFINITY }, truly);
         }
     }
-    for trips in trips.iter().filter(|trips| trips.only) {
+    for trips in estimate.trips.iter().filter(|trips| trips.only && !trips.once) {
         let leaves = graph.edges().get(trips.leaves);
         let tests = leaves.and_then(|edge| graph.blocks().get(edge.from)).map_or(0.0, executed);
         let ended = leaves.map_or(0.0, |edge| taken(graph, truth, edge));
@@ -221,11 +221,11 @@ mod tests {
                     calls=7 0x2000\n0x1006 0 99999\n0x1008 0 7\n";
         let counts = read(text).remove("/bin/x").unwrap();
         assert_eq!((counts.executed[&HEAD], counts.executed[&JUMP], counts.jumped[&(JUMP, HEAD)]), (700, 700, 693));
-        let scored = score(&graph, (&estimate, &[]), &counts).unwrap();
+        let scored = score(&graph, &estimate, &counts).unwrap();
         assert_eq!(scored.edges.shares(), [1.0; 3], "{scored:?}");
         // A truth of ten rounds is another.
         let text = text.replace("700", "70").replace("693", "63");
-        let scored = score(&graph, (&estimate, &[]), &read(&text)["/bin/x"]).unwrap();
+        let scored = score(&graph, &estimate, &read(&text)["/bin/x"]).unwrap();
         assert!(scored.edges.shares()[2] < 0.95, "{scored:?}");
     }
 

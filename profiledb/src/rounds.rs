@@ -44,7 +44,7 @@ impl Rounds {
         Self(Edges::new())
     }
 
-    /// Those of these counts; the same may come more than once. What has no rounds, or more than 2^62, is left out.
+    /// Those of these counts; the same may come more than once. What has no rounds, or 2^62 and more, is left out.
     pub fn from_counts(counts: impl IntoIterator<Item = (Turns, u64)>) -> Self {
         let counts = counts.into_iter().filter(|(turns, _)| (1..1 << 62).contains(&turns.rounds));
         Self(Edges::from_counts(counts.map(|(Turns { branch, jumps, rounds }, count)| {

@@ -238,10 +238,8 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
     let mut push = |key: SectionKey, joined: Joined| builder.push(key, joined.entries, joined.total, &joined.bytes);
     push(SectionKey::only(SectionKind::META), join::meta_section(meta).map_err(unwritable)?);
     let mut records = BTreeMap::new();
-    let mut edged = BTreeSet::new();
     for source in sources {
         images::absorb(&mut records, &source.images()?);
-        edged.extend(source.edge_images());
     }
     push(SectionKey::only(SectionKind::IMAGES), join::images_section(&records).map_err(unwritable)?);
     let mut totals: BTreeMap<String, u64> = BTreeMap::new();
@@ -265,7 +263,7 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
         }
     }
     for kind in SectionKind::OF_PAIRS {
-        for image in &edged {
+        for image in records.keys() {
             let mut edges = Edges::new();
             for source in sources {
                 edges.merge(&source.edges_of(kind, image)?);

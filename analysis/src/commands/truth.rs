@@ -275,7 +275,7 @@ fn score(
     let sampled = surveyed.sampled(image, *event).into_iter().filter(|(_, samples)| samples >= least);
     let row = |(procedure, samples): (&image::Procedure, u64)| {
         let found = surveyed.graph(image, &known, procedure, Syntax::Att, (*event, *skid))?;
-        let scored = truth::score(&found.graph, (found.estimate.as_ref()?, &found.trips), counts)?;
+        let scored = truth::score(&found.graph, found.estimate.as_ref()?, counts)?;
         let cycles = per_cycle.as_ref().and_then(|(machine, per_cycle)| {
             let scale = found.explained(machine, *event, truth.samples.retired(*event))?.scale?;
             let truly = per_cycle / scored.scale;

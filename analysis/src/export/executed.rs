@@ -211,7 +211,7 @@ mod tests {
         let edges = graph.graph.edges().iter().map(|edge| if edge.kind == EdgeKind::Taken { 9.0 } else { 1.0 });
         let edges = edges.collect();
         let runs = |executions| BlockEstimate { executions, ..BlockEstimate::default() };
-        graph.estimate = Some(Estimate { blocks: vec![runs(10.0), runs(1.0)], edges });
+        graph.estimate = Some(Estimate { blocks: vec![runs(10.0), runs(1.0)], edges, trips: Vec::new() });
         let mut executed = Executed::default();
         executed.add(&graph, 21, &BTreeMap::from([(0x1000, "f")]));
         let first = executed.steps.first().unwrap();
@@ -235,7 +235,7 @@ mod tests {
             _ => 1.0,
         });
         let edges = edges.collect();
-        graph.estimate = Some(Estimate { blocks: vec![runs(4.0), runs(1.0), runs(4.0)], edges });
+        graph.estimate = Some(Estimate { blocks: vec![runs(4.0), runs(1.0), runs(4.0)], edges, trips: Vec::new() });
         let mut executed = Executed::default();
         // As many samples as instructions executed.
         executed.add(&graph, 13, &BTreeMap::from([(0x2000, "f")]));

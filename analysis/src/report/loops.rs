@@ -16,8 +16,8 @@ pub struct LoopRow {
     pub depth: u32,
     /// Samples of its blocks, those of inner loops too.
     pub samples: f64,
-    /// How often its header ran for one entry of the loop, as estimated.
-    pub rounds: f64,
+    /// How often its header ran for one entry of the loop, as estimated; none where nobody is known to enter it.
+    pub rounds: Option<f64>,
     /// How sure it is how often the header ran.
     pub sure: estimate::Confidence,
     /// What its test says, where samples tell how many rounds were left.
@@ -39,6 +39,8 @@ pub struct TestRow {
     pub quantiles: [u64; 3],
     /// Whether nothing else leaves the loop. Else these are rounds at most.
     pub only: bool,
+    /// Whether there are entries that make one round, which these are without.
+    pub once: bool,
 }
 
 /// Fewer samples than this part of the procedure's are not shown as text, nor more loops than that.
@@ -59,15 +61,18 @@ pub(super) fn text(loops: &[LoopRow], samples: f64, out: &mut dyn Write) -> io::
         } else {
             String::new()
         };
-        let rounds = format!("{} rounds for one entry ({})", number(*rounds), word(*sure));
+        let rounds = rounds.map_or("nobody is known to enter it".to_owned(), |rounds| {
+            format!("{} rounds for one entry ({})", number(rounds), word(*sure))
+        });
         writeln!(out, "loop {header:#x}{deep}: {} % of samples, {rounds}", percent(part(row)))?;
         if let Some(test) = &row.test {
             let [few, half, most] = test.quantiles.map(|rounds| about(rounds as f64));
             let limit = if test.only { "" } else { ", unless something else ends it" };
+            let of = if test.once { "entries that come to it twice" } else { "entries" };
             let (mean, told) = (about(test.rounds), thousands(test.samples));
             writeln!(
                 out,
-                "{:>12} its test at {:#x} says {mean}, in {told} samples{limit}: a tenth of entries at most {few}, half {half}, nine tenths {most}",
+                "{:>12} its test at {:#x} says {mean}, in {told} samples{limit}: a tenth of {of} at most {few}, half {half}, nine tenths {most}",
                 "", test.at
             )?;
         }
@@ -78,7 +83,7 @@ pub(super) fn text(loops: &[LoopRow], samples: f64, out: &mut dyn Write) -> io::
 /// With the two digits that are worth telling.
 fn about(rounds: f64) -> String {
     if rounds < 10.0 {
-        return format!("{rounds:.1}");
+        return if rounds.fract() == 0.0 { format!("{rounds:.0}") } else { format!("{rounds:.1}") };
     }
     let unit = 10_f64.powf(rounds.log10().floor() - 1.0);
     thousands(((rounds / unit).round() * unit) as u64)
@@ -90,7 +95,7 @@ pub(super) struct Loop {
     header: String,
     depth: u32,
     samples: f64,
-    rounds: f64,
+    rounds: Option<f64>,
     confidence: &'static str,
     test: Option<Test>,
 }
@@ -105,6 +110,8 @@ struct Test {
     rounds_50: u64,
     rounds_90: u64,
     only_exit: bool,
+    /// Entries that make one round are not among these.
+    without_once: bool,
 }
 
 /// As they are written.
@@ -113,7 +120,7 @@ pub(super) fn json(row: &LoopRow) -> Loop {
         header: format!("{:#x}", row.header),
         depth: row.depth,
         samples: digits(row.samples),
-        rounds: digits(row.rounds),
+        rounds: row.rounds.map(digits),
         confidence: word(row.sure),
         test: row.test.map(|test| {
             let [rounds_10, rounds_50, rounds_90] = test.quantiles;
@@ -126,6 +133,7 @@ pub(super) fn json(row: &LoopRow) -> Loop {
                 rounds_50,
                 rounds_90,
                 only_exit: test.only,
+                without_once: test.once,
             }
         }),
     }

@@ -1,6 +1,6 @@
 //! How many more rounds a loop makes: its test compares what changes by the same amount in each.
 
-use super::{BranchKind, Edge, mask};
+use super::{BranchKind, Edge, STEPS_MAX, mask};
 
 /// More rounds than this are not told: so many take hours.
 const ROUNDS_MAX: u128 = 1 << 44;
@@ -42,10 +42,11 @@ pub struct Rounds {
     pub rounds: u64,
 }
 
-/// Branches of a walk with what decided them, and how many of them came before the walk was where it began again.
+/// Branches of a walk with what decided them and after how many instructions they came, and how many of them came before the walk was where it
+/// began again.
 #[derive(Debug, Default)]
 pub(super) struct Visits {
-    pub(super) decided: Vec<Option<Comparison>>,
+    pub(super) decided: Vec<(Option<Comparison>, usize)>,
     pub(super) returned: Option<usize>,
 }
 
@@ -73,11 +74,15 @@ impl Visits {
         let visits = edges.iter().zip(&self.decided).skip(number).filter(|(edge, _)| edge.from == first.from);
         let mut last: [Option<Comparison>; 3] = [None; 3];
         let mut rounds = 0;
-        for (edge, decided) in visits {
+        let mut begun = None;
+        for (edge, (decided, steps)) in visits {
+            // A few rounds are told only where many would be: where there is room for three visits, of which more than that they were is known.
+            let apart = begun.map_or(0, |begun| steps - begun);
             if edge.to != first.to {
-                return Some(rounds);
+                return (decided.is_some() && steps + apart < STEPS_MAX || rounds > 2).then_some(rounds);
             }
             rounds += 1;
+            begun = begun.or(Some(*steps));
             last = [last[1], last[2], *decided];
         }
         let [Some(first), Some(second), Some(third)] = last else { return None };
@@ -103,11 +108,19 @@ fn more(visits: [Comparison; 3]) -> Option<u64> {
     let changes = match third.relation {
         Relation::Equal => {
             let step = signed(minus(left, right));
-            let apart = minus(third.left, third.right);
-            let way = if step < 0 { apart } else { minus(0, apart) };
-            let (way, step) = (u128::from(way), step.unsigned_abs());
-            // What is jumped over is met only after the numbers have wrapped around.
-            (step != 0 && way != 0 && way % step == 0).then(|| way / step)
+            // As numbers with a sign, such as a negative index that goes up to 0, or without. What is met only after they have wrapped around is
+            // mostly not met then: they are remainders.
+            let signed_way = signed(third.right) - signed(third.left);
+            let way = i128::from(third.right) - i128::from(third.left);
+            let way = if step == 0 {
+                0
+            } else if (way > 0) == (step > 0) {
+                way
+            } else {
+                signed_way
+            };
+            let ahead = way != 0 && (way > 0) == (step > 0) && way % step == 0;
+            ahead.then(|| (way / step).unsigned_abs())
         }
         relation => {
             let has_sign = matches!(relation, Relation::Less | Relation::LessOrEqual);
@@ -203,6 +216,9 @@ mod tests {
             (8, Relation::Below, (0, 0), (5, 0)),
             // It would wrap around first: 250 of 255.
             (1, Relation::BelowOrEqual, (240, 7), (253, 0)),
+            // A remainder, which is 0 again before.
+            (4, Relation::Equal, (5, 1), (0, 0)),
+            (4, Relation::Equal, (5, u64::MAX & 0xffff_ffff), (7, 0)),
         ] {
             assert_eq!(both(bytes, relation, left, right).0, None, "{relation:?} {left:?} {right:?}");
         }

@@ -181,7 +181,7 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
             Step::Next => next,
             Step::Branch { kind, to } => {
                 self.walker.edges.push(Edge { kind, from: at, to });
-                self.walker.visits.decided.push(decided);
+                self.walker.visits.decided.push((decided, self.steps));
                 to
             }
             Step::Stop(_) => return step,

@@ -290,14 +290,14 @@ fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Opti
     let (mapping, at) = match entry.whose() {
         Space::Kernel | Space::Foreign => return None,
         Space::Process { pid, generation } => {
-            let Found { mapping, tags } = mappings.find(pid, generation, entry.pc(), window).ok()?;
+            let Found { mapping, tags } = mappings.find_known(pid, generation, entry.pc(), window).ok()?;
             if tags.excluded() {
                 return None;
             }
             let at = MappedAt { pid, start: mapping.start, end: mapping.end };
             (mapping, at)
         }
-        Space::Program(program) => mappings.find_in_program(program, entry.pc(), window).ok()?,
+        Space::Program(program) => mappings.find_known_in_program(program, entry.pc(), window).ok()?,
     };
     let left_out = &mappings.tagger.rules().exclude_images;
     let image = mapping.file.image_kept_unless(at, None, |image| left_out.contain(image)).ok()?;

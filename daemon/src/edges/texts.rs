@@ -42,7 +42,7 @@ impl Pieces {
         }
         // Fibonacci hashing: neighbours do not meet.
         let hash = (number ^ u64::from(text.number) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let index = (hash >> 32) as usize % PIECES;
+        let index = (hash >> 55) as usize % PIECES;
         let piece = self.known.get_mut(index)?;
         let room = self.bytes.get_mut(index * PIECE_BYTES..(index + 1) * PIECE_BYTES)?;
         if (piece.text, piece.number) != (text.number, number) {

@@ -393,10 +393,28 @@ impl Mappings {
         self.programs.find(program, distance, window)
     }
 
-    fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Found, Reason> {
+    /// The same, from what is known: a process that nobody was told of is not read now. Snapshots are looked at between drains too, and what is read
+    /// from /proc then would be of after samples that wait for theirs.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Found, Reason> {
         let process = self.processes.get_mut(&pid).ok_or(Reason::UnknownProcess)?;
         process.read_cgroup(pid, &mut self.tagger);
         process.find(generation, pc, window).unwrap_or(Err(Reason::NoMapping))
+    }
+
+    /// [`Self::find_in_program`], from what is known.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn find_known_in_program(
+        &mut self,
+        program: u32,
+        distance: u64,
+        window: Window,
+    ) -> Result<(Mapping, MappedAt), Reason> {
+        self.programs.find(program, distance, window)
     }
 
     /// Forgets processes that ended before this window began: all their samples have been drained.

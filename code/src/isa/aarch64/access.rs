@@ -161,7 +161,9 @@ impl<M: ReadOnly> Step<'_, M> {
         if !loads || pairs {
             self.store(spot, 16, None);
         }
-        if loads && !(ordered && pairs) {
+        // `ldxp` has bit 31; `cas` and `casp` have pairs without one of both.
+        let compares = pairs && (ordered || !word.bit(31));
+        if loads && !compares {
             self.forget(first, 8);
             if pairs {
                 self.forget(second, 8);

@@ -64,7 +64,11 @@ impl<M: ReadOnly> Step<'_, M> {
             0b0100 | 0b0110 | 0b1100 | 0b1110 => self.memory_access(),
             // SVE and SME: what of them writes a general register names it there; some set flags, some store.
             _ => {
-                self.forget(self.word.register(0), 8);
+                // `addvl` and `addpl` may write the stack pointer.
+                match self.word.register(0) {
+                    to if self.word.is(0xffa0_f800, 0x0420_5000) => self.write_or_stack(to, 8, None),
+                    to => self.forget(to, 8),
+                }
                 self.state.forget_comparison();
                 self.store(nowhere(self.at), 64, None);
             }
@@ -205,12 +209,11 @@ impl<M: ReadOnly> Step<'_, M> {
     fn masked(&mut self, to: u8, from: u8, mask: u64) {
         let bytes = self.word.width();
         match mask {
+            _ if to == STACK => self.write_or_stack(to, bytes, None),
             0xff => self.write(to, bytes, Some(self.read(from, 1))),
             0xffff => self.write(to, bytes, Some(self.read(from, 2))),
             0xffff_ffff => self.write(to, bytes, Some(self.read(from, 4))),
-            last if last <= u64::from(u16::MAX) && to != STACK => {
-                self.state.set_bounded(usize::from(to), self.at, last)
-            }
+            last if last <= u64::from(u16::MAX) => self.state.set_bounded(usize::from(to), self.at, last),
             _ => self.write_or_stack(to, bytes, None),
         }
     }

@@ -26,6 +26,10 @@ impl Compared {
         let Op::Branch(Condition { test, .. }) = branch.op else { return None };
         let subtracted = matches!(self.op, Op::Sub | Op::Cmp | Op::Dec);
         let logic = matches!(self.op, Op::And | Op::Andn | Op::Test | Op::Or | Op::Xor);
+        // Of two different numbers they make what does not change by the same amount in each round.
+        if logic && self.left != self.right {
+            return None;
+        }
         let relation = match test {
             Test::Equal => Relation::Equal,
             // `dec` leaves the carry.
