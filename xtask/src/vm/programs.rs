@@ -27,7 +27,9 @@ pub fn build(vm: &Path, mirrors: &Mirrors, architecture: Architecture) -> anyhow
     packages::ensure(&packages::COMPILER)?;
     if architecture == Architecture::Arm64 {
         let tools = cross_tools(vm, mirrors)?;
-        let gcc = tools.join("bin/aarch64-linux-gnu-gcc");
+        // What is installed on this machine was not fetched.
+        let fetched = tools.join("bin/aarch64-linux-gnu-gcc");
+        let gcc = if fetched.exists() { fetched } else { PathBuf::from("aarch64-linux-gnu-gcc") };
         cargo.env("RUSTC", tools.join("bin/rustc")).env(architecture.cargo_variable("LINKER"), &gcc);
         compiler = Command::new(gcc);
         for command in [&mut cargo, &mut compiler] {
