@@ -16,6 +16,8 @@ use core::mem::{offset_of, size_of};
 
 /// Entries in a bucket: four 16-byte entries fill one 64-byte cache line.
 pub const WAYS: usize = 4;
+/// Buckets in a half of a CPU's table.
+pub const BUCKETS: usize = 31;
 
 /// Halves of a CPU's table: one counts while the other is drained.
 pub const HALVES: usize = 2;
@@ -144,14 +146,14 @@ pub struct Bucket {
 pub struct HalfStats {
     /// Samples taken. Equals the counts in the half's buckets and spill buffer plus its [`Losses`]: the daemon checks that.
     pub taken: u64,
-    /// Samples that found no entry of theirs in the bucket.
+    /// Samples that found no entry of theirs in their bucket.
     pub misses: u32,
     /// Entries in the spill buffer.
     pub spilled: u32,
 }
 
-/// The private line of one CPU: the sampler on that CPU writes all of it but what the daemon writes, `half` and the last two words.
-#[repr(C, align(64))]
+/// The private page of one CPU: the sampler on that CPU writes all of it but what the daemon writes, `half`, `snapshot_every`, and the half that it drains.
+#[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuBlock {
     /// Which half counts now: 0 or 1.
@@ -162,8 +164,9 @@ pub struct CpuBlock {
     pub stats: [HalfStats; HALVES],
     /// One [`Snapshot`] for so many samples of user code; 0: none. The daemon writes it.
     pub snapshot_every: u32,
-    /// 64 minus log2 of the buckets of a half. The daemon writes it, once.
-    pub bucket_shift: u32,
+    /// The table, per half: as much as fits in the page. Each page more that a sample touches is one that the processor must look up anew, for the
+    /// program had 200 us to make it forget it.
+    pub table: [[Bucket; BUCKETS]; HALVES],
 }
 
 /// Snapshots that a CPU can keep for the daemon.
@@ -271,8 +274,8 @@ const _: () = {
     assert!(size_of::<Entry>() == 16);
     assert!(size_of::<Bucket>() == 64);
     assert!(size_of::<HalfStats>() == 16);
-    assert!(size_of::<CpuBlock>() == 64 && offset_of!(CpuBlock, snapshot_every) == 40);
-    assert!(offset_of!(CpuBlock, bucket_shift) == 44);
+    assert!(size_of::<CpuBlock>() == 4096 && offset_of!(CpuBlock, snapshot_every) == 40);
+    assert!(offset_of!(CpuBlock, table) == 64);
     assert!(
         size_of::<Snapshot>() == 416 && offset_of!(Snapshot, registers) == 16 && offset_of!(Snapshot, stack) == 160
     );

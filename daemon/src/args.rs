@@ -118,10 +118,7 @@ pub struct Settings {
     /// Disk space for the code of images with samples, such as 512MiB, from 1MiB; kept beside their profiles so that they can be named and listed when their files are gone. off: none [default: 512MiB]
     #[arg(long, value_name = "SIZE")]
     pub code_store: Option<String>,
-    /// Buckets (64 bytes, 4 places) in a half of a CPU's table, a power of two from 16 to 1048576 [default: 4096]
-    #[arg(long, value_name = "N")]
-    pub table_buckets: Option<u32>,
-    /// Entries (16 bytes) in the spill buffer of a half, 1 to 1048576 [default: 8192]
+    /// Entries (16 bytes) in each of a CPU's two spill buffers, for samples whose place the table has no room for, 1 to 1048576 [default: 16384]
     #[arg(long, value_name = "N")]
     pub spill_entries: Option<u32>,
     /// Keep this image's samples apart by process, by the image's name or path; may be repeated

@@ -32,6 +32,8 @@ pub struct CpuLedger {
     pub throttled: u64,
     /// How often it did.
     pub throttles: u64,
+    /// How often it had until the last drain.
+    throttles_booked: u64,
     /// How often it went offline.
     pub offline: u64,
     /// How long it was not sampled because of that, without the time since `offline_since_ns`.
@@ -69,7 +71,7 @@ impl CpuLedger {
 const HELD_MAX: usize = 200_000;
 
 /// A drain comes early when a spill buffer is so full, 0 to 1: what is left has to last until the next look.
-const SPILL_USED_MAX: f64 = 0.4;
+const SPILL_USED_MAX: f64 = 0.7;
 /// A drain comes early when so many processes have ended since the last: they are kept until their samples have been drained.
 const ENDED_MAX: usize = 4096;
 
@@ -96,6 +98,8 @@ pub struct Collector<Source> {
     pub pending: Pending,
     /// Samples that the samplers took and found no entry of theirs in the table for.
     pub misses: u64,
+    /// Different places that drains gave, summed up.
+    pub places: u64,
     /// By CPU.
     pub cpus: BTreeMap<u32, CpuLedger>,
     /// What the loader hook says.
@@ -114,8 +118,6 @@ pub struct Collector<Source> {
     saw_throttle: bool,
     /// Records that were applied since the last drain.
     applied: usize,
-    /// How often the kernel had throttled an event until the last drain, by CPU.
-    throttles: BTreeMap<u32, u64>,
     // Kept for their memory.
     entries: Vec<Entry>,
 }
@@ -143,6 +145,7 @@ impl<Source: SampleSource> Collector<Source> {
             edges: Edges::default(),
             pending: Pending::new(events),
             misses: 0,
+            places: 0,
             cpus: BTreeMap::new(),
             notices: Notices::default(),
             watches: Watches::default(),
@@ -152,7 +155,6 @@ impl<Source: SampleSource> Collector<Source> {
             news_ns: None,
             saw_throttle: false,
             applied: 0,
-            throttles: BTreeMap::new(),
             entries: Vec::new(),
         }
     }
@@ -357,8 +359,7 @@ impl<Source: SampleSource> Collector<Source> {
             let ledger = self.cpus.entry(cpu.cpu).or_default();
             ledger.taken += cpu.taken;
             ledger.implied += cpu.implied;
-            let throttles = self.throttles.insert(cpu.cpu, ledger.throttles);
-            if ledger.throttles > throttles.unwrap_or(0) {
+            if ledger.throttles > std::mem::replace(&mut ledger.throttles_booked, ledger.throttles) {
                 ledger.throttled += cpu.implied.saturating_sub(cpu.taken);
             }
         }
@@ -367,6 +368,7 @@ impl<Source: SampleSource> Collector<Source> {
     /// Books what the samplers took, and holds their own count against the sum of the entries.
     fn book(&mut self, drained: &Drained) {
         self.misses += drained.misses;
+        self.places += self.entries.len() as u64;
         let mut counted = 0;
         for entry in &self.entries {
             counted += u64::from(entry.count);

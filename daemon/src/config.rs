@@ -106,7 +106,6 @@ impl Config {
             pause_file: flags.pause_file.or(file.pause_file),
             metrics: flags.metrics.or(file.metrics),
             code_store: flags.code_store.or(file.code_store),
-            table_buckets: flags.table_buckets.or(file.table_buckets),
             spill_entries: flags.spill_entries.or(file.spill_entries),
             per_process: if flags.per_process.is_empty() { file.per_process } else { flags.per_process },
             by_unit: flags.by_unit || file.by_unit,
@@ -119,12 +118,7 @@ impl Config {
 
     fn check(settings: Settings) -> anyhow::Result<Self> {
         let events = events(&settings)?;
-        let buckets = settings.table_buckets.unwrap_or(4096);
-        ensure!(
-            buckets.is_power_of_two() && (16..=1 << 20).contains(&buckets),
-            "--table-buckets {buckets}: must be a power of two from 16 to 1048576"
-        );
-        let spill_entries = settings.spill_entries.unwrap_or(8192);
+        let spill_entries = settings.spill_entries.unwrap_or(16384);
         ensure!((1..=1 << 20).contains(&spill_entries), "--spill-entries {spill_entries}: must be from 1 to 1048576");
         let interval = |flag, text: Option<&str>, default, min, max| duration(flag, text.unwrap_or(default), min, max);
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
@@ -152,7 +146,7 @@ impl Config {
             budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
             edges: edges(settings.edges.as_deref())?,
             code_store: sized("--code-store", settings.code_store.as_deref().unwrap_or("512MiB"))?,
-            table: TableSettings { bucket_bits: buckets.trailing_zeros(), spill_entries },
+            table: TableSettings { spill_entries },
             rules,
             kernel_by_process: settings.kernel_by_process,
         })
@@ -343,11 +337,11 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file = "db = \"/a\"\nmerge-interval = \"1m\"\nevent = [\"cpu-clock@100\"]\ntable-buckets = 64\n";
+        let file = "db = \"/a\"\nmerge-interval = \"1m\"\nevent = [\"cpu-clock@100\"]\nspill-entries = 64\n";
         let config = config(file, Settings { db: Some("/b".into()), ..Settings::default() }).unwrap();
         assert_eq!(config.db, Path::new("/b"));
         assert_eq!((config.merge_interval, config.drain_interval), (Duration::from_secs(60), Duration::from_secs(5)));
-        assert_eq!((config.events.len(), config.table.bucket_bits), (1, 6));
+        assert_eq!((config.events.len(), config.table.spill_entries), (1, 64));
         assert_eq!(config.code_store, Some(512 << 20));
         assert_eq!(config.access, Access { mode: 0o660, group: None, rights: Rights::Control });
         assert_eq!(sized("--x", "2GiB").unwrap(), Some(2 << 30));
@@ -434,7 +428,6 @@ mod tests {
             ("clients-may = \"all\"", "--clients-may all: must be read or control"),
             ("drain-interval = \"0s\"", "--drain-interval 0s"),
             ("merge-interval = \"99999999999999999999d\"", "--merge-interval"),
-            ("table-buckets = 100", "power of two"),
             ("spill-entries = 0", "--spill-entries 0"),
             ("event = [\"cpu-clock\", \"cpu-clock@9\"]", "given twice"),
             ("event = [\"cycles\"]\nmux = [\"imiss,cpu-cycles\"]", "--event, --mux: cycles is given twice"),

@@ -20,6 +20,9 @@ pub const EDGES_MAX: usize = 200_000;
 /// Edges of an image, from where, to where: how often, and how often as the first after a sample.
 type EdgeCounts = HashMap<(ImageOffset, ImageOffset), (u64, u64), RandomState>;
 
+/// How often loops of an image were to make so many more rounds.
+type RoundCounts = HashMap<Turns, u64, RandomState>;
+
 /// An image, an event by number and, where somebody asked to keep processes apart, whose.
 type Whose = (ImageId, usize, Option<Arc<Scope>>);
 
@@ -33,7 +36,7 @@ pub struct Pending {
     accounts: Vec<Account>,
     places: usize,
     edges: HashMap<ImageId, EdgeCounts, RandomState>,
-    rounds: HashMap<ImageId, HashMap<Turns, u64, RandomState>, RandomState>,
+    rounds: HashMap<ImageId, RoundCounts, RandomState>,
     edges_len: usize,
 }
 
@@ -212,7 +215,7 @@ impl Pending {
             };
             self.edges.iter().map(counted).collect()
         };
-        let rounds = |(id, counts): (&ImageId, &HashMap<Turns, u64, RandomState>)| {
+        let rounds = |(id, counts): (&ImageId, &RoundCounts)| {
             (*id, Rounds::from_counts(counts.iter().map(|(turns, times)| (*turns, *times))))
         };
         Delta {

@@ -24,7 +24,7 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
 }
 
 /// What the epoch keeps of where samples land: `skid {event, instructions, samples}`, or null where it could not be measured; other events may land
-/// elsewhere. And of the processor, if it is of x86: `cpuid {vendor, family, model}`.
+/// elsewhere. And of the processor: `cpuid {vendor, family, model}`, on Arm's implementer, architecture and part.
 #[must_use]
 pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) -> BTreeMap<String, Value> {
     let skid = landing.and_then(|Landing { event, skid, samples }| {

@@ -267,15 +267,28 @@ fn explained(reason: &str) -> String {
     profiledb::meaning(reason).map_or_else(|| reason.to_owned(), |meaning| format!("{reason}: {meaning}"))
 }
 
-/// Hits and misses of the samplers' tables.
+/// Hits and misses of the samplers' tables, each a page of its CPU's own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TableStatus {
     /// Samples that only incremented a count.
     pub hits: u64,
-    /// Samples that took a new place.
+    /// Samples that took a place in it, for which another left.
     pub misses: u64,
+    /// Different places, summed up over the drains: what the daemon has to find the image of. Samples to a place are what counting saves.
+    pub places: u64,
     /// Kernel memory of the tables, per CPU.
     pub bytes_per_cpu: u64,
+}
+
+impl TableStatus {
+    fn text(&self) -> String {
+        let Self { hits, misses, places, bytes_per_cpu } = self;
+        let samples = (hits + misses) as f64;
+        let (found, together) = (100.0 * *hits as f64 / samples.max(1.0), samples / (*places).max(1) as f64);
+        format!(
+            "{found:.1} % of samples found their place; {together:.1} to a place and drain; {bytes_per_cpu} bytes per CPU"
+        )
+    }
 }
 
 /// The sampler's cost as the kernel measures it.
@@ -457,11 +470,7 @@ impl Status {
             let times = if *offline == 1 { "once".to_owned() } else { format!("{offline} times") };
             line("offline", format!("CPU {cpu}: {times}, not sampled for {offline_s:.1} s because of that"));
         }
-        let found = self.table.hits as f64 / (self.table.hits + self.table.misses).max(1) as f64;
-        line(
-            "table",
-            format!("{:.1} % of samples found their place; {} bytes per CPU", 100.0 * found, self.table.bytes_per_cpu),
-        );
+        line("table", self.table.text());
         self.handler.ns_per_sample.iter().for_each(|ns| line("handler", format!("{ns:.0} ns per sample")));
         line("daemon", self.daemon.text());
         if let (Some(budget), Some(ns)) = (self.overhead.budget, self.overhead.ns_per_sample) {

@@ -5,6 +5,10 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
+use alloc::vec::Vec;
+
 /// Aligns the object as an ELF file's headers expect (8 bytes, ELF-64).
 #[repr(align(8))]
 struct Aligned<Bytes: ?Sized>(Bytes);
@@ -14,15 +18,45 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../objects/sampler.x86
 #[cfg(target_arch = "aarch64")]
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../objects/sampler.aarch64.bpf.o"));
 
-/// The sampler for the architecture this crate is compiled for: an ELF object with BTF, maps `CPUS`, `TABLE`, `SPILL`, `LOSSES` and
-/// programs `sample_0` to `sample_15`.
+/// What is chosen when the sampler is loaded, once and for all its programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Entries of a half's spill buffer; below 2^31.
+    pub spill_entries: u32,
+    /// How to look into the current task: 0 not at all, 1 by copying (Linux 5.10 with BTF), 2 by typed pointers (5.11).
+    pub task_access: u32,
+    /// Count a program's own text, and that of two libraries, once for all processes that run it.
+    pub share_programs: bool,
+    /// Count kernel addresses for each process.
+    pub kernel_by_process: bool,
+    /// Take snapshots of registers.
+    pub snapshots: bool,
+}
+
+/// Stands in the object for settings, with their number in the low byte: `SETTING` in the source.
+const SETTING: u32 = 0x5e77_1e00;
+
+/// The sampler for the architecture this crate is compiled for: an ELF object with BTF, maps `CPUS`, `SPILL`, `LOSSES` and
+/// programs `sample_0` to `sample_15`, with the settings in its instructions. It begins at an address that allocations of its size have, one of 16.
 #[must_use]
-pub fn sampler() -> &'static [u8] {
-    &OBJECT.0
+pub fn sampler(settings: &Settings) -> Vec<u8> {
+    let Settings { spill_entries, task_access, share_programs, kernel_by_process, snapshots } = *settings;
+    let values = [spill_entries, task_access, share_programs.into(), kernel_by_process.into(), snapshots.into()];
+    let mut object = OBJECT.0.to_vec();
+    let (instructions, _) = object.as_chunks_mut::<8>();
+    for [opcode, _, low, high, immediate @ ..] in instructions {
+        // Instructions are aligned to 8 in the file, too. `rN = number` (Documentation/bpf/standardization/instruction-set.rst).
+        let number = u32::from_le_bytes(*immediate).wrapping_sub(SETTING + 1);
+        if let (0xb7, 0, 0, Some(value)) = (*opcode, *low, *high, values.get(number as usize)) {
+            *immediate = value.to_le_bytes();
+        }
+    }
+    object
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use object::{Object as _, ObjectSection as _};
 
     /// Since Linux 6.13 a program with 64 bytes of stack or more has one of its own, for each CPU (kernel/bpf/verifier.c, BPF_PRIV_STACK_MIN_SIZE;
@@ -30,8 +64,44 @@ mod tests {
     const STACK_BYTES_MAX: i32 = 48;
 
     #[test]
+    fn settings_are_in_the_instructions_and_nothing_else_is_touched() {
+        let settings = |spill_entries| Settings {
+            spill_entries,
+            task_access: 2,
+            share_programs: true,
+            kernel_by_process: false,
+            snapshots: true,
+        };
+        let stand_ins = |object: &[u8]| {
+            let number = |word: &[u8; 4]| u32::from_le_bytes(*word).wrapping_sub(SETTING);
+            let mut found = [0; 6];
+            object.as_chunks().0.iter().map(number).for_each(|number| {
+                found.get_mut(number as usize).into_iter().for_each(|count| *count += 1);
+            });
+            found
+        };
+        let before = stand_ins(&OBJECT.0);
+        // Snapshots are of x86-64 only.
+        let asked = if cfg!(target_arch = "x86_64") { 1..6 } else { 1..5 };
+        assert!(
+            before[0] == 0 && before[asked].iter().all(|count| *count > 0),
+            "each setting is asked for: {before:?}"
+        );
+        let loaded = sampler(&settings(12345));
+        assert_eq!(stand_ins(&loaded), [0; 6], "none is left");
+        let changed = OBJECT.0.as_chunks::<4>().0.iter().zip(loaded.as_chunks::<4>().0).filter(|(was, is)| was != is);
+        assert_eq!(changed.count(), before.iter().sum::<usize>());
+        let other = sampler(&settings(54321));
+        let different = loaded.as_chunks::<4>().0.iter().zip(other.as_chunks::<4>().0).filter(|(one, two)| one != two);
+        let number = |word: &[u8; 4]| u32::from_le_bytes(*word);
+        assert!(different.clone().all(|(one, two)| (number(one), number(two)) == (12345, 54321)));
+        assert_eq!(different.count(), before[1]);
+        assert!(object::File::parse(&*loaded).is_ok());
+    }
+
+    #[test]
     fn samples_need_little_stack() {
-        let object = object::File::parse(super::sampler()).unwrap();
+        let object = object::File::parse(&OBJECT.0).unwrap();
         let mut deepest = 0;
         // Programs, and their functions.
         for section in ["perf_event", ".text"] {

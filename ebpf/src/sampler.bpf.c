@@ -8,8 +8,8 @@
  *
  * Rules it lives by (SOSP 1997, section 4.2):
  *  - nothing that a sample writes is shared between CPUs: no lock, no atomic, no barrier;
- *  - a sample touches this CPU's private line, the process's line (which it only reads), one bucket, and, when a whole bucket is
- *    in use, one spill entry;
+ *  - a sample touches two lines of this CPU's private page (its own words, one bucket), the process's line (which it only reads), and, when a whole
+ *    bucket is in use, one spill entry;
  *  - no count vanishes: what the bucket evicts goes to the spill buffer, and a sample is counted as lost when that is full.
  *
  * Programs of one CPU do not nest: the kernel runs no second one while bpf_prog_active is held (kernel/events/core.c,
@@ -126,7 +126,7 @@ struct task_struct {
 enum { VM_EXEC = 4 };
 
 /* Twins of abi/src/lib.rs. */
-enum { WAYS = 4, HALVES = 2, PC_BITS = 57, EVENTS_MAX = 16, PID_BITS = 22, GENERATION_BITS = 10, SLOT_BITS = 15 };
+enum { WAYS = 4, BUCKETS = 31, HALVES = 2, PC_BITS = 57, EVENTS_MAX = 16, PID_BITS = 22, GENERATION_BITS = 10, SLOT_BITS = 15 };
 #define SPACE_KERNEL 0u
 #define SPACE_FOREIGN (1u << PID_BITS)
 #define IN_PROGRAM (1ull << 63)
@@ -151,13 +151,14 @@ struct half_stats {
 	u32 spilled;
 };
 
+/* A page. The table is small, because each page more that a sample touches is one that the program has made the processor forget meanwhile. */
 struct cpu_block {
 	u32 half;
 	u32 snapshot_in; /* samples of user code until the next snapshot */
 	struct half_stats stats[HALVES];
 	u32 snapshot_every; /* 0: none */
-	u32 bucket_shift;   /* 64 minus log2 of the buckets of a half */
-} __attribute__((aligned(64)));
+	struct bucket table[HALVES][BUCKETS];
+} __attribute__((aligned(4096)));
 
 struct losses {
 	u64 spill_full[EVENTS_MAX];
@@ -220,22 +221,29 @@ _Static_assert(sizeof(struct change) == 32, "abi: Change");
 _Static_assert(sizeof(struct entry) == 16, "abi: Entry");
 _Static_assert(sizeof(struct bucket) == 64, "abi: Bucket");
 _Static_assert(sizeof(struct half_stats) == 16, "abi: HalfStats");
-_Static_assert(sizeof(struct cpu_block) == 64, "abi: CpuBlock");
+_Static_assert(sizeof(struct cpu_block) == 4096, "abi: CpuBlock");
 
-/* Set by the daemon before the program is loaded. The kernel knows read-only globals as constants when it verifies, so it leaves out
- * branches on them; but it leaves loads in, of a line that nobody else needs. So no address that a sample touches depends on them: the number of
- * buckets is in the CPU's private line. max_entries of the maps are set to match. */
-const volatile u32 SPILL_ENTRIES = 1; /* spill entries of a half */
-const volatile u64 PIDNS_DEV = 0;     /* the daemon's pid namespace when it is not the root one, else 0 */
-const volatile u64 PIDNS_INO = 0;
+/* Set by the daemon before the program is loaded, to match max_entries of the maps: it puts the value in place of such a number, in the instruction itself
+ * (ebpf/src/lib.rs). So the kernel knows it when it verifies, and leaves out branches on it. It does so for read-only globals too, but leaves their loads
+ * in, and their page is one that no cache has: a third of what a sample of a loop cost. What few samples ask is in globals. */
+enum { SETTING = 0x5e771e00 };
+#define CHOSEN(number)                                                            \
+	({                                                                        \
+		u64 value;                                                        \
+		__asm__ volatile("%0 = %1" : "=r"(value) : "i"(SETTING | number)); \
+		value;                                                            \
+	})
+#define SPILL_ENTRIES ((u32)CHOSEN(1)) /* spill entries of a half */
 /* How to look into the current task: not at all (no BTF), by copying (5.10), or by typed pointers. */
 enum { TASK_HIDDEN, TASK_COPIED, TASK_TYPED };
-const volatile u32 TASK_ACCESS = TASK_HIDDEN;
-const volatile u32 SHARE_PROGRAMS = 0;    /* count a program's own text, and that of libraries, once for all processes that run it */
-const volatile u32 KERNEL_BY_PROCESS = 0; /* count kernel addresses for each process */
-const volatile u32 SNAPSHOTS = 0;	  /* take snapshots of registers with samples of event 0 */
+#define TASK_ACCESS CHOSEN(2)
+#define SHARE_PROGRAMS CHOSEN(3)    /* count a program's own text, and that of libraries, once for all processes that run it */
+#define KERNEL_BY_PROCESS CHOSEN(4) /* count kernel addresses for each process */
+#define SNAPSHOTS CHOSEN(5)	    /* take snapshots of registers with samples of event 0 */
+const volatile u64 PIDNS_DEV = 0; /* the daemon's pid namespace when it is not the root one, else 0 */
+const volatile u64 PIDNS_INO = 0;
 
-/* Indexed by CPU; by (CPU, half, bucket); by (CPU, half, entry); by (CPU, half). */
+/* Indexed by CPU; by (CPU, half, entry); by (CPU, half). */
 struct {
 	int (*type)[BPF_MAP_TYPE_ARRAY];
 	int (*map_flags)[BPF_F_MMAPABLE];
@@ -243,14 +251,6 @@ struct {
 	u32 *key;
 	struct cpu_block *value;
 } CPUS SECTION(".maps");
-
-struct {
-	int (*type)[BPF_MAP_TYPE_ARRAY];
-	int (*map_flags)[BPF_F_MMAPABLE];
-	int (*max_entries)[1];
-	u32 *key;
-	struct bucket *value;
-} TABLE SECTION(".maps");
 
 struct {
 	int (*type)[BPF_MAP_TYPE_ARRAY];
@@ -514,16 +514,12 @@ APART void take_snapshot(struct context *context, u32 cpu, struct place place)
 }
 #endif
 
-enum { PAGE_BUCKETS = 64, NEAR_BITS = 10 };
-
-/* Fibonacci hashing: the top bits of the product depend on every bit of the key (Knuth, TAOCP 3, 6.4). What is near each other, 1 KiB of code, shares
- * a page of the table, of 256 entries: a loop needs one page to be known to the processor and not one for each of its instructions. Which of the page's buckets depends on all of the key. */
-INLINE u32 bucket_of(u64 key, u32 shift)
+/* Fibonacci hashing: the top bits of the product depend on every bit of the key (Knuth, TAOCP 3, 6.4). */
+INLINE struct bucket *bucket_of(struct bucket *table, u64 key, u32 space)
 {
-	u64 near = (key >> NEAR_BITS) * 0x9e3779b97f4a7c15ull;
-	u64 hash = key * 0x9e3779b97f4a7c15ull;
+	u64 hash = (key ^ (u64)space << 32) * 0x9e3779b97f4a7c15ull;
 
-	return (u32)(near >> shift) ^ ((u32)(hash >> shift) & (PAGE_BUCKETS - 1));
+	return &table[((hash >> 32) * BUCKETS) >> 32];
 }
 
 INLINE int take_sample(struct context *context, u64 event)
@@ -536,14 +532,13 @@ INLINE int take_sample(struct context *context, u64 event)
 	struct cpu_block *block;
 	struct bucket *bucket;
 	struct entry *entry;
-	u32 half_index, index, way;
+	u32 half, way;
 
 	block = bpf_map_lookup_elem(&CPUS, &cpu);
 	if (!LIKELY(block))
 		return 0;
-	half_index = block->half & 1;
-	stats = &block->stats[half_index];
-	half_index += cpu * HALVES;
+	half = block->half & 1;
+	stats = &block->stats[half];
 	stats->taken++;
 #if defined(ARCH_x86_64)
 	if (event == 0 && SNAPSHOTS && block->snapshot_every && (s64)context->registers[PC_REGISTER] >= 0) {
@@ -557,11 +552,7 @@ INLINE int take_sample(struct context *context, u64 event)
 	}
 #endif
 
-	index = (half_index << (64 - block->bucket_shift)) + bucket_of(key ^ (u64)space << 32, block->bucket_shift);
-	bucket = bpf_map_lookup_elem(&TABLE, &index);
-	if (!LIKELY(bucket))
-		return lose(half_index, event);
-
+	bucket = bucket_of(block->table[half], key, space);
 	entry = &bucket->entries[0];
 	if (LIKELY(entry->key == key && entry->space == space)) {
 		entry->count++;
@@ -584,8 +575,8 @@ INLINE int take_sample(struct context *context, u64 event)
 	}
 
 	stats->misses++;
-	if (bucket->entries[WAYS - 1].count != 0 && !spill(stats, half_index, &bucket->entries[WAYS - 1]))
-		return lose(half_index, event);
+	if (bucket->entries[WAYS - 1].count != 0 && !spill(stats, half + cpu * HALVES, &bucket->entries[WAYS - 1]))
+		return lose(half + cpu * HALVES, event);
 	bucket->entries[3] = bucket->entries[2];
 	bucket->entries[2] = bucket->entries[1];
 	bucket->entries[1] = bucket->entries[0];

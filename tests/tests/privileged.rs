@@ -270,15 +270,15 @@ fn the_ledger_closes_at_every_second_of_a_minute_of_churn() {
     );
 }
 
-/// The smallest tables there can be overflow, and what they lose is counted.
+/// The smallest spill buffers there can be overflow, and what they lose is counted.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
-fn tables_that_are_too_small_lose_samples_by_name() {
+fn spill_buffers_that_are_too_small_lose_samples_by_name() {
     require_root();
     let place = Place::default();
     let workload = Workload::build(place.path(), "churn", &[]);
     let mut command = place.dcpid();
-    command.args(["--table-buckets", "16", "--spill-entries", "1"]);
+    command.args(["--spill-entries", "1"]);
     let daemon = place.start_as(command);
     let _ = workload.run(3);
     daemon.flush();

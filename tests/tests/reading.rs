@@ -226,7 +226,8 @@ fn perf_report(data: &std::path::Path) -> Rows {
     rows
 }
 
-/// Both tools' names for one thing. Of what has no name perf tells the address of each sample, and dcpi that of the procedure.
+/// Both tools' names for one thing. Of what has no name perf tells the address of each sample, and dcpi that of the procedure. perf names each entry
+/// of a linkage table after what it leads to (`swap@plt`), dcpi the table (`[.plt]`).
 fn plain(image: &str, procedure: &str) -> (String, String) {
     let image = match image {
         "[kernel.kallsyms]" | "[kernel.vmlinux]" => "[kernel]",
@@ -234,7 +235,7 @@ fn plain(image: &str, procedure: &str) -> (String, String) {
         jit if jit.starts_with("[jit]") || jit.starts_with("[JIT]") || jit.starts_with("perf-") => "[jit]",
         other => other,
     };
-    if procedure.starts_with("0x") || procedure.starts_with('[') {
+    if procedure.starts_with("0x") || procedure.starts_with('[') || procedure.ends_with("@plt") {
         return (image.to_owned(), "[without name]".to_owned());
     }
     // They write types of C++ and Rust differently: what is in brackets, and results before the name, is left out.

@@ -86,7 +86,7 @@ pub enum KernelError {
         reason: String,
     },
     /// A map of the sampler could not be mapped.
-    #[error("mapping the sampler's {what} ({bytes} bytes) failed ({source}); lower --table-buckets or --spill-entries")]
+    #[error("mapping the sampler's {what} ({bytes} bytes) failed ({source}); lower --spill-entries")]
     Map {
         /// Which map.
         what: &'static str,

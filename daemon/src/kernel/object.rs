@@ -79,22 +79,23 @@ impl Sampler {
         // The daemon finds a process's line by its number in the root namespace, to keep it apart.
         let share_programs = !sharing.programs_by_process && namespace.is_none();
         let halves = (cpus * HALVES) as u32;
+        let chosen = ebpf::Settings {
+            spill_entries: settings.spill_entries,
+            task_access,
+            share_programs,
+            kernel_by_process: sharing.kernel_by_process,
+            snapshots: sharing.snapshots,
+        };
         let ebpf = EbpfLoader::new()
-            .override_global("SPILL_ENTRIES", &settings.spill_entries, true)
             .override_global("PIDNS_DEV", &pidns_dev, true)
             .override_global("PIDNS_INO", &pidns_ino, true)
-            .override_global("TASK_ACCESS", &task_access, true)
-            .override_global("SHARE_PROGRAMS", &u32::from(share_programs), true)
-            .override_global("KERNEL_BY_PROCESS", &u32::from(sharing.kernel_by_process), true)
-            .override_global("SNAPSHOTS", &u32::from(sharing.snapshots), true)
             .map_max_entries("SNAPSHOT_RINGS", if sharing.snapshots { cpus as u32 } else { 1 })
             .map_max_entries("SNAPSHOT_DATA", if sharing.snapshots { (cpus * SNAPSHOTS_PER_CPU) as u32 } else { 1 })
             .map_max_entries("CHANGES", ring_bytes(cpus))
             .map_max_entries("CPUS", cpus as u32)
-            .map_max_entries("TABLE", halves << settings.bucket_bits)
             .map_max_entries("SPILL", halves * settings.spill_entries)
             .map_max_entries("LOSSES", halves)
-            .load(ebpf::sampler())
+            .load(&ebpf::sampler(&chosen))
             .map_err(refused)?;
         Ok(Self { ebpf, settings, sharing, cpus, changes: None })
     }
@@ -145,7 +146,6 @@ impl Sampler {
     pub fn table(&self) -> Result<Table, KernelError> {
         let fds = MapFds {
             cpus: self.map("CPUS")?,
-            table: self.map("TABLE")?,
             spill: self.map("SPILL")?,
             losses: self.map("LOSSES")?,
             slots: self.map("SLOTS")?,

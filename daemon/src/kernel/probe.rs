@@ -36,14 +36,14 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
     CAPABILITIES.iter().filter(|(_, number)| !has(*number) && !has(CAP_SYS_ADMIN)).map(|(name, _)| *name).collect()
 }
 
-/// A processor of x86 as CPUID names it.
+/// A processor of x86 as CPUID names it, or one of Arm's architecture as its MIDR does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpuid {
-    /// `GenuineIntel`, `AuthenticAMD`.
+    /// `GenuineIntel`, `AuthenticAMD`; the implementer, as `0x41`.
     pub vendor: String,
-    /// Family, with the extended part.
+    /// Family, with the extended part; the architecture, 8.
     pub family: u64,
-    /// Model, with the extended part.
+    /// Model, with the extended part; the part.
     pub model: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct Machine {
     pub arch: String,
     /// Processor model as /proc/cpuinfo names it, or "unknown".
     pub cpu_model: String,
-    /// The processor as its makers number it; none on arm64.
+    /// The processor as its makers number it; none where its CPUs differ.
     pub cpuid: Option<Cpuid>,
     /// CPUs online.
     pub cpus: Vec<usize>,
@@ -105,8 +105,20 @@ fn cpu_fact<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
 
 fn cpuid(cpuinfo: &str) -> Option<Cpuid> {
     let number = |key| cpu_fact(cpuinfo, key)?.parse().ok();
-    let vendor = cpu_fact(cpuinfo, "vendor_id")?.to_owned();
-    Some(Cpuid { vendor, family: number("cpu family")?, model: number("model")? })
+    let Some(vendor) = cpu_fact(cpuinfo, "vendor_id") else { return midr(cpuinfo) };
+    Some(Cpuid { vendor: vendor.to_owned(), family: number("cpu family")?, model: number("model")? })
+}
+
+/// The MIDR as arm64 tells it (`arch/arm64/kernel/cpuinfo.c`), where all CPUs have the same: which of several a sample is of, nobody keeps.
+fn midr(cpuinfo: &str) -> Option<Cpuid> {
+    let all = |key| {
+        let facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        let mut values = facts.filter(|(name, _)| name.trim() == key).map(|(_, value)| value.trim());
+        let first = values.next()?;
+        values.all(|value| value == first).then_some(first)
+    };
+    let model = u64::from_str_radix(all("CPU part")?.strip_prefix("0x")?, 16).ok()?;
+    Some(Cpuid { vendor: all("CPU implementer")?.to_owned(), family: all("CPU architecture")?.parse().ok()?, model })
 }
 
 /// The highest clock of the processor, in Hz, for turning a rate into a period of cycles; 3 GHz where the machine does not say.
@@ -206,5 +218,11 @@ mod tests {
         let text = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n";
         assert_eq!(cpuid(text), Some(Cpuid { vendor: "AuthenticAMD".to_owned(), family: 25, model: 1 }));
         assert_eq!(cpuid("CPU part\t: 0xd0c\n"), None);
+        let arm =
+            |part| format!("CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: {part}\n");
+        let one = Some(Cpuid { vendor: "0x41".to_owned(), family: 8, model: 0xd03 });
+        assert_eq!(cpuid(&[arm("0xd03"), arm("0xd03")].concat()), one);
+        assert_eq!(cpuid(&[arm("0xd03"), arm("0xd08")].concat()), None, "two kinds");
+        assert_eq!(cpuid(&arm("d03")), None);
     }
 }

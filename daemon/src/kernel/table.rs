@@ -8,17 +8,16 @@
 use super::KernelError;
 use super::mapped::Mapped;
 use abi::{
-    Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Library, Losses, PID_BITS, PROGRAM_APART, SLOT_BITS, Slot,
+    BUCKETS, Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Library, Losses, PID_BITS, PROGRAM_APART,
+    SLOT_BITS, Slot,
 };
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Sizes of the per-CPU tables.
+/// Sizes of what each CPU has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSettings {
-    /// log2 of the buckets in a half; a bucket is 64 bytes and holds 4 places. 4 to 20.
-    pub bucket_bits: u32,
     /// Entries, of 16 bytes, in the spill buffer of a half. 1 to 2^20.
     pub spill_entries: u32,
 }
@@ -27,9 +26,7 @@ impl TableSettings {
     /// Kernel memory that one CPU's tables take.
     #[must_use]
     pub fn bytes_per_cpu(&self) -> usize {
-        let half = (size_of::<Bucket>() << self.bucket_bits)
-            + size_of::<Entry>() * self.spill_entries as usize
-            + size_of::<Losses>();
+        let half = size_of::<Entry>() * self.spill_entries as usize + size_of::<Losses>();
         HALVES * half + size_of::<CpuBlock>()
     }
 }
@@ -38,17 +35,15 @@ impl TableSettings {
 pub struct Table {
     settings: TableSettings,
     cpus: Mapped<CpuBlock>,
-    buckets: Mapped<Bucket>,
     spill: Mapped<Entry>,
     losses: Mapped<Losses>,
     /// Mapped when it is needed: its pages would count as the daemon's.
     slots: OwnedFd,
 }
 
-/// File descriptors of the sampler's five maps.
+/// File descriptors of the sampler's four maps.
 pub struct MapFds<'a> {
     pub cpus: BorrowedFd<'a>,
-    pub table: BorrowedFd<'a>,
     pub spill: BorrowedFd<'a>,
     pub losses: BorrowedFd<'a>,
     pub slots: BorrowedFd<'a>,
@@ -67,17 +62,9 @@ impl Table {
     /// Maps the tables of `cpus` possible CPUs.
     pub fn new(fds: &MapFds<'_>, settings: TableSettings, cpus: usize) -> Result<Self, KernelError> {
         let halves = cpus * HALVES;
-        let blocks = Mapped::<CpuBlock>::new(fds.cpus, cpus, "CPU blocks")?;
-        for cpu in 0..cpus {
-            if let Some(block) = blocks.pointer(cpu) {
-                // SAFETY: inside the mapping; only the daemon writes this word, and no sampler runs yet.
-                unsafe { (&raw mut (*block).bucket_shift).write_volatile(u64::BITS - settings.bucket_bits) }
-            }
-        }
         Ok(Self {
             settings,
-            cpus: blocks,
-            buckets: Mapped::new(fds.table, halves << settings.bucket_bits, "table")?,
+            cpus: Mapped::new(fds.cpus, cpus, "tables")?,
             spill: Mapped::new(fds.spill, halves * settings.spill_entries as usize, "spill buffers")?,
             losses: Mapped::new(fds.losses, halves, "loss counters")?,
             slots: fds.slots.try_clone_to_owned().map_err(|source| KernelError::Map {
@@ -148,15 +135,11 @@ impl Table {
         // One place may be spilled many times; coalescing by the caller needs all of them.
         into.extend((0..spilled).filter_map(|n| self.spill.read(half_index * spill_entries + n)));
         if stats.taken != 0 {
-            let buckets = 1usize << self.settings.bucket_bits;
-            for index in half_index * buckets..(half_index + 1) * buckets {
-                let Some(mut bucket) = self.buckets.read(index) else { break };
-                let before = into.len();
+            for index in 0..BUCKETS {
+                let Some(mut bucket) = self.read_bucket(cpu, half, index) else { break };
                 into.extend(bucket.entries.iter().filter(|entry| entry.count != 0));
-                if into.len() > before {
-                    bucket.entries.iter_mut().for_each(|entry| entry.count = 0);
-                    self.buckets.write(index, bucket);
-                }
+                bucket.entries.iter_mut().for_each(|entry| entry.count = 0);
+                self.write_bucket(cpu, half, index, bucket);
             }
         }
         let losses = self.losses.read(half_index).unwrap_or_default().spill_full;
@@ -164,6 +147,25 @@ impl Table {
             self.losses.write(half_index, Losses::default());
         }
         HalfTotals { stats, losses }
+    }
+
+    fn bucket(&self, cpu: usize, half: usize, index: usize) -> Option<*mut Bucket> {
+        let block = self.cpus.pointer(cpu)?;
+        // SAFETY: inside the mapping, for the numbers are below those of halves and buckets; the address alone is computed.
+        (half < HALVES && index < BUCKETS)
+            .then(|| unsafe { (&raw mut (*block).table).cast::<Bucket>().add(half * BUCKETS + index) })
+    }
+
+    fn read_bucket(&self, cpu: usize, half: usize, index: usize) -> Option<Bucket> {
+        // SAFETY: inside the mapping and aligned; any bits are a bucket. The sampler writes the other half only.
+        self.bucket(cpu, half, index).map(|bucket| unsafe { bucket.read_volatile() })
+    }
+
+    fn write_bucket(&self, cpu: usize, half: usize, index: usize, value: Bucket) {
+        if let Some(bucket) = self.bucket(cpu, half, index) {
+            // SAFETY: as in `read_bucket`.
+            unsafe { bucket.write_volatile(value) }
+        }
     }
 
     fn take_stats(&self, cpu: usize, half: usize) -> HalfStats {
@@ -199,34 +201,30 @@ mod tests {
             file
         };
         let halves = cpus * HALVES;
-        let files: [File; 5] = [
+        let files: [File; 4] = [
             file(cpus * size_of::<CpuBlock>()),
-            file((halves * size_of::<Bucket>()) << settings.bucket_bits),
             file(halves * size_of::<Entry>() * settings.spill_entries as usize),
             file(halves * size_of::<Losses>()),
             file(size_of::<Slot>() << SLOT_BITS),
         ];
         let fds = MapFds {
             cpus: files[0].as_fd(),
-            table: files[1].as_fd(),
-            spill: files[2].as_fd(),
-            losses: files[3].as_fd(),
-            slots: files[4].as_fd(),
+            spill: files[1].as_fd(),
+            losses: files[2].as_fd(),
+            slots: files[3].as_fd(),
         };
         Table::new(&fds, settings, cpus).unwrap()
     }
 
     #[test]
     fn a_drained_half_gives_everything_once_and_leaves_the_other_alone() {
-        let settings = TableSettings { bucket_bits: 4, spill_entries: 8 };
+        let settings = TableSettings { spill_entries: 8 };
         let table = table(settings, 2);
-        assert!((0..2).all(|cpu| table.cpus.read(cpu).unwrap().bucket_shift == 60));
         let (in_bucket, in_spill, other) =
             (Entry::new(0, 0x10, 5, 3), Entry::new(1, 0x20, 5, 2), Entry::new(0, 0x30, 6, 1));
         // CPU 1 counted in half 0: one entry in a bucket, one spilled, one sample lost.
         let mut bucket = Bucket::default();
         bucket.entries[0] = in_bucket;
-        table.buckets.write((2 << 4) + 7, bucket);
         table.spill.write(2 * 8, in_spill);
         let mut losses = Losses::default();
         losses.spill_full[1] = 1;
@@ -234,9 +232,10 @@ mod tests {
         let stats = HalfStats { taken: 6, misses: 2, spilled: 1 };
         let stats_of_both = [stats, HalfStats { taken: 1, misses: 1, spilled: 0 }];
         table.cpus.write(1, CpuBlock { stats: stats_of_both, ..CpuBlock::default() });
+        table.write_bucket(1, 0, BUCKETS - 1, bucket);
         // and in half 1 of the same CPU meanwhile:
         bucket.entries[0] = other;
-        table.buckets.write((3 << 4) + 1, bucket);
+        table.write_bucket(1, 1, 0, bucket);
 
         assert_eq!(table.flip(1), 0);
         let mut entries = Vec::new();

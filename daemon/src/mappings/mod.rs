@@ -393,7 +393,7 @@ impl Mappings {
         self.programs.find(program, distance, window)
     }
 
-    /// The same, from what is known: a process that nobody was told of is not read now. Snapshots are looked at between drains too, and what is read
+    /// [`Self::find`], from what is known: a process that nobody was told of is not read now. Snapshots are looked at between drains too, and what is read
     /// from /proc then would be of after samples that wait for theirs.
     ///
     /// # Errors

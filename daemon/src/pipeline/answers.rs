@@ -85,7 +85,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn status(&self) -> Status {
         let collector = &self.parts.collector;
         let by_event = self.by_event();
-        let all = total(by_event.iter());
+        let (all, events) = (total(by_event.iter()), self.parts.events.iter().zip(&by_event));
         let (ledger, cpu_ns) = (all.ledger(), clock::process_cpu_ns());
         let samples = Samples {
             taken: all.taken,
@@ -107,17 +107,12 @@ impl<Source: SampleSource> Pipeline<Source> {
             host: self.parts.config.host_or(&self.parts.machine.host),
             uptime_s: self.started.elapsed().as_secs(),
             epoch: self.parts.epoch.clone(),
-            events: self
-                .parts
-                .events
-                .iter()
-                .zip(&by_event)
-                .map(|(plan, account)| event_status(plan, account))
-                .collect(),
+            events: events.map(|(plan, account)| event_status(plan, account)).collect(),
             cpus: collector.cpus.iter().map(|(cpu, ledger)| cpu_status(*cpu, ledger)).collect(),
             table: TableStatus {
                 hits: all.taken.saturating_sub(collector.misses),
                 misses: collector.misses,
+                places: collector.places,
                 bytes_per_cpu: self.parts.config.table.bytes_per_cpu() as u64,
             },
             handler: HandlerStatus { ns_per_sample: per_sample(handler_ns, calls), calls },

@@ -3,13 +3,13 @@
 use super::costs::{BYTES_MAX, Cost, EQUAL, WORTH_A_CHANGE, bytes_per_cpu};
 use super::machine::cpus;
 use super::recording::Phase;
-use super::simulation::{Counts, DEFAULT, POLICIES, Shape};
+use super::simulation::{Counts, DEFAULT, IN_PAGE, POLICIES, Shape};
 use anyhow::{Context as _, bail};
 
 /// Ways that are tried.
 pub const WAYS: [usize; 3] = [4, 6, 8];
-/// log2 of the numbers of buckets that are tried: 256 to 8192.
-pub const BUCKET_BITS: [u32; 6] = [8, 9, 10, 11, 12, 13];
+/// Numbers of buckets that are tried: those of a page with the CPU's own line, and of 4, 16, 64 pages.
+pub const BUCKETS: [usize; 4] = [IN_PAGE, 256, 1024, 4096];
 /// Drain intervals that are tried, s.
 pub const INTERVALS_S: [u64; 4] = [1, 2, 5, 10];
 
@@ -38,11 +38,11 @@ impl Cell {
 pub fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for ways in WAYS {
-        for bucket_bits in BUCKET_BITS {
+        for buckets in BUCKETS {
             for policy in POLICIES {
                 for interval_s in INTERVALS_S {
                     for (kernel_shared, retained) in [(true, true), (true, false), (false, true)] {
-                        shapes.push(Shape { ways, bucket_bits, policy, interval_s, kernel_shared, retained });
+                        shapes.push(Shape { ways, buckets, policy, interval_s, kernel_shared, retained });
                     }
                 }
             }
@@ -94,26 +94,27 @@ mod tests {
     #[test]
     fn the_default_is_among_the_shapes() {
         assert_eq!(shapes().iter().filter(|shape| **shape == DEFAULT).count(), 1);
-        assert_eq!(shapes().len(), 3 * 6 * 3 * 4 * 3);
+        assert_eq!(shapes().len(), 3 * 4 * 3 * 4 * 3);
     }
 
     #[test]
     fn the_best_is_cheap_small_and_fits() {
         let counts = Counts { samples: 1_000_000, lines: 1_000_000, ..Counts::default() };
-        let cell = |bucket_bits, interval_s, misses| Cell {
-            shape: Shape { bucket_bits, interval_s, ..DEFAULT },
-            counts: Counts { misses, drained: misses, ..counts },
+        let cell = |buckets, interval_s, misses| Cell {
+            shape: Shape { buckets, interval_s, ..DEFAULT },
+            counts: Counts { misses, drained: misses, places: misses, ..counts },
         };
-        let (small, large, huge) = (cell(9, 1, 500_000), cell(12, 1, 499_000), cell(15, 60, 0));
+        let (small, large, huge) = (cell(256, 1, 500_000), cell(512, 1, 427_000), cell(1 << 15, 60, 0));
         assert_eq!(
             best(&[large, small, huge]).unwrap().shape,
             small.shape,
             "equal cost: the smaller; too big: not at all"
         );
-        let better = cell(12, 1, 100_000);
+        let better = cell(512, 1, 100_000);
         assert_eq!(best(&[small, better]).unwrap().shape, better.shape);
-        let default = cell(DEFAULT.bucket_bits, 5, 500_000);
-        assert_eq!(best(&[small, default, large]).unwrap().shape, DEFAULT, "no change for nothing");
+        let default = cell(DEFAULT.buckets, 5, 500_000);
+        let hardly = cell(DEFAULT.buckets, 1, 470_000);
+        assert_eq!(best(&[small, default, hardly]).unwrap().shape, DEFAULT, "no change for nothing");
         let packed = Cell { shape: Shape { ways: 6, ..better.shape }, ..better };
         assert_eq!(best(&[packed, default]).unwrap().shape, DEFAULT, "six entries cannot be packed today");
         assert!(best(&[huge]).is_err());

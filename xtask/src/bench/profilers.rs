@@ -56,6 +56,8 @@ pub struct Reading {
     pub taken: f64,
     /// Of these, samples that found no entry of theirs in the table.
     pub misses: f64,
+    /// Different places of each drain.
+    pub places: f64,
     /// Of these, samples without an image.
     pub unresolved: f64,
     /// Of these, samples in no profile.
@@ -367,6 +369,7 @@ fn read_status(status: &str) -> anyhow::Result<Reading> {
         cpu_s: number(&["daemon", "cpu_s"])? - number_at(status, &["code_store", "cpu_s"]).unwrap_or(0.0),
         taken: number(&["samples", "taken"])?,
         misses: number(&["table", "misses"])?,
+        places: number(&["table", "places"])?,
         unresolved: sum("unresolved")?,
         lost: sum("lost")?,
         handler_ns: number_at(status, &["handler", "ns_per_sample"]).unwrap_or(0.0) * handler_runs,
@@ -380,6 +383,7 @@ fn difference(before: &Reading, after: &Reading) -> Reading {
         cpu_s: after.cpu_s - before.cpu_s,
         taken: after.taken - before.taken,
         misses: after.misses - before.misses,
+        places: after.places - before.places,
         unresolved: after.unresolved - before.unresolved,
         lost: after.lost - before.lost,
         handler_ns: after.handler_ns - before.handler_ns,
@@ -401,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_status_without_a_number_is_refused_by_name() {
-        let status = r#"{"samples": {"taken": 9, "unresolved": {"a": 1, "b": 2}, "lost": {}}, "table": {"misses": 4,
+        let status = r#"{"samples": {"taken": 9, "unresolved": {"a": 1, "b": 2}, "lost": {}}, "table": {"misses": 4, "places": 3,
             "bytes_per_cpu": 64}, "handler": {"ns_per_sample": 50.0, "calls": 8}, "daemon": {"cpu_s": 0.5}}"#;
         let reading = read_status(status).unwrap();
         assert_eq!((reading.taken, reading.unresolved, reading.handler_ns), (9.0, 3.0, 400.0));

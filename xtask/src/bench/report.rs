@@ -126,10 +126,11 @@ impl Report<'_> {
         let mut out = format!(
             "Table 4: components of the cost of a sample: handler by the kernel's BPF statistics in a run of its own, the rest median\n\
              [min..max] of undisturbed rounds\n\n\
-             {:<9} {:>9} {:>22} {:>8} {:>6} {:>6}   {:>20} {:>20} {:>7} {:>7}\n",
+             {:<9} {:>9} {:>22} {:>8} {:>8} {:>6} {:>6}   {:>20} {:>20} {:>7} {:>7}\n",
             "workload",
             "samples",
             "miss rate %",
+            "places %",
             "handler",
             "empty",
             "above",
@@ -151,10 +152,11 @@ impl Report<'_> {
             let above = ours.zip(empty).map(|(ours, empty)| ours - empty);
             let _ = writeln!(
                 out,
-                "{:<9} {:>9} {:>22} {:>8} {:>6} {:>6}   {:>20} {:>20} {:>7} {:>7}",
+                "{:<9} {:>9} {:>22} {:>8} {:>8} {:>6} {:>6}   {:>20} {:>20} {:>7} {:>7}",
                 kind.name(),
                 median(self.dcpid(kind, |run| Some(run.seen.during.taken)), 0),
                 shown(of_taken(|reading| reading.misses), 2),
+                median(of_taken(|reading| reading.places), 2),
                 ns(ours),
                 ns(empty),
                 ns(above),
@@ -164,7 +166,8 @@ impl Report<'_> {
                 median(of_taken(|reading| reading.lost), 3),
             );
         }
-        out + "handler, empty, above: ns per sample in the BPF program, dcpid's, the empty one's, and dcpid's above it; daemon: CPU time of dcpid while\n\
+        out + "miss rate: samples whose place was not in the table, a page of the CPU's own; places: different ones of each drain, which the daemon looks up;\n\
+               handler, empty, above: ns per sample in the BPF program, dcpid's, the empty one's, and dcpid's above it; daemon: CPU time of dcpid while\n\
                the workload ran; flush: of bringing its samples to disk after it, once (a running daemon does it every 10 minutes).\n"
     }
 
@@ -259,6 +262,7 @@ fn run_json(run: &Run) -> String {
         ("tries", number(f64::from(run.tries))),
         ("taken", number(during.taken)),
         ("misses", number(during.misses)),
+        ("places", number(during.places)),
         ("unresolved", number(during.unresolved)),
         ("lost", number(during.lost)),
         ("handler_ns", number(during.handler_ns)),

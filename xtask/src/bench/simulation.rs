@@ -33,8 +33,8 @@ impl Policy {
 pub struct Shape {
     /// Entries of a bucket.
     pub ways: usize,
-    /// log2 of the buckets of a half.
-    pub bucket_bits: u32,
+    /// Buckets of a half.
+    pub buckets: usize,
     /// See there.
     pub policy: Policy,
     /// Seconds between drains.
@@ -46,13 +46,21 @@ pub struct Shape {
 }
 
 /// Entries of a half's spill buffer, and how many of them let a drain come early (`daemon/src/collector.rs`, SPILL_USED_MAX).
-pub const SPILL_ENTRIES: u64 = 8192;
-const SPILL_EARLY: u64 = SPILL_ENTRIES * 2 / 5;
+pub const SPILL_ENTRIES: u64 = 16384;
+const SPILL_EARLY: u64 = SPILL_ENTRIES * 7 / 10;
+/// Buckets of both halves that fit in a CPU's page beside its own line.
+pub const IN_PAGE: usize = 31;
 
 /// What dcpid does unless told otherwise. Recordings do not say which processes run one program, so what counting a program's text once for
 /// all of them saves is not simulated.
-pub const DEFAULT: Shape =
-    Shape { ways: 4, bucket_bits: 12, policy: Policy::SwapToFront, interval_s: 5, kernel_shared: true, retained: true };
+pub const DEFAULT: Shape = Shape {
+    ways: 4,
+    buckets: IN_PAGE,
+    policy: Policy::SwapToFront,
+    interval_s: 5,
+    kernel_shared: true,
+    retained: true,
+};
 
 /// What a table did with a stream of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -65,6 +73,8 @@ pub struct Counts {
     pub spilled: u64,
     /// Entries that drains found in the buckets.
     pub drained: u64,
+    /// Different places that the drains found: of the buckets and spill buffers of all CPUs together.
+    pub places: u64,
     /// Ways that were looked at.
     pub looks: u64,
     /// Cache lines of buckets that were touched.
@@ -82,6 +92,7 @@ impl Counts {
         self.misses += other.misses;
         self.spilled += other.spilled;
         self.drained += other.drained;
+        self.places += other.places;
         self.looks += other.looks;
         self.lines += other.lines;
         self.drains += other.drains;
@@ -122,8 +133,9 @@ impl Shape {
         let interval_us = self.interval_s * 1_000_000;
         let mut next_drain_us = samples.first().map_or(0, |sample| sample.time_us + interval_us);
         for sample in samples {
-            if sample.time_us >= next_drain_us || halves[0].iter().any(|table| table.spilled > SPILL_EARLY) {
-                halves[0].iter_mut().for_each(|table| table.drain(self, &mut counts));
+            if sample.time_us >= next_drain_us || halves[0].iter().any(|table| table.spilled.len() as u64 > SPILL_EARLY)
+            {
+                drain(&mut halves[0], self, &mut counts);
                 halves.swap(0, 1);
                 next_drain_us = sample.time_us + interval_us;
             }
@@ -131,7 +143,7 @@ impl Shape {
                 table.count((sample.pc, self.space(sample)), self, &mut counts);
             }
         }
-        halves[0].iter_mut().for_each(|table| table.drain(self, &mut counts));
+        drain(&mut halves[0], self, &mut counts);
         counts
     }
 
@@ -156,11 +168,18 @@ impl Shape {
     }
 }
 
-/// As the sampler does: 57 bits of program counter, Fibonacci hashing, what is near each other in 64 buckets that are.
-fn bucket_of(place: (u64, u32), bucket_bits: u32) -> usize {
+/// As the sampler does: 57 bits of program counter, Fibonacci hashing.
+fn bucket_of(place: (u64, u32), buckets: usize) -> usize {
     let key = (place.0 & ((1 << 57) - 1)) ^ (u64::from(place.1) << 32);
-    let hash = |key: u64| (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bucket_bits)) as usize;
-    hash(key >> 10) ^ (hash(key) & 63)
+    let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    ((hash * buckets as u64) >> 32) as usize
+}
+
+/// Drains the tables of all CPUs.
+fn drain(tables: &mut [Table], shape: &Shape, counts: &mut Counts) {
+    let mut places = HashSet::new();
+    tables.iter_mut().for_each(|table| table.drain(shape, counts, &mut places));
+    counts.places += places.len() as u64;
 }
 
 /// One half of one CPU.
@@ -170,7 +189,8 @@ struct Table {
     entries: Vec<((u64, u32), u64)>,
     /// Whose turn it is to be evicted.
     turn: usize,
-    spilled: u64,
+    /// Since the last drain.
+    spilled: Vec<(u64, u32)>,
 }
 
 /// No sample is there.
@@ -178,12 +198,12 @@ const NOWHERE: ((u64, u32), u64) = ((0, 0), 0);
 
 impl Table {
     fn new(shape: &Shape) -> Self {
-        let entries = vec![NOWHERE; shape.ways << shape.bucket_bits];
-        Self { ways: shape.ways, entries, turn: 0, spilled: 0 }
+        let entries = vec![NOWHERE; shape.ways * shape.buckets];
+        Self { ways: shape.ways, entries, turn: 0, spilled: Vec::new() }
     }
 
     fn count(&mut self, place: (u64, u32), shape: &Shape, counts: &mut Counts) {
-        let from = bucket_of(place, shape.bucket_bits) * self.ways;
+        let from = bucket_of(place, shape.buckets) * self.ways;
         let Some(bucket) = self.entries.get_mut(from..from + self.ways) else { return };
         let found = bucket.iter().position(|(there, _)| *there == place);
         counts.looks += found.map_or(self.ways, |way| way + 1) as u64;
@@ -210,17 +230,20 @@ impl Table {
         };
         if let Some(entry) = bucket.get_mut(way) {
             let evicted = std::mem::replace(entry, (place, 1));
-            counts.spilled += u64::from(evicted.1 > 0);
-            self.spilled += u64::from(evicted.1 > 0);
+            if evicted.1 > 0 {
+                counts.spilled += 1;
+                self.spilled.push(evicted.0);
+            }
         }
     }
 
-    fn drain(&mut self, shape: &Shape, counts: &mut Counts) {
+    fn drain(&mut self, shape: &Shape, counts: &mut Counts, places: &mut HashSet<(u64, u32)>) {
         counts.drains += 1;
-        counts.spill_peak = counts.spill_peak.max(self.spilled);
-        self.spilled = 0;
+        counts.spill_peak = counts.spill_peak.max(self.spilled.len() as u64);
+        places.extend(self.spilled.drain(..));
         for entry in self.entries.iter_mut().filter(|(_, samples)| *samples > 0) {
             counts.drained += 1;
+            places.insert(entry.0);
             entry.1 = 0;
             if !shape.retained {
                 *entry = NOWHERE;
@@ -240,13 +263,11 @@ mod tests {
 
     /// One bucket of four ways.
     fn tiny(policy: Policy) -> Shape {
-        // 63 bits of the hash are left out, so everything is in bucket 0 or 1; the places of the tests share one.
-        Shape { bucket_bits: 1, policy, ..DEFAULT }
+        Shape { buckets: 1, policy, ..DEFAULT }
     }
 
-    /// Places that fall into bucket 0 of `tiny`.
-    fn places(count: usize) -> Vec<u64> {
-        (1..).filter(|pc| bucket_of((*pc, 7), 1) == 0).take(count).collect()
+    fn places(count: u64) -> Vec<u64> {
+        (1..=count).collect()
     }
 
     #[test]
@@ -261,7 +282,7 @@ mod tests {
                 counts.misses,
                 "{policy:?}: entries made are entries handed over"
             );
-            assert_eq!(counts.drained, 4, "{policy:?}");
+            assert_eq!((counts.drained, counts.places), (4, 5), "{policy:?}");
             let four: Vec<u64> = five.iter().take(4).cycle().take(40).copied().collect();
             let counts = tiny(policy).simulate(&samples(&four));
             assert_eq!((counts.misses, counts.spilled), (4, 0), "{policy:?}: four fit");

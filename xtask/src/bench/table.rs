@@ -2,9 +2,9 @@
 //! (SOSP 1997, section 5.4).
 
 use super::costs::{Cost, WORTH_A_CHANGE, model};
-use super::grid::{BUCKET_BITS, Cell, INTERVALS_S, WAYS, best, simulate};
+use super::grid::{BUCKETS, Cell, INTERVALS_S, WAYS, best, simulate};
 use super::recording::{self, Phase};
-use super::simulation::{Counts, DEFAULT, POLICIES, Shape};
+use super::simulation::{Counts, DEFAULT, IN_PAGE, POLICIES, Shape};
 use super::{FOLDER, count, option, refuse_others, require_root};
 use crate::Outcome;
 use crate::packages;
@@ -73,21 +73,20 @@ fn described(phases: &[Phase]) -> String {
 
 /// Shapes that differ from the default in one or two ways, under their titles.
 fn sections() -> Vec<(&'static str, Vec<Shape>)> {
-    let sizes = WAYS.iter().flat_map(|ways| {
-        BUCKET_BITS.iter().map(|bucket_bits| Shape { ways: *ways, bucket_bits: *bucket_bits, ..DEFAULT })
-    });
-    let policies = [8, 10, 12]
+    let sizes =
+        WAYS.iter().flat_map(|ways| BUCKETS.iter().map(|buckets| Shape { ways: *ways, buckets: *buckets, ..DEFAULT }));
+    let policies = [IN_PAGE, 1024, 4096]
         .into_iter()
-        .flat_map(|bucket_bits| POLICIES.into_iter().map(move |policy| Shape { policy, bucket_bits, ..DEFAULT }));
-    let intervals = [10, 12].into_iter().flat_map(|bucket_bits| {
-        INTERVALS_S.into_iter().map(move |interval_s| Shape { interval_s, bucket_bits, ..DEFAULT })
+        .flat_map(|buckets| POLICIES.into_iter().map(move |policy| Shape { policy, buckets, ..DEFAULT }));
+    let intervals = [IN_PAGE, 4096]
+        .into_iter()
+        .flat_map(|buckets| INTERVALS_S.into_iter().map(move |interval_s| Shape { interval_s, buckets, ..DEFAULT }));
+    let kernel = [IN_PAGE, 1024, 4096].into_iter().flat_map(|buckets| {
+        [true, false].into_iter().map(move |kernel_shared| Shape { kernel_shared, buckets, ..DEFAULT })
     });
-    let kernel = [8, 10, 12].into_iter().flat_map(|bucket_bits| {
-        [true, false].into_iter().map(move |kernel_shared| Shape { kernel_shared, bucket_bits, ..DEFAULT })
-    });
-    let retained = [10, 12].into_iter().flat_map(|bucket_bits| {
-        [true, false].into_iter().map(move |retained| Shape { retained, bucket_bits, ..DEFAULT })
-    });
+    let retained = [IN_PAGE, 4096]
+        .into_iter()
+        .flat_map(|buckets| [true, false].into_iter().map(move |retained| Shape { retained, buckets, ..DEFAULT }));
     vec![
         ("places left in the table by a drain, or emptied", retained.collect()),
         ("ways and size", sizes.collect()),
@@ -99,7 +98,7 @@ fn sections() -> Vec<(&'static str, Vec<Shape>)> {
 
 fn heading() -> String {
     format!(
-        "  {:>4} {:>7} {:>13} {:>5} {:>7} {:>6}  {:>6} {:>9} {:>8} {:>10}  {:>7} {:>6} {:>6}  {:>9}\n",
+        "  {:>4} {:>7} {:>13} {:>5} {:>7} {:>6}  {:>6} {:>9} {:>8} {:>8} {:>10}  {:>7} {:>6} {:>6}  {:>9}\n",
         "ways",
         "buckets",
         "policy",
@@ -109,6 +108,7 @@ fn heading() -> String {
         "miss %",
         "spilled %",
         "handed %",
+        "places %",
         "spill peak",
         "handler",
         "daemon",
@@ -121,9 +121,9 @@ fn row(shape: &Shape, counts: &Counts) -> String {
     let cost = Cost::of(shape, counts);
     let percent = |part: u64| 100.0 * counts.per_sample(part);
     format!(
-        "  {:>4} {:>7} {:>13} {:>3} s {:>7} {:>6}  {:>6.2} {:>9.2} {:>8.2} {:>10}  {:>7.1} {:>6.1} {:>6.1}  {:>9}{}\n",
+        "  {:>4} {:>7} {:>13} {:>3} s {:>7} {:>6}  {:>6.2} {:>9.2} {:>8.2} {:>8.2} {:>10}  {:>7.1} {:>6.1} {:>6.1}  {:>9}{}\n",
         shape.ways,
-        1_u32 << shape.bucket_bits,
+        shape.buckets,
         shape.policy.name(),
         shape.interval_s,
         if shape.kernel_shared { "shared" } else { "per pid" },
@@ -131,6 +131,7 @@ fn row(shape: &Shape, counts: &Counts) -> String {
         percent(counts.misses),
         percent(counts.spilled),
         percent(counts.spilled + counts.drained),
+        percent(counts.places),
         counts.spill_peak,
         cost.handler_ns,
         cost.daemon_ns,
@@ -170,12 +171,12 @@ fn recommendation(best: &Cell, cells: &[Cell]) -> anyhow::Result<String> {
         ));
     }
     let (cost, was) = (best.cost().total_ns(), default.cost().total_ns());
-    let Shape { ways, bucket_bits, policy, interval_s, kernel_shared, retained } = best.shape;
+    let Shape { ways, buckets, policy, interval_s, kernel_shared, retained } = best.shape;
     Ok(format!(
         "{}Recommended: {ways} ways, {} buckets, {}, drain every {interval_s} s ({}), kernel addresses {}: {cost:.0} ns per sample and {} KiB per CPU;\n\
          the default costs {was:.0} ns ({:+.0} %) and takes {} KiB.\n",
         model(),
-        1_u32 << bucket_bits,
+        buckets,
         policy.name(),
         if retained { "places stay" } else { "emptied" },
         if kernel_shared { "shared" } else { "per process" },
@@ -186,13 +187,13 @@ fn recommendation(best: &Cell, cells: &[Cell]) -> anyhow::Result<String> {
 }
 
 fn comma_separated(cells: &[Cell]) -> String {
-    let head = "ways,buckets,policy,drain_s,kernel_shared,retained,samples,misses,spilled,drained,spill_peak,handler_ns,daemon_ns,bytes_per_cpu\n";
+    let head = "ways,buckets,policy,drain_s,kernel_shared,retained,samples,misses,spilled,drained,places,spill_peak,handler_ns,daemon_ns,bytes_per_cpu\n";
     cells.iter().fold(head.to_owned(), |text, cell| {
         let (shape, counts, cost) = (&cell.shape, &cell.counts, cell.cost());
         format!(
-            "{text}{},{},{},{},{},{},{},{},{},{},{},{:.2},{:.2},{}\n",
+            "{text}{},{},{},{},{},{},{},{},{},{},{},{},{:.2},{:.2},{}\n",
             shape.ways,
-            1_u32 << shape.bucket_bits,
+            shape.buckets,
             shape.policy.name(),
             shape.interval_s,
             shape.kernel_shared,
@@ -201,6 +202,7 @@ fn comma_separated(cells: &[Cell]) -> String {
             counts.misses,
             counts.spilled,
             counts.drained,
+            counts.places,
             counts.spill_peak,
             cost.handler_ns,
             cost.daemon_ns,
