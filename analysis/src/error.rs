@@ -65,7 +65,9 @@ pub enum AnalysisError {
         shown: Vec<String>,
     },
     /// No image with samples fits an IMAGE argument.
-    #[error("no image with samples has the name, path or id {asked:?}; see those there are: dcpi prof -i")]
+    #[error(
+        "no image with samples has the name, path or id {asked:?}; see those there are: dcpi prof -i (--epoch all: in all epochs; a new rate begins one)"
+    )]
     NoImage {
         /// The argument.
         asked: String,

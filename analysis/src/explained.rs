@@ -7,6 +7,7 @@ use stalls::{Explained, Machine};
 use crate::graphs::{Graph, Surveyed};
 use crate::in_order;
 use crate::load::{ImageSamples, Samples};
+use crate::named;
 use crate::problem::Problem;
 use crate::procedures::{self, Needed, Places};
 
@@ -28,7 +29,7 @@ pub struct Explanation<'a> {
 pub struct Asked<'a> {
     /// The processor.
     pub machine: &'a Machine,
-    /// Only procedures with this in their names, if any.
+    /// Only procedures with this in their names, or the one with this address in it (`0x1040`), if any.
     pub procedure: Option<&'a str>,
     /// Only procedures with so many samples.
     pub least: u64,
@@ -68,20 +69,25 @@ pub fn each<T: Send>(
         }
         let Ok(known) = procedures::known(samples, image, places, Needed::All, problems) else { continue };
         let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { continue };
-        let named = |procedure: &Procedure| asked.procedure.is_none_or(|part| procedure.name().contains(part));
+        let address = asked.procedure.and_then(named::address);
+        let holder = address.and_then(|address| surveyed.at(known.offset(address)?));
+        let named = |procedure: &Procedure| match asked.procedure {
+            Some(_) if address.is_some() => holder == Some(procedure),
+            part => part.is_none_or(|part| procedure.name().contains(part)),
+        };
         let sampled = surveyed.sampled(image, event).into_iter();
         let sampled = sampled.filter(|(procedure, count)| *count >= asked.least && named(procedure));
         let mut chosen: Vec<&Procedure> = sampled.map(|(procedure, _)| procedure).collect();
-        if surveyed.isa() != Machine::ISA {
+        if surveyed.isa() != asked.machine.isa {
             if !chosen.is_empty() {
-                problems.push(Problem::NoMachine { image: image.record.name.clone() });
+                problems.push(Problem::NoMachine { image: image.record.name.clone(), machine: asked.machine.name });
             }
             continue;
         }
         // The longest first, so that nobody waits for one at the end.
         chosen.sort_by_key(|procedure| std::cmp::Reverse(procedure.size_bytes()));
         let explain = |procedure: &Procedure| {
-            let graph = surveyed.graph(image, &known, procedure, asked.syntax, (event, skid))?;
+            let graph = surveyed.graph(image, &known, procedure, asked.syntax, (event, skid), Some(asked.machine))?;
             let explained = graph.explained(asked.machine, event, retired)?;
             let told = || told(&Explanation { image, procedure, graph: &graph, explained: &explained });
             explained.scale.is_some().then(|| (explained.sums.samples as u64, told()))

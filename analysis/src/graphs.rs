@@ -36,27 +36,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Whether there are tables of processors with these instructions.
-    #[must_use]
-    pub fn has_machines(&self) -> bool {
-        self.isa == Some(Machine::ISA)
-    }
-
-    /// Where the time of the procedure went on a machine. `event` counts the time; `retired` counts instructions, where such an event was
-    /// sampled, and the cycles for which one sample of each stands. None where it is not known how often the blocks ran. Without tables of
-    /// processors with these instructions only cycles are told, where those samples tell them.
+    /// Where the time of the procedure went on a machine with its instructions. `event` counts the time; `retired` counts instructions, where such an
+    /// event was sampled, and the cycles for which one sample of each stands. None where it is not known how often the blocks ran.
     #[must_use]
     pub fn explained(&self, machine: &Machine, event: usize, retired: Option<Retired>) -> Option<Explained> {
         let estimate = self.estimate.as_ref()?;
-        let lines = self.parts.iter().flat_map(|part| &part.instructions);
-        let lines: BTreeMap<u64, &listing::ListedInstruction> = lines.map(|line| (line.address, line)).collect();
-        let count = |at: Vaddr, event: usize| {
-            lines.get(&at.0).and_then(|line| line.counts.get(event)).map_or(0.0, |samples| *samples as f64)
-        };
-        let of_blocks = |event: usize| -> Vec<Vec<f64>> {
-            let blocks = 0..self.graph.blocks().len();
-            blocks.map(|block| self.graph.instructions(block).map(|at| count(at, event)).collect()).collect()
-        };
+        let of_blocks = |event: usize| of_blocks(&self.graph, &self.parts, event);
         let samples = of_blocks(event);
         let measured = retired.and_then(|Retired { event, instructions, cycles }| {
             let samples: f64 = of_blocks(event).iter().flatten().sum();
@@ -75,7 +60,7 @@ impl Graph {
             branches: &self.branches,
             measured,
         };
-        Some(if self.has_machines() { stalls::explain(machine, &timed) } else { stalls::measure(&timed) })
+        Some(stalls::explain(machine, &timed))
     }
 }
 
@@ -95,9 +80,9 @@ const MEASURED_MIN: f64 = 100.0;
 
 /// What of an image is the same for all its procedures.
 #[derive(Debug)]
-pub struct Surveyed {
+pub struct Surveyed<'a> {
     isa: Isa,
-    procedures: Vec<Procedure>,
+    procedures: &'a [Procedure],
     survey: Survey,
     constants: Constants,
     branches: Branches,
@@ -125,13 +110,8 @@ impl Branches {
     fn of(&self, parts: &[Part<'_>]) -> Vec<Branch> {
         let mut found = BTreeMap::new();
         for part in parts {
-            let end = Vaddr(part.begin.0.saturating_add(part.bytes.len() as u64));
-            let within = |all: &'_ [Branch], at: fn(&Branch) -> Vaddr| {
-                let before = |address| all.partition_point(|branch| at(branch) < address);
-                before(part.begin)..before(end)
-            };
-            let from = self.by_from.get(within(&self.by_from, |branch| branch.from)).unwrap_or_default();
-            let to = self.by_to.get(within(&self.by_to, |branch| branch.to)).unwrap_or_default();
+            let from = within(&self.by_from, part, |branch| branch.from);
+            let to = within(&self.by_to, part, |branch| branch.to);
             found.extend(from.iter().chain(to).map(|branch| ((branch.from, branch.to), *branch)));
         }
         found.into_values().collect()
@@ -158,13 +138,35 @@ impl ReadOnly for Memory<'_> {
     }
 }
 
-impl Surveyed {
+impl<'a> Surveyed<'a> {
     /// Looks at all code of an image. None where it has no bytes, or is of an instruction set that is not known.
     #[must_use]
-    pub fn of(samples: &Samples, image: &ImageSamples, known: &Known, problems: &mut Vec<Problem>) -> Option<Self> {
+    pub fn of(samples: &Samples, image: &ImageSamples, known: &'a Known, problems: &mut Vec<Problem>) -> Option<Self> {
+        Self::look(samples, image, known, None, problems)
+    }
+
+    /// As [`Surveyed::of`], but only for the [graph](Surveyed::graph) of this procedure: in a fraction of the time.
+    #[must_use]
+    pub fn around(
+        samples: &Samples,
+        image: &ImageSamples,
+        known: &'a Known,
+        procedure: &Procedure,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
+        Self::look(samples, image, known, Some(procedure), problems)
+    }
+
+    fn look(
+        samples: &Samples,
+        image: &ImageSamples,
+        known: &'a Known,
+        only: Option<&Procedure>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
         let binary = known.binary.as_ref()?;
         let isa = Isa::of_elf_machine(binary.machine())?;
-        let procedures: Vec<Procedure> = known.procedures.iter().cloned().collect();
+        let procedures = known.procedures.iter().as_slice();
         let ranges: Vec<_> = procedures
             .iter()
             .map(|procedure| {
@@ -182,7 +184,11 @@ impl Surveyed {
             .map(|(at, _)| at)
             .chain(named.map(|(_, range)| Vaddr(range.start)))
             .collect();
-        let survey = Survey::of(isa, &text, &ranges, never);
+        let number = |only: &Procedure| procedures.binary_search_by_key(&only.start, |other| other.start).ok();
+        let survey = match only {
+            Some(only) => Survey::around(isa, &text, &ranges, never, number(only)?),
+            None => Survey::of(isa, &text, &ranges, never),
+        };
         let constants = binary.constants().unwrap_or_default();
         Some(Self {
             isa,
@@ -217,7 +223,16 @@ impl Surveyed {
         sums.into_iter().filter_map(|(number, samples)| Some((self.procedures.get(number)?, samples))).collect()
     }
 
-    /// The graph of a procedure, or of the one that it is a part of, with the samples of `event`, which land `skid` behind what took the time.
+    /// The procedure that has a place, or the one that it is a part of.
+    #[must_use]
+    pub fn at(&self, offset: ImageOffset) -> Option<&Procedure> {
+        let number = self.procedures.partition_point(|procedure| procedure.start <= offset).checked_sub(1)?;
+        self.procedures.get(number).filter(|procedure| procedure.contains(offset))?;
+        self.procedures.get(self.survey.whole(number))
+    }
+
+    /// The graph of a procedure, or of the one that it is a part of, with the samples of `event`, which land `skid` behind what took the time. A machine
+    /// that issues in order tells more of how often blocks ran.
     #[must_use]
     pub fn graph(
         &self,
@@ -226,6 +241,7 @@ impl Surveyed {
         procedure: &Procedure,
         syntax: Syntax,
         (event, skid): (usize, Skid),
+        machine: Option<&Machine>,
     ) -> Option<Graph> {
         let binary = known.binary.as_ref()?;
         let number = self.procedures.binary_search_by_key(&procedure.start, |other| other.start).ok()?;
@@ -241,7 +257,8 @@ impl Surveyed {
             .collect();
         let parts: Vec<Part<'_>> = bytes.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
         let branches = self.branches.of(&parts);
-        let turned: Vec<Turned> = parts.iter().flat_map(|part| within(&self.turned, part)).copied().collect();
+        let turned: Vec<Turned> =
+            parts.iter().flat_map(|part| within(&self.turned, part, |one| one.branch)).copied().collect();
         let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
         let listed: Vec<Listing> = listed.collect();
         let instructions = || listed.iter().flat_map(|part| &part.instructions);
@@ -263,14 +280,25 @@ impl Surveyed {
         let mut landed: Vec<(Vaddr, u64)> =
             instructions().filter_map(|line| Some((Vaddr(line.address), count(line)?))).collect();
         landed.sort_unstable();
-        let sampled = Sampled { landed: &landed, skid, branches: &branches, rounds: &turned };
+        let sampled = Sampled { landed: &landed, skid, branches: &branches, rounds: &turned, points: None };
         let loops = Loops::of(&graph);
-        let estimate = estimate::estimate(&graph, &loops, &sampled);
         let mut listed = listed;
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));
         let work = work(self.isa, &graph, &bytes);
+        let samples = of_blocks(&graph, &listed, event);
+        let machine = machine.filter(|machine| machine.isa == self.isa);
+        let estimate = stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples));
         Some(Graph { isa: Some(self.isa), graph, estimate, loops, parts: listed, branches, work })
     }
+}
+
+/// Samples of an event of the instructions of each block.
+fn of_blocks(graph: &Cfg, parts: &[Listing], event: usize) -> Vec<Vec<f64>> {
+    let lines = parts.iter().flat_map(|part| &part.instructions);
+    let lines: BTreeMap<u64, &listing::ListedInstruction> = lines.map(|line| (line.address, line)).collect();
+    let count =
+        |at: Vaddr| lines.get(&at.0).and_then(|line| line.counts.get(event)).map_or(0.0, |samples| *samples as f64);
+    (0..graph.blocks().len()).map(|block| graph.instructions(block).map(count).collect()).collect()
 }
 
 /// What the instructions of each block ask of a processor.
@@ -287,6 +315,9 @@ fn work(isa: Isa, graph: &Cfg, parts: &[(Vaddr, Vec<u8>)]) -> Vec<Vec<Work>> {
 /// Most bytes of code of an image that are surveyed.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 
+/// Bytes of them that are read at once: few enough to stay in a cache while they are put to the others.
+const PIECE_BYTES: u64 = 256 << 10;
+
 /// The code of a file, segment after segment, as much of it as can be read.
 fn text(binary: &Binary) -> Vec<(Vaddr, Vec<u8>)> {
     let mut text = Vec::new();
@@ -296,7 +327,7 @@ fn text(binary: &Binary) -> Vec<(Vaddr, Vec<u8>)> {
         let wanted = segment.file_size_bytes.min(rest);
         while let Some(left) = wanted.checked_sub(bytes.len() as u64).filter(|left| *left > 0) {
             let at = ImageOffset(segment.offset.0.saturating_add(bytes.len() as u64));
-            match binary.code(at, left.min(CODE_BYTES_MAX)) {
+            match binary.code(at, left.min(PIECE_BYTES)) {
                 Ok(mut more) if !more.is_empty() => bytes.append(&mut more),
                 _ => break,
             }
@@ -332,10 +363,10 @@ fn branches(samples: &Samples, image: &ImageSamples, known: &Known, problems: &m
     counted.into_iter().map(branch).collect()
 }
 
-/// Those whose branch is in a part of a procedure.
-fn within<'a>(all: &'a [Turned], part: &Part<'_>) -> &'a [Turned] {
+/// Those that are in a part of a procedure, of some in the order of where they are.
+fn within<'a, T>(all: &'a [T], part: &Part<'_>, at: fn(&T) -> Vaddr) -> &'a [T] {
     let end = Vaddr(part.begin.0.saturating_add(part.bytes.len() as u64));
-    let before = |address| all.partition_point(|one| one.branch < address);
+    let before = |address| all.partition_point(|one| at(one) < address);
     all.get(before(part.begin)..before(end)).unwrap_or_default()
 }
 

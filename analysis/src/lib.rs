@@ -33,6 +33,7 @@ pub mod sets;
 pub mod signals;
 pub mod sources;
 pub mod stats;
+pub mod suggestion;
 pub mod terminal;
 
 mod error;

@@ -157,6 +157,13 @@ impl Samples {
         Ok(by_start.into_values().collect())
     }
 
+    /// Samples of an event, by its place in [`Samples::events`], of the idle loop.
+    #[must_use]
+    pub fn idle(&self, event: usize) -> u64 {
+        let images = self.images.iter().filter(|image| image.is_idle());
+        sum(images.filter_map(|image| image.profiles.get(event)).map(Profile::total))
+    }
+
     /// The event that counts time, by its place in [`Samples::events`], and how far behind what took it its samples land: as measured, else 0.
     ///
     /// # Errors

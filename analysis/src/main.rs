@@ -9,10 +9,16 @@ use std::process::ExitCode;
 use analysis::args::{self, Command, Invocation};
 use analysis::commands::{self, Outcome};
 use analysis::terminal::Paged;
-use analysis::{AnalysisError, report};
+use analysis::{AnalysisError, report, suggestion};
 
 fn main() -> ExitCode {
-    match run(std::env::args_os()) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let db = suggestion::typed_db(&arguments);
+    let say = |line: &str| match &db {
+        Some(db) => say(&suggestion::with_db(line, db)),
+        None => say(line),
+    };
+    match run(arguments) {
         Ok(outcome) => {
             outcome.aside.iter().for_each(|line| say(line));
             ExitCode::from(outcome.code.unwrap_or(u8::from(!outcome.sound)))

@@ -1,6 +1,7 @@
 //! Which procedure is meant by a name or an address.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use image::{ImageKind, ImageOffset, Procedure};
 
@@ -15,6 +16,8 @@ pub struct Candidate<'a> {
     pub image: &'a ImageSamples,
     /// Its procedures.
     pub known: Known,
+    /// Directories of its debug file.
+    pub debug_roots: Vec<PathBuf>,
 }
 
 /// How well a name fits what was asked for, best first.
@@ -41,8 +44,8 @@ struct Found<'a> {
     samples: u64,
 }
 
-/// The procedure that is meant, and which of the candidates has it: by its address, its mangled or demangled name, or part of that. Those
-/// with samples are tried first.
+/// The procedure that is meant, and which of the candidates has it: by its address, its mangled name, another symbol's for it, its demangled
+/// name, or part of that. Those with samples are tried first.
 ///
 /// # Errors
 /// [`AnalysisError::NoProcedure`], [`AnalysisError::AmbiguousProcedure`].
@@ -76,7 +79,7 @@ pub fn find<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Result<(usize, 
 }
 
 /// A number with `0x` before it.
-fn address(text: &str) -> Option<u64> {
+pub(crate) fn address(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
@@ -104,11 +107,18 @@ fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
     let raw = |_: bool, procedure: &Procedure| (procedure.raw_name() == asked).then_some(Fit::Whole);
     let sampled = |sampled: bool, procedure: &Procedure| if sampled { fit(procedure, asked) } else { None };
     let any = |_: bool, procedure: &Procedure| fit(procedure, asked);
-    let tries: [&Fits<'_>; 3] = [&raw, &sampled, &any];
+    let tries: [Option<&Fits<'_>>; 4] = [Some(&raw), None, Some(&sampled), Some(&any)];
     let with_samples: Vec<BTreeSet<ImageOffset>> = candidates.iter().map(with_samples).collect();
     for fits in tries {
+        let Some(fits) = fits else {
+            let found = by_alias(candidates, asked);
+            if found.is_empty() {
+                continue;
+            }
+            return found;
+        };
         let mut found = Vec::new();
-        for ((at, Candidate { image, known }), with_samples) in candidates.iter().enumerate().zip(&with_samples) {
+        for ((at, Candidate { image, known, .. }), with_samples) in candidates.iter().enumerate().zip(&with_samples) {
             for procedure in &known.procedures {
                 if let Some(fit) = fits(with_samples.contains(&procedure.start), procedure) {
                     found.push(Found { at, procedure, fit, samples: samples(image, procedure) });
@@ -120,6 +130,21 @@ fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
         }
     }
     Vec::new()
+}
+
+/// Procedures that have this name besides their own: a C library has one procedure for `memcpy` and `memmove`.
+fn by_alias<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
+    let mut found = Vec::new();
+    for (at, Candidate { image, known, debug_roots }) in candidates.iter().enumerate() {
+        let places = known.binary.as_ref().and_then(|binary| binary.symbols(debug_roots, |_, name| name == asked).ok());
+        for (place, _) in places.unwrap_or_default() {
+            if let Some(procedure) = known.procedures.find(place) {
+                found.push(Found { at, procedure, fit: Fit::Whole, samples: samples(image, procedure) });
+            }
+        }
+    }
+    found.dedup_by_key(|found| (found.at, found.procedure.start));
+    found
 }
 
 /// The begins of the procedures that have samples of any event.

@@ -31,10 +31,12 @@ pub enum Problem {
         /// What became of the file.
         why: NoProcedures,
     },
-    /// There are no tables of processors with an image's instructions: its time is not explained.
+    /// The processor has not the instructions of an image: its time is not explained.
     NoMachine {
         /// The image's name.
         image: String,
+        /// The processor's.
+        machine: &'static str,
     },
     /// An epoch was removed while it was read.
     Vanished {
@@ -237,11 +239,8 @@ impl fmt::Display for Problem {
             Self::FromCodeStore { image, why, .. } => {
                 write!(f, "{image}: {why}; procedures are from the code that the daemon kept")
             }
-            Self::NoMachine { image } => {
-                write!(
-                    f,
-                    "{image}: not explained: no tables of processors with its instructions; how often they ran: dcpi calc"
-                )
+            Self::NoMachine { image, machine } => {
+                write!(f, "{image}: not explained: its instructions are not those of {machine}; --machine")
             }
             Self::Vanished { host, epoch } => write!(f, "left out: epoch {epoch} of {host} is gone"),
             Self::Unbalanced { host, epoch, event, ledger, profiles } => write!(

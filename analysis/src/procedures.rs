@@ -200,6 +200,14 @@ impl Known {
         }
     }
 
+    /// The names that a procedure's begin has besides the one that it is called by, as the image has them.
+    #[must_use]
+    pub fn aliases(&self, procedure: &Procedure, places: &Places) -> Vec<String> {
+        let is_other = |at, name: &str| at == procedure.start && name != procedure.raw_name();
+        let found = self.binary.as_ref().and_then(|binary| binary.symbols(&places.debug_roots, is_other).ok());
+        found.into_iter().flatten().map(|(_, name)| name).collect()
+    }
+
     /// The debug information of the image, or in `problems` why there is none.
     #[must_use]
     pub fn debug_info(&self, image: &ImageSamples, places: &Places, problems: &mut Vec<Problem>) -> Option<DebugInfo> {

@@ -44,8 +44,8 @@ pub struct Chain<'a> {
     order: &'a Order,
     /// Probabilities of the transitions of each step, when it came.
     probabilities: Vec<f64>,
-    /// How probable it is to leave the state of each step, for good or for another.
-    leave: Vec<f64>,
+    /// How often the state of each step is visited on end: 1 by how probable it is to leave it, for good or for another.
+    stays: Vec<f64>,
 }
 
 impl Order {
@@ -137,14 +137,14 @@ impl<'a> Chain<'a> {
             add(&mut probabilities, *place as usize, probability);
         }
         let mut ends = ends.to_vec();
-        let mut leave = Vec::with_capacity(order.steps.len());
+        let mut stays = Vec::with_capacity(order.steps.len());
         let mut to = Vec::new();
         for step in &order.steps {
             to.clear();
             to.extend_from_slice(probabilities.get(step.to.clone()).unwrap_or_default());
             let end = at(&ends, step.state);
             let leaves = (to.iter().sum::<f64>() + end).max(LEAVE_MIN);
-            leave.push(leaves);
+            stays.push(1.0 / leaves);
             let added = order.added.get(step.added.clone()).unwrap_or_default();
             let mut added = added.chunks_exact(to.len().max(1));
             for (place, from) in step.from.clone().zip(order.others.get(step.from.clone()).unwrap_or_default()) {
@@ -155,47 +155,46 @@ impl<'a> Chain<'a> {
                 add(&mut ends, *from as usize, share * end);
             }
         }
-        Self { order, probabilities, leave }
+        Self { order, probabilities, stays }
     }
 
     /// How often each state is visited, when the chain begins so often in each: of several such questions at once.
     #[must_use]
-    pub fn visits<const N: usize>(&self, begins: &[[f64; N]]) -> Vec<[f64; N]> {
-        self.solve(begins, |step| (&step.to, &step.from))
+    pub fn visits<const N: usize>(&self, begins: impl Into<Vec<[f64; N]>>) -> Vec<[f64; N]> {
+        self.solve(begins.into(), |step| (&step.to, &step.from))
     }
 
     /// What is gained from each state on, if a visit of each is worth so much: the transpose of [`Chain::visits`].
     #[must_use]
-    pub fn values<const N: usize>(&self, worth: &[[f64; N]]) -> Vec<[f64; N]> {
-        self.solve(worth, |step| (&step.from, &step.to))
+    pub fn values<const N: usize>(&self, worth: impl Into<Vec<[f64; N]>>) -> Vec<[f64; N]> {
+        self.solve(worth.into(), |step| (&step.from, &step.to))
     }
 
     fn solve<const N: usize>(
         &self,
-        given: &[[f64; N]],
+        mut comes: Vec<[f64; N]>,
         ways: impl Fn(&Step) -> (&Range<usize>, &Range<usize>),
     ) -> Vec<[f64; N]> {
         let transitions = |range: &Range<usize>| {
             let others = self.order.others.get(range.clone()).unwrap_or_default();
             others.iter().map(|other| *other as usize).zip(self.probabilities.get(range.clone()).unwrap_or_default())
         };
-        let mut comes = given.to_vec();
         comes.resize(self.order.states, [0.0; N]);
-        for (step, leave) in self.order.steps.iter().zip(&self.leave) {
-            let share = at_each(&comes, step.state).map(|comes| comes / leave);
+        for (step, stays) in self.order.steps.iter().zip(&self.stays) {
+            let share = at_each(&comes, step.state).map(|comes| comes * stays);
             for (other, probability) in transitions(ways(step).0) {
                 add_each(&mut comes, other, share, *probability);
             }
         }
         let mut solved = vec![[0.0; N]; self.order.states];
-        for (step, leave) in self.order.steps.iter().zip(&self.leave).rev() {
+        for (step, stays) in self.order.steps.iter().zip(&self.stays).rev() {
             // What begins here, or came through states that are gone, and what comes from those that were still there.
             let mut inner = at_each(&comes, step.state);
             for (other, probability) in transitions(ways(step).1) {
                 let other = at_each(&solved, other);
                 inner.iter_mut().zip(other).for_each(|(inner, other)| *inner += other * probability);
             }
-            add_each(&mut solved, step.state, inner, 1.0 / leave);
+            add_each(&mut solved, step.state, inner, *stays);
         }
         solved
     }
@@ -241,7 +240,7 @@ mod tests {
     fn a_loop_is_executed_as_often_as_it_takes_to_leave_it() {
         // 0 -> 1, 1 -> 1 nine times of ten, 1 -> 2.
         let transitions = [(0, 1, 1.0), (1, 1, 0.9), (1, 2, 0.1)];
-        let visits = chain(&order(3, &transitions), &transitions).visits(&[[1.0], [0.0], [0.0]]);
+        let visits = chain(&order(3, &transitions), &transitions).visits([[1.0], [0.0], [0.0]]);
         for ([visits], wanted) in visits.iter().zip([1.0, 10.0, 1.0]) {
             assert!((visits - wanted).abs() < 1e-12, "{visits} {wanted}");
         }
@@ -254,7 +253,7 @@ mod tests {
         let transitions = [(0, 1, 1.0), (1, 2, 1.0), (2, 2, 1.0 - p), (2, 1, p * (1.0 - p)), (2, 3, p * p)];
         let order = order(4, &transitions);
         let probabilities = transitions.iter().map(|(.., probability)| *probability);
-        let visits = Chain::eliminate(&order, probabilities, &[0.0, 0.0, 0.0, 1.0]).visits(&[[1.0]]).into_flattened();
+        let visits = Chain::eliminate(&order, probabilities, &[0.0, 0.0, 0.0, 1.0]).visits([[1.0]]).into_flattened();
         let wanted = [1.0, 1.0 / p, 1.0 / (p * p), 1.0];
         for (visits, wanted) in visits.iter().zip(wanted) {
             assert!((visits / wanted - 1.0).abs() < 1e-9, "{visits} {wanted}");
@@ -280,10 +279,11 @@ mod tests {
             let chain = chain(&order, &transitions);
             let begins: Vec<[f64; 3]> = (0..states).map(|_| [random.f64(), random.f64(), 0.0]).collect();
             let worth: Vec<f64> = (0..states).map(|_| random.f64()).collect();
-            let (visits, values) = (chain.visits(&begins), chain.values(worth.as_chunks::<1>().0).into_flattened());
+            let (visits, values) =
+                (chain.visits(begins.clone()), chain.values(worth.as_chunks::<1>().0).into_flattened());
             // Each of the questions has its own answer.
             let one: Vec<[f64; 1]> = begins.iter().map(|begins| [begins[1]]).collect();
-            assert!(chain.visits(&one).iter().zip(&visits).all(|(one, all)| one[0] == all[1] && all[2] == 0.0));
+            assert!(chain.visits(one).iter().zip(&visits).all(|(one, all)| one[0] == all[1] && all[2] == 0.0));
             let [begins, visits] = [&begins, &visits].map(|all| all.iter().map(|one| one[0]).collect::<Vec<f64>>());
             let mut comes = begins.clone();
             transitions.iter().for_each(|&(a, b, probability)| comes[b] += visits[a] * probability);
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_state_that_is_never_left_costs_no_infinity() {
         let transitions = [(0, 1, 1.0), (1, 1, 1.0)];
-        let visits = chain(&order(2, &transitions), &transitions).visits(&[[1.0], [0.0]]).into_flattened();
+        let visits = chain(&order(2, &transitions), &transitions).visits([[1.0], [0.0]]).into_flattened();
         assert!(visits.iter().all(|visits| visits.is_finite()) && visits[1] > 1e6, "{visits:?}");
     }
 

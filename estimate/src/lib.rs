@@ -8,9 +8,11 @@
 //! at 2000 a second and CPU, on an AMD EPYC guest: within 5, 10, 15 % are blocks with 67, 76, 81 % of the samples, and edges with 57, 69, 76 % of the
 //! executions (means over programs). DCPI had 73, 87, 92 and 58 % of edges, of an in-order processor whose cycles it knew (SOSP 1997, section 6.2).
 //!
-//! Executions are relative: of a procedure's blocks to each other. Samples of time alone do not tell how long an execution took.
+//! Executions are relative: of a procedure's blocks to each other. Samples of time alone do not tell how long an execution took; with the best cases of a
+//! processor that issues in order they do (`issue.rs`).
 #![forbid(unsafe_code)]
 
+pub mod issue;
 pub mod observe;
 pub mod rounds;
 pub mod solve;
@@ -21,6 +23,7 @@ mod chain;
 use code::cfg::{Cfg, Loops};
 
 pub use chain::{Chain, Order};
+pub use issue::{Pace, Point};
 pub use observe::{Branch, Sampled};
 pub use rounds::{Trips, Turned};
 
@@ -45,6 +48,8 @@ pub struct Estimate {
     pub edges: Vec<f64>,
     /// How many rounds its loops make, where their tests tell.
     pub trips: Vec<Trips>,
+    /// How many samples a cycle of an execution makes, on processors that issue in order.
+    pub pace: Option<Pace>,
 }
 
 /// How often a block was executed.
@@ -82,29 +87,33 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
         return None;
     }
     let trips = rounds::trips(graph, loops, sampled);
-    let observed = observe::observe(graph, loops, sampled, &trips)?;
+    let (observed, joint) = observe::observe(graph, loops, sampled, &trips)?;
     let order = solve::order(&observed)?;
     let flow = solve::solve(&observed, &order)?;
     let known: f64 = observed.blocks.iter().map(|block| block.samples).sum::<f64>()
         + observed.ways.iter().map(|way| way.seen).sum::<f64>();
     let sure = known >= SURE_MIN && observed.blocks.len() <= SURE_BLOCKS_MAX;
     let spread = if sure { spread(&observed, &flow) } else { vec![UNSURE; observed.blocks.len()] };
-    let blocks =
-        observed.blocks.iter().zip(flow.blocks()).zip(spread).map(|((block, executions), spread)| BlockEstimate {
-            samples: block.samples,
-            executions: *executions,
-            spread,
-            confidence: match spread {
-                spread if spread < 0.05 => Confidence::High,
-                spread if spread < 0.15 => Confidence::Medium,
-                _ => Confidence::Low,
-            },
-        });
+    let states = observed.blocks.iter().zip(flow.blocks()).zip(spread);
+    let blocks = states.take(graph.blocks().len()).map(|((block, executions), spread)| BlockEstimate {
+        samples: block.samples,
+        executions: *executions,
+        spread,
+        confidence: match spread {
+            spread if spread < 0.05 => Confidence::High,
+            spread if spread < 0.15 => Confidence::Medium,
+            _ => Confidence::Low,
+        },
+    });
     let mut edges = vec![0.0; graph.edges().len()];
     for (way, flow) in observed.ways.iter().zip(&flow.ways) {
         way.edge.and_then(|edge| edges.get_mut(edge)).into_iter().for_each(|edge| *edge = *flow);
     }
-    Some(Estimate { blocks: blocks.collect(), edges, trips })
+    for (edge, executions) in flow.joint(&joint) {
+        edges.get_mut(edge).into_iter().for_each(|edge| *edge += executions);
+    }
+    let pace = sampled.points.map(|_| flow.pace());
+    Some(Estimate { blocks: blocks.collect(), edges, trips, pace })
 }
 
 /// By how much the logarithms of executions, beside the mean of the procedure's samples, differ where samples are drawn anew.
@@ -119,10 +128,13 @@ fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Vec<f64> {
                 .iter_mut()
                 .for_each(|(share, spread)| *share = (*share * (*spread * normal(&mut random)).exp()).min(1.0));
         }
-        for block in &mut drawn.blocks {
+        for (number, block) in drawn.blocks.iter_mut().enumerate() {
             // What has no sample could have had one.
             let factor = ((0.16 + 1.0 / (block.samples + 0.5)).sqrt() * normal(&mut random)).exp();
             block.samples = ((block.samples + FEW) * factor - FEW).max(0.0);
+            if let Some((told, spread)) = block.told.as_mut().zip(flow.spread(number)) {
+                told.rate *= (spread * normal(&mut random)).exp();
+            }
         }
         drawn
     });

@@ -1,11 +1,12 @@
 //! What samples say of a graph.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use code::cfg::{Cfg, Edge, EdgeKind, Ending, Entered, Loops, To};
 use code::skid::Skid;
 use image::Vaddr;
 
+use crate::issue::{self, Point};
 use crate::rounds::{Trips, Turned};
 use crate::solve::{Observed, ObservedBlock, Way};
 
@@ -25,6 +26,8 @@ pub struct Sampled<'a> {
     pub branches: &'a [Branch],
     /// Rounds that loops were going to make.
     pub rounds: &'a [Turned],
+    /// The instructions of each block on a processor that issues in order.
+    pub points: Option<&'a [Vec<Point>]>,
 }
 
 /// A branch that was seen, from its first byte to the next instruction's.
@@ -45,11 +48,28 @@ pub struct Branch {
 /// often: that is off, but by little, and often all there is.
 const LATER_MAX: f64 = 60.0;
 
-/// The graph with its samples. None when it has no entry.
+/// Jumps through one table with at least so many targets go there by a common state: an interpreter jumps so after each of its instructions, and
+/// its edges are the square of those.
+const SHARED_MIN: usize = 16;
+
+/// An edge that is two ways: to a state that other blocks lead to as well, and from there. Both are numbers of ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joint {
+    /// The edge of the graph.
+    pub edge: usize,
+    /// The way from its block to the common state.
+    pub to_state: usize,
+    /// The way from there to where it goes.
+    pub from_state: usize,
+}
+
+/// The graph with its samples, and the edges that are no ways of their own. None when it has no entry.
 #[must_use]
-pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips]) -> Option<Observed> {
+pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips]) -> Option<(Observed, Vec<Joint>)> {
     let samples = samples_of_blocks(graph, sampled);
+    let told = sampled.points.map(|points| issue::tell(graph, points));
     let blocks = graph.blocks().iter().zip(samples).enumerate().map(|(number, (block, samples))| ObservedBlock {
+        told: told.as_ref().and_then(|told| told.get(number)).copied(),
         samples,
         instructions: block.instructions as f64,
         aside: !matches!(block.entered, Entered::No | Entered::Entry) && graph.entry() != Some(number),
@@ -67,7 +87,9 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips
     let told: HashMap<usize, (f64, f64)> =
         told.map(|Trips { leaves, ends, spread, .. }| (*leaves, (*ends, *spread))).collect();
     let endless = endless(graph);
-    let mut ways = Vec::with_capacity(graph.edges().len());
+    let shared = Shared::of(graph);
+    let mut joint = Vec::new();
+    let mut ways = Vec::with_capacity(graph.blocks().len() * 2);
     for (number, block) in graph.blocks().iter().enumerate() {
         let numbered = || graph.out_of(number).filter_map(|edge| Some((edge, graph.edges().get(edge)?)));
         let goes_back = numbered().any(|(_, edge)| goes_back(loops, edge));
@@ -75,20 +97,95 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips
         let end = endless.get(number).is_some_and(|endless| *endless && goes_back);
         let guesses: Vec<f64> = numbered().map(|(number, edge)| guess(graph, loops, (number, edge))).collect();
         let all = guesses.iter().sum::<f64>().max(f64::MIN_POSITIVE) / if end { BACK } else { 1.0 };
-        ways.extend(numbered().zip(guesses).map(|((number, edge), guess)| {
+        let (state, first, mut common) = (shared.state_of(number), joint.len(), None);
+        let begin = state.map_or(0, |state| shared.begin(state));
+        ways.extend(numbered().zip(guesses).enumerate().filter_map(|(place, ((number, edge), guess))| {
             let (to, address) = match edge.to {
                 To::Block(to) => (Some(to), graph.blocks().get(to).map(|to| to.start)),
                 To::Outside(address) => (None, Some(address)),
                 _ => (None, None),
             };
             let seen = address.and_then(|to| seen.get(&(block.last, to))).copied().unwrap_or(0.0);
-            Way { edge: Some(number), from: edge.from, to, seen, guess: guess / all, told: told.get(&number).copied() }
+            let guess = guess / all;
+            if state.is_some() {
+                // Which ways these are is known when all are there. The common state leads to what was seen, too.
+                joint.push(Joint { edge: number, to_state: 0, from_state: begin + place });
+                // What was seen of one block is not of others.
+                if seen == 0.0 {
+                    common = Some(common.unwrap_or(0.0) + guess);
+                    return None;
+                }
+            }
+            Some(Way { edge: Some(number), from: edge.from, to, seen, guess, told: told.get(&number).copied() })
         }));
+        if let Some((state, guess)) = state.zip(common) {
+            joint.iter_mut().skip(first).for_each(|joint| joint.to_state = ways.len());
+            let to = Some(graph.blocks().len() + state);
+            ways.push(Way { edge: None, from: number, to, seen: 0.0, guess, told: None });
+        } else {
+            joint.truncate(first);
+        }
         if end {
             ways.push(Way { edge: None, from: number, to: None, seen: 0.0, guess: 1.0 - BACK, told: None });
         }
     }
-    Some(Observed { blocks: blocks.collect(), ways, entry: graph.entry()? })
+    let mut blocks: Vec<ObservedBlock> = blocks.collect();
+    blocks.resize(blocks.len() + shared.tables.len(), ObservedBlock::default());
+    joint.iter_mut().for_each(|joint| joint.from_state += ways.len());
+    shared.lead(graph, &mut ways);
+    Some((Observed { blocks, ways, entry: graph.entry()? }, joint))
+}
+
+/// Tables that several blocks jump through.
+struct Shared {
+    /// Each with its targets, and how many entries of it say so.
+    tables: Vec<Vec<(usize, u32)>>,
+    /// Which one a block jumps through.
+    of_blocks: HashMap<usize, usize>,
+}
+
+impl Shared {
+    fn of(graph: &Cfg) -> Self {
+        let mut blocks: BTreeMap<Vec<(usize, u32)>, Vec<usize>> = BTreeMap::new();
+        for number in (0..graph.blocks().len()).filter(|number| graph.out_of(*number).len() >= SHARED_MIN) {
+            let edges = graph.edges().get(graph.out_of(number)).unwrap_or_default();
+            let case = |edge: &Edge| match edge.to {
+                To::Block(to) if edge.kind == EdgeKind::Case => Some((to, edge.cases)),
+                _ => None,
+            };
+            // Those with other edges have more to choose from.
+            if let Some(table) = edges.iter().map(case).collect() {
+                blocks.entry(table).or_default().push(number);
+            }
+        }
+        let mut this = Self { tables: Vec::new(), of_blocks: HashMap::new() };
+        for (table, blocks) in blocks.into_iter().filter(|(_, blocks)| blocks.len() > 1) {
+            this.of_blocks.extend(blocks.into_iter().map(|block| (block, this.tables.len())));
+            this.tables.push(table);
+        }
+        this
+    }
+
+    /// Where the ways from a common state begin among those from all.
+    fn begin(&self, state: usize) -> usize {
+        self.tables.iter().take(state).map(Vec::len).sum()
+    }
+
+    fn state_of(&self, block: usize) -> Option<usize> {
+        self.of_blocks.get(&block).copied()
+    }
+
+    /// Adds the ways from the common states, which come after the graph's blocks.
+    fn lead(&self, graph: &Cfg, ways: &mut Vec<Way>) {
+        for (state, table) in self.tables.iter().enumerate() {
+            let all: f64 = table.iter().map(|(_, cases)| f64::from(*cases)).sum();
+            let from = graph.blocks().len() + state;
+            ways.extend(table.iter().map(|&(to, cases)| {
+                let guess = f64::from(cases) / all.max(1.0);
+                Way { edge: None, from, to: Some(to), seen: 0.0, guess, told: None }
+            }));
+        }
+    }
 }
 
 /// Which blocks lead to no end of the procedure.

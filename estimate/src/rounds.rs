@@ -1,8 +1,9 @@
 //! How many rounds loops make, from samples of how many were left.
 //!
 //! A sample is in any of a loop's rounds alike, so that r tests are left is seen as often as there were entries that made r tests or more: how often
-//! each number is seen falls, from that of 1, which is the part of tests that end the loop (the density of a renewal process's remaining life; Cox,
-//! Renewal Theory, 1962). What is seen is made to fall by its least concave majorant (Grenander 1956).
+//! each number is seen falls, and what it begins with is the part of tests that end the loop (the density of a renewal process's remaining life; Cox,
+//! Renewal Theory, 1962). What is seen is made to fall by its least concave majorant (Grenander 1956). That one test is left is also seen of samples
+//! before the loop, so it begins with two.
 
 use std::collections::HashMap;
 
@@ -47,6 +48,14 @@ pub struct Trips {
     pub once: bool,
     /// Whether nothing else leaves the loop. Else it ends so at the latest.
     pub only: bool,
+}
+
+impl Trips {
+    /// Tests for one entry, in the mean.
+    #[must_use]
+    pub fn rounds(&self) -> f64 {
+        1.0 / self.ends
+    }
 }
 
 /// Fewer samples than this tell nothing.

@@ -8,9 +8,13 @@
 //! * a branch that was seen n times agrees with the shares seen, to their standard deviation and no better than 0.012: samples are
 //!   taken where time is spent, and that correlates with where branches go;
 //! * what is executed takes time: samples per instruction are as executions, but only to a factor of e^±0.5, since instructions differ that
-//!   much in what they cost.
+//!   much in what they cost. Where the processor issues in order, what issue points tell takes the place of that, as sure as it is.
+
+use std::ops::Range;
 
 use super::chain::{Chain, Order, add, add_each, at, at_each};
+use super::issue::{Pace, Told};
+use super::observe::Joint;
 
 /// Standard deviation of the logarithm of cycles per instruction of blocks of one procedure.
 const TIME_SD: f64 = 0.5;
@@ -29,6 +33,11 @@ const STRIDE: f64 = 3.0;
 const ENOUGH: f64 = 1e-5;
 /// Standard deviation of the logarithm of how often a block is entered from aside.
 const ASIDE_SD: f64 = 2.0;
+
+/// How often what issue points tell is weighed anew.
+const DOUBTS: usize = 6;
+/// By how much it is above what it should be at first, by its logarithm.
+const ALIKE: f64 = 0.5;
 
 /// How long conjugate gradients go on.
 #[derive(Clone, Copy)]
@@ -54,16 +63,18 @@ pub struct Observed {
 pub struct ObservedBlock {
     /// Samples that took its time.
     pub samples: f64,
-    /// Its instructions.
+    /// Its instructions. 0 for what is no block, but a state between some, which takes no time.
     pub instructions: f64,
     /// Whether it is entered other than from other blocks.
     pub aside: bool,
+    /// What its issue points say; none where nothing is known of the processor.
+    pub(crate) told: Option<Told>,
 }
 
 /// A way from a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
-    /// The edge of the graph that it is; none: the end that a loop without one must have.
+    /// The edge of the graph that it is; none: the end that a loop without one must have, or a way to or from a state between blocks.
     pub edge: Option<usize>,
     /// The block that it leaves.
     pub from: usize,
@@ -89,28 +100,12 @@ pub struct Flow<'a> {
 /// Finds the flow. None when the graph has no block, or numbers run out.
 #[must_use]
 pub fn solve<'a>(observed: &'a Observed, order: &'a Order) -> Option<Flow<'a>> {
-    let problem = Problem::of(observed, order)?;
+    let mut problem = Problem::of(observed, order)?;
     let mut unknowns = problem.begin();
-    let mut state = problem.at(&unknowns);
-    let mut damping = 1e-3;
-    for _ in 0..STEPS {
-        let step = problem.step(&state, damping);
-        let tried: Vec<f64> =
-            unknowns.iter().zip(&step).map(|(unknown, step)| unknown + step.clamp(-STRIDE, STRIDE)).collect();
-        let next = problem.at(&tried);
-        if next.cost < state.cost {
-            let enough = state.cost - next.cost < ENOUGH * state.cost;
-            (unknowns, state) = (tried, next);
-            damping = f64::max(damping / 4.0, 1e-6);
-            if enough {
-                break;
-            }
-        } else {
-            damping *= 16.0;
-            if damping > 1e6 {
-                break;
-            }
-        }
+    let mut state = problem.least(&mut unknowns);
+    for _ in 0..if problem.is_told() { DOUBTS } else { 0 } {
+        problem.doubt(&state);
+        state = problem.least(&mut unknowns);
     }
     if !state.cost.is_finite() || !state.visits.iter().all(|visits| visits.is_finite()) {
         return None;
@@ -127,21 +122,47 @@ impl Flow<'_> {
         &self.state.visits
     }
 
+    /// How far off what issue points tell of a block may be, where they do: the standard deviation of its logarithm.
+    #[must_use]
+    pub(crate) fn spread(&self, block: usize) -> Option<f64> {
+        let _ = self.problem.observed.blocks.get(block)?.told?;
+        self.problem.time.get(block).filter(|(_, weight)| *weight > 0.0).map(|(_, weight)| 1.0 / weight)
+    }
+
+    /// How many samples a cycle of an execution makes, as far as issue points tell.
+    #[must_use]
+    pub(crate) fn pace(&self) -> Pace {
+        let (problem, state) = (&self.problem, &self.state);
+        let told = problem.observed.blocks.iter().zip(&state.visits).zip(&problem.time);
+        let weight = |((block, visits), (rate, weight)): ((&ObservedBlock, &f64), &(f64, f64))| {
+            let told = block.told.filter(|_| *weight > 0.0)?;
+            // What fits exactly may be stalled all the same.
+            Some(told.spread(state.over(*rate, *visits).max(f64::MIN_POSITIVE)).powi(2).recip())
+        };
+        let weights: f64 = told.filter_map(weight).sum();
+        Pace { told: (-state.scale).exp(), spread: if weights > 0.0 { weights.sqrt().recip() } else { f64::INFINITY } }
+    }
+
+    /// Executions of the edges that are two ways each.
+    pub fn joint<'b>(&'b self, joint: &'b [Joint]) -> impl Iterator<Item = (usize, f64)> + 'b {
+        joint.iter().map(|one| (one.edge, at(&self.ways, one.to_state) * at(&self.state.shares, one.from_state)))
+    }
+
     /// By how much the logarithm of each block's executions would differ, to first order, if this had been seen of the same graph instead.
     #[must_use]
     pub fn differences<const N: usize>(&self, drawn: &[Observed; N]) -> Vec<[f64; N]> {
         let (problem, state) = (&self.problem, &self.state);
         let ways = drawn.each_ref().map(wanted);
-        let ways = problem.wanted.iter().enumerate().map(|(number, (known, weight))| {
-            ways.each_ref().map(|drawn| (known - drawn.get(number).map_or(*known, |(drawn, _)| *drawn)) * weight)
+        let ways = problem.choices.iter().map(|choice| {
+            let drawn = ways.each_ref().map(|drawn| drawn.get(choice.way).map_or(choice.wanted, |(drawn, _)| *drawn));
+            drawn.map(|drawn| (choice.wanted - drawn) * choice.weight)
         });
         let time = problem.time.iter().enumerate().map(|(number, (known, weight))| {
             let drawn = drawn.each_ref().map(|drawn| drawn.blocks.get(number).map_or(*known, |block| rate(block).ln()));
             drawn.map(|drawn| (known - drawn) * weight)
         });
         let aside = vec![[0.0; N]; problem.aside.len()];
-        let residuals = Residuals { ways: ways.collect(), time: time.collect(), aside };
-        let toward = problem.gradient(state, &residuals);
+        let toward = problem.gradient(state, Residuals { ways: ways.collect(), time: time.collect(), aside });
         let toward = toward.into_iter().map(|gradient| gradient.map(|gradient| -gradient)).collect();
         let change = problem.solve(state, 0.0, toward, GRADIENTS_DRAWN);
         let (changes, _) = problem.moved(state, &change);
@@ -156,35 +177,60 @@ pub fn order(observed: &Observed) -> Option<Order> {
     Order::of(observed.blocks.len(), observed.ways.iter().filter_map(|way| Some((way.from, way.to?))))
 }
 
-/// What does not change from step to step. The unknowns are: a logit for each way, the logarithm of how often each block is entered from
-/// aside, and that of executions a sample per instruction.
+/// A way from a block that has others, too.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    /// Its number among all ways.
+    way: usize,
+    from: usize,
+    to: Option<usize>,
+    /// Logarithm of the share that was seen of it, and the weight of that.
+    wanted: f64,
+    weight: f64,
+}
+
+/// What does not change from step to step. The unknowns are: a logit for each choice, the logarithm of how often each block that is entered
+/// from aside is, and that of executions a sample per instruction.
 #[derive(Debug)]
 struct Problem<'a> {
     observed: &'a Observed,
     order: &'a Order,
-    /// Logarithm of the share that was seen of each way, and the weight of that. 0 where there is but one way.
-    wanted: Vec<(f64, f64)>,
+    /// In the order of their ways.
+    choices: Vec<Choice>,
+    /// Those of each block that has some.
+    groups: Vec<Range<usize>>,
     /// Logarithm of samples per instruction, and the weight of that. 0 where nothing comes.
     time: Vec<(f64, f64)>,
-    /// Logarithm of how often a block is entered from aside, as far as is known.
-    aside: Vec<Option<f64>>,
-    /// Where the ways of each block begin, and of how many blocks there are.
-    groups: Vec<std::ops::Range<usize>>,
+    /// Blocks that are entered from aside, and the logarithm of how often, as far as is known.
+    aside: Vec<(usize, f64)>,
 }
 
 /// Where the unknowns lead.
 #[derive(Debug)]
 struct State<'a> {
+    /// Of all ways.
     shares: Vec<f64>,
+    /// Of each choice: its share, and how often it is taken.
+    chosen: Vec<(f64, f64)>,
+    /// How often each block that is entered from aside is.
     begins: Vec<f64>,
     chain: Chain<'a>,
     visits: Vec<f64>,
     residuals: Residuals<1>,
+    /// Logarithm of executions for each sample per instruction, or cycle.
+    scale: f64,
     cost: f64,
 }
 
-/// By how many standard deviations things differ, each of the sum of squares; of several sets of them.
-#[derive(Debug)]
+impl State<'_> {
+    /// By how much the logarithm of what issue points tell of a block is above where the flow is.
+    fn over(&self, rate: f64, visits: f64) -> f64 {
+        rate + self.scale - visits.max(1e-300).ln()
+    }
+}
+
+/// By how many standard deviations choices, times and entries differ, each of the sum of squares; of several sets of them.
+#[derive(Clone, Debug)]
 struct Residuals<const N: usize> {
     ways: Vec<[f64; N]>,
     time: Vec<[f64; N]>,
@@ -195,31 +241,90 @@ impl<'a> Problem<'a> {
     fn of(observed: &'a Observed, order: &'a Order) -> Option<Self> {
         let blocks = observed.blocks.len();
         observed.blocks.get(observed.entry)?;
-        let mut groups = vec![0..0; blocks];
+        let (mut choices, mut groups) = (Vec::new(), Vec::new());
+        let mut ends = vec![0..0; blocks];
         let mut begin = 0;
+        let wanted = wanted(observed);
         for ways in observed.ways.chunk_by(|a, b| a.from == b.from) {
-            *groups.get_mut(ways.first()?.from)? = begin..begin + ways.len();
-            begin += ways.len();
+            let range = begin..begin + ways.len();
+            *ends.get_mut(ways.first()?.from)? = range.clone();
+            begin = range.end;
+            if ways.len() > 1 {
+                let first = choices.len();
+                choices.extend(ways.iter().zip(range.clone()).zip(wanted.get(range)?).map(
+                    |((way, number), &(wanted, weight))| Choice {
+                        way: number,
+                        from: way.from,
+                        to: way.to,
+                        wanted,
+                        weight,
+                    },
+                ));
+                groups.push(first..choices.len());
+            }
         }
-        let fastest = observed.blocks.iter().map(rate).fold(0.0, f64::max);
-        let aside = observed.blocks.iter().enumerate().map(|(number, block)| {
-            (block.aside && number != observed.entry).then(|| {
-                let part = if block.samples > 0.0 { rate(block) / fastest } else { 0.0 };
-                f64::max(part.ln(), -9.0)
-            })
+        let takes_time = |block: &&ObservedBlock| block.instructions > 0.0;
+        let fastest = observed.blocks.iter().filter(takes_time).map(rate).fold(0.0, f64::max);
+        let aside =
+            observed.blocks.iter().enumerate().filter(|(number, block)| block.aside && *number != observed.entry);
+        let aside = aside.map(|(number, block)| {
+            let part = if block.samples > 0.0 { rate(block) / fastest } else { 0.0 };
+            (number, f64::max(part.ln(), -9.0))
         });
-        let aside: Vec<Option<f64>> = aside.collect();
-        let reached = reached(observed, &groups, &aside);
+        let aside: Vec<(usize, f64)> = aside.collect();
+        let reached = reached(observed, &ends, &aside);
         let time = observed.blocks.iter().zip(reached).map(|(block, reached)| {
-            let variance = TIME_SD * TIME_SD + 1.0 / (block.samples + 0.5);
-            (rate(block).ln(), if reached { 1.0 / variance.sqrt() } else { 0.0 })
+            let spread = match block.told {
+                Some(told) => told.spread(ALIKE),
+                None => (TIME_SD * TIME_SD + 1.0 / (block.samples + 0.5)).sqrt(),
+            };
+            (rate(block).ln(), if reached && takes_time(&block) { 1.0 / spread } else { 0.0 })
         });
-        Some(Self { observed, order, wanted: wanted(observed), time: time.collect(), aside, groups })
+        Some(Self { observed, order, choices, groups, time: time.collect(), aside })
+    }
+
+    /// Where the sum of squares is least, from `unknowns` on, which become those.
+    fn least(&self, unknowns: &mut Vec<f64>) -> State<'a> {
+        let mut state = self.at(unknowns);
+        let mut damping = 1e-3;
+        for _ in 0..STEPS {
+            let step = self.step(&state, damping);
+            let tried: Vec<f64> =
+                unknowns.iter().zip(&step).map(|(unknown, step)| unknown + step.clamp(-STRIDE, STRIDE)).collect();
+            let next = self.at(&tried);
+            if next.cost < state.cost {
+                let enough = state.cost - next.cost < ENOUGH * state.cost;
+                (*unknowns, state) = (tried, next);
+                damping = f64::max(damping / 4.0, 1e-6);
+                if enough {
+                    break;
+                }
+            } else {
+                damping *= 16.0;
+                if damping > 1e6 {
+                    break;
+                }
+            }
+        }
+        state
+    }
+
+    /// Whether issue points tell of blocks.
+    fn is_told(&self) -> bool {
+        self.observed.blocks.iter().any(|block| block.told.is_some())
+    }
+
+    /// Weighs what issue points tell by where the flow is: what is below it is hardly wrong, what is above was stalled, the more surely the further.
+    fn doubt(&mut self, state: &State<'_>) {
+        for ((block, visits), (rate, weight)) in self.observed.blocks.iter().zip(&state.visits).zip(&mut self.time) {
+            let Some(told) = block.told.filter(|_| *weight > 0.0) else { continue };
+            *weight = 1.0 / told.spread(state.over(*rate, *visits));
+        }
     }
 
     fn begin(&self) -> Vec<f64> {
-        let logits = self.wanted.iter().map(|(wanted, _)| *wanted);
-        let aside = self.aside.iter().map(|aside| aside.unwrap_or(0.0));
+        let logits = self.choices.iter().map(|choice| choice.wanted);
+        let aside = self.aside.iter().map(|(_, known)| *known);
         let unknowns: Vec<f64> = logits.chain(aside).chain([0.0]).collect();
         // The scale that fits best.
         let state = self.at(&unknowns);
@@ -234,42 +339,43 @@ impl<'a> Problem<'a> {
     }
 
     fn at(&self, unknowns: &[f64]) -> State<'a> {
-        let (logits, rest) = unknowns.split_at(self.wanted.len().min(unknowns.len()));
+        let (logits, rest) = unknowns.split_at(self.choices.len().min(unknowns.len()));
         let (aside, scale) = rest.split_at(self.aside.len().min(rest.len()));
         let scale = at(scale, 0);
-        let mut shares = vec![1.0; logits.len()];
-        for group in self.groups.iter().filter(|group| group.len() > 1) {
-            let (Some(logits), Some(shares)) = (logits.get(group.clone()), shares.get_mut(group.clone())) else {
-                continue;
-            };
+        let mut shares = vec![1.0; self.observed.ways.len()];
+        let mut chosen = Vec::with_capacity(logits.len());
+        for group in &self.groups {
+            let logits = logits.get(group.clone()).unwrap_or_default();
             let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
-            shares.iter_mut().zip(logits).for_each(|(share, logit)| *share = (logit - largest).exp() / sum);
+            chosen.extend(logits.iter().map(|logit| (logit - largest).exp() / sum));
         }
-        let mut begins: Vec<f64> =
-            self.aside.iter().zip(aside).map(|(known, aside)| known.map_or(0.0, |_| aside.exp())).collect();
-        begins.get_mut(self.observed.entry).into_iter().for_each(|begins| *begins = 1.0);
+        for (choice, share) in self.choices.iter().zip(&chosen) {
+            shares.get_mut(choice.way).into_iter().for_each(|of_way| *of_way = *share);
+        }
+        let begins: Vec<f64> = aside.iter().map(|aside| aside.exp()).collect();
+        let mut comes = vec![[0.0]; self.observed.blocks.len()];
+        add_each(&mut comes, self.observed.entry, [1.0], 1.0);
+        self.aside.iter().zip(&begins).for_each(|((block, _), begins)| add_each(&mut comes, *block, [1.0], *begins));
         let chain = self.chain(&shares);
-        let visits = chain.visits(begins.as_chunks::<1>().0).into_flattened();
-        let ways = self.wanted.iter().zip(&shares);
-        let ways = ways.map(|((wanted, weight), share)| [(share.max(1e-300).ln() - wanted) * weight]).collect();
+        let visits = chain.visits(comes).into_flattened();
+        let ways = self.choices.iter().zip(&chosen);
+        let ways = ways.map(|(choice, share)| [(share.max(1e-300).ln() - choice.wanted) * choice.weight]).collect();
         let time = self.time.iter().zip(&visits);
         let time = time.map(|((rate, weight), visits)| [(visits.max(1e-300).ln() - rate - scale) * weight]).collect();
-        let aside = self.aside.iter().zip(aside);
-        let aside = aside.map(|(known, aside)| [known.map_or(0.0, |known| (aside - known) / ASIDE_SD)]).collect();
+        let differs = |((_, known), aside): (&(usize, f64), &f64)| [(aside - known) / ASIDE_SD];
+        let aside = self.aside.iter().zip(aside).map(differs).collect();
         let residuals = Residuals { ways, time, aside };
         let all = residuals.ways.iter().chain(&residuals.time).chain(&residuals.aside);
         let cost = all.map(|[residual]| residual * residual).sum();
-        State { shares, begins, chain, visits, residuals, cost }
+        let chosen = self.choices.iter().zip(chosen).map(|(choice, share)| (share, at(&visits, choice.from) * share));
+        State { shares, chosen: chosen.collect(), begins, chain, visits, residuals, scale, cost }
     }
 
     fn chain(&self, shares: &[f64]) -> Chain<'a> {
-        let mut ends = vec![0.0; self.observed.blocks.len()];
-        for (number, group) in self.groups.iter().enumerate() {
-            if group.is_empty() {
-                add(&mut ends, number, 1.0);
-            }
-        }
+        // What goes nowhere ends.
+        let mut ends = vec![1.0; self.observed.blocks.len()];
+        self.observed.ways.iter().for_each(|way| ends.get_mut(way.from).into_iter().for_each(|end| *end = 0.0));
         let ways = self.observed.ways.iter().zip(shares);
         ways.clone().filter(|(way, _)| way.to.is_none()).for_each(|(way, share)| add(&mut ends, way.from, *share));
         Chain::eliminate(self.order, ways.filter_map(|(way, share)| way.to.map(|_| *share)), &ends)
@@ -277,7 +383,7 @@ impl<'a> Problem<'a> {
 
     /// The step that makes the sum of squares least, were all linear: (J'J + damping D) step = -J'r.
     fn step(&self, state: &State<'_>, damping: f64) -> Vec<f64> {
-        let toward = self.gradient(state, &state.residuals).into_iter().map(|gradient| gradient.map(|one| -one));
+        let toward = self.gradient(state, state.residuals.clone()).into_iter().map(|gradient| gradient.map(|one| -one));
         self.solve(state, damping, toward.collect(), GRADIENTS).into_flattened()
     }
 
@@ -289,13 +395,12 @@ impl<'a> Problem<'a> {
         mut rest: Vec<[f64; N]>,
         gradients: Gradients,
     ) -> Vec<[f64; N]> {
-        let mut diagonal: Vec<f64> = self.wanted.iter().map(|(_, weight)| weight * weight + 0.1).collect();
+        let choices = self.choices.iter().map(|choice| choice.weight * choice.weight + 0.1);
+        let mut diagonal: Vec<f64> = choices.collect();
         diagonal.extend(self.aside.iter().map(|_| 1.0 / (ASIDE_SD * ASIDE_SD) + 0.1));
         diagonal.push(self.time.iter().map(|(_, weight)| weight * weight).sum::<f64>().max(0.1));
         let mut solved = vec![[0.0; N]; rest.len()];
-        let precondition =
-            |rest: &[[f64; N]]| rest.iter().zip(&diagonal).map(|(r, d)| r.map(|r| r / d)).collect::<Vec<[f64; N]>>();
-        let mut direction = precondition(&rest);
+        let mut direction: Vec<[f64; N]> = rest.iter().zip(&diagonal).map(|(r, d)| r.map(|r| r / d)).collect();
         let mut size = products(&rest, &direction);
         // It need not be exact: the next step is made from where this one leads; and what is drawn is chance.
         let small = size.map(|size| size * gradients.enough);
@@ -303,7 +408,7 @@ impl<'a> Problem<'a> {
             if size.iter().zip(&small).all(|(size, small)| size <= small) {
                 break;
             }
-            let mut image = self.gradient(state, &self.changes(state, &direction));
+            let mut image = self.gradient(state, self.changes(state, &direction));
             for ((image, direction), diagonal) in image.iter_mut().zip(&direction).zip(&diagonal) {
                 image.iter_mut().zip(direction).for_each(|(image, one)| *image += damping * diagonal * one);
             }
@@ -315,94 +420,89 @@ impl<'a> Problem<'a> {
             }
             advance(&mut solved, &direction, length);
             advance(&mut rest, &image, length.map(|length| -length));
-            let next = precondition(&rest);
-            let next_size = products(&rest, &next);
+            let squares = rest.iter().zip(&diagonal).map(|(rest, diagonal)| rest.map(|rest| rest * rest / diagonal));
+            let next_size = squares.fold([0.0; N], |sum, square| each(sum, square, |sum, square| sum + square));
             let turn = ratio(next_size, size);
-            for (direction, next) in direction.iter_mut().zip(next) {
-                *direction = each(each(*direction, turn, |a, b| a * b), next, |a, b| a + b);
+            for ((direction, rest), diagonal) in direction.iter_mut().zip(&rest).zip(&diagonal) {
+                *direction = each(each(*direction, turn, |a, b| a * b), *rest, |a, b| a + b / diagonal);
             }
             size = next_size;
         }
         solved
     }
 
-    /// How visits change along `direction`, and logarithms of shares.
+    /// How visits change along `direction`, and logarithms of the shares of choices.
     fn moved<const N: usize>(&self, state: &State<'_>, direction: &[[f64; N]]) -> (Vec<[f64; N]>, Vec<[f64; N]>) {
-        let (logits, rest) = direction.split_at(self.wanted.len().min(direction.len()));
-        let (aside, _) = rest.split_at(self.aside.len().min(rest.len()));
-        let mut changes = vec![[0.0; N]; logits.len()];
-        for group in self.groups.iter().filter(|group| group.len() > 1) {
-            let mut mean = [[0.0; N]];
-            group.clone().for_each(|way| add_each(&mut mean, 0, at_each(logits, way), -at(&state.shares, way)));
-            for way in group.clone() {
-                add_each(&mut changes, way, at_each(logits, way), 1.0);
-                add_each(&mut changes, way, at_each(&mean, 0), 1.0);
+        let (logits, rest) = direction.split_at(self.choices.len().min(direction.len()));
+        // Gradients have as many numbers as there are unknowns: [`Problem::gradient`].
+        let mut changes = Vec::with_capacity(direction.len());
+        changes.extend_from_slice(logits);
+        let mut comes = vec![[0.0; N]; self.observed.blocks.len()];
+        for (((block, _), begins), aside) in self.aside.iter().zip(&state.begins).zip(rest) {
+            add_each(&mut comes, *block, *aside, *begins);
+        }
+        for group in &self.groups {
+            let (choices, chosen) = (self.choices.get(group.clone()), state.chosen.get(group.clone()));
+            let (Some(changes), Some(choices), Some(chosen)) = (changes.get_mut(group.clone()), choices, chosen) else {
+                continue;
+            };
+            let shared = changes.iter().zip(chosen).map(|(change, (share, _))| change.map(|change| change * share));
+            let mean = shared.fold([0.0; N], |mean, one| each(mean, one, |mean, one| mean + one));
+            for ((change, choice), (_, flow)) in changes.iter_mut().zip(choices).zip(chosen) {
+                *change = each(*change, mean, |change, mean| change - mean);
+                choice.to.into_iter().for_each(|to| add_each(&mut comes, to, *change, *flow));
             }
         }
-        let aside = state.begins.iter().zip(aside).map(|(begins, aside)| aside.map(|aside| begins * aside));
-        let mut comes: Vec<[f64; N]> = aside.collect();
-        if let Some(entry) = comes.get_mut(self.observed.entry) {
-            *entry = [0.0; N];
-        }
-        for ((way, share), change) in self.observed.ways.iter().zip(&state.shares).zip(&changes) {
-            if let Some(to) = way.to {
-                add_each(&mut comes, to, *change, at(&state.visits, way.from) * share);
-            }
-        }
-        (state.chain.visits(&comes), changes)
+        (state.chain.visits(comes), changes)
     }
 
     /// How the residuals change along `direction`: J direction.
     fn changes<const N: usize>(&self, state: &State<'_>, direction: &[[f64; N]]) -> Residuals<N> {
-        let (visits, changes) = self.moved(state, direction);
-        let aside = direction.get(self.wanted.len()..).unwrap_or_default();
+        let (mut time, mut ways) = self.moved(state, direction);
+        let aside = direction.get(self.choices.len()..).unwrap_or_default();
         let scale = at_each(direction, direction.len().saturating_sub(1));
-        let time = visits.iter().zip(&state.visits).zip(&self.time);
-        let time = time.map(|((change, visits), (_, weight))| {
+        for ((change, visits), (_, weight)) in time.iter_mut().zip(&state.visits).zip(&self.time) {
             let visits = visits.max(1e-300);
-            each(*change, scale, |change, scale| (change / visits - scale) * weight)
-        });
-        let ways = changes.iter().zip(&self.wanted).map(|(change, (_, weight))| change.map(|change| change * weight));
-        let known = self.aside.iter().zip(aside);
-        let aside = known.map(|(known, aside)| known.map_or([0.0; N], |_| aside.map(|aside| aside / ASIDE_SD)));
-        Residuals { ways: ways.collect(), time: time.collect(), aside: aside.collect() }
+            *change = each(*change, scale, |change, scale| (change / visits - scale) * weight);
+        }
+        for (change, choice) in ways.iter_mut().zip(&self.choices) {
+            *change = change.map(|change| change * choice.weight);
+        }
+        let aside = self.aside.iter().zip(aside).map(|(_, aside)| aside.map(|aside| aside / ASIDE_SD));
+        Residuals { ways, time, aside: aside.collect() }
     }
 
     /// J' residuals.
-    fn gradient<const N: usize>(&self, state: &State<'_>, residuals: &Residuals<N>) -> Vec<[f64; N]> {
-        let weighted = residuals.time.iter().zip(&self.time).map(|(r, (_, weight))| r.map(|r| r * weight));
-        let mut scale = [[0.0; N]];
-        let mut worth: Vec<[f64; N]> = weighted.collect();
-        for (worth, visits) in worth.iter_mut().zip(&state.visits) {
-            add_each(&mut scale, 0, *worth, -1.0);
+    fn gradient<const N: usize>(&self, state: &State<'_>, residuals: Residuals<N>) -> Vec<[f64; N]> {
+        let Residuals { ways: mut gradient, time: mut worth, aside } = residuals;
+        let mut scale = [0.0; N];
+        for ((worth, (_, weight)), visits) in worth.iter_mut().zip(&self.time).zip(&state.visits) {
+            *worth = worth.map(|residual| residual * weight);
+            scale = each(scale, *worth, |scale, worth| scale - worth);
             *worth = worth.map(|worth| worth / visits.max(1e-300));
         }
-        let values = state.chain.values(&worth);
+        let values = state.chain.values(worth);
         // By the logarithm of each share, then by the logits, of which only differences matter.
-        let ways = residuals.ways.iter().zip(&self.wanted);
-        let mut gradient: Vec<[f64; N]> = ways.map(|(r, (_, weight))| r.map(|r| r * weight)).collect();
-        for (number, (way, share)) in self.observed.ways.iter().zip(&state.shares).enumerate() {
-            if let Some(to) = way.to {
-                add_each(&mut gradient, number, at_each(&values, to), at(&state.visits, way.from) * share);
-            }
-        }
         for group in &self.groups {
-            let Some(gradient) = gradient.get_mut(group.clone()) else { continue };
-            let mut sum = [[0.0; N]];
-            gradient.iter().for_each(|gradient| add_each(&mut sum, 0, *gradient, 1.0));
-            for (way, number) in group.clone().enumerate() {
-                add_each(gradient, way, at_each(&sum, 0), -at(&state.shares, number));
+            let (choices, chosen) = (self.choices.get(group.clone()), state.chosen.get(group.clone()));
+            let (Some(gradient), Some(choices), Some(chosen)) = (gradient.get_mut(group.clone()), choices, chosen)
+            else {
+                continue;
+            };
+            let mut sum = [0.0; N];
+            for ((gradient, choice), (_, flow)) in gradient.iter_mut().zip(choices).zip(chosen) {
+                let value = choice.to.map_or([0.0; N], |to| at_each(&values, to));
+                *gradient = each(*gradient, value, |residual, value| residual * choice.weight + flow * value);
+                sum = each(sum, *gradient, |sum, one| sum + one);
             }
-            if group.len() < 2 {
-                gradient.fill([0.0; N]);
+            for (gradient, (share, _)) in gradient.iter_mut().zip(chosen) {
+                *gradient = each(*gradient, sum, |one, sum| one - share * sum);
             }
         }
-        for (number, known) in self.aside.iter().enumerate() {
-            let by_flow = at_each(&values, number).map(|value| value * at(&state.begins, number));
-            let own = at_each(&residuals.aside, number).map(|aside| aside / ASIDE_SD);
-            gradient.push(if known.is_some() { each(by_flow, own, |a, b| a + b) } else { [0.0; N] });
-        }
-        gradient.extend(scale);
+        gradient.extend(self.aside.iter().zip(&state.begins).zip(aside).map(|(((block, _), begins), aside)| {
+            each(at_each(&values, *block), aside, |value, aside| value * begins + aside / ASIDE_SD)
+        }));
+        gradient.push(scale);
         gradient
     }
 }
@@ -446,16 +546,17 @@ fn wanted(observed: &Observed) -> Vec<(f64, f64)> {
     wanted
 }
 
-/// Samples of a block for each of its instructions; never 0.
+/// What a block's samples say of its executions: those of each of its instructions, or what its issue points tell; never 0.
 fn rate(block: &ObservedBlock) -> f64 {
-    (block.samples + 0.3) / block.instructions.max(1.0)
+    // A class without issue points says nothing.
+    let told = block.told.filter(|told| told.below.is_finite());
+    told.map_or((block.samples + 0.3) / block.instructions.max(1.0), |told| told.rate)
 }
 
 /// Which blocks are ever executed.
-fn reached(observed: &Observed, groups: &[std::ops::Range<usize>], aside: &[Option<f64>]) -> Vec<bool> {
+fn reached(observed: &Observed, groups: &[Range<usize>], aside: &[(usize, f64)]) -> Vec<bool> {
     let mut reached = vec![false; observed.blocks.len()];
-    let entered = aside.iter().enumerate().filter(|(_, aside)| aside.is_some()).map(|(number, _)| number);
-    let mut pending: Vec<usize> = entered.chain([observed.entry]).collect();
+    let mut pending: Vec<usize> = aside.iter().map(|(block, _)| *block).chain([observed.entry]).collect();
     while let Some(block) = pending.pop() {
         let Some(seen) = reached.get_mut(block).filter(|seen| !**seen) else { continue };
         *seen = true;
@@ -503,7 +604,7 @@ mod tests {
         let ways = observed.ways.iter().zip(shares);
         ways.clone().filter(|(way, _)| way.to.is_none()).for_each(|(way, share)| ends[way.from] += share);
         let transitions = ways.filter_map(|(way, share)| way.to.map(|_| *share));
-        Chain::eliminate(&order(observed).unwrap(), transitions, &ends).visits(&[[1.0]]).into_flattened()
+        Chain::eliminate(&order(observed).unwrap(), transitions, &ends).visits([[1.0]]).into_flattened()
     }
 
     /// A graph of which each branch was seen so often, as it goes, and the executions of its blocks.
@@ -595,7 +696,7 @@ mod tests {
     fn time_decides_where_no_branch_was_seen() {
         // 0 goes to 1 or 2, both to 3. Block 1 takes nine times as long.
         let way = |from, to, guess| Way { edge: None, from, to, seen: 0.0, guess, told: None };
-        let block = |samples| ObservedBlock { samples, instructions: 5.0, aside: false };
+        let block = |samples| ObservedBlock { samples, instructions: 5.0, aside: false, told: None };
         let observed = Observed {
             blocks: [10_000.0, 9_000.0, 1_000.0, 10_000.0].map(block).into(),
             ways: vec![
@@ -616,7 +717,7 @@ mod tests {
     fn a_loop_that_is_hardly_left_is_executed_as_its_time_says() {
         // 0 -> 1, 1 -> 1 or 2: 10,000 rounds seen, and never an end.
         let way = |from, to, seen, guess| Way { edge: None, from, to, seen, guess, told: None };
-        let block = |samples| ObservedBlock { samples, instructions: 5.0, aside: false };
+        let block = |samples| ObservedBlock { samples, instructions: 5.0, aside: false, told: None };
         let observed = Observed {
             blocks: [10.0, 1e6, 10.0].map(block).into(),
             ways: vec![

@@ -211,7 +211,7 @@ mod tests {
         ];
         // What lands on the first instruction of the loop is of the loop: a jump, not what is above, was before it.
         let landed = [(Vaddr(0x1000), 30), (HEAD, 4_000), (Vaddr(0x1004), 6_000), (END, 20)];
-        let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches, rounds: &[] };
+        let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches, ..Sampled::default() };
         let estimate = estimate(&graph, &loops, &sampled).unwrap();
         let rounds = estimate.blocks[1].executions / estimate.blocks[0].executions;
         assert!((rounds / 100.0).ln().abs() < 0.05, "{rounds}");

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crate::collect::{collect, collect_at};
+use crate::collect::{collect, collect_at, symbols};
 use crate::elf::{Elf, malformed};
 use crate::identify::identify_elf;
 use crate::source::{self, Source};
@@ -108,6 +108,19 @@ impl Binary {
             (procedures, _) if procedures.is_empty() => self.procedures(debug_roots),
             found => Ok(found),
         }
+    }
+
+    /// The symbols of code that `is_wanted` asks for, by where they begin and their names as the image has them: of several at one place
+    /// [`Binary::procedures`] has but one. At most 100.
+    ///
+    /// # Errors
+    /// As [`Binary::procedures`].
+    pub fn symbols(
+        &self,
+        debug_roots: &[PathBuf],
+        is_wanted: impl Fn(ImageOffset, &str) -> bool,
+    ) -> Result<Vec<(ImageOffset, String)>, ImageError> {
+        symbols(self.content.source()?, self.path(), debug_roots, is_wanted)
     }
 
     /// What of its memory never changes: as [`Constants::of_file`].

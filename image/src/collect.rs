@@ -21,6 +21,8 @@ use crate::{ImageOffset, Vaddr, eh_frame};
 const MINI_LIMIT: u64 = 128 << 20;
 /// Memory that its decompression may take, in KiB: the highest level of xz takes 65 MiB.
 const MINI_MEMORY_KIB: u32 = 128 << 10;
+/// Most symbols that are told by name or place.
+const ALIASES_MAX: usize = 100;
 /// How often the symbols near some addresses are looked at anew because some were no procedures after all; then all are taken.
 const ROUNDS: usize = 4;
 
@@ -96,16 +98,8 @@ pub(crate) fn collect_at(
         return Ok((Procedures::default(), findings));
     }
     let sections = or_finding(elf.sections(), "section headers", &mut findings);
-    let mut tables = Tables::default();
     let wanted = Wanted { elf: &elf, sections: &sections, build_id: elf.build_id(), path, roots };
-    let own = tables.add(&wanted, elf::SHT_SYMTAB, &layout, &mut findings);
-    if !own
-        && !tables.add_debug_file(&wanted, &layout, &mut findings)
-        && !tables.add_mini_debug_info(&wanted, &layout, &mut findings)
-    {
-        findings.push(Finding::Stripped);
-    }
-    tables.add(&wanted, elf::SHT_DYNSYM, &layout, &mut findings);
+    let tables = Tables::of(&wanted, &layout, &mut findings);
     let addresses = offsets.and_then(|offsets| layout.code_addresses(offsets));
     let decided = addresses.as_deref().and_then(|addresses| tables.near(addresses, &layout));
     let (candidates, left_out) = decided.unwrap_or_else(|| tables.all(&layout));
@@ -125,6 +119,37 @@ pub(crate) fn collect_at(
         cover::fill(&mut pieces, &unwound(ranges, unnamed.as_deref(), &layout));
     }
     Ok((tables.procedures(&pieces, &sections, &layout), findings))
+}
+
+/// The symbols of code that `wanted` asks for, each once, by where they begin and name; at most [`ALIASES_MAX`].
+pub(crate) fn symbols(
+    source: Source<'_>,
+    path: Option<&Path>,
+    roots: &[PathBuf],
+    is_wanted: impl Fn(ImageOffset, &str) -> bool,
+) -> Result<Vec<(ImageOffset, String)>, ImageError> {
+    let elf = Elf::parse(source)?;
+    let layout = Layout::of_elf(&elf);
+    let mut findings = Vec::new();
+    let sections = or_finding(elf.sections(), "section headers", &mut findings);
+    let wanted = Wanted { elf: &elf, sections: &sections, build_id: elf.build_id(), path, roots };
+    let mut found = BTreeSet::new();
+    for table in &Tables::of(&wanted, &layout, &mut findings).tables {
+        let mut bytes_left = NameBytes::default();
+        for symbol in table.symbols(&layout).flatten() {
+            let (at, name) = (Vaddr(symbol.span.start), symbol.name);
+            let start = layout.code_at(at.0).and_then(|segment| segment.offset_of(at));
+            let name = table.names().get(name).and_then(|name| str::from_utf8(name).ok());
+            let Some((start, name)) = start.zip(name).filter(|(start, name)| is_wanted(*start, name)) else { continue };
+            if matches!(symbol.named(table.names(), &mut bytes_left), Verdict::Procedure(_)) {
+                found.insert((start, name.to_owned()));
+            }
+            if found.len() >= ALIASES_MAX {
+                return Ok(found.into_iter().collect());
+            }
+        }
+    }
+    Ok(found.into_iter().collect())
 }
 
 /// The ELF file in `.gnu_debugdata`, which is compressed with xz.
@@ -157,6 +182,20 @@ struct Tables {
 }
 
 impl Tables {
+    /// All that an image has.
+    fn of(wanted: &Wanted<'_>, layout: &Layout, findings: &mut Vec<Finding>) -> Self {
+        let mut tables = Self::default();
+        let own = tables.add(wanted, elf::SHT_SYMTAB, layout, findings);
+        if !own
+            && !tables.add_debug_file(wanted, layout, findings)
+            && !tables.add_mini_debug_info(wanted, layout, findings)
+        {
+            findings.push(Finding::Stripped);
+        }
+        tables.add(wanted, elf::SHT_DYNSYM, layout, findings);
+        tables
+    }
+
     /// Adds a table of the image itself. Returns whether it names any code.
     fn add(&mut self, wanted: &Wanted<'_>, kind: u32, layout: &Layout, findings: &mut Vec<Finding>) -> bool {
         let (part, source) = if kind == elf::SHT_DYNSYM {

@@ -280,15 +280,6 @@ impl Epoch {
         }
     }
 
-    /// The images that have edges, in order of id.
-    #[must_use]
-    pub fn edge_images(&self) -> Vec<ImageId> {
-        match &self.files {
-            Files::Segments(snapshot) => snapshot.images_with(SectionKind::EDGES),
-            Files::Format1(_) => Vec::new(),
-        }
-    }
-
     /// Whether a later release added something that this one cannot add up.
     pub(crate) fn has_unknown(&self) -> bool {
         match &self.files {

@@ -5,11 +5,16 @@ use code::isa::work::Work;
 use estimate::Estimate;
 use image::Vaddr;
 
+use crate::in_order::Pipeline;
 use crate::machine::Machine;
 use crate::schedule::{Course, Slot, schedule};
 
 /// Instructions before a block that still matter to it: about as many as a core has under way.
 const BEFORE: usize = 64;
+/// The same on a processor that issues in order: what is under way is done after the longest latencies.
+const IN_ORDER_BEFORE: usize = 24;
+/// Ways into a block that are looked at there.
+const WAYS_MAX: usize = 8;
 /// Instructions of the ways round all loops together at most: those of the rest are scheduled block by block.
 const SCHEDULED_MAX: usize = 1 << 17;
 /// Instructions of the way round a loop at most.
@@ -47,6 +52,20 @@ impl<'a> Ways<'a> {
     #[must_use]
     pub fn before(&self, block: usize) -> Option<usize> {
         *self.before.get(block)?
+    }
+
+    /// Where execution goes on after a block, by a number from 0 to 1: each edge has as much of that as it is taken. None where it leaves.
+    fn chosen(&self, block: usize, number: f64) -> Option<usize> {
+        let all: f64 = self.graph.out_of(block).map(|edge| self.flow(edge)).sum();
+        let mut left = number * all;
+        let mut edges = self.graph.out_of(block).filter(|edge| {
+            left -= self.flow(*edge);
+            left < 0.0
+        });
+        match self.graph.edges().get(edges.next()?)?.to {
+            To::Block(to) => Some(to),
+            _ => None,
+        }
     }
 
     /// The last so many instructions that are most often executed before `block`, the nearest last.
@@ -112,6 +131,11 @@ impl<'a> Ways<'a> {
 /// The best case of each instruction of each block. `work` has the instructions of each block.
 #[must_use]
 pub fn best_cases(ways: &Ways<'_>, machine: &Machine, work: &[Vec<Work>]) -> Vec<Vec<Slot>> {
+    if machine.in_order() {
+        let walked = walked(ways, machine, work);
+        let seldom = |block| after_all(ways, machine, block, work);
+        return walked.into_iter().enumerate().map(|(block, often)| often.unwrap_or_else(|| seldom(block))).collect();
+    }
     let mut best: Vec<Option<Vec<Slot>>> = vec![None; work.len()];
     let of = |block: &usize| work.get(*block).map(Vec::as_slice).unwrap_or_default();
     let mut passed = vec![usize::MAX; work.len()];
@@ -146,4 +170,78 @@ pub fn best_cases(ways: &Ways<'_>, machine: &Machine, work: &[Vec<Work>]) -> Vec
         })
     };
     best.into_iter().enumerate().map(alone).collect()
+}
+
+/// Instructions of a walk: so many for each of the procedure, at least and at most.
+const STEPS: usize = 512;
+const STEPS_MIN: usize = 1 << 13;
+const STEPS_MAX: usize = 1 << 16;
+/// A block that comes less often than this in it is looked at alone.
+const OFTEN: usize = 32;
+
+/// The best cases of blocks on a processor that issues in order: the mean over a walk by chance, that goes on as often as is estimated. With what
+/// the first instruction of a block is issued, and what that waits for, is decided by what comes before it, which may be other each time.
+fn walked(ways: &Ways<'_>, machine: &Machine, work: &[Vec<Work>]) -> Vec<Option<Vec<Slot>>> {
+    let mut random = fastrand::Rng::with_seed(0x5eed);
+    let mut sums: Vec<(usize, Vec<Slot>)> = work.iter().map(|own| (0, vec![Slot::default(); own.len()])).collect();
+    let steps = work.iter().map(Vec::len).sum::<usize>().saturating_mul(STEPS).clamp(STEPS_MIN, STEPS_MAX);
+    let (mut pipeline, mut at, mut left) = (Pipeline::new(machine), None, steps);
+    while let Some(block) = at.or_else(|| ways.graph.entry()).filter(|_| left > 0) {
+        let own = work.get(block).map(Vec::as_slice).unwrap_or_default();
+        left = left.saturating_sub(own.len().max(1));
+        if let Some((count, slots)) = sums.get_mut(block) {
+            *count += 1;
+            for (sum, work) in slots.iter_mut().zip(own) {
+                let one = pipeline.issue(work);
+                // What it waits for is told as where it waits longest.
+                let longest = if one.cycles > sum.share { one } else { *sum };
+                *sum = Slot { cycles: sum.cycles + one.cycles, share: one.cycles.max(sum.share), ..longest };
+            }
+        }
+        let next = ways.chosen(block, random.f64());
+        if next.is_none() {
+            pipeline = Pipeline::new(machine);
+        }
+        at = next;
+    }
+    let mean = |((count, slots), own): ((usize, Vec<Slot>), &Vec<Work>)| {
+        let mean = |(slot, work): (&Slot, &Work)| Slot {
+            cycles: slot.cycles / count as f64,
+            share: machine.share(work),
+            ..*slot
+        };
+        (count >= OFTEN).then(|| slots.iter().zip(own).map(mean).collect())
+    };
+    sums.into_iter().zip(work).map(mean).collect()
+}
+
+/// The best case of a block on a processor that issues in order: the mean over the ways that lead to it, as often as they are taken. What is before it
+/// matters: with what its first instruction is issued, and what that waits for.
+fn after_all(ways: &Ways<'_>, machine: &Machine, block: usize, work: &[Vec<Work>]) -> Vec<Slot> {
+    let own = work.get(block).map(Vec::as_slice).unwrap_or_default();
+    let edges = ways.graph.into_of(block).iter();
+    let mut from: Vec<(f64, usize)> =
+        edges.filter_map(|edge| Some((ways.flow(*edge), ways.graph.edges().get(*edge)?.from))).collect();
+    from.sort_by(|a, b| b.0.total_cmp(&a.0));
+    from.truncate(WAYS_MAX);
+    let all: f64 = from.iter().map(|(flow, _)| flow).sum();
+    let after = |before: Vec<Work>| {
+        let trace: Vec<Work> = before.iter().chain(own).copied().collect();
+        schedule(machine, &trace, Course::Once).split_off(before.len())
+    };
+    if all <= 0.0 {
+        return after(Vec::new());
+    }
+    let mut mean: Vec<Slot> = Vec::new();
+    for (flow, from) in from {
+        let last = work.get(from).map(Vec::as_slice).unwrap_or_default();
+        let mut before = ways.leading_to(from, IN_ORDER_BEFORE.saturating_sub(last.len()), work);
+        before.extend_from_slice(last.get(last.len().saturating_sub(IN_ORDER_BEFORE)..).unwrap_or_default());
+        let slots = after(before);
+        if mean.is_empty() {
+            mean = slots.iter().map(|slot| Slot { cycles: 0.0, ..*slot }).collect();
+        }
+        mean.iter_mut().zip(slots).for_each(|(mean, slot)| mean.cycles += slot.cycles * flow / all);
+    }
+    mean
 }

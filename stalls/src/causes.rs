@@ -27,8 +27,12 @@ pub enum Cause {
     StoreForwarding,
     /// The processor had gone the other way at the branch before it.
     Mispredict,
+    /// Its code was not fetched ahead: the taken branch before it was not known to be one before it was decoded.
+    Resteer,
     /// The unit that divides, whose time depends on the numbers.
     Divider,
+    /// A unit that it needs was busy.
+    Port,
     /// Results it needs, that the best case found on another way, or its own latency.
     Dependency,
     /// It is a barrier, or behind one.
@@ -41,7 +45,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, as reports order them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::InstructionCache,
         Self::InstructionTlb,
         Self::DataCache,
@@ -49,7 +53,9 @@ impl Cause {
         Self::StoreBuffer,
         Self::StoreForwarding,
         Self::Mispredict,
+        Self::Resteer,
         Self::Divider,
+        Self::Port,
         Self::Dependency,
         Self::Serialisation,
         Self::Lock,
@@ -67,7 +73,9 @@ impl Cause {
             Self::StoreBuffer => 'w',
             Self::StoreForwarding => 'f',
             Self::Mispredict => 'p',
+            Self::Resteer => 'r',
             Self::Divider => 'v',
+            Self::Port => 'u',
             Self::Dependency => 'o',
             Self::Serialisation => 's',
             Self::Lock => 'l',
@@ -86,7 +94,9 @@ impl fmt::Display for Cause {
             Self::StoreBuffer => "store buffer full",
             Self::StoreForwarding => "store forwarding",
             Self::Mispredict => "branch mispredict",
+            Self::Resteer => "branch found late",
             Self::Divider => "divider",
+            Self::Port => "busy unit",
             Self::Dependency => "operands on another way",
             Self::Serialisation => "serialisation",
             Self::Lock => "lock",
@@ -113,6 +123,9 @@ const MEMORY: f64 = 1200.0;
 const PAGE_WALK: f64 = 2.0 * MEMORY;
 /// The longest division (128 bits by 64 on Haswell: A. Fog, instruction tables).
 const DIVISION: f64 = 100.0;
+/// The bubble where fetching is sent elsewhere by the decoder: about 8 cycles (Intel 64 and IA-32 manual, volume 3, event `BACLEAR`), doubled as those
+/// of branches mispredicted are.
+const RESTEER: f64 = 16.0;
 /// What is behind a barrier or a locked instruction waits with it, until the first load: so far at most.
 const BEHIND: usize = 16;
 /// A trace that is shorter than this begins with the procedure, or after a call: what was before is not known.
@@ -130,6 +143,13 @@ pub struct Arrival {
     pub page_misses: f64,
     /// How often at most, for each execution, the processor was on a wrong way before.
     pub mispredicts: f64,
+    /// How often at most it was come to by a taken branch that was not known: never by going on, and in a loop that fits once for each entry.
+    pub resteers: f64,
+}
+
+impl Arrival {
+    /// It may have been come to in any way.
+    pub const ANY: Self = Self { code_misses: 1.0, page_misses: 1.0, mispredicts: 1.0, resteers: 1.0 };
 }
 
 /// Where an instruction is, and what is known of it besides.
@@ -142,12 +162,15 @@ pub struct Situation {
     /// Bytes by which the address that it reads or writes moves on from one execution to the next, if that is known, and for how many of its
     /// executions it begins anew somewhere else.
     pub step: Option<(f64, f64)>,
+    /// Cycles that it waits for busy units in the best case: with more of them it would be as much faster, so it can lose as much where they are
+    /// given to others first.
+    pub pressure: f64,
 }
 
 /// What may have stalled the last of `trace`.
 #[must_use]
 pub fn suspects(machine: &Machine, trace: &[Work], situation: &Situation) -> Vec<Suspect> {
-    let Situation { address, arrival, step } = *situation;
+    let Situation { address, arrival, step, pressure } = *situation;
     let mut found = Vec::new();
     let Some((own, before)) = trace.split_last() else { return found };
     let mut add = |cause, behind, most: f64| {
@@ -157,7 +180,7 @@ pub fn suspects(machine: &Machine, trace: &[Work], situation: &Situation) -> Vec
     };
     let last = address.wrapping_add(u64::from(own.len).saturating_sub(1));
     let begins = |size: u64| address % size == 0 || address / size != last / size;
-    let arrived = arrival.unwrap_or(Arrival { code_misses: 1.0, page_misses: 1.0, mispredicts: 0.0 });
+    let arrived = arrival.unwrap_or(Arrival { mispredicts: 0.0, resteers: 0.0, ..Arrival::ANY });
     if arrival.is_some() || begins(LINE) {
         add(Cause::InstructionCache, 0, MEMORY * arrived.code_misses);
     }
@@ -167,6 +190,8 @@ pub fn suspects(machine: &Machine, trace: &[Work], situation: &Situation) -> Vec
     if arrived.mispredicts > 0.0 {
         add(Cause::Mispredict, 1, machine.mispredict * arrived.mispredicts);
     }
+    add(Cause::Resteer, 1, RESTEER * arrived.resteers);
+    add(Cause::Port, 0, pressure);
     // A step of less than a line reaches a new one only now and then.
     let part = |size: u64| step.map_or(1.0, |(step, anew)| (step / size as f64 + anew).min(1.0));
     let place = own.loads.or(own.stores);

@@ -152,7 +152,10 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
     let lines = lines(machine, timed, &ways, &best);
     let scale = match timed.measured {
         Some(measured) if measured.is_finite() && measured > 0.0 => Some(Scale::measured(measured)),
-        _ => Scale::of(&whole_blocks(&lines)),
+        _ => {
+            let blocks = whole_blocks(&lines);
+            timed.estimate.pace.and_then(|pace| Scale::paced(pace, &blocks)).or_else(|| Scale::of(&blocks))
+        }
     };
     let mut blocks: Vec<Vec<Explanation>> =
         timed.work.iter().map(|work| vec![Explanation::default(); work.len()]).collect();
@@ -168,27 +171,6 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
         }
     }
     Explained { blocks, scale, sums }
-}
-
-/// What executions of a procedure took where no tables say what its instructions ask of a processor: no best case and no cause, but cycles,
-/// if samples of executed instructions tell them.
-#[must_use]
-pub fn measure(timed: &Timed<'_>) -> Explained {
-    let scale = timed.measured.filter(|measured| measured.is_finite() && *measured > 0.0).map(Scale::measured);
-    let samples = timed.samples.iter().flatten().sum();
-    let of_block = |(number, samples): (usize, &Vec<f64>)| {
-        let estimate = timed.estimate.blocks.get(number).copied().unwrap_or_default();
-        let cycle = estimate.executions * scale.map_or(0.0, |scale| scale.told);
-        let off = (2.0 * estimate.spread).exp();
-        let explained = |samples: &f64| {
-            let cycles = if cycle > 0.0 { samples / cycle } else { 0.0 };
-            let cycles_most = if off < ANY { cycles * off } else { f64::INFINITY };
-            Explanation { cycles, cycles_most, ..Explanation::default() }
-        };
-        samples.iter().map(explained).collect()
-    };
-    let blocks = timed.samples.iter().enumerate().map(of_block).collect();
-    Explained { blocks, scale, sums: Sums { samples, ..Sums::default() } }
 }
 
 /// All instructions, with their suspects.
@@ -212,12 +194,13 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
             let after_call = index > 0 && work.get(index - 1).is_some_and(Work::leaves);
             let arrival = match index {
                 0 => arrival,
-                _ if after_call => Some(Arrival { code_misses: 1.0, page_misses: 1.0, mispredicts: 1.0 }),
+                _ if after_call => Some(Arrival::ANY),
                 _ => None,
             };
             let step = step(timed, (&rounds, &steps), number, work.get(index));
             let best = best.get(number).and_then(|block| block.get(index)).copied().unwrap_or_default();
-            let mut suspects = suspects(machine, trace, &Situation { address: address.0, arrival, step });
+            let situation = Situation { address: address.0, arrival, step, pressure: best.pressure };
+            let mut suspects = suspects(machine, trace, &situation);
             // After a wrong way nothing is begun ahead: what takes long is waited for.
             let slower = cold.get(index).map_or(0.0, |cold| cold.cycles - best.cycles);
             if index > 0 && slower > 0.0 && mispredicts > 0.0 {
@@ -368,11 +351,14 @@ fn arrival(timed: &Timed<'_>, number: usize, rounds: &[Round], seen: &HashMap<u6
     }
     // Who enters, or comes back, may have been mispredicted: an indirect call, a return.
     if entered || edges().any(|(_, edge)| left(edge.from)) || own <= 0.0 {
-        return Some(Arrival { code_misses: 1.0, page_misses: 1.0, mispredicts: 1.0 });
+        return Some(Arrival::ANY);
     }
-    let mut mispredicts = 0.0;
+    let (mut mispredicts, mut taken) = (0.0, 0.0);
     for (edge, from) in edges() {
         let Some(before) = graph.blocks().get(from.from) else { continue };
+        if !matches!(from.kind, EdgeKind::Next | EdgeKind::NotTaken) {
+            taken += timed.estimate.edges.get(edge).copied().unwrap_or(0.0);
+        }
         if matches!(before.ending, Ending::Conditional | Ending::Indirect) {
             let flow = timed.estimate.edges.get(edge).copied().unwrap_or(0.0);
             let all = executions(from.from);
@@ -393,6 +379,8 @@ fn arrival(timed: &Timed<'_>, number: usize, rounds: &[Round], seen: &HashMap<u6
         code_misses: if near(LINE) { 0.0 } else { code },
         page_misses: if near(PAGE) { 0.0 } else { pages },
         mispredicts: (mispredicts / own).min(1.0),
+        // What keeps the code of a loop keeps its branches.
+        resteers: (taken / own).min(code),
     })
 }
 

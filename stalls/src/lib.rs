@@ -8,12 +8,15 @@
 pub mod best;
 pub mod causes;
 pub mod explain;
+mod in_order;
 pub mod machine;
+mod pace;
 pub mod scale;
 pub mod schedule;
 
 pub use causes::{Cause, Suspect};
-pub use explain::{Culprit, Explained, Explanation, Sums, Timed, explain, measure};
+pub use explain::{Culprit, Explained, Explanation, Sums, Timed, explain};
 pub use machine::{Cpuid, Machine};
-pub use scale::Scale;
+pub use pace::estimate;
+pub use scale::{By, Scale};
 pub use schedule::{Course, Slot, Wait};

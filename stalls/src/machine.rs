@@ -13,9 +13,11 @@ use code::isa::work::{Form, Work};
 pub struct Machine {
     /// LLVM's name of it, such as `znver3`.
     pub name: &'static str,
+    /// Its instruction set.
+    pub isa: Isa,
     /// Micro-operations that it takes in a cycle.
     pub width: f64,
-    /// Micro-operations that it has under way at most.
+    /// Micro-operations that it has under way at most; 0: it issues them in order.
     pub buffer: usize,
     /// Cycles from an address to what is there, if it is in the first level of the data cache.
     pub load: f64,
@@ -30,54 +32,69 @@ pub struct Machine {
 pub struct Cost {
     /// Cycles from its operands to its result, without loading from memory.
     pub latency: f64,
+    /// The same until a plain addition can have the result, where that is sooner; with loading from memory in it, it may be less than 0. For
+    /// processors that issue in order.
+    pub forwarded: f64,
+    /// So many cycles sooner than a plain addition it needs its operands. For processors that issue in order.
+    pub early: f64,
     /// Micro-operations.
     pub uops: f64,
     /// Units: a bit for each that will do, and how many cycles one of them is busy.
     pub units: Vec<(u64, f64)>,
 }
 
-/// A processor's name, its tables, and: its reorder buffer, the worst cost of a branch mispredicted.
-type Known = (&'static str, &'static str, (usize, f64));
+/// A processor's name, its instruction set, its tables, and: its reorder buffer, the worst cost of a branch mispredicted.
+type Known = (&'static str, Isa, &'static str, (usize, f64));
 
 /// Processors by their names in LLVM, with the sizes of their reorder buffers and the worst cost of a branch mispredicted:
 /// Intel 64 and IA-32 optimization manual (2024) chapter 2; AMD software optimization guides for families 17h and 19h, section 2;
-/// mispredictions as measured by A. Fog (microarchitecture, 2024), doubled, because what comes after the branch must be fetched again.
-const KNOWN: [Known; 7] = [
-    ("haswell", include_str!("../machines/haswell.txt"), (192, 40.0)),
-    ("skylake-avx512", include_str!("../machines/skylake-avx512.txt"), (224, 40.0)),
-    ("icelake-server", include_str!("../machines/icelake-server.txt"), (352, 40.0)),
-    ("sapphirerapids", include_str!("../machines/sapphirerapids.txt"), (512, 40.0)),
-    ("znver2", include_str!("../machines/znver2.txt"), (224, 40.0)),
-    ("znver3", include_str!("../machines/znver3.txt"), (256, 36.0)),
-    ("znver4", include_str!("../machines/znver4.txt"), (320, 36.0)),
+/// mispredictions as measured by A. Fog (microarchitecture, 2024), doubled, because what comes after the branch must be fetched again. Arm's as
+/// LLVM's models say (`MicroOpBufferSize`; twice the largest `MispredictPenalty` of those that issue in order and of the others).
+const KNOWN: [Known; 15] = [
+    ("haswell", Isa::X86_64, include_str!("../machines/haswell.txt"), (192, 40.0)),
+    ("skylake-avx512", Isa::X86_64, include_str!("../machines/skylake-avx512.txt"), (224, 40.0)),
+    ("icelake-server", Isa::X86_64, include_str!("../machines/icelake-server.txt"), (352, 40.0)),
+    ("sapphirerapids", Isa::X86_64, include_str!("../machines/sapphirerapids.txt"), (512, 40.0)),
+    ("znver2", Isa::X86_64, include_str!("../machines/znver2.txt"), (224, 40.0)),
+    ("znver3", Isa::X86_64, include_str!("../machines/znver3.txt"), (256, 36.0)),
+    ("znver4", Isa::X86_64, include_str!("../machines/znver4.txt"), (320, 36.0)),
+    ("cortex-a53", Isa::Aarch64, include_str!("../machines/cortex-a53.txt"), (0, 20.0)),
+    ("cortex-a55", Isa::Aarch64, include_str!("../machines/cortex-a55.txt"), (0, 20.0)),
+    ("cortex-a510", Isa::Aarch64, include_str!("../machines/cortex-a510.txt"), (0, 20.0)),
+    ("cortex-a72", Isa::Aarch64, include_str!("../machines/cortex-a72.txt"), (128, 32.0)),
+    ("neoverse-n1", Isa::Aarch64, include_str!("../machines/neoverse-n1.txt"), (128, 32.0)),
+    ("neoverse-n2", Isa::Aarch64, include_str!("../machines/neoverse-n2.txt"), (160, 32.0)),
+    ("neoverse-v1", Isa::Aarch64, include_str!("../machines/neoverse-v1.txt"), (256, 32.0)),
+    ("neoverse-v2", Isa::Aarch64, include_str!("../machines/neoverse-v2.txt"), (320, 32.0)),
 ];
 
-/// A processor as CPUID names it.
+/// A processor as CPUID names it, or the MIDR of Arm's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpuid {
-    /// `GenuineIntel`, `AuthenticAMD`.
+    /// `GenuineIntel`, `AuthenticAMD`; the implementer, `0x41` for Arm.
     pub vendor: String,
-    /// Family, with the extended part.
+    /// Family, with the extended part; the architecture, 8.
     pub family: u64,
-    /// Model, with the extended part.
+    /// Model, with the extended part; the part.
     pub model: u64,
 }
 
-impl Machine {
-    /// The instruction set that all of these tables are of.
-    pub const ISA: Isa = Isa::X86_64;
+/// Arm, as implementers are numbered.
+const ARM: &str = "0x41";
 
-    /// Names of the processors that are known.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        KNOWN.iter().map(|(name, ..)| *name)
+impl Machine {
+    /// Names of the processors that are known, of those with an instruction set.
+    pub fn names(isa: Isa) -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().filter(move |(_, own, ..)| *own == isa).map(|(name, ..)| *name)
     }
 
     /// The processor that LLVM calls so.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let (name, table, (buffer, mispredict)) = KNOWN.iter().find(|(known, ..)| *known == name)?;
+        let (name, isa, table, (buffer, mispredict)) = KNOWN.iter().find(|(known, ..)| *known == name)?;
         let mut this = Self {
             name,
+            isa: *isa,
             width: 4.0,
             buffer: *buffer,
             load: 4.0,
@@ -89,8 +106,14 @@ impl Machine {
         Some(this)
     }
 
+    /// Whether it issues instructions in the order of the program.
+    #[must_use]
+    pub fn in_order(&self) -> bool {
+        self.buffer == 0
+    }
+
     /// The name of the processor that is nearest to this one: its own, or one of nearly the same core; none for others. Families and models:
-    /// Linux's `arch/x86/include/asm/intel-family.h` and `arch/x86/kernel/cpu/amd.c` (6.12).
+    /// Linux's `arch/x86/include/asm/intel-family.h` and `arch/x86/kernel/cpu/amd.c` (6.12). Parts: its `arch/arm64/include/asm/cputype.h`.
     #[must_use]
     pub fn nearest(cpuid: &Cpuid) -> Option<&'static str> {
         Some(match (cpuid.vendor.as_str(), cpuid.family, cpuid.model) {
@@ -103,6 +126,20 @@ impl Machine {
             ("GenuineIntel", 6, 0x6a | 0x6c | 0x7d | 0x7e | 0x8c | 0x8d | 0xa7) => "icelake-server",
             // Golden Cove and what came after: servers from Sapphire Rapids, clients from Alder Lake (whose small cores are another kind).
             ("GenuineIntel", 6, 0x8f | 0x97 | 0x9a | 0xad | 0xae | 0xb7 | 0xba | 0xbf | 0xcf) => "sapphirerapids",
+            // Cortex-A53, -A35; -A55; -A510, -A520.
+            (ARM, _, 0xd03 | 0xd04) => "cortex-a53",
+            (ARM, _, 0xd05) => "cortex-a55",
+            (ARM, _, 0xd46 | 0xd80) => "cortex-a510",
+            // Cortex-A57, -A72, -A73, -A75: LLVM has the same tables for the first two.
+            (ARM, _, 0xd07..=0xd0a) => "cortex-a72",
+            // Neoverse N1, and of the same family Cortex-A76, -A77, -A78.
+            (ARM, _, 0xd0c | 0xd0b | 0xd0e | 0xd0d | 0xd41 | 0xd42 | 0xd4b) => "neoverse-n1",
+            // Neoverse N2, Cortex-A710, -A715, -A720, Neoverse N3.
+            (ARM, _, 0xd49 | 0xd47 | 0xd4d | 0xd81 | 0xd8e) => "neoverse-n2",
+            // Neoverse V1, Cortex-X1.
+            (ARM, _, 0xd40 | 0xd44 | 0xd4c) => "neoverse-v1",
+            // Neoverse V2, Cortex-X2, -X3, -X4, Neoverse V3.
+            (ARM, _, 0xd4f | 0xd48 | 0xd4e | 0xd82 | 0xd83 | 0xd84) => "neoverse-v2",
             _ => return None,
         })
     }
@@ -113,8 +150,14 @@ impl Machine {
         self.costs.get(*self.forms.get(work.form.number())?.as_ref()?)
     }
 
+    /// What part of a cycle an instruction takes of all that is issued in it.
+    #[must_use]
+    pub fn share(&self, work: &Work) -> f64 {
+        self.cost(work).map_or(1.0, |cost| cost.uops).min(self.width) / self.width
+    }
+
     fn read(&mut self, table: &'static str) -> Option<()> {
-        let isa = Self::ISA;
+        let isa = self.isa;
         let named: HashMap<String, Form> = isa.forms().map(|form| (isa.form_name(form), form)).collect();
         for line in table.lines().filter(|line| !line.starts_with('#')) {
             let mut words = line.split_whitespace();
@@ -122,14 +165,18 @@ impl Machine {
                 "width" => self.width = words.next()?.parse().ok()?,
                 "load" => self.load = words.next()?.parse().ok()?,
                 latency => {
-                    let (latency, uops) = (latency.parse().ok()?, words.next()?.parse().ok()?);
+                    let (latency, early) = latency.split_once('+').unwrap_or((latency, "0"));
+                    let (latency, forwarded) = latency.split_once('/').unwrap_or((latency, latency));
+                    let number = |text: &str| text.parse::<f64>().ok();
+                    let (latency, forwarded, early) = (number(latency)?, number(forwarded)?, number(early)?);
+                    let uops = words.next()?.parse().ok()?;
                     let units = words.next()?.split(',').filter(|unit| *unit != "-");
                     let unit = |unit: &str| {
                         let (bits, cycles) = unit.split_once(':')?;
                         Some((u64::from_str_radix(bits, 16).ok()?, cycles.parse().ok()?))
                     };
                     let units: Option<Vec<(u64, f64)>> = units.map(unit).collect();
-                    self.costs.push(Cost { latency, uops, units: units? });
+                    self.costs.push(Cost { latency, forwarded, early, uops, units: units? });
                     let cost = self.costs.len() - 1;
                     for form in words.filter_map(|name| named.get(name)) {
                         let number = form.number();
@@ -153,7 +200,7 @@ mod tests {
 
     #[test]
     fn all_tables_are_read() {
-        for name in Machine::names() {
+        for name in Machine::names(Isa::X86_64) {
             let machine = Machine::named(name).unwrap();
             let forms = machine.forms.iter().flatten().count();
             assert!(forms > 700, "{name}: {forms}");
@@ -173,6 +220,26 @@ mod tests {
     }
 
     #[test]
+    fn tables_of_arm() {
+        for name in Machine::names(Isa::Aarch64) {
+            let machine = Machine::named(name).unwrap();
+            let cost = |word: u32| machine.cost(&Isa::Aarch64.work(&word.to_le_bytes()).unwrap()).unwrap().clone();
+            assert!(machine.forms.iter().flatten().count() > 250, "{name}");
+            assert!((2.0..=16.0).contains(&machine.width) && (2.0..=5.0).contains(&machine.load), "{name}");
+            // add x0, x1, x2; ldr x0, [x1]; mul x0, x1, x2; fdiv d0, d1, d2
+            assert!((cost(0x8b02_0020).forwarded - 1.0).abs() < 1e-9, "{name}");
+            assert!((cost(0xf940_0020).latency).abs() < 1e-9, "{name}");
+            assert!((2.0..=5.0).contains(&cost(0x9b02_7c20).forwarded), "{name}");
+            assert!(cost(0x1e62_1820).latency >= 10.0, "{name}");
+            for cost in &machine.costs {
+                assert!(cost.units.iter().all(|(bits, cycles)| *bits != 0 && *cycles > 0.0), "{name}: {cost:?}");
+                assert!(cost.forwarded <= cost.latency && (0.0..=3.0).contains(&cost.early), "{name}: {cost:?}");
+            }
+        }
+        assert!(Machine::named("cortex-a53").unwrap().in_order() && !Machine::named("neoverse-n1").unwrap().in_order());
+    }
+
+    #[test]
     fn processors_have_tables() {
         let of = |vendor: &str, family, model| Machine::nearest(&Cpuid { vendor: vendor.to_owned(), family, model });
         assert_eq!(of("AuthenticAMD", 25, 1), Some("znver3"));
@@ -181,5 +248,8 @@ mod tests {
         assert_eq!(of("GenuineIntel", 6, 85), Some("skylake-avx512"));
         assert_eq!(of("GenuineIntel", 6, 207), Some("sapphirerapids"));
         assert_eq!(of("VIA", 6, 1), None);
+        assert_eq!(of("0x41", 8, 0xd03), Some("cortex-a53"));
+        assert_eq!(of("0x41", 8, 0xd0c), Some("neoverse-n1"));
+        assert_eq!(of("0x61", 8, 0x22), None);
     }
 }

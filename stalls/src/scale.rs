@@ -2,7 +2,10 @@
 //! is faster than its best case, and most code is slower by much the same factor, whatever it does: where time is compared with exact counts
 //! (`dcpi truth`), 290 procedures of eight programs took about 3 times the mean that is taken here, with a standard deviation of .56 in the logarithm.
 //! (The paper took what comes nearest to its best case for unstalled, section 6.1.3; but hardly anything is on a processor that runs many
-//! instructions at once, and what seems to be is what is executed less often than it is thought to be.)
+//! instructions at once, and what seems to be is what is executed less often than it is thought to be. Where a processor issues in order, that is done: see
+//! [`estimate::issue`].)
+
+use estimate::Pace;
 
 /// A block.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -28,8 +31,19 @@ pub struct Scale {
     pub least: f64,
     /// At least for all: if all was stalled by what may have stalled it.
     pub stalled: f64,
-    /// Whether it was measured: by samples of executed instructions.
-    pub measured: bool,
+    /// What it is known by.
+    pub by: By,
+}
+
+/// What a scale is known by.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// By how far most code is from its best case.
+    Most,
+    /// By instructions that seem not to have been stalled, of a processor that issues in order.
+    Points,
+    /// By samples of executed instructions.
+    Instructions,
 }
 
 /// How many times its best case a procedure takes; see above. Measured on a Zen 3 processor.
@@ -45,7 +59,17 @@ impl Scale {
     /// That of samples of executed instructions.
     #[must_use]
     pub fn measured(scale: f64) -> Self {
-        Self { told: scale, most: scale, least: scale, stalled: scale, measured: true }
+        Self { told: scale, most: scale, least: scale, stalled: scale, by: By::Instructions }
+    }
+
+    /// That of issue points, if they tell one.
+    #[must_use]
+    pub fn paced(pace: Pace, blocks: &[Block]) -> Option<Self> {
+        let off = (2.0 * pace.spread).exp();
+        let (told, most, least) = (pace.told, pace.told * off, pace.told / off);
+        // All issue points may have been stalled: then executions are fewer.
+        let known = told > 0.0 && least > 0.0 && most.is_finite();
+        known.then_some(Self { told, most, least, stalled: stalled(blocks).min(least), by: By::Points })
     }
 
     /// The scale that blocks tell. None without samples.
@@ -66,12 +90,15 @@ impl Scale {
         }
         let typical = if weights > 0.0 { (logs / weights).exp() } else { fastest };
         let told = (typical / TYPICAL).min(fastest);
-        // Even if all that may have stalled it has, a block's samples are not more than this many for a cycle.
-        let surely = blocks.iter().map(|block| (block.samples - 2.0 * block.samples.sqrt()) / block.worst);
-        let stalled = surely.filter(|ratio| ratio.is_finite()).fold(0.0, f64::max);
         let least = told / OFF;
-        Some(Self { told, most: (told * OFF).min(fastest), least, stalled: stalled.min(least), measured: false })
+        Some(Self { told, most: (told * OFF).min(fastest), least, stalled: stalled(blocks).min(least), by: By::Most })
     }
+}
+
+/// Even if all that may have stalled it has, a block's samples are not more than this many for a cycle.
+fn stalled(blocks: &[Block]) -> f64 {
+    let surely = blocks.iter().map(|block| (block.samples - 2.0 * block.samples.sqrt()) / block.worst);
+    surely.filter(|ratio| ratio.is_finite()).fold(0.0, f64::max)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The best case: when the instructions of a trace retire on an out-of-order processor, if every load hits the first level of the cache, every
-//! branch is predicted and all code is there.
+//! branch is predicted and all code is there. (On one that issues in order: `in_order.rs`.)
 //!
 //! Instructions are taken up in order, `width` micro-operations a cycle, as long as the reorder buffer has room; each begins when its operands
 //! are ready and a unit is free; they retire in order. The cycles that an instruction is the oldest one not retired, which is where samples
@@ -8,6 +8,7 @@
 
 use code::isa::work::{Registers, Work};
 
+use crate::in_order;
 use crate::machine::{Cost, Machine};
 
 /// What the best case of an instruction waits for.
@@ -33,6 +34,10 @@ pub struct Slot {
     pub cycles: f64,
     /// What it waits for meanwhile.
     pub wait: Wait,
+    /// How many instructions before it the one is that keeps it waiting, where that is told: on processors that issue in order.
+    pub after: Option<usize>,
+    /// Cycles that it would be faster by with units enough.
+    pub pressure: f64,
 }
 
 /// Units of any processor here.
@@ -47,6 +52,9 @@ struct Core<'a> {
     machine: &'a Machine,
     registers: [(f64, Wait); 64],
     units: [f64; UNITS],
+    /// Whether there are units enough, and if not, whether anything has waited for one.
+    enough: bool,
+    waited: bool,
     /// When the next is taken up, and when the last retired.
     taken: f64,
     retired: f64,
@@ -68,6 +76,24 @@ pub enum Course {
 /// The best case of the instructions of `trace`, one after the other.
 #[must_use]
 pub fn schedule(machine: &Machine, trace: &[Work], course: Course) -> Vec<Slot> {
+    if machine.in_order() {
+        return in_order::schedule(machine, trace, course);
+    }
+    let (mut slots, waited) = follow(machine, trace, course, false);
+    if waited && course != Course::Cold {
+        for (slot, free) in slots.iter_mut().zip(follow(machine, trace, course, true).0) {
+            let pressure = slot.cycles - free.cycles;
+            slot.pressure = if pressure < PRESSED { 0.0 } else { pressure };
+        }
+    }
+    slots
+}
+
+/// Less is rounding.
+const PRESSED: f64 = 0.01;
+
+/// Follows a trace on a processor, whose units may be `enough` for everything. Returns also whether anything waited for one.
+fn follow(machine: &Machine, trace: &[Work], course: Course, enough: bool) -> (Vec<Slot>, bool) {
     let again = course == Course::Again;
     let rounds = if again { (FOLLOWED / trace.len().max(1)).clamp(4, ROUNDS_MAX) } else { 1 };
     // A busy processor is as far ahead as its buffer is long: what a trace waits for was begun long before it could retire.
@@ -78,6 +104,8 @@ pub fn schedule(machine: &Machine, trace: &[Work], course: Course) -> Vec<Slot> 
         machine,
         registers: [(begin, Wait::Nothing); 64],
         units: [begin; UNITS],
+        enough,
+        waited: false,
         taken: begin,
         retired: 0.0,
         buffer: std::collections::VecDeque::new(),
@@ -105,13 +133,13 @@ pub fn schedule(machine: &Machine, trace: &[Work], course: Course) -> Vec<Slot> 
         let most = [Wait::Nothing, Wait::Operand, Wait::Load, Wait::Unit].into_iter().zip(waits);
         slot.wait = most.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Wait::Nothing, |(wait, _)| wait);
     }
-    slots
+    (slots, core.waited)
 }
 
 impl Core<'_> {
     /// One instruction; its share of a cycle and what its retirement waited for. `fused`: with the one before.
     fn step(&mut self, work: &Work, fused: bool) -> (f64, Wait) {
-        let simple = Cost { latency: 1.0, uops: 1.0, units: Vec::new() };
+        let simple = Cost { latency: 1.0, forwarded: 1.0, early: 0.0, uops: 1.0, units: Vec::new() };
         let machine = self.machine;
         let cost = machine.cost(work).unwrap_or(&simple);
         if work.calls {
@@ -137,9 +165,10 @@ impl Core<'_> {
         } else {
             ready = later(ready, latest(self, work.reads));
         }
-        if !work.renamed && !fused {
+        if !work.renamed && !fused && !self.enough {
             let free = self.occupy(cost);
             let loaded = if work.loads.is_some() { machine.load } else { 0.0 };
+            self.waited |= free + loaded > ready.0;
             ready = later(ready, (free + loaded, Wait::Unit));
         }
         let latency = if work.renamed || fused || work.calls { 0.0 } else { cost.latency };
@@ -149,7 +178,14 @@ impl Core<'_> {
             kind => kind,
         };
         let done = (ready.0 + latency, kind);
+        let moved = work.adds.filter(|_| work.loads.or(work.stores).is_some()).map_or(0, |(base, _)| base.0);
         for register in work.writes.iter() {
+            if moved >> register & 1 == 1 {
+                // The base of an access that moves it on is there as a sum would be.
+                let base = latest(self, Registers(1 << register)).0.max(self.taken);
+                self.registers.get_mut(register).into_iter().for_each(|at| *at = (base + 1.0, Wait::Operand));
+                continue;
+            }
             let because = if work.loads.is_some() && latency == 0.0 { Wait::Load } else { Wait::Operand };
             if let Some(at) = self.registers.get_mut(register) {
                 *at = (done.0, if kind == Wait::Unit { Wait::Unit } else { because });

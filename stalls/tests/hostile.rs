@@ -7,7 +7,7 @@ use code::isa::work::Work;
 use code::skid::Skid;
 use estimate::{Branch, Sampled};
 use image::Vaddr;
-use stalls::{Machine, Timed, explain};
+use stalls::{Explained, Machine, Scale, Timed, explain};
 
 struct Nothing;
 
@@ -37,8 +37,37 @@ const PIECES: [&[u8]; 16] = [
     &[0xcc],
 ];
 
-fn code(random: &mut fastrand::Rng) -> Vec<u8> {
+/// The same of A64: sums, loads, stores, a division, a barrier, a locked addition, a copy of memory, branches, a call, a return.
+const WORDS: [u32; 18] = [
+    0x7100_0421,
+    0x54ff_ff41,
+    0xb400_00a0,
+    0xf940_0020,
+    0xf840_8420,
+    0xf900_0062,
+    0xa9bf_7bfd,
+    0x9ac1_0c00,
+    0xd503_3b9f,
+    0xf821_0001,
+    0x1904_0440,
+    0x1e62_1820,
+    0x4ea2_1c20,
+    0x9400_2000,
+    0xd61f_0020,
+    0x17ff_fff0,
+    0x9100_4021,
+    0xd65f_03c0,
+];
+
+fn code(random: &mut fastrand::Rng, isa: Isa) -> Vec<u8> {
     let mut bytes = Vec::new();
+    if isa == Isa::Aarch64 {
+        for _ in 0..random.usize(1..100) {
+            let word = if random.u8(..10) == 0 { random.u32(..) } else { WORDS[random.usize(..WORDS.len())] };
+            bytes.extend(word.to_le_bytes());
+        }
+        return bytes;
+    }
     while bytes.len() < random.usize(1..400) {
         if random.u8(..10) == 0 {
             bytes.push(random.u8(..));
@@ -51,14 +80,17 @@ fn code(random: &mut fastrand::Rng) -> Vec<u8> {
 
 #[test]
 fn whatever_the_code_is_sums_add_up() {
-    let machines: Vec<Machine> = Machine::names().map(|name| Machine::named(name).unwrap()).collect();
+    let named = |name| Machine::named(name).unwrap();
+    let machines: Vec<Machine> = Isa::ALL.into_iter().flat_map(Machine::names).map(named).collect();
     let mut explained = 0;
     for seed in 0..3000_u64 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let bytes = code(&mut random);
-        let begin = Vaddr([0x1000, 0, u64::MAX - 100, 1 << 63][random.usize(..4)]);
+        let machine = &machines[random.usize(..machines.len())];
+        let isa = machine.isa;
+        let bytes = code(&mut random, isa);
+        let begin = Vaddr([0x1000, 0, u64::MAX - 99, 1 << 63][random.usize(..4)]);
         let part = Part { begin, bytes: &bytes };
-        let graph = Cfg::build(Isa::X86_64, &[part], &mut Nothing, &Knowledge::default());
+        let graph = Cfg::build(isa, &[part], &mut Nothing, &Knowledge::default());
         let loops = Loops::of(&graph);
         let mut landed: Vec<(Vaddr, u64)> = (0..graph.blocks().len())
             .flat_map(|block| graph.instructions(block).collect::<Vec<_>>())
@@ -76,16 +108,22 @@ fn whatever_the_code_is_sums_add_up() {
                 later: random.u64(..) >> 20,
             })
             .collect();
-        let sampled =
-            Sampled { landed: &landed, skid: Skid::new(random.u8(..4)).unwrap(), branches: &branches, rounds: &[] };
-        let Some(estimate) = estimate::estimate(&graph, &loops, &sampled) else { continue };
+        let sampled = Sampled {
+            landed: &landed,
+            skid: Skid::new(random.u8(..4)).unwrap(),
+            branches: &branches,
+            ..Sampled::default()
+        };
         let at = |address: Vaddr| &bytes[(address.0.wrapping_sub(begin.0) as usize).min(bytes.len())..];
         let of_blocks = || (0..graph.blocks().len()).map(|block| graph.instructions(block));
         let work: Vec<Vec<Work>> =
-            of_blocks().map(|block| block.map(|at_| Isa::X86_64.work(at(at_)).unwrap_or_default()).collect()).collect();
+            of_blocks().map(|block| block.map(|at_| isa.work(at(at_)).unwrap_or_default()).collect()).collect();
         let count =
             |at: Vaddr| landed.binary_search_by_key(&at, |(at, _)| *at).map_or(0.0, |index| landed[index].1 as f64);
         let samples: Vec<Vec<f64>> = of_blocks().map(|block| block.map(count).collect()).collect();
+        let Some(estimate) = stalls::estimate(Some(machine), &graph, &loops, &sampled, (&work, &samples)) else {
+            continue;
+        };
         let measured = (random.u8(..4) == 0).then(|| random.f64() * 1e6);
         let timed = Timed {
             graph: &graph,
@@ -96,26 +134,28 @@ fn whatever_the_code_is_sums_add_up() {
             branches: &branches,
             measured,
         };
-        let told = explain(&machines[random.usize(..machines.len())], &timed);
+        let told = explain(machine, &timed);
         let Some(scale) = told.scale else { continue };
         explained += 1;
-        assert!(0.0 <= scale.stalled && scale.stalled <= scale.least);
-        assert!(scale.least <= scale.told && scale.told <= scale.most && scale.most.is_finite(), "{seed}: {scale:?}");
-        let sums = &told.sums;
-        let parts = sums.execution + sums.waits.values().sum::<f64>() + sums.dynamic + sums.unexplained + sums.error;
-        assert!((parts - sums.gain - sums.samples).abs() <= 1e-6 * (parts + sums.samples), "{seed}: {sums:?}");
-        for (low, high) in sums.causes.values() {
-            assert!(0.0 <= *low && low <= high && *high <= sums.samples * (1.0 + 1e-9), "{seed}: {sums:?}");
-        }
-        for line in told.blocks.iter().flatten() {
-            assert!(
-                line.cycles >= 0.0 && line.cycles <= line.cycles_most && line.unexplained >= 0.0,
-                "{seed}: {line:?}"
-            );
-            for culprit in &line.culprits {
-                assert!(0.0 <= culprit.low && culprit.low <= culprit.high * (1.0 + 1e-9), "{seed}: {line:?}");
-            }
-        }
+        holds(seed, scale, &told);
     }
     assert!(explained > 500, "only {explained} were explained");
+}
+
+/// What is true of every explanation.
+fn holds(seed: u64, scale: Scale, told: &Explained) {
+    assert!(0.0 <= scale.stalled && scale.stalled <= scale.least);
+    assert!(scale.least <= scale.told && scale.told <= scale.most && scale.most.is_finite(), "{seed}: {scale:?}");
+    let sums = &told.sums;
+    let parts = sums.execution + sums.waits.values().sum::<f64>() + sums.dynamic + sums.unexplained + sums.error;
+    assert!((parts - sums.gain - sums.samples).abs() <= 1e-6 * (parts + sums.samples), "{seed}: {sums:?}");
+    for (low, high) in sums.causes.values() {
+        assert!(0.0 <= *low && low <= high && *high <= sums.samples * (1.0 + 1e-9), "{seed}: {sums:?}");
+    }
+    for line in told.blocks.iter().flatten() {
+        assert!(line.cycles >= 0.0 && line.cycles <= line.cycles_most && line.unexplained >= 0.0, "{seed}: {line:?}");
+        for culprit in &line.culprits {
+            assert!(0.0 <= culprit.low && culprit.low <= culprit.high * (1.0 + 1e-9), "{seed}: {line:?}");
+        }
+    }
 }

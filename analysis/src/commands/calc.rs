@@ -63,7 +63,9 @@ taken to be as far from their best case - every load hits the first cache, every
 predicted - as most code's are: 3 times, in the geometric mean. The head says how many times as few
 or as many there are in 19 of 20 procedures; where all of a procedure waits for memory there are
 more. Compare them within a procedure. With samples of instructions (dcpid --event cycles
---event instructions) they are measured.
+--event instructions) they are measured. On processors that issue in order (Cortex-A53, -A55,
+-A510) instructions that were hardly ever stalled tell them, as in the paper; that was held against
+a simulation only.
 loop: blocks that are gone round. Rounds for one entry come from the same estimate. Where a loop's
 test compares numbers that change by the same amount in each round, registers tell how many rounds
 were left at a sample, and these how many entries make, whatever time they take.
@@ -72,7 +74,8 @@ clears it (JSON has also what cannot have been a tenth of the largest). o: resul
 that the best case found done, because it came another way, or its own latency.
   i instruction cache   d data cache    w store buffer full    p branch mispredicted   v divider
   I instruction TLB     D data TLB      f store forwarding     o operands, on another way
-  s barrier             l lock          m microcode            ? none of these
+  r branch found late   u busy unit     s barrier              l lock
+  m microcode           ? none of these
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -85,11 +88,14 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     let places = args.on.places();
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
-    let (Candidate { image, known }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
+    let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
     let (event, skid) = samples.time()?;
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
-    let surveyed = Surveyed::of(&samples, image, known, &mut problems);
-    let found = surveyed.and_then(|surveyed| surveyed.graph(image, known, procedure, syntax, (event, skid)));
+    let surveyed = Surveyed::around(&samples, image, known, procedure, &mut problems);
+    let isa = surveyed.as_ref().map(Surveyed::isa);
+    let (machine, model) = args.on.model(&samples, isa)?;
+    let found =
+        surveyed.and_then(|surveyed| surveyed.graph(image, known, procedure, syntax, (event, skid), Some(&machine)));
     let refused = |why: &str| AnalysisError::Refused(format!("{}: {why}", procedure.name()));
     let without_code = || match listing::code(image, known, procedure) {
         Err(why) => refused(&format!("its instructions cannot be had: {why}; its samples: dcpi list")),
@@ -106,7 +112,6 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         return Err(refused(why));
     }
     graph.parts.iter_mut().for_each(|part| problems.append(&mut part.problems));
-    let (machine, model) = args.on.model(&samples)?;
     let explained = graph.explained(&machine, event, samples.retired(event)).unwrap_or_default();
     let mut counts = vec![0_u64; samples.events.len()];
     for part in &graph.parts {
@@ -122,8 +127,9 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         confidence: args.confidence,
         whose: args.chosen.source.scope.clone(),
         image: ImageName { id: record.id, kind: record.kind, name, path, ambiguous: false },
-        procedure: procedure.name().to_owned(),
-        parts: graph.parts.iter().map(|part| part.addresses.clone()).collect(),
+        procedure: graph.parts.first().map_or_else(|| procedure.name().to_owned(), |part| part.procedure.clone()),
+        aliases: known.aliases(procedure, &places),
+        parts: graph.parts.iter().map(|part| (part.procedure.clone(), part.addresses.clone())).collect(),
         skid,
         branches: graph
             .branches
@@ -131,7 +137,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
             .fold(0, |sum: u64, seen| sum.saturating_add(seen.first).saturating_add(seen.later)),
         missing_edges: graph.graph.missing_edges(),
         findings: graph.graph.findings().iter().map(|found| (found.address.0, found.kind.to_string())).collect(),
-        machine: graph.has_machines().then_some(model),
+        machine: model,
         scale: explained.scale,
         sums: explained.sums.clone(),
         loops: loops(&graph),
@@ -160,13 +166,12 @@ pub(super) fn blocks(graph: &Graph, explained: &Explained, event: usize, confide
         });
         let ran = runs.executions > 0.0 && explained.scale.is_some();
         let cycles = |of: fn(&Explanation) -> f64| ran.then(|| explanations.iter().map(of).sum());
-        let best = cycles(|why| why.best.cycles).filter(|_| graph.has_machines());
         BlockRow {
             start: block.start.0,
             end: block.end.0,
             samples: runs.samples,
             runs: runs_of(graph, estimate, number, confidence),
-            best,
+            best: cycles(|why| why.best.cycles),
             cycles: cycles(|why| why.cycles),
             cycles_most: cycles(|why| why.cycles_most),
             instructions: instructions.collect(),

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use code::isa::Syntax;
+use code::isa::{Isa, Syntax};
 use image::Procedure;
 use stalls::Machine;
 
 use super::calc;
+use super::loops::loops;
 use crate::error::AnalysisError;
 use crate::graphs::Surveyed;
 use crate::load::{self, EventSamples, ImageSamples, Samples};
@@ -20,7 +21,7 @@ use crate::stats::Confidence;
 #[derive(Clone, Debug, Default, Args)]
 pub struct OnMachine {
     /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Machine::names()))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Isa::ALL.into_iter().flat_map(Machine::names)))]
     pub machine: Option<String>,
     /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
@@ -28,7 +29,7 @@ pub struct OnMachine {
 }
 
 /// The processor that is taken where nobody says which it was.
-const ASSUMED: &str = "skylake-avx512";
+const ASSUMED: [(Isa, &str); 2] = [(Isa::X86_64, "skylake-avx512"), (Isa::Aarch64, "neoverse-n1")];
 /// Fewer samples of time in a procedure do not tell what its executions took.
 const SAMPLES_MIN: u64 = 100;
 
@@ -38,15 +39,35 @@ impl OnMachine {
         Places::with_debug_roots(self.debug_root.clone())
     }
 
-    /// The model of the processor: the one asked for, else the nearest to the one that was sampled, else - which it tells - some other.
-    pub(super) fn model(&self, samples: &Samples) -> Result<(Machine, Model), AnalysisError> {
-        let nearest = samples.cpuid().and_then(|cpuid| Machine::nearest(&cpuid));
-        let named = self.machine.as_deref().or(nearest);
-        let name = named.unwrap_or(ASSUMED);
-        let machine = Machine::named(name).ok_or_else(|| AnalysisError::Refused(format!("no model of {name}")))?;
-        let model = Model { name: machine.name, assumed: named.is_none() };
-        Ok((machine, model))
+    /// The model of the processor: the one asked for, else the nearest to the one that was sampled, else - which it tells - some other. `isa`: what it
+    /// must execute, if that is known already.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`] where the one asked for does not.
+    pub(super) fn model(&self, samples: &Samples, isa: Option<Isa>) -> Result<(Machine, Model), AnalysisError> {
+        let known =
+            |name: &str| Machine::named(name).ok_or_else(|| AnalysisError::Refused(format!("no model of {name}")));
+        if let Some(name) = &self.machine {
+            let machine = known(name)?;
+            let Some(isa) = isa.filter(|isa| *isa != machine.isa) else { return Ok(as_model(machine, false)) };
+            let (own, others) = (machine.isa, Machine::names(isa).collect::<Vec<_>>().join(", "));
+            let why = format!("{name} executes {own}, this is {isa}; --machine with one of {others}");
+            return Err(AnalysisError::Refused(why));
+        }
+        let nearest = samples.cpuid().and_then(|cpuid| Machine::nearest(&cpuid)).map(known).transpose()?;
+        if let Some(machine) = nearest.filter(|machine| isa.is_none_or(|isa| isa == machine.isa)) {
+            return Ok(as_model(machine, false));
+        }
+        let on_arm = samples.epochs.iter().all(|epoch| epoch.meta().machine.arch == "aarch64");
+        let isa = isa.unwrap_or(if on_arm { Isa::Aarch64 } else { Isa::X86_64 });
+        let name = ASSUMED.iter().find(|(of, _)| *of == isa).map_or("", |(_, name)| *name);
+        Ok(as_model(known(name)?, true))
     }
+}
+
+fn as_model(machine: Machine, assumed: bool) -> (Machine, Model) {
+    let model = Model { name: machine.name, assumed };
+    (machine, model)
 }
 
 /// The events, with the samples of the images that were asked for.
@@ -76,7 +97,7 @@ pub(super) struct Finder<'a> {
 impl<'a> Finder<'a> {
     pub(super) fn new(samples: &'a Samples, machine: &OnMachine, confidence: Confidence) -> Self {
         let unknown = "the database does not say which processor it was; --machine does";
-        let machine = machine.model(samples).map_err(|error| error.to_string());
+        let machine = machine.model(samples, None).map_err(|error| error.to_string());
         let machine = machine.and_then(|(machine, model)| match model.assumed {
             true => Err(unknown.to_owned()),
             false => Ok((machine, model)),
@@ -115,24 +136,22 @@ impl<'a> Finder<'a> {
     /// Why that is not known.
     pub(super) fn find(
         &self,
-        surveyed: &Surveyed,
+        surveyed: &Surveyed<'_>,
         (image, known): (&ImageSamples, &Known),
         procedure: &Procedure,
     ) -> Result<Costs, String> {
         self.can(image, procedure)?;
         let (event, skid) = self.samples.time().map_err(|error| error.to_string())?;
         let (machine, model) = self.machine.as_ref().map_err(Clone::clone)?;
-        let graph = surveyed.graph(image, known, procedure, Syntax::Att, (event, skid));
+        if surveyed.isa() != machine.isa {
+            return Err(format!("its instructions are not those of {}; --machine", machine.name));
+        }
+        let graph = surveyed.graph(image, known, procedure, Syntax::Att, (event, skid), Some(machine));
         let explained = graph.as_ref().and_then(|graph| graph.explained(machine, event, self.samples.retired(event)));
         let Some((graph, explained)) = graph.zip(explained) else {
             return Err("it has no entry, or too many ways through it, to say how often its blocks ran".to_owned());
         };
-        if !graph.has_machines() {
-            return Err(
-                "there are no tables of processors with its instructions; how often they ran: dcpi calc".to_owned()
-            );
-        }
         let blocks = calc::blocks(&graph, &explained, event, self.confidence);
-        Ok(Costs::of(blocks, *model, explained.scale, explained.sums.samples))
+        Ok(Costs::of(blocks, loops(&graph), *model, explained.scale, explained.sums.samples))
     }
 }

@@ -1,7 +1,7 @@
 //! `dcpi flow`: a drawing of a procedure's control flow.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
@@ -28,7 +28,7 @@ pub struct Flow {
     /// File to write, - for the standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: PathBuf,
-    /// What to write [default: what the file's name ends with, else SVG]
+    /// What to write [default: what the file's name ends with; SVG where it has no ending]
     #[arg(long, value_name = "FORM", value_enum)]
     pub form: Option<Form>,
     /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
@@ -59,6 +59,20 @@ one is slow. Lines at the right go on, at the left back; the wider the more ofte
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
+/// What a file's name asks for. No other program would take an SVG for a .png.
+fn form(file: &Path) -> Result<Form, AnalysisError> {
+    let Some(extension) = file.extension() else { return Ok(Form::Svg) };
+    match extension.to_string_lossy().to_ascii_lowercase().as_str() {
+        "svg" => Ok(Form::Svg),
+        "html" | "htm" => Ok(Form::Html),
+        "dot" | "gv" => Ok(Form::Dot),
+        other => {
+            let what = format!("cannot draw a .{other}");
+            Err(AnalysisError::Refused(format!("{what}; name a file that ends in .svg, .html or .dot, or say --form")))
+        }
+    }
+}
+
 pub(super) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let calc = Calc {
         image: args.image.clone(),
@@ -69,13 +83,9 @@ pub(super) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         chosen: args.chosen.clone(),
         output: Output { format: Format::Text },
     };
+    let form = args.form.map_or_else(|| form(&args.file), Ok)?;
     let samples = load::chosen(&calc.chosen, std::slice::from_ref(&calc.image))?;
     let report = calc::report(&calc, samples)?;
-    let form = args.form.unwrap_or_else(|| match args.file.extension().and_then(|extension| extension.to_str()) {
-        Some("html" | "htm") => Form::Html,
-        Some("dot" | "gv") => Form::Dot,
-        _ => Form::Svg,
-    });
     let drawn = match form {
         Form::Svg => flow::svg(&report),
         Form::Html => flow::html(&report),
@@ -85,4 +95,24 @@ pub(super) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let aside = report.problems().iter().filter(|problem| problem.is_serious()).map(ToString::to_string);
     let aside: Vec<String> = aside.collect();
     Ok(Outcome { sound: aside.is_empty(), aside, code: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_what_its_name_says_or_refused() {
+        for (name, expected) in [
+            ("x.svg", Form::Svg),
+            ("-", Form::Svg),
+            ("x", Form::Svg),
+            ("a.b/x.HTML", Form::Html),
+            ("x.y.gv", Form::Dot),
+        ] {
+            assert_eq!(form(Path::new(name)).unwrap(), expected, "{name}");
+        }
+        let refused = form(Path::new("x.png")).unwrap_err().to_string();
+        assert_eq!(refused, "cannot draw a .png; name a file that ends in .svg, .html or .dot, or say --form");
+    }
 }

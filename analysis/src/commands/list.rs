@@ -91,7 +91,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     let places = args.on.places();
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
-    let (Candidate { image, known }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
+    let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
     let from = *image;
     let info = if args.asm { None } else { known.debug_info(image, &places, &mut problems) };
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, &mut problems));
@@ -127,6 +127,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
         confidence: args.confidence,
         whose: args.chosen.source.scope.clone(),
         image,
+        aliases: known.aliases(procedure, &places),
         listing,
         shares,
         skid: skid.and_then(|(event, skid)| Some((samples.events.get(event)?.name.clone(), skid))),
@@ -152,7 +153,7 @@ fn costs(
 ) -> Result<Costs, String> {
     let finder = Finder::new(samples, &args.on, args.confidence);
     finder.can(image, procedure)?;
-    let surveyed = Surveyed::of(samples, image, known, problems);
+    let surveyed = Surveyed::around(samples, image, known, procedure, problems);
     let surveyed = surveyed.ok_or_else(|| "its image has no code that can be read".to_owned())?;
     finder.find(&surveyed, (image, known), procedure)
 }
@@ -167,7 +168,7 @@ pub(super) fn candidates<'a>(
     let mut without = Vec::new();
     for image in samples.images.iter().filter(|image| image.wanted) {
         match procedures::known(samples, image, places, Needed::All, problems) {
-            Ok(known) => candidates.push(Candidate { image, known }),
+            Ok(known) => candidates.push(Candidate { image, known, debug_roots: places.debug_roots.clone() }),
             Err(why) => without.push(format!("; of {} none are known: {why}", image.record.name)),
         }
     }
@@ -193,12 +194,12 @@ pub(super) fn meant<'a, 'b>(
 
 /// The events; shares are of the procedure's samples.
 pub(super) fn columns(samples: &Samples, counts: &[u64], confidence: Confidence) -> Vec<EventColumn> {
-    let column = |(event, counted): (&load::EventSamples, &u64)| EventColumn {
+    let column = |(at, (event, counted)): (usize, (&load::EventSamples, &u64))| EventColumn {
         event: event.clone(),
-        idle: 0,
+        idle: samples.idle(at),
         counted: *counted,
         occurrences: event.occurrences(confidence),
         unresolved: Vec::new(),
     };
-    samples.events.iter().zip(counts).map(column).collect()
+    samples.events.iter().zip(counts).enumerate().map(column).collect()
 }

@@ -3,59 +3,45 @@
 use code::cfg::To;
 
 use crate::graphs::Graph;
-use crate::report::{LoopRow, TestRow};
+use crate::report::LoopRow;
 
 /// The loops that took samples or were seen to go round, those with most samples first.
 pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
     let Some(estimate) = &graph.estimate else { return Vec::new() };
-    let all = graph.loops.loops();
-    let mut rows: Vec<LoopRow> = all
-        .iter()
-        .map(|one| LoopRow { depth: one.depth, sure: estimate::Confidence::High, ..LoopRow::default() })
-        .collect();
-    let mut executions = vec![0.0; rows.len()];
-    let around = |block: usize| {
-        std::iter::successors(graph.loops.innermost(block), |number| all.get(*number).and_then(|inner| inner.parent))
+    let (cfg, loops) = (&graph.graph, &graph.loops);
+    let row = |one: &code::cfg::Loop| {
+        let runs = estimate.blocks.get(one.header).copied().unwrap_or_default();
+        let header = cfg.blocks().get(one.header).map_or(0, |block| block.start.0);
+        LoopRow { header, depth: one.depth, sure: runs.confidence, ..LoopRow::default() }
     };
-    let blocks = graph.graph.blocks().iter().zip(&estimate.blocks).enumerate();
-    for (number, (block, runs)) in blocks.filter(|(_, (block, _))| !block.padding) {
-        for within in around(number) {
-            let Some(row) = rows.get_mut(within) else { continue };
-            row.samples += runs.samples;
-            if all.get(within).is_some_and(|one| one.header == number) {
-                row.header = block.start.0;
-                executions.get_mut(within).into_iter().for_each(|of| *of = runs.executions);
-                row.sure = row.sure.min(runs.confidence);
-            }
-        }
+    let mut rows: Vec<LoopRow> = loops.loops().iter().map(row).collect();
+    for (number, runs) in estimate.blocks.iter().enumerate() {
+        let row = loops.innermost(number).and_then(|inner| rows.get_mut(inner));
+        row.into_iter().for_each(|row| row.samples += runs.samples);
     }
-    // Rounds for one entry: executions of the header, by those that come from outside the loop.
-    let mut entries = vec![0.0; rows.len()];
-    for (edge, taken) in graph.graph.edges().iter().zip(&estimate.edges) {
+    // Loops in others have larger numbers.
+    for (number, one) in loops.loops().iter().enumerate().rev() {
+        let samples = rows.get(number).map_or(0.0, |row| row.samples);
+        let around = one.parent.and_then(|parent| rows.get_mut(parent));
+        around.into_iter().for_each(|row| row.samples += samples);
+    }
+    // Rounds for one entry: executions of the header, by those that come from outside the loop. It is entered nowhere else.
+    let mut entries: Vec<f64> =
+        loops.loops().iter().map(|one| if Some(one.header) == cfg.entry() { 1.0 } else { 0.0 }).collect();
+    for (edge, taken) in cfg.edges().iter().zip(&estimate.edges) {
         let To::Block(to) = edge.to else { continue };
-        for number in around(to) {
-            if graph.loops.contains(number, edge.from) {
-                break;
-            }
+        let headed =
+            loops.innermost(to).filter(|number| loops.loops().get(*number).is_some_and(|one| one.header == to));
+        if let Some(number) = headed.filter(|number| !loops.contains(*number, edge.from)) {
             entries.get_mut(number).into_iter().for_each(|sum| *sum += taken);
         }
     }
-    for (number, row) in rows.iter_mut().enumerate() {
-        let entered_aside = all.get(number).is_some_and(|one| Some(one.header) == graph.graph.entry());
-        let entries = entries.get(number).copied().unwrap_or(0.0) + if entered_aside { 1.0 } else { 0.0 };
-        row.rounds = (entries > 0.0).then(|| executions.get(number).map_or(0.0, |runs| runs / entries));
+    for ((row, one), entries) in rows.iter_mut().zip(loops.loops()).zip(entries) {
+        let runs = estimate.blocks.get(one.header).map_or(0.0, |runs| runs.executions);
+        row.rounds = (entries > 0.0).then(|| runs / entries);
     }
     for trips in &estimate.trips {
-        let Some(row) = rows.get_mut(trips.number) else { continue };
-        row.test = Some(TestRow {
-            at: trips.test.0,
-            samples: trips.samples,
-            rounds: 1.0 / trips.ends,
-            spread: trips.spread,
-            quantiles: trips.quantiles,
-            only: trips.only,
-            once: trips.once,
-        });
+        rows.get_mut(trips.number).into_iter().for_each(|row| row.test = Some(trips.clone()));
     }
     rows.retain(|row| row.samples > 0.0 || row.test.is_some());
     rows.sort_by(|a, b| b.samples.total_cmp(&a.samples).then(a.header.cmp(&b.header)));

@@ -99,7 +99,7 @@ pub(super) fn columns(
     let mut columns = Vec::with_capacity(samples.events.len());
     for (at, event) in samples.events.iter().enumerate() {
         let total = |image: &ImageSamples| image.profiles.get(at).map_or(0, profiledb::Profile::total);
-        let idle = sum(samples.images.iter().filter(|image| image.is_idle()).map(total));
+        let idle = samples.idle(at);
         let resolved = sum(images.iter().map(|image| total(image)));
         let unresolved = if everything { event.unresolved() } else { 0 };
         let counted = resolved.saturating_add(unresolved);

@@ -74,7 +74,7 @@ pub(super) fn run(args: &Topstalls, out: &mut dyn Write) -> Result<Outcome, Anal
 
 fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
-    let (machine, model) = args.on.model(&samples)?;
+    let (machine, model) = args.on.model(&samples, None)?;
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
     let asked = Asked { machine: &machine, procedure: None, least: args.min_samples, syntax };
     let places = args.on.places();

@@ -1,7 +1,7 @@
 //! `dcpi truth`: how good estimates are, against exact counts.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::hint::black_box;
 use std::io::{Read as _, Write};
@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+mod counted;
+
 use clap::{Args, Parser as _};
 use code::isa::Syntax;
 use code::skid::Skid;
 use estimate::truth::{self, Counts};
-use image::ImageKind;
 use stalls::Machine;
 
+use self::counted::Executed;
 use super::Outcome;
 use super::costs::OnMachine;
 use crate::args::{Arguments, Chosen, Output};
@@ -74,7 +76,8 @@ program with the same input, sampled by dcpid and counted by valgrind:
 A block is within 10 % if its estimate is, once all of its procedure are scaled by one factor; blocks
 weigh by their samples, edges by their true executions. Cycles of an execution are told as a range, as in dcpi
 calc; of a COMMAND that dcpi truth ran it is said where the true ones are in it. A library that other programs use too has their
-samples as well, which callgrind did not count: name the images, or label the run (dcpilabel).
+samples as well, which callgrind did not count: name the images, or label the run (dcpilabel). Counts of a program
+without samples are refused, unless images are named, and those of another build than was sampled.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -98,12 +101,17 @@ fn compare(
     (chosen, ran): (&Chosen, Option<Ran>),
     out: &mut dyn Write,
 ) -> Result<Outcome, AnalysisError> {
-    let counts = truth::read(&read(path)?);
+    let text = read(path)?;
+    let counts = truth::read(&text);
     if counts.values().all(|counts| counts.executed.is_empty()) {
         let path = path.display();
         return Err(AnalysisError::Refused(format!("{path} has no counts of instructions; see dcpi truth --help")));
     }
     let samples = load::chosen(chosen, &args.images)?;
+    // What was run for it may have all its time in libraries.
+    if args.images.is_empty() && args.command.is_empty() {
+        counted::is_sampled(path, &text, &counts, &samples)?;
+    }
     super::write(&report(args, (path, &counts), samples, ran)?, args.output.format, out)
 }
 
@@ -140,7 +148,9 @@ fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError>
         Ok(output) => return Err(failed("dcpi record", &String::from_utf8_lossy(&output.stderr).trim())),
         Err(error) => return Err(failed("dcpi record", &error)),
     }
-    let typed = ["dcpi".as_ref(), "truth".as_ref(), counts.as_os_str(), "--db".as_ref(), db.as_os_str()];
+    // What else ran meanwhile was not counted; the shell and its children have the label that dcpi record gave it.
+    let typed = ["dcpi", "truth", "--label=sh", "--db"].map(OsStr::new).into_iter();
+    let typed = typed.chain([db.as_os_str(), counts.as_os_str()]);
     let crate::args::Command::Truth(again) =
         Arguments::try_parse_from(typed).map_err(|error| failed("dcpi truth", &error))?.command
     else {
@@ -198,15 +208,9 @@ fn report(
     ran: Option<Ran>,
 ) -> Result<TruthReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
-    let counted = |image: &&ImageSamples| image.wanted && image.record.kind == ImageKind::File;
-    let of = |image: &ImageSamples| {
-        let found = counts.iter().find(|(object, _)| is_same(&image.record.path, object));
-        found.map(|(_, counts)| counts)
-    };
     let (event, skid) = samples.time()?;
     let total = |image: &ImageSamples| image.totals().get(event).copied().unwrap_or(0);
-    let images = samples.images.iter().filter(counted).filter_map(|image| Some((image, of(image)?)));
-    let images: Vec<(&ImageSamples, &Counts)> = images.collect();
+    let images = counted::images(path, counts, &samples)?;
     let all = images.iter().fold(0, |sum: u64, (image, _)| sum.saturating_add(total(image)));
     if all == 0 {
         let why = "no image with samples was counted there; record the same program: dcpi record -- COMMAND";
@@ -215,12 +219,14 @@ fn report(
     let least = (all as f64 * args.keep / 100.0).max(1.0) as u64;
     let places = args.on.places();
     let per_cycle = per_cycle(&samples, event, ran);
-    let machine = per_cycle.map(|_| args.on.model(&samples)).transpose()?;
+    let machine = per_cycle.map(|_| args.on.model(&samples, None)).transpose()?;
     let (machine, model) = machine.unzip();
     let truth = Truly { samples: &samples, time: (event, skid), least, per_cycle: machine.zip(per_cycle) };
     let mut rows = Vec::new();
     for (image, counts) in images.into_iter().filter(|(image, _)| total(image) >= least) {
-        rows.append(&mut score(&truth, (image, counts), &places, &mut problems));
+        let (mut scored, executed) = score(&truth, (image, counts), &places, &mut problems);
+        executed.is_of_this_build(path, image)?;
+        rows.append(&mut scored);
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
@@ -233,12 +239,6 @@ fn report(
 fn parse_keep(text: &str) -> Result<f64, String> {
     let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
     percent.ok_or_else(|| "must be a percentage from 0 to 100".to_owned())
-}
-
-/// Whether two paths lead to the same file, here and now.
-fn is_same(path: &str, object: &str) -> bool {
-    let real = |path: &str| fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    path == object || real(path) == real(object)
 }
 
 /// What procedures are compared in.
@@ -262,19 +262,30 @@ fn per_cycle(samples: &Samples, event: usize, ran: Option<Ran>) -> Option<f64> {
     (cycles > 0.0 && ran.times > 0.0).then(|| ran.times / cycles)
 }
 
-/// The procedures of an image with enough samples.
+/// The procedures of an image with enough samples, and what was executed of them.
 fn score(
     truth: &Truly<'_>,
     (image, counts): (&ImageSamples, &Counts),
     places: &Places,
     problems: &mut Vec<Problem>,
-) -> Vec<TruthRow> {
+) -> (Vec<TruthRow>, Executed) {
     let Truly { samples, time: (event, skid), least, per_cycle } = truth;
-    let Ok(known) = procedures::known(samples, image, places, Needed::All, problems) else { return Vec::new() };
-    let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { return Vec::new() };
+    let mut executed = Executed::of(counts);
+    let Ok(known) = procedures::known(samples, image, places, Needed::All, problems) else {
+        return (Vec::new(), executed);
+    };
+    let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { return (Vec::new(), executed) };
     let sampled = surveyed.sampled(image, *event).into_iter().filter(|(_, samples)| samples >= least);
     let row = |(procedure, samples): (&image::Procedure, u64)| {
-        let found = surveyed.graph(image, &known, procedure, Syntax::Att, (*event, *skid))?;
+        let found = surveyed.graph(
+            image,
+            &known,
+            procedure,
+            Syntax::Att,
+            (*event, *skid),
+            per_cycle.as_ref().map(|(machine, _)| machine),
+        )?;
+        executed.hold(&found.graph);
         let scored = truth::score(&found.graph, found.estimate.as_ref()?, counts)?;
         let cycles = per_cycle.as_ref().and_then(|(machine, per_cycle)| {
             let scale = found.explained(machine, *event, truth.samples.retired(*event))?.scale?;
@@ -290,5 +301,6 @@ fn score(
             cycles,
         })
     };
-    sampled.filter_map(row).collect()
+    let rows = sampled.filter_map(row).collect();
+    (rows, executed)
 }

@@ -13,6 +13,7 @@ use crate::args::{Chosen, Output};
 use crate::error::AnalysisError;
 use crate::explained::{self, Asked, Explanation};
 use crate::load::{self, Samples};
+use crate::named;
 use crate::report::{Selection, WhatcgReport};
 
 /// `dcpi whatcg`.
@@ -22,7 +23,7 @@ pub struct Whatcg {
     /// Only this image: name, path, or id (may be cut short)
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub image: Option<String>,
-    /// Only procedures with this in their name
+    /// Only procedures with this in their name, or the one with this address in it (0x1040)
     #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
     pub procedure: Option<String>,
     /// Leave out procedures with fewer samples than this
@@ -56,7 +57,7 @@ pub(super) fn run(args: &Whatcg, out: &mut dyn Write) -> Result<Outcome, Analysi
 
 fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
-    let (machine, model) = args.on.model(&samples)?;
+    let (machine, model) = args.on.model(&samples, None)?;
     let asked =
         Asked { machine: &machine, procedure: args.procedure.as_deref(), least: args.min_samples, syntax: Syntax::Att };
     let places = args.on.places();
@@ -67,7 +68,10 @@ fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisE
         procedures += 1;
     })?;
     if procedures == 0 {
-        let what = args.procedure.as_ref().map_or_else(String::new, |name| format!(" called {name:?}"));
+        let what = args.procedure.as_ref().map_or_else(String::new, |asked| match named::address(asked) {
+            Some(_) => format!(" at {asked}"),
+            None => format!(" called {asked:?}"),
+        });
         let why =
             format!("no procedure{what} with so many samples has code that is known; those with samples: dcpi prof");
         return Err(AnalysisError::Refused(why));

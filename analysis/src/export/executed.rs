@@ -10,6 +10,7 @@ use code::cfg::{EdgeKind, To};
 use code::isa::Syntax;
 use code::skid::Skid;
 use image::{Site, Sites, Vaddr};
+use stalls::Machine;
 
 use crate::graphs::{Graph, Surveyed};
 use crate::load::{ImageSamples, Samples};
@@ -76,8 +77,9 @@ impl Executed {
         let names: BTreeMap<u64, &str> =
             known.procedures.iter().map(|procedure| (known.address(procedure.start), procedure.raw_name())).collect();
         let mut executed = Self::default();
+        let machine = samples.cpuid().and_then(|cpuid| Machine::named(Machine::nearest(&cpuid)?));
         for (procedure, count) in surveyed.sampled(image, time.0) {
-            let graph = surveyed.graph(image, known, procedure, Syntax::Intel, time);
+            let graph = surveyed.graph(image, known, procedure, Syntax::Intel, time, machine.as_ref());
             graph.into_iter().for_each(|graph| executed.add(&graph, count, &names));
         }
         executed.steps.sort_by_key(|step| step.address);
@@ -211,7 +213,7 @@ mod tests {
         let edges = graph.graph.edges().iter().map(|edge| if edge.kind == EdgeKind::Taken { 9.0 } else { 1.0 });
         let edges = edges.collect();
         let runs = |executions| BlockEstimate { executions, ..BlockEstimate::default() };
-        graph.estimate = Some(Estimate { blocks: vec![runs(10.0), runs(1.0)], edges, trips: Vec::new() });
+        graph.estimate = Some(Estimate { blocks: vec![runs(10.0), runs(1.0)], edges, trips: Vec::new(), pace: None });
         let mut executed = Executed::default();
         executed.add(&graph, 21, &BTreeMap::from([(0x1000, "f")]));
         let first = executed.steps.first().unwrap();
@@ -235,7 +237,8 @@ mod tests {
             _ => 1.0,
         });
         let edges = edges.collect();
-        graph.estimate = Some(Estimate { blocks: vec![runs(4.0), runs(1.0), runs(4.0)], edges, trips: Vec::new() });
+        graph.estimate =
+            Some(Estimate { blocks: vec![runs(4.0), runs(1.0), runs(4.0)], edges, trips: Vec::new(), pace: None });
         let mut executed = Executed::default();
         // As many samples as instructions executed.
         executed.add(&graph, 13, &BTreeMap::from([(0x2000, "f")]));

@@ -7,7 +7,7 @@ use std::ops::Range;
 use code::skid::Skid;
 use serde::Serialize;
 use serde_json::Value;
-use stalls::{Explanation, Scale, Sums, Wait};
+use stalls::{By, Explanation, Scale, Sums, Wait};
 
 use super::costs::{self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, number, told, word};
 use super::csv::record;
@@ -15,7 +15,7 @@ use super::json::{self, Event, Head, InOrder, ProblemEntry};
 use super::loops::{self, LoopRow};
 use super::quantity::{percent, period, plain, thousands};
 use super::text::{head, problem_line, selection};
-use super::{EventColumn, ImageName, Report, Selection, escape, listing_text};
+use super::{EventColumn, ImageName, Report, Selection, escape, hottest, listing_text};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
 use crate::stats::Confidence;
@@ -37,8 +37,10 @@ pub struct CalcReport {
     pub image: ImageName,
     /// The procedure.
     pub procedure: String,
-    /// Where its parts are, as `objdump` shows them.
-    pub parts: Vec<Range<u64>>,
+    /// What else its symbols call it.
+    pub aliases: Vec<String>,
+    /// What its parts are called, and where they are, as `objdump` shows them; the first is what it is called by.
+    pub parts: Vec<(String, Range<u64>)>,
     /// How far behind what took the time samples landed.
     pub skid: Skid,
     /// Branches that were seen in it.
@@ -47,8 +49,8 @@ pub struct CalcReport {
     pub missing_edges: bool,
     /// What was odd in its code, and where.
     pub findings: Vec<(u64, String)>,
-    /// The processor whose best cases these are; none where there are no tables of processors with these instructions.
-    pub machine: Option<Model>,
+    /// The processor whose best cases these are.
+    pub machine: Model,
     /// What cycles are told by; none without samples.
     pub scale: Option<Scale>,
     /// Where the time went.
@@ -62,10 +64,6 @@ pub struct CalcReport {
     /// What the reader must know.
     pub problems: Vec<Problem>,
 }
-
-/// How cycles can be told without tables of processors.
-const COUNTED: &str =
-    "not told without them, but by samples of instructions (dcpid --event cycles --event instructions)";
 
 /// A model of a processor.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +107,7 @@ pub struct BlockRow {
     pub samples: f64,
     /// How often it ran.
     pub runs: Runs,
-    /// Cycles of an execution at best; none where it never ran, or no tables of processors tell.
+    /// Cycles of an execution at best; none where it never ran.
     pub best: Option<f64>,
     /// Cycles that one took, as told ([`Scale::told`]).
     pub cycles: Option<f64>,
@@ -155,6 +153,7 @@ impl Report for CalcReport {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         self.text_head(out)?;
         loops::text(&self.loops, self.blocks.iter().map(|block| block.samples).sum(), out)?;
+        hottest::text(self, out)?;
         for block in &self.blocks {
             writeln!(out)?;
             self.text_block(block, out)?;
@@ -212,9 +211,9 @@ impl Report for CalcReport {
 impl CalcReport {
     fn text_head(&self, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
-        let parts: Vec<String> =
-            self.parts.iter().map(|part| format!("[{:#x}..{:#x}]", part.start, part.end)).collect();
-        head(out, "procedure", &format!("{} {}", self.procedure, parts.join(" and ")))?;
+        let parts = self.parts.iter().map(|(name, at)| format!("{name} [{:#x}..{:#x}]", at.start, at.end));
+        head(out, "procedure", &parts.collect::<Vec<String>>().join(" and "))?;
+        listing_text::also(&self.aliases, out)?;
         let path = if self.image.path.is_empty() { &self.image.name } else { &self.image.path };
         head(out, "image", &format!("{path}, {}", self.image.id))?;
         if !self.whose.is_all() {
@@ -285,14 +284,7 @@ impl CalcReport {
 impl CalcReport {
     /// What cycles are, and what they were spent on.
     fn text_scale(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Some(machine) = self.machine else {
-            let without =
-                "no tables of processors with these instructions: best cases and causes of stalls are not told";
-            head(out, "machine", without)?;
-            let cycles = self.scale.map_or_else(|| COUNTED.to_owned(), |scale| costs::cycles(Some(scale)));
-            return head(out, "cycles", &cycles);
-        };
-        head(out, "machine", &machine.shown())?;
+        head(out, "machine", &self.machine.shown())?;
         head(out, "cycles", &costs::cycles(self.scale))?;
         if self.scale.is_none() {
             return Ok(());
@@ -302,7 +294,7 @@ impl CalcReport {
 
     /// What an instruction waited for, before it: a bubble.
     fn text_stall(&self, line: &InstructionCost, out: &mut dyn Write) -> io::Result<()> {
-        let stall = self.machine.and_then(|_| line.stall(self.scale, self.sums.samples));
+        let stall = line.stall(self.scale, self.sums.samples);
         let Some(Stall { least, most, letters }) = stall else { return Ok(()) };
         let why = &line.why;
         if why.best.wait != Wait::Nothing && why.best.cycles >= 1.0 {
@@ -337,12 +329,14 @@ struct Calc<'a> {
     image_id: String,
     path: &'a str,
     procedure: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    aliases: &'a [String],
     skid: u8,
     branches: u64,
     missing_edges: bool,
     findings: Vec<Found<'a>>,
-    /// Null where there are no tables of processors with these instructions.
-    machine: Option<&'static str>,
+    /// The processor, as LLVM names it.
+    machine: &'static str,
     machine_assumed: bool,
     /// How many times as many cycles an execution may have taken: at least.
     cycles_factor_least: Option<f64>,
@@ -405,15 +399,16 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
         image_id: report.image.id.to_string(),
         path: &report.image.path,
         procedure: &report.procedure,
+        aliases: &report.aliases,
         skid: report.skid.instructions(),
         branches: report.branches,
         missing_edges: report.missing_edges,
         findings: report.findings.iter().map(|(at, kind)| Found { address: format!("{at:#x}"), kind }).collect(),
-        machine: report.machine.map(|machine| machine.name),
-        machine_assumed: report.machine.is_some_and(|machine| machine.assumed),
+        machine: report.machine.name,
+        machine_assumed: report.machine.assumed,
         cycles_factor_least: report.scale.map(|scale| digits(scale.told / scale.most)),
         cycles_factor: report.scale.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
-        cycles_measured: report.scale.is_some_and(|scale| scale.measured),
+        cycles_measured: report.scale.is_some_and(|scale| scale.by == By::Instructions),
         spent: super::stalls::spent(&report.sums),
         loops: report.loops.iter().map(loops::json).collect(),
         blocks: report.blocks.iter().map(|row| block(report, row)).collect(),
@@ -454,6 +449,6 @@ fn instruction<'a>(report: &'a CalcReport, runs: Runs, line: &'a InstructionCost
         text: &line.text,
         counts: InOrder(names.zip(line.counts.iter().copied()).collect()),
         samples: line.samples,
-        cost: if report.machine.is_some() { cost } else { cost.without_best() },
+        cost,
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use stalls::{Cause, Culprit, Explanation, Scale};
+use stalls::{By, Cause, Culprit, Explanation, Scale};
 
 use super::quantity::thousands;
 use super::text::head;
-use super::{BlockRow, InstructionCost, Model, Runs};
+use super::{BlockRow, InstructionCost, LoopRow, Model, Runs, loops};
 
 /// A stall is told if it has so many samples, and so large a part of the procedure's.
 const STALL_SAMPLES: u64 = 10;
@@ -29,6 +29,8 @@ pub struct Costs {
     pub samples: f64,
     /// Instructions by address, with how often they ran.
     pub rows: BTreeMap<u64, (Runs, InstructionCost)>,
+    /// The procedure's loops, those with most samples first.
+    pub loops: Vec<LoopRow>,
 }
 
 /// What an instruction was stalled by.
@@ -55,13 +57,19 @@ impl InstructionCost {
 
 /// What cycles are, in words.
 pub(super) fn cycles(scale: Option<Scale>) -> String {
-    let Some(Scale { told, most, least, measured, .. }) = scale else {
+    let Some(Scale { told, most, least, by, .. }) = scale else {
         return "not known: no samples of time".to_owned();
     };
-    if measured {
-        return "cy: cycles of an execution, by samples of executed instructions".to_owned();
-    }
     let (down, up) = (number(told / most), number(told / least));
+    match by {
+        By::Instructions => return "cy: cycles of an execution, by samples of executed instructions".to_owned(),
+        By::Points => {
+            return format!(
+                "cy: cycles of an execution, by instructions that were hardly ever stalled; probably {down} to {up} times as many"
+            );
+        }
+        By::Most => {}
+    }
     format!(
         "cy: cycles of an execution, if stalled as most code is; {down} to {up} times as many in 19 of 20 procedures"
     )
@@ -79,10 +87,10 @@ pub(super) const COLUMNS: [&str; 8] =
 impl Costs {
     /// What blocks' executions took.
     #[must_use]
-    pub fn of(blocks: Vec<BlockRow>, machine: Model, scale: Option<Scale>, samples: f64) -> Self {
+    pub fn of(blocks: Vec<BlockRow>, loops: Vec<LoopRow>, machine: Model, scale: Option<Scale>, samples: f64) -> Self {
         let row = |runs: Runs| move |line: InstructionCost| (line.address, (runs, line));
         let rows = blocks.into_iter().flat_map(|block| block.instructions.into_iter().map(row(block.runs)));
-        Self { machine, scale, samples, rows: rows.collect() }
+        Self { machine, scale, samples, rows: rows.collect(), loops }
     }
 
     /// The lines of a report's head.
@@ -143,6 +151,12 @@ impl Costs {
         notes
     }
 
+    /// What a page says of its loops.
+    pub(super) fn loops(&self) -> Vec<String> {
+        let lines = loops::lines(&self.loops, self.samples);
+        lines.map(|(line, test)| test.map_or_else(|| line.clone(), |test| format!("{line}; {test}"))).collect()
+    }
+
     /// An instruction for JSON.
     pub(super) fn json(&self, address: u64) -> Option<Cost> {
         let (runs, line) = self.rows.get(&address)?;
@@ -189,11 +203,6 @@ impl Cost {
             unexplained: digits(why.unexplained),
             culprits: why.culprits.iter().map(CulpritEntry::of).collect(),
         }
-    }
-
-    /// The same where no best case is known.
-    pub(super) fn without_best(self) -> Self {
-        Self { best_cpi: None, ..self }
     }
 }
 

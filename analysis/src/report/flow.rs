@@ -43,7 +43,7 @@ pub fn svg(report: &CalcReport) -> String {
         let back = to.top <= from.top;
         let (y1, y2) = (from.top + from.height, to.top);
         let far = (y2 - y1).abs();
-        let title = format!("{} % {}, {} times", percent(edge.share), edge.kind, number(edge.runs.value));
+        let title = escaped(&format!("{} % {}, {} times", percent(edge.share), edge.kind, number(edge.runs.value)));
         let path = if back {
             let x = LEFT - 12.0 - (far / 6.0).min(LEFT - 30.0);
             format!("M{LEFT:.1} {y1:.1} C{x:.1} {y1:.1} {x:.1} {y2:.1} {LEFT:.1} {y2:.1}")
@@ -73,7 +73,7 @@ pub fn svg(report: &CalcReport) -> String {
             top + 12.0,
             block.start,
             number(block.runs.value),
-            percent(share)
+            escaped(&percent(share).to_string())
         );
     }
     out.push_str("</svg>\n");

@@ -7,6 +7,7 @@ use code::skid::Skid;
 use image::Frame;
 use serde::Serialize;
 use serde_json::Value;
+use stalls::By;
 
 use super::costs::{COLUMNS, Cost, digits};
 use super::csv::{count_cells, record};
@@ -42,6 +43,8 @@ pub struct ListReport {
     pub whose: ScopeChoice,
     /// The procedure's image.
     pub image: ImageName,
+    /// What else its symbols call the procedure.
+    pub aliases: Vec<String>,
     /// The procedure.
     pub listing: Listing,
     /// Each instruction's share of the procedure's samples, by event.
@@ -140,6 +143,8 @@ struct List<'a> {
     image_id: String,
     path: &'a str,
     procedure: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    aliases: &'a [String],
     address: String,
     end: String,
     isa: Option<String>,
@@ -234,6 +239,7 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
         image_id: report.image.id.to_string(),
         path: &report.image.path,
         procedure: &listing.procedure,
+        aliases: &report.aliases,
         address: format!("{:#x}", listing.addresses.start),
         end: format!("{:#x}", listing.addresses.end),
         isa: listing.isa.map(|isa| isa.to_string()),
@@ -277,7 +283,7 @@ fn why(costs: &Result<Costs, String>) -> Why<'_> {
         machine: known.map(|costs| costs.machine.name),
         cycles_factor_least: scale.map(|scale| digits(scale.told / scale.most)),
         cycles_factor: scale.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
-        cycles_measured: scale.is_some_and(|scale| scale.measured),
+        cycles_measured: scale.is_some_and(|scale| scale.by == By::Instructions),
         why_not: costs.as_ref().err().map(String::as_str),
     }
 }

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use code::skid::Skid;
-use image::Frame;
+use image::{Frame, ImageKind};
 
 use super::costs::TITLES;
 use super::quantity::{percent, period, plain, thousands};
 use super::table::width;
 use super::text::{LINE, head, problem_line, ratio, selection};
 use super::{EventColumn, ListReport, View, escape};
+use crate::args::DEFAULT_DB;
 use crate::listing::{ListedInstruction, SourceLine};
 use crate::stats::Share;
+use crate::suggestion::with_db;
 
 /// Source lines without samples between two with some are shown up to so many.
 const GAP_LINES: u32 = 12;
@@ -20,6 +22,8 @@ const GAP_LINES: u32 = 12;
 const AROUND: u32 = 2;
 /// Source files named in the head.
 const FILES: usize = 5;
+/// Other names of the procedure in the head.
+const ALIASES: usize = 8;
 /// From this share of the procedure's samples on a line is hot, or warm.
 const HOT: f64 = 0.1;
 const WARM: f64 = 0.01;
@@ -38,7 +42,10 @@ pub(super) fn list(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
     }
     body.write(out)?;
     if report.listing.counts.iter().all(|count| *count == 0) {
-        writeln!(out, "\nno samples in this procedure; those with some: dcpi prof {}", escape(&report.image.name))?;
+        let next = format!("no samples in this procedure; those with some: dcpi prof {}", report.image.name);
+        let db = &report.selection.db;
+        let next = if db == DEFAULT_DB { next } else { with_db(&next, db) };
+        writeln!(out, "\n{}", escape(&next))?;
     } else if !report.problems.is_empty() {
         writeln!(out)?;
     }
@@ -50,6 +57,7 @@ fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
     let listing = &report.listing;
     let (start, end) = (listing.addresses.start, listing.addresses.end);
     head(out, "procedure", &format!("{} [{start:#x}..{end:#x}]", listing.procedure))?;
+    also(&report.aliases, out)?;
     let path = if report.image.path.is_empty() { &report.image.name } else { &report.image.path };
     head(out, "image", &format!("{path}, {}", report.image.id))?;
     let files: BTreeSet<&str> = frames(report).filter_map(|frame| frame.file.as_deref()).collect();
@@ -63,7 +71,7 @@ fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
         head(out, "only", &format!("samples {}", report.whose.shown()))?;
     }
     for column in &report.events {
-        head(out, "event", &event(column))?;
+        head(out, "event", &event(column, report.image.kind))?;
     }
     let sure = plain(report.confidence.percent());
     let given = report.skid.as_ref().is_some_and(|(_, skid)| skid.instructions() > 0);
@@ -77,6 +85,17 @@ fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
+/// What else a procedure is called.
+pub(super) fn also(aliases: &[String], out: &mut dyn Write) -> io::Result<()> {
+    if aliases.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<&str> = aliases.iter().take(ALIASES).map(String::as_str).collect();
+    let more = aliases.len().saturating_sub(ALIASES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    head(out, "also", &format!("{}{more}", shown.join(", ")))
+}
+
 /// Where samples are, in words.
 pub(super) fn landed(skid: Option<(&str, Skid)>) -> String {
     match skid {
@@ -87,15 +106,18 @@ pub(super) fn landed(skid: Option<(&str, Skid)>) -> String {
     }
 }
 
-fn event(column: &EventColumn) -> String {
+/// Of all samples but those of the idle loop, as `dcpi prof` has it, unless the procedure is in that.
+fn event(column: &EventColumn, kind: ImageKind) -> String {
     let event = &column.event;
-    let (here, all) = (column.counted, event.total());
+    let idle = if kind == ImageKind::Idle { 0 } else { column.idle };
+    let (here, all) = (column.counted, event.total().saturating_sub(idle));
     format!(
-        "{}: {} samples here, {} % of {}, one every {}",
+        "{}: {} samples here, {} % of {}{}, one every {}",
         event.name,
         thousands(here),
         percent(ratio(here, all)),
         thousands(all),
+        if idle > 0 { " that are not idle" } else { "" },
         period(event.period, &event.unit)
     )
 }

@@ -2,13 +2,14 @@
 
 use std::io::{self, Write};
 
+use estimate::Trips;
 use serde::Serialize;
 
 use super::costs::{digits, number, word};
 use super::quantity::{percent, thousands};
 
 /// A loop.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LoopRow {
     /// First byte of its header, where it is entered.
     pub header: u64,
@@ -21,40 +22,32 @@ pub struct LoopRow {
     /// How sure it is how often the header ran.
     pub sure: estimate::Confidence,
     /// What its test says, where samples tell how many rounds were left.
-    pub test: Option<TestRow>,
-}
-
-/// What the test of a loop says of its rounds.
-#[derive(Clone, Copy, Debug)]
-pub struct TestRow {
-    /// The branch.
-    pub at: u64,
-    /// Samples in the loop that tell how many rounds were left.
-    pub samples: u64,
-    /// Tests for one entry, in the mean.
-    pub rounds: f64,
-    /// Standard deviation of the logarithm of that.
-    pub spread: f64,
-    /// Tests that a tenth, half, nine tenths of the entries do not exceed.
-    pub quantiles: [u64; 3],
-    /// Whether nothing else leaves the loop. Else these are rounds at most.
-    pub only: bool,
-    /// Whether there are entries that make one round, which these are without.
-    pub once: bool,
+    pub test: Option<Trips>,
 }
 
 /// Fewer samples than this part of the procedure's are not shown as text, nor more loops than that.
 const SHOWN_MIN: f64 = 0.01;
 const SHOWN_MAX: usize = 20;
 
-/// Those that took time, of a procedure with so many samples.
+/// Those that took time, of a procedure with so many samples: each in a line, and what its test says in another.
 pub(super) fn text(loops: &[LoopRow], samples: f64, out: &mut dyn Write) -> io::Result<()> {
-    let part = |row: &LoopRow| row.samples / samples.max(1.0);
-    let mut shown = loops.iter().filter(|row| part(row) >= SHOWN_MIN).take(SHOWN_MAX).peekable();
-    if shown.peek().is_some() {
-        writeln!(out)?;
+    for (number, (line, test)) in lines(loops, samples).enumerate() {
+        if number == 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{line}")?;
+        if let Some(test) = test {
+            writeln!(out, "{:>12} {test}", "")?;
+        }
     }
-    for row in shown {
+    Ok(())
+}
+
+/// The lines of [`text`], without the margin.
+pub(super) fn lines(loops: &[LoopRow], samples: f64) -> impl Iterator<Item = (String, Option<String>)> {
+    let part = move |row: &LoopRow| row.samples / samples.max(1.0);
+    let shown = loops.iter().filter(move |row| part(row) >= SHOWN_MIN).take(SHOWN_MAX);
+    shown.map(move |row| {
         let LoopRow { header, depth, rounds, sure, .. } = row;
         let deep = if *depth > 1 {
             format!(", in {} other{}", depth - 1, if *depth > 2 { "s" } else { "" })
@@ -64,20 +57,19 @@ pub(super) fn text(loops: &[LoopRow], samples: f64, out: &mut dyn Write) -> io::
         let rounds = rounds.map_or("nobody is known to enter it".to_owned(), |rounds| {
             format!("{} rounds for one entry ({})", number(rounds), word(*sure))
         });
-        writeln!(out, "loop {header:#x}{deep}: {} % of samples, {rounds}", percent(part(row)))?;
-        if let Some(test) = &row.test {
+        let line = format!("loop {header:#x}{deep}: {} % of samples, {rounds}", percent(part(row)));
+        let test = row.test.as_ref().map(|test| {
             let [few, half, most] = test.quantiles.map(|rounds| about(rounds as f64));
             let limit = if test.only { "" } else { ", unless something else ends it" };
             let of = if test.once { "entries that come to it twice" } else { "entries" };
-            let (mean, told) = (about(test.rounds), thousands(test.samples));
-            writeln!(
-                out,
-                "{:>12} its test at {:#x} says {mean}, in {told} samples{limit}: a tenth of {of} at most {few}, half {half}, nine tenths {most}",
-                "", test.at
-            )?;
-        }
-    }
-    Ok(())
+            let (mean, told) = (about(test.rounds()), thousands(test.samples));
+            format!(
+                "its test at {:#x} says {mean}, in {told} samples{limit}: a tenth of {of} at most {few}, half {half}, nine tenths {most}",
+                test.test.0
+            )
+        });
+        (line, test)
+    })
 }
 
 /// With the two digits that are worth telling.
@@ -122,12 +114,12 @@ pub(super) fn json(row: &LoopRow) -> Loop {
         samples: digits(row.samples),
         rounds: row.rounds.map(digits),
         confidence: word(row.sure),
-        test: row.test.map(|test| {
+        test: row.test.as_ref().map(|test| {
             let [rounds_10, rounds_50, rounds_90] = test.quantiles;
             Test {
-                address: format!("{:#x}", test.at),
+                address: format!("{:#x}", test.test.0),
                 samples: test.samples,
-                rounds: digits(test.rounds),
+                rounds: digits(test.rounds()),
                 spread: digits(test.spread),
                 rounds_10,
                 rounds_50,

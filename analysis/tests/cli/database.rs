@@ -36,7 +36,7 @@ impl Db {
         let start = EpochStart {
             label: epoch.label.map(str::to_owned),
             machine: Machine {
-                arch: "x86_64".into(),
+                arch: epoch.arch.into(),
                 cpu_model: "Test CPU".into(),
                 cpus: 4,
                 kernel_release: "6.18.0-test".into(),
@@ -106,13 +106,14 @@ pub struct Epoch {
     pub start: u64,
     pub end: Option<u64>,
     pub events: Vec<EventMeta>,
+    pub arch: &'static str,
     pub delta: Delta,
 }
 
 impl Epoch {
     pub fn new(start: u64, events: Vec<EventMeta>) -> Self {
         let delta = Delta { now_unix_s: start + 1503, ..Delta::default() };
-        Self { label: None, start, end: None, events, delta }
+        Self { label: None, start, end: None, events, arch: "x86_64", delta }
     }
 
     /// Samples of an event at offsets of an image.

@@ -6,7 +6,7 @@ use std::process::Command;
 use image::{ImageId, ImageKind, ImageOffset};
 use serde_json::Value;
 
-use crate::database::{Db, Epoch, START, clock, cycles, image, imiss, named};
+use crate::database::{Db, Epoch, START, clock, cycles, idle, image, imiss, named};
 use crate::runs::{json, on, refused, shown};
 
 /// `work` has a loop on line 9 in which `step` is inlined, whose work is on line 3.
@@ -23,6 +23,7 @@ __attribute__((noinline)) unsigned work(unsigned n)
     return x;
 }
 __attribute__((noinline)) int workers(int n) { return n * 7; }
+int labourers_too(int n) __attribute__((alias(\"workers\")));
 int main(int argc, char **argv) { (void)argv; return (int)work((unsigned)argc * 1000u) + workers(argc); }
 ";
 
@@ -120,6 +121,15 @@ fn a_procedure_is_meant_by_name_part_or_address() {
     let address = json(&sampled.db, "list program work")["instructions"][1]["address"].as_str().unwrap().to_owned();
     assert_eq!(procedure(&format!("list program {address}")), "work");
     assert_eq!(procedure(&format!("list {} workers", sampled.id)), "workers");
+    // By another symbol's name for it, too; it is called the same everywhere.
+    assert_eq!(procedure("list program labourers_too"), "workers");
+    assert_eq!(procedure("calc program labourers_too --machine znver3"), "workers");
+    assert!(shown(&sampled.db, "list program workers --asm").contains("\nalso        labourers_too\n"));
+    assert_eq!(json(&sampled.db, "list program workers --asm")["aliases"], serde_json::json!(["labourers_too"]));
+    let rows = json(&sampled.db, "prof program");
+    let names: Vec<&str> =
+        rows["rows"].as_array().unwrap().iter().filter_map(|row| row["procedure"].as_str()).collect();
+    assert_eq!(names, ["work", "workers"]);
     let line = refused(&sampled.db, "list program wor");
     assert!(line.starts_with("\"wor\" may be one of 2: work [0x") && line.contains("]; workers [0x"), "{line}");
     let line = refused(&sampled.db, "list program nothing");
@@ -199,7 +209,9 @@ fn kernel_procedures_are_listed_by_offset() {
     assert_eq!(report["instructions"][1]["address"], "0x24");
     assert_eq!((&report["isa"], &report["instructions"][1]["text"]), (&Value::Null, &Value::Null));
     let text = shown(&sampled.db, "list kernel schedule_tail");
-    assert!(text.contains("no samples in this procedure; those with some: dcpi prof [kernel]"), "{text}");
+    let next =
+        format!("no samples in this procedure; those with some: dcpi prof --db {} [kernel]", sampled.db.root_text());
+    assert!(text.contains(&next), "{text}");
     let told = refused(&sampled.db, "calc kernel schedule");
     assert!(told.contains("schedule: its instructions cannot be had: the kernel's code is in no file;"), "{told}");
 }
@@ -311,4 +323,23 @@ fn rows_may_be_source_lines() {
     let record = named(sampled.id, ImageKind::File, "program", sampled.program.to_str().unwrap());
     one.epoch("node-7", Epoch::new(START, vec![clock()]).samples("cpu-clock", &record, &[(sampled.work.0.0, 7)]));
     assert!(shown(&one, "prof --lines").contains("program.c:"));
+}
+
+/// `prof` leaves the idle loop out, and `list` had shares of samples with it: 2 % there was 1 % here.
+#[test]
+fn shares_are_of_what_is_not_idle() {
+    let db = Db::new();
+    let kernel = image(ImageKind::Kernel, "[kernel]", "");
+    let epoch = Epoch::new(START, vec![clock()])
+        .samples("cpu-clock", &kernel, &[(0x20, 250), (0x40, 750)])
+        .samples("cpu-clock", &idle(), &[(0x10, 9000)])
+        .symbols(&kernel, &[(0x20, 0x40, "schedule"), (0x40, 0x60, "schedule_tail")])
+        .symbols(&idle(), &[(0, 0x40, "default_idle")]);
+    db.epoch("node-7", epoch);
+    let listed = shown(&db, "list kernel schedule");
+    assert!(listed.contains("250 samples here, 25.00 % of 1,000 that are not idle, one every"), "{listed}");
+    assert!(shown(&db, "prof").lines().any(|row| row.contains("25.00") && row.contains("schedule")));
+    let listed = shown(&db, "list idle default_idle");
+    assert!(listed.contains("9,000 samples here, 90.00 % of 10,000, one every"), "{listed}");
+    assert_eq!(json(&db, "list kernel schedule")["events"][0]["idle"], 9000);
 }

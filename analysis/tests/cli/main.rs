@@ -8,6 +8,7 @@
 //! - html: the page for browsers
 //! - sets: what is compared, and with what
 //! - transfer: copies and archives, and whether a database is whole
+//! - truth: counts of other programs and builds
 //! - why: calc, whatcg, topstalls, flow of a program that is made byte by byte
 //! - process: exit codes, one-line errors, pipes
 
@@ -34,5 +35,7 @@ mod runs;
 mod sets;
 #[cfg(test)]
 mod transfer;
+#[cfg(test)]
+mod truth;
 #[cfg(test)]
 mod why;

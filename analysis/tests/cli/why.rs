@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::database::{Db, Epoch, START, cycles, imiss, named};
 use crate::golden::check;
-use crate::runs::{on, shown};
+use crate::runs::{on, refused, shown};
 
 /// 8 bytes from %rsi to %rdi, %rdx times: the loop is 0x401007 to 0x401015.
 const CODE: [u8; 24] = [
@@ -90,7 +90,12 @@ fn program(machine: u64, text: &[u8]) -> Vec<u8> {
 }
 
 /// The load waits, so samples land on the store after it; 100 rounds of the loop for each entry were seen.
-fn copies() -> Db {
+pub fn copies() -> Db {
+    copies_of(9900, 100)
+}
+
+/// The same, where the loop was seen to go on and to end so often.
+fn copies_of(goes_on: u64, ends: u64) -> Db {
     let db = Db::new();
     let path = db.root().with_file_name("copy");
     std::fs::write(&path, program(X86_64, &CODE)).unwrap();
@@ -103,12 +108,15 @@ fn copies() -> Db {
         &[(0x1007, 3)],
     );
     let edge = |from, to, times| ((ImageOffset(from), ImageOffset(to)), times);
-    let edges = Edges::from_counts([edge(0x1015, 0x1007, 9900), edge(0x1015, 0x1017, 100), edge(0x1005, 0x1007, 100)]);
+    let edges =
+        Edges::from_counts([edge(0x1015, 0x1007, goes_on), edge(0x1015, 0x1017, ends), edge(0x1005, 0x1007, 100)]);
     epoch.delta.first_edges = BTreeMap::from([(id, edges.clone())]);
     epoch.delta.edges = BTreeMap::from([(id, edges)]);
     // A sample is in any of the rounds alike.
     let turns = |rounds| (Turns { branch: ImageOffset(0x1015), jumps: true, rounds }, 100);
-    epoch.delta.rounds = BTreeMap::from([(id, Rounds::from_counts((1..100).map(turns)))]);
+    if ends == 100 {
+        epoch.delta.rounds = BTreeMap::from([(id, Rounds::from_counts((1..100).map(turns)))]);
+    }
     epoch.delta.facts.insert("skid".into(), json!({"event": "cycles", "instructions": 1}));
     epoch.delta.facts.insert("cpuid".into(), json!({"vendor": "GenuineIntel", "family": 6, "model": 85}));
     db.epoch("node-7", epoch);
@@ -130,6 +138,57 @@ fn why_a_copy_loop_takes_its_time() {
     }
 }
 
+#[test]
+fn drawings_of_what_hardly_happens_are_well_formed() {
+    let drawn = shown(&copies_of(10_000_000, 1), "flow copy copy -o - --form svg");
+    assert!(drawn.contains("<title>&lt;0.01 % falls through"), "{drawn}");
+    assert!(!drawn.contains("<0"), "{drawn}");
+}
+
+/// Of a procedure that is longer than a screen the hottest blocks come first.
+#[test]
+fn what_is_long_begins_with_its_hottest_blocks() {
+    // 60 times `push %rax` and `pop %rax`; `1: dec %ecx; jne 1b`; `ret`.
+    let code: Vec<u8> = [[0x50; 28], [0x58; 28]].concat().into_iter().chain([0xff, 0xc9, 0x75, 0xfc, 0xc3]).collect();
+    let db = Db::new();
+    let path = db.root().with_file_name("long");
+    std::fs::write(&path, program(X86_64, &code)).unwrap();
+    let record = named(ImageId::from_build_id(&BUILD).unwrap(), ImageKind::File, "long", path.to_str().unwrap());
+    let counts = [(0x1000, 20), (0x1038, 9000), (0x103a, 900)];
+    db.epoch("node-7", Epoch::new(START, vec![cycles()]).samples("cycles", &record, &counts));
+    let told = shown(&db, "calc long copy --machine znver3");
+    let (_, told) = told.split_once("hottest blocks").unwrap();
+    assert!(told.lines().nth(1).unwrap().starts_with("0x401038..0x40103c"), "{told}");
+    assert!(told.contains("\nand 2 blocks; all of them") && told.contains("  runs 1.000"), "{told}");
+    assert!(!shown(&copies(), "calc copy copy").contains("hottest"));
+}
+
+#[test]
+fn a_procedure_is_chosen_by_an_address_in_it() {
+    let db = copies();
+    let all = shown(&db, "whatcg copy copy");
+    assert!(all.contains("1 procedures with 4,935 of 4,935 samples"), "{all}");
+    assert_eq!(shown(&db, "whatcg copy 0x401007"), all);
+    let none = refused(&db, "whatcg copy 0x402000");
+    assert!(none.starts_with("no procedure at 0x402000 with so many samples"), "{none}");
+}
+
+#[test]
+fn commands_that_are_suggested_read_the_same_database() {
+    let db = copies();
+    let root = db.root_text();
+    for (words, next) in [
+        ("calc copy nothing", format!("dcpi prof --db {root} copy -n 0 --wide")),
+        ("list nothing copy", format!("dcpi prof --db {root} -i")),
+        ("prof --epoch -9", format!("dcpi epochs --db {root}")),
+    ] {
+        let line = refused(&db, words);
+        assert!(line.contains(&next) && line.matches("--db").count() == 1, "{line}");
+    }
+    let line = refused(&db, "flow copy copy -o x.png");
+    assert_eq!(line, "cannot draw a .png; name a file that ends in .svg, .html or .dot, or say --form");
+}
+
 /// Without branches seen: nobody interprets Arm's registers. With `instructions`, samples of those as well.
 fn copies_on_arm(instructions: bool) -> Db {
     let db = Db::new();
@@ -145,24 +204,30 @@ fn copies_on_arm(instructions: bool) -> Db {
     if instructions {
         epoch = epoch.samples("instructions", &record, &[(0x1008, 9000), (0x1018, 6000)]);
     }
+    epoch.arch = "aarch64";
     epoch.delta.facts.insert("skid".into(), json!({"event": "cycles", "instructions": 1}));
     db.epoch("node-9", epoch);
     db
 }
 
-/// There are no tables of Arm's processors: how often blocks ran is told, cycles only if they were measured, and no cause. No table of another
-/// instruction set is taken for it.
+/// A processor of Arm's is taken, which the database need not know; none of another instruction set.
 #[test]
 fn what_is_known_of_a_copy_loop_on_arm() {
     let db = copies_on_arm(false);
     check("calc-arm.txt", &db, "calc copy copy");
-    check("calc-arm.json", &db, "calc copy copy --format json --machine znver3");
+    check("calc-arm.json", &db, "calc copy copy --format json --machine cortex-a53");
     check("list-arm.txt", &db, "list copy copy");
     check("topstalls-arm.txt", &db, "topstalls");
     check("flow-arm.dot", &db, "flow copy copy -o - --form dot");
+    check("calc-arm-in-order.txt", &db, "calc copy copy --machine cortex-a53");
     check("calc-arm-measured.txt", &copies_on_arm(true), "calc copy copy");
     let why = shown(&db, "list copy copy --why --machine znver3");
-    assert!(why.contains("no tables of processors with its instructions"), "{why}");
+    assert!(why.contains("its instructions are not those of znver3"), "{why}");
+    let refused = refused(&db, "calc copy copy --machine znver3");
+    assert!(
+        refused.contains("znver3 executes x86-64, this is AArch64; --machine with one of cortex-a53,"),
+        "{refused}"
+    );
 }
 
 #[test]

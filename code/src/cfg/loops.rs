@@ -11,6 +11,7 @@ pub struct Loops {
     dominators: Vec<Option<usize>>,
     loops: Vec<Loop>,
     innermost: Vec<Option<usize>>,
+    nested: Nested,
     irreducible: Vec<usize>,
 }
 
@@ -103,14 +104,7 @@ impl Loops {
     /// Whether `block` is in the loop with this number, or in one in it.
     #[must_use]
     pub fn contains(&self, number: usize, block: usize) -> bool {
-        let mut at = self.innermost(block);
-        while let Some(current) = at.filter(|&current| current >= number) {
-            if current == number {
-                return true;
-            }
-            at = self.loops.get(current).and_then(|inner| inner.parent);
-        }
-        false
+        self.innermost(block).is_some_and(|inner| self.nested.is_in(inner, number))
     }
 
     /// Edges, by number, that go back to a block that does not dominate the one they leave: they close cycles with several entries, which
@@ -121,7 +115,7 @@ impl Loops {
     }
 
     fn find_loops(&mut self, graph: &Cfg) {
-        let nested = Nested::of(self);
+        let nested = Nested::of(self.position.len(), self.order.iter().copied(), |block| self.dominator(block));
         let mut found: Vec<Loop> = Vec::new();
         // Which loop a block is the header of, and the outermost header so far of the loops around it.
         let mut headed: Vec<Option<usize>> = vec![None; self.position.len()];
@@ -188,6 +182,8 @@ impl Loops {
             let (blocks, parent) = found.get(number).map_or((0, None), |inner| (inner.blocks, inner.parent));
             parent.and_then(|parent| found.get_mut(parent)).into_iter().for_each(|outer| outer.blocks += blocks);
         }
+        self.nested =
+            Nested::of(found.len(), 0..found.len(), |number| found.get(number).and_then(|inner| inner.parent));
         self.loops = found;
     }
 }
@@ -204,35 +200,41 @@ fn outermost(around: &mut [usize], mut block: usize) -> usize {
     block
 }
 
-/// Where each block's dominated blocks are in a walk of the tree of dominators.
+/// Where what is below each node of a forest is, in a walk that has it all in one row.
+#[derive(Clone, Debug, Default)]
 struct Nested(Vec<(usize, usize)>);
 
 impl Nested {
-    fn of(loops: &Loops) -> Self {
-        let count = loops.position.len();
+    /// Of a forest of `count` nodes; `order` has each before those below it.
+    fn of(
+        count: usize,
+        order: impl DoubleEndedIterator<Item = usize> + Clone,
+        above: impl Fn(usize) -> Option<usize>,
+    ) -> Self {
         let mut sizes = vec![1_usize; count];
-        for &block in loops.order.iter().rev() {
-            let size = sizes.get(block).copied().unwrap_or_default();
-            let dominator = loops.dominator(block).and_then(|dominator| sizes.get_mut(dominator));
-            dominator.into_iter().for_each(|of_dominator| *of_dominator += size);
+        for node in order.clone().rev() {
+            let size = sizes.get(node).copied().unwrap_or_default();
+            let above = above(node).and_then(|above| sizes.get_mut(above));
+            above.into_iter().for_each(|of_above| *of_above += size);
         }
         let mut begins = vec![(0, 0); count];
         let mut next = vec![0_usize; count];
         let mut top = 0;
-        for &block in &loops.order {
-            let size = sizes.get(block).copied().unwrap_or_default();
-            let free = loops.dominator(block).and_then(|dominator| next.get_mut(dominator)).unwrap_or(&mut top);
+        for node in order {
+            let size = sizes.get(node).copied().unwrap_or_default();
+            let free = above(node).and_then(|above| next.get_mut(above)).unwrap_or(&mut top);
             let begin = *free;
             *free += size;
-            next.get_mut(block).into_iter().for_each(|next| *next = begin + 1);
-            begins.get_mut(block).into_iter().for_each(|at| *at = (begin, begin + size));
+            next.get_mut(node).into_iter().for_each(|next| *next = begin + 1);
+            begins.get_mut(node).into_iter().for_each(|at| *at = (begin, begin + size));
         }
         Self(begins)
     }
 
-    fn is_in(&self, block: usize, dominator: usize) -> bool {
-        let (Some(block), Some(dominator)) = (self.0.get(block), self.0.get(dominator)) else { return false };
-        dominator.0 <= block.0 && block.0 < dominator.1
+    /// Whether a node is another, or below it.
+    fn is_in(&self, node: usize, above: usize) -> bool {
+        let (Some(node), Some(above)) = (self.0.get(node), self.0.get(above)) else { return false };
+        above.0 <= node.0 && node.0 < above.1
     }
 }
 

@@ -15,6 +15,7 @@
 //! Taken for granted, because compilers write no other code: a call that may return does so to the instruction after it; a function keeps
 //! the registers that the ABI makes it keep; words of the stack that hold a table's address are written by nobody else.
 
+mod around;
 mod blocks;
 mod build;
 mod classes;

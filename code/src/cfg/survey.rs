@@ -1,4 +1,4 @@
-//! What a look at a whole image tells about its procedures: which do not return, and which are parts of others.
+//! What a look at an image tells about its procedures: which do not return, and which are parts of others.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -64,8 +64,8 @@ pub fn is_no_return_name(name: &str) -> bool {
     NO_RETURN_NAMES.binary_search(&name).is_ok() || name.starts_with("_ZSt") && name.contains("__throw_")
 }
 
-/// What a whole image tells. Takes time linear in its code, but for procedures that call such as do not return, which are looked at again
-/// for each of those.
+/// What an image tells of all its procedures, or of one. Takes time linear in the code that is looked at, but for procedures that call such
+/// as do not return, which are looked at again for each of those.
 #[derive(Debug, Default)]
 pub struct Survey {
     no_return: BTreeSet<Vaddr>,
@@ -76,27 +76,28 @@ pub struct Survey {
 }
 
 /// An image's code and procedures.
-struct Image<'a> {
-    isa: Isa,
-    text: &'a [Part<'a>],
-    procedures: &'a [Range<u64>],
+pub(super) struct Image<'a> {
+    pub(super) isa: Isa,
+    pub(super) text: &'a [Part<'a>],
+    pub(super) procedures: &'a [Range<u64>],
     never: BTreeSet<Vaddr>,
 }
 
 /// What instructions lead from one procedure to another.
 #[derive(Default)]
-struct Crossings {
-    called: HashSet<u64>,
+pub(super) struct Crossings {
+    pub(super) called: HashSet<u64>,
     /// How often one procedure jumps into the middle of another, and how often conditionally.
-    joined: BTreeMap<(usize, usize), (usize, usize)>,
+    pub(super) joined: BTreeMap<(usize, usize), (usize, usize)>,
     /// Procedures to whose begin one jumps: that one, from where, whether conditionally.
-    begun: Vec<(usize, usize, bool)>,
+    pub(super) begun: Vec<(usize, usize, bool)>,
 }
 
-/// What an instruction leads to, for the question whether a procedure returns.
+/// What an instruction leads to in its procedure, for the question whether that returns.
 enum Outcome {
     Returns,
-    On(Vec<u64>),
+    On(Option<u64>),
+    Either(u64, u64),
 }
 
 impl Survey {
@@ -106,9 +107,35 @@ impl Survey {
     pub fn of(isa: Isa, text: &[Part<'_>], procedures: &[Range<u64>], known: impl IntoIterator<Item = Vaddr>) -> Self {
         let mut image = Image { isa, text, procedures, never: known.into_iter().collect() };
         let crossings = image.crossings();
-        image.find_no_return(&crossings);
+        let asked = procedures.iter().map(|procedure| procedure.start).chain(crossings.called.iter().copied());
+        image.find_no_return(asked.collect());
         let mut this = Self { no_return: image.never, ..Self::default() };
         this.join(procedures, &crossings);
+        this
+    }
+
+    /// What [`Survey::of`] says of one procedure, the one with this number, and of its parts, and which of the procedures that those call do
+    /// not return. Of the image's other code only what that takes is looked at, by where branches could be; where procedures are joined
+    /// by too many others, all.
+    #[must_use]
+    pub fn around(
+        isa: Isa,
+        text: &[Part<'_>],
+        procedures: &[Range<u64>],
+        known: impl IntoIterator<Item = Vaddr>,
+        number: usize,
+    ) -> Self {
+        let mut image = Image { isa, text, procedures, never: known.into_iter().collect() };
+        let Some(crossings) = super::around::crossings(&image, number) else {
+            return Self::of(isa, text, procedures, image.never);
+        };
+        let mut this = Self::default();
+        this.join(procedures, &crossings);
+        let whole = this.whole(number);
+        let parts = this.parts(whole).iter().copied().chain([whole]);
+        let asked = parts.filter_map(|part| procedures.get(part)).flat_map(|part| image.may_call(part));
+        image.find_no_return(asked.collect());
+        this.no_return = image.never;
         this
     }
 
@@ -188,54 +215,72 @@ fn root(whole: &mut [usize], mut number: usize) -> usize {
 }
 
 impl<'a> Image<'a> {
-    fn find_no_return(&mut self, crossings: &Crossings) {
-        // Who looked at a call of that address on its way to a return.
+    /// Finds out whether these addresses, and those that this depends on, are of what does not return.
+    fn find_no_return(&mut self, asked: BTreeSet<u64>) {
+        // Who took it that a call of that address returns.
         let mut waiting: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
-        let mut pending: BTreeSet<u64> = self.procedures.iter().map(|procedure| procedure.start).collect();
-        // What is called and is no procedure's begin: a stub in a table of them, a second entry.
-        let begins: HashSet<u64> = pending.iter().copied().collect();
-        pending.extend(crossings.called.iter().filter(|called| !begins.contains(called)));
+        let mut known = asked.clone();
+        let mut pending = asked;
         while let Some(entry) = pending.pop_last() {
             if self.never.contains(&Vaddr(entry)) {
                 continue;
             }
-            let (returns, called) = self.walk(entry);
-            for target in called {
-                waiting.entry(target).or_default().insert(entry);
-            }
-            if !returns {
-                self.never.insert(Vaddr(entry));
-                pending.append(&mut waiting.remove(&entry).unwrap_or_default());
+            match self.walk(entry) {
+                Some(called) => {
+                    for target in called {
+                        waiting.entry(target).or_default().insert(entry);
+                        if known.insert(target) {
+                            pending.insert(target);
+                        }
+                    }
+                }
+                None => {
+                    self.never.insert(Vaddr(entry));
+                    pending.append(&mut waiting.remove(&entry).unwrap_or_default());
+                }
             }
         }
     }
 
     fn crossings(&self) -> Crossings {
         let mut found = Crossings::default();
-        for (number, procedure) in self.procedures.iter().enumerate() {
-            let mut at = procedure.start;
-            let mut bytes = self.bytes(at);
-            while at < procedure.end && !bytes.is_empty() {
-                let ordered = self.isa.order(bytes, at);
-                match ordered.map(|ordered| ordered.flow) {
-                    Some(Flow::Call { target: Some(target), .. }) => {
-                        found.called.insert(target);
-                    }
-                    Some(flow @ (Flow::Jump { target } | Flow::Conditional { target }))
-                        if !procedure.contains(&target) =>
-                    {
-                        let conditional = matches!(flow, Flow::Conditional { .. });
-                        self.cross(number, target, conditional, &mut found);
-                    }
-                    _ => {}
-                }
-                let len = ordered.map_or(self.isa.step(), |ordered| usize::from(ordered.len));
-                let Some(next) = at.checked_add(len as u64) else { break };
-                at = next;
-                bytes = bytes.get(len..).unwrap_or_default();
-            }
-        }
+        (0..self.procedures.len()).for_each(|number| self.cross_from(number, &mut found));
         found
+    }
+
+    /// What leads from the procedure with this number to others.
+    pub(super) fn cross_from(&self, number: usize, found: &mut Crossings) {
+        let Some(procedure) = self.procedures.get(number) else { return };
+        let mut at = procedure.start;
+        let mut bytes = self.bytes(at);
+        while at < procedure.end && !bytes.is_empty() {
+            let ordered = self.isa.order(bytes, at);
+            match ordered.map(|ordered| ordered.flow) {
+                Some(Flow::Call { target: Some(target), .. }) => {
+                    found.called.insert(target);
+                }
+                Some(flow @ (Flow::Jump { target } | Flow::Conditional { target })) if !procedure.contains(&target) => {
+                    let conditional = matches!(flow, Flow::Conditional { .. });
+                    self.cross(number, target, conditional, found);
+                }
+                _ => {}
+            }
+            let len = ordered.map_or(self.isa.step(), |ordered| usize::from(ordered.len));
+            let Some(next) = at.checked_add(len as u64) else { break };
+            at = next;
+            bytes = bytes.get(len..).unwrap_or_default();
+        }
+    }
+
+    /// What a procedure may call, whatever of its bytes are instructions.
+    fn may_call(&self, procedure: &Range<u64>) -> Vec<u64> {
+        let len = usize::try_from(procedure.end - procedure.start).unwrap_or(usize::MAX);
+        let bytes = self.bytes(procedure.start);
+        let mut called = Vec::new();
+        self.isa.leads(bytes.get(..len).unwrap_or(bytes), procedure.start, &(0..u64::MAX), &mut |lead| {
+            called.extend(Some(lead.target).filter(|target| lead.calls && self.number_of(*target).is_some()));
+        });
+        called
     }
 
     /// The procedure with this number jumps to `target`, in another.
@@ -260,7 +305,7 @@ impl<'a> Image<'a> {
             || second.is_some() && stub(next)
     }
 
-    fn number_of(&self, address: u64) -> Option<usize> {
+    pub(super) fn number_of(&self, address: u64) -> Option<usize> {
         let number = self.procedures.partition_point(|procedure| procedure.start <= address).checked_sub(1)?;
         self.procedures.get(number)?.contains(&address).then_some(number)
     }
@@ -272,64 +317,73 @@ impl<'a> Image<'a> {
         part.bytes.get(into..).unwrap_or_default()
     }
 
-    /// Whether a return is reached from `entry`; and what is called, or jumped to outside, on what was looked at for that.
-    fn walk(&self, entry: u64) -> (bool, BTreeSet<u64>) {
+    /// If a return is reached from `entry`: what was taken to return, of what is called, or jumped to outside, on the way. Ways through others
+    /// are gone only where no other is left: who needs not ask of them has less to find out.
+    fn walk(&self, entry: u64) -> Option<BTreeSet<u64>> {
         let mut called = BTreeSet::new();
         let Some(procedure) = self.number_of(entry).and_then(|number| self.procedures.get(number)) else {
-            return (true, called);
+            return Some(called);
         };
         let mut seen = BTreeSet::new();
         let mut pending = vec![entry];
-        while let Some(mut at) = pending.pop() {
-            while procedure.contains(&at) && seen.insert(at) {
-                if seen.len() > INSTRUCTIONS_MAX {
-                    return (true, called);
-                }
-                match self.outcome(at, procedure, &mut called) {
-                    Outcome::Returns => return (true, called),
-                    Outcome::On(next) => {
-                        let mut next = next.into_iter();
-                        let Some(first) = next.next() else { break };
-                        pending.extend(next);
-                        at = first;
+        let mut through = Vec::new();
+        loop {
+            while let Some(mut at) = pending.pop() {
+                while procedure.contains(&at) && seen.insert(at) {
+                    if seen.len() > INSTRUCTIONS_MAX {
+                        return Some(called);
+                    }
+                    match self.outcome(at, procedure, &mut through) {
+                        Outcome::Returns => return Some(called),
+                        Outcome::On(Some(next)) => at = next,
+                        Outcome::Either(next, other) => {
+                            pending.push(other);
+                            at = next;
+                        }
+                        Outcome::On(None) => break,
                     }
                 }
             }
+            // None left: it does not return.
+            let (target, next) = through.pop()?;
+            called.insert(target);
+            match next {
+                Some(next) => pending.push(next),
+                None => return Some(called),
+            }
         }
-        (false, called)
     }
 
-    fn outcome(&self, at: u64, procedure: &Range<u64>, called: &mut BTreeSet<u64>) -> Outcome {
+    /// What the instruction at `at` leads to. Those that it calls, or jumps to outside, go to `through`, with where to go on when they
+    /// return: none where that is a return, too.
+    fn outcome(&self, at: u64, procedure: &Range<u64>, through: &mut Vec<(u64, Option<u64>)>) -> Outcome {
         let never = |address: u64| self.never.contains(&Vaddr(address));
-        let Some(ordered) = self.isa.order(self.bytes(at), at) else { return Outcome::On(Vec::new()) };
+        let Some(ordered) = self.isa.order(self.bytes(at), at) else { return Outcome::On(None) };
         let next = at.wrapping_add(u64::from(ordered.len));
-        let outside = |target: u64, called: &mut BTreeSet<u64>| {
-            called.insert(target);
-            if never(target) { Outcome::On(Vec::new()) } else { Outcome::Returns }
-        };
-        let through = if ordered.flow == Flow::Next { self.isa.stub(self.bytes(at), at) } else { None };
+        let mut leave =
+            |target: u64, next: Option<u64>| through.extend(Some((target, next)).filter(|_| !never(target)));
+        let stub = if ordered.flow == Flow::Next { self.isa.stub(self.bytes(at), at) } else { None };
         match ordered.flow {
-            _ if through.is_some_and(|stub| never(stub.through)) => Outcome::On(Vec::new()),
+            _ if stub.is_some_and(|stub| never(stub.through)) => return Outcome::On(None),
             // After a procedure's last instruction: its call did not return, or another procedure goes on with it.
-            Flow::Call { .. } if !procedure.contains(&next) => Outcome::On(Vec::new()),
-            Flow::Next if !procedure.contains(&next) => outside(next, called),
-            Flow::Next => Outcome::On(vec![next]),
-            Flow::Conditional { target } if !procedure.contains(&target) => match outside(target, called) {
-                Outcome::Returns => Outcome::Returns,
-                Outcome::On(_) => Outcome::On(vec![next]),
-            },
-            Flow::Conditional { target } => Outcome::On(vec![next, target]),
-            Flow::Jump { target } if procedure.contains(&target) => Outcome::On(vec![target]),
-            Flow::Jump { target } => outside(target, called),
-            Flow::Indirect { through } if through.is_some_and(never) => Outcome::On(Vec::new()),
-            Flow::Indirect { .. } | Flow::Return => Outcome::Returns,
-            Flow::Call { target, through } => {
-                called.extend(target.filter(|target| !procedure.contains(target)));
-                let stops = target.is_some_and(never) || through.is_some_and(never);
-                Outcome::On(if stops { Vec::new() } else { vec![next] })
+            Flow::Call { .. } if !procedure.contains(&next) => return Outcome::On(None),
+            Flow::Next if !procedure.contains(&next) => leave(next, None),
+            Flow::Next => return Outcome::On(Some(next)),
+            Flow::Conditional { target } if !procedure.contains(&target) => {
+                leave(target, None);
+                return Outcome::On(Some(next));
             }
-            Flow::Trap | Flow::NoReturn { .. } => Outcome::On(Vec::new()),
+            Flow::Conditional { target } => return Outcome::Either(next, target),
+            Flow::Jump { target } if procedure.contains(&target) => return Outcome::On(Some(target)),
+            Flow::Jump { target } => leave(target, None),
+            Flow::Indirect { through } if through.is_some_and(never) => return Outcome::On(None),
+            Flow::Indirect { .. } | Flow::Return => return Outcome::Returns,
+            Flow::Call { through: Some(word), .. } if never(word) => return Outcome::On(None),
+            Flow::Call { target: Some(target), .. } if !procedure.contains(&target) => leave(target, Some(next)),
+            Flow::Call { target, .. } => return Outcome::On(Some(next).filter(|_| !target.is_some_and(never))),
+            Flow::Trap | Flow::NoReturn { .. } => {}
         }
+        Outcome::On(None)
     }
 }
 

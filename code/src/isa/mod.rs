@@ -6,6 +6,7 @@ use image::Vaddr;
 
 mod aarch64;
 pub(crate) mod flow;
+pub(crate) mod leads;
 pub mod work;
 pub mod x86_64;
 
@@ -78,6 +79,9 @@ pub struct Line {
 }
 
 impl Isa {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
+
     /// The instruction set of an ELF file by its `e_machine` (System V ABI: `EM_X86_64` is 62, `EM_AARCH64` is 183), if it is one of ours.
     #[must_use]
     pub fn of_elf_machine(machine: u16) -> Option<Self> {

@@ -118,17 +118,16 @@ impl Isa {
     pub fn form_name(self, form: Form) -> String {
         match self {
             Self::X86_64 => x86_64::form_name(form),
-            Self::Aarch64 => String::new(),
+            Self::Aarch64 => aarch64::form_name(form),
         }
     }
 
     /// All forms.
     pub fn forms(self) -> impl Iterator<Item = Form> {
-        let forms = match self {
-            Self::X86_64 => Some(x86_64::forms()),
-            // No machine's tables tell them apart yet.
-            Self::Aarch64 => None,
+        let (x86_64, aarch64) = match self {
+            Self::X86_64 => (Some(x86_64::forms()), None),
+            Self::Aarch64 => (None, Some(aarch64::forms())),
         };
-        forms.into_iter().flatten()
+        x86_64.into_iter().flatten().chain(aarch64.into_iter().flatten())
     }
 }

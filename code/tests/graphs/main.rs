@@ -1,6 +1,8 @@
 //! Control-flow graphs of real programs: of everything that is installed, and against what compilers meant and processors do.
 
 #[cfg(test)]
+mod around;
+#[cfg(test)]
 mod callgrind;
 #[cfg(test)]
 mod compilers;

@@ -43,13 +43,16 @@ impl Program {
         let constants = Constants::of(&bytes).unwrap_or_default();
         let (procedures, _) = image::procedures(path, None, &image::default_debug_roots()).ok()?;
         let mut this = Self { isa, bytes, layout, constants, procedures, survey: Survey::default() };
-        let imports = Imports::of(&this.bytes).unwrap_or_default();
-        let named = this.procedures.iter().filter(|procedure| is_no_return_name(procedure.raw_name()));
-        let named = named.filter_map(|procedure| this.layout.file_offset_to_vaddr(procedure.start));
-        let known: Vec<Vaddr> =
-            imports.iter().filter(|(_, name)| is_no_return_name(name)).map(|(at, _)| at).chain(named).collect();
-        this.survey = Survey::of(isa, &this.text(), &this.ranges(), known);
+        this.survey = Survey::of(isa, &this.text(), &this.ranges(), this.known());
         Some(this)
+    }
+
+    /// Procedures that are known by their names not to return, and words that hold the address of one.
+    pub fn known(&self) -> Vec<Vaddr> {
+        let imports = Imports::of(&self.bytes).unwrap_or_default();
+        let named = self.procedures.iter().filter(|procedure| is_no_return_name(procedure.raw_name()));
+        let named = named.filter_map(|procedure| self.layout.file_offset_to_vaddr(procedure.start));
+        imports.iter().filter(|(_, name)| is_no_return_name(name)).map(|(at, _)| at).chain(named).collect()
     }
 
     pub fn text(&self) -> Vec<Part<'_>> {

@@ -28,9 +28,9 @@ fn executed(root: &str, program: &Path, arguments: &[&str]) -> Executed {
         let line = String::from_utf8_lossy(&line);
         let Some(at) = line.strip_prefix("Trace ").and_then(|line| line.split('/').nth(1)) else { continue };
         let at = u64::from_str_radix(at, 16).unwrap();
-        executed.instructions.insert(at);
+        executed.instructions.insert(at, 1);
         if let Some(before) = before.replace(at).filter(|before| before + 4 != at) {
-            executed.jumps.insert((before, at));
+            executed.jumps.insert((before, at), 1);
         }
     }
     // It may have more to tell than is heard.

@@ -10,7 +10,7 @@ pub struct Program {
 }
 
 impl Program {
-    fn new(name: &str, path: impl Into<PathBuf>, arguments: &[&str]) -> Self {
+    pub fn new(name: &str, path: impl Into<PathBuf>, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Self { name: name.to_owned(), path: path.into(), arguments }
     }

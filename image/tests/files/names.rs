@@ -1,6 +1,6 @@
 //! Procedures of compiled programs, against nm(1).
 
-use image::{Finding, ImageError, ImageId, Layout, ProcedureSource, Procedures, Vaddr};
+use image::{Binary, Finding, ImageError, ImageId, ImageOffset, Layout, ProcedureSource, Procedures, Vaddr};
 use image::{procedures, procedures_of};
 
 use crate::compile::{Workshop, read};
@@ -84,6 +84,24 @@ fn names_are_those_of_the_best_alias_and_demangled() {
             let (_, found) = at(&shop, out, &procedures, symbol);
             assert_eq!(found, size, "{out}: {symbol}");
         }
+    }
+}
+
+/// What one procedure is called besides.
+#[test]
+fn aliases_are_told_by_place_and_by_name() {
+    let shop = Workshop::new();
+    for (out, flags) in WAYS {
+        let path = shop.cc(out, flags);
+        let binary = Binary::open(&path, None).unwrap();
+        let vaddr = Vaddr(shop.address(out, "exported_one"));
+        let start = binary.layout().vaddr_to_file_offset(vaddr).unwrap();
+        let names = |found: Vec<(ImageOffset, String)>| found.into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+        let here = names(binary.symbols(&[], |at, _| at == start).unwrap());
+        assert_eq!(here, ["exported_one", "exported_one_again", "local_alias"], "{out}");
+        let named = binary.symbols(&[], |_, name| name == "local_alias").unwrap();
+        assert_eq!(named, [(start, "local_alias".to_owned())], "{out}");
+        assert!(binary.symbols(&[], |_, _| true).unwrap().len() <= 100, "{out}");
     }
 }
 

@@ -173,10 +173,13 @@ pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), 
             assert!(epoch.size_bytes()? > 0);
             let meta = epoch.meta().clone();
             let (mut edges, mut first_edges, mut rounds) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-            for id in epoch.edge_images() {
-                edges.insert(id, epoch.edges(&id)?);
-                first_edges.insert(id, epoch.first_edges(&id)?);
-                rounds.insert(id, epoch.rounds(&id)?);
+            for id in images.keys() {
+                let seen = epoch.edges(id)?;
+                if !seen.is_empty() {
+                    edges.insert(*id, seen);
+                    first_edges.insert(*id, epoch.first_edges(id)?);
+                    rounds.insert(*id, epoch.rounds(id)?);
+                }
             }
             let state = EpochState { meta, images, scopes, profiles, symbols, edges, first_edges, rounds };
             all.insert((host.clone(), id), state);

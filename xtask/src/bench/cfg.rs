@@ -1,7 +1,7 @@
 //! `bench cfg`: control-flow graphs of every procedure that is installed, and against what compilers meant and callgrind and
-//! qemu saw (`code/tests/graphs`).
+//! qemu saw (`code/tests/graphs`). With PATHs: of what is there only.
 
-use super::refuse_others;
+use super::{parted, refuse_others};
 use crate::process::{command, output, succeeds};
 use crate::{Outcome, packages};
 
@@ -17,7 +17,8 @@ const FEW: [&str; 5] = [
 const ALL: &str = "/usr/bin:/usr/lib:/usr/aarch64-linux-gnu/lib";
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
-    refuse_others("cfg", arguments, &["--quick", "--json"], &[])?;
+    let (paths, arguments) = parted(arguments);
+    refuse_others("cfg", &arguments, &["--quick", "--json"], &[])?;
     packages::ensure(
         packages::COMPILER
             .iter()
@@ -27,7 +28,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
             .chain(&packages::ARM),
     )?;
     let mut tests = vec!["everything_that_is_installed"];
-    if !arguments.contains(&"--json") {
+    if !arguments.contains(&"--json") && paths.is_empty() {
         tests.extend(["what_cc_builds_is_understood", "what_clang_builds_is_understood"]);
         tests.extend(["what_gcc_builds_for_arm_is_understood", "what_clang_builds_for_arm_is_understood"]);
         if !arguments.contains(&"--quick") {
@@ -39,7 +40,9 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         let mut cargo =
             command("cargo test --quiet --release --package code --test graphs -- --include-ignored --nocapture");
         cargo.arg(test);
-        if arguments.contains(&"--quick") {
+        if !paths.is_empty() {
+            cargo.env("GRAPHS_OF", paths.join(":"));
+        } else if arguments.contains(&"--quick") {
             let compiler = output(&mut command("gcc -print-prog-name=cc1"))?;
             cargo.env("GRAPHS_OF", format!("{}:{}", FEW.join(":"), compiler.trim()));
         } else {

@@ -50,7 +50,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["soak", rest @ ..] => soak::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], cfg [--quick] [--json], why [--quick], faster [--rounds N] [--seconds N] [--again] or soak [--minutes N]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], cfg [--quick] [--json] [PATH...], why [--quick] [PATH...], faster [--rounds N] [--seconds N] [--again] or soak [--minutes N]"
             )
         }
     }
@@ -79,6 +79,11 @@ fn count(arguments: &[&str], name: &str, default: u64) -> anyhow::Result<u64> {
     number.with_context(|| format!("{name} {value}: must be a whole number from 1 to 1000"))
 }
 
+/// Absolute paths, and everything else.
+fn parted<'a>(arguments: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
+    arguments.iter().partition(|argument| argument.starts_with('/'))
+}
+
 /// Refuses everything that is neither one of `flags` nor one of `valued` with its value.
 fn refuse_others(task: &str, arguments: &[&str], flags: &[&str], valued: &[&str]) -> anyhow::Result<()> {
     let mut rest = arguments.iter();
@@ -104,6 +109,7 @@ mod tests {
         assert!(count(&["--rounds", "many"], "--rounds", 5).is_err());
         assert!(count(&["--rounds"], "--rounds", 5).is_err());
         assert!(refuse_others("x", &arguments, &["--quick"], &["--rounds"]).is_ok());
+        assert_eq!(parted(&["--quick", "/usr/lib"]), (vec!["/usr/lib"], vec!["--quick"]));
         assert!(refuse_others("x", &["--slow"], &["--quick"], &["--rounds"]).is_err());
     }
 }

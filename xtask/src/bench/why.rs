@@ -1,7 +1,7 @@
 //! `bench why`: how long explanations take: of samples in every procedure of everything that is installed (`analysis/tests/cli/everything.rs`), and
-//! of procedures that grow (`stalls/examples/growth.rs`).
+//! of procedures that grow (`stalls/examples/growth.rs`). With PATHs: of what is there.
 
-use super::refuse_others;
+use super::{parted, refuse_others};
 use crate::process::{command, output, succeeds};
 use crate::{Outcome, packages};
 
@@ -9,12 +9,15 @@ use crate::{Outcome, packages};
 const FEW: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/python3"];
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
-    refuse_others("why", arguments, &["--quick"], &[])?;
+    let (paths, flags) = parted(arguments);
+    refuse_others("why", &flags, &["--quick"], &[])?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED))?;
     let mut growth = command("cargo run --quiet --release --package stalls --example growth");
     let mut everything = command("cargo test --quiet --release --package analysis --test cli -- --ignored --nocapture");
     everything.arg("everything_that_is_installed_is_explained");
-    if arguments.contains(&"--quick") {
+    if !paths.is_empty() {
+        everything.env("WHY_OF", paths.join(":"));
+    } else if flags.contains(&"--quick") {
         let compiler = output(&mut command("gcc -print-prog-name=cc1"))?;
         everything.env("WHY_OF", format!("{}:{}", FEW.join(":"), compiler.trim()));
     }

@@ -88,6 +88,8 @@ struct ProcedureRow {
 struct Listed {
     range: String,
     notes: Vec<String>,
+    /// What is known of its loops.
+    loops: Vec<String>,
     /// Whether it is known what executions took.
     costs: bool,
     lines: Vec<Line>,
@@ -226,6 +228,7 @@ fn listed((listing, costs): &(Listing, Option<Costs>), skid: Option<&(String, Sk
     Listed {
         range: format!("{:#x}–{:#x}", listing.addresses.start, listing.addresses.end),
         notes: std::iter::once(landed).chain(costs.iter().flat_map(Costs::notes)).chain(problems).collect(),
+        loops: costs.as_ref().map(Costs::loops).unwrap_or_default(),
         costs: costs.is_some(),
         lines,
     }

@@ -134,6 +134,7 @@
     at("listing-title").textContent = row.name + (row.image ? " of " + row.image : "");
     const parts = [whole.format(samples(row)) + " samples, " + percent(share(row)[0]) + " % (" + interval(share(row)) + ")", listing.range];
     at("listing-hint").textContent = parts.concat(listing.notes).join("; ");
+    at("listing-loops").replaceChildren(...listing.loops.map((loop) => make("li", loop)));
     const sampled = at("sampled").checked;
     let last = "";
     const lines = [];

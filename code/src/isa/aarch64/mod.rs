@@ -6,11 +6,15 @@
 
 mod access;
 mod fields;
+mod forms;
 mod order;
+mod reach;
 mod text;
 mod track;
+mod vectors;
 mod work;
 
+pub(in crate::isa) use forms::{form_name, forms};
 pub(in crate::isa) use order::{order, stub};
 pub(in crate::isa) use text::disassemble;
 pub(in crate::isa) use track::Tracker;

@@ -1,0 +1,79 @@
+//! The hottest blocks of a procedure that is too long to be read from its begin.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use stalls::Cause;
+
+use super::costs::{cycle, number, told, word};
+use super::quantity::percent;
+use super::table::Table;
+use super::{BlockRow, CalcReport};
+
+/// Lines of a listing that are read at one look.
+const SCREEN: usize = 50;
+/// Most blocks that are named, and the least part of the samples that one has.
+const SHOWN_MAX: usize = 10;
+const SHOWN_MIN: f64 = 0.01;
+
+/// A line for each of the hottest blocks, if the listing is longer than a screen.
+pub(super) fn text(report: &CalcReport, out: &mut dyn Write) -> io::Result<()> {
+    // A block has a line with its runs, and an edge one.
+    let lines = report.blocks.iter().map(|block| block.instructions.len() + 1).sum::<usize>() + report.edges.len();
+    let all = report.events.get(report.time).map_or(0, |event| event.counted).max(1) as f64;
+    let mut hottest: Vec<&BlockRow> = report.blocks.iter().filter(|block| block.samples >= all * SHOWN_MIN).collect();
+    if lines <= SCREEN || hottest.is_empty() {
+        return Ok(());
+    }
+    hottest.sort_by(|a, b| b.samples.total_cmp(&a.samples).then(a.start.cmp(&b.start)));
+    let mut table = Table::default();
+    table.words("hottest blocks");
+    ["% of samples", "runs", "sure", "cy", "CPI"].iter().for_each(|title| table.number(title, ""));
+    table.words("stalled most by");
+    for block in hottest.iter().take(SHOWN_MAX) {
+        let cycles = |cycles: f64| if report.scale.is_some() { cycle(cycles) } else { String::new() };
+        let took = |count: f64| block.cycles.map(|took| cycles(took / count)).unwrap_or_default();
+        table.row(vec![
+            format!("{:#x}..{:#x}", block.start, block.end),
+            percent(block.samples / all),
+            number(block.runs.value),
+            word(block.runs.confidence).to_owned(),
+            took(1.0),
+            took(block.instructions.len().max(1) as f64),
+            cause(report, block),
+        ]);
+    }
+    writeln!(out)?;
+    table.write(out)?;
+    let more = report.blocks.len() - hottest.len().min(SHOWN_MAX);
+    writeln!(out, "and {more} blocks; all of them, with their instructions, by address:")
+}
+
+/// What may have stalled a block most, and what else nearly as long.
+fn cause(report: &CalcReport, block: &BlockRow) -> String {
+    let stalled = block.instructions.iter().filter(|line| line.stall(report.scale, report.sums.samples).is_some());
+    let mut any = false;
+    let mut causes: BTreeMap<Cause, f64> = BTreeMap::new();
+    for line in stalled {
+        any = true;
+        told(&line.why.culprits).for_each(|culprit| *causes.entry(culprit.cause).or_default() += culprit.high);
+    }
+    let most = causes.values().fold(0.0, |most: f64, cycles| most.max(*cycles));
+    let largest = causes.iter().filter(|(_, cycles)| **cycles >= most / SIMILAR);
+    let names: Vec<String> = largest.map(|(cause, _)| cause.to_string()).collect();
+    match names.as_slice() {
+        [] if any => "nothing explains it".to_owned(),
+        [] if block.cycles.zip(block.best).is_some_and(|(took, best)| took > NEAR * best) => {
+            "not sure of any: few samples".to_owned()
+        }
+        [] => "nothing: near its best case".to_owned(),
+        [one] => one.clone(),
+        [one, two] => format!("{one}, or {two}"),
+        [one, rest @ ..] => format!("{one}, or {} others as much", rest.len()),
+    }
+}
+
+/// What takes less than so many times its best case is near it.
+const NEAR: f64 = 1.5;
+/// Causes that may have taken as many cycles but for this factor are told together.
+const SIMILAR: f64 = 1.2;

@@ -1,0 +1,129 @@
+//! What leads from and to the procedures that decide which parts one has, found without looking at all others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::survey::{Crossings, Image};
+use crate::isa::leads::{BEFORE_MAX, Lead};
+
+/// How often procedures that those found before are joined with are looked at. Compilers' need two or three.
+const ROUNDS_MAX: usize = 8;
+/// Ranges with less between them are looked for together, and so are all if there are more.
+const APART: u64 = 1 << 16;
+const RANGES_MAX: usize = 16;
+
+/// Some procedures of an image, and what leads from and to them.
+struct Around<'a> {
+    image: &'a Image<'a>,
+    crossings: Crossings,
+    /// Procedures whose instructions were looked at.
+    read: BTreeSet<usize>,
+    /// Procedures of which is known who jumps there, as far as that may matter, and whether they are called.
+    known: BTreeSet<usize>,
+}
+
+/// What leads from and to the procedure with this number, and all that can be a part of it, or of which it can be a part. None where those
+/// are joined with many others.
+pub(super) fn crossings(image: &Image<'_>, number: usize) -> Option<Crossings> {
+    let mut this = Around { image, crossings: Crossings::default(), read: BTreeSet::new(), known: BTreeSet::new() };
+    for _ in 0..ROUNDS_MAX {
+        let joined = this.joined(number);
+        let new: BTreeSet<usize> = joined.difference(&this.known).copied().collect();
+        if new.is_empty() {
+            let mut crossings = this.crossings;
+            crossings.joined.retain(|(a, b), _| joined.contains(a) && joined.contains(b));
+            crossings.begun.retain(|(begun, ..)| joined.contains(begun));
+            return Some(crossings);
+        }
+        this.look(&new);
+    }
+    None
+}
+
+impl Around<'_> {
+    fn is_called(&self, number: usize) -> bool {
+        self.image.procedures.get(number).is_some_and(|procedure| self.crossings.called.contains(&procedure.start))
+    }
+
+    /// The procedures that what is known so far joins with one, as `Survey` joins them, or may: those of which less is known are among them.
+    fn joined(&self, number: usize) -> BTreeSet<usize> {
+        let mut beside: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut join = |a: usize, b: usize| {
+            beside.entry(a).or_default().push(b);
+            beside.entry(b).or_default().push(a);
+        };
+        self.crossings.joined.keys().for_each(|&(a, b)| join(a, b));
+        let begun = || self.crossings.begun.iter().filter(|(begun, ..)| !self.is_called(*begun));
+        let conditionally: BTreeSet<usize> = begun().filter(|(.., is)| *is).map(|(begun, ..)| *begun).collect();
+        begun().filter(|(begun, ..)| conditionally.contains(begun)).for_each(|&(begun, from, _)| join(begun, from));
+        let mut joined = BTreeSet::new();
+        let mut pending = vec![number];
+        while let Some(number) = pending.pop() {
+            if joined.insert(number) && self.known.contains(&number) {
+                pending.extend(beside.get(&number).into_iter().flatten());
+            }
+        }
+        joined
+    }
+
+    fn read(&mut self, number: usize) {
+        if self.read.insert(number) {
+            self.image.cross_from(number, &mut self.crossings);
+        }
+    }
+
+    /// Looks at what is at an address in an instruction.
+    fn read_at(&mut self, at: u64) {
+        let numbers = [at.saturating_sub(BEFORE_MAX), at].map(|at| self.image.number_of(at));
+        numbers.into_iter().flatten().for_each(|number| self.read(number));
+    }
+
+    /// Finds out what leads from these procedures and to them.
+    fn look(&mut self, new: &BTreeSet<usize>) {
+        new.iter().for_each(|number| self.read(*number));
+        let (mut calls, mut jumps) = (Vec::new(), Vec::new());
+        let mut found = |Lead { at, target, calls: is_call }: Lead| {
+            let Some(number) = self.image.number_of(target).filter(|number| new.contains(number)) else { return };
+            let to_begin = self.image.procedures.get(number).is_some_and(|procedure| procedure.start == target);
+            match is_call {
+                true if to_begin => calls.push((at, number)),
+                true => {}
+                false => jumps.push((at, to_begin.then_some(number))),
+            }
+        };
+        let ranges = new.iter().filter_map(|number| self.image.procedures.get(*number));
+        for range in together(ranges) {
+            for part in self.image.text {
+                self.image.isa.leads(part.bytes, part.begin.0, &range, &mut found);
+            }
+        }
+        for (at, number) in calls {
+            // One call is enough.
+            if !self.is_called(number) {
+                self.read_at(at);
+            }
+        }
+        for (at, begun) in jumps {
+            // Who jumps to the begin of what is called joins nothing.
+            if !begun.is_some_and(|number| self.is_called(number)) {
+                self.read_at(at);
+            }
+        }
+        self.known.extend(new);
+    }
+}
+
+/// A few ranges that hold all of these, which are in order.
+fn together<'a>(ranges: impl Iterator<Item = &'a Range<u64>>) -> Vec<Range<u64>> {
+    let mut together: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match together.last_mut() {
+            Some(last) if range.start.saturating_sub(last.end) < APART => last.end = last.end.max(range.end),
+            _ => together.push(range.clone()),
+        }
+    }
+    match together.as_slice() {
+        [first, .., last] if together.len() > RANGES_MAX => std::iter::once(first.start..last.end).collect(),
+        _ => together,
+    }
+}
