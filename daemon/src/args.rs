@@ -84,7 +84,7 @@ pub struct Settings {
     #[arg(long, value_name = "SPEC,SPEC,...")]
     #[serde(default)]
     pub mux: Vec<String>,
-    /// Longest time between two drains of the kernel's tables [default: 5s]
+    /// Longest time between two drains of the kernel's tables [default: 10s]
     #[arg(long, value_name = "T")]
     pub drain_interval: Option<String>,
     /// Time between two merges to disk [default: 10m]
@@ -102,7 +102,7 @@ pub struct Settings {
     /// Part of all CPU time that sampling may cost, such as 1%; lowers the rate of events whose frequency is not given. off: no limit [default: 1%]
     #[arg(long, value_name = "P%")]
     pub overhead_budget: Option<String>,
-    /// Snapshots of registers a second and CPU at most, taken with samples of user code: which way branches go is computed from them in dcpid's memory, and nothing else of them is kept. Within a fifth of the budget, on x86-64. off: none [default: 250]
+    /// Snapshots of registers a second and CPU at most, taken with samples of user code: which way branches go is computed from them in dcpid's memory, and nothing else of them is kept. Within a fifth of the budget, on x86-64. off: none [default: 50]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,
     /// Resident memory of dcpid, such as 192MiB, beyond which it samples less: at the lowest rate, then without snapshots, then not at all, until it is

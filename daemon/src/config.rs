@@ -135,7 +135,13 @@ impl Config {
             control,
             loader_socket: Some(loader_socket).filter(|path| path != Path::new("off")),
             events,
-            drain_interval: interval("--drain-interval", settings.drain_interval.as_deref(), "5s", second / 100, hour)?,
+            drain_interval: interval(
+                "--drain-interval",
+                settings.drain_interval.as_deref(),
+                "10s",
+                second / 100,
+                hour,
+            )?,
             merge_interval: interval("--merge-interval", settings.merge_interval.as_deref(), "10m", second, 24 * hour)?,
             epoch_length: match settings.epoch_length.as_deref() {
                 Some("off") => None,
@@ -228,7 +234,7 @@ fn access(settings: &Settings) -> anyhow::Result<Access> {
 fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
     let text = match text {
         Some(text) => text,
-        None if cfg!(target_arch = "x86_64") => "250",
+        None if cfg!(target_arch = "x86_64") => "50",
         None => "off",
     };
     if text == "off" {
@@ -238,7 +244,7 @@ fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
     let rate =
         text.strip_suffix("/s").unwrap_or(text).parse::<f64>().ok().filter(|rate| (1.0..=10_000.0).contains(rate));
     rate.map(Some)
-        .with_context(|| format!("--edges {text}: must be from 1 to 10000 snapshots a second, such as 250, or off"))
+        .with_context(|| format!("--edges {text}: must be from 1 to 10000 snapshots a second, such as 50, or off"))
 }
 
 /// `1%`, `0.5%` or `off`.
@@ -340,7 +346,7 @@ mod tests {
         let file = "db = \"/a\"\nmerge-interval = \"1m\"\nevent = [\"cpu-clock@100\"]\nspill-entries = 64\n";
         let config = config(file, Settings { db: Some("/b".into()), ..Settings::default() }).unwrap();
         assert_eq!(config.db, Path::new("/b"));
-        assert_eq!((config.merge_interval, config.drain_interval), (Duration::from_secs(60), Duration::from_secs(5)));
+        assert_eq!((config.merge_interval, config.drain_interval), (Duration::from_secs(60), Duration::from_secs(10)));
         assert_eq!((config.events.len(), config.table.spill_entries), (1, 64));
         assert_eq!(config.code_store, Some(512 << 20));
         assert_eq!(config.access, Access { mode: 0o660, group: None, rights: Rights::Control });

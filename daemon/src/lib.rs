@@ -43,6 +43,7 @@ pub mod served;
 pub mod source;
 pub mod stand;
 pub mod status;
+pub mod ticks;
 pub mod unresolved;
 pub mod vdso;
 pub mod versions;

@@ -12,16 +12,17 @@ use crate::control::Asked;
 use crate::edges::{every, look_within};
 use crate::event::PlannedEvent;
 use crate::flush::{Done, Flusher, Job, epoch_start};
-use crate::kernel::{Cost, Landing, Machine};
+use crate::kernel::{Alarm, Cost, Landing, Machine};
 use crate::pending::Pending;
 use crate::restraint::Restraint;
 use crate::source::SampleSource;
 use crate::stand::{bill, facts, resident_bytes};
 use crate::status::{Reply, Request};
+use crate::ticks::{Tick, Ticks};
+use anyhow::Context as _;
 use profiledb::EpochId;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval_at};
 
 /// The rings of records are emptied this often, each holds some 4000 mappings: in a storm, and when little happens.
 const RECORDS_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(400));
@@ -41,11 +42,8 @@ const LAST_MERGES_PAUSE: Duration = Duration::from_secs(1);
 
 /// Everything that can happen.
 enum Event {
-    Records,
-    Drain,
-    Merge,
+    Tick(Tick),
     Asked(Vec<Asked>),
-    Watchdog,
     Reload(Box<Config>),
     Done(Done),
     Stop,
@@ -128,7 +126,12 @@ pub struct Pipeline<Source> {
     database_bytes: u64,
     samples_widened: u64,
     stopping: bool,
+    ticks: Ticks,
     records_interval: Duration,
+    /// How often the service manager is told; it restarts a daemon whose loop does not turn.
+    watchdog: Option<Duration>,
+    /// No requests are answered before.
+    requests_pause_end: Instant,
     /// Snapshots a second and CPU at most; None: none.
     snapshot_rate: Option<f64>,
     last_merges_pause: Duration,
@@ -139,6 +142,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     #[must_use]
     pub fn new(parts: Parts<Source>) -> Self {
         let adjustable = parts.events.iter().any(|event| event.adjustable);
+        let watchdog = sd_notify::watchdog_enabled().map(|period| (period / 3).max(WATCHDOG_MIN));
         let names: Vec<_> = parts.events.iter().map(|plan| plan.event.name.clone()).collect();
         Self {
             written: vec![Account::default(); names.len()],
@@ -161,6 +165,17 @@ impl<Source: SampleSource> Pipeline<Source> {
             samples_widened: 0,
             stopping: false,
             records_interval: RECORDS_INTERVALS.0,
+            watchdog,
+            ticks: Ticks::new(
+                Instant::now(),
+                [
+                    (Tick::Records, Some(RECORDS_INTERVALS.0)),
+                    (Tick::Drain, Some(parts.config.drain_interval)),
+                    (Tick::Merge, Some(parts.config.merge_interval)),
+                    (Tick::Watchdog, watchdog),
+                ],
+            ),
+            requests_pause_end: Instant::now(),
             snapshot_rate: None,
             last_merges_pause: LAST_MERGES_PAUSE,
             parts,
@@ -177,47 +192,29 @@ impl<Source: SampleSource> Pipeline<Source> {
         mut done: mpsc::UnboundedReceiver<Done>,
         (mut stop, mut reload): Signals,
     ) -> anyhow::Result<()> {
-        let ticks = |period: Duration| {
-            let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        };
         self.look_at_restraint();
         self.pace_snapshots();
-        let mut records = std::pin::pin!(tokio::time::sleep(RECORDS_INTERVALS.0));
-        let mut drain = ticks(self.parts.config.drain_interval);
-        let mut merge = ticks(self.parts.config.merge_interval);
-        let mut retry = ticks(self.parts.config.merge_interval.min(MERGE_RETRY));
-        // The service manager restarts a daemon whose loop does not turn.
-        let watchdog_period = sd_notify::watchdog_enabled().map(|period| (period / 3).max(WATCHDOG_MIN));
-        let mut watchdog = ticks(watchdog_period.unwrap_or(MERGE_RETRY));
-        let (mut requests, mut pause) = (Vec::new(), std::pin::pin!(tokio::time::sleep(Duration::ZERO)));
+        let mut alarm = Alarm::new()?;
+        let mut requests = Vec::new();
         loop {
+            let now = Instant::now();
+            let may_ask = self.requests_pause_end <= now;
+            let tick = self.ticks.first().map_or(now, |(_, at)| at);
+            let next = if may_ask { tick } else { tick.min(self.requests_pause_end) };
             let event = tokio::select! {
                 Some(()) = stop.recv() => Event::Stop,
                 Some(result) = done.recv() => Event::Done(result),
-                _ = drain.tick() => Event::Drain,
-                () = &mut records => {
-                    records.as_mut().reset(tokio::time::Instant::now() + self.records_interval);
-                    Event::Records
+                1.. = asked.recv_many(&mut requests, REQUESTS_MAX), if may_ask => Event::Asked(std::mem::take(&mut requests)),
+                Some(config) = reload.recv() => Event::Reload(Box::new(config)),
+                rang = alarm.wait_until(next) => {
+                    rang.context("waiting for the next tick")?;
+                    match self.ticks.first().filter(|(_, at)| *at <= Instant::now()) {
+                        Some((tick, _)) => Event::Tick(tick),
+                        None => continue,
+                    }
                 }
-                _ = merge.tick() => Event::Merge,
-                _ = retry.tick(), if self.merge_error.is_some() => Event::Merge,
-                1.. = asked.recv_many(&mut requests, REQUESTS_MAX), if pause.is_elapsed() => Event::Asked(std::mem::take(&mut requests)),
-                Some(config) = reload.recv() => {
-                    drain = ticks(config.drain_interval);
-                    merge = ticks(config.merge_interval);
-                    Event::Reload(Box::new(config))
-                }
-                _ = watchdog.tick(), if watchdog_period.is_some() => Event::Watchdog,
-                () = &mut pause, if !pause.is_elapsed() => continue,
             };
-            let (asked_for, begun) = (matches!(event, Event::Asked(_)), tokio::time::Instant::now());
             self.handle(event);
-            if asked_for {
-                let (times, min, max) = REQUESTS_PAUSE;
-                pause.as_mut().reset(tokio::time::Instant::now() + (begun.elapsed() * times).clamp(min, max));
-            }
             if self.stopping && self.in_flight.is_none() {
                 if self.parts.collector.pending.is_empty() && self.closing.is_none() {
                     self.answer_the_rest(&mut asked);
@@ -261,8 +258,44 @@ impl<Source: SampleSource> Pipeline<Source> {
     }
 
     fn handle(&mut self, event: Event) {
+        let begun = Instant::now();
         match event {
-            Event::Records => {
+            Event::Tick(tick) => {
+                self.tick(tick);
+                self.ticks.set(tick, begun + self.period(tick));
+            }
+            Event::Asked(requests) => {
+                self.answer(requests);
+                let (times, min, max) = REQUESTS_PAUSE;
+                self.requests_pause_end = Instant::now() + (begun.elapsed() * times).clamp(min, max);
+            }
+            Event::Reload(config) => {
+                self.reload(*config);
+                for tick in [Tick::Drain, Tick::Merge] {
+                    self.ticks.set(tick, begun + self.period(tick));
+                }
+            }
+            Event::Done(Done::Merged(result)) => self.merged(result),
+            Event::Done(Done::Epoch(result)) => {
+                let reply = match result {
+                    Ok(epoch) => {
+                        tracing::info!(%epoch, "new epoch");
+                        self.parts.epoch = epoch.to_string();
+                        Reply { epoch: Some(epoch.to_string()), ..Reply::default() }
+                    }
+                    Err(error) => Reply::error(error),
+                };
+                if let Some(Some(waiter)) = self.epoch_waiters.pop_front() {
+                    let _ = waiter.send(reply); // the client may have gone
+                }
+            }
+            Event::Stop => self.stop(),
+        }
+    }
+
+    fn tick(&mut self, tick: Tick) {
+        match tick {
+            Tick::Records => {
                 self.look_at_restraint();
                 let collector = &mut self.parts.collector;
                 let storm = collector.collect_records() >= RECORDS_STORM || collector.is_watchful();
@@ -280,7 +313,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                     self.parts.collector.follow_branches();
                 }
             }
-            Event::Drain => {
+            Tick::Drain => {
                 self.parts.collector.drain();
                 self.pace_snapshots();
                 if self.term.0.elapsed() >= TERM {
@@ -289,7 +322,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                     self.end_term();
                 }
             }
-            Event::Merge => {
+            Tick::Merge => {
                 self.parts.collector.drain();
                 self.merge_due = true;
                 if self.is_epoch_over() {
@@ -297,24 +330,17 @@ impl<Source: SampleSource> Pipeline<Source> {
                     self.waiters.push((After::Epoch(None), nobody));
                 }
             }
-            Event::Asked(requests) => self.answer(requests),
-            Event::Reload(config) => self.reload(*config),
-            Event::Watchdog => drop(sd_notify::notify(&[sd_notify::NotifyState::Watchdog])), // nobody listens: then nobody waits
-            Event::Done(Done::Merged(result)) => self.merged(result),
-            Event::Done(Done::Epoch(result)) => {
-                let reply = match result {
-                    Ok(epoch) => {
-                        tracing::info!(%epoch, "new epoch");
-                        self.parts.epoch = epoch.to_string();
-                        Reply { epoch: Some(epoch.to_string()), ..Reply::default() }
-                    }
-                    Err(error) => Reply::error(error),
-                };
-                if let Some(Some(waiter)) = self.epoch_waiters.pop_front() {
-                    let _ = waiter.send(reply); // the client may have gone
-                }
-            }
-            Event::Stop => self.stop(),
+            Tick::Watchdog => drop(sd_notify::notify(&[sd_notify::NotifyState::Watchdog])), // nobody listens: then nobody waits
+        }
+    }
+
+    fn period(&self, tick: Tick) -> Duration {
+        match tick {
+            Tick::Records => self.records_interval,
+            Tick::Drain => self.parts.config.drain_interval,
+            Tick::Merge if self.merge_error.is_some() => self.parts.config.merge_interval.min(MERGE_RETRY),
+            Tick::Merge => self.parts.config.merge_interval,
+            Tick::Watchdog => self.watchdog.unwrap_or(MERGE_RETRY), // without one it never ticks
         }
     }
 
@@ -434,6 +460,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                     let _ = reply.send(Reply::error(format!("{error}; {next}")));
                 }
                 self.merge_error = Some(error);
+                self.ticks.set(Tick::Merge, Instant::now() + self.period(Tick::Merge));
             }
         }
     }

@@ -3,6 +3,7 @@
 //! [`KernelSource`] is everything that needs privilege: the counters, the sampler's tables and the records of processes. What leaves
 //! this module are plain values: [`Entry`](abi::Entry) counts and [`Record`]s.
 
+mod alarm;
 mod choose;
 mod cost;
 mod counters;
@@ -18,6 +19,7 @@ mod source;
 mod table;
 mod turns;
 
+pub use alarm::Alarm;
 pub use choose::resolve_event;
 pub use counters::Counted;
 pub use memory::{give_back, give_back_code, share_heap};

@@ -52,6 +52,8 @@ impl Configuration {
 pub struct Reading {
     /// CPU time of its process.
     pub cpu_s: f64,
+    /// Of this, interpreting snapshots of registers.
+    pub edges_cpu_s: f64,
     /// Samples taken.
     pub taken: f64,
     /// Of these, samples that found no entry of theirs in the table.
@@ -233,6 +235,12 @@ impl<'a> Profiler<'a> {
         Ok(profiler)
     }
 
+    /// What it has cost so far is not looked at.
+    pub fn settle(&mut self) -> anyhow::Result<()> {
+        self.before = self.reading()?;
+        Ok(())
+    }
+
     /// Its process.
     pub fn pid(&self) -> Option<u32> {
         match &self.inner {
@@ -364,9 +372,11 @@ fn read_status(status: &str) -> anyhow::Result<Reading> {
     let sum =
         |name| sum_at(status, &["samples", name]).with_context(|| format!("dcpictl status has no samples.{name}"));
     let handler_runs = number(&["handler", "calls"])?;
+    let edges = |name| number_at(status, &["edges", name]).unwrap_or(0.0);
     Ok(Reading {
         // What the code store takes is for each new image, once: the database of a run is new, and all images are.
         cpu_s: number(&["daemon", "cpu_s"])? - number_at(status, &["code_store", "cpu_s"]).unwrap_or(0.0),
+        edges_cpu_s: 1e-9 * edges("ns_per_snapshot") * edges("taken"),
         taken: number(&["samples", "taken"])?,
         misses: number(&["table", "misses"])?,
         places: number(&["table", "places"])?,
@@ -381,6 +391,7 @@ fn read_status(status: &str) -> anyhow::Result<Reading> {
 fn difference(before: &Reading, after: &Reading) -> Reading {
     Reading {
         cpu_s: after.cpu_s - before.cpu_s,
+        edges_cpu_s: after.edges_cpu_s - before.edges_cpu_s,
         taken: after.taken - before.taken,
         misses: after.misses - before.misses,
         places: after.places - before.places,

@@ -24,8 +24,18 @@ fn shown(spread: Option<Spread>, decimals: usize) -> String {
     spread.map_or_else(|| "-".to_owned(), |spread| format!("{spread:.decimals$}"))
 }
 
+fn median(spread: Option<Spread>, decimals: usize) -> String {
+    spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.decimals$}", spread.median))
+}
+
 fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
+}
+
+/// The kernel's figure of a run.
+fn handler_ns(run: &Run) -> Option<f64> {
+    let Reading { handler_ns, handler_runs, .. } = run.seen.during;
+    ratio(handler_ns, handler_runs)
 }
 
 impl Report<'_> {
@@ -62,10 +72,21 @@ impl Report<'_> {
         Spread::of(self.timed(kind, Configuration::Dcpid).into_iter().filter_map(what))
     }
 
-    fn handler_ns(&self, kind: Kind, configuration: Configuration) -> Option<f64> {
-        let run = self.runs.handler.iter().find(|run| run.kind == kind && run.configuration == configuration)?;
-        let Reading { handler_ns, handler_runs, .. } = run.seen.during;
-        ratio(handler_ns, handler_runs)
+    /// Of the runs with statistics.
+    fn settled(&self, kind: Kind, configuration: Configuration) -> impl Iterator<Item = &Run> {
+        self.runs.handler.iter().filter(move |run| run.kind == kind && run.configuration == configuration)
+    }
+
+    fn handler_ns(&self, kind: Kind, configuration: Configuration) -> Option<Spread> {
+        Spread::of(self.settled(kind, configuration).filter_map(handler_ns))
+    }
+
+    /// dcpid's above the empty program's, of each round.
+    fn above_ns(&self, kind: Kind) -> Option<Spread> {
+        Spread::of(self.settled(kind, Configuration::Dcpid).filter_map(|run| {
+            let empty = self.settled(kind, Configuration::Empty).find(|empty| empty.round == run.round)?;
+            Some(handler_ns(run)? - handler_ns(empty)?)
+        }))
     }
 
     /// The tables.
@@ -124,51 +145,51 @@ impl Report<'_> {
 
     fn components(&self) -> String {
         let mut out = format!(
-            "Table 4: components of the cost of a sample: handler by the kernel's BPF statistics in a run of its own, the rest median\n\
-             [min..max] of undisturbed rounds\n\n\
-             {:<9} {:>9} {:>22} {:>8} {:>8} {:>6} {:>6}   {:>20} {:>20} {:>7} {:>7}\n",
-            "workload",
-            "samples",
-            "miss rate %",
-            "places %",
-            "handler",
-            "empty",
-            "above",
-            "daemon ns/sample",
-            "flush ns/sample",
-            "unres %",
-            "lost %"
+            "Table 4: components of the cost of a sample, ns: median [min..max] of profilers that had seen the workload once before\n\n\
+             {:<9} {:>6} {:>8} {:>22}   {:>18} {:>18} {:>18}\n",
+            "workload", "empty", "handler", "above", "daemon", "edges", "flush"
+        );
+        for kind in KINDS {
+            let each = |cpu_s: fn(&Run) -> Option<f64>| {
+                let runs = self.settled(kind, Configuration::Dcpid);
+                shown(Spread::of(runs.filter_map(|run| ratio(1e9 * cpu_s(run)?, run.seen.during.taken))), 0)
+            };
+            let _ = writeln!(
+                out,
+                "{:<9} {:>6} {:>8} {:>22}   {:>18} {:>18} {:>18}",
+                kind.name(),
+                median(self.handler_ns(kind, Configuration::Empty), 0),
+                median(self.handler_ns(kind, Configuration::Dcpid), 0),
+                shown(self.above_ns(kind), 0),
+                each(|run| Some(run.seen.during.cpu_s - run.seen.during.edges_cpu_s)),
+                each(|run| Some(run.seen.during.edges_cpu_s)),
+                each(|run| run.seen.flush_cpu_s),
+            );
+        }
+        out += "empty, handler, above: in the BPF program, by the kernel's statistics: the empty one's, dcpid's, and dcpid's above it; daemon: CPU time of\n\
+                dcpid while the workload ran, but edges: interpreting snapshots of registers; flush: of bringing the samples to disk after it, once (a\n\
+                running daemon does it every 10 minutes).\n\n";
+        let _ = writeln!(
+            out,
+            "Of the samples, %: median [min..max] of undisturbed rounds\n\n{:<9} {:>9} {:>22} {:>22} {:>10} {:>10}",
+            "workload", "samples", "misses", "places", "unresolved", "lost"
         );
         for kind in KINDS {
             let of_taken = |part: fn(&Reading) -> f64| {
                 self.dcpid(kind, |run| Some(100.0 * ratio(part(&run.seen.during), run.seen.during.taken)?))
             };
-            let median = |spread: Option<Spread>, decimals: usize| {
-                spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.decimals$}", spread.median))
-            };
-            let ns = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0}"));
-            let (ours, empty) =
-                (self.handler_ns(kind, Configuration::Dcpid), self.handler_ns(kind, Configuration::Empty));
-            let above = ours.zip(empty).map(|(ours, empty)| ours - empty);
             let _ = writeln!(
                 out,
-                "{:<9} {:>9} {:>22} {:>8} {:>8} {:>6} {:>6}   {:>20} {:>20} {:>7} {:>7}",
+                "{:<9} {:>9} {:>22} {:>22} {:>10} {:>10}",
                 kind.name(),
                 median(self.dcpid(kind, |run| Some(run.seen.during.taken)), 0),
                 shown(of_taken(|reading| reading.misses), 2),
-                median(of_taken(|reading| reading.places), 2),
-                ns(ours),
-                ns(empty),
-                ns(above),
-                shown(self.dcpid(kind, |run| ratio(1e9 * run.seen.during.cpu_s, run.seen.during.taken)), 0),
-                shown(self.dcpid(kind, |run| ratio(1e9 * run.seen.flush_cpu_s?, run.seen.during.taken)), 0),
+                shown(of_taken(|reading| reading.places), 2),
                 median(of_taken(|reading| reading.unresolved), 3),
                 median(of_taken(|reading| reading.lost), 3),
             );
         }
-        out + "miss rate: samples whose place was not in the table, a page of the CPU's own; places: different ones of each drain, which the daemon looks up;\n\
-               handler, empty, above: ns per sample in the BPF program, dcpid's, the empty one's, and dcpid's above it; daemon: CPU time of dcpid while\n\
-               the workload ran; flush: of bringing its samples to disk after it, once (a running daemon does it every 10 minutes).\n"
+        out + "misses: their place was not in the table, a page of the CPU's own; places: different ones of each drain, which the daemon looks up.\n"
     }
 
     fn space(&self) -> String {
@@ -256,6 +277,7 @@ fn run_json(run: &Run) -> String {
         ("wall_s", number(run.wall_s)),
         ("workload_cpu_s", number(run.cpu_s)),
         ("profiler_cpu_s", number(during.cpu_s)),
+        ("edges_cpu_s", number(during.edges_cpu_s)),
         ("profiler_start_cpu_s", number(seen.start_cpu_s)),
         ("flush_cpu_s", optional(seen.flush_cpu_s)),
         ("others_share", number(run.others)),

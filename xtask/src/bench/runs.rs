@@ -37,7 +37,8 @@ pub struct Run {
 pub struct Runs {
     /// Timed ones.
     pub timed: Vec<Run>,
-    /// Those with the kernel's BPF statistics on, which cost time themselves.
+    /// Those with the kernel's BPF statistics on, which cost time themselves; of profilers that have seen the workload once before, as one that is
+    /// always on has.
     pub handler: Vec<Run>,
     /// Other profilers that were seen running meanwhile.
     pub strangers: BTreeSet<String>,
@@ -71,11 +72,13 @@ impl Runs {
                 }
             }
         }
-        println!("  once more with the kernel's BPF statistics on, for the handlers' costs");
+        println!(
+            "  once more with the kernel's BPF statistics on, for what a sample costs in profilers that have settled"
+        );
         let statistics = BpfStatistics::on(folder)?;
-        for workload in workloads {
+        for (round, workload) in (0..rounds).flat_map(|round| workloads.iter().map(move |workload| (round, workload))) {
             for configuration in [Configuration::Empty, Configuration::Dcpid] {
-                let run = runs.once(folder, workload, configuration, rounds)?;
+                let run = runs.once(folder, workload, configuration, (round, true))?;
                 runs.handler.push(run);
             }
         }
@@ -83,7 +86,7 @@ impl Runs {
         Ok(runs)
     }
 
-    /// The least disturbed of a few tries.
+    /// The least disturbed of a few tries, of a profiler that has just started.
     fn undisturbed(
         &mut self,
         folder: &str,
@@ -91,10 +94,10 @@ impl Runs {
         configuration: Configuration,
         round: u64,
     ) -> anyhow::Result<Run> {
-        let mut best = self.once(folder, workload, configuration, round)?;
+        let mut best = self.once(folder, workload, configuration, (round, false))?;
         while best.others > OTHERS_MAX && best.tries < TRIES && self.repeats_left > 0 {
             self.repeats_left -= 1;
-            let again = self.once(folder, workload, configuration, round)?;
+            let again = self.once(folder, workload, configuration, (round, false))?;
             let tries = best.tries + 1;
             best = Run { tries, ..if again.others < best.others { again } else { best } };
         }
@@ -106,9 +109,13 @@ impl Runs {
         folder: &str,
         workload: &Workload,
         configuration: Configuration,
-        round: u64,
+        (round, settles): (u64, bool),
     ) -> anyhow::Result<Run> {
-        let profiler = Profiler::start(configuration, folder)?;
+        let mut profiler = Profiler::start(configuration, folder)?;
+        if settles {
+            workload.run(folder)?;
+            profiler.settle()?;
+        }
         self.strangers.extend(other_profilers(profiler.pid()));
         let busy = busy_s();
         let took = workload.run(folder)?;
