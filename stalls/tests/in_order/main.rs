@@ -162,13 +162,30 @@ impl Within {
     }
 }
 
-/// Blocks by samples, those of high confidence, edges by executions; stalls told and truly, as parts of the time.
+/// Blocks by samples, those of high confidence beside each other, edges by executions; how far off the pace is, in what is said to be its standard
+/// deviation; stalls told and truly, as parts of the time.
 #[derive(Default)]
 struct Score {
     blocks: Within,
     high: Within,
     edges: Within,
+    paces: Vec<f64>,
     stalls: Vec<(f64, f64)>,
+}
+
+/// The one factor for all blocks that suits half of the samples.
+fn common(estimate: &Estimate, run: &Run) -> f64 {
+    let all = estimate.blocks.iter().zip(&run.blocks).zip(&run.samples);
+    let reached = all.filter(|((told, truly), _)| told.executions > 0.0 && **truly > 0);
+    let mut factors: Vec<(f64, f64)> =
+        reached.map(|((told, truly), samples)| (*truly as f64 / told.executions, samples.iter().sum())).collect();
+    factors.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut rest = factors.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let middle = factors.iter().find(|(_, weight)| {
+        rest -= weight;
+        rest <= 0.0
+    });
+    middle.unwrap().0
 }
 
 fn score(machine: &Machine, run: &Run, score: &mut Score) {
@@ -177,11 +194,14 @@ fn score(machine: &Machine, run: &Run, score: &mut Score) {
     // Executions for one that is told: a sample stands for so many cycles.
     let unit = pace.told * run.cycles as f64 / run.samples.iter().flatten().sum::<f64>();
     let (mut blocks, mut edges) = (Within::default(), Within::default());
+    // Confidence speaks of blocks beside each other; how far off all are together, the pace says.
+    let common = common(&estimate, run);
+    score.paces.push((unit / common).ln().abs() / pace.spread);
     for ((told, truly), samples) in estimate.blocks.iter().zip(&run.blocks).zip(&run.samples) {
         let weight = samples.iter().sum();
         blocks.add(weight, told.executions * unit, *truly as f64);
         if told.confidence == Confidence::High {
-            score.high.add(weight, told.executions * unit, *truly as f64);
+            score.high.add(weight, told.executions * common, *truly as f64);
         }
     }
     for (told, truly) in estimate.edges.iter().zip(&run.edges).filter(|(_, truly)| **truly > 0) {
@@ -205,8 +225,8 @@ fn score(machine: &Machine, run: &Run, score: &mut Score) {
     score.stalls.push((dynamic, run.stalled as f64 / run.cycles as f64));
 }
 
-/// With the seeds here, of the samples' blocks so many are within 5, 10 and 15 %, and so many of those said to be sure within 10 %: the limits are a little
-/// below that.
+/// With the seeds here, of the samples' blocks so many are within 5, 10 and 15 %, and beside each other so many of those said to be sure within 10 %: the
+/// limits are a little below that.
 #[test]
 fn executions_and_stalls_are_as_simulated() {
     for name in ["cortex-a53", "cortex-a55", "cortex-a510"] {
@@ -227,15 +247,19 @@ fn executions_and_stalls_are_as_simulated() {
                 all.blocks.sum(&own.blocks);
                 all.edges.sum(&own.edges);
                 all.high.sum(&own.high);
+                all.paces.extend(own.paces);
                 all.stalls.extend(own.stalls);
             }
         }
         let (blocks, high, edges) = (all.blocks.percent(), all.high.percent(), all.edges.percent());
         let sure = 100.0 * all.high.1 / (4 * procedures().len()) as f64 / SAMPLES as f64;
         let off = all.stalls.iter().map(|(told, truly)| (told - truly).abs()).sum::<f64>() / all.stalls.len() as f64;
+        all.paces.sort_by(f64::total_cmp);
+        let [middle, nearly_all] = [5, 9].map(|tenths| all.paces[all.paces.len() * tenths / 10]);
         println!(
-            "{name}: within 5, 10, 15 %: blocks {blocks:.0?}, edges {edges:.0?}, of high confidence ({sure:.0} %) {high:.0?}; stalls off by {off:.3}"
+            "{name}: within 5, 10, 15 %: blocks {blocks:.0?}, edges {edges:.0?}, of high confidence ({sure:.0} %) {high:.0?}; pace off by {middle:.1} \
+             standard deviations, a tenth by more than {nearly_all:.1}; stalls off by {off:.3}"
         );
-        assert!(blocks[1] > 50.0 && high[1] > 58.0 && edges[1] > 33.0 && off < 0.12, "{name}");
+        assert!(blocks[1] > 50.0 && high[1] > 96.0 && edges[1] > 33.0 && off < 0.12, "{name}");
     }
 }
