@@ -40,12 +40,24 @@ const NONE: u32 = u32::MAX;
 
 /// The chain, with all states eliminated.
 #[derive(Debug)]
-pub struct Chain<'a> {
-    order: &'a Order,
-    /// Probabilities of the transitions of each step, when it came.
-    probabilities: Vec<f64>,
-    /// How often the state of each step is visited on end: 1 by how probable it is to leave it, for good or for another.
-    stays: Vec<f64>,
+pub struct Chain {
+    /// Transitions from the state of each step, when it came, and those to it; in the order of the steps, those of one in reverse. Each step has one of
+    /// each at least.
+    to: Vec<Transition>,
+    from: Vec<Transition>,
+}
+
+/// A transition of a step.
+#[derive(Clone, Copy, Debug)]
+struct Transition {
+    /// The state of the step, and the one at the other end.
+    state: u32,
+    other: u32,
+    probability: f64,
+    /// How often the state of the step is visited on end: 1 by how probable it is to leave it, for good or for another.
+    stays: f64,
+    /// The same, of the step's first here; 1 of others.
+    stays_once: f64,
 }
 
 impl Order {
@@ -127,27 +139,33 @@ impl Order {
     }
 }
 
-impl<'a> Chain<'a> {
+impl Chain {
     /// The chain with these probabilities of the transitions that the order was made for, in their order, and of ending.
     #[must_use]
-    pub fn eliminate(order: &'a Order, transitions: impl Iterator<Item = f64>, ends: &[f64]) -> Self {
+    pub fn eliminate(order: &Order, transitions: impl Iterator<Item = f64>, ends: &[f64]) -> Self {
         let mut probabilities = vec![0.0; order.others.len()];
         // To itself is not kept: what stays does not leave.
         for (place, probability) in order.places.iter().zip(transitions) {
             add(&mut probabilities, *place as usize, probability);
         }
         let mut ends = ends.to_vec();
-        let mut stays = Vec::with_capacity(order.steps.len());
+        let mut this = Self {
+            to: Vec::with_capacity(order.others.len() / 2 + order.steps.len()),
+            from: Vec::with_capacity(order.others.len() / 2 + order.steps.len()),
+        };
         let mut to = Vec::new();
         for step in &order.steps {
             to.clear();
             to.extend_from_slice(probabilities.get(step.to.clone()).unwrap_or_default());
             let end = at(&ends, step.state);
             let leaves = (to.iter().sum::<f64>() + end).max(LEAVE_MIN);
-            stays.push(1.0 / leaves);
+            let others = |range: &Range<usize>| order.others.get(range.clone()).unwrap_or_default();
+            let from = probabilities.get(step.from.clone()).unwrap_or_default();
+            push(&mut this.to, step.state, 1.0 / leaves, others(&step.to).iter().zip(&to));
+            push(&mut this.from, step.state, 1.0 / leaves, others(&step.from).iter().zip(from));
             let added = order.added.get(step.added.clone()).unwrap_or_default();
             let mut added = added.chunks_exact(to.len().max(1));
-            for (place, from) in step.from.clone().zip(order.others.get(step.from.clone()).unwrap_or_default()) {
+            for (place, from) in step.from.clone().zip(others(&step.from)) {
                 let share = at(&probabilities, place) / leaves;
                 for (place, probability) in added.next().unwrap_or_default().iter().zip(&to) {
                     add(&mut probabilities, *place as usize, share * probability);
@@ -155,48 +173,50 @@ impl<'a> Chain<'a> {
                 add(&mut ends, *from as usize, share * end);
             }
         }
-        Self { order, probabilities, stays }
+        this
     }
 
-    /// How often each state is visited, when the chain begins so often in each: of several such questions at once.
-    #[must_use]
-    pub fn visits<const N: usize>(&self, begins: impl Into<Vec<[f64; N]>>) -> Vec<[f64; N]> {
-        self.solve(begins.into(), |step| (&step.to, &step.from))
+    /// Makes of how often the chain begins in each state how often each is visited: of several such questions at once.
+    pub fn visits<const N: usize>(&self, begins: &mut [[f64; N]]) {
+        solve(begins, &self.to, &self.from);
     }
 
-    /// What is gained from each state on, if a visit of each is worth so much: the transpose of [`Chain::visits`].
-    #[must_use]
-    pub fn values<const N: usize>(&self, worth: impl Into<Vec<[f64; N]>>) -> Vec<[f64; N]> {
-        self.solve(worth.into(), |step| (&step.from, &step.to))
+    /// Makes of what a visit of each state is worth what is gained from each on: the transpose of [`Chain::visits`].
+    pub fn values<const N: usize>(&self, worth: &mut [[f64; N]]) {
+        solve(worth, &self.from, &self.to);
     }
+}
 
-    fn solve<const N: usize>(
-        &self,
-        mut comes: Vec<[f64; N]>,
-        ways: impl Fn(&Step) -> (&Range<usize>, &Range<usize>),
-    ) -> Vec<[f64; N]> {
-        let transitions = |range: &Range<usize>| {
-            let others = self.order.others.get(range.clone()).unwrap_or_default();
-            others.iter().map(|other| *other as usize).zip(self.probabilities.get(range.clone()).unwrap_or_default())
-        };
-        comes.resize(self.order.states, [0.0; N]);
-        for (step, stays) in self.order.steps.iter().zip(&self.stays) {
-            let share = at_each(&comes, step.state).map(|comes| comes * stays);
-            for (other, probability) in transitions(ways(step).0) {
-                add_each(&mut comes, other, share, *probability);
-            }
+/// Adds the transitions of a step.
+fn push<'a>(
+    all: &mut Vec<Transition>,
+    state: usize,
+    stays: f64,
+    step: impl DoubleEndedIterator<Item = (&'a u32, &'a f64)>,
+) {
+    let (first, state) = (all.len(), u32::try_from(state).unwrap_or(NONE));
+    let one = |other, probability| Transition { state, other, probability, stays, stays_once: 1.0 };
+    all.extend(step.rev().map(|(other, probability)| one(*other, *probability)));
+    if all.len() == first {
+        all.push(one(state, 0.0));
+    }
+    all.get_mut(first).into_iter().for_each(|first| first.stays_once = stays);
+}
+
+fn solve<const N: usize>(values: &mut [[f64; N]], forth: &[Transition], back: &[Transition]) {
+    for Transition { state, other, probability, stays, .. } in forth {
+        let share = at_each(values, *state as usize).map(|comes| comes * stays);
+        add_each(values, *other as usize, share, *probability);
+    }
+    // What begins in a state, or came through states that are gone, and what comes from those that were still there.
+    for Transition { state, other, probability, stays_once, .. } in back.iter().rev() {
+        let other = at_each(values, *other as usize);
+        if let Some(solved) = values.get_mut(*state as usize) {
+            solved
+                .iter_mut()
+                .zip(other)
+                .for_each(|(inner, other)| *inner = (*inner + other * probability) * stays_once);
         }
-        let mut solved = vec![[0.0; N]; self.order.states];
-        for (step, stays) in self.order.steps.iter().zip(&self.stays).rev() {
-            // What begins here, or came through states that are gone, and what comes from those that were still there.
-            let mut inner = at_each(&comes, step.state);
-            for (other, probability) in transitions(ways(step).1) {
-                let other = at_each(&solved, other);
-                inner.iter_mut().zip(other).for_each(|(inner, other)| *inner += other * probability);
-            }
-            add_each(&mut solved, step.state, inner, *stays);
-        }
-        solved
     }
 }
 
@@ -230,17 +250,23 @@ mod tests {
         Order::of(states, transitions.iter().map(|&(a, b, _)| (a, b))).unwrap()
     }
 
-    fn chain<'a>(order: &'a Order, transitions: &[(usize, usize, f64)]) -> Chain<'a> {
+    fn chain(order: &Order, transitions: &[(usize, usize, f64)]) -> Chain {
         let mut ends = vec![1.0; order.states];
         transitions.iter().for_each(|&(a, _, probability)| ends[a] -= probability);
         Chain::eliminate(order, transitions.iter().map(|(.., probability)| *probability), &ends)
+    }
+
+    fn visits<const N: usize>(chain: &Chain, begins: &[[f64; N]]) -> Vec<[f64; N]> {
+        let mut visits = begins.to_vec();
+        chain.visits(&mut visits);
+        visits
     }
 
     #[test]
     fn a_loop_is_executed_as_often_as_it_takes_to_leave_it() {
         // 0 -> 1, 1 -> 1 nine times of ten, 1 -> 2.
         let transitions = [(0, 1, 1.0), (1, 1, 0.9), (1, 2, 0.1)];
-        let visits = chain(&order(3, &transitions), &transitions).visits([[1.0], [0.0], [0.0]]);
+        let visits = visits(&chain(&order(3, &transitions), &transitions), &[[1.0], [0.0], [0.0]]);
         for ([visits], wanted) in visits.iter().zip([1.0, 10.0, 1.0]) {
             assert!((visits - wanted).abs() < 1e-12, "{visits} {wanted}");
         }
@@ -253,7 +279,8 @@ mod tests {
         let transitions = [(0, 1, 1.0), (1, 2, 1.0), (2, 2, 1.0 - p), (2, 1, p * (1.0 - p)), (2, 3, p * p)];
         let order = order(4, &transitions);
         let probabilities = transitions.iter().map(|(.., probability)| *probability);
-        let visits = Chain::eliminate(&order, probabilities, &[0.0, 0.0, 0.0, 1.0]).visits([[1.0]]).into_flattened();
+        let chain = Chain::eliminate(&order, probabilities, &[0.0, 0.0, 0.0, 1.0]);
+        let visits = visits(&chain, &[[1.0], [0.0], [0.0], [0.0]]).into_flattened();
         let wanted = [1.0, 1.0 / p, 1.0 / (p * p), 1.0];
         for (visits, wanted) in visits.iter().zip(wanted) {
             assert!((visits / wanted - 1.0).abs() < 1e-9, "{visits} {wanted}");
@@ -279,12 +306,13 @@ mod tests {
             let chain = chain(&order, &transitions);
             let begins: Vec<[f64; 3]> = (0..states).map(|_| [random.f64(), random.f64(), 0.0]).collect();
             let worth: Vec<f64> = (0..states).map(|_| random.f64()).collect();
-            let (visits, values) =
-                (chain.visits(begins.clone()), chain.values(worth.as_chunks::<1>().0).into_flattened());
+            let mut values = worth.clone();
+            chain.values(values.as_chunks_mut::<1>().0);
+            let all = visits(&chain, &begins);
             // Each of the questions has its own answer.
             let one: Vec<[f64; 1]> = begins.iter().map(|begins| [begins[1]]).collect();
-            assert!(chain.visits(one).iter().zip(&visits).all(|(one, all)| one[0] == all[1] && all[2] == 0.0));
-            let [begins, visits] = [&begins, &visits].map(|all| all.iter().map(|one| one[0]).collect::<Vec<f64>>());
+            assert!(visits(&chain, &one).iter().zip(&all).all(|(one, all)| one[0] == all[1] && all[2] == 0.0));
+            let [begins, visits] = [&begins, &all].map(|all| all.iter().map(|one| one[0]).collect::<Vec<f64>>());
             let mut comes = begins.clone();
             transitions.iter().for_each(|&(a, b, probability)| comes[b] += visits[a] * probability);
             for (visits, comes) in visits.iter().zip(&comes) {
@@ -299,7 +327,7 @@ mod tests {
     #[test]
     fn a_state_that_is_never_left_costs_no_infinity() {
         let transitions = [(0, 1, 1.0), (1, 1, 1.0)];
-        let visits = chain(&order(2, &transitions), &transitions).visits([[1.0], [0.0]]).into_flattened();
+        let visits = visits(&chain(&order(2, &transitions), &transitions), &[[1.0], [0.0]]).into_flattened();
         assert!(visits.iter().all(|visits| visits.is_finite()) && visits[1] > 1e6, "{visits:?}");
     }
 

@@ -14,6 +14,11 @@ use crate::solve::{Observed, ObservedBlock, Way};
 const BACK: f64 = 0.85;
 /// What part goes where the program ends.
 const FATAL: f64 = 0.001;
+/// Standard deviation of a probability that remains however many branches were seen.
+const BIAS: f64 = 0.012;
+/// What is left of a guess where a branch was seen, but never that way: if probabilities of rare ways are of any size between 1e-6 and 1/2
+/// alike, that of one not seen in n times is .1/n in the mean.
+const UNSEEN: f64 = 0.1;
 
 /// What was sampled in a procedure. Addresses are the file's.
 #[derive(Clone, Copy, Debug, Default)]
@@ -134,6 +139,27 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips
     joint.iter_mut().for_each(|joint| joint.from_state += ways.len());
     shared.lead(graph, &mut ways);
     Some((Observed { blocks, ways, entry: graph.entry()? }, joint))
+}
+
+/// Of each way, the logarithm of the share that was seen, and the weight of that.
+pub(super) fn wanted(observed: &Observed) -> Vec<(f64, f64)> {
+    let mut wanted = Vec::with_capacity(observed.ways.len());
+    for ways in observed.ways.chunk_by(|a, b| a.from == b.from) {
+        let all: f64 = ways.iter().map(|way| way.seen).sum();
+        wanted.extend(ways.iter().map(|way| {
+            if let Some((share, spread)) = way.told.filter(|_| ways.len() > 1) {
+                return (share.max(1e-300).ln(), 1.0 / spread.max(1e-3));
+            }
+            // Most ways that were never seen are hardly ever taken.
+            let guess = if all > 0.0 && way.seen == 0.0 { way.guess * UNSEEN } else { way.guess };
+            let seen = (way.seen + guess) / (all + 1.0);
+            let spread = (way.seen + 2.0 * way.guess) / (all + 2.0);
+            // Never 0: counts may be anything.
+            let variance = ((1.0 - spread) / spread * (1.0 / (all + 1.0) + BIAS * BIAS)).max(1e-12);
+            (seen.ln(), if ways.len() > 1 { 1.0 / variance.sqrt() } else { 0.0 })
+        }));
+    }
+    wanted
 }
 
 /// Tables that several blocks jump through.

@@ -14,15 +14,10 @@ use std::ops::Range;
 
 use super::chain::{Chain, Order, add, add_each, at, at_each};
 use super::issue::{Pace, Told};
-use super::observe::Joint;
+use super::observe::{Joint, wanted};
 
 /// Standard deviation of the logarithm of cycles per instruction of blocks of one procedure.
 const TIME_SD: f64 = 0.5;
-/// Standard deviation of a probability that remains however many branches were seen.
-const BIAS: f64 = 0.012;
-/// What is left of a guess where a branch was seen, but never that way: if probabilities of rare ways are of any size between 1e-6 and 1/2
-/// alike, that of one not seen in n times is .1/n in the mean.
-const UNSEEN: f64 = 0.1;
 /// Steps at most, and conjugate gradients in each; and in what is said of samples drawn anew.
 const STEPS: usize = 25;
 const GRADIENTS: Gradients = Gradients { most: 40, enough: 1e-2 };
@@ -94,7 +89,7 @@ pub struct Flow<'a> {
     /// Executions of each way, for one of the entry.
     pub ways: Vec<f64>,
     problem: Problem<'a>,
-    state: State<'a>,
+    state: State,
 }
 
 /// Finds the flow. None when the graph has no block, or numbers run out.
@@ -161,13 +156,13 @@ impl Flow<'_> {
             let drawn = drawn.each_ref().map(|drawn| drawn.blocks.get(number).map_or(*known, |block| rate(block).ln()));
             drawn.map(|drawn| (known - drawn) * weight)
         });
-        let aside = vec![[0.0; N]; problem.aside.len()];
-        let toward = problem.gradient(state, Residuals { ways: ways.collect(), time: time.collect(), aside });
-        let toward = toward.into_iter().map(|gradient| gradient.map(|gradient| -gradient)).collect();
-        let change = problem.solve(state, 0.0, toward, GRADIENTS_DRAWN);
-        let (changes, _) = problem.moved(state, &change);
+        let rest = std::iter::repeat_n([0.0; N], problem.aside.len() + 1);
+        let mut along =
+            Residuals { unknowns: ways.chain(rest).collect(), time: time.collect(), groups: problem.room() };
+        along.unknowns = problem.solve(state, 0.0, &mut along, GRADIENTS_DRAWN);
+        problem.moved(state, &mut along);
         let of = |(change, visits): (&[f64; N], &f64)| change.map(|change| change / visits.max(1e-300));
-        changes.iter().zip(&state.visits).map(of).collect()
+        along.time.iter().zip(&state.visits).map(of).collect()
     }
 }
 
@@ -183,11 +178,15 @@ struct Choice {
     /// Its number among all ways.
     way: usize,
     from: usize,
-    to: Option<usize>,
+    /// The block that it goes to; [`NOWHERE`].
+    to: u32,
     /// Logarithm of the share that was seen of it, and the weight of that.
     wanted: f64,
     weight: f64,
 }
+
+/// The number of no block.
+const NOWHERE: u32 = u32::MAX;
 
 /// What does not change from step to step. The unknowns are: a logit for each choice, the logarithm of how often each block that is entered
 /// from aside is, and that of executions a sample per instruction.
@@ -197,24 +196,47 @@ struct Problem<'a> {
     order: &'a Order,
     /// In the order of their ways.
     choices: Vec<Choice>,
-    /// Those of each block that has some.
-    groups: Vec<Range<usize>>,
+    /// How many of them each block has that has some, one block after the other.
+    groups: Vec<usize>,
     /// Logarithm of samples per instruction, and the weight of that. 0 where nothing comes.
     time: Vec<(f64, f64)>,
     /// Blocks that are entered from aside, and the logarithm of how often, as far as is known.
     aside: Vec<(usize, f64)>,
 }
 
+/// A choice, with how it is made.
+#[derive(Clone, Copy, Debug)]
+struct Chosen {
+    share: f64,
+    /// How often it is taken.
+    flow: f64,
+    /// As of [`Choice`].
+    weight: f64,
+    to: u32,
+    /// Which of those that have choices the block is.
+    group: u32,
+}
+
+/// A block, with what its time weighs.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    /// Never 0.
+    visits: f64,
+    weight: f64,
+}
+
 /// Where the unknowns lead.
 #[derive(Debug)]
-struct State<'a> {
+struct State {
     /// Of all ways.
     shares: Vec<f64>,
-    /// Of each choice: its share, and how often it is taken.
-    chosen: Vec<(f64, f64)>,
+    /// In the order of the choices.
+    chosen: Vec<Chosen>,
+    /// In the order of the blocks.
+    timed: Vec<Timed>,
     /// How often each block that is entered from aside is.
     begins: Vec<f64>,
-    chain: Chain<'a>,
+    chain: Chain,
     visits: Vec<f64>,
     residuals: Residuals<1>,
     /// Logarithm of executions for each sample per instruction, or cycle.
@@ -222,19 +244,22 @@ struct State<'a> {
     cost: f64,
 }
 
-impl State<'_> {
+impl State {
     /// By how much the logarithm of what issue points tell of a block is above where the flow is.
     fn over(&self, rate: f64, visits: f64) -> f64 {
         rate + self.scale - visits.max(1e-300).ln()
     }
 }
 
-/// By how many standard deviations choices, times and entries differ, each of the sum of squares; of several sets of them.
+/// By how many standard deviations choices, entries and times differ, each of the sum of squares; of several sets of them.
 #[derive(Clone, Debug)]
 struct Residuals<const N: usize> {
-    ways: Vec<[f64; N]>,
+    /// Of choices, of entries from aside, and one place that is of none, for the last of the unknowns.
+    unknowns: Vec<[f64; N]>,
+    /// Of blocks.
     time: Vec<[f64; N]>,
-    aside: Vec<[f64; N]>,
+    /// Room for a number of each block that has choices.
+    groups: Vec<[f64; N]>,
 }
 
 impl<'a> Problem<'a> {
@@ -255,12 +280,12 @@ impl<'a> Problem<'a> {
                     |((way, number), &(wanted, weight))| Choice {
                         way: number,
                         from: way.from,
-                        to: way.to,
+                        to: way.to.and_then(|to| u32::try_from(to).ok()).unwrap_or(NOWHERE),
                         wanted,
                         weight,
                     },
                 ));
-                groups.push(first..choices.len());
+                groups.push(choices.len() - first);
             }
         }
         let takes_time = |block: &&ObservedBlock| block.instructions > 0.0;
@@ -284,7 +309,7 @@ impl<'a> Problem<'a> {
     }
 
     /// Where the sum of squares is least, from `unknowns` on, which become those.
-    fn least(&self, unknowns: &mut Vec<f64>) -> State<'a> {
+    fn least(&self, unknowns: &mut Vec<f64>) -> State {
         let mut state = self.at(unknowns);
         let mut damping = 1e-3;
         for _ in 0..STEPS {
@@ -315,7 +340,7 @@ impl<'a> Problem<'a> {
     }
 
     /// Weighs what issue points tell by where the flow is: what is below it is hardly wrong, what is above was stalled, the more surely the further.
-    fn doubt(&mut self, state: &State<'_>) {
+    fn doubt(&mut self, state: &State) {
         for ((block, visits), (rate, weight)) in self.observed.blocks.iter().zip(&state.visits).zip(&mut self.time) {
             let Some(told) = block.told.filter(|_| *weight > 0.0) else { continue };
             *weight = 1.0 / told.spread(state.over(*rate, *visits));
@@ -338,41 +363,63 @@ impl<'a> Problem<'a> {
         unknowns
     }
 
-    fn at(&self, unknowns: &[f64]) -> State<'a> {
+    fn at(&self, unknowns: &[f64]) -> State {
         let (logits, rest) = unknowns.split_at(self.choices.len().min(unknowns.len()));
         let (aside, scale) = rest.split_at(self.aside.len().min(rest.len()));
         let scale = at(scale, 0);
         let mut shares = vec![1.0; self.observed.ways.len()];
-        let mut chosen = Vec::with_capacity(logits.len());
+        let mut chosen: Vec<f64> = Vec::with_capacity(logits.len());
+        let mut others = logits;
         for group in &self.groups {
-            let logits = logits.get(group.clone()).unwrap_or_default();
+            let Some((logits, rest)) = others.split_at_checked(*group) else { break };
+            others = rest;
             let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
-            chosen.extend(logits.iter().map(|logit| (logit - largest).exp() / sum));
+            let first = chosen.len();
+            chosen.extend(logits.iter().map(|logit| (logit - largest).exp()));
+            let shares = chosen.get_mut(first..).unwrap_or_default();
+            let sum: f64 = shares.iter().sum();
+            shares.iter_mut().for_each(|share| *share /= sum);
         }
         for (choice, share) in self.choices.iter().zip(&chosen) {
             shares.get_mut(choice.way).into_iter().for_each(|of_way| *of_way = *share);
         }
         let begins: Vec<f64> = aside.iter().map(|aside| aside.exp()).collect();
-        let mut comes = vec![[0.0]; self.observed.blocks.len()];
-        add_each(&mut comes, self.observed.entry, [1.0], 1.0);
-        self.aside.iter().zip(&begins).for_each(|((block, _), begins)| add_each(&mut comes, *block, [1.0], *begins));
+        let mut visits = vec![0.0; self.observed.blocks.len()];
+        add(&mut visits, self.observed.entry, 1.0);
+        self.aside.iter().zip(&begins).for_each(|((block, _), begins)| add(&mut visits, *block, *begins));
         let chain = self.chain(&shares);
-        let visits = chain.visits(comes).into_flattened();
+        chain.visits(visits.as_chunks_mut::<1>().0);
         let ways = self.choices.iter().zip(&chosen);
-        let ways = ways.map(|(choice, share)| [(share.max(1e-300).ln() - choice.wanted) * choice.weight]).collect();
+        let ways = ways.map(|(choice, share)| [(share.max(1e-300).ln() - choice.wanted) * choice.weight]);
         let time = self.time.iter().zip(&visits);
-        let time = time.map(|((rate, weight), visits)| [(visits.max(1e-300).ln() - rate - scale) * weight]).collect();
+        let time = time.map(|((rate, weight), visits)| [(visits.max(1e-300).ln() - rate - scale) * weight]);
         let differs = |((_, known), aside): (&(usize, f64), &f64)| [(aside - known) / ASIDE_SD];
-        let aside = self.aside.iter().zip(aside).map(differs).collect();
-        let residuals = Residuals { ways, time, aside };
-        let all = residuals.ways.iter().chain(&residuals.time).chain(&residuals.aside);
+        let aside = self.aside.iter().zip(aside).map(differs);
+        let unknowns = ways.chain(aside).chain([[0.0]]).collect();
+        let residuals = Residuals { unknowns, time: time.collect(), groups: self.room() };
+        let (ways, aside) = residuals.unknowns.split_at_checked(self.choices.len()).unwrap_or_default();
+        let all = ways.iter().chain(&residuals.time).chain(aside);
         let cost = all.map(|[residual]| residual * residual).sum();
-        let chosen = self.choices.iter().zip(chosen).map(|(choice, share)| (share, at(&visits, choice.from) * share));
-        State { shares, chosen: chosen.collect(), begins, chain, visits, residuals, scale, cost }
+        let group = (0..).zip(&self.groups).flat_map(|(number, len)| std::iter::repeat_n(number, *len));
+        let chosen = self.choices.iter().zip(chosen).zip(group).map(|((choice, share), group)| Chosen {
+            share,
+            flow: at(&visits, choice.from) * share,
+            weight: choice.weight,
+            to: choice.to,
+            group,
+        });
+        let timed = visits.iter().zip(&self.time);
+        let timed = timed.map(|(visits, (_, weight))| Timed { visits: visits.max(1e-300), weight: *weight });
+        let (chosen, timed) = (chosen.collect(), timed.collect());
+        State { shares, chosen, timed, begins, chain, visits, residuals, scale, cost }
     }
 
-    fn chain(&self, shares: &[f64]) -> Chain<'a> {
+    /// Zeros: [`Residuals::groups`].
+    fn room<const N: usize>(&self) -> Vec<[f64; N]> {
+        vec![[0.0; N]; self.groups.len()]
+    }
+
+    fn chain(&self, shares: &[f64]) -> Chain {
         // What goes nowhere ends.
         let mut ends = vec![1.0; self.observed.blocks.len()];
         self.observed.ways.iter().for_each(|way| ends.get_mut(way.from).into_iter().for_each(|end| *end = 0.0));
@@ -382,23 +429,26 @@ impl<'a> Problem<'a> {
     }
 
     /// The step that makes the sum of squares least, were all linear: (J'J + damping D) step = -J'r.
-    fn step(&self, state: &State<'_>, damping: f64) -> Vec<f64> {
-        let toward = self.gradient(state, state.residuals.clone()).into_iter().map(|gradient| gradient.map(|one| -one));
-        self.solve(state, damping, toward.collect(), GRADIENTS).into_flattened()
+    fn step(&self, state: &State, damping: f64) -> Vec<f64> {
+        self.solve(state, damping, &mut state.residuals.clone(), GRADIENTS).into_flattened()
     }
 
-    /// Solves (J'J + damping D) x = `rest`, by conjugate gradients.
+    /// Solves (J'J + damping D) x = -J' `residuals`, by conjugate gradients. What is in `residuals` afterwards is of no use.
     fn solve<const N: usize>(
         &self,
-        state: &State<'_>,
+        state: &State,
         damping: f64,
-        mut rest: Vec<[f64; N]>,
+        residuals: &mut Residuals<N>,
         gradients: Gradients,
     ) -> Vec<[f64; N]> {
+        self.gradient(state, residuals);
         let choices = self.choices.iter().map(|choice| choice.weight * choice.weight + 0.1);
-        let mut diagonal: Vec<f64> = choices.collect();
-        diagonal.extend(self.aside.iter().map(|_| 1.0 / (ASIDE_SD * ASIDE_SD) + 0.1));
-        diagonal.push(self.time.iter().map(|(_, weight)| weight * weight).sum::<f64>().max(0.1));
+        let aside = self.aside.iter().map(|_| 1.0 / (ASIDE_SD * ASIDE_SD) + 0.1);
+        let scale = self.time.iter().map(|(_, weight)| weight * weight).sum::<f64>().max(0.1);
+        let diagonal: Vec<f64> = choices.chain(aside).chain([scale]).collect();
+        let mut rest: Vec<[f64; N]> =
+            residuals.unknowns.iter().map(|gradient| gradient.map(|gradient| -gradient)).collect();
+        let image = residuals;
         let mut solved = vec![[0.0; N]; rest.len()];
         let mut direction: Vec<[f64; N]> = rest.iter().zip(&diagonal).map(|(r, d)| r.map(|r| r / d)).collect();
         let mut size = products(&rest, &direction);
@@ -408,20 +458,28 @@ impl<'a> Problem<'a> {
             if size.iter().zip(&small).all(|(size, small)| size <= small) {
                 break;
             }
-            let mut image = self.gradient(state, self.changes(state, &direction));
-            for ((image, direction), diagonal) in image.iter_mut().zip(&direction).zip(&diagonal) {
+            image.unknowns.clone_from(&direction);
+            self.changes(state, image);
+            self.gradient(state, image);
+            let mut along = [0.0; N];
+            for ((image, direction), diagonal) in image.unknowns.iter_mut().zip(&direction).zip(&diagonal) {
                 image.iter_mut().zip(direction).for_each(|(image, one)| *image += damping * diagonal * one);
+                along = each(along, each(*direction, *image, |a, b| a * b), |sum, one| sum + one);
             }
-            let along = products(&direction, &image);
             let ratio = |a: [f64; N], b: [f64; N]| each(a, b, |a, b| if b > 0.0 { a / b } else { 0.0 });
             let length = ratio(size, along);
             if length == [0.0; N] {
                 break;
             }
-            advance(&mut solved, &direction, length);
-            advance(&mut rest, &image, length.map(|length| -length));
-            let squares = rest.iter().zip(&diagonal).map(|(rest, diagonal)| rest.map(|rest| rest * rest / diagonal));
-            let next_size = squares.fold([0.0; N], |sum, square| each(sum, square, |sum, square| sum + square));
+            let mut next_size = [0.0; N];
+            let directed = solved.iter_mut().zip(&direction);
+            for (((solved, direction), (rest, image)), diagonal) in
+                directed.zip(rest.iter_mut().zip(&image.unknowns)).zip(&diagonal)
+            {
+                *solved = each(*solved, each(*direction, length, |a, b| a * b), |a, b| a + b);
+                *rest = each(*rest, each(*image, length, |a, b| a * b), |a, b| a - b);
+                next_size = each(next_size, rest.map(|rest| rest * rest / diagonal), |sum, square| sum + square);
+            }
             let turn = ratio(next_size, size);
             for ((direction, rest), diagonal) in direction.iter_mut().zip(&rest).zip(&diagonal) {
                 *direction = each(each(*direction, turn, |a, b| a * b), *rest, |a, b| a + b / diagonal);
@@ -431,79 +489,69 @@ impl<'a> Problem<'a> {
         solved
     }
 
-    /// How visits change along `direction`, and logarithms of the shares of choices.
-    fn moved<const N: usize>(&self, state: &State<'_>, direction: &[[f64; N]]) -> (Vec<[f64; N]>, Vec<[f64; N]>) {
-        let (logits, rest) = direction.split_at(self.choices.len().min(direction.len()));
-        // Gradients have as many numbers as there are unknowns: [`Problem::gradient`].
-        let mut changes = Vec::with_capacity(direction.len());
-        changes.extend_from_slice(logits);
-        let mut comes = vec![[0.0; N]; self.observed.blocks.len()];
+    /// Makes of a direction of the unknowns how logarithms of the shares of choices change along it, and how visits do.
+    fn moved<const N: usize>(&self, state: &State, along: &mut Residuals<N>) {
+        let Residuals { unknowns, time: comes, groups: means } = along;
+        comes.fill([0.0; N]);
+        means.fill([0.0; N]);
+        let Some((ways, rest)) = unknowns.split_at_mut_checked(self.choices.len()) else { return };
         for (((block, _), begins), aside) in self.aside.iter().zip(&state.begins).zip(rest) {
-            add_each(&mut comes, *block, *aside, *begins);
+            add_each(comes, *block, *aside, *begins);
         }
-        for group in &self.groups {
-            let (choices, chosen) = (self.choices.get(group.clone()), state.chosen.get(group.clone()));
-            let (Some(changes), Some(choices), Some(chosen)) = (changes.get_mut(group.clone()), choices, chosen) else {
-                continue;
-            };
-            let shared = changes.iter().zip(chosen).map(|(change, (share, _))| change.map(|change| change * share));
-            let mean = shared.fold([0.0; N], |mean, one| each(mean, one, |mean, one| mean + one));
-            for ((change, choice), (_, flow)) in changes.iter_mut().zip(choices).zip(chosen) {
-                *change = each(*change, mean, |change, mean| change - mean);
-                choice.to.into_iter().for_each(|to| add_each(&mut comes, to, *change, *flow));
-            }
+        for (change, chosen) in ways.iter().zip(&state.chosen) {
+            add_each(means, chosen.group as usize, *change, chosen.share);
         }
-        (state.chain.visits(comes), changes)
+        for (change, chosen) in ways.iter_mut().zip(&state.chosen) {
+            let mean = at_each(means, chosen.group as usize);
+            *change = each(*change, mean, |change, mean| change - mean);
+            add_each(comes, chosen.to as usize, *change, chosen.flow);
+        }
+        state.chain.visits(comes);
     }
 
-    /// How the residuals change along `direction`: J direction.
-    fn changes<const N: usize>(&self, state: &State<'_>, direction: &[[f64; N]]) -> Residuals<N> {
-        let (mut time, mut ways) = self.moved(state, direction);
-        let aside = direction.get(self.choices.len()..).unwrap_or_default();
-        let scale = at_each(direction, direction.len().saturating_sub(1));
-        for ((change, visits), (_, weight)) in time.iter_mut().zip(&state.visits).zip(&self.time) {
-            let visits = visits.max(1e-300);
+    /// Makes of a direction of the unknowns how the residuals change along it: J direction.
+    fn changes<const N: usize>(&self, state: &State, along: &mut Residuals<N>) {
+        let scale = along.unknowns.last().copied().unwrap_or([0.0; N]);
+        self.moved(state, along);
+        for (change, Timed { visits, weight }) in along.time.iter_mut().zip(&state.timed) {
             *change = each(*change, scale, |change, scale| (change / visits - scale) * weight);
         }
-        for (change, choice) in ways.iter_mut().zip(&self.choices) {
-            *change = change.map(|change| change * choice.weight);
+        let Some((ways, aside)) = along.unknowns.split_at_mut_checked(self.choices.len()) else { return };
+        for (change, chosen) in ways.iter_mut().zip(&state.chosen) {
+            *change = change.map(|change| change * chosen.weight);
         }
-        let aside = self.aside.iter().zip(aside).map(|(_, aside)| aside.map(|aside| aside / ASIDE_SD));
-        Residuals { ways, time, aside: aside.collect() }
+        for (aside, _) in aside.iter_mut().zip(&self.aside) {
+            *aside = aside.map(|aside| aside / ASIDE_SD);
+        }
     }
 
-    /// J' residuals.
-    fn gradient<const N: usize>(&self, state: &State<'_>, residuals: Residuals<N>) -> Vec<[f64; N]> {
-        let Residuals { ways: mut gradient, time: mut worth, aside } = residuals;
+    /// Makes of residuals J' residuals, in place of those of the unknowns; what becomes of those of time is of no use.
+    fn gradient<const N: usize>(&self, state: &State, residuals: &mut Residuals<N>) {
+        let Residuals { unknowns, time: worth, groups: sums } = residuals;
         let mut scale = [0.0; N];
-        for ((worth, (_, weight)), visits) in worth.iter_mut().zip(&self.time).zip(&state.visits) {
+        for (worth, Timed { visits, weight }) in worth.iter_mut().zip(&state.timed) {
             *worth = worth.map(|residual| residual * weight);
             scale = each(scale, *worth, |scale, worth| scale - worth);
-            *worth = worth.map(|worth| worth / visits.max(1e-300));
+            *worth = worth.map(|worth| worth / visits);
         }
-        let values = state.chain.values(worth);
+        state.chain.values(worth);
+        let values = worth;
         // By the logarithm of each share, then by the logits, of which only differences matter.
-        for group in &self.groups {
-            let (choices, chosen) = (self.choices.get(group.clone()), state.chosen.get(group.clone()));
-            let (Some(gradient), Some(choices), Some(chosen)) = (gradient.get_mut(group.clone()), choices, chosen)
-            else {
-                continue;
-            };
-            let mut sum = [0.0; N];
-            for ((gradient, choice), (_, flow)) in gradient.iter_mut().zip(choices).zip(chosen) {
-                let value = choice.to.map_or([0.0; N], |to| at_each(&values, to));
-                *gradient = each(*gradient, value, |residual, value| residual * choice.weight + flow * value);
-                sum = each(sum, *gradient, |sum, one| sum + one);
-            }
-            for (gradient, (share, _)) in gradient.iter_mut().zip(chosen) {
-                *gradient = each(*gradient, sum, |one, sum| one - share * sum);
-            }
+        sums.fill([0.0; N]);
+        let Some((ways, rest)) = unknowns.split_at_mut_checked(self.choices.len()) else { return };
+        for (gradient, chosen) in ways.iter_mut().zip(&state.chosen) {
+            let value = at_each(values, chosen.to as usize);
+            *gradient = each(*gradient, value, |residual, value| residual * chosen.weight + chosen.flow * value);
+            add_each(sums, chosen.group as usize, *gradient, 1.0);
         }
-        gradient.extend(self.aside.iter().zip(&state.begins).zip(aside).map(|(((block, _), begins), aside)| {
-            each(at_each(&values, *block), aside, |value, aside| value * begins + aside / ASIDE_SD)
-        }));
-        gradient.push(scale);
-        gradient
+        for (gradient, chosen) in ways.iter_mut().zip(&state.chosen) {
+            let sum = at_each(sums, chosen.group as usize);
+            *gradient = each(*gradient, sum, |one, sum| one - chosen.share * sum);
+        }
+        for ((aside, (block, _)), begins) in rest.iter_mut().zip(&self.aside).zip(&state.begins) {
+            *aside = each(at_each(values, *block), *aside, |value, aside| value * begins + aside / ASIDE_SD);
+        }
+        rest.last_mut().into_iter().for_each(|last| *last = scale);
     }
 }
 
@@ -516,34 +564,6 @@ fn each<const N: usize>(mut a: [f64; N], b: [f64; N], of: impl Fn(f64, f64) -> f
 /// The inner product of each two.
 fn products<const N: usize>(a: &[[f64; N]], b: &[[f64; N]]) -> [f64; N] {
     a.iter().zip(b).fold([0.0; N], |sum, (a, b)| each(sum, each(*a, *b, |a, b| a * b), |sum, one| sum + one))
-}
-
-/// Goes so far in a direction.
-fn advance<const N: usize>(values: &mut [[f64; N]], direction: &[[f64; N]], length: [f64; N]) {
-    for (value, direction) in values.iter_mut().zip(direction) {
-        *value = each(*value, each(*direction, length, |a, b| a * b), |a, b| a + b);
-    }
-}
-
-/// Of each way, the logarithm of the share that was seen, and the weight of that.
-fn wanted(observed: &Observed) -> Vec<(f64, f64)> {
-    let mut wanted = Vec::with_capacity(observed.ways.len());
-    for ways in observed.ways.chunk_by(|a, b| a.from == b.from) {
-        let all: f64 = ways.iter().map(|way| way.seen).sum();
-        wanted.extend(ways.iter().map(|way| {
-            if let Some((share, spread)) = way.told.filter(|_| ways.len() > 1) {
-                return (share.max(1e-300).ln(), 1.0 / spread.max(1e-3));
-            }
-            // Most ways that were never seen are hardly ever taken.
-            let guess = if all > 0.0 && way.seen == 0.0 { way.guess * UNSEEN } else { way.guess };
-            let seen = (way.seen + guess) / (all + 1.0);
-            let spread = (way.seen + 2.0 * way.guess) / (all + 2.0);
-            // Never 0: counts may be anything.
-            let variance = ((1.0 - spread) / spread * (1.0 / (all + 1.0) + BIAS * BIAS)).max(1e-12);
-            (seen.ln(), if ways.len() > 1 { 1.0 / variance.sqrt() } else { 0.0 })
-        }));
-    }
-    wanted
 }
 
 /// What a block's samples say of its executions: those of each of its instructions, or what its issue points tell; never 0.
@@ -604,7 +624,10 @@ mod tests {
         let ways = observed.ways.iter().zip(shares);
         ways.clone().filter(|(way, _)| way.to.is_none()).for_each(|(way, share)| ends[way.from] += share);
         let transitions = ways.filter_map(|(way, share)| way.to.map(|_| *share));
-        Chain::eliminate(&order(observed).unwrap(), transitions, &ends).visits([[1.0]]).into_flattened()
+        let mut visits = vec![0.0; observed.blocks.len()];
+        visits[0] = 1.0;
+        Chain::eliminate(&order(observed).unwrap(), transitions, &ends).visits(visits.as_chunks_mut::<1>().0);
+        visits
     }
 
     /// A graph of which each branch was seen so often, as it goes, and the executions of its blocks.
