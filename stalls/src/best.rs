@@ -7,7 +7,7 @@ use image::Vaddr;
 
 use crate::in_order::Pipeline;
 use crate::machine::Machine;
-use crate::schedule::{Course, Slot, schedule};
+use crate::schedule::{Before, Course, Slot, schedule};
 
 /// Instructions before a block that still matter to it: about as many as a core has under way.
 const BEFORE: usize = 64;
@@ -68,9 +68,10 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// The last so many instructions that are most often executed before `block`, the nearest last.
+    /// The last so many instructions that are most often executed before `block`, in pieces, the nearest last. They are the same for all blocks with
+    /// the same [`Ways::before`].
     #[must_use]
-    pub fn leading_to(&self, block: usize, instructions: usize, work: &[Vec<Work>]) -> Vec<Work> {
+    pub fn leading_to<'w>(&self, block: usize, instructions: usize, work: &'w [Vec<Work>]) -> Vec<&'w [Work]> {
         let mut pieces: Vec<&[Work]> = Vec::new();
         let (mut at, mut left) = (block, instructions);
         while let Some(next) = self.before(at).filter(|_| left > 0 && pieces.len() < instructions) {
@@ -80,7 +81,8 @@ impl<'a> Ways<'a> {
             pieces.push(piece);
             at = next;
         }
-        pieces.into_iter().rev().flatten().copied().collect()
+        pieces.reverse();
+        pieces
     }
 
     /// The instruction so many before `block`'s first.
@@ -162,14 +164,16 @@ pub fn best_cases(ways: &Ways<'_>, machine: &Machine, work: &[Vec<Work>]) -> Vec
             }
         }
     }
-    let alone = |(block, best): (usize, Option<Vec<Slot>>)| {
-        best.unwrap_or_else(|| {
-            let before = ways.leading_to(block, BEFORE, work);
-            let trace: Vec<Work> = before.iter().chain(of(&block)).copied().collect();
-            schedule(machine, &trace, Course::Once).split_off(before.len())
-        })
-    };
-    best.into_iter().enumerate().map(alone).collect()
+    let mut alone: Vec<usize> = (0..best.len()).filter(|block| best.get(*block).is_some_and(Option::is_none)).collect();
+    alone.sort_by_key(|block| ways.before(*block));
+    for alike in alone.chunk_by(|a, b| ways.before(*a) == ways.before(*b)) {
+        let Some(first) = alike.first() else { continue };
+        let mut before = Before::new(machine, ways.leading_to(*first, BEFORE, work));
+        for block in alike {
+            best.get_mut(*block).into_iter().for_each(|best| *best = Some(before.schedule(of(block))));
+        }
+    }
+    best.into_iter().map(Option::unwrap_or_default).collect()
 }
 
 /// Instructions of a walk: so many for each of the procedure, at least and at most.
@@ -235,7 +239,7 @@ fn after_all(ways: &Ways<'_>, machine: &Machine, block: usize, work: &[Vec<Work>
     let mut mean: Vec<Slot> = Vec::new();
     for (flow, from) in from {
         let last = work.get(from).map(Vec::as_slice).unwrap_or_default();
-        let mut before = ways.leading_to(from, IN_ORDER_BEFORE.saturating_sub(last.len()), work);
+        let mut before = ways.leading_to(from, IN_ORDER_BEFORE.saturating_sub(last.len()), work).concat();
         before.extend_from_slice(last.get(last.len().saturating_sub(IN_ORDER_BEFORE)..).unwrap_or_default());
         let slots = after(before);
         if mean.is_empty() {

@@ -167,12 +167,60 @@ pub struct Situation {
     pub pressure: f64,
 }
 
-/// What may have stalled the last of `trace`.
+/// What was executed before an instruction, as far as that may have stalled it: the last [`BEFORE`] - 1 instructions.
+#[derive(Clone, Debug)]
+pub(crate) struct Past {
+    count: usize,
+    /// A bit for each instruction that does, the nearest lowest.
+    loads: u64,
+    stores: u64,
+    serialises: u64,
+    locks: u64,
+    microcoded: u64,
+    /// The last to write each register, by its number from 1; 0: none.
+    written: [usize; 64],
+}
+
+/// The bits of those of [`Past`] that are remembered.
+const REMEMBERED: u64 = (1 << (BEFORE - 1)) - 1;
+
+impl Past {
+    /// After these instructions.
+    pub(crate) fn of(pieces: &[&[Work]]) -> Self {
+        let mut this = Self { count: 0, loads: 0, stores: 0, serialises: 0, locks: 0, microcoded: 0, written: [0; 64] };
+        pieces.iter().copied().flatten().for_each(|work| this.push(work));
+        this
+    }
+
+    /// One more.
+    pub(crate) fn push(&mut self, work: &Work) {
+        self.count += 1;
+        for (bits, is) in [
+            (&mut self.loads, work.loads.is_some()),
+            (&mut self.stores, work.stores.is_some()),
+            (&mut self.serialises, work.serialises),
+            (&mut self.locks, work.locks),
+            (&mut self.microcoded, work.microcoded),
+        ] {
+            *bits = (*bits << 1 | u64::from(is)) & REMEMBERED;
+        }
+        for register in work.writes.iter() {
+            self.written.get_mut(register).into_iter().for_each(|last| *last = self.count);
+        }
+    }
+
+    /// How many instructions before the next one the nearest one is that makes something it reads; 0: none of those that are remembered.
+    fn waits_for(&self, reads: Registers) -> usize {
+        let last = reads.iter().filter_map(|register| self.written.get(register)).max();
+        last.filter(|last| **last > 0).map(|last| self.count - last + 1).filter(|behind| *behind < BEFORE).unwrap_or(0)
+    }
+}
+
+/// What may have stalled the instruction `own`, which comes after `past`.
 #[must_use]
-pub fn suspects(machine: &Machine, trace: &[Work], situation: &Situation) -> Vec<Suspect> {
+pub(crate) fn suspects(machine: &Machine, past: &Past, own: &Work, situation: &Situation) -> Vec<Suspect> {
     let Situation { address, arrival, step, pressure } = *situation;
-    let mut found = Vec::new();
-    let Some((own, before)) = trace.split_last() else { return found };
+    let mut found = Vec::with_capacity(8);
     let mut add = |cause, behind, most: f64| {
         if most > 0.0 {
             found.push(Suspect { cause, behind, most });
@@ -202,7 +250,7 @@ pub fn suspects(machine: &Machine, trace: &[Work], situation: &Situation) -> Vec
         if place != Place::Stack {
             add(Cause::DataTlb, 0, PAGE_WALK * part(PAGE));
         }
-        if own.loads.is_some() && (trace.len() < BEFORE || before.iter().any(|work| work.stores.is_some())) {
+        if own.loads.is_some() && (past.count < BEFORE - 1 || past.stores != 0) {
             // It waits until the store is in the cache, and those before it.
             add(Cause::StoreForwarding, 0, MEMORY);
         }
@@ -213,31 +261,58 @@ pub fn suspects(machine: &Machine, trace: &[Work], situation: &Situation) -> Vec
     if own.divides {
         add(Cause::Divider, 0, DIVISION);
     }
-    let to_first_load = before.iter().rev().position(|work| work.loads.is_some()).map_or(BEHIND, |at| at + 1);
-    let near = before.iter().rev().take(to_first_load.min(BEHIND)).enumerate();
-    let near = || std::iter::once((0, own)).chain(near.clone().map(|(behind, work)| (behind + 1, work)));
-    for (cause, is) in [
-        (Cause::Serialisation, (|work| work.serialises) as fn(&Work) -> bool),
-        (Cause::Lock, |work| work.locks),
-        (Cause::Microcode, |work| work.microcoded),
+    // The first load ends it.
+    let near = 1_u64 << BEHIND.min(past.loads.trailing_zeros() as usize + 1);
+    for (cause, own, before) in [
+        (Cause::Serialisation, own.serialises, past.serialises),
+        (Cause::Lock, own.locks, past.locks),
+        (Cause::Microcode, own.microcoded, past.microcoded),
     ] {
-        if let Some((behind, _)) = near().find(|(_, work)| is(work)) {
-            add(cause, behind, f64::INFINITY);
+        let before = before & (near - 1);
+        if own {
+            add(cause, 0, f64::INFINITY);
+        } else if before != 0 {
+            add(cause, before.trailing_zeros() as usize + 1, f64::INFINITY);
         }
     }
     let latency = machine.cost(own).map_or(1.0, |cost| cost.latency) + own.loads.map_or(0.0, |_| machine.load);
     if !own.renamed {
-        add(Cause::Dependency, waits_for(own, before), latency);
+        add(Cause::Dependency, past.waits_for(own.reads), latency);
     }
     found
 }
 
-/// How many instructions before `own` the nearest one is that makes something it reads.
-fn waits_for(own: &Work, before: &[Work]) -> usize {
-    let reads = own.reads;
-    before
-        .iter()
-        .rev()
-        .position(|work| work.writes.meets(reads) && reads != Registers::default())
-        .map_or(0, |at| at + 1)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_past_is_that_of_the_last_instructions() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..300 {
+            let count = random.usize(0..100);
+            let mut work = || Work {
+                reads: Registers(1 << random.u32(..64)),
+                writes: Registers(1 << random.u32(..64) & random.u64(..)),
+                loads: (random.u32(..8) == 0).then_some(Place::Fixed),
+                serialises: random.u32(..30) == 0,
+                ..Work::default()
+            };
+            let all: Vec<Work> = (0..count).map(|_| work()).collect();
+            let own = work();
+            let (early, late) = all.split_at(count / 3);
+            let past = Past::of(&[early, late]);
+            let before = all.get(count.saturating_sub(BEFORE - 1)..).unwrap();
+            let nearest = |is: &dyn Fn(&Work) -> bool| before.iter().rev().position(is).map_or(0, |at| at + 1);
+            assert_eq!(past.waits_for(own.reads), nearest(&|work| work.writes.meets(own.reads)));
+            for (bits, is) in [
+                (past.loads, (|work| work.loads.is_some()) as fn(&Work) -> bool),
+                (past.serialises, |work| work.serialises),
+                (past.stores, |work| work.stores.is_some()),
+            ] {
+                let first = if bits == 0 { 0 } else { bits.trailing_zeros() as usize + 1 };
+                assert_eq!(first, nearest(&is), "{count} {bits:b}");
+            }
+        }
+    }
 }

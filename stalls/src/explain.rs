@@ -7,7 +7,7 @@ use code::isa::work::{Registers, Work};
 use estimate::{Branch, Estimate};
 
 use crate::best::{Ways, best_cases};
-use crate::causes::{Arrival, BEFORE, Cause, LINE, PAGE, Situation, Suspect, suspects};
+use crate::causes::{Arrival, BEFORE, Cause, LINE, PAGE, Past, Situation, Suspect, suspects};
 use crate::machine::Machine;
 use crate::scale::{Block, Scale};
 use crate::schedule::{Course, Slot, Wait, schedule};
@@ -138,6 +138,11 @@ struct Line {
 }
 
 impl Line {
+    /// Cycles of an execution that it waits at best.
+    fn waits(&self) -> f64 {
+        if self.best.wait == Wait::Nothing { 0.0 } else { (self.best.cycles - self.best.share).max(0.0) }
+    }
+
     /// Cycles of an execution at worst.
     fn worst(&self) -> f64 {
         self.best.cycles + self.suspects.iter().map(|suspect| suspect.most).sum::<f64>()
@@ -161,49 +166,54 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
         timed.work.iter().map(|work| vec![Explanation::default(); work.len()]).collect();
     let mut sums = Sums { samples: lines.iter().map(|line| line.samples).sum(), ..Sums::default() };
     if let Some(scale) = scale {
+        let mut causes = ByCause::default();
         let groups = lines.chunk_by(|a, b| a.block == b.block);
         for group in groups {
-            let explanations = of_block(&ways, group, scale, &mut sums);
+            let explanations = of_block(&ways, group, scale, (&mut sums, &mut causes));
             for (line, explanation) in group.iter().zip(explanations) {
-                let place = blocks.get_mut(line.block).and_then(|block| block.get_mut(line.index));
-                place.into_iter().for_each(|place| *place = explanation.clone());
+                if let Some(place) = blocks.get_mut(line.block).and_then(|block| block.get_mut(line.index)) {
+                    *place = explanation;
+                }
             }
         }
+        let all = Cause::ALL.into_iter().zip(causes);
+        sums.causes = all.filter_map(|(cause, sum)| Some((cause, sum?))).collect();
     }
     Explained { blocks, scale, sums }
 }
 
+/// What causes took at least and at most, in the order of [`Cause::ALL`]; none of those that nothing was suspected of.
+type ByCause = [Option<(f64, f64)>; Cause::ALL.len()];
+
 /// All instructions, with their suspects.
 fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot>]) -> Vec<Line> {
-    let mut lines = Vec::new();
+    let mut lines = Vec::with_capacity(timed.work.iter().map(Vec::len).sum());
     let rounds = rounds(timed);
     let steps = steps(timed);
     let seen = seen(timed.branches);
     for (number, work) in timed.work.iter().enumerate() {
         let Some(block) = timed.graph.blocks().get(number).filter(|block| !block.padding) else { continue };
         let executions = timed.estimate.blocks.get(number).map_or(0.0, |block| block.executions);
-        let before = ways.leading_to(number, BEFORE, timed.work);
-        let trace: Vec<Work> = before.iter().chain(work).copied().collect();
+        let mut past = Past::of(&ways.leading_to(number, BEFORE, timed.work));
         let spread = timed.estimate.blocks.get(number).map_or(0.0, |block| block.spread);
         let arrival = arrival(timed, number, &rounds, &seen);
         let mispredicts = arrival.map_or(0.0, |arrival| arrival.mispredicts);
-        let cold = schedule(machine, work, Course::Cold);
-        for (index, address) in timed.graph.instructions(number).enumerate() {
-            let end = before.len() + index + 1;
-            let trace = trace.get(end.saturating_sub(BEFORE)..end).unwrap_or_default();
+        let cold = if mispredicts > 0.0 { schedule(machine, work, Course::Cold) } else { Vec::new() };
+        for ((index, own), address) in work.iter().enumerate().zip(timed.graph.instructions(number)) {
             let after_call = index > 0 && work.get(index - 1).is_some_and(Work::leaves);
             let arrival = match index {
                 0 => arrival,
                 _ if after_call => Some(Arrival::ANY),
                 _ => None,
             };
-            let step = step(timed, (&rounds, &steps), number, work.get(index));
+            let step = step(timed, (&rounds, &steps), number, own);
             let best = best.get(number).and_then(|block| block.get(index)).copied().unwrap_or_default();
             let situation = Situation { address: address.0, arrival, step, pressure: best.pressure };
-            let mut suspects = suspects(machine, trace, &situation);
+            let mut suspects = suspects(machine, &past, own, &situation);
+            past.push(own);
             // After a wrong way nothing is begun ahead: what takes long is waited for.
             let slower = cold.get(index).map_or(0.0, |cold| cold.cycles - best.cycles);
-            if index > 0 && slower > 0.0 && mispredicts > 0.0 {
+            if index > 0 && slower > 0.0 {
                 let most = slower * mispredicts;
                 match suspects.iter_mut().find(|suspect| suspect.cause == Cause::Mispredict) {
                     Some(known) => known.most += most,
@@ -263,13 +273,8 @@ fn steps(timed: &Timed<'_>) -> Steps {
 }
 
 /// By how many bytes the address of an instruction moves on from one execution to the next, and how often it begins anew.
-fn step(
-    timed: &Timed<'_>,
-    (rounds, steps): (&[Round], &Steps),
-    number: usize,
-    work: Option<&Work>,
-) -> Option<(f64, f64)> {
-    let (inner, work) = (timed.loops.innermost(number)?, work.filter(|work| !work.scaled)?);
+fn step(timed: &Timed<'_>, (rounds, steps): (&[Round], &Steps), number: usize, work: &Work) -> Option<(f64, f64)> {
+    let inner = timed.loops.innermost(number).filter(|_| !work.scaled)?;
     let (by, adds) = steps.get(&(inner, work.addresses.0))?;
     let executions = |block: usize| timed.estimate.blocks.get(block).map_or(0.0, |block| block.executions);
     // Who looks only now and then finds it moved on by more.
@@ -422,7 +427,12 @@ fn whole_blocks(lines: &[Line]) -> Vec<Block> {
 }
 
 /// The instructions of one block.
-fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> Vec<Explanation> {
+fn of_block(
+    ways: &Ways<'_>,
+    lines: &[Line],
+    scale: Scale,
+    (sums, causes): (&mut Sums, &mut ByCause),
+) -> Vec<Explanation> {
     // In samples: what each took more than in the best case, or less.
     let expected = |line: &Line, scale: f64| line.executions * line.best.cycles * scale;
     let more_than = |scale: f64| {
@@ -431,12 +441,14 @@ fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> V
         over
     };
     let over = more_than(scale.told);
-    let suspected = with_neighbours(lines, &over, scale);
+    // How often the instructions of a block were executed is known equally well.
+    let (off, bounds) = unsure(lines.first().map_or(0.0, |line| line.spread), scale);
+    let mut suspected = Suspected::new(lines, &over, scale);
     let mut explanations = Vec::with_capacity(lines.len());
-    for (((line, over), surely), suspects) in lines.iter().zip(over).zip(more_than(scale.most)).zip(suspected) {
+    for (((at, line), over), surely) in lines.iter().enumerate().zip(&over).zip(more_than(scale.most)) {
+        let suspects = suspected.with_neighbours(at, line, *over);
         let best = expected(line, scale.told);
-        let waited = if line.best.wait == Wait::Nothing { 0.0 } else { (line.best.cycles - line.best.share).max(0.0) };
-        let waited = line.executions * waited * scale.told;
+        let waited = line.executions * line.waits() * scale.told;
         sums.execution += best - waited;
         if waited > 0.0 {
             *sums.waits.entry(line.best.wait).or_default() += waited;
@@ -445,10 +457,9 @@ fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> V
         let per_execution = |samples: f64| if cycle > 0.0 { samples / cycle } else { 0.0 };
         let by_chance = over.abs() < CHANCE * (best + 1.0).sqrt();
         let stall = if by_chance { 0.0 } else { over.max(0.0) };
-        if by_chance {
-            sums.error += over;
-        } else {
-            sums.gain += (-over).max(0.0);
+        match by_chance {
+            true => sums.error += over,
+            false => sums.gain += (-over).max(0.0),
         }
         let most =
             |suspect: &Suspect, scale: f64| if cycle > 0.0 { suspect.most * line.executions * scale } else { 0.0 };
@@ -456,23 +467,26 @@ fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> V
         let unexplained = (stall - explained).max(0.0);
         sums.unexplained += unexplained;
         sums.dynamic += stall - unexplained;
-        let mut culprits = Vec::new();
+        let mut culprits = Vec::with_capacity(suspects.len());
         for (number, (suspect, at)) in suspects.iter().enumerate() {
             let others = suspects.iter().enumerate().filter(|(other, _)| *other != number);
             // At least: if the executions are as many as in 19 of 20 procedures at most.
             let others: f64 = others.map(|(_, (other, _))| most(other, scale.most)).sum();
             let low = surely.min(stall) - unexplained - others;
-            let high = stall.min(most(suspect, scale.told)).max(most_of(line, suspect, scale));
+            let high = stall.min(most(suspect, scale.told)).max(most_of(line, suspect, bounds));
             let low = low.clamp(0.0, high);
-            let sum = sums.causes.entry(suspect.cause).or_default();
-            (sum.0, sum.1) = (sum.0 + low, sum.1 + high);
-            let at = blamed(ways, lines, (line, *at), suspect.behind);
-            culprits.push(Culprit { cause: suspect.cause, at, low: per_execution(low), high: per_execution(high) });
+            if let Some(sum) = causes.get_mut(suspect.cause as usize) {
+                let before = sum.unwrap_or_default();
+                *sum = Some((before.0 + low, before.1 + high));
+            }
+            let (low, high) = (per_execution(low), per_execution(high));
+            if high > 0.0 {
+                let at = blamed(ways, lines, (line, *at), suspect.behind);
+                culprits.push(Culprit { cause: suspect.cause, at, low, high });
+            }
         }
-        culprits.retain(|culprit| culprit.high > 0.0);
         culprits.sort_by(|a, b| b.high.total_cmp(&a.high));
         let cycles = per_execution(line.samples);
-        let off = (scale.told / scale.least).ln().hypot(2.0 * line.spread).exp();
         explanations.push(Explanation {
             best: line.best,
             cycles,
@@ -484,53 +498,75 @@ fn of_block(ways: &Ways<'_>, lines: &[Line], scale: Scale, sums: &mut Sums) -> V
     explanations
 }
 
+/// By what factor cycles may be off, and from what to what the scale may be, by how well it is known how often a block was executed.
+fn unsure(spread: f64, scale: Scale) -> (f64, (f64, f64)) {
+    let unsure = (2.0 * spread).exp();
+    let off = (scale.told / scale.least).ln().hypot(2.0 * spread).exp();
+    (off, (scale.stalled / unsure, scale.most * unsure))
+}
+
 /// The most samples that a suspect can have taken, however few the executions were: fewer of them leave more to explain, but each can have been
-/// stalled for so long only. How many they are told to be beside other blocks may be off, too.
-fn most_of(line: &Line, suspect: &Suspect, scale: Scale) -> f64 {
+/// stalled for so long only. How many they are told to be beside other blocks may be off, too: `least` and `most` are scales with that.
+fn most_of(line: &Line, suspect: &Suspect, (least, most): (f64, f64)) -> f64 {
     let cycles = line.best.cycles + suspect.most;
     if line.executions <= 0.0 || !cycles.is_finite() || cycles <= 0.0 {
         return line.samples;
     }
-    let unsure = (2.0 * line.spread).exp();
-    let (least, most) = (scale.stalled / unsure, scale.most * unsure);
     let scale = (line.samples / (line.executions * cycles)).min(most).max(least);
     let stall = line.samples - line.executions * line.best.cycles * scale;
     stall.min(suspect.most * line.executions * scale).max(0.0)
 }
 
-/// The suspects of each instruction, with the place of the instruction in the block that they are of: its own, and where they do not explain what
-/// it took, those of its neighbours. A sample lands a fixed number of instructions behind the one that took the time only in the rule.
-fn with_neighbours(lines: &[Line], over: &[f64], scale: Scale) -> Vec<Vec<(Suspect, usize)>> {
-    let limit = |line: &Line| {
+/// The suspects of the instructions of a block.
+struct Suspected<'a> {
+    lines: &'a [Line],
+    scale: Scale,
+    /// What suspects of each can still explain when they have explained their own instruction, and those before it.
+    spare: Vec<f64>,
+    /// Those of the last that was asked for.
+    found: Vec<(Suspect, usize)>,
+}
+
+impl<'a> Suspected<'a> {
+    fn new(lines: &'a [Line], over: &[f64], scale: Scale) -> Self {
+        let mut this = Self { lines, scale, spare: Vec::with_capacity(lines.len()), found: Vec::new() };
+        for (line, over) in lines.iter().zip(over) {
+            this.spare.push((this.limit(line) - over.max(0.0)).max(0.0));
+        }
+        this
+    }
+
+    /// What an instruction's own suspects can explain.
+    fn limit(&self, line: &Line) -> f64 {
         let cycles: f64 = line.suspects.iter().map(|suspect| suspect.most).sum();
-        if line.executions > 0.0 { cycles * line.executions * scale.told } else { 0.0 }
-    };
-    // What suspects can still explain when they have explained their own instruction.
-    let mut spare: Vec<f64> =
-        lines.iter().zip(over).map(|(line, over)| (limit(line) - over.max(0.0)).max(0.0)).collect();
-    let mut suspected = Vec::with_capacity(lines.len());
-    for (at, (line, over)) in lines.iter().zip(over).enumerate() {
-        let mut own: Vec<(Suspect, usize)> = line.suspects.iter().map(|suspect| (*suspect, at)).collect();
-        let mut open = over - limit(line);
+        if line.executions > 0.0 { cycles * line.executions * self.scale.told } else { 0.0 }
+    }
+
+    /// The suspects of the instruction at a place, with the place of the instruction in the block that they are of: its own, and where they do not
+    /// explain what it took, those of its neighbours. A sample lands a fixed number of instructions behind the one that took the time only in the
+    /// rule. Instructions are asked for one after the other.
+    fn with_neighbours(&mut self, at: usize, line: &Line, over: f64) -> &[(Suspect, usize)] {
+        let mut open = over - self.limit(line);
+        self.found.clear();
+        self.found.extend(line.suspects.iter().map(|suspect| (*suspect, at)));
         for other in [at.checked_sub(1), Some(at + 1)].into_iter().flatten() {
-            let (Some(neighbour), Some(spare)) = (lines.get(other), spare.get_mut(other)) else { continue };
+            let (Some(neighbour), Some(spare)) = (self.lines.get(other), self.spare.get_mut(other)) else { continue };
             let lent = open.min(*spare);
             if lent <= 0.0 {
                 continue;
             }
             (*spare, open) = (*spare - lent, open - lent);
-            let cycles = lent / (line.executions * scale.told);
+            let cycles = lent / (line.executions * self.scale.told);
             for suspect in &neighbour.suspects {
                 let most = suspect.most.min(cycles);
-                match own.iter_mut().find(|(known, _)| known.cause == suspect.cause) {
+                match self.found.iter_mut().find(|(known, _)| known.cause == suspect.cause) {
                     Some((known, _)) => known.most += most,
-                    None => own.push((Suspect { most, ..*suspect }, other)),
+                    None => self.found.push((Suspect { most, ..*suspect }, other)),
                 }
             }
         }
-        suspected.push(own);
+        &self.found
     }
-    suspected
 }
 
 /// The address of the instruction so many before the one of the block's at `at`, on the way that is taken most often.

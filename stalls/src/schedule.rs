@@ -48,6 +48,7 @@ const FOLLOWED: usize = 2048;
 const ROUNDS_MAX: usize = 64;
 
 /// When what is under way will be done, in cycles.
+#[derive(Clone)]
 struct Core<'a> {
     machine: &'a Machine,
     registers: [(f64, Wait); 64],
@@ -79,69 +80,119 @@ pub fn schedule(machine: &Machine, trace: &[Work], course: Course) -> Vec<Slot> 
     if machine.in_order() {
         return in_order::schedule(machine, trace, course);
     }
-    let (mut slots, waited) = follow(machine, trace, course, false);
-    if waited && course != Course::Cold {
-        for (slot, free) in slots.iter_mut().zip(follow(machine, trace, course, true).0) {
-            let pressure = slot.cycles - free.cycles;
-            slot.pressure = if pressure < PRESSED { 0.0 } else { pressure };
-        }
+    let rounds = match course {
+        Course::Again => (FOLLOWED / trace.len().max(1)).clamp(4, ROUNDS_MAX),
+        _ => 1,
+    };
+    let begun = |enough| Core::new(machine, course, enough, rounds * trace.len());
+    let mut core = begun(false);
+    let mut slots = core.follow(trace, false, rounds);
+    if core.waited && course != Course::Cold {
+        press(&mut slots, &begun(true).follow(trace, false, rounds));
     }
     slots
+}
+
+/// What is executed before several traces, on a processor that was busy before that: it is followed once.
+pub(crate) struct Before<'a> {
+    core: Core<'a>,
+    /// The same with units enough, once it was asked for.
+    free: Option<Core<'a>>,
+    pieces: Vec<&'a [Work]>,
+    fuses: bool,
+}
+
+impl<'a> Before<'a> {
+    /// After these instructions, the last of which come just before. The processor executes out of order.
+    pub(crate) fn new(machine: &'a Machine, pieces: Vec<&'a [Work]>) -> Self {
+        let core = Self::followed(machine, &pieces, false);
+        let fuses = pieces.iter().rev().find_map(|piece| piece.last()).is_some_and(|last| last.fuses);
+        Self { core, free: None, pieces, fuses }
+    }
+
+    fn followed(machine: &'a Machine, pieces: &[&[Work]], enough: bool) -> Core<'a> {
+        let len = pieces.iter().map(|piece| piece.len()).sum();
+        let mut core = Core::new(machine, Course::Once, enough, len);
+        let mut fuses = false;
+        for work in pieces.iter().copied().flatten() {
+            core.step(work, fuses && work.conditional);
+            fuses = work.fuses;
+        }
+        core
+    }
+
+    /// The best case of the instructions of `trace`.
+    pub(crate) fn schedule(&mut self, trace: &[Work]) -> Vec<Slot> {
+        let mut core = self.core.clone();
+        let mut slots = core.follow(trace, self.fuses, 1);
+        if core.waited {
+            let free = self.free.get_or_insert_with(|| Self::followed(core.machine, &self.pieces, true));
+            press(&mut slots, &free.clone().follow(trace, self.fuses, 1));
+        }
+        slots
+    }
+}
+
+/// Notes by how much slots are faster with units enough.
+fn press(slots: &mut [Slot], free: &[Slot]) {
+    for (slot, free) in slots.iter_mut().zip(free) {
+        let pressure = slot.cycles - free.cycles;
+        slot.pressure = if pressure < PRESSED { 0.0 } else { pressure };
+    }
 }
 
 /// Less is rounding.
 const PRESSED: f64 = 0.01;
 
-/// Follows a trace on a processor, whose units may be `enough` for everything. Returns also whether anything waited for one.
-fn follow(machine: &Machine, trace: &[Work], course: Course, enough: bool) -> (Vec<Slot>, bool) {
-    let again = course == Course::Again;
-    let rounds = if again { (FOLLOWED / trace.len().max(1)).clamp(4, ROUNDS_MAX) } else { 1 };
-    // A busy processor is as far ahead as its buffer is long: what a trace waits for was begun long before it could retire.
-    let begin = if course == Course::Once { -(machine.buffer as f64) / machine.width } else { 0.0 };
-    // The first half fills the buffer and the units.
-    let warm = if again { rounds / 2 } else { 0 };
-    let mut core = Core {
-        machine,
-        registers: [(begin, Wait::Nothing); 64],
-        units: [begin; UNITS],
-        enough,
-        waited: false,
-        taken: begin,
-        retired: 0.0,
-        buffer: std::collections::VecDeque::new(),
-    };
-    let mut slots = vec![Slot::default(); trace.len()];
-    let mut waits = vec![[0.0_f64; 4]; trace.len()];
-    for round in 0..rounds {
-        for (number, work) in trace.iter().enumerate() {
-            let fused = number.checked_sub(1).and_then(|before| trace.get(before)).is_some_and(|before| before.fuses);
-            let begin = core.retired;
-            let (share, wait) = core.step(work, fused && work.conditional);
-            if round >= warm {
-                let took = core.retired - begin;
-                if let Some(slot) = slots.get_mut(number) {
-                    (slot.cycles, slot.share) = (slot.cycles + took, share);
-                }
-                let wait = waits.get_mut(number).and_then(|waits| waits.get_mut(wait as usize));
-                wait.into_iter().for_each(|sum| *sum += took);
-            }
+impl<'a> Core<'a> {
+    /// A processor on which nothing was followed yet, whose units may be `enough` for everything; about so many instructions will be.
+    fn new(machine: &'a Machine, course: Course, enough: bool, instructions: usize) -> Self {
+        // A busy processor is as far ahead as its buffer is long: what a trace waits for was begun long before it could retire.
+        let begin = if course == Course::Once { -(machine.buffer as f64) / machine.width } else { 0.0 };
+        Self {
+            machine,
+            registers: [(begin, Wait::Nothing); 64],
+            units: [begin; UNITS],
+            enough,
+            waited: false,
+            taken: begin,
+            retired: 0.0,
+            buffer: std::collections::VecDeque::with_capacity(instructions.min(machine.buffer)),
         }
     }
-    let share = 1.0 / (rounds - warm).max(1) as f64;
-    for (slot, waits) in slots.iter_mut().zip(waits) {
-        slot.cycles *= share;
-        let most = [Wait::Nothing, Wait::Operand, Wait::Load, Wait::Unit].into_iter().zip(waits);
-        slot.wait = most.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Wait::Nothing, |(wait, _)| wait);
-    }
-    (slots, core.waited)
-}
 
-impl Core<'_> {
+    /// Follows a trace so many times, of which the first half fills the buffer and the units. `fuses`: what is before it does, with a branch.
+    fn follow(&mut self, trace: &[Work], fuses: bool, rounds: usize) -> Vec<Slot> {
+        let warm = rounds / 2;
+        let mut slots = vec![Slot::default(); trace.len()];
+        let mut waits = vec![[0.0_f64; 4]; trace.len()];
+        for round in 0..rounds {
+            let mut fuses = fuses;
+            for ((work, slot), waits) in trace.iter().zip(&mut slots).zip(&mut waits) {
+                let begin = self.retired;
+                let (share, wait) = self.step(work, fuses && work.conditional);
+                fuses = work.fuses;
+                if round >= warm {
+                    let took = self.retired - begin;
+                    (slot.cycles, slot.share) = (slot.cycles + took, share);
+                    waits.get_mut(wait as usize).into_iter().for_each(|sum| *sum += took);
+                }
+            }
+        }
+        let share = 1.0 / (rounds - warm).max(1) as f64;
+        for (slot, waits) in slots.iter_mut().zip(waits) {
+            slot.cycles *= share;
+            let most = [Wait::Nothing, Wait::Operand, Wait::Load, Wait::Unit].into_iter().zip(waits);
+            slot.wait = most.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Wait::Nothing, |(wait, _)| wait);
+        }
+        slots
+    }
+
     /// One instruction; its share of a cycle and what its retirement waited for. `fused`: with the one before.
     fn step(&mut self, work: &Work, fused: bool) -> (f64, Wait) {
-        let simple = Cost { latency: 1.0, forwarded: 1.0, early: 0.0, uops: 1.0, units: Vec::new() };
+        static SIMPLE: Cost = Cost { latency: 1.0, forwarded: 1.0, early: 0.0, uops: 1.0, units: Vec::new() };
         let machine = self.machine;
-        let cost = machine.cost(work).unwrap_or(&simple);
+        let cost = machine.cost(work).unwrap_or(&SIMPLE);
         if work.calls {
             // What is called takes its own time, and keeps nothing waiting that is taken up after it.
             self.registers = [(self.taken, Wait::Nothing); 64];
@@ -204,15 +255,22 @@ impl Core<'_> {
     fn occupy(&mut self, cost: &Cost) -> f64 {
         let mut begin = self.taken;
         for (bits, cycles) in &cost.units {
-            let fits = Registers(*bits);
-            let at = |unit: usize| self.units.get(unit).copied().unwrap_or_default();
-            let Some(first) = fits.iter().min_by(|a, b| at(*a).total_cmp(&at(*b))) else { continue };
-            begin = begin.max(at(first));
+            let mut first: Option<(usize, f64)> = None;
+            for unit in Registers(*bits).iter() {
+                let free = self.units.get(unit).copied().unwrap_or_default();
+                if first.is_none_or(|(_, least)| free < least) {
+                    first = Some((unit, free));
+                }
+            }
+            let Some((first, free)) = first else { continue };
+            begin = begin.max(free);
             // Work for several units of a kind is spread over them.
-            let count = if *cycles > 1.0 { f64::from(bits.count_ones().max(1)) } else { 1.0 };
-            for unit in fits.iter().filter(|unit| count > 1.0 || *unit == first) {
+            let several = *cycles > 1.0 && bits.count_ones() > 1;
+            let (busy, cycles) =
+                if several { (*bits, cycles / f64::from(bits.count_ones())) } else { (1 << first, *cycles) };
+            for unit in Registers(busy).iter() {
                 let taken = self.taken;
-                self.units.get_mut(unit).into_iter().for_each(|free| *free = free.max(taken) + cycles / count);
+                self.units.get_mut(unit).into_iter().for_each(|free| *free = free.max(taken) + cycles);
             }
         }
         begin
@@ -275,5 +333,27 @@ mod tests {
             0x48, 0x8b, 0x06, 0x48, 0x89, 0x07, 0x48, 0x83, 0xc6, 8, 0x48, 0x83, 0xc7, 8, 0x48, 0x39, 0xd6, 0x75, 0xed,
         ];
         assert!((1.0..2.5).contains(&round(&copy)), "{}", round(&copy));
+    }
+
+    #[test]
+    fn what_comes_before_is_followed_once_for_all_that_comes_after() {
+        // add rax, [rsi + 8]; imul rbx, rax; cmp rbx, rax
+        let before = trace(&[0x48, 0x03, 0x46, 8, 0x48, 0x0f, 0xaf, 0xd8, 0x48, 0x39, 0xc3]);
+        // jne; imul eax, ecx, 3 again and again, for which there is one unit; div rcx
+        let mut own = trace(&[0x75, 0]);
+        own.extend(trace(&[0x6b, 0xc1, 3].repeat(200)));
+        own.extend(trace(&[0x48, 0xf7, 0xf1]));
+        for machine in Machine::names(Isa::X86_64) {
+            let machine = Machine::named(machine).unwrap();
+            let (first, rest) = before.split_at(1);
+            let mut after = Before::new(&machine, vec![first, rest]);
+            for own in [&own[..], &own[1..], &own[..1]] {
+                let whole: Vec<Work> = before.iter().chain(own).copied().collect();
+                let whole = schedule(&machine, &whole, Course::Once);
+                assert_eq!(after.schedule(own), whole[before.len()..], "{}", machine.name);
+            }
+            let pressed = after.schedule(&own).iter().any(|slot| slot.pressure > 0.0);
+            assert!(pressed, "{}", machine.name);
+        }
     }
 }
