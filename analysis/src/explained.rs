@@ -33,8 +33,8 @@ pub struct Asked<'a> {
     pub procedure: Option<&'a str>,
     /// Only procedures with so many samples.
     pub least: u64,
-    /// How instructions are written.
-    pub syntax: Syntax,
+    /// How instructions are written, if they are.
+    pub syntax: Option<Syntax>,
 }
 
 /// Samples of time, and those that were explained.

@@ -11,7 +11,7 @@ use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, P
 use profiledb::Turns;
 use stalls::{Explained, Machine, Timed};
 
-use crate::listing::{self, Listing};
+use crate::listing::{self, ByAddress, Listing};
 use crate::load::{ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::Known;
@@ -232,14 +232,14 @@ impl<'a> Surveyed<'a> {
     }
 
     /// The graph of a procedure, or of the one that it is a part of, with the samples of `event`, which land `skid` behind what took the time. A machine
-    /// that issues in order tells more of how often blocks ran.
+    /// that issues in order tells more of how often blocks ran. Without a syntax instructions have no text.
     #[must_use]
     pub fn graph(
         &self,
         image: &ImageSamples,
         known: &Known,
         procedure: &Procedure,
-        syntax: Syntax,
+        syntax: Option<Syntax>,
         (event, skid): (usize, Skid),
         machine: Option<&Machine>,
     ) -> Option<Graph> {
@@ -294,11 +294,10 @@ impl<'a> Surveyed<'a> {
 
 /// Samples of an event of the instructions of each block.
 fn of_blocks(graph: &Cfg, parts: &[Listing], event: usize) -> Vec<Vec<f64>> {
-    let lines = parts.iter().flat_map(|part| &part.instructions);
-    let lines: BTreeMap<u64, &listing::ListedInstruction> = lines.map(|line| (line.address, line)).collect();
-    let count =
-        |at: Vaddr| lines.get(&at.0).and_then(|line| line.counts.get(event)).map_or(0.0, |samples| *samples as f64);
-    (0..graph.blocks().len()).map(|block| graph.instructions(block).map(count).collect()).collect()
+    let mut lines = ByAddress::of(parts);
+    let mut count =
+        |at: Vaddr| lines.at(at.0).and_then(|line| line.counts.get(event)).map_or(0.0, |samples| *samples as f64);
+    (0..graph.blocks().len()).map(|block| graph.instructions(block).map(&mut count).collect()).collect()
 }
 
 /// What the instructions of each block ask of a processor.

@@ -5,6 +5,11 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 
+/// Most tasks that a processor takes at once: to hand over each by itself takes longer than many of them do.
+const TOGETHER_MAX: usize = 64;
+/// A processor takes what is left in no fewer turns than this, or as many as there are tasks.
+const TURNS: usize = 32;
+
 /// Works on all `tasks`, one on each processor at a time, and hands over what is made of each, in their order. Who puts the longest first waits
 /// least. What is made before its turn is kept until then: make little of each.
 pub fn each<'a, T: Sync, R: Send>(tasks: &[&'a T], work: impl Fn(&'a T) -> R + Sync, mut hand_over: impl FnMut(R)) {
@@ -16,9 +21,12 @@ pub fn each<'a, T: Sync, R: Send>(tasks: &[&'a T], work: impl Fn(&'a T) -> R + S
             let (made, next, work) = (made.clone(), &next, &work);
             scope.spawn(move || {
                 loop {
-                    let number = next.fetch_add(1, Relaxed);
-                    let Some(task) = tasks.get(number) else { break };
-                    if made.send((number, work(task))).is_err() {
+                    let left = tasks.len().saturating_sub(next.load(Relaxed));
+                    let together = (left / (threads * TURNS)).clamp(1, TOGETHER_MAX);
+                    let first = next.fetch_add(together, Relaxed);
+                    let mine = tasks.iter().skip(first).take(together);
+                    let results: Vec<R> = mine.map(|task| work(task)).collect();
+                    if results.is_empty() || made.send((first, results)).is_err() {
                         break;
                     }
                 }
@@ -27,11 +35,11 @@ pub fn each<'a, T: Sync, R: Send>(tasks: &[&'a T], work: impl Fn(&'a T) -> R + S
         drop(made);
         let mut early = BTreeMap::new();
         let mut turn = 0;
-        for (number, result) in results {
-            early.insert(number, result);
-            while let Some(result) = early.remove(&turn) {
-                turn += 1;
-                hand_over(result);
+        for (first, some) in results {
+            early.insert(first, some);
+            while let Some(some) = early.remove(&turn) {
+                turn += some.len();
+                some.into_iter().for_each(&mut hand_over);
             }
         }
     });

@@ -43,7 +43,7 @@ pub struct ListedInstruction {
     pub offset: ImageOffset,
     /// Bytes it is long; 0 when it could not be read.
     pub len: u64,
-    /// Mnemonic and operands; empty when it could not be read.
+    /// Mnemonic and operands; empty when it could not be read, or nobody asked for it.
     pub text: String,
     /// Where it jumps to or calls, if the instruction itself says so.
     pub target: Option<u64>,
@@ -112,16 +112,45 @@ impl Listing {
     }
 }
 
+/// The instructions of some listings, found by their addresses: fast where those that are asked for come one after the other.
+#[derive(Debug)]
+pub struct ByAddress<'a> {
+    /// In the order of their addresses.
+    lines: Vec<&'a ListedInstruction>,
+    /// The place after the last that was found.
+    next: usize,
+}
+
+impl<'a> ByAddress<'a> {
+    /// Those of these listings.
+    #[must_use]
+    pub fn of(parts: &'a [Listing]) -> Self {
+        let mut lines: Vec<&ListedInstruction> = parts.iter().flat_map(|part| &part.instructions).collect();
+        lines.sort_by_key(|line| line.address);
+        Self { lines, next: 0 }
+    }
+
+    /// The instruction at an address.
+    pub fn at(&mut self, address: u64) -> Option<&'a ListedInstruction> {
+        let is_there = |place: &usize| self.lines.get(*place).is_some_and(|line| line.address == address);
+        let place = Some(self.next).filter(is_there);
+        let place = place.or_else(|| self.lines.binary_search_by_key(&address, |line| line.address).ok())?;
+        self.next = place + 1;
+        self.lines.get(place).copied()
+    }
+}
+
 /// Lists a procedure of an image.
 ///
 /// The bytes are of the file, if it is still the build that was sampled, else of what the daemon kept of it; for code of which there are
-/// none only the places with samples are listed. `lines` is where source lines come from, if they are wanted.
+/// none only the places with samples are listed. `lines` is where source lines come from, if they are wanted. Without a syntax instructions have no
+/// text, and what is in other procedures has no name.
 #[must_use]
 pub fn of(
     image: &ImageSamples,
     known: &Known,
     procedure: &Procedure,
-    syntax: Syntax,
+    syntax: Option<Syntax>,
     lines: Option<&Lines<'_>>,
 ) -> Listing {
     let mut problems = Vec::new();
@@ -184,7 +213,7 @@ fn disassembled(
     procedure: &Procedure,
     bytes: &[u8],
     isa: Isa,
-    syntax: Syntax,
+    syntax: Option<Syntax>,
 ) -> Vec<ListedInstruction> {
     let first = known.address(procedure.start);
     let listed = |line: code::isa::Line| ListedInstruction {
@@ -194,7 +223,7 @@ fn disassembled(
         text: line.text,
         target: line.target.map(|target| target.0),
         bars: line.bars,
-        target_name: line.target.and_then(|target| target_name(known, procedure, target.0)),
+        target_name: line.target.filter(|_| syntax.is_some()).and_then(|at| target_name(known, procedure, at.0)),
         counts: Vec::new(),
         frames: Vec::new(),
     };

@@ -1,9 +1,8 @@
 //! Which procedure is meant by a name or an address.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use image::{ImageKind, ImageOffset, Procedure};
+use image::{ImageKind, Procedure};
 
 use crate::error::AnalysisError;
 use crate::load::{ImageSamples, sum};
@@ -34,7 +33,7 @@ enum Fit {
 }
 
 /// How well a procedure fits, by whether it has samples and what it is called.
-type Fits<'a> = dyn Fn(bool, &Procedure) -> Option<Fit> + 'a;
+type Fits<'a> = dyn Fn(&ImageSamples, &Procedure) -> Option<Fit> + 'a;
 
 /// A procedure that may be meant.
 struct Found<'a> {
@@ -104,11 +103,12 @@ fn by_address<'a>(candidates: &'a [Candidate<'_>], address: u64) -> Vec<Found<'a
 
 fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
     // Mangled names, and those that need no demangling, cost nothing to compare; to demangle a hundred thousand takes a while.
-    let raw = |_: bool, procedure: &Procedure| (procedure.raw_name() == asked).then_some(Fit::Whole);
-    let sampled = |sampled: bool, procedure: &Procedure| if sampled { fit(procedure, asked) } else { None };
-    let any = |_: bool, procedure: &Procedure| fit(procedure, asked);
+    let raw = |_: &ImageSamples, procedure: &Procedure| (procedure.raw_name() == asked).then_some(Fit::Whole);
+    let sampled = |image: &ImageSamples, procedure: &Procedure| {
+        if is_sampled(image, procedure) { fit(procedure, asked) } else { None }
+    };
+    let any = |_: &ImageSamples, procedure: &Procedure| fit(procedure, asked);
     let tries: [Option<&Fits<'_>>; 4] = [Some(&raw), None, Some(&sampled), Some(&any)];
-    let with_samples: Vec<BTreeSet<ImageOffset>> = candidates.iter().map(with_samples).collect();
     for fits in tries {
         let Some(fits) = fits else {
             let found = by_alias(candidates, asked);
@@ -118,9 +118,9 @@ fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
             return found;
         };
         let mut found = Vec::new();
-        for ((at, Candidate { image, known, .. }), with_samples) in candidates.iter().enumerate().zip(&with_samples) {
+        for (at, Candidate { image, known, .. }) in candidates.iter().enumerate() {
             for procedure in &known.procedures {
-                if let Some(fit) = fits(with_samples.contains(&procedure.start), procedure) {
+                if let Some(fit) = fits(image, procedure) {
                     found.push(Found { at, procedure, fit, samples: samples(image, procedure) });
                 }
             }
@@ -147,10 +147,9 @@ fn by_alias<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> 
     found
 }
 
-/// The begins of the procedures that have samples of any event.
-fn with_samples(candidate: &Candidate<'_>) -> BTreeSet<ImageOffset> {
-    let offsets = candidate.image.profiles.iter().flat_map(profiledb::Profile::iter).map(|(offset, _)| offset);
-    offsets.filter_map(|offset| Some(candidate.known.procedures.find(offset)?.start)).collect()
+/// Whether there are samples of any event in a procedure.
+fn is_sampled(image: &ImageSamples, procedure: &Procedure) -> bool {
+    image.profiles.iter().any(|profile| profile.within(procedure.start..procedure.end).next().is_some())
 }
 
 /// Samples of all events in a procedure.
@@ -186,6 +185,8 @@ fn fit(procedure: &Procedure, asked: &str) -> Option<Fit> {
 
 #[cfg(test)]
 mod tests {
+    use image::ImageOffset;
+
     use super::*;
 
     #[test]

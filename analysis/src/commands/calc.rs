@@ -18,7 +18,7 @@ use super::loops::loops;
 use crate::args::{Chosen, Output, parse_confidence};
 use crate::error::AnalysisError;
 use crate::graphs::{Graph, Surveyed};
-use crate::listing::{self, ListedInstruction};
+use crate::listing::{self, ByAddress};
 use crate::load::{self, Samples};
 use crate::named::Candidate;
 use crate::report::{BlockRow, CalcReport, EdgeRow, ImageName, InstructionCost, Runs, Selection};
@@ -94,8 +94,8 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     let surveyed = Surveyed::around(&samples, image, known, procedure, &mut problems);
     let isa = surveyed.as_ref().map(Surveyed::isa);
     let (machine, model) = args.on.model(&samples, isa)?;
-    let found =
-        surveyed.and_then(|surveyed| surveyed.graph(image, known, procedure, syntax, (event, skid), Some(&machine)));
+    let found = surveyed
+        .and_then(|surveyed| surveyed.graph(image, known, procedure, Some(syntax), (event, skid), Some(&machine)));
     let refused = |why: &str| AnalysisError::Refused(format!("{}: {why}", procedure.name()));
     let without_code = || match listing::code(image, known, procedure) {
         Err(why) => refused(&format!("its instructions cannot be had: {why}; its samples: dcpi list")),
@@ -150,14 +150,13 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
 /// The blocks, without filler.
 pub(super) fn blocks(graph: &Graph, explained: &Explained, event: usize, confidence: Confidence) -> Vec<BlockRow> {
     let Some(estimate) = &graph.estimate else { return Vec::new() };
-    let lines = graph.parts.iter().flat_map(|part| &part.instructions).map(|line| (line.address, line));
-    let lines: BTreeMap<u64, &ListedInstruction> = lines.collect();
+    let mut lines = ByAddress::of(&graph.parts);
     let blocks =
         || graph.graph.blocks().iter().zip(&estimate.blocks).enumerate().filter(|(_, (block, _))| !block.padding);
     let row = |(number, (block, runs)): (usize, (&code::cfg::Block, &estimate::BlockEstimate))| {
         let explanations = explained.blocks.get(number).map(Vec::as_slice).unwrap_or_default();
         let instructions = graph.graph.instructions(number).enumerate().map(|(index, at)| {
-            let line = lines.get(&at.0);
+            let line = lines.at(at.0);
             let counts = line.map(|line| line.counts.clone()).unwrap_or_default();
             let samples = counts.get(event).copied().unwrap_or(0);
             let text = line.map(|line| line.text.clone()).unwrap_or_default();
@@ -221,32 +220,39 @@ fn edges(graph: &Graph, confidence: Confidence) -> Vec<EdgeRow> {
         let from = graph.graph.blocks().get(edge.from)?;
         seen.get(&(from.last, target(edge)?)).copied()
     };
-    // Of each block: how often its edges were seen, and how many it has.
-    let mut leaving: BTreeMap<usize, (u64, usize)> = BTreeMap::new();
-    for edge in graph.graph.edges() {
-        let sum = leaving.entry(edge.from).or_default();
-        *sum = (sum.0.saturating_add(observed(edge).unwrap_or(0)), sum.1 + 1);
+    let mut rows = Vec::with_capacity(graph.graph.edges().len());
+    for (number, from) in graph.graph.blocks().iter().enumerate() {
+        let range = graph.graph.out_of(number);
+        let edges = graph.graph.edges().get(range.clone()).unwrap_or_default();
+        if edges.is_empty() {
+            continue;
+        }
+        let block = runs_of(graph, estimate, number, confidence);
+        let executions = estimate.blocks.get(number).map_or(0.0, |block| block.executions);
+        let seen: Vec<u64> = edges.iter().map(|edge| observed(edge).unwrap_or(0)).collect();
+        let all = seen.iter().fold(0, |sum: u64, seen| sum.saturating_add(*seen));
+        let taken = estimate.edges.get(range).unwrap_or_default();
+        for ((edge, taken), observed) in edges.iter().zip(taken).zip(seen) {
+            let share = Some(taken / executions).filter(|share| share.is_finite()).unwrap_or(0.0);
+            let runs = runs_of_edge(*taken, block, observed, (all, edges.len()), confidence);
+            let to = target(edge).map(|to| to.0);
+            rows.push(EdgeRow { from: from.start.0, to, kind: kind(edge), runs, share, observed });
+        }
     }
-    let row = |(edge, runs): (&code::cfg::Edge, &f64)| {
-        let from = graph.graph.blocks().get(edge.from)?;
-        let (to, observed) = (target(edge), observed(edge).unwrap_or(0));
-        let kind = match (edge.kind, edge.to) {
-            (EdgeKind::Next | EdgeKind::NotTaken, _) => "falls through",
-            (EdgeKind::Taken, _) => "taken",
-            (EdgeKind::Jump, _) => "jump",
-            (EdgeKind::Case, _) => "case",
-            (EdgeKind::Observed, _) => "seen",
-            (EdgeKind::Indirect, To::Elsewhere) => "leaves",
-            (EdgeKind::Indirect, _) => "unknown",
-            (EdgeKind::Return, _) => "return",
-            (EdgeKind::End, _) => "end",
-        };
-        let (to, share) = (to.map(|to| to.0), estimate.blocks.get(edge.from).map(|block| runs / block.executions));
-        let share = share.filter(|share| share.is_finite()).unwrap_or(0.0);
-        let block = runs_of(graph, estimate, edge.from, confidence);
-        let of = leaving.get(&edge.from).copied().unwrap_or_default();
-        let runs = runs_of_edge(*runs, block, observed, of, confidence);
-        Some(EdgeRow { from: from.start.0, to, kind, runs, share, observed })
-    };
-    graph.graph.edges().iter().zip(&estimate.edges).filter_map(row).collect()
+    rows
+}
+
+/// Why an edge is there, in words.
+fn kind(edge: &code::cfg::Edge) -> &'static str {
+    match (edge.kind, edge.to) {
+        (EdgeKind::Next | EdgeKind::NotTaken, _) => "falls through",
+        (EdgeKind::Taken, _) => "taken",
+        (EdgeKind::Jump, _) => "jump",
+        (EdgeKind::Case, _) => "case",
+        (EdgeKind::Observed, _) => "seen",
+        (EdgeKind::Indirect, To::Elsewhere) => "leaves",
+        (EdgeKind::Indirect, _) => "unknown",
+        (EdgeKind::Return, _) => "return",
+        (EdgeKind::End, _) => "end",
+    }
 }

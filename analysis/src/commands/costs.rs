@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use code::isa::{Isa, Syntax};
+use code::isa::Isa;
 use image::Procedure;
 use stalls::Machine;
 
@@ -146,7 +146,7 @@ impl<'a> Finder<'a> {
         if surveyed.isa() != machine.isa {
             return Err(format!("its instructions are not those of {}; --machine", machine.name));
         }
-        let graph = surveyed.graph(image, known, procedure, Syntax::Att, (event, skid), Some(machine));
+        let graph = surveyed.graph(image, known, procedure, None, (event, skid), Some(machine));
         let explained = graph.as_ref().and_then(|graph| graph.explained(machine, event, self.samples.retired(event)));
         let Some((graph, explained)) = graph.zip(explained) else {
             return Err("it has no entry, or too many ways through it, to say how often its blocks ran".to_owned());

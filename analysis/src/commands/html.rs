@@ -162,7 +162,7 @@ fn of_image(
         finder.filter(worth).and_then(|finder| Some((finder, Surveyed::of(samples, image, &known, problems)?)));
     let listing = |(row, address): &(usize, u64)| {
         let procedure = procedure(*address)?;
-        let mut listing = listing::of(image, &known, procedure, syntax, lines.as_ref());
+        let mut listing = listing::of(image, &known, procedure, Some(syntax), lines.as_ref());
         samples.skid().into_iter().for_each(|skid| listing.attribute(skid));
         let costs =
             surveyed.as_ref().and_then(|(finder, surveyed)| finder.find(surveyed, (image, &known), procedure).ok());

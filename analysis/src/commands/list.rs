@@ -96,7 +96,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     let info = if args.asm { None } else { known.debug_info(image, &places, &mut problems) };
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, &mut problems));
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
-    let mut listing = listing::of(image, known, procedure, syntax, lines.as_ref());
+    let mut listing = listing::of(image, known, procedure, Some(syntax), lines.as_ref());
     problems.append(&mut listing.problems);
     let skid = samples.skid().filter(|_| !args.raw && listing.isa.is_some());
     skid.into_iter().for_each(|skid| listing.attribute(skid));

@@ -76,7 +76,7 @@ fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, Ana
     let mut problems = std::mem::take(&mut samples.problems);
     let (machine, model) = args.on.model(&samples, None)?;
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
-    let asked = Asked { machine: &machine, procedure: None, least: args.min_samples, syntax };
+    let asked = Asked { machine: &machine, procedure: None, least: args.min_samples, syntax: Some(syntax) };
     let places = args.on.places();
     let least = match args.min_confidence {
         Sure::Low => Confidence::Low,

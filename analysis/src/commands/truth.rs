@@ -12,7 +12,6 @@ use std::time::Instant;
 mod counted;
 
 use clap::{Args, Parser as _};
-use code::isa::Syntax;
 use code::skid::Skid;
 use estimate::truth::{self, Counts};
 use stalls::Machine;
@@ -281,7 +280,7 @@ fn score(
             image,
             &known,
             procedure,
-            Syntax::Att,
+            None,
             (*event, *skid),
             per_cycle.as_ref().map(|(machine, _)| machine),
         )?;

@@ -4,7 +4,6 @@ use std::io::Write;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use code::isa::Syntax;
 use stalls::Sums;
 
 use super::Outcome;
@@ -59,7 +58,7 @@ fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisE
     let mut problems = std::mem::take(&mut samples.problems);
     let (machine, model) = args.on.model(&samples, None)?;
     let asked =
-        Asked { machine: &machine, procedure: args.procedure.as_deref(), least: args.min_samples, syntax: Syntax::Att };
+        Asked { machine: &machine, procedure: args.procedure.as_deref(), least: args.min_samples, syntax: None };
     let places = args.on.places();
     let (mut sums, mut procedures) = (Sums::default(), 0_u64);
     let told = |found: &Explanation<'_>| found.explained.sums.clone();

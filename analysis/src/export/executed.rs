@@ -79,7 +79,7 @@ impl Executed {
         let mut executed = Self::default();
         let machine = samples.cpuid().and_then(|cpuid| Machine::named(Machine::nearest(&cpuid)?));
         for (procedure, count) in surveyed.sampled(image, time.0) {
-            let graph = surveyed.graph(image, known, procedure, Syntax::Intel, time, machine.as_ref());
+            let graph = surveyed.graph(image, known, procedure, Some(Syntax::Intel), time, machine.as_ref());
             graph.into_iter().for_each(|graph| executed.add(&graph, count, &names));
         }
         executed.steps.sort_by_key(|step| step.address);

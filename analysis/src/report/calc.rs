@@ -1,6 +1,7 @@
 //! `dcpi calc` as plain data, as text, JSON and CSV.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::ops::Range;
 
@@ -268,16 +269,27 @@ impl CalcReport {
         let begin = self.edges.partition_point(|edge| edge.from < block.start);
         let edges = || self.edges.iter().skip(begin).take_while(|edge| edge.from == block.start);
         let guessed = edges().count() > 1 && edges().all(|edge| edge.observed == 0);
+        // A block may have hundreds.
+        let mut text = String::new();
         for edge in edges() {
-            let to = edge.to.map(|to| format!(" {to:#x}")).unwrap_or_default();
-            let seen = match edge.observed {
-                0 if guessed => ", estimated: none was seen".to_owned(),
-                0 => String::new(),
-                times => format!(", seen {}", thousands(times)),
-            };
-            writeln!(out, "{:>21}  ->{to}  {} % {}{seen}", "", percent(edge.share), edge.kind)?;
+            text.push_str("                       ->");
+            if let Some(to) = edge.to {
+                write!(text, " {to:#x}").map_err(io::Error::other)?;
+            }
+            for part in ["  ", &percent(edge.share), " % ", edge.kind] {
+                text.push_str(part);
+            }
+            match edge.observed {
+                0 if guessed => text.push_str(", estimated: none was seen"),
+                0 => {}
+                times => {
+                    text.push_str(", seen ");
+                    text.push_str(&thousands(times));
+                }
+            }
+            text.push('\n');
         }
-        Ok(())
+        out.write_all(text.as_bytes())
     }
 }
 

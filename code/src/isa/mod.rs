@@ -69,7 +69,7 @@ pub struct Line {
     pub address: Vaddr,
     /// Bytes it is long, at least 1. A byte that begins no instruction is a line of its own.
     pub len: usize,
-    /// Mnemonic and operands.
+    /// Mnemonic and operands; empty where they were not asked for.
     pub text: String,
     /// Where it jumps to or calls, if the instruction itself says so.
     pub target: Option<Vaddr>,
@@ -92,12 +92,14 @@ impl Isa {
         }
     }
 
-    /// The instructions of `bytes`, of which the first is at `address`, in order and without a gap.
+    /// The instructions of `bytes`, of which the first is at `address`, in order and without a gap; without a syntax without text, in a fraction of
+    /// the time.
     #[must_use]
-    pub fn disassemble(self, bytes: &[u8], address: Vaddr, syntax: Syntax) -> Vec<Line> {
+    pub fn disassemble(self, bytes: &[u8], address: Vaddr, syntax: impl Into<Option<Syntax>>) -> Vec<Line> {
+        let syntax = syntax.into();
         match self {
             Self::X86_64 => x86_64::disassemble(bytes, address, syntax),
-            Self::Aarch64 => aarch64::disassemble(bytes, address),
+            Self::Aarch64 => aarch64::disassemble(bytes, address, syntax.is_some()),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{LEN, order};
 use crate::isa::Line;
 use crate::isa::flow::Flow;
 
-pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr) -> Vec<Line> {
+pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, worded: bool) -> Vec<Line> {
     let words = bytes.chunks(usize::from(LEN));
     let mut at = address.0;
     let line = |bytes: &[u8]| {
@@ -28,7 +28,8 @@ pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr) -> Vec<Line> {
         };
         // What supervisors do is no time of the instruction, and a no-op takes none.
         let bars = flow != Flow::Next || word.0 >> 24 == 0xd4 || is_no_op(word);
-        Line { address, len: bytes.len(), text: text(word, address.0), target, bars }
+        let text = if worded { text(word, address.0) } else { String::new() };
+        Line { address, len: bytes.len(), text, target, bars }
     };
     words.map(line).collect()
 }
@@ -184,12 +185,12 @@ mod tests {
         let words = [0x3400_0040_u32, 0xd503_201f, 0x9100_0400, 0x97ff_fffd, 0xd400_0001];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.extend([1, 2]);
-        let lines = disassemble(&bytes, Vaddr(0x1000));
+        let lines = disassemble(&bytes, Vaddr(0x1000), true);
         assert_eq!(lines.iter().map(|line| line.len).collect::<Vec<_>>(), [4, 4, 4, 4, 4, 2]);
         assert_eq!(lines.iter().map(|line| line.bars).collect::<Vec<_>>(), [true, true, false, true, true, true]);
         let targets: Vec<_> = lines.iter().map(|line| line.target).collect();
         assert_eq!(targets, [Some(Vaddr(0x1008)), None, None, Some(Vaddr(0x1000)), None, None]);
         // At the end of the address space nothing overflows.
-        assert_eq!(disassemble(&[0; 12], Vaddr(u64::MAX - 7)).len(), 3);
+        assert_eq!(disassemble(&[0; 12], Vaddr(u64::MAX - 7), true).len(), 3);
     }
 }

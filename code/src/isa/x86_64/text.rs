@@ -5,21 +5,12 @@ use image::Vaddr;
 
 use crate::isa::{Line, Syntax};
 
-pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Syntax) -> Vec<Line> {
-    let mut formatter: Box<dyn Formatter> = match syntax {
-        Syntax::Att => Box::new(GasFormatter::new()),
-        Syntax::Intel => Box::new(IntelFormatter::new()),
-    };
-    let options = formatter.options_mut();
-    options.set_uppercase_hex(false);
-    options.set_hex_prefix("0x");
-    options.set_hex_suffix("");
-    options.set_branch_leading_zeros(false);
-    options.set_space_after_operand_separator(syntax == Syntax::Intel);
-    options.set_rip_relative_addresses(true);
+pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Option<Syntax>) -> Vec<Line> {
+    let mut formatter = syntax.map(formatter);
     let mut decoder = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
-    let mut lines = Vec::new();
+    // Most instructions are longer than 3 bytes.
+    let mut lines = Vec::with_capacity(bytes.len() / 3 + 1);
     while decoder.can_decode() {
         let begin = decoder.position();
         decoder.decode_out(&mut instruction);
@@ -33,13 +24,28 @@ pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Syntax) 
             Line { address, len: 1, text: "(bad)".to_owned(), target: None, bars: true }
         } else {
             let mut text = String::new();
-            formatter.format(&instruction, &mut text);
+            formatter.iter_mut().for_each(|formatter| formatter.format(&instruction, &mut text));
             let bars = instruction.flow_control() != FlowControl::Next || instruction.mnemonic() == Mnemonic::Nop;
             Line { address, len: instruction.len(), text, target: target(&instruction), bars }
         };
         lines.push(line);
     }
     lines
+}
+
+fn formatter(syntax: Syntax) -> Box<dyn Formatter> {
+    let mut formatter: Box<dyn Formatter> = match syntax {
+        Syntax::Att => Box::new(GasFormatter::new()),
+        Syntax::Intel => Box::new(IntelFormatter::new()),
+    };
+    let options = formatter.options_mut();
+    options.set_uppercase_hex(false);
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_branch_leading_zeros(false);
+    options.set_space_after_operand_separator(syntax == Syntax::Intel);
+    options.set_rip_relative_addresses(true);
+    formatter
 }
 
 fn target(instruction: &Instruction) -> Option<Vaddr> {
@@ -58,7 +64,7 @@ mod tests {
     use super::*;
 
     fn texts(bytes: &[u8], syntax: Syntax) -> Vec<(u64, usize, String)> {
-        disassemble(bytes, Vaddr(0x1000), syntax)
+        disassemble(bytes, Vaddr(0x1000), Some(syntax))
             .into_iter()
             .map(|line| (line.address.0, line.len, line.text))
             .collect()
@@ -80,7 +86,7 @@ mod tests {
             ]
         );
         assert_eq!(texts(&bytes, Syntax::Intel)[1].2, "mov eax, [rdi+rcx*4+8]");
-        let lines = disassemble(&bytes, Vaddr(0x1000), Syntax::Att);
+        let lines = disassemble(&bytes, Vaddr(0x1000), Some(Syntax::Att));
         assert_eq!(
             lines.iter().map(|line| line.target).collect::<Vec<_>>(),
             [None, None, Some(Vaddr(0x1000)), None, None]
@@ -92,8 +98,12 @@ mod tests {
     fn padding_takes_no_samples() {
         // jmp; nop; xchg %ax,%ax; nopw 0(%rax,%rax); mov %eax,%eax
         let bytes = [0xeb, 0, 0x90, 0x66, 0x90, 0x66, 0x0f, 0x1f, 0x44, 0, 0, 0x89, 0xc0];
-        let lines = disassemble(&bytes, Vaddr(0), Syntax::Att);
+        let lines = disassemble(&bytes, Vaddr(0), Some(Syntax::Att));
         assert_eq!(lines.iter().map(|line| line.bars).collect::<Vec<_>>(), [true, true, true, true, false]);
+        // The same without text.
+        let wordless = disassemble(&bytes, Vaddr(0), None);
+        let same = |(one, other): (&Line, &Line)| *one == Line { text: String::new(), ..other.clone() };
+        assert!(wordless.len() == lines.len() && wordless.iter().zip(&lines).all(same), "{wordless:?}");
     }
 
     #[test]
@@ -103,7 +113,7 @@ mod tests {
             [(0x1000, 1), (0x1001, 1), (0x1002, 1)]
         );
         // At the end of the address space nothing overflows.
-        assert_eq!(disassemble(&[0x90; 4], Vaddr(u64::MAX - 1), Syntax::Att).len(), 4);
+        assert_eq!(disassemble(&[0x90; 4], Vaddr(u64::MAX - 1), Some(Syntax::Att)).len(), 4);
     }
 
     #[test]
