@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 /// Most tasks that a processor takes at once: to hand over each by itself takes longer than many of them do.
 const TOGETHER_MAX: usize = 64;
-/// A processor takes what is left in no fewer turns than this, or as many as there are tasks.
+/// A processor takes one more at once for so many tasks that were taken for each: the first are the longest.
 const TURNS: usize = 32;
 
 /// Works on all `tasks`, one on each processor at a time, and hands over what is made of each, in their order. Who puts the longest first waits
@@ -21,8 +21,7 @@ pub fn each<'a, T: Sync, R: Send>(tasks: &[&'a T], work: impl Fn(&'a T) -> R + S
             let (made, next, work) = (made.clone(), &next, &work);
             scope.spawn(move || {
                 loop {
-                    let left = tasks.len().saturating_sub(next.load(Relaxed));
-                    let together = (left / (threads * TURNS)).clamp(1, TOGETHER_MAX);
+                    let together = (next.load(Relaxed) / (threads * TURNS)).clamp(1, TOGETHER_MAX);
                     let first = next.fetch_add(together, Relaxed);
                     let mine = tasks.iter().skip(first).take(together);
                     let results: Vec<R> = mine.map(|task| work(task)).collect();

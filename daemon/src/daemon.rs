@@ -65,6 +65,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         let (asked_sender, asked) = mpsc::channel(64);
         let again = move || Config::new(args.settings.clone(), args.config.as_deref());
         let (stop, reload) = signals(args.until_eof, again).context("listening to signals")?;
+        let alarm = kernel::Alarm::new().context("the loop's timer (when descriptors ran out: raise LimitNOFILE)")?;
         let serve = serve(&control, metrics, asked_sender);
         let db = config.db.display().to_string();
         tracing::info!(%epoch, db, control = %config.control.display(), "dcpid ready");
@@ -81,7 +82,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
             epoch: epoch.to_string(),
         });
         let result = tokio::select! {
-            result = pipeline.run(asked, done, (stop, reload)) => result,
+            result = pipeline.run(asked, done, (stop, reload), alarm) => result,
             () = serve => Ok(()),
         };
         librarian.finish();

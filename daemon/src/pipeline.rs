@@ -142,6 +142,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     #[must_use]
     pub fn new(parts: Parts<Source>) -> Self {
         let adjustable = parts.events.iter().any(|event| event.adjustable);
+        let now = Instant::now();
         let watchdog = sd_notify::watchdog_enabled().map(|period| (period / 3).max(WATCHDOG_MIN));
         let names: Vec<_> = parts.events.iter().map(|plan| plan.event.name.clone()).collect();
         Self {
@@ -166,16 +167,13 @@ impl<Source: SampleSource> Pipeline<Source> {
             stopping: false,
             records_interval: RECORDS_INTERVALS.0,
             watchdog,
-            ticks: Ticks::new(
-                Instant::now(),
-                [
-                    (Tick::Records, Some(RECORDS_INTERVALS.0)),
-                    (Tick::Drain, Some(parts.config.drain_interval)),
-                    (Tick::Merge, Some(parts.config.merge_interval)),
-                    (Tick::Watchdog, watchdog),
-                ],
-            ),
-            requests_pause_end: Instant::now(),
+            ticks: Ticks {
+                records: now + RECORDS_INTERVALS.0,
+                drain: now + parts.config.drain_interval,
+                merge: now + parts.config.merge_interval,
+                watchdog: watchdog.map(|period| now + period),
+            },
+            requests_pause_end: now,
             snapshot_rate: None,
             last_merges_pause: LAST_MERGES_PAUSE,
             parts,
@@ -191,15 +189,15 @@ impl<Source: SampleSource> Pipeline<Source> {
         mut asked: mpsc::Receiver<Asked>,
         mut done: mpsc::UnboundedReceiver<Done>,
         (mut stop, mut reload): Signals,
+        mut alarm: Alarm,
     ) -> anyhow::Result<()> {
         self.look_at_restraint();
         self.pace_snapshots();
-        let mut alarm = Alarm::new()?;
         let mut requests = Vec::new();
         loop {
             let now = Instant::now();
             let may_ask = self.requests_pause_end <= now;
-            let tick = self.ticks.first().map_or(now, |(_, at)| at);
+            let (_, tick) = self.ticks.first();
             let next = if may_ask { tick } else { tick.min(self.requests_pause_end) };
             let event = tokio::select! {
                 Some(()) = stop.recv() => Event::Stop,
@@ -208,9 +206,9 @@ impl<Source: SampleSource> Pipeline<Source> {
                 Some(config) = reload.recv() => Event::Reload(Box::new(config)),
                 rang = alarm.wait_until(next) => {
                     rang.context("waiting for the next tick")?;
-                    match self.ticks.first().filter(|(_, at)| *at <= Instant::now()) {
-                        Some((tick, _)) => Event::Tick(tick),
-                        None => continue,
+                    match self.ticks.first() {
+                        (tick, at) if at <= Instant::now() => Event::Tick(tick),
+                        _ => continue,
                     }
                 }
             };
@@ -271,9 +269,9 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
             Event::Reload(config) => {
                 self.reload(*config);
-                for tick in [Tick::Drain, Tick::Merge] {
-                    self.ticks.set(tick, begun + self.period(tick));
-                }
+                // Never later than it was to be: who reads the configuration again and again puts nothing off.
+                self.ticks.drain = self.ticks.drain.min(begun + self.period(Tick::Drain));
+                self.ticks.merge = self.ticks.merge.min(begun + self.period(Tick::Merge));
             }
             Event::Done(Done::Merged(result)) => self.merged(result),
             Event::Done(Done::Epoch(result)) => {
@@ -316,7 +314,8 @@ impl<Source: SampleSource> Pipeline<Source> {
             Tick::Drain => {
                 self.parts.collector.drain();
                 self.pace_snapshots();
-                if self.term.0.elapsed() >= TERM {
+                // At the drain that is nearest to its end.
+                if self.term.0.elapsed() + self.parts.config.drain_interval / 2 >= TERM {
                     crate::kernel::give_back();
                     crate::kernel::give_back_code();
                     self.end_term();
@@ -429,6 +428,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 tracing::debug!(files = merged.report.files_written, bytes = merged.report.bytes_written, "merged");
                 if self.merge_error.take().is_some() {
                     tracing::info!("the database takes samples again; nothing was lost meanwhile");
+                    self.ticks.merge = Instant::now() + self.period(Tick::Merge);
                 }
                 self.parts.epoch = merged.epoch.to_string();
                 self.last_merge = Some(clock::unix_s());
@@ -443,6 +443,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                 if self.merge_error.as_ref() != Some(&error) {
                     tracing::error!("{error}; samples are kept in memory and the merge is tried again");
                 }
+                // Who waits for what comes behind the end of an epoch waits for that.
+                let behind = if closes_epoch { std::mem::take(&mut self.waiters) } else { Vec::new() };
                 if closes_epoch {
                     self.closing = Some(pending);
                 } else {
@@ -450,8 +452,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                     self.closing.as_mut().unwrap_or(&mut self.parts.collector.pending).absorb(pending);
                 }
                 self.failed_last_merges += u32::from(self.stopping);
-                self.merge_due |= self.stopping;
-                for (_, reply) in waiters {
+                self.merge_due = self.stopping; // else the timer has it tried again
+                for (_, reply) in waiters.into_iter().chain(behind) {
                     let next = if self.stopping {
                         "dcpid tries again before it ends; see its log"
                     } else {
@@ -460,7 +462,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                     let _ = reply.send(Reply::error(format!("{error}; {next}")));
                 }
                 self.merge_error = Some(error);
-                self.ticks.set(Tick::Merge, Instant::now() + self.period(Tick::Merge));
+                self.ticks.merge = self.ticks.merge.min(Instant::now() + self.period(Tick::Merge));
             }
         }
     }
@@ -624,7 +626,7 @@ mod tests {
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                result = pipeline.run(asked, done, (stop, reload)) => result,
+                result = pipeline.run(asked, done, (stop, reload), Alarm::new().unwrap()) => result,
                 () = client => unreachable!(),
             }
         })
@@ -697,6 +699,33 @@ mod tests {
             }
         })
         .unwrap();
+    }
+
+    /// While the end of an epoch could not be written, whoever waited behind it was not told: the daemon tried again at once, for ever.
+    #[test]
+    fn who_waits_behind_the_end_of_an_epoch_hears_that_the_disk_takes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        let error = run_at_cost(&root, 3, 1e12, Default::default(), |asked| {
+            let root = root.clone();
+            async move {
+                std::fs::remove_dir_all(&root).unwrap();
+                let before = ask(&asked, Request::Status).await.status.unwrap().events[0].period;
+                loop {
+                    let status = ask(&asked, Request::Status).await.status.unwrap();
+                    if status.events[0].period != before && status.merge_error.is_some() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                for _ in 0..2 {
+                    let flushed = tokio::time::timeout(Duration::from_secs(20), ask(&asked, Request::Flush)).await;
+                    assert!(flushed.unwrap().error.unwrap().contains("keeps the samples"));
+                }
+            }
+        })
+        .unwrap_err();
+        assert!(error.to_string().contains("samples are lost"), "{error}");
     }
 
     #[test]

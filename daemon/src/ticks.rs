@@ -1,6 +1,6 @@
 //! When the loop does again what it does again and again.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What is done again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,24 +17,34 @@ pub enum Tick {
 
 /// When each is done next.
 #[derive(Debug)]
-pub struct Ticks([(Tick, Option<Instant>); 4]);
+pub struct Ticks {
+    /// Of records.
+    pub records: Instant,
+    /// Of drains.
+    pub drain: Instant,
+    /// Of merges.
+    pub merge: Instant,
+    /// Of the service manager, if it wants to be told.
+    pub watchdog: Option<Instant>,
+}
 
 impl Ticks {
-    /// Each after its time from now; none of those without one.
+    /// The first one, and its time.
     #[must_use]
-    pub fn new(now: Instant, periods: [(Tick, Option<Duration>); 4]) -> Self {
-        Self(periods.map(|(tick, period)| (tick, period.map(|period| now + period))))
+    pub fn first(&self) -> (Tick, Instant) {
+        let watchdog = self.watchdog.map(|at| (Tick::Watchdog, at));
+        let rest = [(Tick::Drain, self.drain), (Tick::Merge, self.merge)].into_iter().chain(watchdog);
+        rest.fold((Tick::Records, self.records), |first, other| if other.1 < first.1 { other } else { first })
     }
 
-    /// This one again at that time.
+    /// This one at that time.
     pub fn set(&mut self, tick: Tick, at: Instant) {
-        self.0.iter_mut().filter(|(other, _)| *other == tick).for_each(|(_, next)| *next = Some(at));
-    }
-
-    /// The first one, and its time. None when there is none at all.
-    #[must_use]
-    pub fn first(&self) -> Option<(Tick, Instant)> {
-        self.0.iter().filter_map(|(tick, at)| Some((*tick, (*at)?))).min_by_key(|(_, at)| *at)
+        match tick {
+            Tick::Records => self.records = at,
+            Tick::Drain => self.drain = at,
+            Tick::Merge => self.merge = at,
+            Tick::Watchdog => self.watchdog = Some(at),
+        }
     }
 }
 
@@ -45,21 +55,16 @@ mod tests {
     #[test]
     fn the_first_comes_first() {
         let now = Instant::now();
-        let second = Duration::from_secs(1);
-        let mut ticks = Ticks::new(
-            now,
-            [
-                (Tick::Records, Some(second / 2)),
-                (Tick::Drain, Some(second)),
-                (Tick::Merge, Some(3 * second)),
-                (Tick::Watchdog, None),
-            ],
-        );
-        assert_eq!(ticks.first(), Some((Tick::Records, now + second / 2)));
+        let second = std::time::Duration::from_secs(1);
+        let mut ticks =
+            Ticks { records: now + second / 2, drain: now + second, merge: now + 3 * second, watchdog: None };
+        assert_eq!(ticks.first(), (Tick::Records, now + second / 2));
         ticks.set(Tick::Records, now + 2 * second);
-        assert_eq!(ticks.first(), Some((Tick::Drain, now + second)));
+        assert_eq!(ticks.first(), (Tick::Drain, now + second));
         ticks.set(Tick::Drain, now + 4 * second);
         ticks.set(Tick::Records, now + 4 * second);
-        assert_eq!(ticks.first(), Some((Tick::Merge, now + 3 * second)));
+        assert_eq!(ticks.first(), (Tick::Merge, now + 3 * second));
+        ticks.set(Tick::Watchdog, now);
+        assert_eq!(ticks.first(), (Tick::Watchdog, now));
     }
 }

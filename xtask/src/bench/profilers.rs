@@ -214,6 +214,7 @@ pub struct Profiler<'a> {
     folder: &'a str,
     inner: Inner,
     before: Reading,
+    start_cpu_s: f64,
 }
 
 impl<'a> Profiler<'a> {
@@ -227,16 +228,20 @@ impl<'a> Profiler<'a> {
             }
             Configuration::Perf => Inner::Perf(start_perf(folder)?),
         };
-        let mut profiler = Self { folder, inner, before: Reading::default() };
+        let mut profiler = Self { folder, inner, before: Reading::default(), start_cpu_s: 0.0 };
         profiler.before = profiler.reading()?;
+        profiler.start_cpu_s = profiler.before.cpu_s;
         if let Inner::Dcpid { program, watch } = &mut profiler.inner {
             *watch = Some(MemoryWatch::start(program.child.id()));
         }
         Ok(profiler)
     }
 
-    /// What it has cost so far is not looked at.
+    /// What it has cost so far is not looked at, and what it took so far is on disk.
     pub fn settle(&mut self) -> anyhow::Result<()> {
+        if matches!(self.inner, Inner::Dcpid { .. }) {
+            control(self.folder, "flush")?;
+        }
         self.before = self.reading()?;
         Ok(())
     }
@@ -262,7 +267,7 @@ impl<'a> Profiler<'a> {
         let after = self.reading()?;
         let (before, folder) = (self.before, self.folder);
         let during = difference(&before, &after);
-        let seen = Seen { during, start_cpu_s: before.cpu_s, ..Seen::default() };
+        let seen = Seen { during, start_cpu_s: self.start_cpu_s, ..Seen::default() };
         match self.inner {
             Inner::Nothing => Ok(Seen::default()),
             Inner::Empty(empty) => Ok(Seen { during: Reading { cpu_s: during.cpu_s, ..empty.end()? }, ..seen }),

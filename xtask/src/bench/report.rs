@@ -72,9 +72,12 @@ impl Report<'_> {
         Spread::of(self.timed(kind, Configuration::Dcpid).into_iter().filter_map(what))
     }
 
-    /// Of the runs with statistics.
+    /// The undisturbed runs with statistics; all of them when none is undisturbed.
     fn settled(&self, kind: Kind, configuration: Configuration) -> impl Iterator<Item = &Run> {
-        self.runs.handler.iter().filter(move |run| run.kind == kind && run.configuration == configuration)
+        let of = move |run: &&Run| run.kind == kind && run.configuration == configuration;
+        let is_calm = |run: &Run| run.others <= OTHERS_MAX;
+        let all = !self.runs.handler.iter().filter(of).any(is_calm);
+        self.runs.handler.iter().filter(of).filter(move |run| all || is_calm(run))
     }
 
     fn handler_ns(&self, kind: Kind, configuration: Configuration) -> Option<Spread> {
@@ -145,7 +148,7 @@ impl Report<'_> {
 
     fn components(&self) -> String {
         let mut out = format!(
-            "Table 4: components of the cost of a sample, ns: median [min..max] of profilers that had seen the workload once before\n\n\
+            "Table 4: components of the cost of a sample, ns: median [min..max] of undisturbed rounds, dcpid's when it had run the workload once before\n\n\
              {:<9} {:>6} {:>8} {:>22}   {:>18} {:>18} {:>18}\n",
             "workload", "empty", "handler", "above", "daemon", "edges", "flush"
         );
@@ -233,14 +236,15 @@ impl Report<'_> {
             Some(format!("{} {:.1}", kind.name(), 100.0 * (spread.max - spread.min) / spread.median))
         };
         let spreads: Vec<_> = KINDS.into_iter().filter(|kind| *kind != Kind::Idle).filter_map(nothing).collect();
-        let disturbed = self.runs.timed.iter().filter(|run| run.others > OTHERS_MAX).count();
-        let others = Spread::of(self.runs.timed.iter().map(|run| 100.0 * run.others));
+        let all = || self.runs.timed.iter().chain(&self.runs.handler);
+        let disturbed = all().filter(|run| run.others > OTHERS_MAX).count();
+        let others = Spread::of(all().map(|run| 100.0 * run.others));
         let mut out = format!(
             "Noise: without a profiler the runs of a workload differ by (max - min) / median, %: {}.\n\
              A difference that is smaller than that is none. Others used {} % of the CPUs; {disturbed} of {} runs stayed disturbed (above {:.0} %) and are left out where others are left.\n",
             spreads.join(", "),
             shown(others, 1),
-            self.runs.timed.len(),
+            all().count(),
             100.0 * OTHERS_MAX,
         );
         if !self.runs.strangers.is_empty() {

@@ -37,8 +37,8 @@ pub struct Run {
 pub struct Runs {
     /// Timed ones.
     pub timed: Vec<Run>,
-    /// Those with the kernel's BPF statistics on, which cost time themselves; of profilers that have seen the workload once before, as one that is
-    /// always on has.
+    /// Those with the kernel's BPF statistics on, which cost time themselves; dcpid's when it has seen the workload once before, as one that is always on
+    /// has.
     pub handler: Vec<Run>,
     /// Other profilers that were seen running meanwhile.
     pub strangers: BTreeSet<String>,
@@ -55,7 +55,7 @@ impl Runs {
                 let mut order = CONFIGURATIONS.to_vec();
                 order.rotate_left(round as usize % CONFIGURATIONS.len());
                 for configuration in order {
-                    let run = runs.undisturbed(folder, workload, configuration, round)?;
+                    let run = runs.undisturbed(folder, workload, configuration, (round, false))?;
                     println!(
                         "  round {}/{rounds}  {:<8}  {:<7}  {:>6.3} s{}",
                         round + 1,
@@ -73,12 +73,12 @@ impl Runs {
             }
         }
         println!(
-            "  once more with the kernel's BPF statistics on, for what a sample costs in profilers that have settled"
+            "  once more with the kernel's BPF statistics on, for what a sample costs, dcpid's when it has settled"
         );
         let statistics = BpfStatistics::on(folder)?;
         for (round, workload) in (0..rounds).flat_map(|round| workloads.iter().map(move |workload| (round, workload))) {
             for configuration in [Configuration::Empty, Configuration::Dcpid] {
-                let run = runs.once(folder, workload, configuration, (round, true))?;
+                let run = runs.undisturbed(folder, workload, configuration, (round, true))?;
                 runs.handler.push(run);
             }
         }
@@ -86,18 +86,18 @@ impl Runs {
         Ok(runs)
     }
 
-    /// The least disturbed of a few tries, of a profiler that has just started.
+    /// The least disturbed of a few tries.
     fn undisturbed(
         &mut self,
         folder: &str,
         workload: &Workload,
         configuration: Configuration,
-        round: u64,
+        when: (u64, bool),
     ) -> anyhow::Result<Run> {
-        let mut best = self.once(folder, workload, configuration, (round, false))?;
+        let mut best = self.once(folder, workload, configuration, when)?;
         while best.others > OTHERS_MAX && best.tries < TRIES && self.repeats_left > 0 {
             self.repeats_left -= 1;
-            let again = self.once(folder, workload, configuration, (round, false))?;
+            let again = self.once(folder, workload, configuration, when)?;
             let tries = best.tries + 1;
             best = Run { tries, ..if again.others < best.others { again } else { best } };
         }
@@ -112,7 +112,7 @@ impl Runs {
         (round, settles): (u64, bool),
     ) -> anyhow::Result<Run> {
         let mut profiler = Profiler::start(configuration, folder)?;
-        if settles {
+        if settles && configuration == Configuration::Dcpid {
             workload.run(folder)?;
             profiler.settle()?;
         }
