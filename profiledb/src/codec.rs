@@ -206,6 +206,29 @@ pub fn decode_commit(payload: &[u8]) -> Result<Commit, DecodeError> {
     Ok(Commit { sequence, names })
 }
 
+/// A varint of any length, and what is behind it. Takes and gives no [`Input`], so that those of loops stay in registers.
+#[inline(never)]
+fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Damage> {
+    let mut value = 0_u64;
+    for (at, byte) in bytes.iter().take(MAX_VARINT_BYTES).enumerate() {
+        let bits = u64::from(byte & 0x7f);
+        let shift = at * 7;
+        // The tenth byte has only the 64th bit.
+        if shift == 63 && bits > 1 {
+            return Err(Damage::Varint);
+        }
+        value |= bits << shift;
+        if byte & 0x80 == 0 {
+            // A last byte of zero says nothing: there is a shorter form.
+            if *byte == 0 && at > 0 {
+                return Err(Damage::Varint);
+            }
+            return Ok((value, bytes.get(at + 1..).unwrap_or(&[])));
+        }
+    }
+    Err(if bytes.len() < MAX_VARINT_BYTES { Damage::Truncated } else { Damage::Varint })
+}
+
 /// A payload that is being read.
 pub(crate) struct Input<'a> {
     rest: &'a [u8],
@@ -230,6 +253,7 @@ impl<'a> Input<'a> {
         DecodeError { offset: self.offset(), damage }
     }
 
+    #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
         // Nearly all numbers of a profile are below 128, and there are millions of them.
         if let Some((byte, rest)) = self.rest.split_first()
@@ -238,26 +262,9 @@ impl<'a> Input<'a> {
             self.rest = rest;
             return Ok((*byte).into());
         }
-        let mut value = 0_u64;
-        for (at, byte) in self.rest.iter().take(MAX_VARINT_BYTES).enumerate() {
-            let bits = u64::from(byte & 0x7f);
-            let shift = at * 7;
-            // The tenth byte has only the 64th bit.
-            if shift == 63 && bits > 1 {
-                return Err(self.error(Damage::Varint));
-            }
-            value |= bits << shift;
-            if byte & 0x80 == 0 {
-                // A last byte of zero says nothing: there is a shorter form.
-                if *byte == 0 && at > 0 {
-                    return Err(self.error(Damage::Varint));
-                }
-                self.rest = self.rest.get(at + 1..).unwrap_or(&[]);
-                return Ok(value);
-            }
-        }
-        let damage = if self.rest.len() < MAX_VARINT_BYTES { Damage::Truncated } else { Damage::Varint };
-        Err(self.error(damage))
+        let (value, rest) = long_varint(self.rest).map_err(|damage| self.error(damage))?;
+        self.rest = rest;
+        Ok(value)
     }
 
     /// A number of entries, each of at least `entry_bytes`, that the rest can hold.

@@ -110,12 +110,18 @@ pub fn decode_samples(section: &[u8], entries: u64) -> Result<Profile, DecodeErr
     let entries = capacity(entries, &[&offsets, &counts]).map_err(error)?;
     let (mut offsets, mut counts) = (Input::new(&offsets), Input::new(&counts));
     let (mut pairs, mut all) = (Vec::with_capacity(entries.min(PREALLOCATED_ENTRIES)), 0);
+    let room = room(shift);
     let mut next = Some(0_u64);
+    // There are millions: what has a closure for each costs twice as much.
     for _ in 0..entries {
         let distance = column(&mut offsets, at)?;
-        let place = next.and_then(|next| next.checked_add(distance)).ok_or_else(|| error(Damage::Order))?;
-        let count = column(&mut counts, at)?.checked_add(1).ok_or_else(|| error(Damage::Varint))?;
-        let offset = unshifted(place, shift).ok_or_else(|| error(Damage::Order))?;
+        let Some(place) = next.and_then(|next| next.checked_add(distance)) else { return Err(error(Damage::Order)) };
+        let Some(count) = column(&mut counts, at)?.checked_add(1) else { return Err(error(Damage::Varint)) };
+        let Some((shift, most)) = room else { return Err(error(Damage::Order)) };
+        if place > most {
+            return Err(error(Damage::Order));
+        }
+        let offset = place << shift;
         all |= offset;
         pairs.push((offset, count));
         next = place.checked_add(1);
@@ -128,9 +134,10 @@ pub fn decode_samples(section: &[u8], entries: u64) -> Result<Profile, DecodeErr
     Ok(Profile::from_sorted(pairs))
 }
 
-fn unshifted(place: u64, shift: u64) -> Option<u64> {
+/// The shift as a number of bits, and the largest place that loses none by it. None for a shift that leaves nothing.
+fn room(shift: u64) -> Option<(u32, u64)> {
     let shift = u32::try_from(shift).ok().filter(|shift| *shift < 64)?;
-    (place.leading_zeros() >= shift).then_some(place << shift)
+    Some((shift, u64::MAX >> shift))
 }
 
 /// Edges as a section of a segment: distances of `from`, signed distances from `from` to `to`, counts.
@@ -202,8 +209,12 @@ fn capacity(entries: u64, columns: &[&Vec<u8>]) -> Result<usize, Damage> {
 }
 
 /// The next number of a column. Where in a packed column something is wrong says nothing: `at` is the place of the columns.
+#[inline]
 fn column(input: &mut Input<'_>, at: usize) -> Result<u64, DecodeError> {
-    input.varint().map_err(|error| DecodeError { offset: at, ..error })
+    match input.varint() {
+        Ok(value) => Ok(value),
+        Err(error) => Err(DecodeError { offset: at, ..error }),
+    }
 }
 
 fn ended(columns: &[Input<'_>], at: usize) -> Result<(), DecodeError> {
