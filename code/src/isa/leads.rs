@@ -43,7 +43,8 @@ fn far(bytes: &[u8], address: u64, into: &Range<u64>, found: &mut impl FnMut(Lea
     for begin in (1..bytes.len()).step_by(BLOCK) {
         let rest = bytes.get(begin..).unwrap_or_default();
         let next = address.wrapping_add(begin as u64 + 4);
-        if !any_near(rest.get(..BLOCK + 3).unwrap_or(rest), (next.wrapping_sub(into.start)) as u32, len) {
+        let (block, from_begin) = (rest.get(..BLOCK + 3).unwrap_or(rest), next.wrapping_sub(into.start) as u32);
+        if !any_high(block, from_begin, len) || !any_near(block, from_begin, len) {
             continue;
         }
         for (index, distance) in rest.windows(4).take(BLOCK).enumerate() {
@@ -58,6 +59,22 @@ fn far(bytes: &[u8], address: u64, into: &Range<u64>, found: &mut impl FnMut(Lea
             }
         }
     }
+}
+
+/// Whether the upper half of any 4 bytes of a block is that of a distance to one of `len` bytes: of few blocks it is, and half as much is compared,
+/// twice as much at once. `next` as of [`any_near`].
+fn any_high(block: &[u8], next: u32, len: u32) -> bool {
+    let least = next.wrapping_neg().wrapping_sub(BLOCK as u32 - 1);
+    // That of the largest distance from the block's first bytes, above that of the least from its last.
+    let more = (u64::from(least & 0xffff) + u64::from(len) + BLOCK as u64 - 1) >> 16;
+    let (least, more) = ((least >> 16) as u16, u16::try_from(more).unwrap_or(u16::MAX));
+    let mut any = 0;
+    for phase in 2..4 {
+        for half in block.get(phase..).unwrap_or_default().as_chunks::<2>().0 {
+            any |= u16::from(u16::from_le_bytes(*half).wrapping_sub(least) <= more);
+        }
+    }
+    any != 0
 }
 
 /// Whether any 4 bytes may be a distance to one of `len` bytes; `next` is how far behind their begin the address after the first 4 is.
