@@ -106,7 +106,7 @@ pub(crate) fn collect_at(
     if left_out > 0 {
         findings.push(Finding::SymbolsLeftOut { count: left_out });
     }
-    let mut pieces = tables.flatten(candidates);
+    let mut pieces = tables.flatten(&candidates);
     cover::fill(&mut pieces, &named_sections(&sections, &layout));
     let unnamed = addresses.map(|mut addresses| {
         addresses.retain(|&address| !cover::has(&pieces, address));
@@ -313,9 +313,9 @@ impl Tables {
         None
     }
 
-    fn flatten(&self, mut candidates: Vec<Candidate>) -> Vec<Piece<Label>> {
-        symbols::sort(&mut candidates, &self.tables);
-        let spans: Vec<Span<Label>> = candidates.into_iter().map(|candidate| candidate.span).collect();
+    fn flatten(&self, candidates: &[Candidate]) -> Vec<Piece<Label>> {
+        let sorted = symbols::sort(candidates, &self.tables);
+        let spans: Vec<Span<Label>> = sorted.into_iter().map(|candidate| candidate.span).collect();
         cover::flatten(&spans)
     }
 

@@ -34,6 +34,7 @@ pub(crate) enum Label {
 }
 
 /// A symbol of code.
+#[derive(Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) span: Span<Label>,
     rank: u8,
@@ -227,7 +228,7 @@ impl Names {
 
 /// Sorts candidates by address, and those at one address with the one that names it first (see
 /// [`crate::Procedures`]). `tables` are the names of the tables by number.
-pub(crate) fn sort(candidates: &mut [Candidate], tables: &[Table]) {
+pub(crate) fn sort(candidates: &[Candidate], tables: &[Table]) -> Vec<Candidate> {
     let name = |candidate: &Candidate| {
         let Label::Symbol { table, name } = candidate.span.label else {
             return None;
@@ -235,14 +236,21 @@ pub(crate) fn sort(candidates: &mut [Candidate], tables: &[Table]) {
         let name = tables.get(usize::from(table))?.names.get(name)?;
         Some(name.get(..COMPARED).unwrap_or(name))
     };
-    candidates.sort_by(|a, b| {
-        (a.span.start, a.rank, a.name_len).cmp(&(b.span.start, b.rank, b.name_len)).then_with(|| {
-            match a.span.label == b.span.label {
+    // Few share an address: sorting two numbers takes a third of what sorting candidates does.
+    let mut places: Vec<(u64, usize)> =
+        candidates.iter().enumerate().map(|(place, candidate)| (candidate.span.start, place)).collect();
+    places.sort_unstable();
+    let mut sorted: Vec<Candidate> =
+        places.into_iter().filter_map(|(_, place)| candidates.get(place)).copied().collect();
+    for alike in sorted.chunk_by_mut(|a, b| a.span.start == b.span.start) {
+        alike.sort_by(|a, b| {
+            (a.rank, a.name_len).cmp(&(b.rank, b.name_len)).then_with(|| match a.span.label == b.span.label {
                 true => Ordering::Equal,
                 false => name(a).cmp(&name(b)),
-            }
-        })
-    });
+            })
+        });
+    }
+    sorted
 }
 
 #[cfg(test)]
