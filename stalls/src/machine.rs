@@ -4,9 +4,10 @@
 //! LLVM exception), for the forms of instructions that a Debian machine's programs have. What is not in them is taken for a simple one.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use code::isa::Isa;
-use code::isa::work::{Form, Work};
+use code::isa::work::Work;
 
 /// A processor.
 #[derive(Clone, Debug)]
@@ -24,7 +25,10 @@ pub struct Machine {
     /// Cycles that it loses if it went the wrong way at a branch, at most: until it is back at full speed.
     pub mispredict: f64,
     costs: Vec<Cost>,
-    forms: Vec<Option<usize>>,
+    /// Which of them a form has, by the form's name.
+    by_name: HashMap<&'static str, u16>,
+    /// The same by the form's number, of those that were asked for: it has ten thousand names, a procedure some dozens.
+    by_number: Vec<OnceLock<Option<u16>>>,
 }
 
 /// What a form asks for.
@@ -100,7 +104,8 @@ impl Machine {
             load: 4.0,
             mispredict: *mispredict,
             costs: Vec::new(),
-            forms: Vec::new(),
+            by_name: HashMap::new(),
+            by_number: Vec::new(),
         };
         this.read(table)?;
         Some(this)
@@ -147,7 +152,9 @@ impl Machine {
     /// What an instruction asks for.
     #[must_use]
     pub fn cost(&self, work: &Work) -> Option<&Cost> {
-        self.costs.get(*self.forms.get(work.form.number())?.as_ref()?)
+        let find = || self.by_name.get(self.isa.form_name(work.form).as_str()).copied();
+        let cost = self.by_number.get(work.form.number())?.get_or_init(find);
+        self.costs.get(usize::from((*cost)?))
     }
 
     /// What part of a cycle an instruction takes of all that is issued in it.
@@ -157,8 +164,7 @@ impl Machine {
     }
 
     fn read(&mut self, table: &'static str) -> Option<()> {
-        let isa = self.isa;
-        let named: HashMap<String, Form> = isa.forms().map(|form| (isa.form_name(form), form)).collect();
+        self.by_number.resize(self.isa.forms().count(), OnceLock::new());
         for line in table.lines().filter(|line| !line.starts_with('#')) {
             let mut words = line.split_whitespace();
             match words.next()? {
@@ -176,13 +182,9 @@ impl Machine {
                         Some((u64::from_str_radix(bits, 16).ok()?, cycles.parse().ok()?))
                     };
                     let units: Option<Vec<(u64, f64)>> = units.map(unit).collect();
+                    let cost = u16::try_from(self.costs.len()).ok()?;
                     self.costs.push(Cost { latency, forwarded, early, uops, units: units? });
-                    let cost = self.costs.len() - 1;
-                    for form in words.filter_map(|name| named.get(name)) {
-                        let number = form.number();
-                        self.forms.resize(self.forms.len().max(number + 1), None);
-                        self.forms.get_mut(number).into_iter().for_each(|place| *place = Some(cost));
-                    }
+                    self.by_name.extend(words.map(|name| (name, cost)));
                 }
             }
         }
@@ -198,11 +200,20 @@ mod tests {
         machine.cost(&Isa::X86_64.work(bytes).unwrap()).unwrap().clone()
     }
 
+    /// How many forms have a cost. Every name in the table is a form's.
+    fn forms(machine: &Machine) -> usize {
+        let names: Vec<String> = machine.isa.forms().map(|form| machine.isa.form_name(form)).collect();
+        let works = machine.isa.forms().map(|form| Work { form, ..Work::default() });
+        let forms = works.filter(|work| machine.cost(work).is_some()).count();
+        assert!(machine.by_name.keys().all(|name| names.iter().any(|known| known == name)), "{}", machine.name);
+        forms
+    }
+
     #[test]
     fn all_tables_are_read() {
         for name in Machine::names(Isa::X86_64) {
             let machine = Machine::named(name).unwrap();
-            let forms = machine.forms.iter().flatten().count();
+            let forms = forms(&machine);
             assert!(forms > 700, "{name}: {forms}");
             assert!((4.0..=8.0).contains(&machine.width), "{name}");
             assert!((4.0..=5.0).contains(&machine.load), "{name}");
@@ -224,7 +235,7 @@ mod tests {
         for name in Machine::names(Isa::Aarch64) {
             let machine = Machine::named(name).unwrap();
             let cost = |word: u32| machine.cost(&Isa::Aarch64.work(&word.to_le_bytes()).unwrap()).unwrap().clone();
-            assert!(machine.forms.iter().flatten().count() > 250, "{name}");
+            assert!(forms(&machine) > 250, "{name}");
             assert!((2.0..=16.0).contains(&machine.width) && (2.0..=5.0).contains(&machine.load), "{name}");
             // add x0, x1, x2; ldr x0, [x1]; mul x0, x1, x2; fdiv d0, d1, d2
             assert!((cost(0x8b02_0020).forwarded - 1.0).abs() < 1e-9, "{name}");
