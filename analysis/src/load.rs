@@ -520,8 +520,9 @@ fn add_epoch(
                 continue;
             }
         };
+        let samples = profile.total();
         if let Some(total) = totals.get_mut(*event) {
-            *total = total.saturating_add(profile.total());
+            *total = total.saturating_add(samples);
         }
         let image = images.entry(key.image).or_insert_with(|| ImageSamples {
             record: record.clone(),
@@ -535,10 +536,7 @@ fn add_epoch(
         image.meet(record, at);
         let of_scope = image.scopes.entry(key.scope.clone()).or_insert_with(|| vec![0; events.len()]);
         if let Some(total) = of_scope.get_mut(*event) {
-            *total = total.saturating_add(profile.total());
-        }
-        if let Some(sum) = image.profiles.get_mut(*event) {
-            sum.merge(&profile);
+            *total = total.saturating_add(samples);
         }
         if by_scope {
             let of_scope =
@@ -546,6 +544,10 @@ fn add_epoch(
             if let Some(sum) = of_scope.get_mut(*event) {
                 sum.merge(&profile);
             }
+        }
+        if let Some(sum) = image.profiles.get_mut(*event) {
+            // Most are the only ones of their image, with millions of entries: not copied.
+            if sum.is_empty() { *sum = profile } else { sum.merge(&profile) }
         }
     }
     complete.then_some(totals)
