@@ -177,21 +177,13 @@ fn taken(graph: &Cfg, truth: &Counts, edge: &Edge) -> f64 {
 mod tests {
     use super::*;
     use crate::{Branch, Confidence, Sampled, estimate};
-    use code::cfg::{Knowledge, Loops, Part, ReadOnly};
+    use code::cfg::{Knowledge, Loops, Part};
     use code::isa::Isa;
     use code::skid::Skid;
 
-    struct Nothing;
-
-    impl ReadOnly for Nothing {
-        fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
-            None
-        }
-    }
-
     fn graph(code: &[u8]) -> (Cfg, Loops) {
         let parts = [Part { begin: Vaddr(0x1000), bytes: code }];
-        let graph = Cfg::build(Isa::X86_64, &parts, &mut Nothing, &Knowledge::default());
+        let graph = Cfg::build(Isa::X86_64, &parts, &mut (), &Knowledge::default());
         let loops = Loops::of(&graph);
         (graph, loops)
     }

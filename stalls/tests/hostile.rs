@@ -1,21 +1,13 @@
 //! Any bytes as code, with any samples: graphs, estimates and explanations neither panic nor tell numbers that do not add up.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
-use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly};
+use code::cfg::{Cfg, Knowledge, Loops, Part};
 use code::isa::Isa;
 use code::isa::work::Work;
 use code::skid::Skid;
 use estimate::{Branch, Sampled};
 use image::Vaddr;
 use stalls::{Explained, Machine, Scale, Timed, explain};
-
-struct Nothing;
-
-impl ReadOnly for Nothing {
-    fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
-        None
-    }
-}
 
 /// What compilers write, so that random code has loops and ways through it; the rest are random bytes.
 const PIECES: [&[u8]; 16] = [
@@ -90,7 +82,7 @@ fn whatever_the_code_is_sums_add_up() {
         let bytes = code(&mut random, isa);
         let begin = Vaddr([0x1000, 0, u64::MAX - 99, 1 << 63][random.usize(..4)]);
         let part = Part { begin, bytes: &bytes };
-        let graph = Cfg::build(isa, &[part], &mut Nothing, &Knowledge::default());
+        let graph = Cfg::build(isa, &[part], &mut (), &Knowledge::default());
         let loops = Loops::of(&graph);
         let mut landed: Vec<(Vaddr, u64)> = (0..graph.blocks().len())
             .flat_map(|block| graph.instructions(block).collect::<Vec<_>>())

@@ -1,7 +1,7 @@
 //! Causes are named where they can be, and cleared where they cannot.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
-use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly};
+use code::cfg::{Cfg, Knowledge, Loops, Part};
 use code::isa::Isa;
 use code::isa::work::Work;
 use code::skid::Skid;
@@ -9,18 +9,10 @@ use estimate::Sampled;
 use image::Vaddr;
 use stalls::{Cause, Explanation, Machine, Timed, explain};
 
-struct Nothing;
-
-impl ReadOnly for Nothing {
-    fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
-        None
-    }
-}
-
 /// What is told of the instructions of a procedure, by their addresses, if those at `slow` took that many samples, and each other 100.
 fn explained(code: &[u8], slow: &[(u64, u64)]) -> Vec<(u64, Explanation)> {
     let parts = [Part { begin: Vaddr(0), bytes: code }];
-    let graph = Cfg::build(Isa::X86_64, &parts, &mut Nothing, &Knowledge::default());
+    let graph = Cfg::build(Isa::X86_64, &parts, &mut (), &Knowledge::default());
     let loops = Loops::of(&graph);
     let addresses: Vec<Vec<Vaddr>> =
         (0..graph.blocks().len()).map(|block| graph.instructions(block).collect()).collect();

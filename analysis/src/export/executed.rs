@@ -190,17 +190,9 @@ fn seen(graph: &Graph, from: Vaddr, executions: f64, add: &mut impl FnMut((Vaddr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use code::cfg::{Cfg, Knowledge, Part, ReadOnly};
+    use code::cfg::{Cfg, Knowledge, Part};
     use code::isa::Isa;
     use estimate::{BlockEstimate, Estimate};
-
-    struct Nothing;
-
-    impl ReadOnly for Nothing {
-        fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
-            None
-        }
-    }
 
     #[test]
     fn rounds_of_a_loop_at_the_begin_are_no_entries() {
@@ -209,7 +201,7 @@ mod tests {
         let part = Part { begin: Vaddr(0x1000), bytes: &bytes };
         let isa = Isa::of_elf_machine(62).unwrap();
         let mut graph = Graph::default();
-        graph.graph = Cfg::build(isa, &[part], &mut Nothing, &Knowledge::default());
+        graph.graph = Cfg::build(isa, &[part], &mut (), &Knowledge::default());
         let edges = graph.graph.edges().iter().map(|edge| if edge.kind == EdgeKind::Taken { 9.0 } else { 1.0 });
         let edges = edges.collect();
         let runs = |executions| BlockEstimate { executions, ..BlockEstimate::default() };
@@ -229,7 +221,7 @@ mod tests {
         let part = Part { begin: Vaddr(0x1000), bytes: &bytes };
         let isa = Isa::of_elf_machine(62).unwrap();
         let mut graph = Graph::default();
-        graph.graph = Cfg::build(isa, &[part], &mut Nothing, &Knowledge::default());
+        graph.graph = Cfg::build(isa, &[part], &mut (), &Knowledge::default());
         let runs = |executions| BlockEstimate { executions, ..BlockEstimate::default() };
         let edges = graph.graph.edges().iter().map(|edge| match edge.kind {
             EdgeKind::Taken => 3.0,

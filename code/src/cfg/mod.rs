@@ -62,6 +62,13 @@ pub trait ReadOnly {
     fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64>;
 }
 
+/// No memory is known.
+impl ReadOnly for () {
+    fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
+        None
+    }
+}
+
 /// What is known besides the bytes.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Knowledge<'a> {

@@ -11,7 +11,7 @@
 
 mod pipeline;
 
-use code::cfg::{Cfg, Ending, Knowledge, Loops, Part, ReadOnly, To};
+use code::cfg::{Cfg, Ending, Knowledge, Loops, Part, To};
 use code::isa::Isa;
 use code::isa::work::Work;
 use code::skid::Skid;
@@ -24,14 +24,6 @@ const PROCEDURES: &str = include_str!("procedures.txt");
 /// Cycles between two samples, in the mean, and samples of a procedure.
 const PERIOD: u64 = 61;
 const SAMPLES: u64 = 6_000;
-
-struct Nothing;
-
-impl ReadOnly for Nothing {
-    fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
-        None
-    }
-}
 
 fn procedures() -> Vec<(&'static str, Vec<u8>)> {
     let mut all: Vec<(&str, Vec<u8>)> = Vec::new();
@@ -63,7 +55,7 @@ struct Run {
 /// Executes a procedure until it has its samples.
 fn run(machine: &Machine, bytes: &[u8], random: &mut fastrand::Rng) -> Run {
     let part = Part { begin: Vaddr(0x1000), bytes };
-    let graph = Cfg::build(Isa::Aarch64, &[part], &mut Nothing, &Knowledge::default());
+    let graph = Cfg::build(Isa::Aarch64, &[part], &mut (), &Knowledge::default());
     let loops = Loops::of(&graph);
     let at = |address: Vaddr| &bytes[(address.0 - 0x1000) as usize..];
     let blocks = 0..graph.blocks().len();

@@ -116,7 +116,7 @@ impl Report<'_> {
                     out,
                     "{:<9} {:>9}  {:>22} {:>22} {:>22}   {:>22}",
                     format!("{}{suffix}", kind.name()),
-                    nothing.map_or_else(|| "-".to_owned(), |spread| format!("{:.2}", spread.median)),
+                    median(nothing, 2),
                     slower(Configuration::Empty),
                     slower(Configuration::Dcpid),
                     slower(Configuration::Perf),

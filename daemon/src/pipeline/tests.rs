@@ -1,0 +1,252 @@
+use super::*;
+use crate::event::EventSpec;
+use crate::kernel::{Drained, MappedFileId, Record, RecordKind, TimedRecord};
+use crate::kernel_text::KernelText;
+use crate::source::Recording;
+use abi::Entry;
+use profiledb::{Database, EpochId, Writer};
+use std::path::Path;
+
+const PID: u32 = (1 << abi::PID_BITS) - 9;
+
+/// Five resolved samples and two without a mapping.
+fn batch() -> (Vec<Entry>, Drained, Vec<TimedRecord>) {
+    let file = MappedFileId::BuildId(vec![7; 20]);
+    let record = Record { pid: PID, start: 0x1000, len: 0x1000, file_offset: 0, path: b"/bin/x".to_vec(), file };
+    let entries = vec![Entry::new(0, 0x1010, PID, 5), Entry::new(0, 0x9000, PID, 2)];
+    (
+        entries,
+        Drained { taken: 7, ..Drained::default() },
+        vec![TimedRecord { time_ns: 1, kind: RecordKind::Mmap(record) }],
+    )
+}
+
+/// Runs a pipeline on a recording of `batches` batches while `client` asks it; the client's end stops it.
+fn run<Client: Future<Output = ()>>(
+    root: &Path,
+    batches: usize,
+    client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
+) -> anyhow::Result<()> {
+    run_at_cost(root, batches, 0.0, Default::default(), client)
+}
+
+/// The same, where a sample costs so much, in the first drain of a new term, with these settings.
+fn run_at_cost<Client: Future<Output = ()>>(
+    root: &Path,
+    batches: usize,
+    ns_per_sample: f64,
+    settings: crate::args::Settings,
+    client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
+) -> anyhow::Result<()> {
+    let machine = Machine::probe().unwrap();
+    let events = vec![EventSpec::parse("cpu-clock").unwrap().plan(1)];
+    let mut writer = Writer::open(root, "here").unwrap();
+    let start = epoch_start(&machine, &events, None);
+    let epoch = writer.begin(start.clone(), false).unwrap().to_string();
+    let recording = Recording::new((0..batches).map(|_| batch()).collect());
+    let collector = Collector::new(recording, KernelText::new(&machine), None, 1, Default::default());
+    let drain_interval = (ns_per_sample > 0.0).then(|| "10ms".to_owned());
+    let (db, cost) = (Some(root.to_owned()), Cost { ns_per_sample, step: 0 });
+    let settings = crate::args::Settings { db, drain_interval, ..settings };
+    let config = Config::new(settings, Some(Path::new("/dev/null"))).unwrap();
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let (done_sender, done) = mpsc::unbounded_channel();
+        let flusher = Flusher::start(writer, start, (root.to_owned(), config.retention), done_sender).unwrap();
+        let (asked_sender, asked) = mpsc::channel(4);
+        let ((stop_sender, stop), (_reloads, reload)) = (mpsc::channel(1), mpsc::channel(1));
+        let mut pipeline =
+            Pipeline::new(Parts { config, machine, events, cost, landing: None, collector, flusher, epoch });
+        pipeline.last_merges_pause = Duration::from_millis(1);
+        pipeline.term.0 = Instant::now().checked_sub(TERM).unwrap();
+        let client = async {
+            client(asked_sender).await;
+            stop_sender.send(()).await.unwrap();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            result = pipeline.run(asked, done, (stop, reload), Alarm::new().unwrap()) => result,
+            () = client => unreachable!(),
+        }
+    })
+}
+
+async fn ask(asked: &mpsc::Sender<Asked>, request: Request) -> Reply {
+    let (reply, answer) = oneshot::channel();
+    asked.send((request, reply)).await.unwrap();
+    answer.await.unwrap()
+}
+
+fn on_disk(root: &Path, epoch: &str) -> u64 {
+    let epoch: EpochId = epoch.parse().unwrap();
+    let epoch = Database::open(root).unwrap().epoch("here", &epoch).unwrap();
+    epoch.profiles().unwrap().iter().map(|key| epoch.profile(key).unwrap().total()).sum()
+}
+
+#[test]
+fn requests_are_answered_after_they_are_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    run(&root, 4, |asked| {
+        let root = root.clone();
+        async move {
+            let status = ask(&asked, Request::Status).await.status.unwrap();
+            assert_eq!((status.samples.taken, status.samples.pending, status.samples.merged), (7, 5, 0));
+            let flushed = ask(&asked, Request::Flush).await;
+            let first = flushed.epoch.unwrap();
+            assert_eq!(flushed.merged, Some(10));
+            assert_eq!(on_disk(&root, &first), 10, "on disk when the answer comes");
+            let second = ask(&asked, Request::Epoch { label: Some("next".into()) }).await.epoch.unwrap();
+            assert_ne!(first, second);
+            assert_eq!(on_disk(&root, &first), 15, "samples before the call belong to the old epoch");
+            let status = ask(&asked, Request::Status).await.status.unwrap();
+            let samples = status.samples;
+            let unresolved: u64 = samples.unresolved.values().sum();
+            assert_eq!((samples.taken, samples.merged + samples.pending + unresolved), (28, 28));
+            assert_eq!(status.epoch, second);
+            ask(&asked, Request::Quit).await;
+            assert_eq!(on_disk(&root, &second), 5);
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_rate_that_costs_too_much_is_lowered_and_begins_an_epoch() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    run_at_cost(&root, 3, 1e12, Default::default(), |asked| {
+        let root = root.clone();
+        async move {
+            let before = ask(&asked, Request::Status).await.status.unwrap();
+            assert_eq!(before.events[0].period, 1_000_000_000 / 5200);
+            let after = loop {
+                let status = ask(&asked, Request::Status).await.status.unwrap();
+                if status.epoch != before.epoch {
+                    break status;
+                }
+                tokio::task::yield_now().await;
+            };
+            assert_eq!(after.events[0].period, 1_000_000_000 / 3700);
+            assert!(after.overhead.share.unwrap() > after.overhead.budget.unwrap());
+            let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
+            let periods = [before.epoch, epoch].map(|epoch| {
+                let epoch = Database::open(&root).unwrap().epoch("here", &epoch.parse().unwrap()).unwrap();
+                epoch.meta().events[0].period
+            });
+            assert_eq!(periods, [1_000_000_000 / 5200, 1_000_000_000 / 3700], "an epoch has one period");
+        }
+    })
+    .unwrap();
+}
+
+/// While the end of an epoch could not be written, whoever waited behind it was not told: the daemon tried again at once, for ever.
+#[test]
+fn who_waits_behind_the_end_of_an_epoch_hears_that_the_disk_takes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    let error = run_at_cost(&root, 3, 1e12, Default::default(), |asked| {
+        let root = root.clone();
+        async move {
+            std::fs::remove_dir_all(&root).unwrap();
+            let before = ask(&asked, Request::Status).await.status.unwrap().events[0].period;
+            loop {
+                let status = ask(&asked, Request::Status).await.status.unwrap();
+                if status.events[0].period != before && status.merge_error.is_some() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..2 {
+                let flushed = tokio::time::timeout(Duration::from_secs(20), ask(&asked, Request::Flush)).await;
+                assert!(flushed.unwrap().error.unwrap().contains("keeps the samples"));
+            }
+        }
+    })
+    .unwrap_err();
+    assert!(error.to_string().contains("samples are lost"), "{error}");
+}
+
+#[test]
+fn what_takes_too_much_memory_does_less_and_the_epoch_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    let (memory_limit, overhead_budget) = (Some("1MiB".to_owned()), Some("off".to_owned()));
+    let settings = crate::args::Settings { memory_limit, overhead_budget, ..Default::default() };
+    run_at_cost(&root, 3, 1.0, settings, |asked| {
+        let root = root.clone();
+        async move {
+            let after = loop {
+                let status = ask(&asked, Request::Status).await.status.unwrap();
+                if status.restraint.changes > 0 {
+                    break status;
+                }
+                tokio::task::yield_now().await;
+            };
+            assert_eq!(after.restraint.doing, "counts only");
+            assert!(after.text().contains("counts only, no snapshots: it took too much"), "{}", after.text());
+            let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
+            let epoch = Database::open(&root).unwrap().epoch("here", &epoch.parse().unwrap()).unwrap();
+            assert_eq!(epoch.meta().facts["restraint"][0]["doing"], "counts only");
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_label_is_in_force_when_the_answer_comes() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    run(&root, 3, |asked| {
+        let root = root.clone();
+        async move {
+            let label = |pid, label: &str| Request::Label { pid, start_time: None, label: label.into() };
+            let me = Some(std::process::id());
+            assert_eq!(ask(&asked, label(me, "run")).await, Reply::default());
+            for (request, why) in [
+                (label(me, "a/b"), "contains a slash; choose another label"),
+                (label(None, "x"), "pid namespace; run both in one"),
+                (label(Some(0), "x"), "pid namespace; run both in one"),
+                (label(Some(u32::MAX), "x"), "no process has the number"),
+            ] {
+                let error = ask(&asked, request).await.error.unwrap();
+                assert!(error.contains(why), "{error}");
+            }
+            let status = ask(&asked, Request::Status).await.status.unwrap();
+            assert_eq!(status.apart.labels, ["run"]);
+            assert!(status.text().contains("labels      run\n"), "{}", status.text());
+            let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
+            // The recording's process is none of ours.
+            assert_eq!(on_disk(&root, &epoch), 15);
+        }
+    })
+    .unwrap();
+}
+
+/// Nothing was sampled, so nothing was written, and `dcpictl quit` was told that it failed.
+#[test]
+fn a_quit_with_nothing_to_write_is_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&directory.path().join("db"), 0, |asked| async move {
+        assert_eq!(ask(&asked, Request::Quit).await.error, None);
+    })
+    .unwrap();
+}
+
+/// A daemon whose disk had gone was told to end, tried its last merge without pause or limit, and never ended.
+#[test]
+fn a_daemon_that_cannot_write_ends_and_says_what_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    let error = run(&root, 1, |asked| {
+        let root = root.clone();
+        async move {
+            std::fs::remove_dir_all(&root).unwrap();
+            let reply = ask(&asked, Request::Flush).await;
+            assert!(reply.error.unwrap().contains("keeps the samples"), "it goes on, for now");
+            let samples = ask(&asked, Request::Status).await.status.unwrap().samples;
+            assert_eq!((samples.taken, samples.pending), (7, 5));
+        }
+    })
+    .unwrap_err();
+    assert!(error.to_string().contains("7 samples are lost"), "{error}");
+}
