@@ -8,35 +8,26 @@
 //! Not the same are addresses: what depends on them (Python's allocator asks whether an address is in its arenas) differs from run to run.
 
 use super::profilers::{build, start_dcpid};
+use super::repeatable::{self, Program};
 use super::{FOLDER, machine, require_root};
 use crate::packages;
-use crate::process::{command, must, output};
+use crate::process::{command, output};
 use anyhow::{Context as _, bail, ensure};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Where the sources of programs are.
-const SOURCES: &str = "code/tests/walks/programs";
 /// Snapshots that dcpid takes at most, a second, on all CPUs together.
 const SNAPSHOTS_PER_S: usize = 4000;
 /// A program is run for so long before its samples are counted.
 const ROUND: Duration = Duration::from_secs(20);
 /// Rounds at most: on a busy machine a program may never have the samples.
 const ROUNDS_MAX: u32 = 40;
-/// Of the C library: valgrind knows none of these, and ERMS is chosen by what the processor is.
-const SAME_CODE: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,-ERMS,-FSRM,-RTM";
 /// Beginnings of the names of images that everybody uses.
 const EVERYBODYS: [&str; 4] = ["libc.so", "libm.so", "ld-linux", "libpthread.so"];
 /// The mean error of p(taken), weighted by executions, may be so much as a mean over programs.
 const ERROR_MAX: f64 = 0.03;
-
-struct Program {
-    name: &'static str,
-    words: Vec<String>,
-}
 
 /// How often a conditional branch was executed, and taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -72,7 +63,7 @@ pub fn run(snapshots: u64) -> anyhow::Result<bool> {
         "{:<8} {:>9} {:>8} {:>8} {:>7} {:>8} {:>7} {:>7}",
         "program", "snapshots", "yielding", "branches", "scored", "seen", "error", "chance"
     );
-    let (mut sum, programs) = (0.0, programs(&folder)?);
+    let (mut sum, programs) = (0.0, repeatable::programs(&folder)?);
     for program in &programs {
         let mut codes = HashMap::new();
         let (truth, executed) = counted(program, &folder, &mut codes)?;
@@ -96,60 +87,6 @@ pub fn run(snapshots: u64) -> anyhow::Result<bool> {
     println!("yielding: of all snapshots taken meanwhile, also those of other programs");
     println!("mean error of p(taken), weighted by executions: {mean:.4}, at most {ERROR_MAX}");
     Ok(mean <= ERROR_MAX)
-}
-
-fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
-    let (c, rust, input) = (format!("{folder}/c"), format!("{folder}/rust"), format!("{folder}/input"));
-    must(&mut command(&format!("cc -O2 -static -Wl,--build-id -o {c} {SOURCES}/set.c")))?;
-    must(&mut command(&format!("rustc -O --edition=2021 -C link-arg=-Wl,--build-id -o {rust} {SOURCES}/set.rs")))?;
-    // A megabyte of code, and one of text.
-    let mut bytes = fs::read(format!("{folder}/dcpid")).context("reading dcpid")?;
-    bytes.truncate(1 << 20);
-    for line in 0..20_000_u64 {
-        let word = line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
-        bytes.extend(format!("line {line} of the text says {word} and {:x}\n", word * word).bytes());
-    }
-    fs::write(&input, bytes).with_context(|| format!("writing {input}"))?;
-    let lines = [
-        ("gzip", format!("/bin/gzip -6 -c {input}")),
-        ("bzip2", format!("/bin/bzip2 -9 -c {input}")),
-        ("xz", format!("/usr/bin/xz -3 -T1 -c {input}")),
-        ("python3", format!("/usr/bin/python3 {SOURCES}/set.py")),
-        ("perl", format!("/usr/bin/perl {SOURCES}/set.pl")),
-        ("c", c),
-        ("rust", rust),
-    ];
-    let split = |line: String| line.split(' ').map(str::to_owned).collect();
-    let mut programs: Vec<Program> =
-        lines.into_iter().map(|(name, line)| Program { name, words: split(line) }).collect();
-    let read = format!(".read {SOURCES}/set.sql");
-    programs.push(Program { name: "sqlite3", words: vec!["/usr/bin/sqlite3".into(), ":memory:".into(), read] });
-    Ok(programs)
-}
-
-impl Program {
-    fn under(&self, words: &[String]) -> Command {
-        let mut all = words.iter().chain(&self.words);
-        let mut command = Command::new(all.next().map_or("", String::as_str));
-        // Words are hashed in one way in each run.
-        command.args(all).env("GLIBC_TUNABLES", SAME_CODE).env("PYTHONHASHSEED", "1").env("PERL_HASH_SEED", "1");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command
-    }
-
-    /// Runs it again and again, two on each CPU so that none is idle between them.
-    fn run_for(&self, long: Duration) -> anyhow::Result<()> {
-        let until = Instant::now() + long;
-        while Instant::now() < until {
-            let started = (0..2 * machine::cpus()).map(|_| self.under(&[]).spawn());
-            let started = started.collect::<Result<Vec<_>, _>>().with_context(|| format!("starting {}", self.name))?;
-            for mut child in started {
-                let status = child.wait()?;
-                ensure!(status.success(), "{} failed: {status}", self.name);
-            }
-        }
-        Ok(())
-    }
 }
 
 /// What callgrind counts in one run of the images that are scored, and how many conditional branches were executed in all.

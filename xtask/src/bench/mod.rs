@@ -1,6 +1,6 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
 //! `bench loader` for the loader hook, `bench db` for the database; how long reports take: `bench reading`; what walks from sampled registers are
-//! worth: `bench walks`; control-flow graphs of everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much faster
+//! worth: `bench walks`; how good estimates are: `bench truth`; control-flow graphs of everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much faster
 //! programs become with profiles: `bench faster`; and whether anything leaks: `bench soak`.
 
 mod beside;
@@ -18,12 +18,14 @@ mod profilers;
 mod programs;
 mod reading;
 mod recording;
+mod repeatable;
 mod report;
 mod runs;
 mod simulation;
 mod soak;
 mod statistics;
 mod table;
+mod truth;
 mod walks;
 mod why;
 mod workloads;
@@ -44,13 +46,14 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         ["db", rest @ ..] => db::run(rest),
         ["reading", rest @ ..] => reading::run(rest),
         ["walks", rest @ ..] => walks::run(rest),
+        ["truth", rest @ ..] => truth::run(rest),
         ["cfg", rest @ ..] => cfg::run(rest),
         ["why", rest @ ..] => why::run(rest),
         ["faster", rest @ ..] => faster::run(rest),
         ["soak", rest @ ..] => soak::run(rest),
         _ => {
             bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], cfg [--quick] [--json] [PATH...], why [--quick] [PATH...], faster [--rounds N] [--seconds N] [--again] or soak [--minutes N]"
+                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], truth [--seconds N], cfg [--quick] [--json] [PATH...], why [--quick] [PATH...], faster [--rounds N] [--seconds N] [--again] or soak [--minutes N]"
             )
         }
     }

@@ -1,0 +1,76 @@
+//! Eight programs that execute the same instructions each time they run: what callgrind counts of one run is true of all of them.
+
+use super::machine;
+use crate::process::{command, must};
+use anyhow::{Context as _, ensure};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where the sources of programs are.
+const SOURCES: &str = "code/tests/walks/programs";
+/// Of the C library: valgrind knows none of these, and ERMS is chosen by what the processor is.
+const SAME_CODE: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,-ERMS,-FSRM,-RTM";
+
+/// A program, and what it does.
+pub struct Program {
+    /// Its short name.
+    pub name: &'static str,
+    words: Vec<String>,
+}
+
+/// All of them. The folder has dcpid's program, a part of which is compressed; what is built here is put there.
+pub fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
+    let (c, rust, input) = (format!("{folder}/c"), format!("{folder}/rust"), format!("{folder}/input"));
+    must(&mut command(&format!("cc -O2 -static -Wl,--build-id -o {c} {SOURCES}/set.c")))?;
+    must(&mut command(&format!("rustc -O --edition=2021 -C link-arg=-Wl,--build-id -o {rust} {SOURCES}/set.rs")))?;
+    // A megabyte of code, and one of text.
+    let mut bytes = fs::read(format!("{folder}/dcpid")).context("reading dcpid")?;
+    bytes.truncate(1 << 20);
+    for line in 0..20_000_u64 {
+        let word = line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
+        bytes.extend(format!("line {line} of the text says {word} and {:x}\n", word * word).bytes());
+    }
+    fs::write(&input, bytes).with_context(|| format!("writing {input}"))?;
+    let lines = [
+        ("gzip", format!("/bin/gzip -6 -c {input}")),
+        ("bzip2", format!("/bin/bzip2 -9 -c {input}")),
+        ("xz", format!("/usr/bin/xz -3 -T1 -c {input}")),
+        ("python3", format!("/usr/bin/python3 {SOURCES}/set.py")),
+        ("perl", format!("/usr/bin/perl {SOURCES}/set.pl")),
+        ("c", c),
+        ("rust", rust),
+    ];
+    let split = |line: String| line.split(' ').map(str::to_owned).collect();
+    let mut programs: Vec<Program> =
+        lines.into_iter().map(|(name, line)| Program { name, words: split(line) }).collect();
+    let read = format!(".read {SOURCES}/set.sql");
+    programs.push(Program { name: "sqlite3", words: vec!["/usr/bin/sqlite3".into(), ":memory:".into(), read] });
+    Ok(programs)
+}
+
+impl Program {
+    /// The command of `words`, such as valgrind's, that runs the program.
+    pub fn under(&self, words: &[String]) -> Command {
+        let mut all = words.iter().chain(&self.words);
+        let mut command = Command::new(all.next().map_or("", String::as_str));
+        // Words are hashed in one way in each run.
+        command.args(all).env("GLIBC_TUNABLES", SAME_CODE).env("PYTHONHASHSEED", "1").env("PERL_HASH_SEED", "1");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// Runs it again and again, two on each CPU so that none is idle between them.
+    pub fn run_for(&self, long: Duration) -> anyhow::Result<()> {
+        let until = Instant::now() + long;
+        while Instant::now() < until {
+            let started = (0..2 * machine::cpus()).map(|_| self.under(&[]).spawn());
+            let started = started.collect::<Result<Vec<_>, _>>().with_context(|| format!("starting {}", self.name))?;
+            for mut child in started {
+                let status = child.wait()?;
+                ensure!(status.success(), "{} failed: {status}", self.name);
+            }
+        }
+        Ok(())
+    }
+}

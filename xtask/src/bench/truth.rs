@@ -1,0 +1,170 @@
+//! `bench truth`: how good estimates are over eight programs, a line each: what `dcpi truth` says of them (the paper's figures 8 and 9).
+
+use super::profilers::build;
+use super::repeatable::{self, Program};
+use super::{FOLDER, count, json, refuse_others, require_root};
+use crate::process::output;
+use crate::{Outcome, packages};
+use anyhow::Context as _;
+use std::fs;
+
+/// How far estimates may be off, in percent.
+const WITHIN: [u32; 3] = [5, 10, 15];
+/// What is to be reached at least, in percent, as a mean over programs: of blocks within each of [`WITHIN`] by samples; of edges within 10 % by
+/// executions (the paper's figure 9 has 58); of blocks called sure, within 10 %.
+const BLOCKS_ASKED: [f64; 3] = [68.0, 74.0, 77.0];
+const EDGES_ASKED: f64 = 63.0;
+const HIGH_ASKED: f64 = 90.0;
+
+/// Shares in percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Line {
+    samples: f64,
+    blocks: [f64; 3],
+    edges: [f64; 3],
+    /// Of samples, in blocks that are called sure; and of these, within 10 %.
+    high: f64,
+    high_right: f64,
+    /// Of what is off by more than 15 %, called unsure: low.
+    wrong_low: f64,
+    /// Of samples, in procedures whose true cycles are in the range told.
+    cycles: f64,
+}
+
+pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    refuse_others("truth", arguments, &[], &["--seconds"])?;
+    require_root("truth")?;
+    let seconds = count(arguments, "--seconds", 30)?;
+    packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED).chain(&packages::CALLGRIND))?;
+    let folder = format!("{FOLDER}/truth");
+    fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
+    build(&folder, &["dcpid", "dcpi"])?;
+    println!(
+        "{:<8} {:>9} {:>16} {:>16} {:>5} {:>6} {:>10} {:>7}",
+        "program", "samples", "blocks 5/10/15 %", "edges 5/10/15 %", "high", "right", "wrong: low", "cycles"
+    );
+    let mut lines = Vec::new();
+    for program in repeatable::programs(&folder)? {
+        let line = measured(&program, &folder, seconds).with_context(|| format!("dcpi truth of {}", program.name))?;
+        println!("{}", line.shown(program.name));
+        lines.push(line);
+    }
+    let mean = Line::mean(&lines);
+    println!("{}", mean.shown("mean"));
+    println!(
+        "blocks: shares of samples; edges: of executions; high: of samples, and how many of these are within 10 %;"
+    );
+    println!(
+        "wrong: low: of what is off by more than 15 %, so much is called low; cycles: of samples, true ones in the range told"
+    );
+    println!(
+        "asked of the mean: blocks {BLOCKS_ASKED:?}, edges within 10 % {EDGES_ASKED}, high within 10 % {HIGH_ASKED}"
+    );
+    Ok(if mean.is_enough() { Outcome::Clean } else { Outcome::Problems })
+}
+
+fn measured(program: &Program, folder: &str, seconds: u64) -> anyhow::Result<Line> {
+    let words = format!("{folder}/dcpi truth --format json --seconds {seconds} --");
+    let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+    Line::of(&output(&mut program.under(&words))?)
+}
+
+impl Line {
+    /// From what `dcpi truth --format json` prints.
+    fn of(report: &str) -> anyhow::Result<Self> {
+        let number = |path: &[&str]| {
+            json::number_at(report, path).with_context(|| format!("its report has no {}", path.join(".")))
+        };
+        let within = |path: &[&str]| -> anyhow::Result<[f64; 3]> {
+            let mut shares = [0.0; 3];
+            for (share, percent) in shares.iter_mut().zip(WITHIN) {
+                *share = 100.0 * number(&[path, &[&format!("within_{percent}")]].concat())?;
+            }
+            Ok(shares)
+        };
+        let (mut weight, mut wrong, mut wrong_low, mut high, mut high_right) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        for level in ["low", "medium", "high"] {
+            let path = ["confidence", level];
+            let (of, [_, right, near]) = (number(&["confidence", level, "of"])?, within(&path)?);
+            weight += of;
+            wrong += of * (100.0 - near);
+            match level {
+                "low" => wrong_low = of * (100.0 - near),
+                "high" => (high, high_right) = (of, right),
+                _ => {}
+            }
+        }
+        Ok(Self {
+            samples: number(&["samples"])?,
+            blocks: within(&["blocks"])?,
+            edges: within(&["edges"])?,
+            high: 100.0 * high / weight,
+            high_right,
+            wrong_low: if wrong > 0.0 { 100.0 * wrong_low / wrong } else { 100.0 },
+            cycles: 100.0 * number(&["cycles", "right"])?,
+        })
+    }
+
+    fn mean(lines: &[Self]) -> Self {
+        let mean = |of: &dyn Fn(&Self) -> f64| lines.iter().map(of).sum::<f64>() / lines.len() as f64;
+        let three =
+            |of: fn(&Self) -> &[f64; 3]| std::array::from_fn(|i| mean(&|line| of(line).get(i).copied().unwrap_or(0.0)));
+        Self {
+            samples: mean(&|line| line.samples),
+            blocks: three(|line| &line.blocks),
+            edges: three(|line| &line.edges),
+            high: mean(&|line| line.high),
+            high_right: mean(&|line| line.high_right),
+            wrong_low: mean(&|line| line.wrong_low),
+            cycles: mean(&|line| line.cycles),
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        let [_, edges, _] = self.edges;
+        let blocks = self.blocks.iter().zip(&BLOCKS_ASKED).all(|(reached, asked)| reached >= asked);
+        blocks && edges >= EDGES_ASKED && self.high_right >= HIGH_ASKED
+    }
+
+    fn shown(&self, name: &str) -> String {
+        let three = |[a, b, c]: [f64; 3]| format!("{a:.0} / {b:.0} / {c:.0}");
+        format!(
+            "{name:<8} {:>9.0} {:>16} {:>16} {:>5.0} {:>6.0} {:>10.0} {:>7.0}",
+            self.samples,
+            three(self.blocks),
+            three(self.edges),
+            self.high,
+            self.high_right,
+            self.wrong_low,
+            self.cycles
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_becomes_a_line() {
+        let shares = |a: f64, of: u32| {
+            format!(r#"{{"within_5": {a}, "within_10": {}, "within_15": {}, "of": {of}}}"#, a + 0.1, a + 0.2)
+        };
+        let report = format!(
+            r#"{{"samples": 100, "blocks": {}, "edges": {}, "confidence": {{"low": {}, "medium": {}, "high": {}}}, "cycles": {{"right": 1}}}}"#,
+            shares(0.7, 100),
+            shares(0.6, 5),
+            shares(0.2, 20),
+            shares(0.6, 20),
+            shares(0.8, 60)
+        );
+        let line = Line::of(&report).unwrap();
+        assert_eq!((line.samples, line.high.round(), line.high_right.round(), line.cycles), (100.0, 60.0, 90.0, 100.0));
+        // Wrong are 12 of the 20 that are called low, 4 of the next 20 and none of the others.
+        assert_eq!(line.wrong_low.round(), 75.0);
+        assert_eq!(line.edges.map(f64::round), [60.0, 70.0, 80.0]);
+        let better = Line { high_right: 95.0, ..line };
+        assert!(better.is_enough() && !Line::mean(&[better, Line::default()]).is_enough());
+        assert!(Line::of("{}").is_err());
+    }
+}
