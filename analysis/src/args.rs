@@ -157,10 +157,10 @@ pub struct Prof {
 }
 
 const PROF_NOTES: &str = "\
-Shares are of all samples of the selected epochs but those of the idle loop; samples of unknown code
+Shares are of all samples of the selected epochs but those of the idle loop; samples of unknown code \
 count. A row's interval (Wilson's) holds its true share with the given confidence.
 
-Exit codes: 0 done; 1 done, but part of the database could not be read, or no procedure of any image
+Exit codes: 0 done; 1 done, but part of the database could not be read, or no procedure of any image \
 could be found; 2 could not. Images whose file is gone or was rebuilt are told at the end.";
 
 /// `dcpi epochs`.

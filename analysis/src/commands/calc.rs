@@ -52,25 +52,25 @@ pub struct Calc {
 }
 
 const NOTES: &str = "\
-runs: executions of a block for one entry of the procedure. They come from the branches that
-dcpid followed from registers at samples, and where there were few, from the time that blocks took;
-what comes into a block always goes out. The interval is what chance does, to the entry too; high,
-medium and low say how sure a block is beside the other blocks of its procedure. Where a procedure
-is hardly ever entered - one sample there, thousands in its loops - that is not known: compare
+runs: executions of a block for one entry of the procedure. They come from the branches that \
+dcpid followed from registers at samples, and where there were few, from the time that blocks took; \
+what comes into a block always goes out. The interval is what chance does, to the entry too; high, \
+medium and low say how sure a block is beside the other blocks of its procedure. Where a procedure \
+is hardly ever entered - one sample there, thousands in its loops - that is not known: compare \
 blocks then.
-cy: cycles of an execution. Samples tell of time, not of how many executions it took; blocks are
-taken to be as far from their best case - every load hits the first cache, every branch is
-predicted - as most code's are: 3 times, in the geometric mean. The head says how many times as few
-or as many there are in 19 of 20 procedures; where all of a procedure waits for memory there are
-more. Compare them within a procedure. With samples of instructions (dcpid --event cycles
---event instructions) they are measured. On processors that issue in order (Cortex-A53, -A55,
--A510) instructions that were hardly ever stalled tell them, as in the paper; that was held against
+cy: cycles of an execution. Samples tell of time, not of how many executions it took; blocks are \
+taken to be as far from their best case - every load hits the first cache, every branch is \
+predicted - as most code's are: 3 times, in the geometric mean. The head says how many times as few \
+or as many there are in 19 of 20 procedures; where all of a procedure waits for memory there are \
+more. Compare them within a procedure. With samples of instructions (dcpid --event cycles \
+--event instructions) they are measured. On processors that issue in order (Cortex-A53, -A55, \
+-A510) instructions that were hardly ever stalled tell them, as in the paper; that was held against \
 a simulation only.
-loop: blocks that are gone round. Rounds for one entry come from the same estimate. Where a loop's
-test compares numbers that change by the same amount in each round, registers tell how many rounds
-were left at a sample, and these how many entries make, whatever time they take.
-Letters before an instruction are what may have stalled it, the largest first, as long as nothing
-clears it (JSON has also what cannot have been a tenth of the largest). o: results of instructions
+loop: blocks that are gone round. Rounds for one entry come from the same estimate. Where a loop's \
+test compares numbers that change by the same amount in each round, registers tell how many rounds \
+were left at a sample, and these how many entries make, whatever time they take. \
+Letters before an instruction are what may have stalled it, the largest first, as long as nothing \
+clears it (JSON has also what cannot have been a tenth of the largest). o: results of instructions \
 that the best case found done, because it came another way, or its own latency.
   i instruction cache   d data cache    w store buffer full    p branch mispredicted   v divider
   I instruction TLB     D data TLB      f store forwarding     o operands, on another way

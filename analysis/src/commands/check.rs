@@ -25,11 +25,11 @@ pub struct Check {
 }
 
 const NOTES: &str = "\
-Reads every file, also while a daemon writes. What is damaged is never believed by any command, so
-its samples are missing from reports, which say so; all others are there. Remove a damaged file to
+Reads every file, also while a daemon writes. What is damaged is never believed by any command, so \
+its samples are missing from reports, which say so; all others are there. Remove a damaged file to \
 be told no more of it.
 
-Exit codes: 0 no damage, whatever a writer left or is writing just now; 1 damage, or files that do
+Exit codes: 0 no damage, whatever a writer left or is writing just now; 1 damage, or files that do \
 not belong there; 2 could not look.";
 
 pub(super) fn run(args: &Check, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {

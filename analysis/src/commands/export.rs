@@ -51,18 +51,18 @@ pub struct Export {
 }
 
 const EXPORT_NOTES: &str = "\
-Samples have no call stacks, so neither has what is written. What a format cannot carry is told on standard
-error. folded, autofdo, autofdo-addresses and bolt are of one event: that of --event, else the first; pprof,
+Samples have no call stacks, so neither has what is written. What a format cannot carry is told on standard \
+error. folded, autofdo, autofdo-addresses and bolt are of one event: that of --event, else the first; pprof, \
 otlp, firefox and script say on which instruction samples land, the others have no place for it.
 
   pprof              go tool pprof FILE
-  otlp               what takes a message ProfilesData of opentelemetry.proto.profiles.v1development (1.10.0),
-                     which is not stable yet
+  otlp               what takes a message ProfilesData of
+                     opentelemetry.proto.profiles.v1development (1.10.0, not stable yet)
   folded             inferno-flamegraph FILE, flamegraph.pl FILE, speedscope FILE
   firefox            profiler.firefox.com, \"Load a profile from file\"
   autofdo            clang -fprofile-sample-use=FILE; llvm-profdata merge --sample FILE
-  autofdo-addresses  create_llvm_prof --profiler=text --use_lbr=false --binary=IMAGE --profile=FILE --out=OUT
-                     (version 0.19 of it needs programs built with -gdwarf-4)
+  autofdo-addresses  create_llvm_prof --profiler=text --use_lbr=false --binary=IMAGE
+                     --profile=FILE --out=OUT (its version 0.19: of programs built with -gdwarf-4)
   bolt               llvm-bolt IMAGE --pa -p FILE -o OUT; without executions, as with --no-edges:
                      llvm-bolt IMAGE --pa --ba -p FILE -o OUT (LLVM 22)
   script             what reads the output of perf script

@@ -68,7 +68,7 @@ pub struct Html {
 }
 
 const NOTES: &str = "\
-The file holds all it needs: it asks no network for anything, and may be sent and kept. It shows names of
+The file holds all it needs: it asks no network for anything, and may be sent and kept. It shows names of \
 procedures and, with debug information, of source files, and disassembled code.
 
 Exit codes: as those of dcpi prof.";

@@ -72,12 +72,12 @@ pub struct List {
 }
 
 const NOTES: &str = "\
-Shares are of the procedure's samples; a share is sure to +- what stands beside it. A sample lands
-on the instruction that was to run next when the counter overflowed, on most processors one after
-the one that took the time. dcpid measures that when it starts, and samples are given back to the
-one that took the time; --raw shows where they landed. Where a call was inlined, the samples are the inlined function's, and
-the calls are named from the inside to the outside. > marks what a jump leads to.
-With --why, runs are executions for one entry of the procedure, sure says how sure that is beside its other instructions,
+Shares are of the procedure's samples; a share is sure to +- what stands beside it. A sample lands \
+on the instruction that was to run next when the counter overflowed, on most processors one after \
+the one that took the time. dcpid measures that when it starts, and samples are given back to the \
+one that took the time; --raw shows where they landed. Where a call was inlined, the samples are the inlined function's, and \
+the calls are named from the inside to the outside. > marks what a jump leads to. \
+With --why, runs are executions for one entry of the procedure, sure says how sure that is beside its other instructions, \
 cy are cycles of an execution (to: at most), and letters are what may have stalled it: dcpi calc --help.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";

@@ -61,8 +61,8 @@ pub enum Sure {
 }
 
 const NOTES: &str = "\
-stall: part of all samples of time that went to an instruction beyond its best case, and up to so
-much if it was executed as seldom as it may have been. high, medium and low say how sure it is how
+stall: part of all samples of time that went to an instruction beyond its best case, and up to so \
+much if it was executed as seldom as it may have been. high, medium and low say how sure it is how \
 often it ran. Letters are those of dcpi calc, which shows the procedure around it.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";

@@ -49,6 +49,10 @@ pub struct Truth {
     /// With COMMAND: sample it again and again for so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
+    /// With COMMAND: snapshots of registers a second and CPU at most, as for dcpi record. By default as many as dcpid takes by itself of a
+    /// program that runs for 40 minutes [default: 4000]
+    #[arg(long, value_name = "RATE|off", conflicts_with = "counts")]
+    pub edges: Option<String>,
     /// How often the program ran while it was sampled: then cycles are compared, too
     #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: Option<u32>,
@@ -67,16 +71,17 @@ pub struct Truth {
 }
 
 const NOTES: &str = "\
-dcpi truth -- COMMAND does it all: valgrind counts COMMAND once, a dcpid of its own samples it (needs root). Or by hand, the same
-program with the same input, sampled by dcpid and counted by valgrind:
+dcpi truth -- COMMAND does it all: valgrind counts COMMAND once, a dcpid of its own samples it (needs \
+root). Or by hand, the same program with the same input, sampled by dcpid and counted by valgrind:
   valgrind --tool=callgrind --dump-instr=yes --collect-jumps=yes --compress-strings=no \\
     --compress-pos=no --callgrind-out-file=COUNTS COMMAND
   dcpi truth COUNTS
-A block is within 10 % if its estimate is, once all of its procedure are scaled by one factor; blocks
-weigh by their samples, edges by their true executions. Cycles of an execution are told as a range, as in dcpi
-calc; of a COMMAND that dcpi truth ran it is said where the true ones are in it. A library that other programs use too has their
-samples as well, which callgrind did not count: name the images, or label the run (dcpilabel). Counts of a program
-without samples are refused, unless images are named, and those of another build than was sampled.
+A block is within 10 % if its estimate is, once all of its procedure are scaled by one factor; blocks \
+weigh by their samples, edges by their true executions. Cycles of an execution are told as a range, as \
+in dcpi calc; of a COMMAND that dcpi truth ran it is said where the true ones are in it. A library that \
+other programs use too has their samples as well, which callgrind did not count: name the images, or \
+label the run (dcpilabel). Counts of a program without samples are refused, unless images are named, \
+and those of another build than was sampled.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -140,11 +145,17 @@ fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError>
     );
     let mut record = Command::new(own);
     record.args(["record", "-n", "1", "--overhead-budget", "off", "-o"]).arg(&db);
+    let edges = args.edges.as_deref().or(cfg!(target_arch = "x86_64").then_some("4000"));
+    record.args(edges.map(|rate| ["--edges", rate]).into_iter().flatten());
     record.args(["--", "sh", "-c", &again]).arg(&times).args(&args.command).stderr(Stdio::piped());
     let recorded = record.stdin(Stdio::null()).stdout(Stdio::null()).output();
     match recorded {
         Ok(output) if output.status.success() => {}
-        Ok(output) => return Err(failed("dcpi record", &String::from_utf8_lossy(&output.stderr).trim())),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said = said.trim();
+            return Err(AnalysisError::Refused(said.strip_prefix("dcpi: ").unwrap_or(said).to_owned()));
+        }
         Err(error) => return Err(failed("dcpi record", &error)),
     }
     // What else ran meanwhile was not counted; the shell and its children have the label that dcpi record gave it.

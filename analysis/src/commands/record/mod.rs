@@ -51,6 +51,9 @@ pub struct Record {
     /// Part of all CPU time that sampling may cost, or off
     #[arg(long, value_name = "P%", default_value = BUDGET)]
     pub overhead_budget: String,
+    /// Snapshots of registers a second and CPU at most, which tell which way branches go, or off; as for dcpid [default: 500]
+    #[arg(long, value_name = "RATE|off")]
+    pub edges: Option<String>,
     /// At most N rows in the report, 0 for all [default: 40, and those from 0.1 %]
     #[arg(short = 'n', value_name = "N")]
     pub rows: Option<usize>,
@@ -60,11 +63,11 @@ pub struct Record {
 }
 
 const NOTES: &str = "\
-Without COMMAND it records everything on this machine, until Ctrl-C if there is no -d. The whole machine is
-sampled with COMMAND too: dcpi prof --db DIR shows it, --label NAME the command's part. A running dcpid is
+Without COMMAND it records everything on this machine, until Ctrl-C if there is no -d. The whole machine is \
+sampled with COMMAND too: dcpi prof --db DIR shows it, --label NAME the command's part. A running dcpid is \
 not disturbed. With COMMAND the report is on standard error, so that the command's output stays its own.
 
-Exit codes: the command's, 128 + N when signal N ended it; without COMMAND 0. 2 could not; 126, 127 the command
+Exit codes: the command's, 128 + N when signal N ended it; without COMMAND 0. 2 could not; 126, 127 the command \
 cannot be run.";
 
 /// How the time that is recorded ended.

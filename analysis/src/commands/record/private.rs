@@ -185,10 +185,9 @@ fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
     for event in &args.events {
         command.args(["--event", event]);
     }
-    if cfg!(target_arch = "x86_64") {
-        // Twice as many as a daemon that has all day.
-        command.args(["--edges", "500"]);
-    }
+    // Ten times as many as a daemon that has all day. Other processors have none: dcpid says so to who asks for them.
+    let edges = args.edges.as_deref().or(cfg!(target_arch = "x86_64").then_some("500"));
+    command.args(edges.map(|rate| ["--edges", rate]).into_iter().flatten());
     if !args.command.is_empty() {
         // What the kernel does for the command is the command's.
         command.arg("--kernel-by-process");

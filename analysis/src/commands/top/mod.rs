@@ -76,7 +76,7 @@ pub struct Top {
 }
 
 const NOTES: &str = "\
-Keys: q or Esc ends; space freezes; s sorts by samples, procedure, image; i images or procedures; / filters;
+Keys: q or Esc ends; space freezes; s sorts by samples, procedure, image; i images or procedures; / filters; \
 a since the begin or the last T; I with the idle loop; e the next event; z begins anew; arrows and pages.
 
 Nothing is written to disk for it. It needs what dcpictl needs: to be root or of the control socket's group.";
