@@ -153,7 +153,7 @@ fn next_step(error: &DbError) -> &'static str {
 fn there_are(known: &[String], how: &str) -> String {
     match known {
         [] if how.starts_with("see") => how.to_owned(),
-        [] => format!("there are none: {how}"),
+        [] => format!("there are none in these epochs (--epoch chooses others): {how}"),
         known => format!("there are: {}", list(known)),
     }
 }

@@ -226,7 +226,8 @@ mod tests {
             assert!(error.starts_with(said), "{error}");
         }
         let error = choice(&scope("x", "", 0)).check([Scope::default()].iter()).unwrap_err().to_string();
-        assert_eq!(error, "no samples labelled \"x\"; there are none: dcpilabel LABEL COMMAND makes some");
+        let said = "no samples labelled \"x\"; there are none in these epochs (--epoch chooses others): dcpilabel LABEL COMMAND makes some";
+        assert_eq!(error, said);
         assert!(choice(&scope("b", "u", 0)).check(known.iter()).is_ok());
         assert!(choice(&Scope::default()).check([].iter()).is_ok());
     }

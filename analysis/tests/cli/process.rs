@@ -25,7 +25,10 @@ fn errors_are_one_line_with_a_next_step() {
         ("prof --epoch -1", "no epoch fits --epoch -1; see those there are: dcpi epochs --db"),
         ("prof --epoch 20250101", "no epoch fits --epoch 20250101"),
         ("prof --epoch-label x", "no epoch fits --epoch latest --epoch-label x"),
-        ("prof --label x", "no samples labelled \"x\"; there are none: dcpilabel LABEL COMMAND makes some"),
+        (
+            "prof --label x",
+            "no samples labelled \"x\"; there are none in these epochs (--epoch chooses others): dcpilabel LABEL COMMAND makes some",
+        ),
         ("prof --pid x", "invalid value 'x' for '--pid <PID>'"),
         ("prof --label=", "a value is required for '--label <LABEL>'"),
         ("prof -i --by label", "cannot be used with"),

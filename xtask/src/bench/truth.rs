@@ -35,7 +35,7 @@ struct Line {
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("truth", arguments, &[], &["--seconds"])?;
     require_root("truth")?;
-    let seconds = count(arguments, "--seconds", 30)?;
+    let seconds = count(arguments, "--seconds", 60)?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED).chain(&packages::CALLGRIND))?;
     let folder = format!("{FOLDER}/truth");
     fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
