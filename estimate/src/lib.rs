@@ -77,6 +77,10 @@ const UNSURE: f64 = 10.0;
 const REPLICAS: usize = 8;
 /// What part of a sample what has none is taken to have.
 const FEW: f64 = 0.5;
+/// How far the share p of a branch is off however many samples there are: a standard deviation of this times the root of p (1 - p). Branches are
+/// met where time is spent, and one way may take more of it. `bench walks --callgrind` has a mean error of .026, and `bench truth` says how right
+/// what is called sure is: with this 99 % of it are within a tenth, without 96 %.
+const BIAS: f64 = 0.06;
 /// How much more solutions of those differ than is said to first order.
 const CURVED: f64 = 1.15;
 
@@ -119,11 +123,17 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
 /// By how much the logarithms of executions, beside the mean of the procedure's samples, differ where samples are drawn anew.
 fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(0x5eed);
+    let mut seen = vec![0.0; observed.blocks.len()];
+    for way in &observed.ways {
+        seen.get_mut(way.from).into_iter().for_each(|seen| *seen += way.seen);
+    }
     let drawn: [solve::Observed; REPLICAS] = std::array::from_fn(|_| {
         let mut drawn = observed.clone();
         for way in &mut drawn.ways {
+            let all = seen.get(way.from).copied().unwrap_or(0.0);
+            let bias = if way.seen < all { BIAS * BIAS * way.seen * all } else { 0.0 };
             // What was never seen may have been missed.
-            way.seen = (way.seen + (way.seen + way.guess).sqrt() * normal(&mut random)).max(0.0);
+            way.seen = (way.seen + (way.seen + way.guess + bias).sqrt() * normal(&mut random)).max(0.0);
             way.told
                 .iter_mut()
                 .for_each(|(share, spread)| *share = (*share * (*spread * normal(&mut random)).exp()).min(1.0));
