@@ -27,6 +27,8 @@ use crate::problem::Problem;
 use crate::procedures::{self, Needed, Places};
 use crate::report::{Selection, TruthReport, TruthRow};
 
+/// What chooses samples of a database, which those of a COMMAND are not in.
+const OF_OTHERS: [&str; 7] = ["events", "epoch", "host", "epoch_label", "label", "unit", "pid"];
 /// Bytes of counts read: a run of a compiler writes 200 MB.
 const COUNTS_MAX: u64 = 1 << 30;
 
@@ -66,7 +68,7 @@ pub struct Truth {
     #[command(flatten)]
     pub output: Output,
     /// Count this command with callgrind, sample it as dcpi record does, into a database of its own, and compare; it reads and prints nothing
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "counts")]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "counts", conflicts_with_all = OF_OTHERS)]
     pub command: Vec<OsString>,
 }
 
@@ -286,18 +288,17 @@ fn score(
     };
     let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { return (Vec::new(), executed) };
     let sampled = surveyed.sampled(image, *event).into_iter().filter(|(_, samples)| samples >= least);
+    // What a processor says of another's instructions is nothing.
+    let per_cycle = per_cycle.as_ref().filter(|(machine, _)| machine.isa == surveyed.isa());
+    if let Some((machine, _)) = truth.per_cycle.as_ref().filter(|_| per_cycle.is_none()) {
+        problems.push(Problem::NoMachine { image: image.record.name.clone(), machine: machine.name });
+    }
     let row = |(procedure, samples): (&image::Procedure, u64)| {
-        let found = surveyed.graph(
-            image,
-            &known,
-            procedure,
-            None,
-            (*event, *skid),
-            per_cycle.as_ref().map(|(machine, _)| machine),
-        )?;
+        let found =
+            surveyed.graph(image, &known, procedure, None, (*event, *skid), per_cycle.map(|(machine, _)| machine))?;
         executed.hold(&found.graph);
         let scored = truth::score(&found.graph, found.estimate.as_ref()?, counts)?;
-        let cycles = per_cycle.as_ref().and_then(|(machine, per_cycle)| {
+        let cycles = per_cycle.and_then(|(machine, per_cycle)| {
             let scale = found.explained(machine, *event, truth.samples.retired(*event))?.scale?;
             let truly = per_cycle / scored.scale;
             Some([truly / scale.most, truly / scale.told, truly / scale.least])

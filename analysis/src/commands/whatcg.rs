@@ -13,6 +13,7 @@ use crate::error::AnalysisError;
 use crate::explained::{self, Asked, Explanation};
 use crate::load::{self, Samples};
 use crate::named;
+use crate::problem::Problem;
 use crate::report::{Selection, WhatcgReport};
 
 /// `dcpi whatcg`.
@@ -71,9 +72,11 @@ fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisE
             Some(_) => format!(" at {asked}"),
             None => format!(" called {asked:?}"),
         });
-        let why =
-            format!("no procedure{what} with so many samples has code that is known; those with samples: dcpi prof");
-        return Err(AnalysisError::Refused(why));
+        if let Some(problem) = problems.iter().find(|problem| matches!(problem, Problem::NoMachine { .. })) {
+            return Err(AnalysisError::Refused(problem.to_string()));
+        }
+        let why = format!("no procedure{what} with so many samples has code that is known and that can be followed");
+        return Err(AnalysisError::Refused(format!("{why}; those with samples: dcpi prof")));
     }
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(WhatcgReport {

@@ -1,7 +1,7 @@
 //! `dcpi truth`, which may be given counts of anything.
 
 use crate::database::Db;
-use crate::runs::{refused, shown};
+use crate::runs::{dcpi, on, refused, shown};
 use crate::why::copies;
 
 /// Executions of the copy loop of [`copies`], each instruction `off` bytes from where it is, as callgrind writes them.
@@ -53,4 +53,31 @@ fn counts_of_another_build_are_refused() {
     let path = counts(&db, "./copy", 0);
     let line = refused(&db, &format!("truth {path}"));
     assert!(line.contains("counts build c1c1") && line.contains(", but build c0c0"), "{line}");
+}
+
+/// Cycles were told of a program on a processor that has other instructions.
+#[test]
+fn a_processor_with_other_instructions_tells_no_cycles() {
+    let db = copies();
+    let path = counts(&db, "./copy", 0);
+    let told = shown(&db, &format!("truth {path} --runs 3"));
+    assert!(told.contains("\ncycles "), "{told}");
+    let output = on(&db, &format!("truth {path} --runs 3 --machine cortex-a53"));
+    let [told, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(told.contains("\nblocks ") && !told.contains("\ncycles "), "{told}");
+    let why = "copy: not explained: its instructions are not those of cortex-a53";
+    assert!(output.status.code() == Some(0) && format!("{told}{errors}").contains(why), "{told}{errors}");
+    // Nor what they were spent on.
+    let line = refused(&db, "whatcg --machine cortex-a53");
+    assert!(line.starts_with(why), "{line}");
+}
+
+/// They were passed over.
+#[test]
+fn what_chooses_samples_is_refused_where_a_command_makes_them() {
+    for option in ["--event cycles", "--epoch all", "--host h", "--epoch-label l", "--label l", "--unit u", "--pid 1"] {
+        let output = dcpi().args(format!("truth {option} -- true").split_whitespace()).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && errors.contains("cannot be used with"), "{option}: {errors}");
+    }
 }
