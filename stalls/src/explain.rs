@@ -1,13 +1,14 @@
 //! The time of every instruction: what it takes at best, and what may have taken the rest.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 
-use code::cfg::{Cfg, Edge, EdgeKind, Ending, Loops};
-use code::isa::work::{Registers, Work};
+use code::cfg::{Cfg, Loops};
+use code::isa::work::Work;
 use estimate::{Branch, Estimate};
 
+use crate::arrivals::{arrival, rounds, seen, step, steps, wrong};
 use crate::best::{Ways, best_cases};
-use crate::causes::{Arrival, BEFORE, Cause, LINE, PAGE, Past, Situation, Suspect, suspects};
+use crate::causes::{Arrival, BEFORE, Cause, Past, Situation, Suspect, suspects};
 use crate::machine::Machine;
 use crate::scale::{Block, Scale};
 use crate::schedule::{Course, Slot, Wait, schedule};
@@ -120,9 +121,6 @@ const GROUP: usize = 8;
 const ANY: f64 = 100.0;
 /// Standard deviations that numbers of samples may be off by chance.
 const CHANCE: f64 = 2.0;
-/// Bytes of code that surely stay in the cache, and pages whose translation does, while a loop runs that calls nothing.
-const CACHED_BYTES: u64 = 16 << 10;
-const CACHED_PAGES: u64 = 16;
 
 /// One instruction as it is looked at.
 struct Line {
@@ -191,13 +189,15 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
     let rounds = rounds(timed);
     let steps = steps(timed);
     let seen = seen(timed.branches);
+    let arrivals: Vec<_> = (0..timed.work.len()).map(|number| arrival(timed, number, &rounds, &seen)).collect();
+    let wrong = wrong(timed, &arrivals);
     for (number, work) in timed.work.iter().enumerate() {
         let Some(block) = timed.graph.blocks().get(number).filter(|block| !block.padding) else { continue };
         let executions = timed.estimate.blocks.get(number).map_or(0.0, |block| block.executions);
         let mut past = Past::of(&ways.leading_to(number, BEFORE, timed.work));
         let spread = timed.estimate.blocks.get(number).map_or(0.0, |block| block.spread);
-        let arrival = arrival(timed, number, &rounds, &seen);
-        let mispredicts = arrival.map_or(0.0, |arrival| arrival.mispredicts);
+        let arrival = arrivals.get(number).copied().flatten();
+        let mispredicts = wrong.get(number).copied().unwrap_or(0.0);
         let cold = if mispredicts > 0.0 { schedule(machine, work, Course::Cold) } else { Vec::new() };
         for ((index, own), address) in work.iter().enumerate().zip(timed.graph.instructions(number)) {
             let after_call = index > 0 && work.get(index - 1).is_some_and(Work::leaves);
@@ -213,7 +213,7 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
             past.push(own);
             // After a wrong way nothing is begun ahead: what takes long is waited for.
             let slower = cold.get(index).map_or(0.0, |cold| cold.cycles - best.cycles);
-            if index > 0 && slower > 0.0 {
+            if slower > 0.0 {
                 let most = slower * mispredicts;
                 match suspects.iter_mut().find(|suspect| suspect.cause == Cause::Mispredict) {
                     Some(known) => known.most += most,
@@ -235,179 +235,6 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
         debug_assert_eq!(block.instructions, work.len());
     }
     lines
-}
-
-/// A loop that has no other in it, by its number, and the registers of an address in it: how far that moves on in a round, and the block where.
-type Steps = BTreeMap<(usize, u64), (u64, usize)>;
-
-/// Of loops that have no other in them: addresses of which one register has a constant added, once a round, and the others stay.
-fn steps(timed: &Timed<'_>) -> Steps {
-    let mut written: BTreeMap<(usize, usize), Option<(u64, usize)>> = BTreeMap::new();
-    let mut read: BTreeSet<(usize, u64)> = BTreeSet::new();
-    let outer: BTreeSet<usize> = timed.loops.loops().iter().filter_map(|this| this.parent).collect();
-    for (number, work) in timed.work.iter().enumerate() {
-        let Some(inner) = timed.loops.innermost(number).filter(|inner| !outer.contains(inner)) else { continue };
-        for work in work {
-            if work.addresses.0 != 0 && !work.scaled {
-                read.insert((inner, work.addresses.0));
-            }
-            // What is called keeps some registers; which, is not asked.
-            let writes = if work.leaves() { u64::MAX } else { work.writes.0 };
-            for register in Registers(writes).iter() {
-                let added = work.adds.filter(|(what, _)| what.0 == 1 << register);
-                let added = added.map(|(_, by)| (by.unsigned_abs(), number));
-                let first = !written.contains_key(&(inner, register));
-                written.insert((inner, register), added.filter(|_| first));
-            }
-        }
-    }
-    let mut steps = BTreeMap::new();
-    for (inner, registers) in read {
-        let moves = Registers(registers).iter().filter_map(|register| written.get(&(inner, register)).copied());
-        let moves: Option<Vec<(u64, usize)>> = moves.collect();
-        if let Some([step]) = moves.as_deref() {
-            steps.insert((inner, registers), *step);
-        }
-    }
-    steps
-}
-
-/// By how many bytes the address of an instruction moves on from one execution to the next, and how often it begins anew.
-fn step(timed: &Timed<'_>, (rounds, steps): (&[Round], &Steps), number: usize, work: &Work) -> Option<(f64, f64)> {
-    let inner = timed.loops.innermost(number).filter(|_| !work.scaled)?;
-    let (by, adds) = steps.get(&(inner, work.addresses.0))?;
-    let executions = |block: usize| timed.estimate.blocks.get(block).map_or(0.0, |block| block.executions);
-    // Who looks only now and then finds it moved on by more.
-    let (own, moved) = (executions(number), executions(*adds));
-    (own > 0.0).then(|| {
-        (*by as f64 * (moved / own).max(1.0), (rounds.get(inner).map_or(own, |round| round.entries) / own).min(1.0))
-    })
-}
-
-/// A loop.
-#[derive(Clone, Copy, Debug, Default)]
-struct Round {
-    /// How often it is entered.
-    entries: f64,
-    /// Bytes of its code.
-    bytes: u64,
-    /// Pages of it, at most.
-    pages: u64,
-    /// Other code is executed in it, or it is entered elsewhere than at its header.
-    open: bool,
-}
-
-/// All loops, by number.
-fn rounds(timed: &Timed<'_>) -> Vec<Round> {
-    let (graph, loops) = (timed.graph, timed.loops);
-    let mut rounds = vec![Round::default(); loops.loops().len()];
-    for (round, this) in rounds.iter_mut().zip(loops.loops()) {
-        let back = |from: usize| this.latches.contains(&from);
-        let into = graph.into_of(this.header).iter().filter_map(|edge| Some((*edge, graph.edges().get(*edge)?.from)));
-        round.entries = into
-            .filter(|(_, from)| !back(*from))
-            .map(|(edge, _)| timed.estimate.edges.get(edge).copied().unwrap_or(0.0))
-            .sum();
-    }
-    for (number, block) in graph.blocks().iter().enumerate() {
-        let Some(round) = loops.innermost(number).and_then(|inner| rounds.get_mut(inner)) else { continue };
-        let bytes = block.end.0.wrapping_sub(block.start.0);
-        round.bytes = round.bytes.saturating_add(bytes);
-        round.pages = round.pages.saturating_add(bytes / PAGE + 2);
-        let leaves = timed.work.get(number).is_some_and(|work| work.iter().any(Work::leaves));
-        round.open |= leaves || graph.is_entered(number);
-    }
-    // Inner loops come after those around them.
-    for number in (0..rounds.len()).rev() {
-        let inner = rounds.get(number).copied().unwrap_or_default();
-        let parent = loops.loops().get(number).and_then(|this| this.parent);
-        if let Some(outer) = parent.and_then(|parent| rounds.get_mut(parent)) {
-            outer.bytes = outer.bytes.saturating_add(inner.bytes);
-            outer.pages = outer.pages.saturating_add(inner.pages);
-            outer.open |= inner.open;
-        }
-    }
-    rounds
-}
-
-/// How often each branch was seen.
-fn seen(branches: &[Branch]) -> HashMap<u64, f64> {
-    let mut seen = HashMap::new();
-    for branch in branches {
-        *seen.entry(branch.from.0).or_default() += branch.first as f64 + branch.later as f64;
-    }
-    seen
-}
-
-/// How a block is come to; none where it is by going on from the instruction before.
-fn arrival(timed: &Timed<'_>, number: usize, rounds: &[Round], seen: &HashMap<u64, f64>) -> Option<Arrival> {
-    let graph = timed.graph;
-    let block = graph.blocks().get(number)?;
-    let executions = |block: usize| timed.estimate.blocks.get(block).map_or(0.0, |block| block.executions);
-    let own = executions(number);
-    let edges = || graph.into_of(number).iter().filter_map(|edge| Some((*edge, graph.edges().get(*edge)?)));
-    let left = |from: usize| timed.work.get(from).and_then(|work| work.last()).is_some_and(Work::leaves);
-    let follows = |edge: &Edge| {
-        edge.kind == EdgeKind::Next && graph.blocks().get(edge.from).is_some_and(|from| from.end == block.start)
-    };
-    let entered = graph.is_entered(number);
-    if !entered && edges().next().is_some() && edges().all(|(_, edge)| follows(edge) && !left(edge.from)) {
-        return None;
-    }
-    // Who enters, or comes back, may have been mispredicted: an indirect call, a return.
-    if entered || edges().any(|(_, edge)| left(edge.from)) || own <= 0.0 {
-        return Some(Arrival::ANY);
-    }
-    let (mut mispredicts, mut taken) = (0.0, 0.0);
-    for (edge, from) in edges() {
-        let Some(before) = graph.blocks().get(from.from) else { continue };
-        if !matches!(from.kind, EdgeKind::Next | EdgeKind::NotTaken) {
-            taken += timed.estimate.edges.get(edge).copied().unwrap_or(0.0);
-        }
-        if matches!(before.ending, Ending::Conditional | Ending::Indirect) {
-            let flow = timed.estimate.edges.get(edge).copied().unwrap_or(0.0);
-            let all = executions(from.from);
-            let others = if all > 0.0 { (1.0 - flow / all).max(0.0) } else { 1.0 };
-            // Who guesses by how often each way is taken is wrong twice as often as the rarer one is; a way that was not seen may be as often
-            // as three in what was (the rule of three: 95 % confidence).
-            let unseen = 3.0 / (seen.get(&before.last.0).copied().unwrap_or(0.0) + 3.0);
-            mispredicts += flow * (2.0 * others + unseen).min(1.0);
-        }
-    }
-    // Code in the line, or the page, that was executed just before is there.
-    let near = |size: u64| {
-        let mut from = edges().filter_map(|(_, edge)| graph.blocks().get(edge.from));
-        from.all(|from| from.last.0 / size == block.start.0 / size)
-    };
-    let (code, pages) = loop_misses(timed, rounds, number, own);
-    Some(Arrival {
-        code_misses: if near(LINE) { 0.0 } else { code },
-        page_misses: if near(PAGE) { 0.0 } else { pages },
-        mispredicts: (mispredicts / own).min(1.0),
-        // What keeps the code of a loop keeps its branches.
-        resteers: (taken / own).min(code),
-    })
-}
-
-/// How often, for each execution of a block, its code may not have been there: once each time that the largest loop around it is entered
-/// that is small enough and executes no other code.
-fn loop_misses(timed: &Timed<'_>, rounds: &[Round], number: usize, own: f64) -> (f64, f64) {
-    let (mut code, mut pages) = (1.0, 1.0);
-    let mut at = timed.loops.innermost(number);
-    while let Some((number, round)) = at.and_then(|at| Some((at, rounds.get(at)?))).filter(|(_, round)| !round.open) {
-        let misses = (round.entries / own).min(1.0);
-        if round.bytes <= CACHED_BYTES {
-            code = misses;
-        }
-        if round.pages <= CACHED_PAGES {
-            pages = misses;
-        }
-        if round.bytes > CACHED_BYTES && round.pages > CACHED_PAGES {
-            break;
-        }
-        at = timed.loops.loops().get(number).and_then(|this| this.parent);
-    }
-    (code, pages)
 }
 
 /// Each block as a whole.

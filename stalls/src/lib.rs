@@ -5,6 +5,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arrivals;
 pub mod best;
 pub mod causes;
 pub mod explain;

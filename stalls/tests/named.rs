@@ -5,12 +5,19 @@ use code::cfg::{Cfg, Knowledge, Loops, Part};
 use code::isa::Isa;
 use code::isa::work::Work;
 use code::skid::Skid;
-use estimate::Sampled;
+use estimate::{Branch, Sampled};
 use image::Vaddr;
 use stalls::{Cause, Explanation, Machine, Timed, explain};
 
 /// What is told of the instructions of a procedure, by their addresses, if those at `slow` took that many samples, and each other 100.
 fn explained(code: &[u8], slow: &[(u64, u64)]) -> Vec<(u64, Explanation)> {
+    explained_by(code, slow, &[])
+}
+
+/// Of branches that were seen: from, to, how often.
+fn explained_by(code: &[u8], slow: &[(u64, u64)], seen: &[(u64, u64, u64)]) -> Vec<(u64, Explanation)> {
+    let branch = |&(from, to, first)| Branch { from: Vaddr(from), to: Vaddr(to), first, later: 0 };
+    let branches: Vec<Branch> = seen.iter().map(branch).collect();
     let parts = [Part { begin: Vaddr(0), bytes: code }];
     let graph = Cfg::build(Isa::X86_64, &parts, &mut (), &Knowledge::default());
     let loops = Loops::of(&graph);
@@ -18,7 +25,7 @@ fn explained(code: &[u8], slow: &[(u64, u64)]) -> Vec<(u64, Explanation)> {
         (0..graph.blocks().len()).map(|block| graph.instructions(block).collect()).collect();
     let count = |at: &Vaddr| slow.iter().find(|(address, _)| *address == at.0).map_or(100, |(_, count)| *count);
     let landed: Vec<(Vaddr, u64)> = addresses.iter().flatten().map(|at| (*at, count(at))).collect();
-    let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &[], ..Sampled::default() };
+    let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches, ..Sampled::default() };
     let estimate = estimate::estimate(&graph, &loops, &sampled).unwrap();
     let work = |at: &Vaddr| Isa::X86_64.work(&code[at.0 as usize..]).unwrap();
     let work: Vec<Vec<Work>> = addresses.iter().map(|block| block.iter().map(work).collect()).collect();
@@ -30,7 +37,7 @@ fn explained(code: &[u8], slow: &[(u64, u64)]) -> Vec<(u64, Explanation)> {
         estimate: &estimate,
         work: &work,
         samples: &samples,
-        branches: &[],
+        branches: &branches,
         measured: Some(50.0),
     };
     let told = explain(&Machine::named("znver3").unwrap(), &timed).blocks;
@@ -50,6 +57,27 @@ fn a_branch_can_be_found_late_only_where_one_is_taken() {
     assert_eq!(is_suspected(&told, 4, Cause::Resteer), None);
     assert!(is_suspected(&told, 4, Cause::Mispredict).is_some());
     assert!(is_suspected(&told, 10, Cause::Resteer).is_some());
+}
+
+#[test]
+fn what_a_mispredicted_branch_waits_for_is_its_fault_too() {
+    // xor eax, eax; round: movzx edx, [rdi]; test dl, dl; jns over; xor rax, 0x55; over: add rdi, 1; cmp rdi, rcx; jne round; ret
+    let code = [
+        0x31, 0xc0, 0x0f, 0xb6, 0x17, 0x84, 0xd2, 0x79, 4, 0x48, 0x83, 0xf0, 0x55, 0x48, 0x83, 0xc7, 1, 0x48, 0x39,
+        0xcf, 0x75, 0xec, 0xc3,
+    ];
+    let slow = [(0, 1), (2, 50_000_000), (5, 100_000_000), (13, 100_000_000), (22, 1)];
+    let share = |taken: u64| {
+        let seen = [(7, 13, taken), (7, 9, 10_000 - taken), (20, 2, 100_000), (20, 22, 1)];
+        let told = explained_by(&code, &slow, &seen);
+        // The loop's own branch is foreseen: what comes first in a round comes after the other in the round before.
+        let of = |at| {
+            let (_, told): &(u64, Explanation) = told.iter().find(|(address, _)| *address == at).unwrap();
+            told.culprits.iter().find(|culprit| culprit.cause == Cause::Mispredict).map_or(0.0, |culprit| culprit.high)
+        };
+        of(2) + of(5)
+    };
+    assert!(share(5_000) > 1.0 && share(5_000) > 20.0 * share(1), "{} {}", share(5_000), share(1));
 }
 
 #[test]
