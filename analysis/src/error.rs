@@ -154,7 +154,7 @@ fn there_are(known: &[String], how: &str) -> String {
     match known {
         [] if how.starts_with("see") => how.to_owned(),
         [] => format!("there are none in these epochs (--epoch chooses others): {how}"),
-        known => format!("there are: {}", list(known)),
+        known => format!("there are: {} (in these epochs; --epoch chooses others)", list(known)),
     }
 }
 

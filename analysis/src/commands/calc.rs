@@ -68,7 +68,8 @@ more. Compare them within a procedure. With samples of instructions (dcpid --eve
 a simulation only.
 loop: blocks that are gone round. Rounds for one entry come from the same estimate. Where a loop's \
 test compares numbers that change by the same amount in each round, registers tell how many rounds \
-were left at a sample, and these how many entries make, whatever time they take. \
+were left at a sample, and these how many entries make; not those so short that hardly a sample is \
+in them, however many they are.
 Letters before an instruction are what may have stalled it, the largest first, as long as nothing \
 clears it (JSON has also what cannot have been a tenth of the largest). o: results of instructions \
 that the best case found done, because it came another way, or its own latency.

@@ -33,6 +33,10 @@ pub struct WhatcgReport {
     pub problems: Vec<Problem>,
 }
 
+/// What the sums at the end are by.
+const SPLIT: &str =
+    "dynamic, static, execution: without samples of instructions as if stalled as most code is, 3 times the best case";
+
 impl Report for WhatcgReport {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
@@ -41,6 +45,7 @@ impl Report for WhatcgReport {
         let (explained, all) = (thousands(self.explained), thousands(self.samples));
         let of = format!("{} procedures with {explained} of {all} samples ({part} %)", thousands(self.procedures));
         head(out, "explained", &of)?;
+        head(out, "split", SPLIT)?;
         writeln!(out)?;
         spent::text(&self.sums, out)?;
         let sum = spent::total(&self.sums);
