@@ -333,12 +333,17 @@ pub enum Invocation {
 /// # Errors
 /// [`AnalysisError::Usage`].
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, AnalysisError> {
-    match Arguments::try_parse_from(with_classic_name(arguments.into_iter().collect())) {
+    let arguments = with_classic_name(arguments.into_iter().collect());
+    let command = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    match Arguments::try_parse_from(arguments) {
         Ok(arguments) => Ok(Invocation::Run(Box::new(arguments.command))),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Invocation::Show(error.render().to_string()))
         }
-        Err(error) => Err(usage(&error)),
+        Err(error) => {
+            let known = names().contains(&command);
+            Err(usage(&error, if known { format!("dcpi {command} --help") } else { "dcpi help".to_owned() }))
+        }
     }
 }
 
@@ -352,9 +357,8 @@ fn with_classic_name(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// One line of what the argument parser says in many.
-fn usage(error: &clap::Error) -> AnalysisError {
-    let help = "dcpi help";
+/// One line of what the argument parser says in many, and where there is more.
+fn usage(error: &clap::Error, help: String) -> AnalysisError {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
         || error.kind() == ErrorKind::MissingSubcommand
     {
@@ -445,7 +449,7 @@ mod tests {
                 "no subcommand is given: one of prof, list, calc, whatcg, topstalls, flow, truth, topcounts, stats, diff, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
-            ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi help"),
+            ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi prof --help"),
             ("dcpi prof --confidence 100", "invalid value '100' for '--confidence <PERCENT>': must be"),
             ("dcpi prof --keep 0", "invalid value '0' for '--keep <P%>': must be a percentage above 0"),
             ("dcpi prof --epoch tomorrow", "invalid value 'tomorrow' for '--epoch <WHICH>': is none of latest"),

@@ -104,7 +104,7 @@ pub enum AnalysisError {
         /// What cannot be understood.
         message: String,
         /// The command that tells how to say it.
-        help: &'static str,
+        help: String,
     },
     /// The report could not be written.
     #[error("cannot write the report: {0}; see where the standard output leads")]

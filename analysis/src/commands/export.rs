@@ -109,7 +109,7 @@ impl Target {
     fn check(self, args: &Export) -> Result<(), AnalysisError> {
         let wrong = |option: &str, formats: &str| {
             let message = format!("{option} is of --to {formats} only");
-            Err(AnalysisError::Usage { message, help: "dcpi export --help" })
+            Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() })
         };
         if args.lines && !matches!(self, Self::Pprof | Self::Otlp | Self::Folded | Self::Firefox) {
             return wrong("--lines", "pprof, otlp, folded or firefox");
@@ -122,12 +122,12 @@ impl Target {
         }
         if args.images.is_empty() && matches!(self, Self::Bolt | Self::AutofdoAddresses) {
             let message = "this format is of one program: name it as IMAGE".to_owned();
-            return Err(AnalysisError::Usage { message, help: "dcpi export --help" });
+            return Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() });
         }
         let to_terminal = args.file.as_os_str() == "-" && io::stdout().is_terminal();
         if matches!(self, Self::Pprof | Self::Otlp) && to_terminal {
             let message = "this format is not for terminals; name a file".to_owned();
-            return Err(AnalysisError::Usage { message, help: "dcpi export --help" });
+            return Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() });
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ fn write(args: &Export, resolved: &Resolved, out: &mut dyn Write) -> Result<Carr
 
 /// The one program that a format is of.
 fn program<'a>(args: &Export, resolved: &'a Resolved) -> Result<&'a Image, AnalysisError> {
-    let usage = |message: String| AnalysisError::Usage { message, help: "dcpi export --help" };
+    let usage = |message: String| AnalysisError::Usage { message, help: "dcpi export --help".to_owned() };
     let mut files = resolved.images.iter().filter(|image| image.kind == ImageKind::File);
     match (files.next(), files.next()) {
         (Some(image), None) => Ok(image),

@@ -104,7 +104,7 @@ fn prof_args(args: &Html, by_image: bool) -> Result<Prof, AnalysisError> {
     let parsed = Arguments::try_parse_from(["dcpi", "prof"]).map(|arguments| arguments.command);
     let Ok(Command::Prof(mut prof)) = parsed else {
         let message = "dcpi prof does not understand itself".to_owned();
-        return Err(AnalysisError::Usage { message, help: "dcpi help" });
+        return Err(AnalysisError::Usage { message, help: "dcpi help".to_owned() });
     };
     let rows = if args.rows == 0 { ROWS_MAX } else { args.rows.min(ROWS_MAX) };
     prof.images.clone_from(&args.images);

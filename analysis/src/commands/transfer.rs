@@ -103,7 +103,7 @@ pub(super) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
         (None, [one]) => (*one).to_owned(),
         (None, _) => {
             let message = format!("the epochs are of {} hosts: say with --as-host whose the new one is", hosts.len());
-            return Err(AnalysisError::Usage { message, help: "dcpi help merge" });
+            return Err(AnalysisError::Usage { message, help: "dcpi help merge".to_owned() });
         }
     };
     drop(Writer::open(&args.to, &host)?);

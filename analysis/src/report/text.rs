@@ -156,8 +156,7 @@ pub(super) fn event_head(column: &EventColumn, with_idle: bool, out: &mut dyn Wr
 }
 
 /// Where single instructions' samples are, in reports that do not look at the code.
-pub(crate) const LANDED: &str =
-    "are on the instruction that they landed on, mostly the one after what took the time; dcpi list gives them back";
+pub(crate) const LANDED: &str = "are on the instruction that they landed on, often the one after what took the time; dcpi list gives them back, where dcpid could measure that";
 
 fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     selection(&report.selection, out)?;

@@ -35,7 +35,7 @@ pub struct WhatcgReport {
 
 /// What the sums at the end are by.
 const SPLIT: &str =
-    "dynamic, static, execution: without samples of instructions as if stalled as most code is, 3 times the best case";
+    "dynamic, static, execution: without counted instructions as if stalled as most code is, 3 times its best";
 
 impl Report for WhatcgReport {
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
