@@ -280,7 +280,7 @@ impl<'a> Surveyed<'a> {
         let mut landed: Vec<(Vaddr, u64)> =
             instructions().filter_map(|line| Some((Vaddr(line.address), count(line)?))).collect();
         landed.sort_unstable();
-        let sampled = Sampled { landed: &landed, skid, branches: &branches, rounds: &turned, points: None };
+        let sampled = Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
         let loops = Loops::of(&graph);
         let mut listed = listed;
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));

@@ -88,11 +88,14 @@ impl Listing {
     /// done without bytes: what lies between two places with samples is not known then.
     pub fn attribute(&mut self, (event, skid): (usize, Skid)) {
         if self.isa.is_some() {
-            let sampled = |instruction: &ListedInstruction| Sampled {
+            // What is jumped to has the samples of the jumps as well: of a loop's branch rather than of what comes before the loop.
+            let targets = self.jump_targets();
+            let next = self.instructions.iter().skip(1).map(|next| targets.contains(&next.address));
+            let sampled = |(instruction, joined): (&ListedInstruction, bool)| Sampled {
                 samples: instruction.counts.get(event).copied().unwrap_or(0),
-                bars: instruction.bars,
+                bars: instruction.bars || joined,
             };
-            let sampled: Vec<Sampled> = self.instructions.iter().map(sampled).collect();
+            let sampled: Vec<Sampled> = self.instructions.iter().zip(next.chain([false])).map(sampled).collect();
             for (instruction, samples) in self.instructions.iter_mut().zip(skid.attributed(&sampled)) {
                 if let Some(count) = instruction.counts.get_mut(event) {
                     *count = samples;

@@ -33,7 +33,7 @@ pub enum Confidence {
     /// It may be wrong by any factor.
     #[default]
     Low,
-    /// It is probably right within a third.
+    /// It is probably right within 15 %.
     Medium,
     /// It is probably right within a tenth.
     High,
@@ -105,7 +105,7 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
         spread,
         confidence: match spread {
             spread if spread < 0.05 => Confidence::High,
-            spread if spread < 0.15 => Confidence::Medium,
+            spread if spread < 0.10 => Confidence::Medium,
             _ => Confidence::Low,
         },
     });

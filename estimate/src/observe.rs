@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 
 use code::cfg::{Cfg, Edge, EdgeKind, Ending, Entered, Loops, To};
-use code::skid::Skid;
 use image::Vaddr;
 
 use crate::issue::{self, Point};
@@ -25,8 +24,6 @@ const UNSEEN: f64 = 0.1;
 pub struct Sampled<'a> {
     /// Samples of time by the instruction that they landed on.
     pub landed: &'a [(Vaddr, u64)],
-    /// How far behind the instruction that takes the time samples land.
-    pub skid: Skid,
     /// Branches that were seen, each at most once after each sample.
     pub branches: &'a [Branch],
     /// Rounds that loops were going to make.
@@ -233,20 +230,13 @@ fn goes_back(loops: &Loops, edge: &Edge) -> bool {
     matches!(edge.to, To::Block(to) if loops.position(to) <= loops.position(edge.from))
 }
 
-/// The samples that each block took the time of.
+/// The samples that landed in each block. Those on its first instruction may be of the one before, wherever the block was entered from: of the branch
+/// of a loop rather than of what comes before the loop, so none moves there.
 fn samples_of_blocks(graph: &Cfg, sampled: &Sampled<'_>) -> Vec<f64> {
-    let blocks = graph.blocks();
-    let mut samples = vec![0.0; blocks.len()];
+    let mut samples = vec![0.0; graph.blocks().len()];
     for (address, count) in sampled.landed {
-        let Some(mut number) = graph.block_of(*address) else { continue };
-        // On a block's first instruction lands what the one before took, if that is executed just before and is no branch. Filler takes none.
-        let first = blocks.get(number).is_some_and(|block| block.start == *address);
-        if let Some(before) = number.checked_sub(1).filter(|_| first && sampled.skid.instructions() > 0)
-            && blocks.get(before).is_some_and(|b| b.ending == Ending::Next && b.end == *address && !b.padding)
-        {
-            number = before;
-        }
-        samples.get_mut(number).into_iter().for_each(|sum| *sum += *count as f64);
+        let block = graph.block_of(*address).and_then(|number| samples.get_mut(number));
+        block.into_iter().for_each(|sum| *sum += *count as f64);
     }
     samples
 }

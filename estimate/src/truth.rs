@@ -179,7 +179,6 @@ mod tests {
     use crate::{Branch, Confidence, Sampled, estimate};
     use code::cfg::{Knowledge, Loops, Part};
     use code::isa::Isa;
-    use code::skid::Skid;
 
     fn graph(code: &[u8]) -> (Cfg, Loops) {
         let parts = [Part { begin: Vaddr(0x1000), bytes: code }];
@@ -203,7 +202,7 @@ mod tests {
         ];
         // What lands on the first instruction of the loop is of the loop: a jump, not what is above, was before it.
         let landed = [(Vaddr(0x1000), 30), (HEAD, 4_000), (Vaddr(0x1004), 6_000), (END, 20)];
-        let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches, ..Sampled::default() };
+        let sampled = Sampled { landed: &landed, branches: &branches, ..Sampled::default() };
         let estimate = estimate(&graph, &loops, &sampled).unwrap();
         let rounds = estimate.blocks[1].executions / estimate.blocks[0].executions;
         assert!((rounds / 100.0).ln().abs() < 0.05, "{rounds}");

@@ -4,7 +4,6 @@
 
 use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, To};
 use code::isa::Isa;
-use code::skid::Skid;
 use estimate::{Branch, Estimate, Sampled};
 use image::Vaddr;
 
@@ -36,7 +35,7 @@ fn estimated(samples: impl Fn(u64) -> u64, branches: &[Branch]) -> (Cfg, Estimat
     let loops = Loops::of(&graph);
     let landed: Vec<(Vaddr, u64)> =
         (0..PIECES).map(|piece| (Vaddr(piece * PIECE.len() as u64), samples(piece))).collect();
-    let sampled = Sampled { landed: &landed, skid: Skid::default(), branches, ..Sampled::default() };
+    let sampled = Sampled { landed: &landed, branches, ..Sampled::default() };
     let estimate = estimate::estimate(&graph, &loops, &sampled).unwrap();
     (graph, estimate)
 }

@@ -7,7 +7,6 @@ use std::time::Instant;
 use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly};
 use code::isa::Isa;
 use code::isa::work::Work;
-use code::skid::Skid;
 use estimate::{Branch, Sampled};
 use image::Vaddr;
 use stalls::{Machine, Timed, explain};
@@ -118,7 +117,7 @@ fn measure(machine: &Machine, name: &str, grown: &Grown, least: usize) -> anyhow
     let branch = |(from, to): &(Vaddr, Vaddr)| Branch { from: *from, to: *to, first: 20, later: 50 };
     let branches: Vec<Branch> = seen.iter().map(branch).collect();
     let begun = Instant::now();
-    let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches, ..Sampled::default() };
+    let sampled = Sampled { landed: &landed, branches: &branches, ..Sampled::default() };
     let Some(estimate) = estimate::estimate(&graph, &loops, &sampled) else { anyhow::bail!("no estimate") };
     let estimated = begun.elapsed();
     let work = |at: Vaddr| code.get(at.0 as usize..).and_then(|rest| Isa::X86_64.work(rest)).unwrap_or_default();

@@ -4,7 +4,6 @@
 use code::cfg::{Cfg, Knowledge, Loops, Part};
 use code::isa::Isa;
 use code::isa::work::Work;
-use code::skid::Skid;
 use estimate::{Branch, Sampled};
 use image::Vaddr;
 use stalls::{Explained, Machine, Scale, Timed, explain};
@@ -100,12 +99,7 @@ fn whatever_the_code_is_sums_add_up() {
                 later: random.u64(..) >> 20,
             })
             .collect();
-        let sampled = Sampled {
-            landed: &landed,
-            skid: Skid::new(random.u8(..4)).unwrap(),
-            branches: &branches,
-            ..Sampled::default()
-        };
+        let sampled = Sampled { landed: &landed, branches: &branches, ..Sampled::default() };
         let at = |address: Vaddr| &bytes[(address.0.wrapping_sub(begin.0) as usize).min(bytes.len())..];
         let of_blocks = || (0..graph.blocks().len()).map(|block| graph.instructions(block));
         let work: Vec<Vec<Work>> =

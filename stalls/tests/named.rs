@@ -4,7 +4,6 @@
 use code::cfg::{Cfg, Knowledge, Loops, Part};
 use code::isa::Isa;
 use code::isa::work::Work;
-use code::skid::Skid;
 use estimate::{Branch, Sampled};
 use image::Vaddr;
 use stalls::{Cause, Explanation, Machine, Timed, explain};
@@ -25,7 +24,7 @@ fn explained_by(code: &[u8], slow: &[(u64, u64)], seen: &[(u64, u64, u64)]) -> V
         (0..graph.blocks().len()).map(|block| graph.instructions(block).collect()).collect();
     let count = |at: &Vaddr| slow.iter().find(|(address, _)| *address == at.0).map_or(100, |(_, count)| *count);
     let landed: Vec<(Vaddr, u64)> = addresses.iter().flatten().map(|at| (*at, count(at))).collect();
-    let sampled = Sampled { landed: &landed, skid: Skid::default(), branches: &branches, ..Sampled::default() };
+    let sampled = Sampled { landed: &landed, branches: &branches, ..Sampled::default() };
     let estimate = estimate::estimate(&graph, &loops, &sampled).unwrap();
     let work = |at: &Vaddr| Isa::X86_64.work(&code[at.0 as usize..]).unwrap();
     let work: Vec<Vec<Work>> = addresses.iter().map(|block| block.iter().map(work).collect()).collect();
@@ -66,7 +65,7 @@ fn what_a_mispredicted_branch_waits_for_is_its_fault_too() {
         0x31, 0xc0, 0x0f, 0xb6, 0x17, 0x84, 0xd2, 0x79, 4, 0x48, 0x83, 0xf0, 0x55, 0x48, 0x83, 0xc7, 1, 0x48, 0x39,
         0xcf, 0x75, 0xec, 0xc3,
     ];
-    let slow = [(0, 1), (2, 50_000_000), (5, 100_000_000), (13, 100_000_000), (22, 1)];
+    let slow = [(0, 500), (2, 50_000_000), (5, 100_000_000), (13, 100_000_000), (22, 500)];
     let share = |taken: u64| {
         let seen = [(7, 13, taken), (7, 9, 10_000 - taken), (20, 2, 100_000), (20, 22, 1)];
         let told = explained_by(&code, &slow, &seen);

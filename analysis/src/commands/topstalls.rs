@@ -52,7 +52,7 @@ pub enum Sure {
     /// Not at all.
     #[value(alias = "l")]
     Low,
-    /// Within a third.
+    /// Within 15 %.
     #[value(alias = "m")]
     Medium,
     /// Within a tenth.

@@ -165,3 +165,39 @@ fn a_loop_that_is_hardly_left_is_executed_as_its_time_says() {
     let flow = solve(&observed, &order).unwrap();
     assert!((flow.blocks()[1] / 1e5).ln().abs() < 0.7, "{flow:?}");
 }
+
+/// A block, then one of two or more in a row, then the last: none of its branches was seen. Each has 4 instructions, and so many samples.
+fn arms(samples: [&[f64]; 2]) -> Observed {
+    let block = |samples: f64| ObservedBlock { samples, instructions: 4.0, ..Default::default() };
+    let mut blocks = vec![block(1000.0)];
+    let mut ways = Vec::new();
+    let way = |from, to, guess| Way { edge: None, from, to, seen: 0.0, guess, told: None };
+    let last = 1 + samples.concat().len();
+    for arm in samples {
+        ways.push(way(0, Some(blocks.len()), 0.5));
+        blocks.extend(arm.iter().map(|samples| block(*samples)));
+    }
+    let ends = [samples[0].len(), last - 1];
+    ways.extend((1..last).map(|from| way(from, Some(if ends.contains(&from) { last } else { from + 1 }), 1.0)));
+    blocks.push(block(1000.0));
+    Observed { blocks, ways, entry: 0 }
+}
+
+#[test]
+fn one_block_that_is_stalled_for_long_does_not_outweigh_the_others() {
+    // Half goes each way, and one block of four in a row takes fifty times as long.
+    let observed = arms([&[500.0, 500.0, 25_000.0, 500.0], &[500.0; 4]]);
+    let order = order(&observed).unwrap();
+    let share = solve(&observed, &order).unwrap().ways[0];
+    assert!((0.4..0.6).contains(&share), "{share}");
+}
+
+#[test]
+fn what_was_begun_on_a_wrong_way_is_not_the_time_of_where_the_right_one_begins() {
+    // One in ten goes this way and is hardly ever foreseen: where it begins pays for 9 instructions more, 1 more the other way does.
+    let seldom = [0.1 * 1000.0 * (4.0 + 9.0) / 4.0];
+    let observed = arms([&seldom, &[0.9 * 1000.0 * (4.0 + 1.0) / 4.0]]);
+    let order = order(&observed).unwrap();
+    let share = solve(&observed, &order).unwrap().ways[0];
+    assert!(share < 0.16, "{share}");
+}

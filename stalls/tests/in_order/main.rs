@@ -14,7 +14,6 @@ mod pipeline;
 use code::cfg::{Cfg, Ending, Knowledge, Loops, Part, To};
 use code::isa::Isa;
 use code::isa::work::Work;
-use code::skid::Skid;
 use estimate::{Confidence, Estimate, Sampled};
 use image::Vaddr;
 use pipeline::{Pipeline, Stalls};
@@ -128,7 +127,7 @@ fn told(machine: &Machine, run: &Run) -> Estimate {
         landed.extend(all.map(|(at, count)| (at, *count as u64)));
     }
     landed.sort_unstable();
-    let sampled = Sampled { landed: &landed, skid: Skid::default(), ..Sampled::default() };
+    let sampled = Sampled { landed: &landed, ..Sampled::default() };
     stalls::estimate(Some(machine), &run.graph, &run.loops, &sampled, (&run.work, &run.samples)).unwrap()
 }
 
