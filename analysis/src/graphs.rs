@@ -261,7 +261,6 @@ impl<'a> Surveyed<'a> {
             parts.iter().flat_map(|part| within(&self.turned, part, |one| one.branch)).copied().collect();
         let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
         let listed: Vec<Listing> = listed.collect();
-        let instructions = || listed.iter().flat_map(|part| &part.instructions);
         let mut memory = Memory { binary, constants: &self.constants };
         let mut build = |observed: &[(Vaddr, Vaddr)]| {
             let knowledge = Knowledge { no_return: Some(self.survey.no_return()), observed };
@@ -276,14 +275,17 @@ impl<'a> Surveyed<'a> {
         if !observed.is_empty() {
             graph = build(&observed);
         }
-        let count = |line: &listing::ListedInstruction| line.counts.get(event).copied().filter(|count| *count > 0);
-        let mut landed: Vec<(Vaddr, u64)> =
-            instructions().filter_map(|line| Some((Vaddr(line.address), count(line)?))).collect();
-        landed.sort_unstable();
-        let sampled = Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
         let loops = Loops::of(&graph);
         let mut listed = listed;
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));
+        let count = |line: &listing::ListedInstruction| line.counts.get(event).copied().filter(|count| *count > 0);
+        let mut landed: Vec<(Vaddr, u64)> = listed
+            .iter()
+            .flat_map(|part| &part.instructions)
+            .filter_map(|line| Some((Vaddr(line.address), count(line)?)))
+            .collect();
+        landed.sort_unstable();
+        let sampled = Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
         let work = work(self.isa, &graph, &bytes);
         let samples = of_blocks(&graph, &listed, event);
         let machine = machine.filter(|machine| machine.isa == self.isa);

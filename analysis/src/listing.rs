@@ -88,12 +88,13 @@ impl Listing {
     /// done without bytes: what lies between two places with samples is not known then.
     pub fn attribute(&mut self, (event, skid): (usize, Skid)) {
         if self.isa.is_some() {
-            // What is jumped to has the samples of the jumps as well: of a loop's branch rather than of what comes before the loop.
-            let targets = self.jump_targets();
-            let next = self.instructions.iter().skip(1).map(|next| targets.contains(&next.address));
-            let sampled = |(instruction, joined): (&ListedInstruction, bool)| Sampled {
+            // Where a loop begins land the samples of the branch that goes back: what is before the loop is executed once for many of its rounds.
+            let back = |line: &ListedInstruction| line.target.filter(|target| *target <= line.address);
+            let begins: BTreeSet<u64> = self.instructions.iter().filter_map(back).collect();
+            let next = self.instructions.iter().skip(1).map(|next| begins.contains(&next.address));
+            let sampled = |(instruction, begins): (&ListedInstruction, bool)| Sampled {
                 samples: instruction.counts.get(event).copied().unwrap_or(0),
-                bars: instruction.bars || joined,
+                bars: instruction.bars || begins,
             };
             let sampled: Vec<Sampled> = self.instructions.iter().zip(next.chain([false])).map(sampled).collect();
             for (instruction, samples) in self.instructions.iter_mut().zip(skid.attributed(&sampled)) {

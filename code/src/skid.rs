@@ -49,8 +49,9 @@ impl Skid {
     /// The samples of each instruction, given back to the one that took the time. `instructions` are those of one procedure in the order of
     /// their addresses, without a gap.
     ///
-    /// A sample moves back within its block. Onto a block's first instruction it came from wherever the block is entered, and stays there; after a
-    /// call it is of the procedure that was called, which has none of these instructions.
+    /// A sample moves back within its block. Onto a block's first instruction it came from wherever the block is entered: it moves to the
+    /// instruction before only if that falls through, is no branch and no padding, and no loop begins there, and else stays; after a call it is of the
+    /// procedure that was called, which has none of these instructions.
     #[must_use]
     pub fn attributed(self, instructions: &[Sampled]) -> Vec<u64> {
         let mut attributed = vec![0_u64; instructions.len()];
@@ -86,7 +87,7 @@ impl fmt::Display for Skid {
 pub struct Sampled {
     /// How many.
     pub samples: u64,
-    /// Whether it is a jump (conditional or not), a call or a return, or what is after it is jumped to, so that that may have been come to from
+    /// Whether it is a jump (conditional or not), a call or a return, or a loop begins after it, so that what is after it was rather come to from
     /// elsewhere; or a no-op.
     pub bars: bool,
 }

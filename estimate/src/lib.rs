@@ -4,8 +4,8 @@
 //! Cfg + samples -> observe -> solve -> Estimate
 //! ```
 //!
-//! Against callgrind's counts (`dcpi truth`) of gzip, bzip2, xz, sqlite3, python3, perl, and a C and a Rust program, 61,000 to 113,000 samples of each
-//! at 2000 a second and CPU, on an AMD EPYC guest: within 5, 10, 15 % are blocks with 67, 76, 81 % of the samples, and edges with 57, 69, 76 % of the
+//! Against callgrind's counts (`cargo xtask bench truth`) of gzip, bzip2, xz, sqlite3, python3, perl, and a C and a Rust program, 250,000 to 290,000
+//! samples of each, on an AMD EPYC guest: within 5, 10, 15 % are blocks with 68, 75, 79 % of the samples, and edges with 61, 69, 75 % of the
 //! executions (means over programs). DCPI had 73, 87, 92 and 58 % of edges, of an in-order processor whose cycles it knew (SOSP 1997, section 6.2).
 //!
 //! Executions are relative: of a procedure's blocks to each other. Samples of time alone do not tell how long an execution took; with the best cases of a
@@ -68,6 +68,8 @@ pub struct BlockEstimate {
 /// Largest graph that is solved: a compiler's largest procedures have a tenth.
 const BLOCKS_MAX: usize = 1 << 16;
 const EDGES_MAX: usize = 1 << 18;
+/// And of instructions: each takes close to a kilobyte while it is explained.
+const INSTRUCTIONS_MAX: usize = 1 << 19;
 /// Largest graph of which it is found out how sure its solution is, and the fewest samples and branches of a procedure of which anything is.
 const SURE_BLOCKS_MAX: usize = 1 << 13;
 const SURE_MIN: f64 = 100.0;
@@ -87,7 +89,8 @@ const CURVED: f64 = 1.15;
 /// Estimates how often the blocks of `graph` were executed. None where nothing can be said: no entry, a graph too large or too dense.
 #[must_use]
 pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Estimate> {
-    if graph.blocks().len() > BLOCKS_MAX || graph.edges().len() > EDGES_MAX {
+    let instructions: usize = graph.blocks().iter().map(|block| block.instructions).sum();
+    if graph.blocks().len() > BLOCKS_MAX || graph.edges().len() > EDGES_MAX || instructions > INSTRUCTIONS_MAX {
         return None;
     }
     let trips = rounds::trips(graph, loops, sampled);

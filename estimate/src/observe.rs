@@ -22,7 +22,7 @@ const UNSEEN: f64 = 0.1;
 /// What was sampled in a procedure. Addresses are the file's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sampled<'a> {
-    /// Samples of time by the instruction that they landed on.
+    /// Samples of time by the instruction that they landed on, or were given back to.
     pub landed: &'a [(Vaddr, u64)],
     /// Branches that were seen, each at most once after each sample.
     pub branches: &'a [Branch],
@@ -230,8 +230,7 @@ fn goes_back(loops: &Loops, edge: &Edge) -> bool {
     matches!(edge.to, To::Block(to) if loops.position(to) <= loops.position(edge.from))
 }
 
-/// The samples that landed in each block. Those on its first instruction may be of the one before, wherever the block was entered from: of the branch
-/// of a loop rather than of what comes before the loop, so none moves there.
+/// The samples of each block.
 fn samples_of_blocks(graph: &Cfg, sampled: &Sampled<'_>) -> Vec<f64> {
     let mut samples = vec![0.0; graph.blocks().len()];
     for (address, count) in sampled.landed {

@@ -16,15 +16,10 @@ use std::ops::Range;
 use super::chain::{Chain, Order, add, add_each, at, at_each};
 use super::issue::{Pace, Told};
 use super::observe::{Joint, wanted};
+use time::{doubted, rate, rate_after, spread};
 
-/// Standard deviation of the logarithm of cycles per instruction of blocks of one procedure.
-const TIME_SD: f64 = 0.4;
-/// Times that are off by so many standard deviations weigh the root of a half of others: of 3831 blocks of eight programs a twentieth took six times as
-/// long an instruction as the middle one of their procedure. Of a normal distribution as wide in its middle it would be a two-hundredth.
-const FAR: f64 = 3.0;
-/// What a wrong way costs where the right one begins, in instructions that could have been executed instead. Fitted to the same blocks: 6 to 8; 5 to 20 make
-/// hardly a difference. As many of a block's executions were on a wrong way as its branches would make that are guessed by their shares alone.
-const WRONG_WAY: f64 = 10.0;
+mod time;
+
 /// Steps at most, and conjugate gradients in each; and in what is said of samples drawn anew.
 const STEPS: usize = 25;
 const GRADIENTS: Gradients = Gradients { most: 40, enough: 1e-2 };
@@ -37,7 +32,7 @@ const ROUGHLY: f64 = 1e-2;
 /// Standard deviation of the logarithm of how often a block is entered from aside.
 const ASIDE_SD: f64 = 2.0;
 
-/// How often times are weighed anew, and where issue points tell.
+/// How often times are weighed anew, and where issue points tell: more changes weights still, but makes nothing better.
 const DOUBTS: usize = 2;
 const DOUBTS_TOLD: usize = 6;
 /// By how much it is above what it should be at first, by its logarithm.
@@ -106,11 +101,11 @@ pub struct Flow<'a> {
 pub fn solve<'a>(observed: &'a Observed, order: &'a Order) -> Option<Flow<'a>> {
     let mut problem = Problem::of(observed, order)?;
     let mut unknowns = problem.begin();
-    let doubts = if problem.is_told() { DOUBTS_TOLD } else { DOUBTS };
-    let mut state = problem.least(&mut unknowns, ROUGHLY);
+    let (doubts, before) = if problem.is_told() { (DOUBTS_TOLD, ENOUGH) } else { (DOUBTS, ROUGHLY) };
+    let mut state = problem.least(&mut unknowns, before);
     for doubt in 1..=doubts {
         problem.doubt(&state);
-        state = problem.least(&mut unknowns, if doubt < doubts { ROUGHLY } else { ENOUGH });
+        state = problem.least(&mut unknowns, if doubt < doubts { before } else { ENOUGH });
     }
     if !state.cost.is_finite() || !state.visits.iter().all(|visits| visits.is_finite()) {
         return None;
@@ -305,7 +300,7 @@ impl<'a> Problem<'a> {
         let aside =
             observed.blocks.iter().enumerate().filter(|(number, block)| block.aside && *number != observed.entry);
         let aside = aside.map(|(number, block)| {
-            let part = if block.samples > 0.0 { rate(block) / fastest } else { 0.0 };
+            let part = if block.samples > 0.0 && fastest > 0.0 { rate(block) / fastest } else { 0.0 };
             (number, f64::max(part.ln(), -9.0))
         });
         let aside: Vec<(usize, f64)> = aside.collect();
@@ -361,9 +356,8 @@ impl<'a> Problem<'a> {
             if let Some(told) = block.told {
                 *weight = 1.0 / told.spread(state.over(*time, visits));
             } else {
-                *time = rate(block).ln() - (wrong / visits * WRONG_WAY / block.instructions).ln_1p();
-                let spread = spread(block);
-                *weight = 1.0 / (spread.hypot(state.over(*time, visits) / FAR));
+                *time = rate_after(block, wrong / visits).ln();
+                *weight = 1.0 / doubted(block, state.over(*time, visits));
             }
         }
     }
@@ -585,18 +579,6 @@ fn each<const N: usize>(mut a: [f64; N], b: [f64; N], of: impl Fn(f64, f64) -> f
 /// The inner product of each two.
 fn products<const N: usize>(a: &[[f64; N]], b: &[[f64; N]]) -> [f64; N] {
     a.iter().zip(b).fold([0.0; N], |sum, (a, b)| each(sum, each(*a, *b, |a, b| a * b), |sum, one| sum + one))
-}
-
-/// What a block's samples say of its executions: those of each of its instructions, or what its issue points tell; never 0.
-fn rate(block: &ObservedBlock) -> f64 {
-    // A class without issue points says nothing.
-    let told = block.told.filter(|told| told.below.is_finite());
-    told.map_or((block.samples + 0.3) / block.instructions.max(1.0), |told| told.rate)
-}
-
-/// How far off the logarithm of that may be, where no issue points tell.
-fn spread(block: &ObservedBlock) -> f64 {
-    (TIME_SD * TIME_SD + 1.0 / (block.samples + 0.5)).sqrt()
 }
 
 /// Which blocks are ever executed.

@@ -228,6 +228,17 @@ mod tests {
     }
 
     #[test]
+    fn what_has_too_many_instructions_is_not_estimated() {
+        // `clc` again and again; `ret`.
+        let [fits, too_many] = [1 << 10, 1 << 19].map(|many| {
+            let (graph, loops) = graph(&[vec![0xf8; many], vec![0xc3]].concat());
+            assert_eq!(graph.blocks().iter().map(|block| block.instructions).sum::<usize>(), many + 1);
+            estimate(&graph, &loops, &Sampled::default()).is_some()
+        });
+        assert!(fits && !too_many);
+    }
+
+    #[test]
     fn a_loop_without_an_end_runs_as_its_time_says() {
         // `nop`; `1: inc eax; jmp 1b`.
         let (graph, loops) = graph(&[0x90, 0xff, 0xc0, 0xeb, 0xfc]);

@@ -1,6 +1,6 @@
 //! The best case of every block of a procedure: in its loop where it is in one, else after the blocks that most often come before it.
 
-use code::cfg::{Cfg, Loops, To};
+use code::cfg::{Cfg, Ending, Loops, To};
 use code::isa::work::Work;
 use estimate::Estimate;
 use image::Vaddr;
@@ -13,6 +13,8 @@ use crate::schedule::{Before, Course, Slot, schedule};
 const BEFORE: usize = 64;
 /// The same on a processor that issues in order: what is under way is done after the longest latencies.
 const IN_ORDER_BEFORE: usize = 24;
+/// Blocks before one in which its branch is looked for.
+const BRANCH_BLOCKS: usize = 4;
 /// Ways into a block that are looked at there.
 const WAYS_MAX: usize = 8;
 /// Instructions of the ways round all loops together at most: those of the rest are scheduled block by block.
@@ -98,6 +100,19 @@ impl<'a> Ways<'a> {
                 return self.graph.instructions(at).nth(count - left);
             }
             left -= count;
+        }
+        None
+    }
+
+    /// The branch before a block, on the way that is taken most often; none where there is none in the few blocks before.
+    pub fn branch_before(&self, block: usize) -> Option<Vaddr> {
+        let mut at = block;
+        for _ in 0..BRANCH_BLOCKS {
+            at = self.before(at)?;
+            let before = self.graph.blocks().get(at)?;
+            if before.ending != Ending::Next {
+                return Some(before.last);
+            }
         }
         None
     }

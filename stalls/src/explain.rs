@@ -308,7 +308,7 @@ fn of_block(
             }
             let (low, high) = (per_execution(low), per_execution(high));
             if high > 0.0 {
-                let at = blamed(ways, lines, (line, *at), suspect.behind);
+                let at = blamed(ways, lines, (line, *at), suspect);
                 culprits.push(Culprit { cause: suspect.cause, at, low, high });
             }
         }
@@ -396,12 +396,15 @@ impl<'a> Suspected<'a> {
     }
 }
 
-/// The address of the instruction so many before the one of the block's at `at`, on the way that is taken most often.
-fn blamed(ways: &Ways<'_>, lines: &[Line], (line, at): (&Line, usize), behind: usize) -> u64 {
-    match at.checked_sub(behind) {
-        Some(index) => lines.get(index).map_or(line.address, |own| own.address),
-        None => ways.address_before(line.block, behind - at).map_or(line.address, |address| address.0),
+/// The address of the instruction that is to blame, so many before the one of the block's at `at`, on the way that is taken most often. A block that is
+/// gone on to may come after a branch all the same, some blocks before.
+fn blamed(ways: &Ways<'_>, lines: &[Line], (line, at): (&Line, usize), suspect: &Suspect) -> u64 {
+    if let Some(index) = at.checked_sub(suspect.behind) {
+        return lines.get(index).map_or(line.address, |own| own.address);
     }
+    let branch = matches!(suspect.cause, Cause::Mispredict | Cause::Resteer).then(|| ways.branch_before(line.block));
+    let before = || ways.address_before(line.block, suspect.behind - at);
+    branch.flatten().or_else(before).map_or(line.address, |address| address.0)
 }
 
 /// What instructions that may have retired in one cycle took more and less is of all of them together.

@@ -55,7 +55,8 @@ const NOTES: &str = "\
 runs: executions of a block for one entry of the procedure. They come from the branches that \
 dcpid followed from registers at samples, and where there were few, from the time that blocks took; \
 what comes into a block always goes out. The interval is what chance does, to the entry too; high, \
-medium and low say how sure a block is beside the other blocks of its procedure. Where a procedure \
+medium and low say how sure a block is beside the other blocks of its procedure: probably within \
+10 %, within 15 %, or not known to be. Where a procedure \
 is hardly ever entered - one sample there, thousands in its loops - that is not known: compare \
 blocks then.
 cy: cycles of an execution. Samples tell of time, not of how many executions it took; blocks are \
@@ -108,8 +109,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         return Err(refused("no samples in this procedure; those with some: dcpi prof"));
     }
     if graph.estimate.is_none() {
-        let why =
-            "it has no entry, or too many ways through it, to say how often its blocks ran; its samples: dcpi list";
+        let why = "it has no entry, or is too large or has too many ways through it, to say how often its blocks ran; its samples: dcpi list";
         return Err(refused(why));
     }
     graph.parts.iter_mut().for_each(|part| problems.append(&mut part.problems));

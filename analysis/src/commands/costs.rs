@@ -149,7 +149,10 @@ impl<'a> Finder<'a> {
         let graph = surveyed.graph(image, known, procedure, None, (event, skid), Some(machine));
         let explained = graph.as_ref().and_then(|graph| graph.explained(machine, event, self.samples.retired(event)));
         let Some((graph, explained)) = graph.zip(explained) else {
-            return Err("it has no entry, or too many ways through it, to say how often its blocks ran".to_owned());
+            return Err(
+                "it has no entry, or is too large or has too many ways through it, to say how often its blocks ran"
+                    .to_owned(),
+            );
         };
         let blocks = calc::blocks(&graph, &explained, event, self.confidence);
         Ok(Costs::of(blocks, loops(&graph), *model, explained.scale, explained.sums.samples))

@@ -75,7 +75,8 @@ const NOTES: &str = "\
 Shares are of the procedure's samples; a share is sure to +- what stands beside it. A sample lands \
 on the instruction that was to run next when the counter overflowed, on most processors one after \
 the one that took the time. dcpid measures that when it starts, and samples are given back to the \
-one that took the time; --raw shows where they landed. Where a call was inlined, the samples are the inlined function's, and \
+one that took the time, but those where a loop begins are of its last branch, and stay; --raw shows \
+where they landed. Where a call was inlined, the samples are the inlined function's, and \
 the calls are named from the inside to the outside. > marks what a jump leads to. \
 With --why, runs are executions for one entry of the procedure, sure says how sure that is beside its other instructions, \
 cy are cycles of an execution (to: at most), and letters are what may have stalled it: dcpi calc --help.

@@ -1,6 +1,7 @@
 //! A procedure's loops.
 
 use code::cfg::To;
+use estimate::Confidence;
 
 use crate::graphs::Graph;
 use crate::report::LoopRow;
@@ -34,6 +35,9 @@ pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
             loops.innermost(to).filter(|number| loops.loops().get(*number).is_some_and(|one| one.header == to));
         if let Some(number) = headed.filter(|number| !loops.contains(*number, edge.from)) {
             entries.get_mut(number).into_iter().for_each(|sum| *sum += taken);
+            // Rounds for one entry are no surer than how often it is entered.
+            let from = estimate.blocks.get(edge.from).map_or(Confidence::Low, |from| from.confidence);
+            rows.get_mut(number).filter(|_| *taken > 0.0).into_iter().for_each(|row| row.sure = row.sure.min(from));
         }
     }
     for ((row, one), entries) in rows.iter_mut().zip(loops.loops()).zip(entries) {

@@ -41,7 +41,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
     build(&folder, &["dcpid", "dcpictl", "dcpilabel", "dcpi"])?;
     println!(
-        "{:<8} {:>9} {:>16} {:>16} {:>5} {:>6} {:>10} {:>7}",
+        "{:<8} {:>9} {:>18} {:>18} {:>5} {:>6} {:>10} {:>7}",
         "program", "samples", "blocks 5/10/15 %", "edges 5/10/15 %", "high", "right", "wrong: low", "cycles"
     );
     let mut lines = Vec::new();
@@ -58,10 +58,12 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     println!(
         "wrong: low: of what is off by more than 15 %, so much is called low; cycles: of samples, true ones in the range told"
     );
+    let enough = mean.is_enough();
     println!(
-        "asked of the mean: blocks {BLOCKS_ASKED:?}, edges within 10 % {EDGES_ASKED}, high within 10 % {HIGH_ASKED}"
+        "asked of the mean: blocks {BLOCKS_ASKED:?}, edges within 10 % {EDGES_ASKED}, high within 10 % {HIGH_ASKED}: {}",
+        if enough { "reached" } else { "not reached" }
     );
-    Ok(if mean.is_enough() { Outcome::Clean } else { Outcome::Problems })
+    Ok(if enough { Outcome::Clean } else { Outcome::Problems })
 }
 
 fn measured(program: &Program, folder: &str, seconds: u64) -> anyhow::Result<Line> {
@@ -130,9 +132,9 @@ impl Line {
     }
 
     fn shown(&self, name: &str) -> String {
-        let three = |[a, b, c]: [f64; 3]| format!("{a:.0} / {b:.0} / {c:.0}");
+        let three = |[a, b, c]: [f64; 3]| format!("{a:.1} / {b:.1} / {c:.1}");
         format!(
-            "{name:<8} {:>9.0} {:>16} {:>16} {:>5.0} {:>6.0} {:>10.0} {:>7.0}",
+            "{name:<8} {:>9.0} {:>18} {:>18} {:>5.0} {:>6.0} {:>10.0} {:>7.0}",
             self.samples,
             three(self.blocks),
             three(self.edges),
