@@ -69,7 +69,7 @@ pub struct BlockEstimate {
 const BLOCKS_MAX: usize = 1 << 16;
 const EDGES_MAX: usize = 1 << 18;
 /// And of instructions: each takes close to a kilobyte while it is explained.
-const INSTRUCTIONS_MAX: usize = 1 << 19;
+const INSTRUCTIONS_MAX: usize = 1 << 21;
 /// Largest graph of which it is found out how sure its solution is, and the fewest samples and branches of a procedure of which anything is.
 const SURE_BLOCKS_MAX: usize = 1 << 13;
 const SURE_MIN: f64 = 100.0;

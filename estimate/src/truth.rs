@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn what_has_too_many_instructions_is_not_estimated() {
         // `clc` again and again; `ret`.
-        let [fits, too_many] = [1 << 10, 1 << 19].map(|many| {
+        let [fits, too_many] = [1 << 10, 1 << 21].map(|many| {
             let (graph, loops) = graph(&[vec![0xf8; many], vec![0xc3]].concat());
             assert_eq!(graph.blocks().iter().map(|block| block.instructions).sum::<usize>(), many + 1);
             estimate(&graph, &loops, &Sampled::default()).is_some()
