@@ -75,6 +75,9 @@ pub struct Retired {
     pub cycles: f64,
 }
 
+/// Why a procedure has no estimate.
+pub const NOT_ESTIMATED: &str =
+    "it has no entry, or is too large or has too many ways through it, to say how often its blocks ran";
 /// Fewer samples of instructions than this in a procedure do not tell how often it was executed.
 const MEASURED_MIN: f64 = 100.0;
 

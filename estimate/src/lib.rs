@@ -4,8 +4,8 @@
 //! Cfg + samples -> observe -> solve -> Estimate
 //! ```
 //!
-//! Against callgrind's counts (`cargo xtask bench truth`) of gzip, bzip2, xz, sqlite3, python3, perl, and a C and a Rust program, 250,000 to 290,000
-//! samples of each, on an AMD EPYC guest: within 5, 10, 15 % are blocks with 68, 75, 79 % of the samples, and edges with 61, 69, 75 % of the
+//! Against callgrind's counts (`cargo xtask bench truth`) of gzip, bzip2, xz, sqlite3, python3, perl, and a C and a Rust program, 145,000 to 172,000
+//! samples of each, on an AMD EPYC guest: within 5, 10, 15 % are blocks with 67, 76, 81 % of the samples, and edges with 58, 70, 76 % of the
 //! executions (means over programs). DCPI had 73, 87, 92 and 58 % of edges, of an in-order processor whose cycles it knew (SOSP 1997, section 6.2).
 //!
 //! Executions are relative: of a procedure's blocks to each other. Samples of time alone do not tell how long an execution took; with the best cases of a
@@ -143,7 +143,7 @@ fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Vec<f64> {
         }
         for (number, block) in drawn.blocks.iter_mut().enumerate() {
             // What has no sample could have had one.
-            let factor = ((0.16 + 1.0 / (block.samples + 0.5)).sqrt() * normal(&mut random)).exp();
+            let factor = (solve::spread_of_time(block) * normal(&mut random)).exp();
             block.samples = ((block.samples + FEW) * factor - FEW).max(0.0);
             if let Some((told, spread)) = block.told.as_mut().zip(flow.spread(number)) {
                 told.rate *= (spread * normal(&mut random)).exp();

@@ -16,7 +16,8 @@ use std::ops::Range;
 use super::chain::{Chain, Order, add, add_each, at, at_each};
 use super::issue::{Pace, Told};
 use super::observe::{Joint, wanted};
-use time::{doubted, rate, rate_after, spread};
+pub(crate) use time::spread as spread_of_time;
+use time::{doubted, rate, rate_after};
 
 mod time;
 
@@ -306,7 +307,7 @@ impl<'a> Problem<'a> {
         let aside: Vec<(usize, f64)> = aside.collect();
         let reached = reached(observed, &ends, &aside);
         let time = observed.blocks.iter().zip(reached).map(|(block, reached)| {
-            let spread = block.told.map_or_else(|| spread(block), |told| told.spread(ALIKE));
+            let spread = block.told.map_or_else(|| spread_of_time(block), |told| told.spread(ALIKE));
             (rate(block).ln(), if reached && takes_time(&block) { 1.0 / spread } else { 0.0 })
         });
         Some(Self { observed, order, choices, groups, time: time.collect(), aside })

@@ -17,7 +17,7 @@ use super::list::{candidates, columns, meant};
 use super::loops::loops;
 use crate::args::{Chosen, Output, parse_confidence};
 use crate::error::AnalysisError;
-use crate::graphs::{Graph, Surveyed};
+use crate::graphs::{Graph, NOT_ESTIMATED, Surveyed};
 use crate::listing::{self, ByAddress};
 use crate::load::{self, Samples};
 use crate::named::Candidate;
@@ -109,8 +109,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         return Err(refused("no samples in this procedure; those with some: dcpi prof"));
     }
     if graph.estimate.is_none() {
-        let why = "it has no entry, or is too large or has too many ways through it, to say how often its blocks ran; its samples: dcpi list";
-        return Err(refused(why));
+        return Err(refused(&format!("{NOT_ESTIMATED}; its samples: dcpi list")));
     }
     graph.parts.iter_mut().for_each(|part| problems.append(&mut part.problems));
     let explained = graph.explained(&machine, event, samples.retired(event)).unwrap_or_default();

@@ -11,7 +11,7 @@ use stalls::Machine;
 use super::calc;
 use super::loops::loops;
 use crate::error::AnalysisError;
-use crate::graphs::Surveyed;
+use crate::graphs::{NOT_ESTIMATED, Surveyed};
 use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::procedures::{Known, Places};
 use crate::report::{Costs, EventColumn, Model};
@@ -149,10 +149,7 @@ impl<'a> Finder<'a> {
         let graph = surveyed.graph(image, known, procedure, None, (event, skid), Some(machine));
         let explained = graph.as_ref().and_then(|graph| graph.explained(machine, event, self.samples.retired(event)));
         let Some((graph, explained)) = graph.zip(explained) else {
-            return Err(
-                "it has no entry, or is too large or has too many ways through it, to say how often its blocks ran"
-                    .to_owned(),
-            );
+            return Err(NOT_ESTIMATED.to_owned());
         };
         let blocks = calc::blocks(&graph, &explained, event, self.confidence);
         Ok(Costs::of(blocks, loops(&graph), *model, explained.scale, explained.sums.samples))

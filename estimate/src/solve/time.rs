@@ -19,7 +19,7 @@ pub(super) fn rate(block: &ObservedBlock) -> f64 {
 }
 
 /// How far off the logarithm of that may be, where no issue points tell.
-pub(super) fn spread(block: &ObservedBlock) -> f64 {
+pub(crate) fn spread(block: &ObservedBlock) -> f64 {
     (TIME_SD * TIME_SD + 1.0 / (block.samples + 0.5)).sqrt()
 }
 
