@@ -158,7 +158,7 @@ pub struct HalfStats {
 pub struct CpuBlock {
     /// Which half counts now: 0 or 1.
     pub half: u32,
-    /// Samples of user code until the next snapshot.
+    /// Samples of user code before the one with the next snapshot.
     pub snapshot_in: u32,
     /// Per half.
     pub stats: [HalfStats; HALVES],

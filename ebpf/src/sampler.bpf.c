@@ -154,7 +154,7 @@ struct half_stats {
 /* A page. The table is small, because each page more that a sample touches is one that the program has made the processor forget meanwhile. */
 struct cpu_block {
 	u32 half;
-	u32 snapshot_in; /* samples of user code until the next snapshot */
+	u32 snapshot_in; /* samples of user code before the one with the next snapshot */
 	struct half_stats stats[HALVES];
 	u32 snapshot_every; /* 0: none */
 	struct bucket table[HALVES][BUCKETS];
@@ -195,6 +195,8 @@ struct change {
 	u32 generation;
 };
 
+/* Samples of user code after which it is asked again whether to take snapshots, where none are. */
+enum { LOOK_AGAIN = 64 };
 /* The registers of user code at a sample, and what is around the top of its stack. */
 enum { SNAPSHOTS_PER_CPU = 128, SNAPSHOT_REGISTERS = 18, STACK_BYTES = 256 };
 struct snapshot {
@@ -372,21 +374,23 @@ INLINE struct slot *slot_of(u32 root_pid)
 INLINE struct slot *own_slot(void)
 {
 	struct slot *slot;
+	u32 root_pid;
 	u64 mm;
 
 	if (TASK_ACCESS == TASK_TYPED) {
 		struct task_struct *task = bpf_get_current_task_btf();
 
 		mm = (u64)task->mm;
-		slot = slot_of(task->tgid);
+		root_pid = task->tgid;
 	} else if (TASK_ACCESS == TASK_COPIED) {
 		struct task_struct *task = bpf_get_current_task();
 
 		mm = copied(&task->mm);
-		slot = slot_of(bpf_get_current_pid_tgid() >> 32);
+		root_pid = bpf_get_current_pid_tgid() >> 32;
 	} else {
 		return 0;
 	}
+	slot = slot_of(root_pid);
 	return LIKELY(slot && mm && slot->mm == mm) ? slot : 0; /* a kernel thread has no memory, and an unused line knows of none */
 }
 
@@ -514,46 +518,51 @@ APART void take_snapshot(struct context *context, u32 cpu, struct place place)
 }
 #endif
 
-/* Fibonacci hashing: the top bits of the product depend on every bit of the key (Knuth, TAOCP 3, 6.4). */
-INLINE struct bucket *bucket_of(struct bucket *table, u64 key, u32 space)
+/* By the place in its page, which is the same wherever a file is mapped: so the processor need not wait for the line of the process before it fetches that of
+ * the bucket, and a sample waits for the slower of two cold lines, not for both. Fibonacci hashing: the top bits of the product depend on every bit
+ * (Knuth, TAOCP 3, 6.4). */
+INLINE struct bucket *bucket_of(struct bucket *table, u64 pc, u64 event)
 {
-	u64 hash = (key ^ (u64)space << 32) * 0x9e3779b97f4a7c15ull;
+	u32 hash = ((u32)(pc & 4095) | (u32)event << 12) * 0x9e3779b1u;
 
-	return &table[((hash >> 32) * BUCKETS) >> 32];
+	return &table[((u64)hash * BUCKETS) >> 32];
 }
 
 INLINE int take_sample(struct context *context, u64 event)
 {
-	struct place place = placed(context->registers[PC_REGISTER]);
-	u64 key = (event << PC_BITS) | place.key;
-	u32 space = place.space;
+	u64 pc = context->registers[PC_REGISTER];
 	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_block *block = bpf_map_lookup_elem(&CPUS, &cpu);
 	struct half_stats *stats;
-	struct cpu_block *block;
 	struct bucket *bucket;
 	struct entry *entry;
-	u32 half, way;
+	struct place place;
+	u64 key;
+	u32 half, way, space;
 
-	block = bpf_map_lookup_elem(&CPUS, &cpu);
 	if (!LIKELY(block))
 		return 0;
 	half = block->half & 1;
 	stats = &block->stats[half];
 	stats->taken++;
+	bucket = bucket_of(block->table[half], pc, event);
+	entry = &bucket->entries[0];
+	*(volatile u64 *)&entry->key; /* on its way while the process is looked up */
+	place = placed(pc);
+	key = (event << PC_BITS) | place.key;
+	space = place.space;
 #if defined(ARCH_x86_64)
-	if (event == 0 && SNAPSHOTS && block->snapshot_every && (s64)context->registers[PC_REGISTER] >= 0) {
-		if (block->snapshot_in > 1) {
+	if (event == 0 && SNAPSHOTS && LIKELY((s64)pc >= 0)) {
+		if (LIKELY(block->snapshot_in != 0)) {
 			block->snapshot_in--;
 		} else {
-			block->snapshot_in = block->snapshot_every;
-			if (context->registers[17] == USER_CODE_64)
+			block->snapshot_in = block->snapshot_every ? block->snapshot_every - 1 : LOOK_AGAIN;
+			if (block->snapshot_every && context->registers[17] == USER_CODE_64)
 				take_snapshot(context, cpu, place);
 		}
 	}
 #endif
 
-	bucket = bucket_of(block->table[half], key, space);
-	entry = &bucket->entries[0];
 	if (LIKELY(entry->key == key && entry->space == space)) {
 		entry->count++;
 		return 0;

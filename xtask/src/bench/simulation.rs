@@ -168,10 +168,14 @@ impl Shape {
     }
 }
 
-/// As the sampler does: 57 bits of program counter, Fibonacci hashing.
+/// Fibonacci hashing: where the table is no larger than a page, of the place in its page, as the sampler does; else of all of the key.
 fn bucket_of(place: (u64, u32), buckets: usize) -> usize {
-    let key = (place.0 & ((1 << 57) - 1)) ^ (u64::from(place.1) << 32);
-    let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let hash = if buckets <= IN_PAGE {
+        u64::from(((place.0 & 4095) as u32).wrapping_mul(0x9e37_79b1))
+    } else {
+        let key = (place.0 & ((1 << 57) - 1)) ^ (u64::from(place.1) << 32);
+        key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+    };
     ((hash * buckets as u64) >> 32) as usize
 }
 
