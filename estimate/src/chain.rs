@@ -232,6 +232,17 @@ pub(super) fn add_each<const N: usize>(values: &mut [[f64; N]], place: usize, mo
     }
 }
 
+/// What becomes of each number and its partner.
+pub(super) fn each<const N: usize>(mut a: [f64; N], b: [f64; N], of: impl Fn(f64, f64) -> f64) -> [f64; N] {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a = of(*a, b));
+    a
+}
+
+/// The inner product of each two.
+pub(super) fn products<const N: usize>(a: &[[f64; N]], b: &[[f64; N]]) -> [f64; N] {
+    a.iter().zip(b).fold([0.0; N], |sum, (a, b)| each(sum, each(*a, *b, |a, b| a * b), |sum, one| sum + one))
+}
+
 /// The number at a place; 0 where there is none.
 pub(super) fn at(values: &[f64], place: usize) -> f64 {
     values.get(place).copied().unwrap_or(0.0)

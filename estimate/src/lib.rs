@@ -4,8 +4,8 @@
 //! Cfg + samples -> observe -> solve -> Estimate
 //! ```
 //!
-//! Against callgrind's counts (`cargo xtask bench truth`) of gzip, bzip2, xz, sqlite3, python3, perl, and a C and a Rust program, 145,000 to 172,000
-//! samples of each, on an AMD EPYC guest: within 5, 10, 15 % are blocks with 67, 76, 81 % of the samples, and edges with 58, 70, 76 % of the
+//! Against callgrind's counts (`cargo xtask bench truth`) of gzip, bzip2, xz, sqlite3, python3, perl, and a C and a Rust program, 550,000
+//! samples of each, on an AMD EPYC guest: within 5, 10, 15 % are blocks with 70, 76, 79 % of the samples, and edges with 60, 70, 76 % of the
 //! executions (means over programs). DCPI had 73, 87, 92 and 58 % of edges, of an in-order processor whose cycles it knew (SOSP 1997, section 6.2).
 //!
 //! Executions are relative: of a procedure's blocks to each other. Samples of time alone do not tell how long an execution took; with the best cases of a
@@ -108,7 +108,7 @@ pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Est
         spread,
         confidence: match spread {
             spread if spread < 0.05 => Confidence::High,
-            spread if spread < 0.10 => Confidence::Medium,
+            spread if spread < 0.08 => Confidence::Medium,
             _ => Confidence::Low,
         },
     });

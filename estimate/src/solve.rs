@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use super::chain::{Chain, Order, add, add_each, at, at_each};
+use super::chain::{Chain, Order, add, add_each, at, at_each, each, products};
 use super::issue::{Pace, Told};
 use super::observe::{Joint, wanted};
 pub(crate) use time::spread as spread_of_time;
@@ -578,17 +578,6 @@ impl<'a> Problem<'a> {
         }
         rest.last_mut().into_iter().for_each(|last| *last = scale);
     }
-}
-
-/// What becomes of each number and its partner.
-fn each<const N: usize>(mut a: [f64; N], b: [f64; N], of: impl Fn(f64, f64) -> f64) -> [f64; N] {
-    a.iter_mut().zip(b).for_each(|(a, b)| *a = of(*a, b));
-    a
-}
-
-/// The inner product of each two.
-fn products<const N: usize>(a: &[[f64; N]], b: &[[f64; N]]) -> [f64; N] {
-    a.iter().zip(b).fold([0.0; N], |sum, (a, b)| each(sum, each(*a, *b, |a, b| a * b), |sum, one| sum + one))
 }
 
 /// Which blocks are ever executed.

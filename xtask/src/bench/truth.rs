@@ -35,7 +35,8 @@ struct Line {
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("truth", arguments, &[], &["--seconds"])?;
     require_root("truth")?;
-    let seconds = count(arguments, "--seconds", 60)?;
+    // As many samples as dcpid takes of a program in two minutes, and as many snapshots as in three hours.
+    let seconds = count(arguments, "--seconds", 120)?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED).chain(&packages::CALLGRIND))?;
     let folder = format!("{FOLDER}/truth");
     fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
