@@ -409,27 +409,21 @@ INLINE struct place inside(const struct library *library, u64 pc)
  * space. */
 INLINE struct place placed(u64 pc)
 {
-	struct place place = { .key = pc & ((1ull << PC_BITS) - 1), .space = SPACE_KERNEL };
+	const u64 address = (1ull << PC_BITS) - 1;
 	struct slot *slot;
 
-	if (LIKELY((s64)pc >= 0) || KERNEL_BY_PROCESS) {
-		slot = own_slot();
-		if (LIKELY(slot)) {
-			if (LIKELY(pc - slot->text < slot->text_len)) {
-				place.key = IN_PROGRAM | (pc - slot->text);
-				place.space = slot->program;
-			} else if (pc - slot->libraries[LIBC].start < slot->libraries[LIBC].len) {
-				place = inside(&slot->libraries[LIBC], pc);
-			} else if (pc - slot->libraries[INTERPRETER].start < slot->libraries[INTERPRETER].len) {
-				place = inside(&slot->libraries[INTERPRETER], pc);
-			} else {
-				place.space = slot->space;
-			}
-		} else {
-			place.space = own_space();
-		}
-	}
-	return place;
+	if (!LIKELY((s64)pc >= 0 || KERNEL_BY_PROCESS))
+		return (struct place){ .key = pc & address, .space = SPACE_KERNEL };
+	slot = own_slot();
+	if (!LIKELY(slot))
+		return (struct place){ .key = pc & address, .space = own_space() };
+	if (LIKELY(pc - slot->text < slot->text_len))
+		return (struct place){ .key = IN_PROGRAM | (pc - slot->text), .space = slot->program };
+	if (pc - slot->libraries[LIBC].start < slot->libraries[LIBC].len)
+		return inside(&slot->libraries[LIBC], pc);
+	if (pc - slot->libraries[INTERPRETER].start < slot->libraries[INTERPRETER].len)
+		return inside(&slot->libraries[INTERPRETER], pc);
+	return (struct place){ .key = pc & address, .space = slot->space };
 }
 
 /* Moves the oldest entry out of a full bucket. False when there is no room for it. */
@@ -518,12 +512,10 @@ APART void take_snapshot(struct context *context, u32 cpu, struct place place)
 }
 #endif
 
-/* By the place in its page, which is the same wherever a file is mapped: so the processor need not wait for the line of the process before it fetches that of
- * the bucket, and a sample waits for the slower of two cold lines, not for both. Fibonacci hashing: the top bits of the product depend on every bit
- * (Knuth, TAOCP 3, 6.4). */
-INLINE struct bucket *bucket_of(struct bucket *table, u64 pc, u64 event)
+/* Fibonacci hashing: the top bits of the product depend on every bit (Knuth, TAOCP 3, 6.4). */
+INLINE struct bucket *bucket_of(struct bucket *table, u32 place, u32 space, u64 event)
 {
-	u32 hash = ((u32)(pc & 4095) | (u32)event << 12) * 0x9e3779b1u;
+	u32 hash = (place ^ (u32)event << 12 ^ space * 0x85ebca6bu) * 0x9e3779b1u;
 
 	return &table[((u64)hash * BUCKETS) >> 32];
 }
@@ -545,19 +537,26 @@ INLINE int take_sample(struct context *context, u64 event)
 	half = block->half & 1;
 	stats = &block->stats[half];
 	stats->taken++;
-	bucket = bucket_of(block->table[half], pc, event);
-	entry = &bucket->entries[0];
-	*(volatile u64 *)&entry->key; /* on its way while the process is looked up */
+	/* What many processes share is in the bucket of the low 12 bits of its address, which are the same wherever a file is mapped: the processor fetches it
+	 * while it waits for the line of the process, and a sample waits for the slower of two cold lines, not for both. */
+	bucket = bucket_of(block->table[half], pc & 4095, 0, event);
+	*(volatile u64 *)&bucket->entries[0].key;
 	place = placed(pc);
 	key = (event << PC_BITS) | place.key;
 	space = place.space;
+	/* What each has for itself is apart: else one line of a hundred workers' code would have four entries for all of them. */
+	if (!LIKELY((place.key & IN_PROGRAM) || space == SPACE_KERNEL))
+		bucket = bucket_of(block->table[stats != block->stats], pc, space, event);
+	entry = &bucket->entries[0];
 #if defined(ARCH_x86_64)
 	if (event == 0 && SNAPSHOTS && LIKELY((s64)pc >= 0)) {
 		if (LIKELY(block->snapshot_in != 0)) {
 			block->snapshot_in--;
 		} else {
-			block->snapshot_in = block->snapshot_every ? block->snapshot_every - 1 : LOOK_AGAIN;
-			if (block->snapshot_every && context->registers[17] == USER_CODE_64)
+			u32 every = *(volatile u32 *)&block->snapshot_every;
+
+			block->snapshot_in = every ? every - 1 : LOOK_AGAIN;
+			if (every && context->registers[17] == USER_CODE_64)
 				take_snapshot(context, cpu, place);
 		}
 	}

@@ -328,7 +328,8 @@ impl<'a> Problem<'a> {
                 if !halved {
                     damping = f64::max(damping / 4.0, 1e-6);
                 }
-                if enough {
+                // Half a step may gain little because it is too long still.
+                if enough && !halved {
                     break;
                 }
             } else {

@@ -51,8 +51,8 @@ pub struct Truth {
     /// With COMMAND: sample it again and again for so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
-    /// With COMMAND: snapshots of registers a second and CPU at most, as for dcpi record. By default as many as dcpid takes by itself of a
-    /// program that runs for 40 minutes [default: 4000]
+    /// With COMMAND: snapshots of registers a second at most, of all CPUs together, as for dcpi record. By default as many as dcpid takes by
+    /// itself of a program that runs for a quarter of an hour [default: 4000]
     #[arg(long, value_name = "RATE|off", conflicts_with = "counts")]
     pub edges: Option<String>,
     /// How often the program ran while it was sampled: then cycles are compared, too

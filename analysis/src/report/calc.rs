@@ -1,7 +1,6 @@
 //! `dcpi calc` as plain data, as text, JSON and CSV.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::ops::Range;
 
@@ -16,7 +15,7 @@ use super::json::{self, Event, Head, InOrder, ProblemEntry};
 use super::loops::{self, LoopRow};
 use super::quantity::{percent, period, plain, thousands};
 use super::text::{head, problem_line, selection};
-use super::{EventColumn, ImageName, Report, Selection, escape, hottest, listing_text};
+use super::{EventColumn, ImageName, Report, Selection, escape, hottest, listing_text, ways};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
 use crate::stats::Confidence;
@@ -267,28 +266,8 @@ impl CalcReport {
             writeln!(out, "{samples:>12} {taken:>9}  {:#x}  {}", line.address, escape(&line.text))?;
         }
         let begin = self.edges.partition_point(|edge| edge.from < block.start);
-        let edges = || self.edges.iter().skip(begin).take_while(|edge| edge.from == block.start);
-        let guessed = edges().count() > 1 && edges().all(|edge| edge.observed == 0);
-        // A block may have hundreds.
-        let mut text = String::new();
-        for edge in edges() {
-            text.push_str("                       ->");
-            if let Some(to) = edge.to {
-                write!(text, " {to:#x}").map_err(io::Error::other)?;
-            }
-            for part in ["  ", &percent(edge.share), " % ", edge.kind] {
-                text.push_str(part);
-            }
-            match edge.observed {
-                0 if guessed => text.push_str(", estimated: none was seen"),
-                0 => {}
-                times => {
-                    text.push_str(", seen ");
-                    text.push_str(&thousands(times));
-                }
-            }
-            text.push('\n');
-        }
+        let end = self.edges.partition_point(|edge| edge.from <= block.start);
+        let text = ways::text(self.edges.get(begin..end).unwrap_or_default());
         out.write_all(text.as_bytes())
     }
 }

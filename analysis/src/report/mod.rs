@@ -34,6 +34,7 @@ mod top;
 mod topcounts;
 mod topstalls;
 mod truth;
+mod ways;
 mod whatcg;
 
 pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};

@@ -168,10 +168,11 @@ impl Shape {
     }
 }
 
-/// Fibonacci hashing: where the table is no larger than a page, of the place in its page, as the sampler does; else of all of the key.
+/// Fibonacci hashing. Of a table that fits in a page as the sampler does: kernel addresses by their place in a page, as what processes share.
 fn bucket_of(place: (u64, u32), buckets: usize) -> usize {
     let hash = if buckets <= IN_PAGE {
-        u64::from(((place.0 & 4095) as u32).wrapping_mul(0x9e37_79b1))
+        let address = if place.1 == 0 { place.0 & 4095 } else { place.0 };
+        u64::from((address as u32 ^ place.1.wrapping_mul(0x85eb_ca6b)).wrapping_mul(0x9e37_79b1))
     } else {
         let key = (place.0 & ((1 << 57) - 1)) ^ (u64::from(place.1) << 32);
         key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32

@@ -35,7 +35,8 @@ struct Line {
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("truth", arguments, &[], &["--seconds"])?;
     require_root("truth")?;
-    // As many samples as dcpid takes of a program in two minutes, and as many snapshots as in three hours.
+    // As many samples as dcpid takes of a program in two minutes, and as many snapshots as in more than an hour. Runs differ by a point, and those of
+    // half the time are one lower: 67 to 68 % within 5 %.
     let seconds = count(arguments, "--seconds", 120)?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED).chain(&packages::CALLGRIND))?;
     let folder = format!("{FOLDER}/truth");
