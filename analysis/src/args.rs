@@ -97,7 +97,7 @@ const WAY: [(&str, &str, &str); 17] = [
     ("whatcg", "whatcg", "why: how much of the time each cause took"),
     ("topstalls", "topstalls", "why: the instructions that waited longest, and for what"),
     ("flow", "flow IMAGE PROC -o FILE", "why: the ways through a procedure, drawn"),
-    ("truth", "truth COUNTS", "how good these estimates are here, against exact counts"),
+    ("truth", "truth -- COMMAND", "how good these estimates are here, against exact counts"),
     ("stats", "stats SET SET...", "what varies from run to run"),
     ("diff", "diff SET SET", "what changed between two builds, days or runs"),
     ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),
@@ -111,7 +111,7 @@ fn after_help() -> String {
     let known = Command::augment_subcommands(clap::Command::new("dcpi"));
     let exists = |name: &str| known.get_subcommands().any(|subcommand| subcommand.get_name() == name);
     let lines = WAY.iter().filter(|(name, ..)| exists(name));
-    let lines: String = lines.map(|(_, typed, says)| format!("  dcpi {typed:22}  {says}\n")).collect();
+    let lines: String = lines.map(|(_, typed, says)| format!("  dcpi {typed:23}  {says}\n")).collect();
     format!("From where to why:\n{lines}\nExit codes: 0 done; 1 done, with problems shown; 2 could not.")
 }
 
