@@ -8,8 +8,8 @@
  *
  * Rules it lives by (SOSP 1997, section 4.2):
  *  - nothing that a sample writes is shared between CPUs: no lock, no atomic, no barrier;
- *  - a sample touches two lines of this CPU's private page (its own words, one bucket), the process's line (which it only reads), and, when a whole
- *    bucket is in use, one spill entry;
+ *  - a sample touches two lines of this CPU's private page (its own words, one bucket; another bucket, too, where it is of what its process has for
+ *    itself), the process's line (which it only reads), and, when a whole bucket is in use, one spill entry;
  *  - no count vanishes: what the bucket evicts goes to the spill buffer, and a sample is counted as lost when that is full.
  *
  * Programs of one CPU do not nest: the kernel runs no second one while bpf_prog_active is held (kernel/events/core.c,
@@ -546,7 +546,7 @@ INLINE int take_sample(struct context *context, u64 event)
 	space = place.space;
 	/* What each has for itself is apart: else one line of a hundred workers' code would have four entries for all of them. */
 	if (!LIKELY((place.key & IN_PROGRAM) || space == SPACE_KERNEL))
-		bucket = bucket_of(block->table[stats != block->stats], pc, space, event);
+		bucket = bucket_of(block->table[half], pc, space, event);
 	entry = &bucket->entries[0];
 #if defined(ARCH_x86_64)
 	if (event == 0 && SNAPSHOTS && LIKELY((s64)pc >= 0)) {

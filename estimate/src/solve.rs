@@ -460,13 +460,14 @@ impl<'a> Problem<'a> {
         self.solve(state, damping, &mut state.residuals.clone(), REST).into_flattened()
     }
 
-    /// Solves (J'J + damping D) x = -J' `residuals`, by conjugate gradients, until this part of its square is left. What is in `residuals` afterwards is of no use.
+    /// Solves (J'J + damping D) x = -J' `residuals`, by conjugate gradients, until the part `enough` of its square is left. What is in `residuals`
+    /// afterwards is of no use.
     fn solve<const N: usize>(
         &self,
         state: &State,
         damping: f64,
         residuals: &mut Residuals<N>,
-        rest_enough: f64,
+        enough: f64,
     ) -> Vec<[f64; N]> {
         self.gradient(state, residuals);
         let choices = self.choices.iter().map(|choice| choice.weight * choice.weight + 0.1);
@@ -479,7 +480,7 @@ impl<'a> Problem<'a> {
         let mut solved = vec![[0.0; N]; rest.len()];
         let mut direction: Vec<[f64; N]> = rest.iter().zip(&diagonal).map(|(r, d)| r.map(|r| r / d)).collect();
         let mut size = products(&rest, &direction);
-        let small = size.map(|size| size * rest_enough);
+        let small = size.map(|size| size * enough);
         for _ in 0..GRADIENTS {
             if size.iter().zip(&small).all(|(size, small)| size <= small) {
                 break;
