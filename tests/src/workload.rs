@@ -76,6 +76,17 @@ impl Workload {
         Self::build(directory, "overlaid", &[&library, "-Wl,-rpath,$ORIGIN", "-ldl"])
     }
 
+    /// Compiles `overlaid.c` with the code of that library in itself.
+    ///
+    /// # Panics
+    /// When there is no compiler, or it refuses.
+    #[must_use]
+    pub fn build_overlaid_itself(directory: &Path) -> Self {
+        let _ = Self::build_turns(directory, 1);
+        let own = source("overlaid_library");
+        Self::build(directory, "overlaid", &[own.to_str().expect("a plain name"), "-fno-toplevel-reorder", "-ldl"])
+    }
+
     /// Compiles `library_main.c`, and two builds of its library that `flags` make, for it to find as `libc-rebuilt.so`: gives their paths too.
     ///
     /// # Panics

@@ -100,6 +100,25 @@ fn code_mapped_over_a_library_is_not_the_librarys() {
     assert!(all / expected > 0.93, "{all:.3} s of {expected:.3} s are known: {:?}", prof.unresolved);
 }
 
+/// Other code over a page of a program: what a CPU knows of the program's text from the sample before is no longer true.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn code_mapped_over_a_program_is_not_the_programs() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build_overlaid_itself(place.path());
+    let daemon = start_by_time(&place);
+    let truth = Running::start(Command::new(workload.program()).args(["5", "alone"])).wait();
+    daemon.flush();
+    let prof = prof(&place.db(), &["-i", "--confidence", "99.9"]);
+    let [own, first] = ["overlaid", "first.so"].map(|image| prof.samples_of_image(image) as f64 / 5200.0);
+    let [own_used, first_used] = ["own", "first"].map(|name| truth.number(name));
+    eprintln!("{own:.3} of {own_used:.3} s own, {first:.3} of {first_used:.3} s; {:?}", prof.unresolved);
+    // 2.5 s of samples each are known to 3 %, and starting the program is its own, too.
+    assert!(own < own_used * 1.06, "it is given what is not its own: {own:.3} s of {own_used:.3} s");
+    assert!(first > first_used * 0.9, "{first:.3} s of {first_used:.3} s: {:?}", prof.unresolved);
+}
+
 /// A program, or a library, built anew in place and run again, several times within one drain: the second build's samples went to the first, or
 /// nowhere. `program` runs what is in `image`, one of the builds.
 fn rebuilt_in_place(place: &Place, builds: [&Path; 2], program: &Path, image: &Path) {

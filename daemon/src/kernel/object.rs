@@ -85,6 +85,7 @@ impl Sampler {
             share_programs,
             kernel_by_process: sharing.kernel_by_process,
             snapshots: sharing.snapshots,
+            cpus: cpus as u32,
         };
         let ebpf = EbpfLoader::new()
             .override_global("PIDNS_DEV", &pidns_dev, true)
