@@ -106,6 +106,7 @@ impl Config {
             pause_file: flags.pause_file.or(file.pause_file),
             metrics: flags.metrics.or(file.metrics),
             code_store: flags.code_store.or(file.code_store),
+            table_entries: flags.table_entries.or(file.table_entries),
             spill_entries: flags.spill_entries.or(file.spill_entries),
             per_process: if flags.per_process.is_empty() { file.per_process } else { flags.per_process },
             by_unit: flags.by_unit || file.by_unit,
@@ -120,6 +121,7 @@ impl Config {
         let events = events(&settings)?;
         let spill_entries = settings.spill_entries.unwrap_or(16384);
         ensure!((1..=1 << 20).contains(&spill_entries), "--spill-entries {spill_entries}: must be from 1 to 1048576");
+        let buckets = buckets(settings.table_entries.as_deref().unwrap_or("page"))?;
         let interval = |flag, text: Option<&str>, default, min, max| duration(flag, text.unwrap_or(default), min, max);
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
         let (rules, access) = (rules(&settings)?, access(&settings)?);
@@ -152,7 +154,7 @@ impl Config {
             budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
             edges: edges(settings.edges.as_deref())?,
             code_store: sized("--code-store", settings.code_store.as_deref().unwrap_or("512MiB"))?,
-            table: TableSettings { spill_entries },
+            table: TableSettings { spill_entries, buckets },
             rules,
             kernel_by_process: settings.kernel_by_process,
         })
@@ -319,6 +321,16 @@ fn sized(flag: &str, text: &str) -> anyhow::Result<Option<u64>> {
     bytes.map(Some).with_context(|| format!("{flag} {text}: must be a size of 1MiB or more, such as 512MiB, or off"))
 }
 
+/// Buckets for so many entries.
+fn buckets(text: &str) -> anyhow::Result<u32> {
+    if text == "page" {
+        return Ok(0);
+    }
+    let entries = text.parse::<u32>().ok().filter(|entries| (128..=1 << 14).contains(entries));
+    let entries = entries.with_context(|| format!("--table-entries {text}: must be from 128 to 16384, or page"))?;
+    Ok(entries.div_ceil(abi::WAYS as u32))
+}
+
 /// `500ms`, `10s`, `10m`, `1h`, `1d`, within `min..=max`.
 fn duration(flag: &str, text: &str, min: Duration, max: Duration) -> anyhow::Result<Duration> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
@@ -343,11 +355,11 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file = "db = \"/a\"\nmerge-interval = \"1m\"\nevent = [\"cpu-clock@100\"]\nspill-entries = 64\n";
+        let file = "db = \"/a\"\nmerge-interval = \"1m\"\nevent = [\"cpu-clock@100\"]\nspill-entries = 64\ntable-entries = \"130\"\n";
         let config = config(file, Settings { db: Some("/b".into()), ..Settings::default() }).unwrap();
         assert_eq!(config.db, Path::new("/b"));
         assert_eq!((config.merge_interval, config.drain_interval), (Duration::from_secs(60), Duration::from_secs(10)));
-        assert_eq!((config.events.len(), config.table.spill_entries), (1, 64));
+        assert_eq!((config.events.len(), config.table.spill_entries, config.table.buckets), (1, 64, 33));
         assert_eq!(config.code_store, Some(512 << 20));
         assert_eq!(config.access, Access { mode: 0o660, group: None, rights: Rights::Control });
         assert_eq!(sized("--x", "2GiB").unwrap(), Some(2 << 30));
@@ -435,6 +447,8 @@ mod tests {
             ("drain-interval = \"0s\"", "--drain-interval 0s"),
             ("merge-interval = \"99999999999999999999d\"", "--merge-interval"),
             ("spill-entries = 0", "--spill-entries 0"),
+            ("table-entries = \"0\"", "--table-entries 0: must be from 128 to 16384, or page"),
+            ("table-entries = \"4e3\"", "--table-entries 4e3"),
             ("event = [\"cpu-clock\", \"cpu-clock@9\"]", "given twice"),
             ("event = [\"cycles\"]\nmux = [\"imiss,cpu-cycles\"]", "--event, --mux: cycles is given twice"),
             ("mux = [\"imiss,dmiss\", \"branches,imiss:5000\"]", "L1-icache-load-misses is given twice"),

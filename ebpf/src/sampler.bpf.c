@@ -250,10 +250,11 @@ enum { TASK_HIDDEN, TASK_COPIED, TASK_TYPED };
 #define KERNEL_BY_PROCESS CHOSEN(4) /* count kernel addresses for each process */
 #define SNAPSHOTS CHOSEN(5)	    /* take snapshots of registers with samples of event 0 */
 #define CPUS_POSSIBLE ((u32)CHOSEN(6))
+#define TABLE_BUCKETS ((u32)CHOSEN(7)) /* buckets of a half that are not in the CPU's page; 0: those that are */
 const volatile u64 PIDNS_DEV = 0; /* the daemon's pid namespace when it is not the root one, else 0 */
 const volatile u64 PIDNS_INO = 0;
 
-/* Indexed by CPU; by (CPU, half, entry); by (CPU, half). */
+/* Indexed by CPU; by (CPU, half, bucket); by (CPU, half, entry); by (CPU, half). */
 struct {
 	int (*type)[BPF_MAP_TYPE_ARRAY];
 	int (*map_flags)[BPF_F_MMAPABLE];
@@ -261,6 +262,14 @@ struct {
 	u32 *key;
 	struct cpu_block *value;
 } CPUS SECTION(".maps");
+
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[1];
+	u32 *key;
+	struct bucket *value;
+} TABLE SECTION(".maps");
 
 struct {
 	int (*type)[BPF_MAP_TYPE_ARRAY];
@@ -529,11 +538,19 @@ APART void take_snapshot(struct context *context, u32 cpu, u64 key, u32 space)
 #endif
 
 /* Fibonacci hashing: the top bits of the product depend on every bit (Knuth, TAOCP 3, 6.4). */
-INLINE struct bucket *bucket_of(struct bucket *table, u32 place, u32 space, u64 event)
+INLINE u32 bucket_number(u32 buckets, u32 place, u32 space, u32 event)
 {
-	u32 hash = (place ^ (u32)event << 12 ^ space * 0x85ebca6bu) * 0x9e3779b1u;
+	u32 hash = (place ^ event << 12 ^ space * 0x85ebca6bu) * 0x9e3779b1u;
 
-	return &table[((u64)hash * BUCKETS) >> 32];
+	return ((u64)hash * buckets) >> 32;
+}
+
+/* Where buckets are not in the page. */
+APART struct bucket *far_bucket(u32 half_index, u32 place, u32 space, u32 event)
+{
+	u32 index = half_index * TABLE_BUCKETS + bucket_number(TABLE_BUCKETS, place, space, event);
+
+	return bpf_map_lookup_elem(&TABLE, &index);
 }
 
 INLINE int take_sample(struct context *context, u64 event)
@@ -555,8 +572,14 @@ INLINE int take_sample(struct context *context, u64 event)
 	stats->taken++;
 	/* What many processes share is in the bucket of the low 12 bits of its address, which are the same wherever a file is mapped: the processor fetches it
 	 * while it waits for the line of the process, and a sample waits for the slower of two cold lines, not for both. */
-	bucket = bucket_of(block->table[half], pc & 4095, 0, event);
-	*(volatile u64 *)&bucket->entries[0].key;
+	if (TABLE_BUCKETS) {
+		bucket = far_bucket(half + cpu * HALVES, pc & 4095, 0, event);
+		if (!bucket)
+			return lose(half + cpu * HALVES, event);
+	} else {
+		bucket = &block->table[half][bucket_number(BUCKETS, pc & 4095, 0, event)];
+		*(volatile u64 *)&bucket->entries[0].key;
+	}
 	if (LIKELY((s64)pc >= 0 || KERNEL_BY_PROCESS)) {
 		struct task_struct *task = current_task();
 		u64 owner = owner_of(task) + block->forgotten;
@@ -572,7 +595,10 @@ INLINE int take_sample(struct context *context, u64 event)
 			key = IN_PROGRAM | (u32)located;
 			if ((u32)located == (u32)ADDRESS) {
 				key = pc & address;
-				bucket = bucket_of(block->table[half], pc, space, event);
+				bucket = TABLE_BUCKETS ? far_bucket(half + cpu * HALVES, pc, space, event) :
+							 &block->table[half][bucket_number(BUCKETS, pc, space, event)];
+				if (!bucket)
+					return lose(half + cpu * HALVES, event);
 			}
 		}
 	} else {

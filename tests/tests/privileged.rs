@@ -292,6 +292,28 @@ fn spill_buffers_that_are_too_small_lose_samples_by_name() {
     assert!(prof.total() > 0);
 }
 
+/// Buckets that are not in the page that a CPU has for itself: the same counts.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_table_of_the_papers_size_counts_the_same() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "churn", &[]);
+    let mut command = place.dcpid();
+    command.args(["--event", "cpu-clock@5200", "--table-entries", "16384", "--overhead-budget", "off"]);
+    let daemon = place.start_as(command);
+    let truth = workload.run(4);
+    daemon.flush();
+    let samples = daemon.status().samples;
+    eprintln!("{samples:?}; {}", daemon.status_text());
+    samples.assert_closes();
+    assert_eq!(samples.lost(), 0, "{samples:?}");
+    assert!(daemon.status_text().contains("1052928 bytes per CPU"), "two halves of 256 KiB each, and what others have");
+    let prof = everything(&place);
+    let child = prof.row("churn", "churn_child").samples();
+    assert_about("churn_child", prof.seconds(child), truth.number("churn_child_s"), 0.2);
+}
+
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_flush_puts_on_disk_everything_sampled_before_it() {

@@ -88,7 +88,7 @@ pub enum KernelError {
         reason: String,
     },
     /// A map of the sampler could not be mapped.
-    #[error("mapping the sampler's {what} ({bytes} bytes) failed ({source}); lower --spill-entries")]
+    #[error("mapping the sampler's {what} ({bytes} bytes) failed ({source}); lower --spill-entries or --table-entries")]
     Map {
         /// Which map.
         what: &'static str,

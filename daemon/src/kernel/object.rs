@@ -86,6 +86,7 @@ impl Sampler {
             kernel_by_process: sharing.kernel_by_process,
             snapshots: sharing.snapshots,
             cpus: cpus as u32,
+            buckets: settings.buckets,
         };
         let ebpf = EbpfLoader::new()
             .override_global("PIDNS_DEV", &pidns_dev, true)
@@ -94,7 +95,8 @@ impl Sampler {
             .map_max_entries("SNAPSHOT_DATA", if sharing.snapshots { (cpus * SNAPSHOTS_PER_CPU) as u32 } else { 1 })
             .map_max_entries("CHANGES", ring_bytes(cpus))
             .map_max_entries("CPUS", cpus as u32)
-            .map_max_entries("SPILL", halves * settings.spill_entries)
+            .map_max_entries("TABLE", halves.saturating_mul(settings.buckets).max(1))
+            .map_max_entries("SPILL", halves.saturating_mul(settings.spill_entries))
             .map_max_entries("LOSSES", halves)
             .load(&ebpf::sampler(&chosen))
             .map_err(refused)?;
@@ -147,6 +149,7 @@ impl Sampler {
     pub fn table(&self) -> Result<Table, KernelError> {
         let fds = MapFds {
             cpus: self.map("CPUS")?,
+            table: self.map("TABLE")?,
             spill: self.map("SPILL")?,
             losses: self.map("LOSSES")?,
             slots: self.map("SLOTS")?,

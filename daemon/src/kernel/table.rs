@@ -21,13 +21,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct TableSettings {
     /// Entries, of 16 bytes, in the spill buffer of a half. 1 to 2^20.
     pub spill_entries: u32,
+    /// Buckets, of 64 bytes, of a half that are not in the CPU's page, at most 4096 (what many processes share is spread by 12 bits); 0: those that are.
+    pub buckets: u32,
 }
 
 impl TableSettings {
     /// Kernel memory that one CPU's tables take.
     #[must_use]
     pub fn bytes_per_cpu(&self) -> usize {
-        let half = size_of::<Entry>() * self.spill_entries as usize + size_of::<Losses>();
+        let tables = size_of::<Bucket>() * self.buckets as usize + size_of::<Entry>() * self.spill_entries as usize;
+        let half = tables + size_of::<Losses>();
         HALVES * half + size_of::<CpuBlock>()
     }
 }
@@ -36,15 +39,18 @@ impl TableSettings {
 pub struct Table {
     settings: TableSettings,
     cpus: Mapped<CpuBlock>,
+    /// All halves' buckets, where they are not in the pages.
+    buckets: Option<Mapped<Bucket>>,
     spill: Mapped<Entry>,
     losses: Mapped<Losses>,
     /// Mapped when it is needed: its pages would count as the daemon's.
     slots: OwnedFd,
 }
 
-/// File descriptors of the sampler's four maps.
+/// File descriptors of the sampler's maps.
 pub struct MapFds<'a> {
     pub cpus: BorrowedFd<'a>,
+    pub table: BorrowedFd<'a>,
     pub spill: BorrowedFd<'a>,
     pub losses: BorrowedFd<'a>,
     pub slots: BorrowedFd<'a>,
@@ -63,9 +69,11 @@ impl Table {
     /// Maps the tables of `cpus` possible CPUs.
     pub fn new(fds: &MapFds<'_>, settings: TableSettings, cpus: usize) -> Result<Self, KernelError> {
         let halves = cpus * HALVES;
+        let buckets = halves * settings.buckets as usize;
         Ok(Self {
             settings,
-            cpus: Mapped::new(fds.cpus, cpus, "tables")?,
+            cpus: Mapped::new(fds.cpus, cpus, "pages")?,
+            buckets: (buckets > 0).then(|| Mapped::new(fds.table, buckets, "tables")).transpose()?,
             spill: Mapped::new(fds.spill, halves * settings.spill_entries as usize, "spill buffers")?,
             losses: Mapped::new(fds.losses, halves, "loss counters")?,
             slots: fds.slots.try_clone_to_owned().map_err(|source| KernelError::Map {
@@ -145,9 +153,13 @@ impl Table {
         // One place may be spilled many times; coalescing by the caller needs all of them.
         into.extend((0..spilled).filter_map(|n| self.spill.read(half_index * spill_entries + n)));
         if stats.taken != 0 {
-            for index in 0..BUCKETS {
+            for index in 0..self.buckets() {
                 let Some(mut bucket) = self.read_bucket(cpu, half, index) else { break };
+                let before = into.len();
                 into.extend(bucket.entries.iter().filter(|entry| entry.count != 0));
+                if into.len() == before {
+                    continue;
+                }
                 bucket.entries.iter_mut().for_each(|entry| entry.count = 0);
                 self.write_bucket(cpu, half, index, bucket);
             }
@@ -159,11 +171,21 @@ impl Table {
         HalfTotals { stats, losses }
     }
 
+    /// Buckets of a half.
+    fn buckets(&self) -> usize {
+        if self.buckets.is_some() { self.settings.buckets as usize } else { BUCKETS }
+    }
+
     fn bucket(&self, cpu: usize, half: usize, index: usize) -> Option<*mut Bucket> {
+        if half >= HALVES || index >= self.buckets() {
+            return None;
+        }
+        if let Some(buckets) = &self.buckets {
+            return buckets.pointer((cpu * HALVES + half) * self.buckets() + index);
+        }
         let block = self.cpus.pointer(cpu)?;
         // SAFETY: inside the mapping, for the numbers are below those of halves and buckets; the address alone is computed.
-        (half < HALVES && index < BUCKETS)
-            .then(|| unsafe { (&raw mut (*block).table).cast::<Bucket>().add(half * BUCKETS + index) })
+        Some(unsafe { (&raw mut (*block).table).cast::<Bucket>().add(half * BUCKETS + index) })
     }
 
     fn read_bucket(&self, cpu: usize, half: usize, index: usize) -> Option<Bucket> {
@@ -211,25 +233,31 @@ mod tests {
             file
         };
         let halves = cpus * HALVES;
-        let files: [File; 4] = [
+        let files: [File; 5] = [
             file(cpus * size_of::<CpuBlock>()),
+            file(halves * size_of::<Bucket>() * settings.buckets as usize),
             file(halves * size_of::<Entry>() * settings.spill_entries as usize),
             file(halves * size_of::<Losses>()),
             file(size_of::<Slot>() << SLOT_BITS),
         ];
         let fds = MapFds {
             cpus: files[0].as_fd(),
-            spill: files[1].as_fd(),
-            losses: files[2].as_fd(),
-            slots: files[3].as_fd(),
+            table: files[1].as_fd(),
+            spill: files[2].as_fd(),
+            losses: files[3].as_fd(),
+            slots: files[4].as_fd(),
         };
         Table::new(&fds, settings, cpus).unwrap()
     }
 
     #[test]
     fn a_drained_half_gives_everything_once_and_leaves_the_other_alone() {
-        let settings = TableSettings { spill_entries: 8 };
-        let table = table(settings, 2);
+        for buckets in [0, 100] {
+            drained_half(&table(TableSettings { spill_entries: 8, buckets }, 2));
+        }
+    }
+
+    fn drained_half(table: &Table) {
         let (in_bucket, in_spill, other) =
             (Entry::new(0, 0x10, 5, 3), Entry::new(1, 0x20, 5, 2), Entry::new(0, 0x30, 6, 1));
         // CPU 1 counted in half 0: one entry in a bucket, one spilled, one sample lost.
@@ -242,7 +270,7 @@ mod tests {
         let stats = HalfStats { taken: 6, misses: 2, spilled: 1 };
         let stats_of_both = [stats, HalfStats { taken: 1, misses: 1, spilled: 0 }];
         table.cpus.write(1, CpuBlock { stats: stats_of_both, ..CpuBlock::default() });
-        table.write_bucket(1, 0, BUCKETS - 1, bucket);
+        table.write_bucket(1, 0, table.buckets() - 1, bucket);
         // and in half 1 of the same CPU meanwhile:
         bucket.entries[0] = other;
         table.write_bucket(1, 1, 0, bucket);

@@ -18,7 +18,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             ("host", new.host != old.host),
             ("code-store", new.code_store != old.code_store),
             ("metrics", new.metrics != old.metrics),
-            ("spill-entries", new.table != old.table),
+            ("spill-entries, table-entries", new.table != old.table),
             ("per-process, by-unit, exclude-*", new.rules != old.rules),
             ("kernel-by-process", new.kernel_by_process != old.kernel_by_process),
             // The sampler is loaded with or without.
