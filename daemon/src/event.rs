@@ -6,7 +6,7 @@ use std::fmt;
 
 /// perf_event_attr.type.
 pub(crate) const HARDWARE: u32 = 0;
-const SOFTWARE: u32 = 1;
+pub(crate) const SOFTWARE: u32 = 1;
 pub(crate) const HW_CACHE: u32 = 3;
 pub(crate) const RAW: u32 = 4;
 
@@ -225,6 +225,16 @@ pub enum EventError {
         term: String,
         /// What it has room for.
         bits: u32,
+    },
+    /// An event that happens in a task, not in an interrupt.
+    #[error(
+        "event '{spec}': its '{pmu}' does not count by interrupts; sample cpu-clock, or an event of a hardware PMU"
+    )]
+    NoInterrupt {
+        /// The event.
+        spec: String,
+        /// The PMU asked for.
+        pmu: String,
     },
     /// No such PMU.
     #[error("event '{spec}': this machine has no PMU '{pmu}'; it has {known}")]

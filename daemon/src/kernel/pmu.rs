@@ -5,7 +5,7 @@
 //! `cpu_atom`, arm's `armv8_cortex_a53`; one with `cpumask` counts something outside of the cores.
 
 use super::probe::parse_cpu_list;
-use crate::event::{Coding, Encoding, Event, EventError, HARDWARE, HW_CACHE, RAW, Site, Term, number};
+use crate::event::{Coding, Encoding, Event, EventError, HARDWARE, HW_CACHE, RAW, SOFTWARE, Site, Term, number};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,11 @@ const NAMES_SHOWN: usize = 24;
 const PMU_TYPE_SHIFT: u32 = 32;
 /// Files beside an event's that say how to print it.
 const NOT_EVENTS: [&str; 4] = [".scale", ".unit", ".per-pkg", ".snapshot"];
+
+/// PMUs whose events happen in a task, as those of software but its clocks do: its drain could find the sampler in the middle of a sample.
+const IN_TASKS: [&str; 4] = ["breakpoint", "kprobe", "tracepoint", "uprobe"];
+/// PERF_COUNT_SW_TASK_CLOCK (include/uapi/linux/perf_event.h); the CPU's clock is 0.
+const TASK_CLOCK: u64 = 1;
 
 /// One PMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +87,10 @@ impl Pmus {
             known: shown(self.all.iter().map(|pmu| pmu.name.clone()).collect()),
         })?;
         let encoding = found.encode(&event.name, terms)?;
+        let is_clock = encoding.kind == SOFTWARE && encoding.config[0] <= TASK_CLOCK;
+        if !is_clock && (encoding.kind == SOFTWARE || IN_TASKS.contains(&pmu.as_str())) {
+            return Err(EventError::NoInterrupt { spec: event.name.clone(), pmu: pmu.clone() });
+        }
         let pmu = found.cpus.as_ref().map(|_| found.name.clone());
         Ok(vec![Site { pmu, cpus: found.cpus.clone(), encoding }])
     }
@@ -341,6 +350,10 @@ mod tests {
     #[test]
     fn what_is_not_there_is_told_with_what_is() {
         for (spec, words) in [
+            (
+                "software/config=2/",
+                "its 'software' does not count by interrupts; sample cpu-clock, or an event of a hardware PMU",
+            ),
             ("gpu/event=1/", "this machine has no PMU 'gpu'; it has cpu, software, uncore_imc"),
             (
                 "cpu/bogus=1/",
