@@ -145,32 +145,25 @@ pub struct Bucket {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HalfStats {
     /// Samples taken. Equals the counts in the half's buckets and spill buffer plus its [`Losses`]: the daemon checks that.
-    pub taken: u32,
+    pub taken: u64,
     /// Samples that found no entry of theirs in their bucket.
     pub misses: u32,
     /// Entries in the spill buffer.
     pub spilled: u32,
 }
 
-/// The private page of one CPU: the sampler on that CPU writes all of it but what the daemon writes (`half`, `snapshot_every`, and the half that it
-/// drains), and `forgotten`.
+/// The private page of one CPU: the sampler on that CPU writes all of it but what the daemon writes, `half`, `snapshot_every`, and the half that it drains.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuBlock {
     /// Which half counts now: 0 or 1.
     pub half: u32,
-    /// One [`Snapshot`] for so many samples of user code; 0: none. The daemon writes it.
-    pub snapshot_every: u32,
     /// Samples of user code before the one with the next snapshot.
     pub snapshot_in: u32,
     /// Per half.
     pub stats: [HalfStats; HALVES],
-    /// How often `owner` was made to be nobody's: counted up by whoever takes from a process's [`Slot`] that its text is shared.
-    pub forgotten: u32,
-    /// Whose text is below: the process's number in the root namespace in the upper half, its execs and `forgotten` added up in the lower one.
-    pub owner: u64,
-    /// The owner's text, as its [`Slot`] says, so that the next sample there need not look.
-    pub text: Library,
+    /// One [`Snapshot`] for so many samples of user code; 0: none. The daemon writes it.
+    pub snapshot_every: u32,
     /// The table, per half: as much as fits in the page. Each page more that a sample touches is one that the processor must look up anew, for the
     /// program had 200 us to make it forget it.
     pub table: [[Bucket; BUCKETS]; HALVES],
@@ -280,17 +273,16 @@ const _: () = {
     assert!(size_of::<Change>() == 32 && offset_of!(Change, text_len) == 16 && offset_of!(Change, pid) == 24);
     assert!(size_of::<Entry>() == 16);
     assert!(size_of::<Bucket>() == 64);
-    assert!(size_of::<HalfStats>() == 12);
-    assert!(size_of::<CpuBlock>() == 4096 && offset_of!(CpuBlock, stats) == 12);
-    assert!(
-        offset_of!(CpuBlock, forgotten) == 36 && offset_of!(CpuBlock, owner) == 40 && offset_of!(CpuBlock, table) == 64
-    );
+    assert!(size_of::<HalfStats>() == 16);
+    assert!(size_of::<CpuBlock>() == 4096 && offset_of!(CpuBlock, snapshot_every) == 40);
+    assert!(offset_of!(CpuBlock, table) == 64);
     assert!(
         size_of::<Snapshot>() == 416 && offset_of!(Snapshot, registers) == 16 && offset_of!(Snapshot, stack) == 160
     );
     assert!(size_of::<SnapshotRing>() == 128 && offset_of!(SnapshotRing, taken) == 64);
     assert!(offset_of!(Entry, space) == 8 && offset_of!(Entry, count) == 12);
-    assert!(offset_of!(HalfStats, misses) == 4 && offset_of!(HalfStats, spilled) == 8);
+    assert!(offset_of!(CpuBlock, stats) == 8);
+    assert!(offset_of!(HalfStats, misses) == 8 && offset_of!(HalfStats, spilled) == 12);
     assert!(size_of::<Losses>() == 128);
 };
 

@@ -118,10 +118,10 @@ pub struct Settings {
     /// Disk space for the code of images with samples, such as 512MiB, from 1MiB; kept beside their profiles so that they can be named and listed when their files are gone. off: none [default: 512MiB]
     #[arg(long, value_name = "SIZE")]
     pub code_store: Option<String>,
-    /// Entries (16 bytes) in each half of a CPU's table, 128 to 16384, rounded up to a multiple of 4; or page: 124, which fit into one page with what else the
-    /// sampler needs. More of them find more samples' places, each at a higher cost [default: page]
-    #[arg(long, value_name = "N|page")]
-    pub table_entries: Option<String>,
+    /// Entries (16 bytes) in each half of a CPU's table, 124 to 16384, rounded up to a multiple of 4. 124 fit into one page with what else the sampler needs.
+    /// More of them find more samples' places, each at a higher cost, and need memory: 16384 need 512 KiB more for each possible CPU [default: 124]
+    #[arg(long, value_name = "N")]
+    pub table_entries: Option<u32>,
     /// Entries (16 bytes) in each of a CPU's two spill buffers, for samples whose place the table has no room for, 1 to 1048576 [default: 16384]
     #[arg(long, value_name = "N")]
     pub spill_entries: Option<u32>,

@@ -121,7 +121,7 @@ impl Config {
         let events = events(&settings)?;
         let spill_entries = settings.spill_entries.unwrap_or(16384);
         ensure!((1..=1 << 20).contains(&spill_entries), "--spill-entries {spill_entries}: must be from 1 to 1048576");
-        let buckets = buckets(settings.table_entries.as_deref().unwrap_or("page"))?;
+        let buckets = settings.table_entries.map_or(Ok(0), buckets)?;
         let interval = |flag, text: Option<&str>, default, min, max| duration(flag, text.unwrap_or(default), min, max);
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
         let (rules, access) = (rules(&settings)?, access(&settings)?);
@@ -321,14 +321,11 @@ fn sized(flag: &str, text: &str) -> anyhow::Result<Option<u64>> {
     bytes.map(Some).with_context(|| format!("{flag} {text}: must be a size of 1MiB or more, such as 512MiB, or off"))
 }
 
-/// Buckets for so many entries.
-fn buckets(text: &str) -> anyhow::Result<u32> {
-    if text == "page" {
-        return Ok(0);
-    }
-    let entries = text.parse::<u32>().ok().filter(|entries| (128..=1 << 14).contains(entries));
-    let entries = entries.with_context(|| format!("--table-entries {text}: must be from 128 to 16384, or page"))?;
-    Ok(entries.div_ceil(abi::WAYS as u32))
+/// Buckets outside of a CPU's page for so many entries.
+fn buckets(entries: u32) -> anyhow::Result<u32> {
+    let in_page = (abi::BUCKETS * abi::WAYS) as u32;
+    ensure!((in_page..=1 << 14).contains(&entries), "--table-entries {entries}: must be from {in_page} to 16384");
+    Ok(if entries == in_page { 0 } else { entries.div_ceil(abi::WAYS as u32) })
 }
 
 /// `500ms`, `10s`, `10m`, `1h`, `1d`, within `min..=max`.
@@ -355,7 +352,7 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file = "db = \"/a\"\nmerge-interval = \"1m\"\nevent = [\"cpu-clock@100\"]\nspill-entries = 64\ntable-entries = \"130\"\n";
+        let file = "db = \"/a\"\nmerge-interval = \"1m\"\nevent = [\"cpu-clock@100\"]\nspill-entries = 64\ntable-entries = 130\n";
         let config = config(file, Settings { db: Some("/b".into()), ..Settings::default() }).unwrap();
         assert_eq!(config.db, Path::new("/b"));
         assert_eq!((config.merge_interval, config.drain_interval), (Duration::from_secs(60), Duration::from_secs(10)));
@@ -447,8 +444,8 @@ mod tests {
             ("drain-interval = \"0s\"", "--drain-interval 0s"),
             ("merge-interval = \"99999999999999999999d\"", "--merge-interval"),
             ("spill-entries = 0", "--spill-entries 0"),
-            ("table-entries = \"0\"", "--table-entries 0: must be from 128 to 16384, or page"),
-            ("table-entries = \"4e3\"", "--table-entries 4e3"),
+            ("table-entries = 123", "--table-entries 123: must be from 124 to 16384"),
+            ("table-entries = 16385", "--table-entries 16385"),
             ("event = [\"cpu-clock\", \"cpu-clock@9\"]", "given twice"),
             ("event = [\"cycles\"]\nmux = [\"imiss,cpu-cycles\"]", "--event, --mux: cycles is given twice"),
             ("mux = [\"imiss,dmiss\", \"branches,imiss:5000\"]", "L1-icache-load-misses is given twice"),

@@ -31,8 +31,6 @@ pub struct Settings {
     pub kernel_by_process: bool,
     /// Take snapshots of registers.
     pub snapshots: bool,
-    /// Possible CPUs, as many as map `CPUS` has.
-    pub cpus: u32,
     /// Buckets of a half in map `TABLE`; 0: those in the CPU's page.
     pub buckets: u32,
 }
@@ -44,10 +42,9 @@ const SETTING: u32 = 0x5e77_1e00;
 /// programs `sample_0` to `sample_15`, with the settings in its instructions. It begins at an address that allocations of its size have, one of 16.
 #[must_use]
 pub fn sampler(settings: &Settings) -> Vec<u8> {
-    let Settings { spill_entries, task_access, share_programs, kernel_by_process, snapshots, cpus, buckets } =
-        *settings;
+    let Settings { spill_entries, task_access, share_programs, kernel_by_process, snapshots, buckets } = *settings;
     let values =
-        [spill_entries, task_access, share_programs.into(), kernel_by_process.into(), snapshots.into(), cpus, buckets];
+        [spill_entries, task_access, share_programs.into(), kernel_by_process.into(), snapshots.into(), buckets];
     let mut object = OBJECT.0.to_vec();
     let (instructions, _) = object.as_chunks_mut::<8>();
     for [opcode, _, low, high, immediate @ ..] in instructions {
@@ -77,12 +74,11 @@ mod tests {
             share_programs: true,
             kernel_by_process: false,
             snapshots: true,
-            cpus: 2,
             buckets: 0,
         };
         let stand_ins = |object: &[u8]| {
             let number = |word: &[u8; 4]| u32::from_le_bytes(*word).wrapping_sub(SETTING);
-            let mut found = [0; 8];
+            let mut found = [0; 7];
             object.as_chunks().0.iter().map(number).for_each(|number| {
                 found.get_mut(number as usize).into_iter().for_each(|count| *count += 1);
             });
@@ -94,7 +90,7 @@ mod tests {
         let is_right = |(number, count): (usize, &usize)| (*count > 0) == asked(&number);
         assert!(before.iter().enumerate().all(is_right), "each setting is asked for: {before:?}");
         let loaded = sampler(&settings(12345));
-        assert_eq!(stand_ins(&loaded), [0; 8], "none is left");
+        assert_eq!(stand_ins(&loaded), [0; 7], "none is left");
         let changed = OBJECT.0.as_chunks::<4>().0.iter().zip(loaded.as_chunks::<4>().0).filter(|(was, is)| was != is);
         assert_eq!(changed.count(), before.iter().sum::<usize>());
         let other = sampler(&settings(54321));

@@ -9,7 +9,7 @@
  * Rules it lives by (SOSP 1997, section 4.2):
  *  - nothing that a sample writes is shared between CPUs: no lock, no atomic, no barrier;
  *  - a sample touches two lines of this CPU's private page (its own words, one bucket; another bucket, too, where it is of what its process has for
- *    itself), where these words do not know its text the process's line (which it only reads), and, when a whole bucket is in use, one spill entry;
+ *    itself), the process's line (which it only reads), and, when a whole bucket is in use, one spill entry;
  *  - no count vanishes: what the bucket evicts goes to the spill buffer, and a sample is counted as lost when that is full.
  *
  * Programs of one CPU do not nest: the kernel runs no second one while bpf_prog_active is held (kernel/events/core.c,
@@ -25,7 +25,7 @@ typedef long long s64;
 #define SECTION(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
-/* What few samples need: a function of its own to the kernel too, so that neither its code nor its part of the stack is in their way. */
+/* What few samples need, or none by default: a function of its own to the kernel too, so that neither its code nor its part of the stack is in their way. */
 #define APART static __attribute__((noinline))
 
 /* linux/bpf.h */
@@ -146,9 +146,22 @@ struct bucket {
 } __attribute__((aligned(64)));
 
 struct half_stats {
-	u32 taken;
+	u64 taken;
 	u32 misses;
 	u32 spilled;
+};
+
+/* A page. The table is small, because each page more that a sample touches is one that the program has made the processor forget meanwhile. */
+struct cpu_block {
+	u32 half;
+	u32 snapshot_in; /* samples of user code before the one with the next snapshot */
+	struct half_stats stats[HALVES];
+	u32 snapshot_every; /* 0: none */
+	struct bucket table[HALVES][BUCKETS];
+} __attribute__((aligned(4096)));
+
+struct losses {
+	u64 spill_full[EVENTS_MAX];
 };
 
 /* Code of a file that many processes have, wherever each has it. A line is used once: its len may become 0, and then it stays so. */
@@ -157,24 +170,6 @@ struct library {
 	u32 len;
 	u32 number;
 };
-
-/* A page. The table is small, because each page more that a sample touches is one that the program has made the processor forget meanwhile. */
-struct cpu_block {
-	u32 half;
-	u32 snapshot_every; /* 0: none */
-	u32 snapshot_in;    /* samples of user code before the one with the next snapshot */
-	struct half_stats stats[HALVES];
-	u32 forgotten; /* how often what is known below may have become untrue */
-	/* The text that the last sample of a program's own text was in. Its process's line says so, too, but is colder: a page and a line more. */
-	u64 owner; /* the process's number in the root namespace, and in the lower half how often it or its ancestors executed a program, and forgotten */
-	struct library text;
-	struct bucket table[HALVES][BUCKETS];
-} __attribute__((aligned(4096)));
-
-struct losses {
-	u64 spill_full[EVENTS_MAX];
-};
-
 enum { INTERPRETER, LIBC, LIBRARIES };
 
 /* What is known of a process: written when it forks, execs or maps a file, read by samples. */
@@ -227,9 +222,7 @@ _Static_assert(sizeof(struct slot) == 64, "abi: Slot");
 _Static_assert(sizeof(struct change) == 32, "abi: Change");
 _Static_assert(sizeof(struct entry) == 16, "abi: Entry");
 _Static_assert(sizeof(struct bucket) == 64, "abi: Bucket");
-_Static_assert(sizeof(struct half_stats) == 12, "abi: HalfStats");
-_Static_assert(__builtin_offsetof(struct cpu_block, stats) == 12 && __builtin_offsetof(struct cpu_block, forgotten) == 36, "abi: CpuBlock");
-_Static_assert(__builtin_offsetof(struct cpu_block, owner) == 40 && __builtin_offsetof(struct cpu_block, table) == 64, "abi: CpuBlock");
+_Static_assert(sizeof(struct half_stats) == 16, "abi: HalfStats");
 _Static_assert(sizeof(struct cpu_block) == 4096, "abi: CpuBlock");
 
 /* Set by the daemon before the program is loaded, to match max_entries of the maps: it puts the value in place of such a number, in the instruction itself
@@ -249,8 +242,7 @@ enum { TASK_HIDDEN, TASK_COPIED, TASK_TYPED };
 #define SHARE_PROGRAMS CHOSEN(3)    /* count a program's own text, and that of libraries, once for all processes that run it */
 #define KERNEL_BY_PROCESS CHOSEN(4) /* count kernel addresses for each process */
 #define SNAPSHOTS CHOSEN(5)	    /* take snapshots of registers with samples of event 0 */
-#define CPUS_POSSIBLE ((u32)CHOSEN(6))
-#define TABLE_BUCKETS ((u32)CHOSEN(7)) /* buckets of a half that are not in the CPU's page; 0: those that are */
+#define TABLE_BUCKETS ((u32)CHOSEN(6)) /* buckets of a half that are not in the CPU's page; 0: those that are */
 const volatile u64 PIDNS_DEV = 0; /* the daemon's pid namespace when it is not the root one, else 0 */
 const volatile u64 PIDNS_INO = 0;
 
@@ -372,48 +364,6 @@ INLINE u32 process(void)
 	return info.tgid;
 }
 
-INLINE struct slot *slot_of(u32 root_pid)
-{
-	u32 index = root_pid & ((1 << SLOT_BITS) - 1);
-
-	return bpf_map_lookup_elem(&SLOTS, &index);
-}
-
-INLINE struct task_struct *current_task(void)
-{
-	if (TASK_ACCESS == TASK_TYPED)
-		return bpf_get_current_task_btf();
-	return TASK_ACCESS == TASK_COPIED ? bpf_get_current_task() : 0;
-}
-
-/* Which process this is, and since which of its execs. */
-INLINE u64 owner_of(struct task_struct *task)
-{
-	if (TASK_ACCESS == TASK_TYPED)
-		return (u64)task->tgid << 32 | (u32)task->self_exec_id;
-	if (TASK_ACCESS == TASK_COPIED)
-		return bpf_get_current_pid_tgid() >> 32 << 32 | copied_u32(&task->self_exec_id);
-	return 0;
-}
-
-/* A process's line of SLOTS; none when another process has it. */
-INLINE struct slot *own_slot(struct task_struct *task, u32 root_pid)
-{
-	struct slot *slot = slot_of(root_pid);
-	u64 mm = 0;
-
-	if (TASK_ACCESS == TASK_TYPED)
-		mm = (u64)task->mm;
-	else if (TASK_ACCESS == TASK_COPIED)
-		mm = copied(&task->mm);
-	return slot && mm && slot->mm == mm ? slot : 0; /* a kernel thread has no memory, and an unused line knows of none */
-}
-
-INLINE int is_in(const struct library *library, u64 pc)
-{
-	return pc - library->start < library->len;
-}
-
 APART u32 own_space(void)
 {
 	u32 pid = process();
@@ -421,34 +371,68 @@ APART u32 own_space(void)
 	return pid == 0 ? SPACE_FOREIGN : pid | generation() << PID_BITS;
 }
 
-enum { ADDRESS = -1 }; /* no distance: a text is no longer than 2^32 - 1 bytes */
-
-INLINE u64 at(u32 space, u32 distance)
+INLINE struct slot *slot_of(u32 root_pid)
 {
-	return (u64)space << 32 | distance;
+	u32 index = root_pid & ((1 << SLOT_BITS) - 1);
+
+	return bpf_map_lookup_elem(&SLOTS, &index);
 }
 
-/* A program's own text means the same wherever it is loaded: it is counted by its distance from its begin, so that a thousand runs of the compiler share
- * their entries; and so does that of two libraries. All else belongs to an address space, and is counted by its address. Gives the space in the upper half
- * and the distance in the lower one, or ADDRESS. */
-APART u64 locate(struct cpu_block *block, u64 pc, u64 owner, struct task_struct *task)
+/* The current process's line of SLOTS; none when another process has it. One look at the task tells both: each helper called costs as much as a
+ * line that is not in the cache. */
+INLINE struct slot *own_slot(void)
 {
-	struct slot *slot = own_slot(task, owner >> 32);
+	struct slot *slot;
+	u32 root_pid;
+	u64 mm;
 
-	if (!slot)
-		return at(own_space(), ADDRESS);
-	if (pc - slot->text < slot->text_len) {
-		block->owner = owner;
-		block->text.start = slot->text;
-		block->text.len = slot->text_len;
-		block->text.number = slot->program;
-		return at(slot->program, pc - slot->text);
+	if (TASK_ACCESS == TASK_TYPED) {
+		struct task_struct *task = bpf_get_current_task_btf();
+
+		mm = (u64)task->mm;
+		root_pid = task->tgid;
+	} else if (TASK_ACCESS == TASK_COPIED) {
+		struct task_struct *task = bpf_get_current_task();
+
+		mm = copied(&task->mm);
+		root_pid = bpf_get_current_pid_tgid() >> 32;
+	} else {
+		return 0;
 	}
-	if (is_in(&slot->libraries[LIBC], pc))
-		return at(slot->libraries[LIBC].number, pc - slot->libraries[LIBC].start);
-	if (is_in(&slot->libraries[INTERPRETER], pc))
-		return at(slot->libraries[INTERPRETER].number, pc - slot->libraries[INTERPRETER].start);
-	return at(slot->space, ADDRESS);
+	slot = slot_of(root_pid);
+	return LIKELY(slot && mm && slot->mm == mm) ? slot : 0; /* a kernel thread has no memory, and an unused line knows of none */
+}
+
+struct place {
+	u64 key; /* without the event */
+	u32 space;
+};
+
+INLINE struct place inside(const struct library *library, u64 pc)
+{
+	return (struct place){ .key = IN_PROGRAM | (pc - library->start), .space = library->number };
+}
+
+/* Kernel addresses mean the same everywhere. So does a program's own text, wherever it is loaded: it is counted by its distance from its
+ * begin, so that a thousand runs of the compiler share their entries; and so does that of two libraries. All else belongs to an address
+ * space. */
+INLINE struct place placed(u64 pc)
+{
+	const u64 address = (1ull << PC_BITS) - 1;
+	struct slot *slot;
+
+	if (!LIKELY((s64)pc >= 0 || KERNEL_BY_PROCESS))
+		return (struct place){ .key = pc & address, .space = SPACE_KERNEL };
+	slot = own_slot();
+	if (!LIKELY(slot))
+		return (struct place){ .key = pc & address, .space = own_space() };
+	if (LIKELY(pc - slot->text < slot->text_len))
+		return (struct place){ .key = IN_PROGRAM | (pc - slot->text), .space = slot->program };
+	if (pc - slot->libraries[LIBC].start < slot->libraries[LIBC].len)
+		return inside(&slot->libraries[LIBC], pc);
+	if (pc - slot->libraries[INTERPRETER].start < slot->libraries[INTERPRETER].len)
+		return inside(&slot->libraries[INTERPRETER], pc);
+	return (struct place){ .key = pc & address, .space = slot->space };
 }
 
 /* Moves the oldest entry out of a full bucket. False when there is no room for it. */
@@ -483,7 +467,7 @@ static s64 (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = 
 enum { USER_CODE_64 = 0x33 }; /* __USER_CS, arch/x86/include/asm/segment.h */
 
 /* Where the daemon interprets what is next: registers in the order of their encoding, and the top of the stack as far as it is in memory. The daemon frees a place of the ring by counting `taken` up. */
-APART void take_snapshot(struct context *context, u32 cpu, u64 key, u32 space)
+APART void take_snapshot(struct context *context, u32 cpu, struct place place)
 {
 	struct snapshot_ring *ring = bpf_map_lookup_elem(&SNAPSHOT_RINGS, &cpu);
 	struct snapshot *snapshot;
@@ -501,8 +485,8 @@ APART void take_snapshot(struct context *context, u32 cpu, u64 key, u32 space)
 		ring->dropped++;
 		return;
 	}
-	snapshot->key = key;
-	snapshot->space = space;
+	snapshot->key = place.key;
+	snapshot->space = place.space;
 	to = snapshot->registers;
 	to[0] = context->registers[10]; /* ax */
 	to[1] = context->registers[11]; /* cx */
@@ -545,23 +529,28 @@ INLINE u32 bucket_number(u32 buckets, u32 place, u32 space, u32 event)
 	return ((u64)hash * buckets) >> 32;
 }
 
-/* Where buckets are not in the page. */
-APART struct bucket *far_bucket(u32 half_index, u32 place, u32 space, u32 event)
+INLINE struct bucket *bucket_of(struct bucket *table, u32 place, u32 space, u32 event)
 {
-	u32 index = half_index * TABLE_BUCKETS + bucket_number(TABLE_BUCKETS, place, space, event);
+	return &table[bucket_number(BUCKETS, place, space, event)];
+}
+
+/* Where buckets are not in the page. None: there is no such place, which the kernel cannot know. */
+APART struct bucket *far_bucket(u32 half_index, u32 place, u32 event)
+{
+	u32 index = half_index * TABLE_BUCKETS + bucket_number(TABLE_BUCKETS, place, 0, event);
 
 	return bpf_map_lookup_elem(&TABLE, &index);
 }
 
 INLINE int take_sample(struct context *context, u64 event)
 {
-	const u64 address = (1ull << PC_BITS) - 1;
 	u64 pc = context->registers[PC_REGISTER];
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_block *block = bpf_map_lookup_elem(&CPUS, &cpu);
 	struct half_stats *stats;
 	struct bucket *bucket;
 	struct entry *entry;
+	struct place place;
 	u64 key;
 	u32 half, way, space;
 
@@ -572,40 +561,16 @@ INLINE int take_sample(struct context *context, u64 event)
 	stats->taken++;
 	/* What many processes share is in the bucket of the low 12 bits of its address, which are the same wherever a file is mapped: the processor fetches it
 	 * while it waits for the line of the process, and a sample waits for the slower of two cold lines, not for both. */
-	if (TABLE_BUCKETS) {
-		bucket = far_bucket(half + cpu * HALVES, pc & 4095, 0, event);
-		if (!bucket)
-			return lose(half + cpu * HALVES, event);
-	} else {
-		bucket = &block->table[half][bucket_number(BUCKETS, pc & 4095, 0, event)];
-		*(volatile u64 *)&bucket->entries[0].key;
-	}
-	if (LIKELY((s64)pc >= 0 || KERNEL_BY_PROCESS)) {
-		struct task_struct *task = current_task();
-		u64 owner = owner_of(task) + block->forgotten;
-
-		pc = *(volatile u64 *)&context->registers[PC_REGISTER];
-		if (LIKELY(owner == block->owner && is_in(&block->text, pc))) {
-			key = IN_PROGRAM | (pc - block->text.start);
-			space = block->text.number;
-		} else {
-			u64 located = locate(block, pc, owner, task);
-
-			space = located >> 32;
-			key = IN_PROGRAM | (u32)located;
-			if ((u32)located == (u32)ADDRESS) {
-				key = pc & address;
-				bucket = TABLE_BUCKETS ? far_bucket(half + cpu * HALVES, pc, space, event) :
-							 &block->table[half][bucket_number(BUCKETS, pc, space, event)];
-				if (!bucket)
-					return lose(half + cpu * HALVES, event);
-			}
-		}
-	} else {
-		key = pc & address;
-		space = SPACE_KERNEL;
-	}
-	key |= event << PC_BITS;
+	bucket = TABLE_BUCKETS ? far_bucket(half + cpu * HALVES, pc & 4095, event) : bucket_of(block->table[half], pc & 4095, 0, event);
+	if (!LIKELY(bucket))
+		return 0;
+	*(volatile u64 *)&bucket->entries[0].key;
+	place = placed(pc);
+	key = (event << PC_BITS) | place.key;
+	space = place.space;
+	/* What each has for itself is apart: else one line of a hundred workers' code would have four entries for all of them. */
+	if (!LIKELY((place.key & IN_PROGRAM) || space == SPACE_KERNEL) && !TABLE_BUCKETS)
+		bucket = bucket_of(block->table[half], pc, space, event);
 	entry = &bucket->entries[0];
 #if defined(ARCH_x86_64)
 	if (event == 0 && SNAPSHOTS && LIKELY((s64)pc >= 0)) {
@@ -616,7 +581,7 @@ INLINE int take_sample(struct context *context, u64 event)
 
 			block->snapshot_in = every ? every - 1 : LOOK_AGAIN;
 			if (every && context->registers[17] == USER_CODE_64)
-				take_snapshot(context, cpu, key, space);
+				take_snapshot(context, cpu, place);
 		}
 	}
 #endif
@@ -875,20 +840,6 @@ struct mapping {
 	struct file *file;
 };
 
-/* Nobody's text is known to any CPU from now on, but by the line of its process, which was changed before. */
-INLINE void forget_texts(void)
-{
-	u32 cpu;
-
-	for (cpu = 0; cpu < CPUS_POSSIBLE; cpu++) {
-		struct cpu_block *block = bpf_map_lookup_elem(&CPUS, &cpu);
-
-		if (!block)
-			return;
-		__sync_fetch_and_add(&block->forgotten, 1);
-	}
-}
-
 /* What is mapped from start to end is no longer what was there. Nobody runs there before the mapping is complete (its lock is held). */
 INLINE void forget_library(struct library *library, u64 start, u64 end)
 {
@@ -940,11 +891,6 @@ INLINE void note_library(struct slot *slot, const struct mapping *mapping, u64 m
 	*(volatile u32 *)&library->len = len;
 }
 
-INLINE int is_over_text(const struct mm_struct *mm, const struct mapping *mapping)
-{
-	return mapping->start < copied(&mm->end_code) && copied(&mm->start_code) < mapping->end;
-}
-
 /* Something is being mapped, perhaps over what was there; its record is written after this. What is unmapped need not be known. */
 INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 {
@@ -955,12 +901,8 @@ INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 	if (slot->mm == mm) {
 		forget_library(&slot->libraries[INTERPRETER], mapping->start, mapping->end);
 		forget_library(&slot->libraries[LIBC], mapping->start, mapping->end);
-		if (mapping->start < slot->text + slot->text_len && slot->text < mapping->end) {
-			*(volatile u32 *)&slot->text_len = 0;
-			forget_texts();
-		}
-	} else if (is_over_text((struct mm_struct *)mm, mapping)) {
-		forget_texts(); /* another process has its line by now */
+		if (mapping->start < slot->text + slot->text_len && slot->text < mapping->end)
+			slot->text_len = 0;
 	}
 	if (!mapping->file || !(mapping->flags & VM_EXEC))
 		return;

@@ -85,7 +85,6 @@ impl Sampler {
             share_programs,
             kernel_by_process: sharing.kernel_by_process,
             snapshots: sharing.snapshots,
-            cpus: cpus as u32,
             buckets: settings.buckets,
         };
         let ebpf = EbpfLoader::new()
@@ -227,7 +226,7 @@ fn told(change: &Change) -> RecordKind {
     RecordKind::Execed { pid, generation, program: Some(program).filter(|program| program.len > 0) }
 }
 
-/// The chain of causes on one line. A verifier log has many lines: the last one that says something is the reason.
+/// The chain of causes on one line. A verifier log has many lines: the last one that says something, before it counts what it did, is the reason.
 fn refused(error: impl std::error::Error) -> KernelError {
     let mut reason = error.to_string();
     let mut cause = error.source();
@@ -238,7 +237,8 @@ fn refused(error: impl std::error::Error) -> KernelError {
         }
         cause = inner.source();
     }
-    let mut lines = reason.lines().filter(|line| !line.trim().is_empty());
+    let says = |line: &&str| !(line.trim().is_empty() || line.starts_with("processed ") && line.contains(" insns "));
+    let mut lines = reason.lines().filter(says);
     let first = lines.next().unwrap_or_default().to_owned();
     let reason = lines.next_back().map_or(first.clone(), |last| format!("{first} ... {last}"));
     KernelError::Sampler { reason }

@@ -71,12 +71,12 @@ pub struct Drained {
 
 impl Drained {
     fn add(&mut self, cpu: usize, totals: &HalfTotals, counted: [Counted; EVENTS_MAX]) {
-        self.taken += u64::from(totals.stats.taken);
+        self.taken += totals.stats.taken;
         self.misses += u64::from(totals.stats.misses);
         self.counted.iter_mut().zip(counted).for_each(|(sum, counted)| sum.add(counted));
         self.lost.iter_mut().zip(totals.losses).for_each(|(sum, lost)| *sum += lost);
         let implied = counted.iter().map(|counted| counted.implied).sum();
-        self.cpus.push(CpuDrained { cpu: cpu as u32, taken: totals.stats.taken.into(), implied });
+        self.cpus.push(CpuDrained { cpu: cpu as u32, taken: totals.stats.taken, implied });
     }
 }
 

@@ -14,7 +14,6 @@ use abi::{
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Sizes of what each CPU has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,15 +120,6 @@ impl Table {
         }
         let libraries = slot.libraries.map(|library| Library { len: 0, ..library });
         slots.write(index, Slot { text_len: 0, program: PROGRAM_APART, libraries, ..slot });
-        self.forget_texts();
-    }
-
-    /// Has the samplers look again at the line of a process whose text they know.
-    fn forget_texts(&self) {
-        for block in (0..).map_while(|cpu| self.cpus.pointer(cpu)) {
-            // SAFETY: inside the mapping and aligned; whoever writes this word, the samplers' hooks and the daemon, does so atomically.
-            unsafe { AtomicU32::from_ptr(&raw mut (*block).forgotten) }.fetch_add(1, Ordering::SeqCst);
-        }
     }
 
     /// How full the spill buffer of the half is that counts now on `cpu`, 0 to 1: a look, for the sampler writes it meanwhile.
@@ -282,7 +272,7 @@ mod tests {
         assert_eq!(totals.losses[1], 1);
         assert_eq!(entries, [in_spill, in_bucket]);
         let counted: u64 = entries.iter().map(|entry| u64::from(entry.count)).sum();
-        assert_eq!(counted + totals.losses.iter().sum::<u64>(), u64::from(totals.stats.taken));
+        assert_eq!(counted + totals.losses.iter().sum::<u64>(), totals.stats.taken);
 
         entries.clear();
         assert_eq!(table.drain(1, 0, &mut entries), HalfTotals::default());

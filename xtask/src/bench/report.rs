@@ -192,7 +192,7 @@ impl Report<'_> {
                 median(of_taken(|reading| reading.lost), 3),
             );
         }
-        out + "misses: their place was not in the table, a page of the CPU's own; places: different ones of each drain, which the daemon looks up; a table\nemptied by drains cannot miss fewer.\n"
+        out + "misses: their place was not in the table, a page of the CPU's own; places: different ones of each drain, which the daemon looks up; no\ntable that drains empty can miss fewer than that.\n"
     }
 
     fn space(&self) -> String {
