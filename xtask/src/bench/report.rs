@@ -32,6 +32,11 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
+/// CPU time of dcpid while the workload ran, but for interpreting snapshots.
+fn while_it_ran(run: &Run) -> Option<f64> {
+    Some(run.seen.during.cpu_s - run.seen.during.edges_cpu_s)
+}
+
 /// The kernel's figure of a run.
 fn handler_ns(run: &Run) -> Option<f64> {
     let Reading { handler_ns, handler_runs, .. } = run.seen.during;
@@ -97,6 +102,12 @@ impl Report<'_> {
         [self.slowdown(), self.components(), self.space(), self.noise()].join("\n")
     }
 
+    /// CPU time of dcpid for a sample.
+    fn daemon_ns(&self, kind: Kind, cpu_s: fn(&Run) -> Option<f64>) -> Option<Spread> {
+        let runs = self.settled(kind, Configuration::Dcpid);
+        Spread::of(runs.filter_map(|run| ratio(1e9 * cpu_s(run)?, run.seen.during.taken)))
+    }
+
     fn slowdown(&self) -> String {
         let mut out = format!(
             "Table 3: slowdown, % of the wall time without a profiler: median [min..max] and number of\n\
@@ -153,10 +164,7 @@ impl Report<'_> {
             "workload", "empty", "handler", "above", "daemon", "edges", "flush"
         );
         for kind in KINDS {
-            let each = |cpu_s: fn(&Run) -> Option<f64>| {
-                let runs = self.settled(kind, Configuration::Dcpid);
-                shown(Spread::of(runs.filter_map(|run| ratio(1e9 * cpu_s(run)?, run.seen.during.taken))), 0)
-            };
+            let each = |cpu_s| shown(self.daemon_ns(kind, cpu_s), 0);
             let _ = writeln!(
                 out,
                 "{:<9} {:>6} {:>8} {:>22}   {:>18} {:>18} {:>18}",
@@ -164,12 +172,22 @@ impl Report<'_> {
                 median(self.handler_ns(kind, Configuration::Empty), 0),
                 median(self.handler_ns(kind, Configuration::Dcpid), 0),
                 shown(self.above_ns(kind), 0),
-                each(|run| Some(run.seen.during.cpu_s - run.seen.during.edges_cpu_s)),
+                each(while_it_ran),
                 each(|run| Some(run.seen.during.edges_cpu_s)),
                 each(|run| run.seen.flush_cpu_s),
             );
         }
-        out += "empty, handler, above: in the BPF program, by the kernel's statistics: the empty one's, dcpid's, and dcpid's above it; daemon: CPU time of\n\
+        out += "\nThe same as multiples of the empty program's time, which is what this machine makes of cold code and one cold line: handler above it, daemon\n\n";
+        for kind in KINDS {
+            let empty = self.handler_ns(kind, Configuration::Empty).map(|spread| spread.median);
+            let times = |spread: Option<Spread>| {
+                let times = spread.zip(empty).and_then(|(spread, empty)| ratio(spread.median, empty));
+                times.map_or_else(|| "-".to_owned(), |times| format!("{times:.2}"))
+            };
+            let daemon = self.daemon_ns(kind, while_it_ran);
+            let _ = writeln!(out, "{:<9} {:>6} {:>6}", kind.name(), times(self.above_ns(kind)), times(daemon));
+        }
+        out += "\nempty, handler, above: in the BPF program, by the kernel's statistics: the empty one's, dcpid's, and dcpid's above it; daemon: CPU time of\n\
                 dcpid while the workload ran, but edges: interpreting snapshots of registers; flush: of bringing the samples to disk after it, once (a\n\
                 running daemon does it every 10 minutes).\n\n";
         let _ = writeln!(
