@@ -568,7 +568,8 @@ INLINE int take_sample(struct context *context, u64 event)
 	place = placed(pc);
 	key = (event << PC_BITS) | place.key;
 	space = place.space;
-	/* What each has for itself is apart: else one line of a hundred workers' code would have four entries for all of them. */
+	/* What each has for itself is apart: else one line of a hundred workers' code would have four entries for all of them. Not in a larger table: a
+	 * second look there would need stack, which is cold. */
 	if (!LIKELY((place.key & IN_PROGRAM) || space == SPACE_KERNEL) && !TABLE_BUCKETS)
 		bucket = bucket_of(block->table[half], pc, space, event);
 	entry = &bucket->entries[0];

@@ -100,7 +100,7 @@ fn code_mapped_over_a_library_is_not_the_librarys() {
     assert!(all / expected > 0.93, "{all:.3} s of {expected:.3} s are known: {:?}", prof.unresolved);
 }
 
-/// Other code over a page of a program: what a CPU knows of the program's text from the sample before is no longer true.
+/// Other code over a page of a program whose own text is counted once for all: in each of its processes, soon after they were at work in it.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn code_mapped_over_a_program_is_not_the_programs() {
