@@ -52,7 +52,7 @@ pub use collect::{procedures, procedures_of};
 pub use constants::{Constant, Constants};
 pub use debug_file::default_debug_roots;
 pub use debug_info::DebugInfo;
-pub use demangle::demangle;
+pub use demangle::{demangle, without_suffix};
 pub use error::ImageError;
 pub use id::ImageId;
 pub use identify::{build_id_of_file, identify, identify_file};
