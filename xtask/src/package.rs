@@ -15,35 +15,75 @@ const PROGRAMS: [&str; 4] = ["dcpid", "dcpictl", "dcpilabel", "dcpi"];
 /// DCPI's own names of commands, each a link to dcpi.
 const CLASSIC: [&str; 6] = ["dcpiprof", "dcpilist", "dcpitopcounts", "dcpistats", "dcpidiff", "dcpicalc"];
 
-/// From, to, mode.
-const FILES: [(&str, &str, u32); 8] = [
+/// From, to, mode. Documents lie as in the repository, so that links between them lead somewhere.
+const FILES: [(&str, &str, u32); 14] = [
     (hook::HOOK, "usr/lib/dcpi/libdcpi_loader_hook.so", 0o644),
     ("systemd/dcpid.service", "lib/systemd/system/dcpid.service", 0o644),
     ("systemd/dcpi.slice", "lib/systemd/system/dcpi.slice", 0o644),
     ("systemd/sysusers.d/dcpi.conf", "usr/lib/sysusers.d/dcpi.conf", 0o644),
     ("systemd/tmpfiles.d/dcpi.conf", "usr/lib/tmpfiles.d/dcpi.conf", 0o644),
     ("systemd/dcpid.toml", "etc/dcpi/dcpid.toml", 0o644),
-    ("systemd/README.md", "usr/share/doc/dcpi/README.md", 0o644),
+    ("README.md", "usr/share/doc/dcpi/README.md", 0o644),
+    ("CHANGELOG.md", "usr/share/doc/dcpi/CHANGELOG.md", 0o644),
+    ("LIMITS.md", "usr/share/doc/dcpi/LIMITS.md", 0o644),
+    ("systemd/README.md", "usr/share/doc/dcpi/systemd/README.md", 0o644),
+    ("LICENSE", "usr/share/doc/dcpi/LICENSE", 0o644),
+    ("LICENSE-APACHE", "usr/share/doc/dcpi/LICENSE-APACHE", 0o644),
+    ("LICENSE-MIT", "usr/share/doc/dcpi/LICENSE-MIT", 0o644),
     ("LICENSE", "usr/share/doc/dcpi/copyright", 0o644),
 ];
 
+/// Cargo's profile: its programs go into the package, and the man pages come from the same build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// For users.
+    Release,
+    /// As tests build it.
+    Dev,
+}
+
+impl Profile {
+    fn flag(self) -> &'static str {
+        if self == Self::Release { "--release" } else { "" }
+    }
+
+    fn folder(self) -> &'static str {
+        if self == Self::Release { "target/release" } else { "target/debug" }
+    }
+}
+
 /// Builds everything, and the package; `--dev`: as tests have it.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
-    let (release, programs) = match arguments {
-        [] => ("--release", "target/release"),
-        ["--dev"] => ("", "target/debug"),
+    let profile = match arguments {
+        [] => Profile::Release,
+        ["--dev"] => Profile::Dev,
         other => bail!("package takes [--dev], not '{}'", other.join(" ")),
     };
     packages::ensure(packages::COMPILER.iter().chain(&packages::PACKAGERS))?;
-    must(&mut command(&format!("cargo build {release} -p daemon -p analysis --bins")))?;
+    let minutes = if profile == Profile::Release { "; a first release build takes minutes" } else { "" };
+    println!("step 1 of 3: building {}{minutes}", PROGRAMS.join(", "));
+    must(&mut command(&format!("cargo build {} -p daemon -p analysis --bins", profile.flag())))?;
+    println!("step 2 of 3: building the loader hook");
     hook::build()?;
-    let package = assemble(programs)?;
-    println!("{}: see systemd/README.md", package.display());
+    println!("step 3 of 3: building man pages and completions, and packing");
+    let package = assemble(profile)?;
+    print!("{}", next_steps(&package));
     Ok(Outcome::Clean)
 }
 
+/// What to do with the package.
+fn next_steps(package: &Path) -> String {
+    format!(
+        "{0}\n\
+         with systemd:    sudo apt install ./{0}    (starts dcpid)\n\
+         without systemd: the same, then start dcpid by hand: sudo dcpid &\n\
+         guides:          /usr/share/doc/dcpi/README.md, /usr/share/doc/dcpi/systemd/README.md\n",
+        package.display()
+    )
+}
+
 /// Makes the package of programs that are built, without what debuggers need of them.
-pub fn assemble(programs: &str) -> anyhow::Result<PathBuf> {
+pub fn assemble(profile: Profile) -> anyhow::Result<PathBuf> {
     let root = PathBuf::from(format!("{FOLDER}/root"));
     let _ = fs::remove_dir_all(&root); // the last package's, if there was one
     for (from, to, mode) in FILES {
@@ -51,13 +91,13 @@ pub fn assemble(programs: &str) -> anyhow::Result<PathBuf> {
     }
     for program in PROGRAMS {
         let to = root.join("usr/bin").join(program);
-        copy(&Path::new(programs).join(program), &to, 0o755)?;
+        copy(&Path::new(profile.folder()).join(program), &to, 0o755)?;
         must(command("strip").arg(&to))?;
     }
     for name in CLASSIC {
         std::os::unix::fs::symlink("dcpi", root.join("usr/bin").join(name))?;
     }
-    manuals(&root)?;
+    manuals(&root, profile)?;
     for script in ["postinst", "prerm", "postrm"] {
         copy(&Path::new("systemd/debian").join(script), &root.join("DEBIAN").join(script), 0o755)?;
     }
@@ -80,8 +120,9 @@ fn copy(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
 }
 
 /// Man pages, compressed, and completions where each shell looks for them.
-fn manuals(root: &Path) -> anyhow::Result<()> {
-    must(&mut command(&format!("cargo run --quiet -p manual -- {FOLDER}")))?;
+fn manuals(root: &Path, profile: Profile) -> anyhow::Result<()> {
+    // In the programs' own profile: in another one cargo would compile every crate a second time.
+    must(&mut command(&format!("cargo run {} -p manual -- {FOLDER}", profile.flag())))?;
     let folders =
         ["1", "8"].map(|section| (format!("man/{section}"), root.join(format!("usr/share/man/man{section}"))));
     for (_, folder) in &folders {
@@ -140,11 +181,50 @@ fn newest_glibc(needed: &str) -> (u32, u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::newest_glibc;
+    use super::*;
+    use crate::process::{go_to_root, must, output};
+    use std::process::Command;
 
     #[test]
     fn the_newest_c_library_that_is_needed() {
         let shown = "0x0020: Name: GLIBC_2.2.5  Flags: none\n Name: GLIBC_2.34 Flags\nName: GLIBC_2.9\n GLIBC_PRIVATE";
         assert_eq!((newest_glibc(shown), newest_glibc("")), ((2, 34), (2, 0)));
+    }
+
+    /// The package had systemd/README.md as its README, and neither CHANGELOG nor LIMITS.
+    #[test]
+    fn documents_are_in_the_package_under_their_own_names() {
+        go_to_root().unwrap();
+        for name in ["README.md", "CHANGELOG.md", "LIMITS.md", "LICENSE", "systemd/README.md"] {
+            let to = format!("usr/share/doc/dcpi/{name}");
+            assert!(FILES.iter().any(|(from, packed, _)| *from == name && *packed == to), "{name}");
+            assert!(Path::new(name).is_file(), "{name}");
+        }
+        let said = next_steps(Path::new("target/package/dcpi.deb"));
+        assert!(said.contains("apt install ./target/package/dcpi.deb") && said.contains("sudo dcpid &"), "{said}");
+    }
+
+    /// On a machine whose first process is not systemd the package was installed, nothing started, and no line said so.
+    #[test]
+    fn an_installation_without_systemd_says_how_to_start_dcpid() {
+        go_to_root().unwrap();
+        let root = PathBuf::from("target/postinst-test");
+        let _ = fs::remove_dir_all(&root); // the last run's
+        for name in ["systemd-sysusers", "systemd-tmpfiles", "systemctl"] {
+            let stub = root.join("bin").join(name);
+            fs::create_dir_all(root.join("bin")).unwrap();
+            fs::write(&stub, "#!/bin/sh\n").unwrap();
+            fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let said = |root: &Path| {
+            let mut script = Command::new("sh");
+            script.args(["systemd/debian/postinst", "configure", ""]).env("DPKG_ROOT", root);
+            output(script.env("PATH", format!("{}:/usr/bin:/bin", root.join("bin").display()))).unwrap()
+        };
+        let without = said(&root);
+        assert_eq!(without.lines().count(), 1, "{without}");
+        assert!(without.contains("dcpid is not started") && without.contains("start it as root: dcpid"), "{without}");
+        must(Command::new("mkdir").arg("-p").arg(root.join("run/systemd/system"))).unwrap();
+        assert_eq!(said(&root), "");
     }
 }

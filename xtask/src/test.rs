@@ -25,7 +25,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     if privileged && (SERVICE.contains(filter) || filter.contains(SERVICE)) {
         packages::ensure(&packages::PACKAGERS)?;
         container::ensure()?;
-        package::assemble("target/debug")?;
+        package::assemble(package::Profile::Dev)?;
     }
     let nextest = output(&mut command("cargo nextest --version")).is_ok();
     let passed = if nextest { with_nextest(privileged, filter)? } else { with_cargo(privileged, filter)? };
