@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use profiledb::DbError;
+use profiledb::{DbError, NotADatabase};
+
+use crate::suggestion::quoted;
 
 /// Why a command could not do its work.
 ///
@@ -74,7 +76,8 @@ pub enum AnalysisError {
     },
     /// No procedure of the chosen images fits a PROCEDURE argument.
     #[error(
-        "no procedure of {image} has the name or address {asked:?}{why}; see those with samples: dcpi prof {image} -n 0 --wide"
+        "no procedure of {image} has the name or address {asked:?}{why}; see those with samples: dcpi prof {} -n 0 --wide",
+        quoted(image)
     )]
     NoProcedure {
         /// The argument.
@@ -95,6 +98,14 @@ pub enum AnalysisError {
     /// It cannot be done: why, and the next step.
     #[error("{0}")]
     Refused(String),
+    /// It could not be done, and part of the database could not be read, which may be why.
+    #[error("{error}; besides, {damage}; what is lost: dcpi check")]
+    BesideDamage {
+        /// What could not be done.
+        error: Box<AnalysisError>,
+        /// What could not be read.
+        damage: String,
+    },
     /// There is nothing to compare a set with.
     #[error("there is one set only; name another, or make one of each epoch with --each (and --epoch all)")]
     OneSet,
@@ -123,6 +134,15 @@ pub enum AnalysisError {
 }
 
 impl AnalysisError {
+    /// The same, with what could not be read, if there is something.
+    #[must_use]
+    pub fn beside(self, damage: Option<String>) -> Self {
+        match damage {
+            Some(damage) => Self::BesideDamage { error: Box::new(self), damage },
+            None => self,
+        }
+    }
+
     /// True when the reader of our output has gone: no failure of ours.
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
@@ -137,7 +157,16 @@ impl AnalysisError {
 /// What to do about a database error, with the separator; empty where its message says it already.
 fn next_step(error: &DbError) -> &'static str {
     match error {
-        DbError::NotADatabase { .. } => "; name one with --db or $DCPIDB, or let dcpid make it",
+        DbError::NotADatabase { found: NotADatabase::Missing, .. } => {
+            "; name one with --db or $DCPIDB, or let dcpid make it"
+        }
+        DbError::NotADatabase { found: NotADatabase::Empty, .. } => {
+            "; start dcpid with it as --db, or name another with --db or $DCPIDB"
+        }
+        DbError::NotADatabase { found: NotADatabase::NoFormat, .. } => {
+            "; dcpid writes it anew when it starts with this --db"
+        }
+        DbError::NotADatabase { .. } => "; name the directory of a database with --db or $DCPIDB",
         DbError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             "; read it as a member of the directory's group, or as root"
         }

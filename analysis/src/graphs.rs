@@ -13,7 +13,7 @@ use stalls::{Explained, Machine, Timed};
 
 use crate::listing::{self, ByAddress, Listing};
 use crate::load::{ImageSamples, Samples};
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::procedures::Known;
 
 /// A procedure's graph, and how often what of it ran.
@@ -355,7 +355,7 @@ fn branches(samples: &Samples, image: &ImageSamples, known: &Known, problems: &m
                     sum.1 = sum.1.saturating_add(first.get(from, to));
                 }
             }
-            Err(error) => problems.push(Problem::Unreadable { error }),
+            Err(error) => problem::add_unreadable(problems, error),
         }
     }
     let branch = |((from, to), (all, first)): ((Vaddr, Vaddr), (u64, u64))| Branch {
@@ -380,7 +380,7 @@ fn turned(samples: &Samples, image: &ImageSamples, known: &Known, problems: &mut
     for epoch in &samples.epochs {
         match epoch.rounds(&image.record.id) {
             Ok(rounds) => sum.merge(&rounds),
-            Err(error) => problems.push(Problem::Unreadable { error }),
+            Err(error) => problem::add_unreadable(problems, error),
         }
     }
     let turned = |(Turns { branch, jumps, rounds }, count)| {

@@ -11,7 +11,7 @@ use stalls::Cpuid;
 use crate::args::Chosen;
 use crate::error::AnalysisError;
 use crate::graphs::Retired;
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::scope::ScopeChoice;
 use crate::select;
 use crate::stats::{Confidence, Occurrences, occurrences};
@@ -299,12 +299,26 @@ pub fn load(
 
 /// Reads what is asked for. Each epoch is read as of the moment it was opened, whatever the daemon does meanwhile.
 fn read(db: &Database, chosen: &[(String, EpochId)], asked: &Asked<'_>) -> Result<Samples, AnalysisError> {
-    let whose = asked.whose;
     let mut problems = Vec::new();
-    let epochs = open(db, chosen, &mut problems)?;
+    match sums(db, chosen, asked, &mut problems) {
+        Ok(samples) => Ok(Samples { problems, ..samples }),
+        // What is asked for may be missing because of the damage.
+        Err(error) => Err(error.beside(problem::damage(&problems))),
+    }
+}
+
+/// The samples without their problems, which go to `problems`.
+fn sums(
+    db: &Database,
+    chosen: &[(String, EpochId)],
+    asked: &Asked<'_>,
+    problems: &mut Vec<Problem>,
+) -> Result<Samples, AnalysisError> {
+    let whose = asked.whose;
+    let epochs = open(db, chosen, problems)?;
     let names = event_names(&epochs, asked.events)?;
-    let events = names.iter().map(|name| join_event(name, &epochs, &mut problems)).collect();
-    let mut contents: Vec<Contents> = epochs.iter().map(|epoch| contents(epoch, &names, &mut problems)).collect();
+    let events = names.iter().map(|name| join_event(name, &epochs, problems)).collect();
+    let mut contents: Vec<Contents> = epochs.iter().map(|epoch| contents(epoch, &names, problems)).collect();
     whose.check(contents.iter().flat_map(|contents| &contents.profiles).map(|(key, _)| &key.scope))?;
     contents.iter_mut().for_each(|contents| contents.choose(whose));
     let wanted = if asked.images.is_empty() {
@@ -315,14 +329,14 @@ fn read(db: &Database, chosen: &[(String, EpochId)], asked: &Asked<'_>) -> Resul
     let mut images = BTreeMap::new();
     for (at, (epoch, contents)) in epochs.iter().zip(&contents).enumerate() {
         let which = (wanted.as_ref(), asked.by_scope);
-        let totals = add_epoch(&mut images, (at, epoch, contents), &names, which, &mut problems);
+        let totals = add_epoch(&mut images, (at, epoch, contents), &names, which, problems);
         if let Some(totals) = totals {
-            check_balance(epoch.meta(), &names, &totals, &mut problems);
+            check_balance(epoch.meta(), &names, &totals, problems);
         }
     }
     let mut images: Vec<ImageSamples> = images.into_values().collect();
     images.retain(|image| image.profiles.iter().any(|profile| !profile.is_empty()));
-    Ok(Samples { db: db.clone(), epochs, events, images, problems })
+    Ok(Samples { db: db.clone(), epochs, events, images, problems: Vec::new() })
 }
 
 /// Opens the epochs. Those that cannot be are left out, unless that is all of them.
@@ -450,7 +464,7 @@ fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Co
     let mut complete = true;
     let mut failed = |error| {
         complete = false;
-        problems.push(Problem::Unreadable { error });
+        problem::add_unreadable(problems, error);
     };
     let mut records = epoch.images().unwrap_or_else(|error| {
         failed(error);
@@ -460,6 +474,7 @@ fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Co
         let meta = epoch.meta();
         failed(DbError::Damaged { host: meta.host.clone(), epoch: meta.epoch.clone(), why: damage.to_string() });
     }
+    epoch.damaged_files().into_iter().for_each(&mut failed);
     // Where this list is damaged the profiles tell for themselves, but it is damage all the same.
     if let Err(error) = epoch.scopes() {
         failed(error);
@@ -516,7 +531,7 @@ fn add_epoch(
             Ok(profile) => profile,
             Err(error) => {
                 complete = false;
-                problems.push(Problem::Unreadable { error });
+                problem::add_unreadable(problems, error);
                 continue;
             }
         };

@@ -139,6 +139,27 @@ pub enum Problem {
     },
 }
 
+/// Adds damage, unless damage of the same file is named already: many profiles of one file are one problem.
+pub fn add_unreadable(problems: &mut Vec<Problem>, error: DbError) {
+    let DbError::Corrupt { path, .. } = &error else {
+        problems.push(Problem::Unreadable { error });
+        return;
+    };
+    let same = |problem: &Problem| matches!(problem, Problem::Unreadable { error: DbError::Corrupt { path: named, .. } } if named == path);
+    if !problems.iter().any(same) {
+        problems.push(Problem::Unreadable { error });
+    }
+}
+
+/// What is missing from all that was read, in a few words, for an error that may come of it; None: nothing is.
+#[must_use]
+pub fn damage(problems: &[Problem]) -> Option<String> {
+    let mut serious = problems.iter().filter(|problem| problem.is_serious());
+    let first = serious.next()?.to_string();
+    let more = serious.count();
+    Some(if more > 0 { format!("{first} (and {more} more)") } else { first })
+}
+
 /// Why a procedure's instructions cannot be shown.
 #[derive(Debug)]
 #[non_exhaustive]

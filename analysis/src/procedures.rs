@@ -16,7 +16,7 @@ use image::{Binary, DebugInfo, Finding, ImageError, ImageKind, ImageOffset, Line
 use crate::debuginfod::Debuginfod;
 use crate::in_order;
 use crate::load::{ImageSamples, Samples};
-use crate::problem::{NoProcedures, Problem};
+use crate::problem::{self, NoProcedures, Problem};
 
 /// Where procedures are looked for besides the images themselves and the database.
 #[derive(Clone, Debug)]
@@ -319,7 +319,7 @@ pub fn known(
         NoProcedures::NotRecorded
     };
     let symbols = samples.symbols(image).unwrap_or_else(|error| {
-        problems.push(Problem::Unreadable { error });
+        problem::add_unreadable(problems, error);
         Vec::new()
     });
     if !symbols.is_empty() {

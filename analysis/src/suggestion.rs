@@ -47,7 +47,8 @@ pub fn with_db(message: &str, db: &str) -> String {
 const SUGGESTED: &str = "dcpi ";
 
 /// As a shell takes it.
-fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:@%~".contains(c);
     if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }

@@ -52,10 +52,12 @@ pub enum DbError {
         path: PathBuf,
     },
     /// The directory is missing, or is something else than a database.
-    #[error("{} is not a profile database: it has no file `format`", path.display())]
+    #[error("{} is not a profile database: {found}", path.display())]
     NotADatabase {
         /// The directory.
         path: PathBuf,
+        /// What is there.
+        found: NotADatabase,
     },
     /// The directory is there, but this user or this mount may not write to it.
     #[error("cannot write to {}: {source}; run as the daemon's user or choose another directory", path.display())]
@@ -244,6 +246,34 @@ impl fmt::Display for Operation {
             Self::Remove => "remove",
             Self::SyncDirectory => "sync directory",
             Self::Lock => "lock",
+        })
+    }
+}
+
+/// What is found where a database was to be. Each kind has another next step.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotADatabase {
+    /// Nothing.
+    Missing,
+    /// A file, a device or the like.
+    File,
+    /// A directory without an entry.
+    Empty,
+    /// Epochs, but not the file `format`.
+    NoFormat,
+    /// A directory of something else.
+    Foreign,
+}
+
+impl fmt::Display for NotADatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "there is no such directory",
+            Self::File => "it is no directory",
+            Self::Empty => "the directory is empty",
+            Self::NoFormat => "its file `format` is missing",
+            Self::Foreign => "the directory has other files and no file `format`",
         })
     }
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::error::{Damage, DbError};
+use crate::error::{Damage, DbError, NotADatabase};
 use crate::key::{format_path, format1_lock_path, hosts_path};
-use crate::storage::Disk;
+use crate::storage::{Disk, Entry};
 
 /// The newest version of the directory's layout, and the one written.
 const LAYOUT_VERSION: u32 = 2;
@@ -23,8 +23,13 @@ pub(crate) fn check(disk: &Disk, root: &Path) -> Result<(), DbError> {
 
 fn version(disk: &Disk, root: &Path) -> Result<u32, DbError> {
     let path = format_path(root);
-    let Some(bytes) = disk.read_if_there(&path)? else {
-        return Err(DbError::NotADatabase { path: root.to_owned() });
+    let bytes = match disk.read_if_there(&path) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Err(DbError::NotADatabase { path: root.to_owned(), found: instead(disk, root)? }),
+        Err(DbError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotADirectory => {
+            return Err(DbError::NotADatabase { path: root.to_owned(), found: NotADatabase::File });
+        }
+        Err(error) => return Err(error),
     };
     match parse(&bytes) {
         Some(found @ OLDEST_VERSION..=LAYOUT_VERSION) => Ok(found),
@@ -32,6 +37,22 @@ fn version(disk: &Disk, root: &Path) -> Result<u32, DbError> {
         Some(_) => Err(corrupt(&path, PREFIX.len(), Damage::Version)),
         None => Err(corrupt(&path, 0, Damage::Magic)),
     }
+}
+
+/// What there is instead of a database.
+fn instead(disk: &Disk, root: &Path) -> Result<NotADatabase, DbError> {
+    let entries = match disk.list(root) {
+        Err(error) if error.is_not_found() => return Ok(NotADatabase::Missing),
+        entries => entries?,
+    };
+    let hosts = hosts_path(root);
+    let is_hosts =
+        |entry: &Entry| entry.is_directory && hosts.file_name().is_some_and(|hosts| hosts == entry.name.as_str());
+    Ok(match entries.as_slice() {
+        [] => NotADatabase::Empty,
+        entries if entries.iter().any(is_hosts) => NotADatabase::NoFormat,
+        _ => NotADatabase::Foreign,
+    })
 }
 
 /// Makes the directory a database of the newest layout, unless it is one. The lock of the host must be held.
@@ -74,7 +95,7 @@ pub(crate) fn refuse_foreign(disk: &Disk, root: &Path) -> Result<(), DbError> {
     if entries.iter().all(|entry| ours(&entry.name)) {
         return Ok(());
     }
-    Err(DbError::NotADatabase { path: root.to_owned() })
+    Err(DbError::NotADatabase { path: root.to_owned(), found: NotADatabase::Foreign })
 }
 
 /// True for what a writer leaves that is killed while it makes the database.

@@ -97,7 +97,7 @@ mod writer;
 pub use check::{Fault, Lost, Problem, check, check_on};
 pub use code::{CodeStore, Kept};
 pub use epoch::EpochId;
-pub use error::{Damage, DbError, NameFault, NameKind, Operation};
+pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation};
 pub use fold::Folded;
 pub use images::ImageRecord;
 pub use key::{ProfileKey, event_name, is_event_name};

@@ -190,6 +190,16 @@ impl Epoch {
         }
     }
 
+    /// Files of which a part does not fit its checksum, the first damage of each; what [`Epoch::damage`] has is not among them. A report of
+    /// some profiles names them all: that its own profiles are whole is not seen from its numbers.
+    #[must_use]
+    pub fn damaged_files(&self) -> Vec<DbError> {
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.damaged_files(),
+            Files::Format1(_) => Vec::new(),
+        }
+    }
+
     /// The images with samples.
     ///
     /// # Errors

@@ -123,6 +123,15 @@ impl Snapshot {
         &self.damage
     }
 
+    /// Segments of which a section does not fit its checksum, and that are not in [`Snapshot::damage`]: the first damage of each.
+    pub(crate) fn damaged_files(&self) -> Vec<DbError> {
+        let told = |segment: &Segment| {
+            let same = |error: &DbError| matches!(error, DbError::Corrupt { path, .. } if *path == segment.path);
+            self.damage.iter().any(same)
+        };
+        self.segments.iter().filter(|segment| !told(segment)).filter_map(|segment| segment.damage()).collect()
+    }
+
     /// The first of what could not be read; of which there is some.
     pub(crate) fn into_damage(self) -> DbError {
         let none = DbError::Corrupt { path: self.directory, offset: 0, damage: Damage::Truncated };

@@ -21,8 +21,10 @@ use crate::graphs::{Graph, NOT_ESTIMATED, Surveyed};
 use crate::listing::{self, ByAddress};
 use crate::load::{self, Samples};
 use crate::named::Candidate;
+use crate::problem;
 use crate::report::{BlockRow, CalcReport, EdgeRow, ImageName, InstructionCost, Runs, Selection};
 use crate::stats::{Confidence, wilson};
+use crate::suggestion::quoted;
 
 /// `dcpi calc`.
 #[derive(Debug, Args)]
@@ -83,7 +85,8 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 pub(super) fn run(args: &Calc, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let samples = load::chosen(&args.chosen, std::slice::from_ref(&args.image))?;
-    super::write(&report(args, samples)?, args.output.format, out)
+    let damage = problem::damage(&samples.problems);
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, args.output.format, out)
 }
 
 pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError> {
@@ -99,9 +102,10 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     let found = surveyed
         .and_then(|surveyed| surveyed.graph(image, known, procedure, Some(syntax), (event, skid), Some(&machine)));
     let refused = |why: &str| AnalysisError::Refused(format!("{}: {why}", procedure.name()));
+    let listing = format!("dcpi list {} {}", quoted(&args.image), quoted(&args.procedure));
     let without_code = || match listing::code(image, known, procedure) {
-        Err(why) => refused(&format!("its instructions cannot be had: {why}; its samples: dcpi list")),
-        Ok(_) => refused("its image's code cannot be surveyed; its samples: dcpi list"),
+        Err(why) => refused(&format!("its instructions cannot be had: {why}; its samples: {listing}")),
+        Ok(_) => refused(&format!("its image's code cannot be surveyed; its samples: {listing}")),
     };
     let mut graph = found.ok_or_else(without_code)?;
     let sampled = graph.parts.iter().any(|part| part.counts.get(event).is_some_and(|count| *count > 0));

@@ -11,7 +11,7 @@ use super::Outcome;
 use crate::args::{Chosen, Output};
 use crate::error::AnalysisError;
 use crate::load::{self, ImageSamples, Samples};
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::report::{self, Report};
 
 /// `dcpi cat`.
@@ -80,7 +80,7 @@ impl Samples {
         for epoch in &self.epochs {
             match epoch.edges(&image.record.id) {
                 Ok(edges) => sum.merge(&edges),
-                Err(error) => problems.push(Problem::Unreadable { error }),
+                Err(error) => problem::add_unreadable(problems, error),
             }
         }
         sum

@@ -8,7 +8,7 @@ use profiledb::{Database, DbError, EpochId, Scope};
 use super::Outcome;
 use crate::args::Epochs;
 use crate::error::AnalysisError;
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::report::{EpochRow, EpochsReport, Selection};
 use crate::scope::ScopeChoice;
 use crate::select;
@@ -60,7 +60,12 @@ fn row(
     let epoch = db.epoch(host, id)?;
     let images = epoch.images().map(|images| images.len());
     let size_bytes = epoch.size_bytes();
-    let mut known = |error| problems.push(Problem::Unreadable { error });
+    for damage in epoch.damage() {
+        let (host, epoch, why) = (host.to_owned(), id.clone(), damage.to_string());
+        problems.push(Problem::Unreadable { error: DbError::Damaged { host, epoch, why } });
+    }
+    epoch.damaged_files().into_iter().for_each(|error| problem::add_unreadable(problems, error));
+    let mut known = |error| problem::add_unreadable(problems, error);
     let scopes = epoch.scopes().map_err(&mut known).unwrap_or_default();
     let run_labels: BTreeSet<String> = scopes.iter().filter_map(|scope| scope.label.clone()).collect();
     let row = EpochRow {

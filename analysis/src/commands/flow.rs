@@ -13,6 +13,7 @@ use crate::args::{Chosen, Format, Output};
 use crate::destination::Destination;
 use crate::error::AnalysisError;
 use crate::load;
+use crate::problem;
 use crate::report::{Report as _, flow};
 
 /// `dcpi flow`.
@@ -85,7 +86,8 @@ pub(super) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     };
     let form = args.form.map_or_else(|| form(&args.file), Ok)?;
     let samples = load::chosen(&calc.chosen, std::slice::from_ref(&calc.image))?;
-    let report = calc::report(&calc, samples)?;
+    let damage = problem::damage(&samples.problems);
+    let report = calc::report(&calc, samples).map_err(|error| error.beside(damage))?;
     let drawn = match form {
         Form::Svg => flow::svg(&report),
         Form::Html => flow::html(&report),

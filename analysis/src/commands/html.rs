@@ -84,7 +84,9 @@ pub(super) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let finder = args.why.then(|| Finder::new(&samples, &args.on, args.confidence));
     let listings = listings(args, &samples, (&procedures, finder.as_ref()), &mut problems);
     procedures.problems.append(&mut problems);
-    let sound = !procedures.problems.iter().chain(&images.problems).any(Problem::is_serious);
+    let serious = procedures.problems.iter().chain(&images.problems).filter(|problem| problem.is_serious());
+    let aside: Vec<String> = serious.map(ToString::to_string).collect();
+    let sound = aside.is_empty();
     let named = |(event, skid): (usize, _)| Some((samples.events.get(event)?.name.clone(), skid));
     let skid = samples.skid().and_then(named);
     let report = HtmlReport { procedures, images, listings, skid };
@@ -93,10 +95,10 @@ pub(super) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let destination = Destination::from_argument(&args.file);
     destination.write(out, |out| Ok(html::write(&report, &nonce, out)?))?;
     if destination == Destination::Stdout {
-        return Ok(Outcome { sound, ..Outcome::default() });
+        return Ok(Outcome { sound, aside, code: None });
     }
     writeln!(out, "{}: open it in a browser", crate::report::escape(&args.file.display().to_string()))?;
-    Ok(Outcome { sound, ..Outcome::default() })
+    Ok(Outcome { sound, aside, code: None })
 }
 
 /// The options of `dcpi prof` that make the tables.

@@ -16,7 +16,7 @@ use crate::graphs::Surveyed;
 use crate::listing;
 use crate::load::{self, ImageSamples, Samples};
 use crate::named::{self, Candidate};
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::procedures::{self, Known, Needed, Places};
 use crate::report::{Costs, EventColumn, ImageName, ListReport, Selection, View};
 use crate::sources::Sources;
@@ -85,7 +85,8 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 pub(super) fn run(args: &List, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let samples = load::chosen(&args.chosen, std::slice::from_ref(&args.image))?;
-    super::write(&report(args, samples)?, args.output.format, out)
+    let damage = problem::damage(&samples.problems);
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, args.output.format, out)
 }
 
 fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError> {

@@ -14,6 +14,7 @@ use crate::args::{Chosen, Output};
 use crate::error::AnalysisError;
 use crate::explained::{self, Asked, Explanation};
 use crate::load::{self, Samples};
+use crate::problem;
 use crate::report::{Selection, StallRow, TopstallsReport};
 
 /// `dcpi topstalls`.
@@ -69,7 +70,8 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 pub(super) fn run(args: &Topstalls, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let samples = load::chosen(&args.chosen, &args.images)?;
-    super::write(&report(args, samples)?, args.output.format, out)
+    let damage = problem::damage(&samples.problems);
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, args.output.format, out)
 }
 
 fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, AnalysisError> {

@@ -13,7 +13,7 @@ use crate::error::AnalysisError;
 use crate::explained::{self, Asked, Explanation};
 use crate::load::{self, Samples};
 use crate::named;
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::report::{Selection, WhatcgReport};
 
 /// `dcpi whatcg`.
@@ -52,7 +52,8 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 pub(super) fn run(args: &Whatcg, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let images: Vec<String> = args.image.iter().cloned().collect();
     let samples = load::chosen(&args.chosen, &images)?;
-    super::write(&report(args, samples)?, args.output.format, out)
+    let damage = problem::damage(&samples.problems);
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, args.output.format, out)
 }
 
 fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisError> {

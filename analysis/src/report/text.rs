@@ -304,15 +304,20 @@ pub(super) fn short_id(id: &image::ImageId) -> String {
     id.rsplit('-').next().unwrap_or(&id).chars().take(SHORT_ID).collect()
 }
 
-/// Why a table is empty, and what to do.
-pub(super) const NO_SAMPLES: &str = "no samples yet: nothing was merged into this epoch; dcpictl flush has the daemon write what it \
+/// Why a table is empty where nothing is damaged, and what to do.
+const NO_SAMPLES: &str = "no samples yet: nothing was merged into this epoch; dcpictl flush has the daemon write what it \
     counted; --epoch -1 is the epoch before";
 
+/// Why a table is empty; damage may be the reason, and then it is the first to be named.
+pub(super) fn no_samples(problems: &[Problem]) -> Vec<String> {
+    let mut lines: Vec<String> = problems.iter().filter(|problem| problem.is_serious()).map(problem_line).collect();
+    lines.push(if lines.is_empty() { NO_SAMPLES.to_owned() } else { "no samples in what could be read".to_owned() });
+    lines
+}
+
 fn prof_notes(report: &ProfReport) -> Vec<String> {
-    let mut notes = Vec::new();
-    if report.rows.is_empty() && report.omitted.rows == 0 {
-        notes.push(NO_SAMPLES.to_owned());
-    }
+    let is_empty = report.rows.is_empty() && report.omitted.rows == 0;
+    let mut notes = if is_empty { no_samples(&report.problems) } else { Vec::new() };
     if report.omitted.rows > 0 {
         let what = match report.by {
             By::Procedure => "procedure",
@@ -326,7 +331,9 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
     }
     notes.extend(report.unresolved_reasons().into_iter().filter_map(|reason| meaning(report, reason)));
     notes.extend(report.events.iter().filter_map(|column| lost(report, column)));
-    notes.extend(problems(report));
+    let more = problems(report).into_iter().filter(|line| !notes.contains(line));
+    let more: Vec<String> = more.collect();
+    notes.extend(more);
     notes
 }
 

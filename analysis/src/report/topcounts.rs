@@ -9,7 +9,7 @@ use super::json::{self, Event, InOrder, ProblemEntry};
 use super::quantity::{percent, plain, thousands};
 use super::table::{Table, shorten, width};
 use super::text::{
-    LANDED, LINE, MAX_IMAGE, MIN_PROCEDURE, NO_SAMPLES, event_head, head, problem_line, selection, short_id,
+    LANDED, LINE, MAX_IMAGE, MIN_PROCEDURE, event_head, head, no_samples, problem_line, selection, short_id,
 };
 use super::{EventColumn, ImageName, Report, Selection, escape};
 use crate::problem::Problem;
@@ -156,10 +156,8 @@ impl TopcountsReport {
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.rows.is_empty() && self.folded == 0 {
-            notes.push(NO_SAMPLES.to_owned());
-        }
+        let is_empty = self.rows.is_empty() && self.folded == 0;
+        let mut notes = if is_empty { no_samples(&self.problems) } else { Vec::new() };
         if self.omitted > 0 {
             notes.push(format!("{} more instructions (all: -n 0)", thousands(self.omitted as u64)));
         }
@@ -168,7 +166,9 @@ impl TopcountsReport {
             notes.push(format!("{folded} instructions with fewer than {} samples of {what} folded", self.min_samples));
         }
         // Images without procedures have rows that say so.
-        notes.extend(self.problems.iter().map(problem_line));
+        let more = self.problems.iter().map(problem_line).filter(|line| !notes.contains(line));
+        let more: Vec<String> = more.collect();
+        notes.extend(more);
         notes
     }
 }

@@ -228,7 +228,10 @@ fn read_parts(
         let mut samples = match load::load(db, std::slice::from_ref(epoch), &events, &args.of_images, whose) {
             Ok(samples) => samples,
             Err(
-                error @ (AnalysisError::NoScope { .. } | AnalysisError::NoImage { .. } | AnalysisError::NoEvent { .. }),
+                error @ (AnalysisError::NoScope { .. }
+                | AnalysisError::NoImage { .. }
+                | AnalysisError::NoEvent { .. }
+                | AnalysisError::BesideDamage { .. }),
             ) => {
                 nothing = Some(error);
                 continue;

@@ -166,6 +166,92 @@ fn damage_is_worked_around_and_told() {
     assert!(whole.contains("clear_page_erms"));
 }
 
+/// `list`, `calc`, `whatcg`, `topstalls` and `flow` of whole profiles in a damaged file said nothing of the damage, and `epochs` ended with 0;
+/// what the damage had taken away was "no image" or "no procedure" to them.
+#[test]
+fn damage_is_named_by_every_command() {
+    let db = with_typical();
+    let kernel = crate::database::kernel().id;
+    db.damage(|lost| matches!(lost, Lost::Samples { key, .. } if key.image == kernel));
+    let drawn = db.root().with_file_name("flow.svg");
+    for words in [
+        "epochs",
+        "images",
+        "images ext4",
+        "prof ext4",
+        "topcounts ext4",
+        "cat ext4",
+        "export --to folded -o -",
+        "list ext4 ext4_find_entry",
+        "list ext4 nothing",
+        "list [kernel] clear_page_erms",
+        "calc ext4 ext4_find_entry",
+        "calc [kernel] clear_page_erms",
+        "whatcg ext4",
+        "topstalls ext4",
+        &format!("flow ext4 ext4_find_entry -o {}", drawn.display()),
+        &format!("html -o {}", drawn.display()),
+    ] {
+        let output = on(&db, words);
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{words}: {:?} {said}", output.status);
+        assert_eq!(said.matches("wrong checksum").count(), 1, "{words}: {said}");
+    }
+}
+
+/// The only segment with samples could not be read, and the first note was that nothing was merged, and to flush.
+#[test]
+fn an_empty_report_names_the_damage_first_and_does_not_say_that_nothing_was_merged() {
+    let db = with_typical();
+    for path in db.files("1-1.segment") {
+        std::fs::write(path, "x").unwrap();
+    }
+    for words in ["prof", "prof -i", "topcounts"] {
+        let output = on(&db, words);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words}: {text}");
+        assert!(!text.contains("nothing was merged"), "{words}: {text}");
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{words}: no {what}: {text}"));
+        assert!(at("problem: left out: ") < at("no samples in what could be read"), "{words}: {text}");
+        assert_eq!(text.matches("problem: ").count(), 1, "{words}: {text}");
+    }
+}
+
+/// `dcpi calc '[kernel]' NAME` advised `dcpi list`, which without names is a usage error.
+#[test]
+fn advice_has_the_names_that_the_command_needs() {
+    let db = with_typical();
+    let error = refused(&db, "calc [kernel] clear_page_erms");
+    assert!(error.contains(&format!("dcpi list --db {} '[kernel]' clear_page_erms", db.root_text())), "{error}");
+    let error = refused(&db, "list [kernel] nothing");
+    assert!(error.contains("'[kernel]' -n 0 --wide"), "{error}");
+}
+
+/// A file, an empty directory and a directory of something else were all "no file `format`", or a refused system call.
+#[test]
+fn what_is_no_database_is_told_with_the_next_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::write(at("file"), "x").unwrap();
+    std::fs::create_dir_all(at("empty")).unwrap();
+    std::fs::create_dir_all(at("foreign/x")).unwrap();
+    std::fs::create_dir_all(at("moved/hosts")).unwrap();
+    for (name, said) in [
+        ("nothing", "there is no such directory; name one with --db or $DCPIDB"),
+        ("file", "it is no directory; name the directory of a database with --db"),
+        ("empty", "the directory is empty; start dcpid with it as --db"),
+        ("foreign", "the directory has other files and no file `format`; name the directory of a database"),
+        ("moved", "its file `format` is missing; dcpid writes it anew"),
+    ] {
+        for command in ["prof", "epochs", "check"] {
+            let output = dcpi().arg(command).arg("--db").arg(at(name)).output().unwrap();
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{name}: {error}");
+            assert!(error.contains(&format!("{name} is not a profile database: {said}")), "{name}: {error}");
+        }
+    }
+}
+
 #[test]
 fn a_damaged_description_ends_the_report_if_there_is_no_other() {
     let db = with_typical();
