@@ -300,18 +300,16 @@ pub fn load(
 /// Reads what is asked for. Each epoch is read as of the moment it was opened, whatever the daemon does meanwhile.
 fn read(db: &Database, chosen: &[(String, EpochId)], asked: &Asked<'_>) -> Result<Samples, AnalysisError> {
     let mut problems = Vec::new();
-    match sums(db, chosen, asked, &mut problems) {
-        Ok(samples) => Ok(Samples { problems, ..samples }),
-        // What is asked for may be missing because of the damage.
-        Err(error) => Err(error.beside(problem::damage(&problems))),
-    }
+    let samples = sums(db, (chosen, asked), &mut problems);
+    // What is asked for may be missing because of the damage.
+    let samples = samples.map_err(|error| error.beside(problem::damage(&problems)))?;
+    Ok(Samples { problems, ..samples })
 }
 
 /// The samples without their problems, which go to `problems`.
 fn sums(
     db: &Database,
-    chosen: &[(String, EpochId)],
-    asked: &Asked<'_>,
+    (chosen, asked): (&[(String, EpochId)], &Asked<'_>),
     problems: &mut Vec<Problem>,
 ) -> Result<Samples, AnalysisError> {
     let whose = asked.whose;
@@ -498,15 +496,9 @@ fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Co
 
 /// A record for an image whose record could not be read: its samples are there all the same.
 fn nameless(id: ImageId, meta: &EpochMeta) -> ImageRecord {
-    ImageRecord {
-        id,
-        kind: ImageKind::File,
-        name: "[unknown image]".to_owned(),
-        path: String::new(),
-        size_bytes: None,
-        first_seen_unix_s: meta.started_unix_s,
-        last_seen_unix_s: meta.started_unix_s,
-    }
+    let (name, path, at) = ("[unknown image]".to_owned(), String::new(), meta.started_unix_s);
+    let kind = ImageKind::File;
+    ImageRecord { id, kind, name, path, size_bytes: None, first_seen_unix_s: at, last_seen_unix_s: at }
 }
 
 /// Adds an epoch's profiles to the images. Returns their samples by event, if all could be read.
