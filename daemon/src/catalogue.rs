@@ -128,11 +128,7 @@ impl Catalogue {
     /// changed meanwhile, or a moment ago, is not remembered.
     pub fn learn(&self, before: &Metadata, after: &Metadata, learnt: Learnt) {
         let key = FileKey::of(before);
-        let changed = before.modified().ok().zip(changed(before));
-        let settled = changed.is_some_and(|(modified, changed)| {
-            SystemTime::now().duration_since(modified.max(changed)).is_ok_and(|since| since >= SETTLED)
-        });
-        if key == FileKey::of(after) && settled {
+        if key == FileKey::of(after) && is_settled(before) {
             self.state().learn(key, learnt);
         }
     }
@@ -211,6 +207,14 @@ impl State {
             self.unsaved.insert(key);
         }
     }
+}
+
+/// Whether the last change of a file was so long ago that another one would give it another [`FileKey`].
+pub fn is_settled(metadata: &Metadata) -> bool {
+    let changed = metadata.modified().ok().zip(changed(metadata));
+    changed.is_some_and(|(modified, changed)| {
+        SystemTime::now().duration_since(modified.max(changed)).is_ok_and(|since| since >= SETTLED)
+    })
 }
 
 /// Time of the last change of contents or attributes (ctime).

@@ -146,7 +146,7 @@ fn remove_old(writer: &mut Writer, retention: &Retention) {
 
 /// Folds a little; false when there is no more to fold now.
 fn fold(writer: &mut Writer) -> bool {
-    match writer.fold(FOLD_BYTES) {
+    match writer.fold(FOLD_BYTES, clock::unix_s()) {
         Ok(folded) => folded.more,
         // The epoch is as it was, in more files; the next merge tries again.
         Err(error) => {

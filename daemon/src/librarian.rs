@@ -3,14 +3,15 @@
 //! The drain tells of each image once a day and never waits for this thread. The thread opens the file at once, while the process lives,
 //! and copies it when there is time: those that are deleted already first, then the smallest.
 
-use crate::catalogue::{Catalogue, FileKey, Learnt};
+use crate::catalogue::{self, Catalogue, FileKey, Learnt};
 use crate::clock;
 use crate::images::{MappedAt, identify_known, open_mapped, vdso_bytes};
 use crate::kernel::MappedFileId;
 use crate::status::CodeStoreStatus;
 use image::{ImageId, ImageKind, KeptFile, KeptRanges};
 use profiledb::{CodeStore, DbError};
-use std::fs::File;
+use std::cell::Cell;
+use std::fs::{File, Metadata};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -211,8 +212,26 @@ struct Job {
 }
 
 enum Code {
-    File(File),
+    File(Identified),
     Memory(KeptFile),
+}
+
+/// An open file, and what the system said of it before it was identified.
+struct Identified {
+    file: File,
+    before: Metadata,
+}
+
+impl Identified {
+    /// Whether it is still what was identified. Between then and the end of the copy the file waits, and a program may be written anew in
+    /// place: its code must not be kept under the id of the build before.
+    fn is_still(&self, id: ImageId) -> io::Result<bool> {
+        if FileKey::of(&self.file.metadata()?) != FileKey::of(&self.before) {
+            return Ok(false);
+        }
+        // Two changes within one tick of the file system's clock give one key, so a file that was changed just before tells nothing.
+        Ok(catalogue::is_settled(&self.before) || image::identify_file(&self.file).is_ok_and(|found| found == id))
+    }
 }
 
 /// What comes in, also while a file is copied.
@@ -316,17 +335,12 @@ fn keep(store: &mut CodeStore, intake: &mut Intake, job: &Job, now_unix_s: u64) 
     }
     let kept = store.keep(&job.id, &job.ranges, now_unix_s, &mut |out| match &job.source {
         Code::Memory(kept) => out.write_all(kept.bytes()),
-        Code::File(file) => {
-            let before = FileKey::of(&file.metadata()?);
-            job.ranges.copy(file, |piece| {
+        Code::File(identified) => {
+            job.ranges.copy(&identified.file, |piece| {
                 out.write_all(piece)?;
                 intake.rest()
             })?;
-            if FileKey::of(&file.metadata()?) == before {
-                Ok(())
-            } else {
-                Err(io::Error::other("it was changed meanwhile"))
-            }
+            if identified.is_still(job.id)? { Ok(()) } else { Err(io::Error::other("it was changed meanwhile")) }
         }
     });
     match kept {
@@ -405,16 +419,21 @@ impl Intake {
     fn take_file(&mut self, wanted: Wanted, offer: Arc<Offer>) {
         use std::os::unix::fs::MetadataExt as _;
         let Wanted { id, file, path, at, opened, .. } = wanted;
-        let is_it = |file: &File| identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(id));
-        let Some(file) = opened.filter(is_it).or_else(|| open_mapped(&file, &path, at, is_it)) else {
+        let before = Cell::new(None);
+        let is_it = |file: &File| {
+            before.set(file.metadata().ok());
+            identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(id))
+        };
+        let found = opened.filter(is_it).or_else(|| open_mapped(&file, &path, at, is_it));
+        let Some(identified) = found.zip(before.take()).map(|(file, before)| Identified { file, before }) else {
             self.counts.gone.fetch_add(1, Relaxed);
             offer.failed();
             return;
         };
-        match KeptRanges::of_file(&file) {
+        match KeptRanges::of_file(&identified.file) {
             Ok(ranges) => {
-                let is_deleted = file.metadata().is_ok_and(|metadata| metadata.nlink() == 0);
-                self.waiting.push(Job { id, ranges, source: Code::File(file), offer, is_deleted, path });
+                let is_deleted = identified.before.nlink() == 0;
+                self.waiting.push(Job { id, ranges, source: Code::File(identified), offer, is_deleted, path });
             }
             Err(error) => {
                 self.counts.refused.fetch_add(1, Relaxed);
@@ -510,6 +529,54 @@ mod tests {
         let status = library.status().unwrap();
         assert_eq!((status.images, status.kept, status.refused, status.limit_bytes), (1, 1, 0, LIMIT));
         assert!(status.bytes > 0 && status.bytes < original.len() as u64);
+    }
+
+    /// A program was written anew in place while it waited to be copied: the new build was kept under the id of the old one, and every
+    /// reader, also of a copy of the database, called that damage ("damaged at byte 79: it belongs somewhere else").
+    #[test]
+    fn a_program_that_is_built_anew_while_it_waits_is_not_kept() {
+        let original = std::fs::read("/bin/sh").unwrap();
+        let other_length = std::fs::read("/bin/cat").unwrap();
+        // Of the same length, and perhaps within the same tick of the file system's clock.
+        let id = image::identify(&original).unwrap();
+        let bytes: Vec<u8> = id
+            .to_string()
+            .as_bytes()
+            .chunks(2)
+            .map(|hex| u8::from_str_radix(std::str::from_utf8(hex).unwrap(), 16).unwrap())
+            .collect();
+        let at = original.windows(bytes.len()).position(|found| found == bytes).unwrap();
+        let mut other_id = original.clone();
+        other_id[at] ^= 1;
+        assert_ne!(image::identify(&other_id).unwrap(), id);
+        for (built_anew, is_kept) in [(other_length, false), (other_id, false), (original, true)] {
+            let directory = tempfile::tempdir().unwrap();
+            let root = directory.path().join("db");
+            let program = directory.path().join("program");
+            std::fs::copy("/bin/sh", &program).unwrap();
+            let (wanted, offer) = wanted(&program);
+            let writer = Writer::open(&root, "here").unwrap();
+            let mut intake = Intake {
+                queue: mpsc::sync_channel(1).1,
+                waiting: Vec::new(),
+                library: Library::default(),
+                counts: Arc::default(),
+                cpu_share: None,
+                rested: (Instant::now(), 0),
+                last_copies_until: None,
+            };
+            intake.open(wanted, offer.clone());
+            let job = intake.next().unwrap();
+            if !is_kept {
+                std::fs::write(&program, built_anew).unwrap();
+            }
+            let store = Some(CodeStore::open(&writer, LIMIT).unwrap());
+            Worker { store, intake, complaint: None }.keep(job);
+            let kept = Database::open(&root).unwrap().code_images("here").unwrap();
+            assert_eq!(kept, [id].into_iter().filter(|_| is_kept).collect::<Vec<_>>());
+            assert!(profiledb::check(&root).unwrap().is_empty());
+            assert_eq!(offer.failures.load(Relaxed), u32::from(!is_kept), "it is offered again");
+        }
     }
 
     #[test]

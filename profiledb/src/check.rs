@@ -293,7 +293,8 @@ impl Checker {
         let (taken, missing) = cover(spans.clone());
         for entry in &entries {
             match Span::parse(&entry.name).filter(|_| !entry.is_directory) {
-                Some(span) if taken.contains(&span) => {}
+                // A wider one stands for it: it stays for copies that are under way, and goes then.
+                Some(span) if taken.iter().any(|wide| wide.covers(span)) => {}
                 Some(_) => self.tell(directory.join(&entry.name), Fault::Leftover, Lost::Nothing),
                 None => self.stray(&directory, entry),
             }

@@ -353,7 +353,10 @@ pub enum Damage {
         expected: u64,
     },
     /// A segment that should be there is not.
-    #[error("it is missing, with what merges {first} to {last} added")]
+    #[error(
+        "it is missing, with what merges {first} to {last} added; where this is a copy of a database that a daemon wrote meanwhile, \
+         make it anew with `dcpi copy`, whose copies are always whole"
+    )]
     Missing {
         /// The first merge that is missing.
         first: u64,

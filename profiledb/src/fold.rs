@@ -1,6 +1,7 @@
 //! Folding: segments that follow one another become one, a little at a time, so that an epoch stays a few files and no burst disturbs the
 //! machine.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,14 @@ const FOLD_AT: usize = 4;
 const FOLD_SHARE: u64 = 2;
 /// Segments of more bytes together are not folded: both they and what comes of them are in memory meanwhile, next to all else a daemon has.
 const FOLD_MAX_BYTES: u64 = 24 << 20;
+/// Seconds for which segments stay that a fold has made superfluous. `cp -a`, `tar` and `rsync` list a directory first and open its
+/// files later: what they listed must still be there then, or their copy has a gap. Ten minutes are a copy of some gigabytes; longer
+/// times cost disk only.
+const COVERED_KEPT_S: u64 = 600;
+/// Most such segments, and most bytes of them: beyond either the oldest go early. With fewer than some 700 entries a directory is listed
+/// by one getdents64(2) of the 32 KiB that the C library and rsync give it, which sees one state of it.
+const COVERED_MAX: usize = 256;
+const COVERED_MAX_BYTES: u64 = 64 << 20;
 
 /// What a call of [`crate::Writer::fold`] did.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -48,8 +57,8 @@ pub(crate) struct Stock {
     /// In the order of their merges.
     stored: Vec<Stored>,
     job: Option<Job>,
-    /// Folded away, but could not be removed yet.
-    left: Vec<Span>,
+    /// Folded away, and not given to [`Covered`] yet.
+    left: Vec<Stored>,
     /// A fold that has its name, which may not be safe on the disk yet: what it stands for must not go, and nothing is folded across it.
     unsynced: Option<Stored>,
     /// A fold that failed, whose file could perhaps not be taken back.
@@ -101,16 +110,23 @@ impl Stock {
         self.stored.push(stored);
     }
 
-    /// Whether a sealed epoch has more than its one segment.
+    /// Whether a sealed epoch has no more than its one segment.
     pub(crate) const fn is_whole(&self) -> bool {
-        self.stored.len() <= 1 && self.left.is_empty()
+        self.stored.len() <= 1
+    }
+
+    /// Gives away the segments that were folded into wider ones.
+    pub(crate) fn retire(&mut self, covered: &mut Covered, now_unix_s: u64) {
+        for stored in self.left.drain(..) {
+            let path = self.directory.join(stored.span.name());
+            covered.segments.push_back(Retired { path, bytes: stored.bytes, folded_unix_s: now_unix_s });
+        }
     }
 
     /// Adds up about so many bytes of segments; `last`: until there is one. See [`crate::Writer::fold`].
     pub(crate) fn fold(&mut self, budget_bytes: u64, last: bool) -> Result<Folded, DbError> {
         let mut folded = Folded::default();
         self.finish()?;
-        self.remove_left();
         if self.job.as_ref().is_some_and(|job| last && !job.last) {
             self.job = None;
         }
@@ -191,7 +207,6 @@ impl Stock {
         drop(file);
         self.unsynced = Some(Stored { span, bytes });
         self.finish()?;
-        self.remove_left();
         Ok(bytes)
     }
 
@@ -210,14 +225,45 @@ impl Stock {
         let (gone, mut kept): (Vec<Stored>, Vec<Stored>) = self.stored.iter().partition(|stored| covered(stored));
         kept.insert(at.min(kept.len()), wide);
         self.stored = kept;
-        self.left.extend(gone.iter().map(|stored| stored.span).filter(|gone| *gone != wide.span));
+        self.left.extend(gone.iter().filter(|gone| gone.span != wide.span));
         Ok(())
     }
+}
 
-    /// Removes what is folded; what cannot be removed is tried again, and no reader looks at it.
-    fn remove_left(&mut self) {
-        let (disk, directory) = (&self.disk, &self.directory);
-        self.left.retain(|span| disk.remove_if_there(&directory.join(span.name())).is_err());
+/// Segments that wider ones stand for. No reader adds them up; they stay for a while for copies of the directory that are under way.
+#[derive(Debug, Default)]
+pub(crate) struct Covered {
+    /// In the order of their folds.
+    segments: VecDeque<Retired>,
+}
+
+#[derive(Debug)]
+struct Retired {
+    path: PathBuf,
+    bytes: u64,
+    /// When it was folded, in seconds since 1970 UTC.
+    folded_unix_s: u64,
+}
+
+impl Covered {
+    /// Removes those whose time has come, and the oldest of too many. A clock that was set keeps none for longer: only the distance
+    /// counts. A segment that cannot be removed is removed by the next writer.
+    pub(crate) fn remove(&mut self, disk: &Disk, now_unix_s: u64) {
+        let mut bytes = self.segments.iter().fold(0, |sum: u64, retired| sum.saturating_add(retired.bytes));
+        while let Some(oldest) = self.segments.front() {
+            let in_time = now_unix_s.abs_diff(oldest.folded_unix_s) < COVERED_KEPT_S;
+            if in_time && self.segments.len() <= COVERED_MAX && bytes <= COVERED_MAX_BYTES {
+                break;
+            }
+            let _ = disk.remove_if_there(&oldest.path);
+            bytes = bytes.saturating_sub(oldest.bytes);
+            self.segments.pop_front();
+        }
+    }
+
+    /// Forgets those of an epoch that goes.
+    pub(crate) fn forget(&mut self, directory: &Path) {
+        self.segments.retain(|retired| !retired.path.starts_with(directory));
     }
 }
 

@@ -58,7 +58,9 @@ pub fn seal(database: &Database, host: &str) -> Result<Option<EpochId>, DbError>
         // Not later than its last merge: nobody sampled since.
         writer.seal(0)?;
     }
-    while writer.fold(u64::MAX)?.more {}
+    while writer.fold(u64::MAX, u64::MAX)?.more {}
+    // So late that nothing is left for copies that are under way: whoever seals wants one file.
+    writer.fold(u64::MAX, 0)?;
     Ok(open)
 }
 

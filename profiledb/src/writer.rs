@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::epoch::EpochId;
 use crate::error::{DbError, Operation};
-use crate::fold::{self, Folded, Stock, Stored};
+use crate::fold::{self, Covered, Folded, Stock, Stored};
 use crate::format;
 use crate::images::ImageRecord;
 use crate::join;
@@ -79,6 +79,7 @@ pub struct Writer {
     current: Option<Current>,
     /// Sealed epochs that are still more than one segment.
     unfolded: Vec<Stock>,
+    covered: Covered,
     findings: Vec<DbError>,
     _lock: Box<dyn Lock>,
 }
@@ -152,6 +153,7 @@ impl Writer {
             host: host.to_owned(),
             current: None,
             unfolded: Vec::new(),
+            covered: Covered::default(),
             findings: Vec::new(),
             _lock: lock,
         };
@@ -248,19 +250,25 @@ impl Writer {
 
     /// Adds up segments of this host's epochs that are many, about `budget_bytes` of them, at least one profile: merges make the segments,
     /// and to call this now and then with a small budget spreads the work over time. The epoch reads the same before and after.
+    /// Segments that were added up stay for ten minutes, for whoever copies the directory with `cp -a`; `now_unix_s` is in seconds since
+    /// 1970 UTC.
     ///
     /// # Errors
     /// [`DbError::Io`], [`DbError::Corrupt`], [`DbError::NewerFormat`]: the epoch is as it was, and merges go on.
-    pub fn fold(&mut self, budget_bytes: u64) -> Result<Folded, DbError> {
+    pub fn fold(&mut self, budget_bytes: u64, now_unix_s: u64) -> Result<Folded, DbError> {
+        self.covered.remove(&self.disk, now_unix_s);
         if let Some(current) = &mut self.current {
             current.finish()?;
-            let folded = current.stock.fold(budget_bytes, false)?;
+            let folded = current.stock.fold(budget_bytes, false);
+            current.stock.retire(&mut self.covered, now_unix_s);
+            let folded = folded?;
             if folded != Folded::default() {
                 return Ok(folded);
             }
         }
         let Some(mut stock) = self.unfolded.pop() else { return Ok(Folded::default()) };
         let folded = stock.fold(budget_bytes, true);
+        stock.retire(&mut self.covered, now_unix_s);
         // What is stuck stays as it is: it is not put back. A disk that is full today has room another day.
         if matches!(folded, Ok(Folded { more: true, .. }) | Err(DbError::Io { .. })) {
             self.unfolded.push(stock);
@@ -284,6 +292,7 @@ impl Writer {
             && let Some(Current { mut stock, unsynced, .. }) = self.current.take()
         {
             while !unsynced && stock.fold(u64::MAX, true).is_ok_and(|folded| folded.more) {}
+            stock.retire(&mut self.covered, now_unix_s);
             if !stock.is_whole() {
                 self.unfolded.push(stock);
             }
@@ -310,6 +319,7 @@ impl Writer {
     /// Forgets the segments of an epoch that goes.
     pub(crate) fn forget(&mut self, directory: &Path) {
         self.unfolded.retain(|stock| stock.directory() != directory);
+        self.covered.forget(directory);
     }
 
     /// The newest epoch of this host, unless it cannot be read or is of format 1.

@@ -60,6 +60,7 @@ fn every_flip_and_every_cut_of_a_folded_epoch_is_seen() {
     let mut writer = writer(&disk);
     writer.begin(start(NOW + 25), false).unwrap();
     writer.seal(NOW + 30).unwrap();
+    fold_all(&mut writer);
     drop(writer);
     assert_eq!(segments(&disk).len(), 1);
     assert_eq!(problems(&disk), Vec::<String>::new());
@@ -208,14 +209,14 @@ fn a_fold_of_damaged_segments_changes_nothing_and_merges_go_on() {
     disk.put(&path, bytes);
     let before = disk.files();
     let error = loop {
-        match writer.fold(1) {
+        match writer.fold(1, NOW) {
             Ok(folded) => assert!(folded.more, "the damage went unseen"),
             Err(error) => break error,
         }
     };
     assert!(matches!(&error, DbError::Corrupt { path: named, .. } if *named == path), "{error}");
     assert_eq!(disk.files(), before);
-    assert!(!writer.fold(1).unwrap().more, "it is told once");
+    assert!(!writer.fold(1, NOW).unwrap().more, "it is told once");
     writer.merge(&full_delta(NOW + 40, 1)).unwrap();
     assert_eq!(segments(&disk).len(), 5);
 }
@@ -228,6 +229,7 @@ fn recovery_removes_nothing_for_a_damaged_fold() {
     let mut folding = writer(&disk);
     folding.begin(start(NOW + 25), false).unwrap();
     folding.seal(NOW + 30).unwrap();
+    fold_all(&mut folding);
     drop(folding);
     let folded = segments(&disk);
     let mut bytes = disk.files()[&folded[0]].clone();

@@ -137,11 +137,11 @@ fn changes() -> Vec<(&'static str, Change)> {
         ("merge", |writer| merge(writer, NOW + 10)),
         ("merge", |writer| merge(writer, NOW + 20)),
         ("merge", |writer| writer.merge(&third()).is_ok()),
-        ("fold a little", |writer| writer.fold(1).is_ok()),
+        ("fold a little", |writer| writer.fold(1, NOW).is_ok()),
         ("merge beside a fold", |writer| merge(writer, NOW + 40)),
         ("fold", |writer| {
             loop {
-                match writer.fold(50) {
+                match writer.fold(50, NOW) {
                     Ok(folded) if folded.more => {}
                     outcome => return outcome.is_ok(),
                 }
@@ -351,7 +351,7 @@ fn a_writer_that_cannot_finish_says_so_until_it_can() {
     assert!(matches!(outcome, Err(DbError::Unfinished { .. })), "{outcome:?}");
     let again = writer.merge(&full_delta(NOW + 40, 2)).unwrap_err();
     assert!(matches!(again, DbError::Io { .. }), "{again}");
-    assert!(matches!(writer.fold(1).unwrap_err(), DbError::Io { .. }), "nothing is folded that may not stay");
+    assert!(matches!(writer.fold(1, NOW).unwrap_err(), DbError::Io { .. }), "nothing is folded that may not stay");
     disk.heal();
     assert_eq!(read_only_epoch(&disk), after);
     writer.merge(&full_delta(NOW + 40, 2)).unwrap();
@@ -397,7 +397,7 @@ fn a_fold_that_fails_anywhere_is_finished_or_taken_back_before_the_next() {
     for k in 0..all {
         let (disk, mut writer) = prepared();
         disk.stop_after(k);
-        while writer.fold(u64::MAX).is_ok_and(|folded| folded.more) {}
+        while writer.fold(u64::MAX, NOW).is_ok_and(|folded| folded.more) {}
         disk.heal();
         for merge in 4..8 {
             writer.merge(&full_delta(NOW + 10 * merge, 1)).unwrap();

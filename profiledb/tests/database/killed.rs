@@ -22,7 +22,7 @@ fn writes_until_killed() {
     // Bounded, should the other test die first.
     for _ in 0..100_000 {
         writer.merge(&full_delta(NOW + 1, 3)).unwrap();
-        writer.fold(200).unwrap();
+        writer.fold(200, NOW).unwrap();
         let merges = writer.meta().unwrap().merges;
         if writeln!(out, "\nmerged {merges}").is_err() {
             return;

@@ -8,6 +8,7 @@
 )]
 
 mod code;
+mod copied;
 mod corruption;
 mod faults;
 mod fixture;

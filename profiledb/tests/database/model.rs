@@ -90,7 +90,7 @@ fn run(storage: &Arc<dyn Storage>, root: &std::path::Path, steps: &[Step]) -> Ve
             }
             Step::Fold(calls, budget) => {
                 for _ in 0..*calls {
-                    writer.fold(*budget).unwrap();
+                    writer.fold(*budget, now).unwrap();
                 }
             }
             Step::Seal => {

@@ -444,7 +444,7 @@ fn readers_beside_a_storm_of_merges_and_folds_see_only_whole_states() {
         let readers: Vec<_> = (0..16).map(reader).collect();
         for round in 0..merges {
             writer.merge(&full_delta(NOW + round, 3)).unwrap();
-            writer.fold(u64::MAX).unwrap();
+            writer.fold(u64::MAX, NOW + round).unwrap();
             if round % 40 == 39 {
                 writer.next_epoch(start(NOW + round)).unwrap();
                 let retention = Retention { max_age_s: None, keep_newest: 2, max_bytes: Some(0) };
