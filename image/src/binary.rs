@@ -44,7 +44,12 @@ impl Binary {
     /// # Errors
     /// As [`Binary::open`].
     pub fn of_kept(kept: KeptFile, path: Option<&Path>, expect: Option<&ImageId>) -> Result<Self, ImageError> {
-        Self::new(Content::Kept(kept), path, expect)
+        if let Some(expected) = expect
+            && !kept.may_be(expected)?
+        {
+            return Err(ImageError::WrongBuild { expected: *expected, found: kept.identify()? });
+        }
+        Self::new(Content::Kept(kept), path, None)
     }
 
     fn new(content: Content, path: Option<&Path>, expect: Option<&ImageId>) -> Result<Self, ImageError> {
@@ -84,6 +89,14 @@ impl Binary {
     /// False for what was kept of a file.
     pub fn is_whole(&self) -> bool {
         matches!(self.content, Content::File(_))
+    }
+
+    /// What was kept of it, where that is all there is.
+    pub fn kept(&self) -> Option<&KeptFile> {
+        match &self.content {
+            Content::File(_) => None,
+            Content::Kept(kept) => Some(kept),
+        }
     }
 
     /// Its procedures: as [`crate::procedures`].
@@ -145,13 +158,20 @@ impl Binary {
     /// [`ImageError::Malformed`] when they are not in the file, or were not kept; [`ImageError::TooLarge`] beyond [`CODE_BYTES_MAX`];
     /// [`ImageError::Io`].
     pub fn code(&self, offset: ImageOffset, len: u64) -> Result<Vec<u8>, ImageError> {
-        let what = "code";
         if let Content::Kept(kept) = &self.content
             && usize::try_from(len).ok().is_none_or(|len| kept.get(offset.0, len).is_none())
         {
-            return Err(malformed(what, offset.0));
+            return Err(malformed("code", offset.0));
         }
-        Ok(self.content.source()?.read(what, offset.0, len, CODE_BYTES_MAX)?.into_owned())
+        self.code_or_zeros(offset, len)
+    }
+
+    /// As [`Binary::code`], with zeros for what was not kept.
+    ///
+    /// # Errors
+    /// As [`Binary::code`], but for bytes that were not kept.
+    pub fn code_or_zeros(&self, offset: ImageOffset, len: u64) -> Result<Vec<u8>, ImageError> {
+        Ok(self.content.source()?.read("code", offset.0, len, CODE_BYTES_MAX)?.into_owned())
     }
 
     /// The file's headers, and where its bytes come from.

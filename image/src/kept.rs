@@ -181,6 +181,8 @@ fn keeps_section(section: &Section, alone: bool) -> bool {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptFile {
     ranges: KeptRanges,
+    /// Code of the file is missing, too.
+    is_excerpt: bool,
     /// Each range's bytes, one behind the other.
     bytes: Vec<u8>,
     /// Where in `bytes` each range begins.
@@ -214,7 +216,51 @@ impl KeptFile {
             // At most what `bytes` has, as was just checked.
             start += (range.end - range.start) as usize;
         }
-        Ok(Self { ranges, bytes, starts })
+        Ok(Self { ranges, is_excerpt: false, bytes, starts })
+    }
+
+    /// The same without these pieces of its code (file offsets), which are in ascending order and do not overlap: an excerpt.
+    ///
+    /// # Errors
+    /// [`ImageError::TooLarge`] when there would be too many separate pieces.
+    pub fn without(&self, code: &[Range<u64>]) -> Result<Self, ImageError> {
+        let mut ranges = Vec::new();
+        for kept in &self.ranges.ranges {
+            let mut at = kept.start;
+            let first = code.partition_point(|gone| gone.end <= kept.start);
+            for gone in code.iter().skip(first).take_while(|gone| gone.start < kept.end) {
+                ranges.extend(Some(at..gone.start.min(kept.end)).filter(|range| range.start < range.end));
+                at = at.max(gone.end);
+            }
+            ranges.extend(Some(at..kept.end).filter(|range| range.start < range.end));
+        }
+        let ranges = KeptRanges::new(self.ranges.file_len, ranges)?;
+        let piece = |range: &Range<u64>| self.get(range.start, usize::try_from(range.end - range.start).ok()?);
+        let bytes = ranges.ranges.iter().filter_map(piece).flatten().copied().collect();
+        Self::new(ranges, bytes).map(Self::into_excerpt)
+    }
+
+    /// The same, said to have not all code of its file.
+    #[must_use]
+    pub fn into_excerpt(self) -> Self {
+        Self { is_excerpt: true, ..self }
+    }
+
+    /// Whether code of the file is missing: [`KeptFile::identify`] tells nothing then where the id is a hash of the code.
+    pub fn is_excerpt(&self) -> bool {
+        self.is_excerpt
+    }
+
+    /// Whether it can be of the build `id`: whether it is, unless it is an excerpt and the id a hash of all code.
+    ///
+    /// # Errors
+    /// As [`KeptFile::identify`].
+    pub fn may_be(&self, id: &ImageId) -> Result<bool, ImageError> {
+        let elf = Elf::parse(Source::Kept(self))?;
+        if self.is_excerpt && id.build_id().is_none() {
+            return Ok(elf.build_id().is_none());
+        }
+        Ok(identify_elf(&elf)? == *id)
     }
 
     /// Which bytes there are.
@@ -334,6 +380,26 @@ mod tests {
         assert_eq!((ranges.len(), ranges.file_len()), (7, 100));
         assert!(KeptFile::new(ranges.clone(), vec![0; 6]).is_err());
         assert!(KeptFile::new(ranges, vec![0; 8]).is_err());
+    }
+
+    #[test]
+    fn an_excerpt_has_all_but_what_was_left_out() {
+        let ranges = KeptRanges::new(20, vec![2..6, 7..9, 15..20]).unwrap();
+        let kept = KeptFile::new(ranges, (100..111).collect()).unwrap();
+        let excerpt = kept.without(&[0..3, 4..5, 7..9, 18..30]).unwrap();
+        assert_eq!(excerpt.ranges().ranges(), [3..4, 5..6, 15..18]);
+        assert_eq!(excerpt.bytes(), [101, 103, 106, 107, 108]);
+        assert!(excerpt.is_excerpt() && !kept.is_excerpt());
+        assert_eq!(kept.without(&[]).unwrap().bytes(), kept.bytes());
+        // A hash of all code cannot be checked any more; a build id can.
+        let own = KeptFile::of(&std::fs::read(std::env::current_exe().unwrap()).unwrap()).unwrap();
+        let own_id = own.identify().unwrap();
+        let segments = own.layout().unwrap();
+        let code = segments.segments().iter().find(|segment| segment.executable).unwrap();
+        let some = own.without(std::slice::from_ref(&(code.offset.0 + 64..code.offset.0 + 128))).unwrap();
+        assert!(own.may_be(&own_id).unwrap() && some.may_be(&own_id).unwrap());
+        assert!(!some.may_be(&ImageId::from_build_id(&[7; 20]).unwrap()).unwrap());
+        assert!(!own.may_be(&ImageId::from_text([b"other"])).unwrap());
     }
 
     #[test]

@@ -248,7 +248,9 @@ impl Checker {
 
     fn code(&mut self, directory: &Path) -> Result<(), DbError> {
         for entry in self.disk.list_if_there(directory)? {
-            let Some(image) = key::parse_code_name(&entry.name).filter(|_| !entry.is_directory) else {
+            let whole = key::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
+            let found = whole.or_else(|| key::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt)));
+            let Some((image, kind)) = found.filter(|_| !entry.is_directory) else {
                 self.stray(directory, &entry);
                 continue;
             };
@@ -256,7 +258,7 @@ impl Checker {
             let read = Payload::read(&self.disk, path.clone());
             let read = read.and_then(|found| {
                 found.map_or(Ok(()), |found| {
-                    found.decode(Kind::Code, |payload| code::decode(&image, payload)).map(|_| ())
+                    found.decode(kind, |payload| code::decode(&image, payload, kind == Kind::Excerpt)).map(|_| ())
                 })
             });
             if let Err(error) = read {

@@ -3,6 +3,8 @@
 //!
 //! One file for each image, under its id, written once and never changed; its time of modification says when the image was last seen.
 //! When the store is full, those that were not seen for the longest time go.
+//!
+//! Beside the file of an image, or in its place, may be an excerpt: the same without the code of procedures that no report needs.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -14,6 +16,7 @@ use image::{ImageError, ImageId, KeptFile, KeptRanges};
 use crate::codec::{DecodeError, Input, put_text, put_varint};
 use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::error::{Damage, DbError, Operation};
+use crate::format1::Payload as Found;
 use crate::key;
 use crate::storage::{Disk, MAX_FILE_BYTES};
 use crate::writer::Writer;
@@ -32,8 +35,11 @@ pub struct CodeStore {
 
 #[derive(Copy, Clone, Debug)]
 struct Stored {
+    /// Of the file and the excerpt.
     bytes: u64,
     seen_unix_s: u64,
+    /// False where there is an excerpt only.
+    is_whole: bool,
 }
 
 /// What keeping an image did.
@@ -60,19 +66,24 @@ impl CodeStore {
         for entry in disk.list(&directory)?.into_iter().filter(|entry| !entry.is_directory) {
             if entry.name.ends_with(key::TEMPORARY_SUFFIX) {
                 disk.remove_if_there(&directory.join(&entry.name))?;
-            } else if let Some(id) = key::parse_code_name(&entry.name) {
-                kept.insert(id, Stored { bytes: entry.size_bytes, seen_unix_s: entry.modified_unix_s });
+                continue;
             }
+            let whole = key::parse_code_name(&entry.name);
+            let Some(id) = whole.or_else(|| key::parse_excerpt_name(&entry.name)) else { continue };
+            let stored = kept.entry(id).or_insert(Stored { bytes: 0, seen_unix_s: 0, is_whole: false });
+            stored.bytes = stored.bytes.saturating_add(entry.size_bytes);
+            stored.seen_unix_s = stored.seen_unix_s.max(entry.modified_unix_s);
+            stored.is_whole |= whole.is_some();
         }
         let mut store = Self { disk, directory, limit_bytes, kept };
         store.make_room(0)?;
         Ok(store)
     }
 
-    /// Whether an image is kept.
+    /// Whether an image is kept, with all its code.
     #[must_use]
     pub fn has(&self, image: &ImageId) -> bool {
-        self.kept.contains_key(image)
+        self.kept.get(image).is_some_and(|stored| stored.is_whole)
     }
 
     /// Number of images kept.
@@ -104,7 +115,7 @@ impl CodeStore {
     /// # Errors
     /// [`DbError::Io`].
     pub fn seen(&mut self, image: &ImageId, now_unix_s: u64) -> Result<(), DbError> {
-        let Some(stored) = self.kept.get_mut(image) else { return Ok(()) };
+        let Some(stored) = self.kept.get_mut(image).filter(|stored| stored.is_whole) else { return Ok(()) };
         // A time in the future is one of a clock that was set back since.
         if now_unix_s.abs_diff(stored.seen_unix_s) < SEEN_EXACT_TO_S {
             return Ok(());
@@ -134,11 +145,13 @@ impl CodeStore {
             let removed = self.make_room(bytes)?;
             self.disk.rename(&temporary, &self.directory.join(&name))?;
             self.disk.sync_directory(&self.directory)?;
+            // The whole has all that the excerpt has; one that stays is read by nobody.
+            let _ = self.disk.remove_if_there(&self.directory.join(key::excerpt_name(image)));
             Ok(Kept { bytes, removed })
         });
         match kept {
             Ok(kept) => {
-                self.kept.insert(*image, Stored { bytes: kept.bytes, seen_unix_s: now_unix_s });
+                self.kept.insert(*image, Stored { bytes: kept.bytes, seen_unix_s: now_unix_s, is_whole: true });
                 Ok(kept)
             }
             Err(error) => {
@@ -158,27 +171,7 @@ impl CodeStore {
         copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
     ) -> Result<u64, DbError> {
         let limit = self.limit_bytes.min(MAX_FILE_BYTES);
-        let mut bytes = 0;
-        let written = self.disk.write_streamed(path, HEADER_BYTES, &mut |file| {
-            let mut payload = Payload { file, checksum: 0, bytes: 0, limit: limit.saturating_sub(HEADER_BYTES as u64) };
-            payload.write_all(&encode_head(image, ranges))?;
-            let mut body = Body { compressed: DeflateEncoder::new(payload, Compression::fast()), left: ranges.len() };
-            copy(&mut body)?;
-            if body.left > 0 {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"));
-            }
-            let payload = body.compressed.finish()?;
-            bytes = payload.bytes + HEADER_BYTES as u64;
-            Ok(envelope::header(Kind::Code, payload.bytes, payload.checksum))
-        });
-        match written {
-            Err(DbError::Io { op: Operation::Write, source, .. }) if source.kind() == io::ErrorKind::FileTooLarge => {
-                // How large it would have become nobody knows; that it is compressed makes it no larger than this.
-                Err(DbError::TooLarge { path: path.to_owned(), bytes: ranges.len(), limit })
-            }
-            Err(error) => Err(error),
-            Ok(()) => Ok(bytes),
-        }
+        write(&self.disk, Kind::Code, limit, path, (image, ranges), copy)
     }
 
     /// Removes those that were not seen for the longest time until `bytes` more fit.
@@ -190,11 +183,47 @@ impl CodeStore {
             else {
                 break;
             };
-            self.disk.remove_if_there(&self.directory.join(key::code_name(&oldest)))?;
+            for name in [key::code_name(&oldest), key::excerpt_name(&oldest)] {
+                self.disk.remove_if_there(&self.directory.join(name))?;
+            }
             self.kept.remove(&oldest);
             removed.push(oldest);
         }
         Ok(removed)
+    }
+}
+
+/// Writes a file of the store, of `limit` bytes at most: its size.
+fn write(
+    disk: &Disk,
+    kind: Kind,
+    limit: u64,
+    path: &Path,
+    (image, ranges): (&ImageId, &KeptRanges),
+    copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+) -> Result<u64, DbError> {
+    // An excerpt is written once, while nobody samples: what it takes three times the time for is a tenth of its bytes.
+    let level = if kind == Kind::Excerpt { Compression::default() } else { Compression::fast() };
+    let mut bytes = 0;
+    let written = disk.write_streamed(path, HEADER_BYTES, &mut |file| {
+        let mut payload = Payload { file, checksum: 0, bytes: 0, limit: limit.saturating_sub(HEADER_BYTES as u64) };
+        payload.write_all(&encode_head(image, ranges))?;
+        let mut body = Body { compressed: DeflateEncoder::new(payload, level), left: ranges.len() };
+        copy(&mut body)?;
+        if body.left > 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"));
+        }
+        let payload = body.compressed.finish()?;
+        bytes = payload.bytes + HEADER_BYTES as u64;
+        Ok(envelope::header(kind, payload.bytes, payload.checksum))
+    });
+    match written {
+        Err(DbError::Io { op: Operation::Write, source, .. }) if source.kind() == io::ErrorKind::FileTooLarge => {
+            // How large it would have become nobody knows; that it is compressed makes it no larger than this.
+            Err(DbError::TooLarge { path: path.to_owned(), bytes: ranges.len(), limit })
+        }
+        Err(error) => Err(error),
+        Ok(()) => Ok(bytes),
     }
 }
 
@@ -244,6 +273,52 @@ impl Write for Body<'_> {
     }
 }
 
+/// Keeps an excerpt in the place of what was kept of an image of the writer's host, where that makes it smaller: the bytes of its file
+/// before and after.
+///
+/// # Errors
+/// [`DbError::Io`], [`DbError::TooLarge`]: what was kept is as it was.
+pub fn keep_excerpt(writer: &Writer, image: &ImageId, excerpt: &KeptFile) -> Result<(u64, u64), DbError> {
+    let (disk, host) = writer.place();
+    let directory = key::code_path(&host);
+    let (whole, name) = (key::code_name(image), key::excerpt_name(image));
+    let there = disk.list_if_there(&directory)?.into_iter().find(|entry| entry.name == whole);
+    let Some(there) = there else { return Ok((0, 0)) };
+    let temporary = directory.join(key::temporary_name(&format!("{name}.0")));
+    let ranges = excerpt.ranges();
+    let written = write(disk, Kind::Excerpt, MAX_FILE_BYTES, &temporary, (image, ranges), &mut |out| {
+        out.write_all(excerpt.bytes())
+    });
+    let kept = written.and_then(|bytes| {
+        if bytes >= there.size_bytes {
+            disk.remove_if_there(&temporary)?;
+            return Ok(there.size_bytes);
+        }
+        disk.set_modified(&temporary, there.modified_unix_s)?;
+        disk.rename(&temporary, &directory.join(&name))?;
+        disk.sync_directory(&directory)?;
+        disk.remove_if_there(&directory.join(&whole))?;
+        Ok(bytes)
+    });
+    if kept.is_err() {
+        // What cannot be removed is removed when the store is opened next.
+        let _ = disk.remove_if_there(&temporary);
+    }
+    Ok((there.size_bytes, kept?))
+}
+
+/// What was kept of an image in the code store of this directory: all, or else an excerpt.
+///
+/// # Errors
+/// As [`crate::Database::code`].
+pub(crate) fn read(disk: &Disk, directory: &Path, image: &ImageId) -> Result<Option<KeptFile>, DbError> {
+    if let Some(found) = Found::read(disk, directory.join(key::code_name(image)))? {
+        return found.decode(Kind::Code, |payload| decode(image, payload, false)).map(Some);
+    }
+    let Some(found) = Found::read(disk, directory.join(key::excerpt_name(image)))? else { return Ok(None) };
+    found.decode(Kind::Excerpt, |payload| decode(image, payload, true)).map(Some)
+}
+
 /// The payload up to the compressed bytes.
 fn encode_head(image: &ImageId, ranges: &KeptRanges) -> Vec<u8> {
     let mut out = Vec::new();
@@ -263,7 +338,7 @@ fn encode_head(image: &ImageId, ranges: &KeptRanges) -> Vec<u8> {
 ///
 /// # Errors
 /// [`DecodeError`] when the bytes are not what a [`CodeStore`] writes for `image`, or when what they hold is another image.
-pub(crate) fn decode(image: &ImageId, payload: &[u8]) -> Result<KeptFile, DecodeError> {
+pub(crate) fn decode(image: &ImageId, payload: &[u8], is_excerpt: bool) -> Result<KeptFile, DecodeError> {
     let mut input = Input::new(payload);
     input.expect_text(&image.to_string())?;
     let file_len = input.varint()?;
@@ -287,9 +362,10 @@ pub(crate) fn decode(image: &ImageId, payload: &[u8]) -> Result<KeptFile, Decode
     let at = input.offset();
     let bytes = inflate(input.rest(), ranges.len()).map_err(|damage| DecodeError { offset: at, damage })?;
     let kept = KeptFile::new(ranges, bytes).map_err(image_error(at))?;
-    match kept.identify() {
-        Ok(found) if found == *image => Ok(kept),
-        Ok(_) => Err(DecodeError { offset: at, damage: Damage::Misplaced }),
+    let kept = if is_excerpt { kept.into_excerpt() } else { kept };
+    match kept.may_be(image) {
+        Ok(true) => Ok(kept),
+        Ok(false) => Err(DecodeError { offset: at, damage: Damage::Misplaced }),
         Err(error) => Err(image_error(at)(error)),
     }
 }
@@ -316,6 +392,9 @@ mod tests {
         let id = ImageId::from_build_id(&[0xab, 0xcd]).unwrap();
         let ranges = KeptRanges::new(100, vec![0..64, 80..100]).unwrap();
         assert_eq!(encode_head(&id, &ranges), b"\x04abcd\x64\x02\x00\x40\x10\x14");
+        let excerpt = KeptRanges::new(100, vec![0..16, 48..64, 80..100]).unwrap();
+        assert_eq!(encode_head(&id, &excerpt), b"\x04abcd\x64\x03\x00\x10\x20\x10\x10\x14");
+        assert_eq!(Kind::Excerpt.code(), 10);
     }
 
     #[test]

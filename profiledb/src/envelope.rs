@@ -34,6 +34,8 @@ pub enum Kind {
     Code,
     /// What some merges of an epoch added.
     Segment,
+    /// What was kept of one image, without some of its code.
+    Excerpt,
     /// A kind of a later release. Its contents can be checked but not understood: skip it.
     Unknown(u16),
 }
@@ -52,6 +54,7 @@ impl Kind {
             Self::ScopedSamples => 7,
             Self::Code => 8,
             Self::Segment => 9,
+            Self::Excerpt => 10,
             Self::Unknown(code) => code,
         }
     }
@@ -69,6 +72,7 @@ impl Kind {
             7 => Self::ScopedSamples,
             8 => Self::Code,
             9 => Self::Segment,
+            10 => Self::Excerpt,
             code => Self::Unknown(code),
         }
     }

@@ -36,6 +36,8 @@ const GONE_SUFFIX: &str = ".gone";
 pub(crate) const CATALOGUE: &str = "catalogue";
 /// Suffix of files of the code store.
 const CODE_SUFFIX: &str = ".code";
+/// Suffix of files of the code store that have not all code of their images.
+const EXCERPT_SUFFIX: &str = ".excerpt";
 
 /// One profile of an epoch: an event in an image, of the processes of a scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,6 +160,16 @@ pub(crate) fn code_name(image: &ImageId) -> String {
 /// The image of a file name; none when the name is not one that [`code_name`] makes.
 pub(crate) fn parse_code_name(name: &str) -> Option<ImageId> {
     name.strip_suffix(CODE_SUFFIX)?.parse().ok()
+}
+
+/// The file of an excerpt of an image's code.
+pub(crate) fn excerpt_name(image: &ImageId) -> String {
+    format!("{image}{EXCERPT_SUFFIX}")
+}
+
+/// The image of a file name; none when the name is not one that [`excerpt_name`] makes.
+pub(crate) fn parse_excerpt_name(name: &str) -> Option<ImageId> {
+    name.strip_suffix(EXCERPT_SUFFIX)?.parse().ok()
 }
 
 /// The name under which a file is written before it is published.

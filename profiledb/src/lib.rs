@@ -95,7 +95,7 @@ mod transfer;
 mod writer;
 
 pub use check::{Fault, Lost, Problem, check, check_on};
-pub use code::{CodeStore, Kept};
+pub use code::{CodeStore, Kept, keep_excerpt};
 pub use epoch::EpochId;
 pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation};
 pub use fold::Folded;

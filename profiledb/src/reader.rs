@@ -7,11 +7,10 @@ use std::sync::Arc;
 use image::{ImageId, KeptFile};
 
 use crate::code;
-use crate::envelope::Kind;
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::format;
-use crate::format1::{EpochFiles, Payload};
+use crate::format1::EpochFiles;
 use crate::images::ImageRecord;
 use crate::key::{self, ProfileKey};
 use crate::meta::EpochMeta;
@@ -93,11 +92,7 @@ impl Database {
     /// [`DbError::InvalidName`] for what cannot be a host.
     pub fn code(&self, host: &str, image: &ImageId) -> Result<Option<KeptFile>, DbError> {
         key::check_host(host)?;
-        let path = key::code_path(&key::host_path(&self.root, host)).join(key::code_name(image));
-        match Payload::read(&self.disk, path)? {
-            Some(found) => found.decode(Kind::Code, |payload| code::decode(image, payload)).map(Some),
-            None => Ok(None),
-        }
+        code::read(&self.disk, &key::code_path(&key::host_path(&self.root, host)), image)
     }
 
     /// The images that were kept on a host, in order of id.
@@ -106,9 +101,23 @@ impl Database {
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn code_images(&self, host: &str) -> Result<Vec<ImageId>, DbError> {
         key::check_host(host)?;
-        let entries = self.disk.list_if_there(&key::code_path(&key::host_path(&self.root, host)))?;
-        let mut images: Vec<ImageId> = entries.iter().filter_map(|entry| key::parse_code_name(&entry.name)).collect();
-        images.sort();
+        Ok(self.code_bytes(host)?.into_keys().collect())
+    }
+
+    /// Bytes of the files in which images were kept on a host.
+    ///
+    /// # Errors
+    /// As [`Database::code_images`].
+    pub fn code_bytes(&self, host: &str) -> Result<BTreeMap<ImageId, u64>, DbError> {
+        key::check_host(host)?;
+        let mut images: BTreeMap<ImageId, u64> = BTreeMap::new();
+        for entry in self.disk.list_if_there(&key::code_path(&key::host_path(&self.root, host)))? {
+            let image = key::parse_code_name(&entry.name).or_else(|| key::parse_excerpt_name(&entry.name));
+            if let Some(image) = image {
+                let bytes = images.entry(image).or_default();
+                *bytes = bytes.saturating_add(entry.size_bytes);
+            }
+        }
         Ok(images)
     }
 

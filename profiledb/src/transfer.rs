@@ -152,14 +152,17 @@ pub fn copy_readable_code(
     disk.create_directory(&to)?;
     let (mut copied, mut failed) = (0, Vec::new());
     for entry in source.disk().list_if_there(&from)? {
-        let wanted = key::parse_code_name(&entry.name).is_some_and(|image| images.contains(&image));
-        if !wanted || disk.is_there(&to.join(&entry.name))? {
+        let whole = key::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
+        let found = whole.or_else(|| key::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt)));
+        let Some((image, kind)) = found.filter(|(image, _)| images.contains(image)) else { continue };
+        let there = [key::code_name(&image), entry.name.clone()];
+        if there.iter().try_fold(false, |any, name| Ok::<_, DbError>(any || disk.is_there(&to.join(name))?))? {
             continue;
         }
         let path = from.join(&entry.name);
         let read = source.disk().read_if_there(&path).and_then(|file| {
             let Some(file) = file else { return Ok(None) };
-            envelope::open_as(Kind::Code, &file).map_err(|error| error.of(&path))?;
+            envelope::open_as(kind, &file).map_err(|error| error.of(&path))?;
             Ok(Some(file))
         });
         let file = match read {

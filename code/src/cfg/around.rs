@@ -42,7 +42,7 @@ pub(super) fn crossings(image: &Image<'_>, number: usize) -> Option<Crossings> {
 
 impl Around<'_> {
     fn is_called(&self, number: usize) -> bool {
-        self.image.procedures.get(number).is_some_and(|procedure| self.crossings.called.contains(&procedure.start))
+        self.image.procedures.get(number).is_some_and(|procedure| self.crossings.called.contains_key(&procedure.start))
     }
 
     /// The procedures that what is known so far joins with one, as `Survey` joins them, or may: those of which less is known are among them.

@@ -23,6 +23,7 @@ mod discover;
 mod dominators;
 mod follow;
 mod loops;
+mod needed;
 mod survey;
 mod tables;
 pub(crate) mod values;
@@ -35,6 +36,7 @@ use image::Vaddr;
 
 pub use classes::Classes;
 pub use loops::{Loop, Loops};
+pub use needed::needed;
 pub use survey::{NO_RETURN_NAMES, Survey, is_no_return_name};
 
 use crate::isa::Isa;

@@ -1,6 +1,6 @@
 //! What a look at an image tells about its procedures: which do not return, and which are parts of others.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use image::Vaddr;
@@ -86,7 +86,8 @@ pub(super) struct Image<'a> {
 /// What instructions lead from one procedure to another.
 #[derive(Default)]
 pub(super) struct Crossings {
-    pub(super) called: HashSet<u64>,
+    /// What is called, and a procedure that does.
+    pub(super) called: HashMap<u64, usize>,
     /// How often one procedure jumps into the middle of another, and how often conditionally.
     pub(super) joined: BTreeMap<(usize, usize), (usize, usize)>,
     /// Procedures to whose begin one jumps: that one, from where, whether conditionally.
@@ -105,9 +106,9 @@ impl Survey {
     /// procedures, and of words that hold the address of one, that do not return; usually by [`is_no_return_name`].
     #[must_use]
     pub fn of(isa: Isa, text: &[Part<'_>], procedures: &[Range<u64>], known: impl IntoIterator<Item = Vaddr>) -> Self {
-        let mut image = Image { isa, text, procedures, never: known.into_iter().collect() };
+        let mut image = Image::new(isa, text, procedures, known);
         let crossings = image.crossings();
-        let asked = procedures.iter().map(|procedure| procedure.start).chain(crossings.called.iter().copied());
+        let asked = procedures.iter().map(|procedure| procedure.start).chain(crossings.called.keys().copied());
         image.find_no_return(asked.collect());
         let mut this = Self { no_return: image.never, ..Self::default() };
         this.join(procedures, &crossings);
@@ -125,7 +126,7 @@ impl Survey {
         known: impl IntoIterator<Item = Vaddr>,
         number: usize,
     ) -> Self {
-        let mut image = Image { isa, text, procedures, never: known.into_iter().collect() };
+        let mut image = Image::new(isa, text, procedures, known);
         let Some(crossings) = super::around::crossings(&image, number) else {
             return Self::of(isa, text, procedures, image.never);
         };
@@ -161,8 +162,9 @@ impl Survey {
     /// Joins the parts of procedures. Compilers jump into the middle of a procedure only from another part of it, and nobody calls a part
     /// but the first.
     fn join(&mut self, procedures: &[Range<u64>], crossings: &Crossings) {
-        let is_called =
-            |number: usize| procedures.get(number).is_some_and(|procedure| crossings.called.contains(&procedure.start));
+        let is_called = |number: usize| {
+            procedures.get(number).is_some_and(|procedure| crossings.called.contains_key(&procedure.start))
+        };
         self.whole = (0..procedures.len()).collect();
         // A part begins with what the first part jumps to; what is seldom executed is jumped to conditionally, and jumps back always.
         let begins: HashSet<(usize, usize)> = crossings.begun.iter().map(|&(number, from, _)| (number, from)).collect();
@@ -215,8 +217,17 @@ fn root(whole: &mut [usize], mut number: usize) -> usize {
 }
 
 impl<'a> Image<'a> {
-    /// Finds out whether these addresses, and those that this depends on, are of what does not return.
-    fn find_no_return(&mut self, asked: BTreeSet<u64>) {
+    pub(super) fn new(
+        isa: Isa,
+        text: &'a [Part<'a>],
+        procedures: &'a [Range<u64>],
+        known: impl IntoIterator<Item = Vaddr>,
+    ) -> Self {
+        Self { isa, text, procedures, never: known.into_iter().collect() }
+    }
+
+    /// Finds out whether these addresses, and those that this depends on, are of what does not return. Gives all these addresses.
+    pub(super) fn find_no_return(&mut self, asked: BTreeSet<u64>) -> BTreeSet<u64> {
         // Who took it that a call of that address returns.
         let mut waiting: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
         let mut known = asked.clone();
@@ -240,9 +251,10 @@ impl<'a> Image<'a> {
                 }
             }
         }
+        known
     }
 
-    fn crossings(&self) -> Crossings {
+    pub(super) fn crossings(&self) -> Crossings {
         let mut found = Crossings::default();
         (0..self.procedures.len()).for_each(|number| self.cross_from(number, &mut found));
         found
@@ -257,7 +269,7 @@ impl<'a> Image<'a> {
             let ordered = self.isa.order(bytes, at);
             match ordered.map(|ordered| ordered.flow) {
                 Some(Flow::Call { target: Some(target), .. }) => {
-                    found.called.insert(target);
+                    found.called.insert(target, number);
                 }
                 Some(flow @ (Flow::Jump { target } | Flow::Conditional { target })) if !procedure.contains(&target) => {
                     let conditional = matches!(flow, Flow::Conditional { .. });
@@ -273,7 +285,7 @@ impl<'a> Image<'a> {
     }
 
     /// What a procedure may call, whatever of its bytes are instructions.
-    fn may_call(&self, procedure: &Range<u64>) -> Vec<u64> {
+    pub(super) fn may_call(&self, procedure: &Range<u64>) -> Vec<u64> {
         let len = usize::try_from(procedure.end - procedure.start).unwrap_or(usize::MAX);
         let bytes = self.bytes(procedure.start);
         let mut called = Vec::new();
@@ -295,7 +307,7 @@ impl<'a> Image<'a> {
     }
 
     /// Whether there is but a jump through a word: all stubs of a file are one procedure, as far as symbols go.
-    fn is_stub(&self, address: u64) -> bool {
+    pub(super) fn is_stub(&self, address: u64) -> bool {
         let Some(first) = self.isa.order(self.bytes(address), address) else { return false };
         let next = address.wrapping_add(u64::from(first.len));
         let second = self.isa.order(self.bytes(next), next).filter(|_| first.flow == Flow::Next);

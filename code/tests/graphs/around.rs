@@ -1,9 +1,11 @@
 //! A procedure is surveyed as it is among all procedures of its file.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use code::cfg::Survey;
+use code::cfg::{Part, Survey};
+use image::Vaddr;
 
 use super::program::Program;
 
@@ -38,6 +40,43 @@ fn look(path: &Path, every: usize) -> (usize, usize, Vec<Duration>) {
 fn a_procedure_is_surveyed_as_among_all() {
     let (procedures, ..) = look(&std::env::current_exe().unwrap(), 11);
     assert!(procedures > 50, "{procedures}");
+}
+
+/// A short recording keeps the code of procedures with samples only. With all other code zero they must be understood as before.
+#[test]
+fn what_is_needed_is_enough() {
+    let program = Program::open(&std::env::current_exe().unwrap()).unwrap();
+    let (text, ranges, known) = (program.text(), program.ranges(), program.known());
+    let of: BTreeSet<usize> = (0..ranges.len()).step_by(397).collect();
+    let needed = code::cfg::needed(program.isa, &text, &ranges, known.iter().copied(), &of);
+    assert!(of.is_subset(&needed) && needed.len() < ranges.len() / 3, "{} of {}", needed.len(), ranges.len());
+    let mut kept: Vec<(Vaddr, Vec<u8>)> = text.iter().map(|part| (part.begin, vec![0; part.bytes.len()])).collect();
+    for range in needed.iter().map(|number| &ranges[*number]) {
+        for (part, (begin, kept)) in text.iter().zip(&mut kept) {
+            let at = |address: u64| address.saturating_sub(begin.0).min(part.bytes.len() as u64) as usize;
+            let place = at(range.start)..at(range.end);
+            kept[place.clone()].copy_from_slice(&part.bytes[place]);
+        }
+    }
+    let kept: Vec<Part<'_>> = kept.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
+    let all = Survey::of(program.isa, &kept, &ranges, known.iter().copied());
+    for &number in &of {
+        let alone = Survey::around(program.isa, &kept, &ranges, known.iter().copied(), number);
+        let whole = program.survey.whole(number);
+        let name = format!("{:x?}", ranges[number]);
+        for survey in [&alone, &all] {
+            assert_eq!(survey.whole(number), whole, "{name}");
+            assert_eq!(survey.parts(whole), program.survey.parts(whole), "{name}");
+            for call in program.graph(&program.parts(whole), &[]).calls() {
+                for target in [call.target, call.through].into_iter().flatten() {
+                    let (told, expected) = (survey.no_return(), program.survey.no_return());
+                    assert_eq!(told.contains(&target), expected.contains(&target), "{name}: {target:x?}");
+                }
+            }
+        }
+        let mut parts = std::iter::once(&whole).chain(program.survey.parts(whole));
+        assert!(parts.all(|part| needed.contains(part)), "{name}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use image::{ImageId, KeptFile, KeptRanges};
 use profiledb::envelope::{Kind, seal};
 use profiledb::storage::SimulatedDisk;
-use profiledb::{CodeStore, Damage, Database, DbError, Kept};
+use profiledb::{CodeStore, Damage, Database, DbError, Kept, keep_excerpt};
 
 use crate::fixture::{HOST, NOW, image, leftovers, read, root, small_database, storage, writer};
 
@@ -57,6 +57,65 @@ pub fn one_image() -> SimulatedDisk {
     let disk = SimulatedDisk::new();
     keep(&mut CodeStore::open(&writer(&disk), 1 << 20).unwrap(), 1, 40, NOW).unwrap();
     disk
+}
+
+/// What is kept of an image of `elf(1, 5000)` without 4000 bytes of its code.
+fn excerpt() -> KeptFile {
+    let kept = KeptFile::of(&elf(1, 5000)).unwrap();
+    kept.without(std::slice::from_ref(&(1000..5000))).unwrap()
+}
+
+/// A disk with an excerpt of one image in its store.
+pub fn one_excerpt() -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
+    let writer = writer(&disk);
+    keep(&mut CodeStore::open(&writer, 1 << 20).unwrap(), 1, 5000, NOW).unwrap();
+    keep_excerpt(&writer, &image(1), &excerpt()).unwrap();
+    disk
+}
+
+/// A recording of 17,000 samples left all code of a compiler. An excerpt stands for it until the image is kept anew.
+#[test]
+fn an_excerpt_takes_the_place_of_the_whole_until_that_is_kept_again() {
+    let disk = SimulatedDisk::new();
+    let writer = writer(&disk);
+    let mut store = CodeStore::open(&writer, 1 << 20).unwrap();
+    assert_eq!(keep_excerpt(&writer, &image(1), &excerpt()).unwrap(), (0, 0), "nothing was kept of it");
+    let whole = keep(&mut store, 1, 5000, NOW).unwrap().bytes;
+    let (before, after) = keep_excerpt(&writer, &image(1), &excerpt()).unwrap();
+    assert!(before == whole && after + 3900 < whole, "{before} {after}");
+    assert_eq!(database(&disk).code(HOST, &image(1)).unwrap().unwrap(), excerpt());
+    assert_eq!(database(&disk).code_bytes(HOST).unwrap()[&image(1)], after);
+    assert!(leftovers(&disk).is_empty() && !disk.files().contains_key(&path(1)));
+    assert!(profiledb::check_on(storage(&disk), &root()).unwrap().is_empty());
+    drop(store);
+    // Another recording has samples elsewhere in it.
+    let mut store = CodeStore::open(&writer, 1 << 20).unwrap();
+    assert!(!store.has(&image(1)) && store.bytes() == after);
+    store.seen(&image(1), NOW + 10 * DAY_S).unwrap();
+    keep(&mut store, 1, 5000, NOW + DAY_S).unwrap();
+    assert!(store.has(&image(1)) && store.bytes() == whole);
+    assert_eq!(database(&disk).code(HOST, &image(1)).unwrap(), KeptFile::of(&elf(1, 5000)).ok());
+    assert_eq!(database(&disk).code_bytes(HOST).unwrap()[&image(1)], whole, "the excerpt is gone");
+    // What saves nothing is not taken, and the oldest goes for others with its excerpt.
+    let all = KeptFile::of(&elf(1, 5000)).unwrap().into_excerpt();
+    keep_excerpt(&writer, &image(1), &all).unwrap();
+    keep_excerpt(&writer, &image(1), &excerpt()).unwrap();
+    drop(CodeStore::open(&writer, 10).unwrap());
+    assert!(kept(&disk).is_empty() && database(&disk).code_bytes(HOST).unwrap().is_empty());
+}
+
+#[test]
+fn an_excerpt_is_copied_where_there_is_nothing_better() {
+    let (from, to) = (one_excerpt(), SimulatedDisk::new());
+    let target = || database(&to);
+    drop(writer(&to));
+    let images = [image(1)].into();
+    assert_eq!(profiledb::copy_code(&database(&from), HOST, &images, &target()).unwrap(), 1);
+    assert_eq!(target().code(HOST, &image(1)).unwrap().unwrap(), excerpt());
+    assert_eq!(profiledb::copy_code(&database(&from), HOST, &images, &target()).unwrap(), 0);
+    keep(&mut CodeStore::open(&writer(&to), 1 << 20).unwrap(), 1, 5000, NOW).unwrap();
+    assert_eq!(profiledb::copy_code(&database(&from), HOST, &images, &target()).unwrap(), 0, "the whole stays");
 }
 
 #[test]
@@ -165,51 +224,62 @@ fn every_failure_leaves_the_image_kept_or_not() {
     }
 }
 
-fn must_be_seen(disk: &SimulatedDisk, bytes: Vec<u8>, what: &str) {
+fn must_be_seen(disk: &SimulatedDisk, path: &Path, bytes: Vec<u8>, what: &str) {
     let damaged = disk.copy();
-    damaged.put(&path(1), bytes);
+    damaged.put(path, bytes);
     let error = database(&damaged).code(HOST, &image(1)).map(|_| ()).expect_err(what);
     assert!(matches!(error, DbError::Corrupt { .. }), "{what}: {error}");
-    assert!(error.to_string().contains(&path(1).display().to_string()), "{error}");
+    assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     assert!(!error.to_string().contains('\n'), "{error}");
+}
+
+/// A whole file of the store and an excerpt, each with where it is.
+fn both() -> [(SimulatedDisk, PathBuf, Kind); 2] {
+    [(one_image(), path(1), Kind::Code), (one_excerpt(), path(1).with_extension("excerpt"), Kind::Excerpt)]
 }
 
 #[test]
 fn every_flip_and_every_cut_is_seen() {
-    let disk = one_image();
-    let bytes = disk.files()[&path(1)].clone();
-    for at in 0..bytes.len() {
-        for flip in [0x01, 0x80, 0xff] {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= flip;
-            must_be_seen(&disk, damaged, &format!("flip of byte {at}"));
+    for (disk, path, _) in both() {
+        let bytes = disk.files()[&path].clone();
+        for at in 0..bytes.len() {
+            for flip in [0x01, 0x80, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= flip;
+                must_be_seen(&disk, &path, damaged, &format!("flip of byte {at}"));
+            }
+            must_be_seen(&disk, &path, bytes[..at].to_vec(), &format!("cut at {at}"));
         }
-        must_be_seen(&disk, bytes[..at].to_vec(), &format!("cut at {at}"));
     }
 }
 
 /// The checksums only tell of accidents: whoever can write them can write anything, and it must be an error or a kept file.
 #[test]
 fn payloads_of_a_stranger_with_right_checksums() {
-    let disk = one_image();
-    let payload = disk.files()[&path(1)][32..].to_vec();
-    let mut read = 0;
-    for at in 0..payload.len() {
-        for value in [0, 1, 0x7f, 0x80, 0xff] {
-            let mut changed = payload.clone();
-            changed[at] = value;
-            let damaged = disk.copy();
-            damaged.put(&path(1), seal(Kind::Code, &changed));
-            match database(&damaged).code(HOST, &image(1)) {
-                Ok(found) => read += usize::from(found.is_some()),
-                Err(error) => assert!(matches!(error, DbError::Corrupt { .. }), "{error}"),
+    for (disk, path, kind) in both() {
+        let payload = disk.files()[&path][32..].to_vec();
+        let mut read = 0;
+        // The head and the begin of the stream; all that follows is of the same kind.
+        for at in 0..payload.len().min(300) {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut changed = payload.clone();
+                changed[at] = value;
+                let damaged = disk.copy();
+                damaged.put(&path, seal(kind, &changed));
+                match database(&damaged).code(HOST, &image(1)) {
+                    Ok(found) => read += usize::from(found.is_some()),
+                    Err(error) => assert!(matches!(error, DbError::Corrupt { .. }), "{error}"),
+                }
             }
+            must_be_seen(&disk, &path, seal(kind, &payload[..at]), &format!("payload cut at {at}"));
         }
-        must_be_seen(&disk, seal(Kind::Code, &payload[..at]), &format!("payload cut at {at}"));
+        must_be_seen(&disk, &path, seal(kind, &[&payload[..], b"\0"].concat()), "a byte more");
+        let other = if kind == Kind::Code { Kind::Excerpt } else { Kind::Code };
+        [Kind::Samples, other]
+            .into_iter()
+            .for_each(|other| must_be_seen(&disk, &path, seal(other, &payload), "another kind"));
+        assert!(kind == Kind::Excerpt || read < payload.len(), "{read} of {} bytes may be others", payload.len());
     }
-    must_be_seen(&disk, seal(Kind::Code, &[&payload[..], b"\0"].concat()), "a byte more");
-    must_be_seen(&disk, seal(Kind::Samples, &payload), "another kind");
-    assert!(read < payload.len(), "{read} of {} bytes may be others without anybody seeing it", payload.len());
 }
 
 #[test]
@@ -256,10 +326,10 @@ fn no_length_of_a_stranger_is_believed() {
         ("fewer bytes than ranges", &[10, 1, 0, 10]),
         ("no range", &[10, 0]),
     ] {
-        must_be_seen(&disk, seal(Kind::Code, &payload(numbers)), story);
+        must_be_seen(&disk, &path(1), seal(Kind::Code, &payload(numbers)), story);
     }
     // A file of an exabyte whose first page is kept is no trouble, only no ELF file.
-    must_be_seen(&disk, seal(Kind::Code, &payload(&[1 << 60, 0])), "an exabyte of nothing");
+    must_be_seen(&disk, &path(1), seal(Kind::Code, &payload(&[1 << 60, 0])), "an exabyte of nothing");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use profiledb::envelope::{Kind, open, seal};
 use profiledb::storage::SimulatedDisk;
 use profiledb::{CodeStore, Database, Edges, Profile, check_on};
 
-use crate::code::{elf, one_image};
+use crate::code::{elf, one_excerpt, one_image};
 use crate::fixture::{HOST, NOW, image, key, root, scoped, segments, small_database, storage, symbol, writer};
 use crate::format1::committed;
 
@@ -80,7 +80,8 @@ struct Fuzzer {
 
 impl Fuzzer {
     fn new(seed: u64) -> Self {
-        let databases = [small_database(), one_image(), committed("format-1"), committed("format-1-unfinished")];
+        let old = ["format-1", "format-1-unfinished"].map(committed);
+        let databases = [small_database(), one_image(), one_excerpt()].into_iter().chain(old);
         let files = |disk: &SimulatedDisk| {
             let files = disk.files().into_iter().filter(|(path, _)| !path.ends_with("lock"));
             files.collect::<Vec<_>>()
