@@ -31,6 +31,8 @@ pub struct Graph {
     pub parts: Vec<Listing>,
     /// Branches that were seen.
     pub branches: Vec<Branch>,
+    /// How often in a row they were going to go the same way.
+    turned: Vec<Turned>,
     /// What the instructions of each block ask of a processor.
     work: Vec<Vec<Work>>,
 }
@@ -58,6 +60,7 @@ impl Graph {
             work: &self.work,
             samples: &samples,
             branches: &self.branches,
+            turned: &self.turned,
             measured,
         };
         Some(stalls::explain(machine, &timed))
@@ -293,7 +296,7 @@ impl<'a> Surveyed<'a> {
         let samples = of_blocks(&graph, &listed, event);
         let machine = machine.filter(|machine| machine.isa == self.isa);
         let estimate = stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples));
-        Some(Graph { isa: Some(self.isa), graph, estimate, loops, parts: listed, branches, work })
+        Some(Graph { isa: Some(self.isa), graph, estimate, loops, parts: listed, branches, turned, work })
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Listing {
     pub instructions: Vec<ListedInstruction>,
     /// Samples by event: the sum over the instructions.
     pub counts: Vec<u64>,
+    /// Samples that [`Listing::attribute`] left where they landed.
+    pub kept: u64,
     /// Why this may not be all.
     pub problems: Vec<Problem>,
 }
@@ -97,7 +99,9 @@ impl Listing {
                 bars: instruction.bars || begins,
             };
             let sampled: Vec<Sampled> = self.instructions.iter().zip(next.chain([false])).map(sampled).collect();
-            for (instruction, samples) in self.instructions.iter_mut().zip(skid.attributed(&sampled)) {
+            let attributed = skid.attributed(&sampled);
+            self.kept = attributed.kept;
+            for (instruction, samples) in self.instructions.iter_mut().zip(attributed.samples) {
                 if let Some(count) = instruction.counts.get_mut(event) {
                     *count = samples;
                 }
@@ -190,6 +194,7 @@ pub fn of(
         isa,
         instructions,
         counts,
+        kept: 0,
         problems,
     }
 }

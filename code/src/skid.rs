@@ -53,18 +53,20 @@ impl Skid {
     /// instruction before only if that falls through, is no branch and no padding, and no loop begins there, and else stays; after a call it is of the
     /// procedure that was called, which has none of these instructions.
     #[must_use]
-    pub fn attributed(self, instructions: &[Sampled]) -> Vec<u64> {
-        let mut attributed = vec![0_u64; instructions.len()];
+    pub fn attributed(self, instructions: &[Sampled]) -> Attributed {
+        let mut attributed = Attributed { samples: vec![0; instructions.len()], kept: 0 };
         for (index, instruction) in instructions.iter().enumerate() {
             let mut place = index;
             for _ in 0..self.0 {
-                let Some(before) = place.checked_sub(1) else { break };
-                if instructions.get(before).is_none_or(|before| before.bars) {
+                let before = place.checked_sub(1);
+                let open = before.filter(|at| instructions.get(*at).is_some_and(|before| !before.bars));
+                let Some(before) = open else {
+                    attributed.kept = attributed.kept.saturating_add(instruction.samples);
                     break;
-                }
+                };
                 place = before;
             }
-            if let Some(sum) = attributed.get_mut(place) {
+            if let Some(sum) = attributed.samples.get_mut(place) {
                 *sum = sum.saturating_add(instruction.samples);
             }
         }
@@ -80,6 +82,16 @@ impl fmt::Display for Skid {
             n => write!(f, "{n} instructions after"),
         }
     }
+}
+
+/// The samples of each instruction after [`Skid::attributed`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributed {
+    /// Samples by instruction, in the order of the instructions.
+    pub samples: Vec<u64>,
+    /// Samples that could not go back by the whole skid, because a jump, a call, a no-op, or the begin
+    /// of a loop or of the procedure is before the instruction that they landed on.
+    pub kept: u64,
 }
 
 /// An instruction with its samples.
@@ -122,9 +134,14 @@ mod tests {
     #[test]
     fn samples_go_back_to_what_took_the_time_and_not_across_branches() {
         let instructions = [sampled(5), sampled(100), sampled(7), branch(30), sampled(11), sampled(13)];
-        assert_eq!(Skid::new(1).unwrap().attributed(&instructions), [105, 7, 30, 0, 24, 0]);
-        assert_eq!(Skid::new(0).unwrap().attributed(&instructions), [5, 100, 7, 30, 11, 13]);
-        assert_eq!(Skid::new(2).unwrap().attributed(&instructions), [112, 30, 0, 0, 24, 0]);
-        assert_eq!(Skid::default().attributed(&[]), [0_u64; 0]);
+        let attributed = |skid| {
+            let Attributed { samples, kept } = Skid::new(skid).unwrap().attributed(&instructions);
+            (samples, kept)
+        };
+        // Kept: the 5 of the procedure's begin, and the 11 after the branch.
+        assert_eq!(attributed(1), (vec![105, 7, 30, 0, 24, 0], 16));
+        assert_eq!(attributed(0), (vec![5, 100, 7, 30, 11, 13], 0));
+        assert_eq!(attributed(2), (vec![112, 30, 0, 0, 24, 0], 5 + 100 + 11 + 13));
+        assert_eq!(Skid::default().attributed(&[]), Attributed::default());
     }
 }

@@ -76,18 +76,12 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips
         instructions: block.instructions as f64,
         aside: !matches!(block.entered, Entered::No | Entered::Entry) && graph.entry() != Some(number),
     });
-    let mut later: HashMap<Vaddr, f64> = HashMap::new();
-    for branch in sampled.branches {
-        *later.entry(branch.from).or_default() += branch.later as f64;
-    }
-    let mut seen: HashMap<(Vaddr, Vaddr), f64> = HashMap::new();
-    for branch in sampled.branches {
-        let worth = 1.0 / (1.0 + later.get(&branch.from).copied().unwrap_or(0.0) / LATER_MAX);
-        *seen.entry((branch.from, branch.to)).or_default() += branch.first as f64 + branch.later as f64 * worth;
-    }
-    let told = trips.iter().filter(|trips| trips.only && !trips.once);
+    let seen = weighed(sampled.branches);
+    let told = trips.iter().filter(|trips| trips.decides);
     let told: HashMap<usize, (f64, f64)> =
         told.map(|Trips { leaves, ends, spread, .. }| (*leaves, (*ends, *spread))).collect();
+    let guards = guards(graph, loops, trips);
+    let mut guarded = Vec::new();
     let endless = endless(graph);
     let shared = Shared::of(graph);
     let mut joint = Vec::new();
@@ -98,16 +92,19 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips
         // A loop that nobody leaves is left all the same: when the program ends, or by a signal.
         let end = endless.get(number).is_some_and(|endless| *endless && goes_back);
         let guesses: Vec<f64> = numbered().map(|(number, edge)| guess(graph, loops, (number, edge))).collect();
+        let guard = guards.get(&number).filter(|_| {
+            let seen = |edge| target(graph, edge).is_some_and(|to| seen.contains_key(&(block.last, to)));
+            !numbered().any(|(_, edge)| seen(edge))
+        });
+        let guesses = guard.map_or(guesses, |(enters, ends)| {
+            numbered().map(|(edge, _)| if edge == *enters { 1.0 - ends } else { *ends }).collect()
+        });
         let all = guesses.iter().sum::<f64>().max(f64::MIN_POSITIVE) / if end { BACK } else { 1.0 };
         let (state, first, mut common) = (shared.state_of(number), joint.len(), None);
         let begin = state.map_or(0, |state| shared.begin(state));
         ways.extend(numbered().zip(guesses).enumerate().filter_map(|(place, ((number, edge), guess))| {
-            let (to, address) = match edge.to {
-                To::Block(to) => (Some(to), graph.blocks().get(to).map(|to| to.start)),
-                To::Outside(address) => (None, Some(address)),
-                _ => (None, None),
-            };
-            let seen = address.and_then(|to| seen.get(&(block.last, to))).copied().unwrap_or(0.0);
+            let to = if let To::Block(to) = edge.to { Some(to) } else { None };
+            let seen = target(graph, edge).and_then(|to| seen.get(&(block.last, to))).copied().unwrap_or(0.0);
             let guess = guess / all;
             if state.is_some() {
                 // Which ways these are is known when all are there. The common state leads to what was seen, too.
@@ -120,6 +117,7 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips
             }
             Some(Way { edge: Some(number), from: edge.from, to, seen, guess, told: told.get(&number).copied() })
         }));
+        guarded.extend(guard.and_then(|(enters, _)| ways.iter().rposition(|way| way.edge == Some(*enters))));
         if let Some((state, guess)) = state.zip(common) {
             joint.iter_mut().skip(first).for_each(|joint| joint.to_state = ways.len());
             let to = Some(graph.blocks().len() + state);
@@ -135,7 +133,60 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips
     blocks.resize(blocks.len() + shared.tables.len(), ObservedBlock::default());
     joint.iter_mut().for_each(|joint| joint.from_state += ways.len());
     shared.lead(graph, &mut ways);
-    Some((Observed { blocks, ways, entry: graph.entry()? }, joint))
+    Some((Observed { blocks, ways, entry: graph.entry()?, guarded }, joint))
+}
+
+/// The first byte that an edge leads to, if that is known.
+pub(crate) fn target(graph: &Cfg, edge: &Edge) -> Option<Vaddr> {
+    match edge.to {
+        To::Block(to) => graph.blocks().get(to).map(|to| to.start),
+        To::Outside(address) => Some(address),
+        _ => None,
+    }
+}
+
+/// Blocks between a guard and its loop at most: compilers put what the loop needs there.
+const PREHEADERS_MAX: usize = 4;
+
+/// The guards of loops that count their rounds: of each block that decides whether such a loop is
+/// entered, the edge that leads there, and the probability that it is not taken. Compilers make
+/// `while (c) body` into `if (c) do body while (c)`, so the guard is one more of the loop's tests: without
+/// samples of its own, it ends the loop as often as they do.
+fn guards(graph: &Cfg, loops: &Loops, trips: &[Trips]) -> HashMap<usize, (usize, f64)> {
+    let guard = |trips: &Trips| {
+        let header = loops.loops().get(trips.number)?.header;
+        let outside = |edge: &usize| graph.edges().get(*edge).filter(|edge| !loops.contains(trips.number, edge.from));
+        let single = |block: usize, number: Option<usize>| {
+            let mut into = graph.into_of(block).iter().filter(|edge| number.is_none() || outside(edge).is_some());
+            into.next().copied().filter(|_| into.next().is_none() && !graph.is_entered(block))
+        };
+        let mut enters = single(header, Some(trips.number))?;
+        for _ in 0..PREHEADERS_MAX {
+            let from = graph.edges().get(enters)?.from;
+            let edges = graph.edges().get(graph.out_of(from))?;
+            if let [a, b] = edges {
+                let conditional = matches!(a.kind, EdgeKind::Taken | EdgeKind::NotTaken) && a.to != b.to;
+                return conditional.then_some((from, (enters, trips.ends)));
+            }
+            enters = single(from, None).filter(|_| edges.len() == 1)?;
+        }
+        None
+    };
+    trips.iter().filter(|trips| trips.decides).filter_map(guard).collect()
+}
+
+/// How often each branch was seen, from its first byte to the next instruction's: those that came later weigh less.
+fn weighed(branches: &[Branch]) -> HashMap<(Vaddr, Vaddr), f64> {
+    let mut later: HashMap<Vaddr, f64> = HashMap::new();
+    for branch in branches {
+        *later.entry(branch.from).or_default() += branch.later as f64;
+    }
+    let mut seen: HashMap<(Vaddr, Vaddr), f64> = HashMap::new();
+    for branch in branches {
+        let worth = 1.0 / (1.0 + later.get(&branch.from).copied().unwrap_or(0.0) / LATER_MAX);
+        *seen.entry((branch.from, branch.to)).or_default() += branch.first as f64 + branch.later as f64 * worth;
+    }
+    seen
 }
 
 /// Of each way, the logarithm of the share that was seen, and the weight of that.

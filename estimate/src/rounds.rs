@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use code::cfg::{Cfg, Edge, EdgeKind, Loops, To};
 use image::Vaddr;
 
-use crate::observe::Sampled;
+use crate::observe::{Sampled, target};
 
 /// Samples in a loop whose test, a branch, was going to go the same way `rounds` times in a row, or up to `width` - 1 times more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +43,18 @@ pub struct Trips {
     pub ends: f64,
     /// Standard deviation of the logarithm of that, for chance and what samples of time are off.
     pub spread: f64,
-    /// Rounds that a tenth, half, and nine tenths of the entries do not exceed.
-    pub quantiles: [u64; 3],
+    /// Rounds that a tenth, half, and nine tenths of the entries do not exceed: each the fewest and the most of
+    /// the class that they are counted in.
+    pub quantiles: [(u64, u64); 3],
+    /// Whether all entries make as many rounds, as far as samples tell.
+    pub alike: bool,
     /// Whether entries are seen that make one test only. They are not counted: this is of those that come to it again.
     pub once: bool,
     /// Whether nothing else leaves the loop. Else it ends so at the latest.
     pub only: bool,
+    /// Whether the test decides how often the loop is left: where nothing else leaves it, or branches that
+    /// were seen say more rounds than the test allows.
+    pub decides: bool,
 }
 
 impl Trips {
@@ -57,6 +63,58 @@ impl Trips {
     pub fn rounds(&self) -> f64 {
         1.0 / self.ends
     }
+
+    /// The interval of 95 % confidence of [`Trips::rounds`].
+    #[must_use]
+    pub fn range(&self) -> (f64, f64) {
+        range(self.ends, self.spread)
+    }
+
+    /// The logarithm of the factor between `rounds`, which branches say of the loop, and what the test
+    /// says of it; 0 where the two agree. A loop that is left elsewhere, too, may make fewer rounds.
+    #[must_use]
+    pub fn contradicts(&self, rounds: f64) -> f64 {
+        let over = (rounds * self.ends).ln();
+        let apart = if self.only && !self.once { over.abs() } else { over };
+        if apart > CONTRADICTS * self.spread { apart } else { 0.0 }
+    }
+}
+
+/// The interval of 95 % confidence of rounds that end with this probability.
+fn range(ends: f64, spread: f64) -> (f64, f64) {
+    let wide = (1.96 * spread).exp();
+    ((1.0 / ends / wide).max(1.0), wide / ends)
+}
+
+/// Of branches that samples tell of: at most how often, beside their executions, they go another way than the time before (95 %
+/// confidence). `first` is how often a branch was the first after a sample: where less than [`TELLING`] of these
+/// tell what comes next, those that do are not like the others.
+pub fn changes(turned: &[Turned], first: impl Fn(Vaddr) -> u64) -> HashMap<Vaddr, f64> {
+    let mut counts: HashMap<Vaddr, (f64, f64)> = HashMap::new();
+    for one in turned {
+        let (all, changes) = counts.entry(one.branch).or_default();
+        *all += one.count as f64;
+        *changes += if one.rounds == 1 { one.count as f64 } else { 0.0 };
+    }
+    let tells = |(branch, (all, _)): &(Vaddr, (f64, f64))| *all >= SAMPLES_MIN.max(TELLING * first(*branch) as f64);
+    let most = |(branch, (all, changes)): (Vaddr, (f64, f64))| {
+        (branch, ((changes + 2.0 * changes.sqrt() + 3.0) / all).min(1.0))
+    };
+    counts.into_iter().filter(tells).map(most).collect()
+}
+
+/// How often each loop is entered from outside, beside one entry of the procedure; `edges` has the
+/// executions of each edge.
+#[must_use]
+pub fn entries(graph: &Cfg, loops: &Loops, edges: &[f64]) -> Vec<f64> {
+    let of_loop = |(number, one): (usize, &code::cfg::Loop)| {
+        let into = graph.into_of(one.header).iter();
+        let outside =
+            into.filter(|edge| graph.edges().get(**edge).is_some_and(|edge| !loops.contains(number, edge.from)));
+        let called = if graph.entry() == Some(one.header) { 1.0 } else { 0.0 };
+        called + outside.filter_map(|edge| edges.get(*edge)).sum::<f64>()
+    };
+    loops.loops().iter().enumerate().map(of_loop).collect()
 }
 
 /// Fewer samples than this tell nothing.
@@ -68,6 +126,9 @@ const FEWEST_PART: f64 = 0.02;
 const TELLING: f64 = 0.8;
 /// Standard deviation of the logarithm that remains: samples are where time is spent, which not every round takes alike.
 const BIAS: f64 = 0.05;
+/// What branches and a loop's test say of its rounds contradict each other where they are more of the test's
+/// standard deviations apart than this. Smaller values call chance a contradiction.
+const CONTRADICTS: f64 = 4.0;
 /// What is seen alike is so but for chance if it is nowhere farther off than this part of a sample's chance (Kolmogorov's distribution: a quarter of
 /// what is alike is farther off).
 const ALIKE: f64 = 1.02;
@@ -105,18 +166,14 @@ pub fn trips(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Vec<Trips> {
             };
             let goes_on = |edge: &Edge| matches!(edge.to, To::Block(to) if loops.contains(number, to));
             let stays = graph.out_of(edge.from).find(|other| graph.edges().get(*other).is_some_and(goes_on))?;
-            let address = |edge: usize| match graph.edges().get(edge)?.to {
-                To::Block(to) => graph.blocks().get(to).map(|to| to.start),
-                To::Outside(address) => Some(address),
-                _ => None,
-            };
+            let address = |edge: usize| target(graph, graph.edges().get(edge)?);
             let seen = |edge: usize| address(edge).and_then(|to| first.get(&(block.last, to))).map_or(0, |seen| *seen);
             let (ended, stayed) = (seen(leaves) as f64, seen(stays) as f64);
             let turned = turned.get(&(block.last, jumps))?;
             let mut counts: Vec<(u64, u64, f64)> =
                 turned.iter().map(|one| (one.rounds, one.width, one.count as f64)).collect();
             counts.sort_unstable_by_key(|(rounds, ..)| *rounds);
-            let Told { ends, spread, quantiles } = tell(&counts, stayed)?;
+            let Told { ends, spread, quantiles, alike } = tell(&counts, stayed)?;
             // Entries that make one test are seen where none of them is left only; so are those that are yet to begin.
             let some = ends * (ended + stayed) * 2.0;
             let once = ended > some + 3.0 * some.max(1.0).sqrt();
@@ -129,8 +186,10 @@ pub fn trips(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Vec<Trips> {
                 ends,
                 spread,
                 quantiles,
+                alike,
                 once,
                 only: exits.all == 1,
+                decides: exits.all == 1 && !once,
             })
         });
         tests.max_by(|a, b| a.ends.total_cmp(&b.ends))
@@ -180,7 +239,8 @@ fn exits(graph: &Cfg, loops: &Loops) -> Option<Vec<Exits>> {
 struct Told {
     ends: f64,
     spread: f64,
-    quantiles: [u64; 3],
+    quantiles: [(u64, u64); 3],
+    alike: bool,
 }
 
 /// From counts of rounds that were left (fewest, width of the class, samples; in ascending order), of a test that was seen to go on so often.
@@ -199,7 +259,11 @@ fn tell(counts: &[(u64, u64, f64)], stayed: f64) -> Option<Told> {
     if let Some((tests, samples)) = alike(counts, &points) {
         let rounds = 1.0 + (tests - 1.0) * sum / samples;
         let spread = BIAS_ALIKE.hypot(1.0 / samples.sqrt());
-        return Some(Told { ends: 1.0 / rounds, spread, quantiles: [rounds.round() as u64; 3] });
+        let ends = 1.0 / rounds;
+        // Whole numbers: of a few rounds one is left.
+        let (low, high) = range(ends, spread);
+        let (low, high) = (low.ceil().min(rounds.round()), high.floor().max(rounds.round()));
+        return Some(Told { ends, spread, quantiles: [(low as u64, high as u64); 3], alike: true });
     }
     let fewest = (sum / 10.0).clamp(SAMPLES_MIN, FEWEST).max(sum * FEWEST_PART).min(sum);
     let steep = |(tests, samples): &(f64, f64)| samples / (tests - 1.0);
@@ -216,10 +280,17 @@ fn tell(counts: &[(u64, u64, f64)], stayed: f64) -> Option<Told> {
             let slope = (to.1 - from.1) / (to.0 - from.0);
             (slope >= density * (1.0 - part) * (1.0 - 1.5 * chance)).then_some(to.0)
         });
-        reached.fold(2.0, f64::max) as u64
+        let most = reached.fold(2.0, f64::max) as u64;
+        let class = counts.iter().find(|(rounds, width, _)| rounds.saturating_add(*width) == most);
+        (class.map_or(most, |(rounds, ..)| rounds.saturating_add(1)), most)
     };
     let rounds = 1.0 + sum / density;
-    Some(Told { ends: 1.0 / rounds, spread: BIAS.hypot(chance), quantiles: [0.1, 0.5, 0.9].map(quantile) })
+    Some(Told {
+        ends: 1.0 / rounds,
+        spread: BIAS.hypot(chance),
+        quantiles: [0.1, 0.5, 0.9].map(quantile),
+        alike: false,
+    })
 }
 
 /// Up to how many tests, and of how many samples, all numbers are seen alike: all of them, but for the last class, which the largest number may not
@@ -292,7 +363,7 @@ mod tests {
         for rounds in [3, 40, 1000, 1 << 20] {
             let told = sampled(3000, |_| rounds);
             near(1.0 / told.ends, rounds as f64, 0.25);
-            told.quantiles.iter().for_each(|quantile| near(*quantile as f64, rounds as f64, 0.25));
+            told.quantiles.iter().for_each(|(_, most)| near(*most as f64, rounds as f64, 0.25));
         }
         // In the mean they are right, rather than too few.
         let mean = (0..100).map(|seed| (1.0 / seeded(seed, 1000, |_| 100).ends / 100.0).ln() / 100.0).sum::<f64>();
@@ -304,7 +375,7 @@ mod tests {
         let (mut few, mut squares) = (0, 0.0);
         for seed in 0..200 {
             let told = seeded(seed, 800, |_| 1000);
-            few += u32::from(told.quantiles[0] < 600);
+            few += u32::from(told.quantiles[0].1 < 600);
             squares += ((1.0 / told.ends / 1000.0).ln() / told.spread).powi(2) / 200.0;
         }
         assert!(few <= 12, "{few} of 200 tell of short entries");
@@ -316,8 +387,8 @@ mod tests {
         // Half make 4 rounds, half 400: 202 in the mean, and 99 of 100 samples are in the long ones.
         let told = sampled(20_000, |random| if random.bool() { 4 } else { 400 });
         near(1.0 / told.ends, 202.0, 0.35);
-        near(told.quantiles[0] as f64, 4.0, 0.4);
-        near(told.quantiles[2] as f64, 400.0, 0.2);
+        near(told.quantiles[0].1 as f64, 4.0, 0.4);
+        near(told.quantiles[2].1 as f64, 400.0, 0.2);
         // That all make 400 is hardly ever told.
         let long = |seed: &u64| seeded(*seed, 4000, |random| if random.bool() { 4 } else { 400 }).ends < 1.0 / 370.0;
         let long = (0..100).filter(long).count();
@@ -330,7 +401,7 @@ mod tests {
         let told = sampled(20_000, |random| random.u64(1..=200));
         near(1.0 / told.ends, 100.0, 0.2);
         for (quantile, truth) in told.quantiles.into_iter().zip([20.0, 100.0, 180.0]) {
-            near(quantile as f64, truth, 0.6);
+            near(quantile.1 as f64, truth, 0.6);
         }
     }
 

@@ -18,7 +18,6 @@ use super::issue::{Pace, Told};
 use super::observe::{Joint, wanted};
 pub(crate) use time::spread as spread_of_time;
 use time::{doubted, rate, rate_after};
-
 mod time;
 
 /// Steps at most.
@@ -52,6 +51,8 @@ pub struct Observed {
     pub ways: Vec<Way>,
     /// The block that it is entered at.
     pub entry: usize,
+    /// Ways into loops that only a guess decides, by their numbers.
+    pub guarded: Vec<usize>,
 }
 
 /// A block with its samples.

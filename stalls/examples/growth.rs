@@ -132,6 +132,7 @@ fn measure(machine: &Machine, name: &str, grown: &Grown, least: usize) -> anyhow
         work: &work,
         samples: &samples,
         branches: &branches,
+        turned: &[],
         measured: None,
     };
     let explained = explain(machine, &timed);

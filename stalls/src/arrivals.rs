@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use code::cfg::{Edge, EdgeKind, Ending};
+use code::cfg::{Edge, EdgeKind, Ending, Entered};
 use code::isa::work::{Registers, Work};
-use estimate::Branch;
+use estimate::{Branch, Turned};
 
 use crate::causes::{Arrival, BEFORE, LINE, PAGE};
 use crate::explain::Timed;
@@ -98,56 +98,81 @@ pub(crate) struct Round {
     entries: f64,
     /// Bytes of its code.
     bytes: u64,
-    /// Pages of it, at most.
+    /// Pages of its blocks, those that two blocks share twice.
     pages: u64,
+    /// Its first byte and its last; none without blocks.
+    span: Option<(u64, u64)>,
     /// Other code is executed in it, or it is entered elsewhere than at its header.
     open: bool,
+}
+
+impl Round {
+    /// Adds other code of the loop.
+    fn add(&mut self, other: &Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.pages = self.pages.saturating_add(other.pages);
+        self.open |= other.open;
+        if let Some((first, last)) = other.span {
+            let (least, most) = self.span.unwrap_or((first, last));
+            self.span = Some((least.min(first), most.max(last)));
+        }
+    }
+
+    /// Pages that its code is in, at most.
+    fn pages(&self) -> u64 {
+        self.pages.min(self.span.map_or(0, |(first, last)| (last / PAGE - first / PAGE).saturating_add(1)))
+    }
 }
 
 /// All loops, by number.
 pub(crate) fn rounds(timed: &Timed<'_>) -> Vec<Round> {
     let (graph, loops) = (timed.graph, timed.loops);
-    let mut rounds = vec![Round::default(); loops.loops().len()];
-    for (round, this) in rounds.iter_mut().zip(loops.loops()) {
-        let back = |from: usize| this.latches.contains(&from);
-        let into = graph.into_of(this.header).iter().filter_map(|edge| Some((*edge, graph.edges().get(*edge)?.from)));
-        round.entries = into
-            .filter(|(_, from)| !back(*from))
-            .map(|(edge, _)| timed.estimate.edges.get(edge).copied().unwrap_or(0.0))
-            .sum();
-    }
+    let entries = estimate::rounds::entries(graph, loops, &timed.estimate.edges);
+    let mut rounds: Vec<Round> = entries.into_iter().map(|entries| Round { entries, ..Round::default() }).collect();
     for (number, block) in graph.blocks().iter().enumerate() {
-        let Some(round) = loops.innermost(number).and_then(|inner| rounds.get_mut(inner)) else { continue };
-        let bytes = block.end.0.wrapping_sub(block.start.0);
-        round.bytes = round.bytes.saturating_add(bytes);
-        round.pages = round.pages.saturating_add(bytes / PAGE + 2);
+        let Some((inner, round)) = loops.innermost(number).and_then(|inner| Some((inner, rounds.get_mut(inner)?)))
+        else {
+            continue;
+        };
+        let (first, last) = (block.start.0, block.end.0.wrapping_sub(1).max(block.start.0));
+        let bytes = last - first + 1;
         let leaves = timed.work.get(number).is_some_and(|work| work.iter().any(Work::leaves));
-        round.open |= leaves || graph.is_entered(number);
+        // Where the procedure begins with a loop, that is one more entry of it.
+        let begins =
+            block.entered == Entered::Entry && loops.loops().get(inner).is_some_and(|this| this.header == number);
+        let open = leaves || graph.is_entered(number) && !begins;
+        let pages = last / PAGE - first / PAGE + 1;
+        round.add(&Round { bytes, pages, span: Some((first, last)), open, ..Round::default() });
     }
     // Inner loops come after those around them.
     for number in (0..rounds.len()).rev() {
         let inner = rounds.get(number).copied().unwrap_or_default();
         let parent = loops.loops().get(number).and_then(|this| this.parent);
-        if let Some(outer) = parent.and_then(|parent| rounds.get_mut(parent)) {
-            outer.bytes = outer.bytes.saturating_add(inner.bytes);
-            outer.pages = outer.pages.saturating_add(inner.pages);
-            outer.open |= inner.open;
-        }
+        parent.and_then(|parent| rounds.get_mut(parent)).into_iter().for_each(|outer| outer.add(&inner));
     }
     rounds
 }
 
-/// How often each branch was seen.
-pub(crate) fn seen(branches: &[Branch]) -> HashMap<u64, f64> {
-    let mut seen = HashMap::new();
+/// What is known of each branch, by its address.
+pub(crate) type Seen = HashMap<u64, (f64, Option<f64>)>;
+
+/// How often each branch was seen; and how often at most it goes another way than the time before, where samples tell.
+pub(crate) fn seen(branches: &[Branch], turned: &[Turned]) -> Seen {
+    let mut seen: Seen = HashMap::new();
+    let mut first: HashMap<u64, u64> = HashMap::new();
     for branch in branches {
-        *seen.entry(branch.from.0).or_default() += branch.first as f64 + branch.later as f64;
+        seen.entry(branch.from.0).or_default().0 += branch.first as f64 + branch.later as f64;
+        let sum = first.entry(branch.from.0).or_default();
+        *sum = sum.saturating_add(branch.first);
+    }
+    for (branch, changes) in estimate::rounds::changes(turned, |branch| first.get(&branch.0).copied().unwrap_or(0)) {
+        seen.entry(branch.0).or_default().1 = Some(changes);
     }
     seen
 }
 
 /// How a block is come to; none where it is by going on from the instruction before.
-pub(crate) fn arrival(timed: &Timed<'_>, number: usize, rounds: &[Round], seen: &HashMap<u64, f64>) -> Option<Arrival> {
+pub(crate) fn arrival(timed: &Timed<'_>, number: usize, rounds: &[Round], seen: &Seen) -> Option<Arrival> {
     let graph = timed.graph;
     let block = graph.blocks().get(number)?;
     let executions = |block: usize| timed.estimate.blocks.get(block).map_or(0.0, |block| block.executions);
@@ -161,44 +186,55 @@ pub(crate) fn arrival(timed: &Timed<'_>, number: usize, rounds: &[Round], seen: 
     if !entered && edges().next().is_some() && edges().all(|(_, edge)| follows(edge) && !left(edge.from)) {
         return None;
     }
-    // Who enters, or comes back, may have been mispredicted: an indirect call, a return.
-    if entered || edges().any(|(_, edge)| left(edge.from)) || own <= 0.0 {
+    // What comes back from elsewhere may have been mispredicted: a return.
+    if edges().any(|(_, edge)| left(edge.from)) || own <= 0.0 {
         return Some(Arrival::ANY);
     }
-    let (mut mispredicts, mut taken) = (0.0, 0.0);
+    let (mut mispredicts, mut taken, mut comes) = (0.0, 0.0, 0.0);
     for (edge, from) in edges() {
         let Some(before) = graph.blocks().get(from.from) else { continue };
+        let flow = timed.estimate.edges.get(edge).copied().unwrap_or(0.0);
+        comes += flow;
         if !matches!(from.kind, EdgeKind::Next | EdgeKind::NotTaken) {
-            taken += timed.estimate.edges.get(edge).copied().unwrap_or(0.0);
+            taken += flow;
         }
         if matches!(before.ending, Ending::Conditional | Ending::Indirect) {
-            let flow = timed.estimate.edges.get(edge).copied().unwrap_or(0.0);
             let all = executions(from.from);
-            let others = if all > 0.0 { (1.0 - flow / all).max(0.0) } else { 1.0 };
-            // Who guesses by how often each way is taken is wrong twice as often as the rarer one is; a way that was not seen may be as often
-            // as three in what was (the rule of three: 95 % confidence).
-            let unseen = 3.0 / (seen.get(&before.last.0).copied().unwrap_or(0.0) + 3.0);
-            mispredicts += flow * (2.0 * others + unseen).min(1.0);
+            let (count, changes) = seen.get(&before.last.0).copied().unwrap_or_default();
+            mispredicts += flow * wrong_part(flow / all, count, changes);
         }
     }
+    // So many executions come from outside, in any way: an indirect call, a signal.
+    let outside = if entered { (1.0 - comes / own).clamp(0.0, 1.0) } else { 0.0 };
     // Code in the line, or the page, that was executed just before is there.
     let near = |size: u64| {
         let mut from = edges().filter_map(|(_, edge)| graph.blocks().get(edge.from));
         from.all(|from| from.last.0 / size == block.start.0 / size)
     };
     let (code, pages) = loop_misses(timed, rounds, number, own);
+    let part = |inside: f64| (inside + outside).min(1.0);
     Some(Arrival {
-        code_misses: if near(LINE) { 0.0 } else { code },
-        page_misses: if near(PAGE) { 0.0 } else { pages },
-        mispredicts: (mispredicts / own).min(1.0),
+        code_misses: part(if near(LINE) { 0.0 } else { code }),
+        page_misses: part(if near(PAGE) { 0.0 } else { pages }),
+        mispredicts: part(mispredicts / own),
         // What keeps the code of a loop keeps its branches.
-        resteers: (taken / own).min(code),
+        resteers: part((taken / own).min(code)),
     })
+}
+
+/// Of the times that a branch goes one of its ways, which has `share` of its executions, the part that is mispredicted at most. A
+/// predictor that knew only how often each way is taken, and guessed each as often, would be wrong where it guessed one of the
+/// others; one that knew only the last time would be wrong where that was another way, which as often leads to this way as
+/// from it. A way that was not seen may be as often as three in what was (the rule of three: 95 % confidence).
+fn wrong_part(share: f64, seen: f64, changes: Option<f64>) -> f64 {
+    let others = if share.is_finite() { (1.0 - share).max(0.0) } else { 1.0 };
+    let changed = changes.filter(|_| share > 0.0).map_or(1.0, |changes| changes / 2.0 / share);
+    (others.min(changed) + 3.0 / (seen + 3.0)).min(1.0)
 }
 
 /// How often, for each execution of a block, its code may not have been there: once each time that the largest loop around it is entered
 /// that is small enough and executes no other code.
-fn loop_misses(timed: &Timed<'_>, rounds: &[Round], number: usize, own: f64) -> (f64, f64) {
+pub(crate) fn loop_misses(timed: &Timed<'_>, rounds: &[Round], number: usize, own: f64) -> (f64, f64) {
     let (mut code, mut pages) = (1.0, 1.0);
     let mut at = timed.loops.innermost(number);
     while let Some((number, round)) = at.and_then(|at| Some((at, rounds.get(at)?))).filter(|(_, round)| !round.open) {
@@ -206,10 +242,10 @@ fn loop_misses(timed: &Timed<'_>, rounds: &[Round], number: usize, own: f64) -> 
         if round.bytes <= CACHED_BYTES {
             code = misses;
         }
-        if round.pages <= CACHED_PAGES {
+        if round.pages() <= CACHED_PAGES {
             pages = misses;
         }
-        if round.bytes > CACHED_BYTES && round.pages > CACHED_PAGES {
+        if round.bytes > CACHED_BYTES && round.pages() > CACHED_PAGES {
             break;
         }
         at = timed.loops.loops().get(number).and_then(|this| this.parent);

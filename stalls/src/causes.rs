@@ -105,6 +105,23 @@ impl fmt::Display for Cause {
     }
 }
 
+impl Cause {
+    /// Whether it may take any time between none and that of memory, without anything else telling how much.
+    #[must_use]
+    pub fn is_of_memory(self) -> bool {
+        matches!(
+            self,
+            Self::DataCache
+                | Self::DataTlb
+                | Self::StoreBuffer
+                | Self::StoreForwarding
+                | Self::Serialisation
+                | Self::Lock
+                | Self::Microcode
+        )
+    }
+}
+
 /// A cause that an instruction may have been stalled by.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Suspect {
@@ -159,6 +176,9 @@ pub struct Situation {
     pub address: u64,
     /// How it is come to, if it is the first of a block, or after a call.
     pub arrival: Option<Arrival>,
+    /// For how many of its executions the next line of code, and the next page, may not have been there, where it
+    /// reaches into one from the instruction before.
+    pub crossing: (f64, f64),
     /// Bytes by which the address that it reads or writes moves on from one execution to the next, if that is known, and for how many of its
     /// executions it begins anew somewhere else.
     pub step: Option<(f64, f64)>,
@@ -219,7 +239,7 @@ impl Past {
 /// What may have stalled the instruction `own`, which comes after `past`.
 #[must_use]
 pub(crate) fn suspects(machine: &Machine, past: &Past, own: &Work, situation: &Situation) -> Vec<Suspect> {
-    let Situation { address, arrival, step, pressure } = *situation;
+    let Situation { address, arrival, crossing: (code_misses, page_misses), step, pressure } = *situation;
     let mut found = Vec::with_capacity(8);
     let mut add = |cause, behind, most: f64| {
         if most > 0.0 {
@@ -228,7 +248,7 @@ pub(crate) fn suspects(machine: &Machine, past: &Past, own: &Work, situation: &S
     };
     let last = address.wrapping_add(u64::from(own.len).saturating_sub(1));
     let begins = |size: u64| address % size == 0 || address / size != last / size;
-    let arrived = arrival.unwrap_or(Arrival { mispredicts: 0.0, resteers: 0.0, ..Arrival::ANY });
+    let arrived = arrival.unwrap_or(Arrival { code_misses, page_misses, mispredicts: 0.0, resteers: 0.0 });
     if arrival.is_some() || begins(LINE) {
         add(Cause::InstructionCache, 0, MEMORY * arrived.code_misses);
     }

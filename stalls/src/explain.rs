@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use code::cfg::{Cfg, Loops};
 use code::isa::work::Work;
-use estimate::{Branch, Estimate};
+use estimate::{Branch, Estimate, Turned};
 
-use crate::arrivals::{arrival, rounds, seen, step, steps, wrong};
+use crate::arrivals::{arrival, loop_misses, rounds, seen, step, steps, wrong};
 use crate::best::{Ways, best_cases};
 use crate::causes::{Arrival, BEFORE, Cause, Past, Situation, Suspect, suspects};
 use crate::machine::Machine;
-use crate::scale::{Block, Scale};
+use crate::scale::{Block, Scale, Steady};
 use crate::schedule::{Course, Slot, Wait, schedule};
 
 /// A procedure with its samples.
@@ -28,6 +28,8 @@ pub struct Timed<'a> {
     pub samples: &'a [Vec<f64>],
     /// Branches that were seen.
     pub branches: &'a [Branch],
+    /// How often in a row branches were going to go the same way.
+    pub turned: &'a [Turned],
     /// Samples for each cycle of an execution, where samples of executed instructions tell.
     pub measured: Option<f64>,
 }
@@ -48,7 +50,8 @@ pub struct Explained {
 pub struct Explanation {
     /// Its part of the best case.
     pub best: Slot,
-    /// Cycles that it took, if the procedure is as far from its best case as most are ([`Scale::told`]).
+    /// Cycles that it took, if the procedure is as far from its best case as most are ([`Scale::told`]); no more than a bound
+    /// where that is not known.
     pub cycles: f64,
     /// And at most: in 19 of 20 procedures, and if its executions are as few beside those of others as they may be; infinite where that is not known.
     pub cycles_most: f64,
@@ -71,7 +74,8 @@ pub struct Culprit {
     pub high: f64,
 }
 
-/// Samples by what took them: figure 4 of the paper. What adds up to `samples`: `execution`, `waits`, `dynamic`, `unexplained` and `error`, less `gain`.
+/// Samples by what took them: figure 4 of the paper. What adds up to `samples`: `execution`, `waits`, `dynamic`, `unexplained`,
+/// `error` and `unknown`, less `gain`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sums {
     /// All samples.
@@ -90,6 +94,8 @@ pub struct Sums {
     pub gain: f64,
     /// What took more or less by no more than chance: more, on balance.
     pub error: f64,
+    /// Of procedures of which it is not known how long an execution took: none of the above.
+    pub unknown: f64,
 }
 
 impl Sums {
@@ -102,6 +108,7 @@ impl Sums {
             (&mut self.unexplained, other.unexplained),
             (&mut self.gain, other.gain),
             (&mut self.error, other.error),
+            (&mut self.unknown, other.unknown),
         ] {
             *sum += part;
         }
@@ -157,7 +164,8 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
         Some(measured) if measured.is_finite() && measured > 0.0 => Some(Scale::measured(measured)),
         _ => {
             let blocks = whole_blocks(&lines);
-            timed.estimate.pace.and_then(|pace| Scale::paced(pace, &blocks)).or_else(|| Scale::of(&blocks))
+            let paced = timed.estimate.pace.and_then(|pace| Scale::paced(pace, &blocks));
+            paced.or_else(|| Some(Scale::of(&blocks)?.unless_waiting(steady(&lines), &blocks)))
         }
     };
     let mut blocks: Vec<Vec<Explanation>> =
@@ -174,6 +182,9 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
                 }
             }
         }
+        if !scale.is_known() {
+            sums = Sums { samples: sums.samples, unknown: sums.samples, ..Sums::default() };
+        }
         let all = Cause::ALL.into_iter().zip(causes);
         sums.causes = all.filter_map(|(cause, sum)| Some((cause, sum?))).collect();
     }
@@ -188,7 +199,7 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
     let mut lines = Vec::with_capacity(timed.work.iter().map(Vec::len).sum());
     let rounds = rounds(timed);
     let steps = steps(timed);
-    let seen = seen(timed.branches);
+    let seen = seen(timed.branches, timed.turned);
     let arrivals: Vec<_> = (0..timed.work.len()).map(|number| arrival(timed, number, &rounds, &seen)).collect();
     let wrong = wrong(timed, &arrivals);
     for (number, work) in timed.work.iter().enumerate() {
@@ -197,6 +208,7 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
         let mut past = Past::of(&ways.leading_to(number, BEFORE, timed.work));
         let spread = timed.estimate.blocks.get(number).map_or(0.0, |block| block.spread);
         let arrival = arrivals.get(number).copied().flatten();
+        let crossing = loop_misses(timed, &rounds, number, executions);
         let mispredicts = wrong.get(number).copied().unwrap_or(0.0);
         let cold = if mispredicts > 0.0 { schedule(machine, work, Course::Cold) } else { Vec::new() };
         for ((index, own), address) in work.iter().enumerate().zip(timed.graph.instructions(number)) {
@@ -208,7 +220,7 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
             };
             let step = step(timed, (&rounds, &steps), number, own);
             let best = best.get(number).and_then(|block| block.get(index)).copied().unwrap_or_default();
-            let situation = Situation { address: address.0, arrival, step, pressure: best.pressure };
+            let situation = Situation { address: address.0, arrival, crossing, step, pressure: best.pressure };
             let mut suspects = suspects(machine, &past, own, &situation);
             past.push(own);
             // After a wrong way nothing is begun ahead: what takes long is waited for.
@@ -235,6 +247,32 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
         debug_assert_eq!(block.instructions, work.len());
     }
     lines
+}
+
+/// Cycles that a suspect of memory can take at most so that its instruction is steady all the same: as long as the second level
+/// of the cache takes.
+const SHORT_WAIT: f64 = 20.0;
+
+/// The instructions that do not wait for memory. Without a measured skid, samples land behind what took the time, so the instruction
+/// after one that may wait is none of them.
+fn steady(lines: &[Line]) -> Steady {
+    let waits =
+        |line: &Line| line.suspects.iter().any(|suspect| suspect.cause.is_of_memory() && suspect.most > SHORT_WAIT);
+    let (mut all, mut steady) = ((0.0, 0.0), (0.0, 0.0));
+    for block in lines.chunk_by(|a, b| a.block == b.block) {
+        let mut waited = false;
+        for line in block {
+            let own = waits(line);
+            let (samples, best) = (line.samples, line.executions * line.best.cycles);
+            all = (all.0 + samples, all.1 + best);
+            if !own && !waited {
+                steady = (steady.0 + samples, steady.1 + best);
+            }
+            waited = own;
+        }
+    }
+    let part = |steady: f64, all: f64| if all > 0.0 { steady / all } else { 0.0 };
+    Steady { samples: part(steady.0, all.0), best: part(steady.1, all.1) }
 }
 
 /// Each block as a whole.

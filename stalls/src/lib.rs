@@ -19,5 +19,5 @@ pub use causes::{Cause, Suspect};
 pub use explain::{Culprit, Explained, Explanation, Sums, Timed, explain};
 pub use machine::{Cpuid, Machine};
 pub use pace::estimate;
-pub use scale::{By, Scale};
+pub use scale::{By, Scale, Steady};
 pub use schedule::{Course, Slot, Wait};

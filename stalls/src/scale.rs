@@ -23,7 +23,7 @@ pub struct Block {
 /// Samples for each cycle of an execution, beside which executions of blocks are given.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Scale {
-    /// If the procedure is as far from its best case as most are.
+    /// If the procedure is as far from its best case as most are; where nothing is known, as far as it can be.
     pub told: f64,
     /// At most, for 19 of 20 procedures.
     pub most: f64,
@@ -44,7 +44,23 @@ pub enum By {
     Points,
     /// By samples of executed instructions.
     Instructions,
+    /// By nothing: most of its time is where it may have waited for memory, for as long as that takes or not at all, and the
+    /// rest is too little to tell how long an execution took.
+    Nothing,
 }
+
+/// Samples and best cases of instructions that do not wait for memory, as parts of a procedure's.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Steady {
+    /// Part of the samples.
+    pub samples: f64,
+    /// Part of the best case of all executions.
+    pub best: f64,
+}
+
+/// With less than this part of a procedure's best case in instructions that do not wait for memory, these do not tell how
+/// long an execution took, if they have not most of the samples either. Smaller values let single instructions tell.
+const STEADY_MIN: f64 = 0.1;
 
 /// How many times its best case a procedure takes; see above. Measured on a Zen 3 processor.
 const TYPICAL: f64 = 3.0;
@@ -95,6 +111,29 @@ impl Scale {
     }
 }
 
+impl Scale {
+    /// This, or that nothing is known where `steady` instructions, if stalled as most code is, say that executions
+    /// took longer than this allows.
+    #[must_use]
+    pub fn unless_waiting(self, steady: Steady, blocks: &[Block]) -> Self {
+        let sum = |of: fn(&Block) -> f64| blocks.iter().map(of).sum::<f64>();
+        let fastest = sum(|block| block.samples) / sum(|block| block.best);
+        let by_steady = fastest * steady.samples / steady.best.max(f64::MIN_POSITIVE) / TYPICAL;
+        let tells = steady.best >= STEADY_MIN || steady.samples >= 0.5;
+        if tells && by_steady >= self.least {
+            return self;
+        }
+        let told = if self.stalled > 0.0 { self.stalled } else { self.least };
+        Self { told, most: fastest, least: self.stalled, by: By::Nothing, ..self }
+    }
+
+    /// Whether cycles of an execution are told, or only what they are at least and at most.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.by != By::Nothing
+    }
+}
+
 /// Even if all that may have stalled it has, a block's samples are not more than this many for a cycle.
 fn stalled(blocks: &[Block]) -> f64 {
     let surely = blocks.iter().map(|block| (block.samples - 2.0 * block.samples.sqrt()) / block.worst);
@@ -104,6 +143,27 @@ fn stalled(blocks: &[Block]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A pointer chase through memory took "15 cycles, at most 60" an execution: 3 times its best case, where 570 were true.
+    #[test]
+    fn a_range_is_not_told_where_memory_may_have_taken_all_the_time() {
+        let chase = Block { samples: 48_000.0, best: 5.0, worst: 3605.0, spread: 0.0 };
+        let scale = Scale::of(&[chase]).unwrap();
+        assert!((scale.told * 15.0 / 48_000.0 - 1.0).abs() < 0.01, "{scale:?}");
+        let all_waits = scale.unless_waiting(Steady { samples: 0.001, best: 0.05 }, &[chase]);
+        assert!(all_waits.by == By::Nothing && !all_waits.is_known());
+        let cycles = |samples: f64| 48_000.0 / samples;
+        assert!((cycles(all_waits.most) - 5.0).abs() < 0.01 && cycles(all_waits.least) > 3605.0, "{all_waits:?}");
+        // Some that do not wait have hardly a sample, though they are a third of the best case.
+        let others = scale.unless_waiting(Steady { samples: 0.02, best: 0.3 }, &[chase]);
+        assert!(!others.is_known());
+        // A third of the time in a third of the best case is as most code is.
+        assert_eq!(scale.unless_waiting(Steady { samples: 0.3, best: 0.3 }, &[chase]), scale);
+        // What may wait without end: at least the best case, and no most.
+        let endless = Block { worst: f64::INFINITY, ..chase };
+        let scale = Scale::of(&[endless]).unwrap().unless_waiting(Steady { samples: 0.0, best: 0.0 }, &[endless]);
+        assert!(scale.least == 0.0 && scale.told > 0.0 && !scale.is_known(), "{scale:?}");
+    }
 
     #[test]
     fn most_code_sets_the_scale() {

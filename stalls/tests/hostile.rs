@@ -4,7 +4,7 @@
 use code::cfg::{Cfg, Knowledge, Loops, Part};
 use code::isa::Isa;
 use code::isa::work::Work;
-use estimate::{Branch, Sampled};
+use estimate::{Branch, Sampled, Turned};
 use image::Vaddr;
 use stalls::{Explained, Machine, Scale, Timed, explain};
 
@@ -99,7 +99,16 @@ fn whatever_the_code_is_sums_add_up() {
                 later: random.u64(..) >> 20,
             })
             .collect();
-        let sampled = Sampled { landed: &landed, branches: &branches, ..Sampled::default() };
+        let turned: Vec<Turned> = (0..random.usize(..8))
+            .map(|_| Turned {
+                branch: any(&mut random),
+                jumps: random.bool(),
+                rounds: random.u64(1..) >> random.u32(..63) | 1,
+                width: 1,
+                count: random.u64(..) >> 20,
+            })
+            .collect();
+        let sampled = Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
         let at = |address: Vaddr| &bytes[(address.0.wrapping_sub(begin.0) as usize).min(bytes.len())..];
         let of_blocks = || (0..graph.blocks().len()).map(|block| graph.instructions(block));
         let work: Vec<Vec<Work>> =
@@ -118,6 +127,7 @@ fn whatever_the_code_is_sums_add_up() {
             work: &work,
             samples: &samples,
             branches: &branches,
+            turned: &turned,
             measured,
         };
         let told = explain(machine, &timed);
@@ -133,7 +143,8 @@ fn holds(seed: u64, scale: Scale, told: &Explained) {
     assert!(0.0 <= scale.stalled && scale.stalled <= scale.least);
     assert!(scale.least <= scale.told && scale.told <= scale.most && scale.most.is_finite(), "{seed}: {scale:?}");
     let sums = &told.sums;
-    let parts = sums.execution + sums.waits.values().sum::<f64>() + sums.dynamic + sums.unexplained + sums.error;
+    let parts =
+        sums.execution + sums.waits.values().sum::<f64>() + sums.dynamic + sums.unexplained + sums.error + sums.unknown;
     assert!((parts - sums.gain - sums.samples).abs() <= 1e-6 * (parts + sums.samples), "{seed}: {sums:?}");
     for (low, high) in sums.causes.values() {
         assert!(0.0 <= *low && low <= high && *high <= sums.samples * (1.0 + 1e-9), "{seed}: {sums:?}");

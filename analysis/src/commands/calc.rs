@@ -57,15 +57,17 @@ const NOTES: &str = "\
 runs: executions of a block for one entry of the procedure. They come from the branches that \
 dcpid followed from registers at samples, and where there were few, from the time that blocks took; \
 what comes into a block always goes out. The interval is what chance does, to the entry too; high, \
-medium and low say how sure a block is beside the other blocks of its procedure: probably within \
-10 %, within 15 %, or not known to be. Where a procedure \
-is hardly ever entered - one sample there, thousands in its loops - that is not known: compare \
-blocks then.
+medium and low say how sure the number is: probably within 10 %, within 15 %, or not known to be. \
+Where a procedure is hardly ever entered - one sample there, thousands in its loops - all of its runs \
+are low: compare blocks then; topstalls says how sure a block is beside the others.
 cy: cycles of an execution. Samples tell of time, not of how many executions it took; blocks are \
 taken to be as far from their best case - every load hits the first cache, every branch is \
 predicted - as most code's are: 3 times, in the geometric mean. The head says how many times as few \
 or as many there are in 19 of 20 procedures; where all of a procedure waits for memory there are \
-more. Compare them within a procedure. With samples of instructions (dcpid --event cycles \
+more. Where most samples of a procedure are at instructions that may have waited for memory, and its \
+other instructions have too few beside their best case, nothing tells how long an execution took: it is said \
+to be not known, from the best case to what all of it waiting would take. \
+Compare cycles within a procedure. With samples of instructions (dcpid --event cycles \
 --event instructions) they are measured. On processors that issue in order (Cortex-A53, -A55, \
 -A510) instructions that were hardly ever stalled tell them, as in the paper; that was held against \
 a simulation only.
@@ -135,6 +137,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         aliases: known.aliases(procedure, &places),
         parts: graph.parts.iter().map(|part| (part.procedure.clone(), part.addresses.clone())).collect(),
         skid,
+        kept: graph.parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.kept)),
         branches: graph
             .branches
             .iter()
@@ -169,13 +172,14 @@ pub(super) fn blocks(graph: &Graph, explained: &Explained, event: usize, confide
         });
         let ran = runs.executions > 0.0 && explained.scale.is_some();
         let cycles = |of: fn(&Explanation) -> f64| ran.then(|| explanations.iter().map(of).sum());
+        let known = explained.scale.is_some_and(|scale| scale.is_known());
         BlockRow {
             start: block.start.0,
             end: block.end.0,
             samples: runs.samples,
             runs: runs_of(graph, estimate, number, confidence),
             best: cycles(|why| why.best.cycles),
-            cycles: cycles(|why| why.cycles),
+            cycles: cycles(|why| why.cycles).filter(|_| known),
             cycles_most: cycles(|why| why.cycles_most),
             instructions: instructions.collect(),
         }
@@ -191,7 +195,7 @@ fn runs_of(graph: &Graph, estimate: &Estimate, number: usize, confidence: Confid
     let spread = if Some(number) == graph.graph.entry() { 0.0 } else { runs.spread.hypot(entry) };
     let wide = (spread * confidence.z()).exp();
     let value = runs.executions;
-    Runs { value, low: value / wide, high: value * wide, confidence: runs.confidence }
+    Runs { value, low: value / wide, high: value * wide, confidence: estimate::Confidence::of(spread) }
 }
 
 /// How often an edge was taken: as often as its block ran, if that has no other; else by how often it was seen of `all` edges of the block, and

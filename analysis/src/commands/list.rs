@@ -78,7 +78,7 @@ the one that took the time. dcpid measures that when it starts, and samples are 
 one that took the time, but those where a loop begins are of its last branch, and stay; --raw shows \
 where they landed. Where a call was inlined, the samples are the inlined function's, and \
 the calls are named from the inside to the outside. > marks what a jump leads to. \
-With --why, runs are executions for one entry of the procedure, sure says how sure that is beside its other instructions, \
+With --why, runs are executions for one entry of the procedure, sure says how sure that is, \
 cy are cycles of an execution (to: at most), and letters are what may have stalled it: dcpi calc --help.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";

@@ -26,26 +26,28 @@ pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
         let around = one.parent.and_then(|parent| rows.get_mut(parent));
         around.into_iter().for_each(|row| row.samples += samples);
     }
-    // Rounds for one entry: executions of the header, by those that come from outside the loop. It is entered nowhere else.
-    let mut entries: Vec<f64> =
-        loops.loops().iter().map(|one| if Some(one.header) == cfg.entry() { 1.0 } else { 0.0 }).collect();
-    for (edge, taken) in cfg.edges().iter().zip(&estimate.edges) {
+    // Rounds for one entry are no surer than how often the loop is entered, unless its test tells them.
+    for edge in cfg.edges().iter().zip(&estimate.edges).filter(|(_, taken)| **taken > 0.0).map(|(edge, _)| edge) {
         let To::Block(to) = edge.to else { continue };
         let headed =
             loops.innermost(to).filter(|number| loops.loops().get(*number).is_some_and(|one| one.header == to));
-        if let Some(number) = headed.filter(|number| !loops.contains(*number, edge.from)) {
-            entries.get_mut(number).into_iter().for_each(|sum| *sum += taken);
-            // Rounds for one entry are no surer than how often it is entered.
-            let from = estimate.blocks.get(edge.from).map_or(Confidence::Low, |from| from.confidence);
-            rows.get_mut(number).filter(|_| *taken > 0.0).into_iter().for_each(|row| row.sure = row.sure.min(from));
-        }
+        let from = estimate.blocks.get(edge.from).map_or(Confidence::Low, |from| from.confidence);
+        let row = headed.filter(|number| !loops.contains(*number, edge.from)).and_then(|number| rows.get_mut(number));
+        row.into_iter().for_each(|row| row.sure = row.sure.min(from));
     }
+    let entries = estimate::rounds::entries(cfg, loops, &estimate.edges);
     for ((row, one), entries) in rows.iter_mut().zip(loops.loops()).zip(entries) {
         let runs = estimate.blocks.get(one.header).map_or(0.0, |runs| runs.executions);
         row.rounds = (entries > 0.0).then(|| runs / entries);
     }
     for trips in &estimate.trips {
-        rows.get_mut(trips.number).into_iter().for_each(|row| row.test = Some(trips.clone()));
+        let Some(row) = rows.get_mut(trips.number) else { continue };
+        // What the test says holds however often the loop is entered.
+        let header = loops.loops().get(trips.number).and_then(|one| estimate.blocks.get(one.header));
+        if let Some(header) = header.filter(|_| trips.decides && trips.only) {
+            row.sure = row.sure.max(Confidence::of(trips.spread).min(header.confidence));
+        }
+        row.test = Some(trips.clone());
     }
     rows.retain(|row| row.samples > 0.0 || row.test.is_some());
     rows.sort_by(|a, b| b.samples.total_cmp(&a.samples).then(a.header.cmp(&b.header)));

@@ -63,7 +63,8 @@ pub enum Sure {
 
 const NOTES: &str = "\
 stall: part of all samples of time that went to an instruction beyond its best case, and up to so \
-much if it was executed as seldom as it may have been. high, medium and low say how sure it is how \
+much if it was executed as seldom as it may have been. cycles: ? where memory may have taken all the time, \
+so that nothing tells how long an execution took. high, medium and low say how sure it is how \
 often it ran. Letters are those of dcpi calc, which shows the procedure around it.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
@@ -110,21 +111,24 @@ fn stalled(found: &Explanation<'_>) -> Vec<StallRow> {
     let lines = found.graph.parts.iter().flat_map(|part| &part.instructions);
     let lines: BTreeMap<u64, &str> = lines.map(|line| (line.address, line.text.as_str())).collect();
     let estimate = found.graph.estimate.as_ref();
-    let scale = found.explained.scale.map_or(0.0, |scale| scale.told);
+    let Some(scale) = found.explained.scale else { return Vec::new() };
+    let known = scale.is_known();
     let mut rows = Vec::new();
     for (number, block) in found.explained.blocks.iter().enumerate() {
         let runs = estimate.and_then(|estimate| estimate.blocks.get(number)).copied().unwrap_or_default();
-        let samples = |cycles: f64| cycles * runs.executions * scale;
+        let samples = |cycles: f64| cycles * runs.executions * scale.told;
         for (why, at) in block.iter().zip(found.graph.graph.instructions(number)) {
             let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
             let stall = (why.cycles - why.best.cycles).max(0.0);
             if samples(stall.max(largest)) < 1.0 {
                 continue;
             }
+            // Where cycles are not known, executions may have been as many as the best case allows.
+            let surely = samples(why.cycles) - why.best.cycles * runs.executions * scale.most;
             rows.push(StallRow {
-                stall: samples(stall),
+                stall: if known { samples(stall) } else { surely.max(0.0) },
                 most: samples(stall.max(largest)),
-                cycles: stall,
+                cycles: known.then_some(stall),
                 confidence: runs.confidence,
                 culprits: why.culprits.clone(),
                 unexplained: why.unexplained > stall / 10.0,

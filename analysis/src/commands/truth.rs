@@ -14,7 +14,7 @@ mod counted;
 use clap::{Args, Parser as _};
 use code::skid::Skid;
 use estimate::truth::{self, Counts};
-use stalls::Machine;
+use stalls::{Machine, Scale};
 
 use self::counted::Executed;
 use super::Outcome;
@@ -299,7 +299,8 @@ fn score(
         executed.hold(&found.graph);
         let scored = truth::score(&found.graph, found.estimate.as_ref()?, counts)?;
         let cycles = per_cycle.and_then(|(machine, per_cycle)| {
-            let scale = found.explained(machine, *event, truth.samples.retired(*event))?.scale?;
+            let scale =
+                found.explained(machine, *event, truth.samples.retired(*event))?.scale.filter(Scale::is_known)?;
             let truly = per_cycle / scored.scale;
             Some([truly / scale.most, truly / scale.told, truly / scale.least])
         });

@@ -43,8 +43,9 @@ pub struct Whatcg {
 const NOTES: &str = "\
 Of the time of what is explained (the head says how much that is of all). Each cause has a \
 range: at least what nothing else can have taken, at most what it can have taken itself. Several \
-causes may have taken the same cycles, so only dynamic, static, execution and sampling error add \
-up to 100 %; those are told as if stalled as most code is. dcpi calc tells of each instruction of \
+causes may have taken the same cycles, so only dynamic, static, execution, sampling error and what is not known add \
+up to 100 %; those are told as if stalled as most code is; of procedures most of whose time may have been memory's \
+they are not known. dcpi calc tells of each instruction of \
 a procedure, and what is taken for granted.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";

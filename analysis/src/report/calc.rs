@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use stalls::{By, Explanation, Scale, Sums, Wait};
 
-use super::costs::{self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, number, told, word};
+use super::costs::{self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, is_known, number, told, word};
 use super::csv::record;
 use super::json::{self, Event, Head, InOrder, ProblemEntry};
 use super::loops::{self, LoopRow};
@@ -43,6 +43,8 @@ pub struct CalcReport {
     pub parts: Vec<(String, Range<u64>)>,
     /// How far behind what took the time samples landed.
     pub skid: Skid,
+    /// Samples that were not given back from where they landed.
+    pub kept: u64,
     /// Branches that were seen in it.
     pub branches: u64,
     /// Whether it may go where its edges do not say.
@@ -92,7 +94,7 @@ pub struct Runs {
     pub low: f64,
     /// The most.
     pub high: f64,
-    /// How sure it is beside the other blocks.
+    /// How sure the value is.
     pub confidence: estimate::Confidence,
 }
 
@@ -222,7 +224,7 @@ impl CalcReport {
         if let Some(EventColumn { event, counted, .. }) = self.events.get(self.time) {
             let every = period(event.period, &event.unit);
             head(out, "event", &format!("{}: {} samples here, one every {every}", event.name, thousands(*counted)))?;
-            let landed = listing_text::landed(Some((event.name.as_str(), self.skid)));
+            let landed = listing_text::landed(Some((event.name.as_str(), self.skid)), self.kept);
             head(out, "samples", &landed)?;
         }
         head(out, "branches", &format!("{} seen from registers at samples", thousands(self.branches)))?;
@@ -231,7 +233,7 @@ impl CalcReport {
             out,
             "runs",
             &format!(
-                "for one entry of the procedure; from–to of {sure} % confidence; (high, medium, low): beside its other blocks"
+                "for one entry of the procedure; from–to of {sure} % confidence; (high, medium, low): how sure that is"
             ),
         )?;
         self.text_scale(out)?;
@@ -257,10 +259,14 @@ impl CalcReport {
             let shown = |cycles: f64| format!("{} cy ({} CPI)", cycle(cycles), cycle(cycles / count));
             let best = block.best.map(|best| format!("best case {}, ", shown(best))).unwrap_or_default();
             writeln!(out, "{:>21}  {best}took {}{most}", "", shown(cycles))?;
+        } else if let Some(best) = block.best {
+            let most = block.cycles_most.filter(|most| most.is_finite() && *most > best);
+            let most = most.map_or_else(String::new, |most| format!(": from that to {}", cycle(most)));
+            writeln!(out, "{:>21}  best case {} cy, took not known{most}", "", cycle(best))?;
         }
         for line in &block.instructions {
             self.text_stall(line, out)?;
-            let taken = (line.samples > 0 && self.scale.is_some()).then(|| format!("{} cy", cycle(line.why.cycles)));
+            let taken = (line.samples > 0 && is_known(self.scale)).then(|| format!("{} cy", cycle(line.why.cycles)));
             let samples = if line.samples > 0 { thousands(line.samples) } else { String::new() };
             let taken = taken.unwrap_or_default();
             writeln!(out, "{samples:>12} {taken:>9}  {:#x}  {}", line.address, escape(&line.text))?;
@@ -298,7 +304,9 @@ impl CalcReport {
                 format!("{}{at}", culprit.cause)
             })
             .collect();
-        let stalled = if most > least * ROUGHLY {
+        let stalled = if !is_known(self.scale) {
+            String::new()
+        } else if most > least * ROUGHLY {
             format!("{}–{} cy", cycle(least), cycle(most))
         } else {
             format!("{} cy", cycle(least))
@@ -323,6 +331,7 @@ struct Calc<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     aliases: &'a [String],
     skid: u8,
+    samples_kept: u64,
     branches: u64,
     missing_edges: bool,
     findings: Vec<Found<'a>>,
@@ -334,6 +343,8 @@ struct Calc<'a> {
     /// And at most; null where nothing limits it.
     cycles_factor: Option<f64>,
     cycles_measured: bool,
+    /// False where they are bounds only.
+    cycles_known: bool,
     #[serde(flatten)]
     spent: super::stalls::Spent,
     loops: Vec<loops::Loop>,
@@ -381,6 +392,7 @@ struct Edge {
 }
 
 fn calc(report: &CalcReport) -> impl Serialize + '_ {
+    let known = report.scale.filter(Scale::is_known);
     Calc {
         head: Head::of(&report.selection),
         events: report.events.iter().map(json::event).collect(),
@@ -392,13 +404,15 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
         procedure: &report.procedure,
         aliases: &report.aliases,
         skid: report.skid.instructions(),
+        samples_kept: report.kept,
         branches: report.branches,
         missing_edges: report.missing_edges,
         findings: report.findings.iter().map(|(at, kind)| Found { address: format!("{at:#x}"), kind }).collect(),
         machine: report.machine.name,
         machine_assumed: report.machine.assumed,
-        cycles_factor_least: report.scale.map(|scale| digits(scale.told / scale.most)),
-        cycles_factor: report.scale.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
+        cycles_factor_least: known.map(|scale| digits(scale.told / scale.most)),
+        cycles_factor: known.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
+        cycles_known: known.is_some(),
         cycles_measured: report.scale.is_some_and(|scale| scale.by == By::Instructions),
         spent: super::stalls::spent(&report.sums),
         loops: report.loops.iter().map(loops::json).collect(),
@@ -434,7 +448,7 @@ fn block<'a>(report: &'a CalcReport, row: &'a BlockRow) -> Block<'a> {
 
 fn instruction<'a>(report: &'a CalcReport, runs: Runs, line: &'a InstructionCost) -> Instruction<'a> {
     let names = report.events.iter().map(|column| column.event.name.as_str());
-    let cost = Cost::of(runs, &line.why, report.scale.is_some());
+    let cost = Cost::of(runs, &line.why, report.scale);
     Instruction {
         address: format!("{:#x}", line.address),
         text: &line.text,

@@ -63,6 +63,7 @@ pub(super) fn cycles(scale: Option<Scale>) -> String {
     let (down, up) = (number(told / most), number(told / least));
     match by {
         By::Instructions => return "cy: cycles of an execution, by samples of executed instructions".to_owned(),
+        By::Nothing => return NOT_KNOWN.to_owned(),
         By::Points => {
             return format!(
                 "cy: cycles of an execution, by instructions that were hardly ever stalled; probably {down} to {up} times as many"
@@ -75,8 +76,17 @@ pub(super) fn cycles(scale: Option<Scale>) -> String {
     )
 }
 
+/// What is said where nothing tells of cycles.
+const NOT_KNOWN: &str =
+    "not known: most time is where it may have waited for memory; with samples of instructions they are measured";
+
+/// Whether cycles of executions are told, and not only bounds of them.
+pub(super) fn is_known(scale: Option<Scale>) -> bool {
+    scale.is_some_and(|scale| scale.is_known())
+}
+
 /// What runs are, in words.
-const RUNS: &str = "runs: executions for one entry of the procedure; sure: beside its other instructions";
+const RUNS: &str = "runs: executions for one entry of the procedure; sure: how well they are known";
 
 /// Titles of the cells of a listing.
 pub(super) const TITLES: [&str; 5] = ["runs", "sure", "cy", "to cy", "may be"];
@@ -105,12 +115,13 @@ impl Costs {
         let Some((runs, line)) = self.rows.get(&address) else { return Default::default() };
         let Explanation { cycles, cycles_most, .. } = line.why;
         let took = line.samples > 0 && self.scale.is_some() && runs.value > 0.0;
-        let most = took && cycles_most.is_finite() && cycles_most > cycles * ROUGHLY;
+        let known = is_known(self.scale);
+        let most = took && cycles_most.is_finite() && (cycles_most > cycles * ROUGHLY || !known);
         let stall = line.stall(self.scale, self.samples);
         [
             number(runs.value),
             word(runs.confidence).to_owned(),
-            if took { cycle(cycles) } else { String::new() },
+            if took && known { cycle(cycles) } else { String::new() },
             if most { cycle(cycles_most) } else { String::new() },
             stall.map(|stall| stall.letters).unwrap_or_default(),
         ]
@@ -128,7 +139,7 @@ impl Costs {
             number(runs.high),
             word(runs.confidence).to_owned(),
             cycles(line.why.best.cycles),
-            cycles(line.why.cycles),
+            if is_known(self.scale) { cycles(line.why.cycles) } else { String::new() },
             cycles(line.why.cycles_most),
             stall.map(|stall| stall.letters).unwrap_or_default(),
         ]
@@ -160,7 +171,7 @@ impl Costs {
     /// An instruction for JSON.
     pub(super) fn json(&self, address: u64) -> Option<Cost> {
         let (runs, line) = self.rows.get(&address)?;
-        Some(Cost::of(*runs, &line.why, self.scale.is_some()))
+        Some(Cost::of(*runs, &line.why, self.scale))
     }
 }
 
@@ -188,20 +199,21 @@ pub(super) struct Cost {
     cpi: Option<f64>,
     /// Null where nothing limits it, too.
     cpi_most: Option<f64>,
-    unexplained: f64,
+    unexplained: Option<f64>,
     culprits: Vec<CulpritEntry>,
 }
 
 impl Cost {
-    pub(super) fn of(runs: Runs, why: &Explanation, scaled: bool) -> Self {
-        let cycles = |cycles: f64| Some(digits(cycles)).filter(|cycles| scaled && cycles.is_finite());
+    pub(super) fn of(runs: Runs, why: &Explanation, scale: Option<Scale>) -> Self {
+        let cycles = |cycles: f64| Some(digits(cycles)).filter(|cycles| scale.is_some() && cycles.is_finite());
+        let known = is_known(scale);
         Self {
             frequency: Frequency::of(&runs),
             best_cpi: cycles(why.best.cycles),
-            cpi: cycles(why.cycles),
+            cpi: cycles(why.cycles).filter(|_| known),
             cpi_most: cycles(why.cycles_most),
-            unexplained: digits(why.unexplained),
-            culprits: why.culprits.iter().map(CulpritEntry::of).collect(),
+            unexplained: cycles(why.unexplained).filter(|_| known),
+            culprits: why.culprits.iter().map(|culprit| CulpritEntry::of(culprit, known)).collect(),
         }
     }
 }
@@ -211,18 +223,19 @@ pub(super) struct CulpritEntry {
     cause: String,
     letter: char,
     address: String,
-    low: f64,
-    high: f64,
+    /// Cycles of each execution; null where these are not known.
+    low: Option<f64>,
+    high: Option<f64>,
 }
 
 impl CulpritEntry {
-    pub(super) fn of(culprit: &Culprit) -> Self {
+    pub(super) fn of(culprit: &Culprit, known: bool) -> Self {
         Self {
             cause: culprit.cause.to_string(),
             letter: culprit.cause.letter(),
             address: format!("{:#x}", culprit.at),
-            low: digits(culprit.low),
-            high: digits(culprit.high),
+            low: known.then(|| digits(culprit.low)),
+            high: known.then(|| digits(culprit.high)),
         }
     }
 }
@@ -263,15 +276,21 @@ pub(super) fn digits(value: f64) -> f64 {
     (value * scale).round() / scale
 }
 
-/// A number in three or four digits.
+/// A number in three digits, or four.
 pub(super) fn number(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
-        value if !(1e-3..1e6).contains(&value) => format!("{value:.2e}"),
-        value if value >= 100.0 => thousands(value.round() as u64),
+        value if !(1e-3..1e9).contains(&value) => format!("{value:.2e}"),
+        value if value >= 100.0 => thousands(in_digits(value, 3)),
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.3}"),
     }
+}
+
+/// Rounded to so many digits, of which whole numbers are told.
+pub(super) fn in_digits(value: f64, digits: i32) -> u64 {
+    let unit = 10_f64.powi((value.max(1.0).log10().floor() as i32 + 1 - digits).max(0));
+    ((value / unit).round() * unit) as u64
 }
 
 pub(super) fn word(confidence: estimate::Confidence) -> &'static str {

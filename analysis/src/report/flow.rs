@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::calc::{BlockRow, CalcReport};
-use super::costs::{cycle, number};
+use super::calc::{BlockRow, CalcReport, Runs};
+use super::costs::{cycle, number, word};
 use super::quantity::percent;
 
 /// Pixels: of the widest block, the least height of one that says what it is, the gap between two.
@@ -43,7 +43,9 @@ pub fn svg(report: &CalcReport) -> String {
         let back = to.top <= from.top;
         let (y1, y2) = (from.top + from.height, to.top);
         let far = (y2 - y1).abs();
-        let title = escaped(&format!("{} % {}, {} times", percent(edge.share), edge.kind, number(edge.runs.value)));
+        let (times, sure) = (number(edge.runs.value), word(edge.runs.confidence));
+        let title = escaped(&format!("{} % {}, {times} times ({sure})", percent(edge.share), edge.kind));
+        let dashes = if unsure(edge.runs) { " stroke-dasharray=\"5 3\"" } else { "" };
         let path = if back {
             let x = LEFT - 12.0 - (far / 6.0).min(LEFT - 30.0);
             format!("M{LEFT:.1} {y1:.1} C{x:.1} {y1:.1} {x:.1} {y2:.1} {LEFT:.1} {y2:.1}")
@@ -57,7 +59,7 @@ pub fn svg(report: &CalcReport) -> String {
         let colour = if back { "#b33" } else { "#456" };
         let _ = writeln!(
             out,
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{line:.1}\" opacity=\"0.7\"><title>{title}</title></path>"
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{line:.1}\"{dashes} opacity=\"0.7\"><title>{title}</title></path>"
         );
     }
     for Drawn { block, top, height, width } in &drawn {
@@ -67,12 +69,13 @@ pub fn svg(report: &CalcReport) -> String {
         let cpi = block.cycles.map(|cycles| format!(", {} cy", cycle(cycles))).unwrap_or_default();
         let _ = writeln!(
             out,
-            "<g><title>{}</title><rect x=\"{LEFT:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"rgb(255,{shade:.0},{shade:.0})\" stroke=\"#333\"/><text x=\"{:.1}\" y=\"{:.1}\">{:#x}: {} times{cpi}, {} %</text></g>",
+            "<g><title>{}</title><rect x=\"{LEFT:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"rgb(255,{shade:.0},{shade:.0})\" stroke=\"#333\"/><text x=\"{:.1}\" y=\"{:.1}\">{:#x}: {} times ({}){cpi}, {} %</text></g>",
             escaped(&tip(block)),
             LEFT + 4.0,
             top + 12.0,
             block.start,
             number(block.runs.value),
+            word(block.runs.confidence),
             escaped(&percent(share).to_string())
         );
     }
@@ -94,20 +97,28 @@ pub fn dot(report: &CalcReport) -> String {
         let cpi = block.cycles.map(|cycles| format!("\\n{} cy", cycle(cycles))).unwrap_or_default();
         let _ = writeln!(
             out,
-            "  \"{:#x}\" [label=\"{:#x}\\n{} times{cpi}\\n{} %\"];",
+            "  \"{:#x}\" [label=\"{:#x}\\n{} times ({}){cpi}\\n{} %\"];",
             block.start,
             block.start,
             number(block.runs.value),
+            word(block.runs.confidence),
             percent(block.samples / all)
         );
     }
     for edge in &report.edges {
         if let Some(to) = edge.to {
-            let _ = writeln!(out, "  \"{:#x}\" -> \"{to:#x}\" [label=\"{} %\"];", edge.from, percent(edge.share));
+            let (from, share) = (edge.from, percent(edge.share));
+            let style = if unsure(edge.runs) { " style=dashed" } else { "" };
+            let _ = writeln!(out, "  \"{from:#x}\" -> \"{to:#x}\" [label=\"{share} %\"{style}];");
         }
     }
     out.push_str("}\n");
     out
+}
+
+/// Whether an edge is drawn with dashes: its executions may be off by any factor.
+fn unsure(runs: Runs) -> bool {
+    runs.confidence == estimate::Confidence::Low
 }
 
 /// Where blocks are: as wide as they ran often, as large as their time.

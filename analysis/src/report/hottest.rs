@@ -31,8 +31,7 @@ pub(super) fn text(report: &CalcReport, out: &mut dyn Write) -> io::Result<()> {
     ["% of samples", "runs", "sure", "cy", "CPI"].iter().for_each(|title| table.number(title, ""));
     table.words("stalled most by");
     for block in hottest.iter().take(SHOWN_MAX) {
-        let cycles = |cycles: f64| if report.scale.is_some() { cycle(cycles) } else { String::new() };
-        let took = |count: f64| block.cycles.map(|took| cycles(took / count)).unwrap_or_default();
+        let took = |count: f64| block.cycles.map(|took| cycle(took / count)).unwrap_or_default();
         table.row(vec![
             format!("{:#x}..{:#x}", block.start, block.end),
             percent(block.samples / all),

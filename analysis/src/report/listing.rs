@@ -7,7 +7,7 @@ use code::skid::Skid;
 use image::Frame;
 use serde::Serialize;
 use serde_json::Value;
-use stalls::By;
+use stalls::{By, Scale};
 
 use super::costs::{COLUMNS, Cost, digits};
 use super::csv::{count_cells, record};
@@ -167,6 +167,7 @@ struct Why<'a> {
     cycles_factor_least: Option<f64>,
     cycles_factor: Option<f64>,
     cycles_measured: bool,
+    cycles_known: bool,
     /// Null where executions are known.
     why_not: Option<&'a str>,
 }
@@ -175,6 +176,7 @@ struct Why<'a> {
 struct SkidOf<'a> {
     event: &'a str,
     instructions: u8,
+    samples_kept: u64,
 }
 
 #[derive(Serialize)]
@@ -244,7 +246,11 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
         end: format!("{:#x}", listing.addresses.end),
         isa: listing.isa.map(|isa| isa.to_string()),
         debug_file: report.debug_file.as_deref(),
-        skid: report.skid.as_ref().map(|(event, skid)| SkidOf { event, instructions: skid.instructions() }),
+        skid: report.skid.as_ref().map(|(event, skid)| SkidOf {
+            event,
+            instructions: skid.instructions(),
+            samples_kept: listing.kept,
+        }),
         why: report.costs.as_ref().map(why),
         counts: report.by_event(listing.counts.iter().copied()),
         instructions: instructions
@@ -278,11 +284,12 @@ fn instruction<'a>(report: &'a ListReport, listed: &'a ListedInstruction, shares
 
 fn why(costs: &Result<Costs, String>) -> Why<'_> {
     let known = costs.as_ref().ok();
-    let scale = known.and_then(|costs| costs.scale);
+    let scale = known.and_then(|costs| costs.scale).filter(Scale::is_known);
     Why {
         machine: known.map(|costs| costs.machine.name),
         cycles_factor_least: scale.map(|scale| digits(scale.told / scale.most)),
         cycles_factor: scale.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
+        cycles_known: scale.is_some(),
         cycles_measured: scale.is_some_and(|scale| scale.by == By::Instructions),
         why_not: costs.as_ref().err().map(String::as_str),
     }

@@ -75,7 +75,7 @@ fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
     }
     let sure = plain(report.confidence.percent());
     let given = report.skid.as_ref().is_some_and(|(_, skid)| skid.instructions() > 0);
-    let landed = landed(report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid)));
+    let landed = landed(report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid)), report.listing.kept);
     head(out, "samples", &format!("{landed}{}", if given { " (--raw)" } else { "" }))?;
     head(out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))?;
     match &report.costs {
@@ -96,11 +96,18 @@ pub(super) fn also(aliases: &[String], out: &mut dyn Write) -> io::Result<()> {
     head(out, "also", &format!("{}{more}", shown.join(", ")))
 }
 
-/// Where samples are, in words.
-pub(super) fn landed(skid: Option<(&str, Skid)>) -> String {
+/// Where samples are, in words. `kept`: those that were not given back.
+pub(super) fn landed(skid: Option<(&str, Skid)>, kept: u64) -> String {
     match skid {
         Some((event, skid)) if skid.instructions() > 0 => {
-            format!("of {event} are given to what took the time: they landed {skid}")
+            let but = match kept {
+                0 => String::new(),
+                kept => {
+                    let kept_at = "after a jump, call or no-op or at the begin of a loop or procedure";
+                    format!(", but for {} {kept_at}", thousands(kept))
+                }
+            };
+            format!("of {event} landed {skid} what took the time; given back{but}")
         }
         _ => "are on the instruction that they landed on, which may be the one after what took the time".to_owned(),
     }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use estimate::Trips;
 use serde::Serialize;
 
-use super::costs::{digits, number, word};
+use super::costs::{digits, in_digits, word};
 use super::quantity::{percent, thousands};
 
 /// A loop.
@@ -55,18 +55,25 @@ pub(super) fn lines(loops: &[LoopRow], samples: f64) -> impl Iterator<Item = (St
             String::new()
         };
         let rounds = rounds.map_or("nobody is known to enter it".to_owned(), |rounds| {
-            format!("{} rounds for one entry ({})", number(rounds), word(*sure))
+            format!("about {} rounds for one entry ({})", about(rounds), word(*sure))
         });
         let line = format!("loop {header:#x}{deep}: {} % of samples, {rounds}", percent(part(row)));
         let test = row.test.as_ref().map(|test| {
-            let [few, half, most] = test.quantiles.map(|rounds| about(rounds as f64));
-            let limit = if test.only { "" } else { ", unless something else ends it" };
-            let of = if test.once { "entries that come to it twice" } else { "entries" };
-            let (mean, told) = (about(test.rounds()), thousands(test.samples));
-            format!(
-                "its test at {:#x} says {mean}, in {told} samples{limit}: a tenth of {of} at most {few}, half {half}, nine tenths {most}",
-                test.test.0
-            )
+            let Trips { quantiles, only, once, alike, .. } = test;
+            let [few, half, most] = quantiles.map(|(low, high)| range(low as f64, high as f64));
+            let limit = if *only { "" } else { ", unless something else ends it" };
+            let of = if *once { "entries that come to it twice" } else { "entries" };
+            let seen = thousands(test.samples);
+            let said = if *alike {
+                format!("{few} rounds for all {of}, in {seen} samples{limit}")
+            } else {
+                let (low, high) = test.range();
+                let mean = range(low, high);
+                format!(
+                    "{mean} rounds in the mean, in {seen} samples{limit}: a tenth of {of} at most {few}, half {half}, nine tenths {most}"
+                )
+            };
+            format!("its test at {:#x} says {said}", test.test.0)
         });
         (line, test)
     })
@@ -74,11 +81,19 @@ pub(super) fn lines(loops: &[LoopRow], samples: f64) -> impl Iterator<Item = (St
 
 /// With the two digits that are worth telling.
 fn about(rounds: f64) -> String {
-    if rounds < 10.0 {
-        return if rounds.fract() == 0.0 { format!("{rounds:.0}") } else { format!("{rounds:.1}") };
-    }
-    let unit = 10_f64.powf(rounds.log10().floor() - 1.0);
-    thousands(((rounds / unit).round() * unit) as u64)
+    if rounds < 10.0 { decimal(rounds) } else { thousands(in_digits(rounds, 2)) }
+}
+
+/// From one number to another, with three digits: of classes that are an eighth wide.
+fn range(low: f64, high: f64) -> String {
+    let end = |rounds: f64| if rounds < 10.0 { decimal(rounds) } else { thousands(in_digits(rounds, 3)) };
+    let (low, high) = (end(low), end(high));
+    if low == high { low } else { format!("{low}–{high}") }
+}
+
+/// With a decimal, unless it is a whole number.
+fn decimal(rounds: f64) -> String {
+    if rounds.fract() == 0.0 { format!("{rounds:.0}") } else { format!("{rounds:.1}") }
 }
 
 /// A loop in JSON.
@@ -97,10 +112,17 @@ struct Test {
     address: String,
     samples: u64,
     rounds: f64,
+    rounds_low: f64,
+    rounds_high: f64,
     spread: f64,
+    /// Of each quantile the class that it is in.
+    rounds_10_low: u64,
     rounds_10: u64,
+    rounds_50_low: u64,
     rounds_50: u64,
+    rounds_90_low: u64,
     rounds_90: u64,
+    alike: bool,
     only_exit: bool,
     /// Entries that make one round are not among these.
     without_once: bool,
@@ -115,15 +137,22 @@ pub(super) fn json(row: &LoopRow) -> Loop {
         rounds: row.rounds.map(digits),
         confidence: word(row.sure),
         test: row.test.as_ref().map(|test| {
-            let [rounds_10, rounds_50, rounds_90] = test.quantiles;
+            let [(rounds_10_low, rounds_10), (rounds_50_low, rounds_50), (rounds_90_low, rounds_90)] = test.quantiles;
+            let (low, high) = test.range();
             Test {
                 address: format!("{:#x}", test.test.0),
                 samples: test.samples,
                 rounds: digits(test.rounds()),
+                rounds_low: digits(low),
+                rounds_high: digits(high),
                 spread: digits(test.spread),
+                rounds_10_low,
                 rounds_10,
+                rounds_50_low,
                 rounds_50,
+                rounds_90_low,
                 rounds_90,
+                alike: test.alike,
                 only_exit: test.only,
                 without_once: test.once,
             }

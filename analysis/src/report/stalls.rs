@@ -32,13 +32,17 @@ pub(super) fn rows(sums: &Sums) -> Vec<(String, f64, f64)> {
     rows.push(one("= static", sums.waits.values().sum()));
     rows.push(one("execution", sums.execution));
     rows.push(one("net sampling error", sums.error));
+    rows.push(one("not known: memory may have taken it all", sums.unknown));
     rows
 }
 
 /// What dynamic, static, execution and error add up to, of all samples.
 pub(super) fn total(sums: &Sums) -> f64 {
-    let all =
-        sums.dynamic + sums.unexplained - sums.gain + sums.waits.values().sum::<f64>() + sums.execution + sums.error;
+    let all = sums.dynamic + sums.unexplained - sums.gain
+        + sums.waits.values().sum::<f64>()
+        + sums.execution
+        + sums.error
+        + sums.unknown;
     all / sums.samples.max(f64::MIN_POSITIVE)
 }
 
@@ -69,6 +73,7 @@ pub(super) struct Spent {
     statics: Vec<StaticEntry>,
     execution: f64,
     sampling_error: f64,
+    not_known: f64,
 }
 
 #[derive(Serialize)]
@@ -103,5 +108,6 @@ pub(super) fn spent(sums: &Sums) -> Spent {
         statics: statics.collect(),
         execution: share(sums.execution),
         sampling_error: share(sums.error),
+        not_known: share(sums.unknown),
     }
 }

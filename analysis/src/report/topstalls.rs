@@ -43,8 +43,8 @@ pub struct StallRow {
     pub stall: f64,
     /// The same if executions were as few as they can be.
     pub most: f64,
-    /// Cycles of each execution.
-    pub cycles: f64,
+    /// Cycles of each execution, if they are known.
+    pub cycles: Option<f64>,
     /// How sure it is how often it was executed.
     pub confidence: Confidence,
     /// What may have stalled it.
@@ -83,7 +83,7 @@ impl Report for TopstallsReport {
             table.row(vec![
                 share(row.stall),
                 share(row.most),
-                cycle(row.cycles),
+                row.cycles.map_or_else(|| "?".to_owned(), cycle),
                 word(row.confidence).to_owned(),
                 letters(&row.culprits, row.unexplained),
                 format!("{:#x}", row.address),
@@ -124,7 +124,7 @@ impl Report for TopstallsReport {
             let cells = [
                 share(row.stall),
                 share(row.most),
-                format!("{:.3}", row.cycles),
+                row.cycles.map(|cycles| format!("{cycles:.3}")).unwrap_or_default(),
                 word(row.confidence).to_owned(),
                 letters(&row.culprits, row.unexplained),
                 format!("{:#x}", row.address),
@@ -159,7 +159,7 @@ struct Topstalls<'a> {
 struct Row<'a> {
     stall: f64,
     most: f64,
-    cycles: f64,
+    cycles: Option<f64>,
     confidence: &'static str,
     image: &'a str,
     procedure: &'a str,
@@ -173,12 +173,12 @@ fn entry(row: &StallRow, samples: u64) -> Row<'_> {
     Row {
         stall: share(row.stall),
         most: share(row.most),
-        cycles: digits(row.cycles),
+        cycles: row.cycles.map(digits),
         confidence: word(row.confidence),
         image: &row.image,
         procedure: &row.procedure,
         address: format!("{:#x}", row.address),
         text: &row.text,
-        culprits: row.culprits.iter().map(CulpritEntry::of).collect(),
+        culprits: row.culprits.iter().map(|culprit| CulpritEntry::of(culprit, row.cycles.is_some())).collect(),
     }
 }

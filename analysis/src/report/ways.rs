@@ -33,7 +33,7 @@ fn line(text: &mut String, to: &str, share: f64, how: &str, (observed, guessed):
         text.push_str(part);
     }
     match observed {
-        0 if guessed => text.push_str(", estimated: none was seen"),
+        0 if guessed => text.push_str(", estimated (low): none was seen"),
         0 => {}
         times => {
             text.push_str(", seen ");

@@ -140,6 +140,7 @@ fn time_decides_where_no_branch_was_seen() {
             way(3, None, 1.0),
         ],
         entry: 0,
+        ..Observed::default()
     };
     let order = order(&observed).unwrap();
     let flow = solve(&observed, &order).unwrap();
@@ -160,6 +161,7 @@ fn a_loop_that_is_hardly_left_is_executed_as_its_time_says() {
             way(2, None, 0.0, 1.0),
         ],
         entry: 0,
+        ..Observed::default()
     };
     let order = order(&observed).unwrap();
     let flow = solve(&observed, &order).unwrap();
@@ -180,7 +182,7 @@ fn arms(samples: [&[f64]; 2]) -> Observed {
     let ends = [samples[0].len(), last - 1];
     ways.extend((1..last).map(|from| way(from, Some(if ends.contains(&from) { last } else { from + 1 }), 1.0)));
     blocks.push(block(1000.0));
-    Observed { blocks, ways, entry: 0 }
+    Observed { blocks, ways, entry: 0, ..Observed::default() }
 }
 
 #[test]

@@ -209,6 +209,7 @@ fn score(machine: &Machine, run: &Run, score: &mut Score) {
         work: &run.work,
         samples: &run.samples,
         branches: &[],
+        turned: &[],
         measured: None,
     };
     let sums = explain(machine, &timed).sums;

@@ -223,7 +223,7 @@ fn listed((listing, costs): &(Listing, Option<Costs>), skid: Option<&(String, Sk
         lines.push(Line::Gap(gap));
     }
     let skid = skid.filter(|_| listing.isa.is_some()).map(|(event, skid)| (event.as_str(), *skid));
-    let landed = format!("samples {}", listing_text::landed(skid));
+    let landed = format!("samples {}", listing_text::landed(skid, listing.kept));
     let problems = listing.problems.iter().map(|problem| name(&problem.to_string()));
     Listed {
         range: format!("{:#x}–{:#x}", listing.addresses.start, listing.addresses.end),
