@@ -5,8 +5,7 @@ use crate::clock;
 use crate::edges::Edges;
 use crate::images::Image;
 use crate::jit::{Jit, Registration};
-use crate::kernel::TimedRecord;
-use crate::kernel::{Drained, RecordKind};
+use crate::kernel::{Cost, Drained, RecordKind, TimedRecord};
 use crate::kernel_text::KernelText;
 use crate::loader::Notices;
 use crate::mappings::{LabelError, Mappings, Window};
@@ -328,6 +327,11 @@ impl<Source: SampleSource> Collector<Source> {
     #[must_use]
     pub fn handler_cost(&self) -> Option<(u64, u64)> {
         self.source.handler_cost()
+    }
+
+    /// What a sample costs by now, where that was measured since the last call.
+    pub fn look_at_cost(&mut self) -> Option<Cost> {
+        self.source.look_at_cost()
     }
 
     /// Applies the records of this window.

@@ -10,12 +10,18 @@ use crate::kernel::{Sharing, TableSettings};
 use crate::mappings;
 use crate::metrics::Endpoint;
 use anyhow::{Context as _, ensure};
+use nix::fcntl::OFlag;
 use profiledb::Retention;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Read when present and no other is named.
 pub const DEFAULT_CONFIG: &str = "/etc/dcpi/dcpid.toml";
+
+/// Bytes of a configuration file at most. One with every key and its comments has some 4 KiB; exclusions are a line each.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// Checked settings.
 #[derive(Clone, Debug)]
@@ -76,10 +82,13 @@ impl Config {
     /// One line that names the flag or key and what it must be.
     pub fn new(flags: Settings, file: Option<&Path>) -> anyhow::Result<Self> {
         let path = file.unwrap_or(Path::new(DEFAULT_CONFIG));
-        let text = match std::fs::read_to_string(path) {
+        let text = match read(path) {
             Ok(text) => text,
-            Err(error) if file.is_none() && error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error).with_context(|| format!("reading --config {}", path.display())),
+            Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                let path = path.display();
+                anyhow::bail!("reading --config {path}: {error}; name a TOML file that dcpid may read, or /dev/null")
+            }
         };
         let file: Settings = toml::from_str(&text).map_err(|error| {
             let line =
@@ -165,6 +174,31 @@ impl Config {
     pub fn host_or(&self, machine: &str) -> String {
         self.host.clone().unwrap_or_else(|| machine.to_owned())
     }
+}
+
+/// The text of a configuration file, and of /dev/null none. Whatever else is there is neither waited for nor read to an end that never comes.
+fn read(path: &Path) -> io::Result<String> {
+    let refused = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let mut options = std::fs::File::options();
+    let file = options.read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits()).open(path)?;
+    let found = file.metadata()?;
+    let is_null = std::fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == found.rdev() && found.rdev() != 0);
+    if found.file_type().is_char_device() && is_null {
+        return Ok(String::new());
+    }
+    if !found.is_file() {
+        return Err(refused("it is no file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    file.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > CONFIG_BYTES_MAX {
+        return Err(refused(format!("it is larger than {} KiB", CONFIG_BYTES_MAX >> 10)));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let lines = error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count();
+        refused(format!("its line {} is not UTF-8", lines + 1))
+    })
 }
 
 /// Those of --event, then those of each --mux.
@@ -428,6 +462,35 @@ mod tests {
         ] {
             let found = config(file, Settings::default()).unwrap().loader_socket;
             assert_eq!(found.as_deref(), expected.map(Path::new), "{file}");
+        }
+    }
+
+    /// A FIFO as --config waited for a writer for ever, /dev/zero was read until memory ran out, and a directory was "Is a directory".
+    #[test]
+    fn what_is_no_configuration_is_refused_at_once_in_one_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        nix::unistd::mkfifo(&at("fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        std::fs::File::create(at("huge")).unwrap().set_len(1 << 30).unwrap();
+        std::fs::write(at("bytes"), b"db = \"/a\"\n\xff\n").unwrap();
+        std::fs::write(at("empty"), "").unwrap();
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        for (path, words) in [
+            (at("fifo"), "it is no file; name a TOML file"),
+            ("/dev/zero".into(), "it is no file"),
+            ("/dev/tty".into(), "name a TOML file"),
+            (directory.path().to_owned(), "it is no file"),
+            (at("huge"), "it is larger than 1024 KiB"),
+            (at("bytes"), "its line 2 is not UTF-8"),
+            (at("missing"), "No such file or directory"),
+            (at("loop"), "Too many levels"),
+        ] {
+            let message = format!("{:#}", Config::new(Settings::default(), Some(&path)).unwrap_err());
+            assert!(message.starts_with(&format!("reading --config {}: ", path.display())), "{message}");
+            assert!(message.contains(words) && !message.contains('\n'), "{message}");
+        }
+        for path in [at("empty"), "/dev/null".into()] {
+            assert!(Config::new(Settings::default(), Some(&path)).is_ok(), "{}", path.display());
         }
     }
 

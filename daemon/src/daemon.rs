@@ -1,7 +1,7 @@
 //! dcpid from start to end.
 
 use crate::args::DcpidArgs;
-use crate::budget::RATES;
+use crate::budget::{RATES, affordable, at_once};
 use crate::catalogue::Catalogue;
 use crate::collector::Collector;
 use crate::config::Config;
@@ -116,7 +116,8 @@ fn log_events(events: &[PlannedEvent], machine: &Machine) {
 
 fn log_budget(config: &Config, events: &[PlannedEvent], cost: kernel::Cost) {
     if let Some(budget) = config.budget.filter(|_| events.iter().any(|event| event.adjustable)) {
-        let (rate, percent) = (RATES.get(cost.step).copied().unwrap_or(1), budget.0 * 100.0);
+        let step = affordable(budget, cost.ns_per_sample, at_once(events));
+        let (rate, percent) = (RATES.get(step).copied().unwrap_or(1), budget.0 * 100.0);
         tracing::info!(
             ns_per_sample = cost.ns_per_sample,
             "the budget of {percent} % of all CPU time allows {rate} samples/s/CPU here"

@@ -39,6 +39,7 @@ pub mod pipeline;
 pub mod privilege;
 pub mod resolve;
 pub mod restraint;
+pub mod sample_cost;
 pub mod served;
 pub mod source;
 pub mod stand;

@@ -4,7 +4,7 @@ mod answers;
 mod reload;
 
 use crate::accounts::Account;
-use crate::budget::{Bill, Doing, Governor, TERM};
+use crate::budget::{Bill, Doing, Governor, RATES, TERM, affordable, at_once};
 use crate::clock;
 use crate::collector::{Collector, total};
 use crate::config::Config;
@@ -118,7 +118,7 @@ pub struct Pipeline<Source> {
     restraint: Restraint,
     /// When the term began, with samples taken and the daemon's CPU time then.
     term: (Instant, u64, u64),
-    last_bill: Option<f64>,
+    last_bill: Option<Bill>,
     merge_due: bool,
     merge_error: Option<String>,
     failed_last_merges: u32,
@@ -154,7 +154,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             closing: None,
             waiters: Vec::new(),
             epoch_waiters: std::collections::VecDeque::new(),
-            governor: Governor::new(parts.config.budget, adjustable, parts.cost.step),
+            governor: Governor::new(parts.config.budget, adjustable, planned_step(&parts.events)),
             restraint: Restraint::default(),
             term: (Instant::now(), 0, clock::process_cpu_ns()),
             last_bill: None,
@@ -314,6 +314,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             Tick::Drain => {
                 self.parts.collector.drain();
                 self.pace_snapshots();
+                self.parts.cost = self.parts.collector.look_at_cost().unwrap_or(self.parts.cost);
                 // At the drain that is nearest to its end.
                 if self.term.0.elapsed() + self.parts.config.drain_interval / 2 >= TERM {
                     crate::kernel::give_back();
@@ -409,7 +410,8 @@ impl<Source: SampleSource> Pipeline<Source> {
         delta.facts = facts(self.parts.landing, self.parts.machine.cpuid.as_ref(), &self.names);
         delta.facts.extend(self.restraint.fact().map(|fact| ("restraint".to_owned(), fact)));
         let cost = self.parts.cost.ns_per_sample;
-        delta.cost = Some(bill(cost, self.last_bill, clock::process_cpu_ns(), self.taken()));
+        let share = self.last_bill.as_ref().map(Bill::share);
+        delta.cost = Some(bill(cost, share, clock::process_cpu_ns(), self.taken()));
         self.in_flight = Some(in_flight);
         if !self.parts.flusher.send(Job::Merge(Box::new(delta))) {
             self.merged(Err(
@@ -504,12 +506,12 @@ impl<Source: SampleSource> Pipeline<Source> {
             sampling_ns: (taken - taken_before) as f64 * self.parts.cost.ns_per_sample,
             daemon_ns: (cpu_ns - cpu_before) as f64,
         };
-        self.last_bill = Some(bill.share());
+        self.last_bill = Some(bill);
         if self.restraint.is_told_to_pause() {
             return;
         }
         let memory = self.parts.config.memory_limit.map_or(0.0, |limit| resident_bytes() as f64 / limit as f64);
-        let verdict = self.governor.judge(bill, memory);
+        let verdict = self.governor.judge(bill, memory, affordable_step(&self.parts), clock::unix_s());
         if memory > 1.0 {
             self.merge_due = true; // what waits for the disk is memory too
         }
@@ -552,6 +554,18 @@ impl<Source: SampleSource> Pipeline<Source> {
         let waiting = |event| self.waiting().filter_map(move |pending| pending.accounts().get(event));
         self.written.iter().enumerate().map(|(event, written)| total(waiting(event).chain([written]))).collect()
     }
+}
+
+/// The step of the ladder of rates at which the adjustable events are planned.
+fn planned_step(events: &[PlannedEvent]) -> usize {
+    let rate = events.iter().find(|event| event.adjustable).and_then(|event| event.rate);
+    RATES.iter().position(|step| Some(*step) == rate).unwrap_or(0)
+}
+
+/// The step of the ladder of rates that the budget allows by what a sample costs; the highest without a budget.
+fn affordable_step<Source>(parts: &Parts<Source>) -> usize {
+    let events = at_once(&parts.events);
+    parts.config.budget.map_or(0, |budget| affordable(budget, parts.cost.ns_per_sample, events))
 }
 
 fn taken(pending: &Pending) -> u64 {

@@ -1,6 +1,6 @@
 //! The seam between what takes samples and the pipeline: the kernel, or a recording in tests.
 
-use crate::kernel::{Drained, KernelSource, TimedRecord};
+use crate::kernel::{Cost, Drained, KernelSource, TimedRecord};
 use abi::{Entry, Snapshot};
 
 /// Gives samples and the records that explain them.
@@ -34,6 +34,10 @@ pub trait SampleSource {
     fn set_period(&mut self, _event: usize, _period: u64) {}
     /// Nanoseconds and runs of the sampler as the kernel measured them; None where it does not measure.
     fn handler_cost(&self) -> Option<(u64, u64)> {
+        None
+    }
+    /// What a sample costs by now, where that was measured since the last call.
+    fn look_at_cost(&mut self) -> Option<Cost> {
         None
     }
 }
@@ -85,6 +89,10 @@ impl SampleSource for KernelSource {
 
     fn handler_cost(&self) -> Option<(u64, u64)> {
         KernelSource::handler_cost(self)
+    }
+
+    fn look_at_cost(&mut self) -> Option<Cost> {
+        KernelSource::look_at_cost(self)
     }
 }
 

@@ -329,8 +329,90 @@ pub struct OverheadStatus {
     pub budget: Option<f64>,
     /// The part that it cost in the last minute; None before the first.
     pub share: Option<f64>,
-    /// What one sample takes from the program it interrupts, interrupt and all, as measured at start; None: not measured.
+    /// Of this, interrupts and the sampler.
+    #[serde(default)]
+    pub sampling_share: Option<f64>,
+    /// Of this, the daemon's own CPU time.
+    #[serde(default)]
+    pub daemon_share: Option<f64>,
+    /// What one sample takes from the program it interrupts, interrupt and all; None: not known.
     pub ns_per_sample: Option<f64>,
+    /// How that was measured; None: it is assumed.
+    #[serde(default)]
+    pub measured: Option<CostStatus>,
+    /// The rate that the budget chose; None: it is not the budget's to choose.
+    #[serde(default)]
+    pub rate: Option<RateStatus>,
+}
+
+/// How the cost of a sample was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostStatus {
+    /// The last time, in seconds since 1970 UTC.
+    pub unix_s: u64,
+    /// Windows that were measured.
+    pub windows: u64,
+    /// Of these, windows that nothing disturbed, whose median is the cost.
+    pub quiet: u64,
+    /// The cheapest quiet window, ns per sample.
+    pub low_ns: f64,
+    /// The dearest.
+    pub high_ns: f64,
+}
+
+/// The rate, and why it is what it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RateStatus {
+    /// Samples per second and CPU, of each event.
+    pub per_s: u64,
+    /// The highest rate that the budget allows by the measured cost alone.
+    pub allowed_per_s: u64,
+    /// The last change; None: none since the start.
+    pub last_change: Option<ChangeStatus>,
+}
+
+/// A change of the rate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeStatus {
+    /// When, in seconds since 1970 UTC.
+    pub unix_s: u64,
+    /// Samples per second and CPU before it.
+    pub from_per_s: u64,
+    /// And after it.
+    pub to_per_s: u64,
+    /// Why.
+    pub why: String,
+}
+
+impl OverheadStatus {
+    /// What there is to say, with what it is about; `now_unix_s` makes times ages.
+    fn lines(&self, now_unix_s: u64) -> Vec<(&'static str, String)> {
+        let (Some(budget), Some(ns)) = (self.budget, self.ns_per_sample) else { return Vec::new() };
+        let ago = |unix_s: u64| {
+            let s = now_unix_s.saturating_sub(unix_s);
+            if s < 120 { format!("{s} s ago") } else { format!("{} min ago", s / 60) }
+        };
+        let measured = self.measured.as_ref().map_or("assumed: it could not be measured".to_owned(), |cost| {
+            let CostStatus { unix_s, windows, quiet, low_ns, high_ns } = cost;
+            format!("{low_ns:.0} to {high_ns:.0} in {quiet} quiet of {windows} windows, {}", ago(*unix_s))
+        });
+        let percent = |share: Option<f64>| 100.0 * share.unwrap_or(0.0);
+        let now = self.share.map_or(String::new(), |share| {
+            let (share, sampling, daemon) = (100.0 * share, percent(self.sampling_share), percent(self.daemon_share));
+            format!(", {share:.2} % in the last minute: interrupts and sampler {sampling:.2} %, dcpid {daemon:.2} %")
+        });
+        let cost = format!("{ns:.0} ns per sample with its interrupt ({measured})");
+        let mut lines = vec![("overhead", cost), ("budget", format!("{} % of all CPU time{now}", 100.0 * budget))];
+        lines.extend(self.rate.as_ref().map(|rate| {
+            let RateStatus { per_s, allowed_per_s, last_change } = rate;
+            let change = last_change.as_ref().map_or("the same since the start".to_owned(), |change| {
+                let ChangeStatus { unix_s, from_per_s, to_per_s, why } = change;
+                format!("{from_per_s} became {to_per_s} {}: {why}", ago(*unix_s))
+            });
+            ("rate", format!("{per_s}/s/CPU; the cost allows {allowed_per_s}/s/CPU; {change}"))
+        }));
+        lines
+    }
 }
 
 /// What is kept apart.
@@ -473,17 +555,7 @@ impl Status {
         line("table", self.table.text());
         self.handler.ns_per_sample.iter().for_each(|ns| line("handler", format!("{ns:.0} ns per sample")));
         line("daemon", self.daemon.text());
-        if let (Some(budget), Some(ns)) = (self.overhead.budget, self.overhead.ns_per_sample) {
-            let now = self
-                .overhead
-                .share
-                .map(|share| format!(", {:.2} % in the last minute", 100.0 * share))
-                .unwrap_or_default();
-            line(
-                "overhead",
-                format!("{ns:.0} ns per sample with its interrupt; budget {} % of all CPU time{now}", 100.0 * budget),
-            );
-        }
+        self.overhead.lines(crate::clock::unix_s()).into_iter().for_each(|(name, value)| line(name, value));
         self.apart.lines().into_iter().for_each(|(name, value)| line(name, value));
         line("knows", format!("{} processes, {} mapped files", self.processes, self.images));
         self.edges.iter().for_each(|edges| line("edges", edges.text()));
@@ -509,5 +581,48 @@ impl Status {
             line("merge", format!("FAILED: {error}"));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status said what a sample costs, but not of what that was the median, nor why the rate was what it was.
+    #[test]
+    fn the_rate_is_explained() {
+        let now = 1_800_000_000;
+        let last_change = Some(ChangeStatus {
+            unix_s: now - 600,
+            from_per_s: 2600,
+            to_per_s: 1300,
+            why: "sampling cost 1.9 times the budget".into(),
+        });
+        let overhead = OverheadStatus {
+            budget: Some(0.01),
+            share: Some(0.0062),
+            sampling_share: Some(0.0052),
+            daemon_share: Some(0.001),
+            ns_per_sample: Some(4010.0),
+            measured: Some(CostStatus { unix_s: now - 7, windows: 24, quiet: 18, low_ns: 3890.0, high_ns: 4620.0 }),
+            rate: Some(RateStatus { per_s: 1300, allowed_per_s: 1850, last_change }),
+        };
+        let shown = |overhead: &OverheadStatus| {
+            let lines = overhead.lines(now).into_iter().map(|(name, value)| format!("{name}: {value}"));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(
+            shown(&overhead),
+            "overhead: 4010 ns per sample with its interrupt (3890 to 4620 in 18 quiet of 24 windows, 7 s ago)\n\
+             budget: 1 % of all CPU time, 0.62 % in the last minute: interrupts and sampler 0.52 %, dcpid 0.10 %\n\
+             rate: 1300/s/CPU; the cost allows 1850/s/CPU; 2600 became 1300 10 min ago: sampling cost 1.9 times the budget"
+        );
+        let fresh = OverheadStatus { share: None, measured: None, rate: Some(RateStatus::default()), ..overhead };
+        assert_eq!(
+            shown(&fresh),
+            "overhead: 4010 ns per sample with its interrupt (assumed: it could not be measured)\n\
+             budget: 1 % of all CPU time\nrate: 0/s/CPU; the cost allows 0/s/CPU; the same since the start"
+        );
+        assert_eq!(shown(&OverheadStatus::default()), "");
     }
 }

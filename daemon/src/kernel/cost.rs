@@ -1,58 +1,166 @@
-//! What one sample costs on this machine, measured.
+//! What one sample costs on this machine, measured in short windows: at start with the sampler, spread over the CPUs; while sampling, over time, without it,
+//! because its samples would be in the table. What sampler and interrupt cost together then is what the sampler added at start, and the interrupt now.
 
-use super::counters::Counters;
-use crate::event::PlannedEvent;
+use super::counters::{Counters, open_bare};
+use super::probe;
+use super::source::Cost;
+use crate::clock;
+use crate::event::{PlannedEvent, Unit};
+use crate::sample_cost::{self, Measured, Window};
+use std::collections::VecDeque;
 use std::os::fd::RawFd;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Samples per second while measuring: many more than clock ticks, and few enough that the kernel does not find perf too dear
 /// (kernel.perf_cpu_time_max_percent, 25 % of a CPU, would be 50 us a sample).
 const RATE: u64 = 5000;
-const TIME: Duration = Duration::from_millis(150);
+/// The same without the sampler: twice as many as the highest sampling rate has, so that the median gap is not one of the sampler's, which goes on.
+const BARE_RATE: u64 = 2 * RATE;
+/// Length of a window: some 30 samples, and short enough that a busy CPU's scheduler leaves some whole.
+const WINDOW: Duration = Duration::from_millis(6);
+/// Windows with the sampler at start, and for each two of them one without it: 0.2 s in all.
+const WINDOWS: usize = 24;
 /// Fewer interruptions than this say nothing.
-const GAPS_MIN: usize = 100;
+const GAPS_MIN: usize = 12;
 /// A step of the clock longer than this is an interruption: reading the clock takes 20 to 60 ns, an interrupt 500 at least.
-const GAP_NS: u128 = 300;
+const GAP_NS: u64 = 300;
+/// A longer one is another task's, or the hypervisor's: at the rates above, samples that long would take half the CPU.
+const LONG_NS: u64 = 100_000;
+/// A window is disturbed when such interruptions take more than this part of it.
+const LONG_PART: f64 = 0.05;
+/// While sampling, windows of so long ago count: ten minutes at the shortest interval.
+const WINDOWS_KEPT: usize = 60;
+/// While sampling, a window each so long, or as seldom as it takes to spend this part of the budget on it.
+const INTERVAL: Duration = Duration::from_secs(10);
+const BUDGET_PART: f64 = 0.02;
 
-/// The time that one overflow of the event takes from the program it interrupts, in ns: interrupt, sampler and return. None when this CPU
-/// was too busy to tell.
-///
-/// A thread reads the clock without pause while the event overflows there; the median of the gaps is the cost. The median, because
-/// clock ticks and other tasks leave gaps too, but fewer.
-pub fn ns_per_sample(plan: &PlannedEvent, units_per_second: u64, program: RawFd, cpu: usize) -> Option<f64> {
-    let plan = PlannedEvent { period: (units_per_second / RATE).max(1), mux: None, ..plan.clone() };
-    let measured = std::thread::Builder::new().name("calibrate".into()).spawn(move || {
+/// Measures what samples cost, now and again.
+#[derive(Debug)]
+pub struct Meter {
+    plan: PlannedEvent,
+    cpus: Vec<usize>,
+    next_cpu: usize,
+    /// What the sampler adds to its interrupt, ns.
+    sampler_ns: f64,
+    /// Windows without the sampler, oldest first.
+    bare: VecDeque<Window>,
+    running: Option<JoinHandle<Option<Window>>>,
+    next_ns: u64,
+    interval: Duration,
+}
+
+impl Meter {
+    /// Measures a sample of the event on these CPUs. None when no window gave a cost.
+    pub fn start(plan: &PlannedEvent, program: RawFd, cpus: &[usize], budget: Option<f64>) -> Option<(Self, Measured)> {
+        let plan = PlannedEvent { mux: None, ..plan.clone() };
+        // The last CPUs first: they are the least likely to be busy with interrupts of devices.
+        let cpus: Vec<usize> = cpus.iter().rev().copied().filter(|cpu| plan.encoding(*cpu).is_some()).collect();
+        let mut windows = Vec::with_capacity(WINDOWS);
+        let mut bare = VecDeque::with_capacity(WINDOWS_KEPT);
+        for (number, &cpu) in cpus.iter().cycle().take(WINDOWS).enumerate() {
+            windows.extend(window(&plan, Some(program), cpu)?.join().ok().flatten());
+            if number % 2 == 0 {
+                bare.extend(window(&plan, None, cpu)?.join().ok().flatten());
+            }
+        }
+        let measured = sample_cost::of(&windows)?;
+        let interrupt_ns = sample_cost::of(&bare).map_or(measured.ns, |bare| bare.ns);
+        let sampler_ns = (measured.ns - interrupt_ns).max(0.0);
+        // A part of the budget is so much CPU time a second; a window takes its own length.
+        let spent_per_s = budget.unwrap_or(1.0) * BUDGET_PART * cpus.len() as f64;
+        let interval = INTERVAL.max(Duration::from_secs_f64((WINDOW.as_secs_f64() / spent_per_s).min(86_400.0)));
+        let next_ns = clock::monotonic_ns() + interval.as_nanos() as u64;
+        let meter = Self { plan, cpus, next_cpu: 0, sampler_ns, bare, running: None, next_ns, interval };
+        Some((meter, measured))
+    }
+
+    /// Begins a window when it is time for one, and takes up what the last one found: a new cost. Waits for nothing.
+    pub fn look(&mut self, now_ns: u64) -> Option<Cost> {
+        let found = match self.running.take() {
+            Some(running) if running.is_finished() => running.join().ok().flatten(),
+            running => {
+                self.running = running;
+                None
+            }
+        };
+        // A hardware counter more might take another's place, and its interrupt is no hypervisor's timer: the cost at start stays.
+        if self.running.is_none() && now_ns >= self.next_ns && self.plan.event.unit == Unit::Nanoseconds {
+            self.next_ns = now_ns + self.interval.as_nanos() as u64;
+            self.next_cpu = (self.next_cpu + 1) % self.cpus.len().max(1);
+            self.running = self.cpus.get(self.next_cpu).and_then(|cpu| window(&self.plan, None, *cpu));
+        }
+        self.bare.push_back(found?);
+        if self.bare.len() > WINDOWS_KEPT {
+            self.bare.pop_front();
+        }
+        let bare = sample_cost::of(&self.bare)?;
+        let with = |ns: f64| ns + self.sampler_ns;
+        let measured = Measured { ns: with(bare.ns), low_ns: with(bare.low_ns), high_ns: with(bare.high_ns), ..bare };
+        Some(Cost::of(measured))
+    }
+}
+
+/// A thread that reads the clock without pause on a CPU while the event overflows there: interruptions are gaps. The median of the gaps is the cost,
+/// because clock ticks and other tasks leave gaps too, but fewer.
+fn window(plan: &PlannedEvent, program: Option<RawFd>, cpu: usize) -> Option<JoinHandle<Option<Window>>> {
+    let rate = if program.is_some() { RATE } else { BARE_RATE };
+    let period = (plan.event.unit.per_second(probe::clock_hz()) / rate).max(1);
+    let plan = PlannedEvent { period, ..plan.clone() };
+    let measure = move || {
         let mut here = nix::sched::CpuSet::new();
         here.set(cpu).ok()?;
         nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &here).ok()?;
-        let events = [plan];
-        let mut counters = Counters::open(&events, &[program], &[cpu]).ok()?;
-        counters.start(&events).ok()?;
-        let gaps = gaps();
-        counters.stop();
-        median(gaps)
-    });
-    measured.ok()?.join().ok()?
+        match program {
+            Some(program) => {
+                let events = [plan];
+                let mut counters = Counters::open(&events, &[program], &[cpu]).ok()?;
+                counters.start(&events).ok()?;
+                let window = read_clock();
+                counters.stop();
+                Some(window)
+            }
+            None => {
+                let counting = open_bare(plan.encoding(cpu)?, cpu, plan.period).ok()?;
+                let window = read_clock();
+                drop(counting);
+                Some(window)
+            }
+        }
+    };
+    std::thread::Builder::new().name("calibrate".into()).spawn(measure).ok()
 }
 
-fn gaps() -> Vec<u128> {
-    let mut gaps = Vec::with_capacity(4096);
+fn read_clock() -> Window {
+    let mut gaps = Vec::with_capacity(256);
+    let mut steps = [0_u32; GAP_NS as usize + 1];
     let begin = Instant::now();
     let mut last = begin;
-    while last.duration_since(begin) < TIME {
+    while last.duration_since(begin) < WINDOW {
         let now = Instant::now();
-        let step = now.duration_since(last).as_nanos();
-        if step > GAP_NS {
-            gaps.push(step);
+        let step = now.duration_since(last).as_nanos() as u64;
+        match steps.get_mut(step as usize) {
+            Some(count) => *count += 1,
+            None => gaps.push(step),
         }
         last = now;
     }
-    gaps
+    judge(gaps, &steps, last.duration_since(begin))
 }
 
-fn median(mut gaps: Vec<u128>) -> Option<f64> {
+/// What gaps and shorter steps, counted by their length, say of a window of that length.
+fn judge(mut gaps: Vec<u64>, steps: &[u32], length: Duration) -> Window {
+    let long: u64 = gaps.iter().filter(|gap| **gap > LONG_NS).sum();
     gaps.sort_unstable();
-    gaps.get(gaps.len() / 2).filter(|_| gaps.len() >= GAPS_MIN).map(|gap| *gap as f64)
+    let ns = gaps.get(gaps.len() / 2).filter(|_| gaps.len() >= GAPS_MIN).map(|gap| *gap as f64);
+    let half = steps.iter().sum::<u32>() / 2;
+    let mut below = 0;
+    let median = steps.iter().position(|count| {
+        below += count;
+        below > half
+    });
+    let disturbed = long as f64 > LONG_PART * length.as_nanos() as f64;
+    Window { ns, clock_ns: median.unwrap_or(steps.len()) as f64, disturbed }
 }
 
 #[cfg(test)]
@@ -60,10 +168,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_enough_gaps() {
-        let mut gaps = vec![14_000; 150];
-        gaps.extend([900_000; 60]);
-        assert_eq!(median(gaps), Some(14_000.0));
-        assert_eq!(median(vec![14_000; GAPS_MIN - 1]), None);
+    fn a_window_has_the_median_of_enough_gaps_and_knows_what_disturbed_it() {
+        let mut steps = [0; GAP_NS as usize + 1];
+        (steps[24], steps[25], steps[60]) = (10, 100, 20);
+        let mut gaps = vec![14_000; 30];
+        gaps.extend([90_000; 12]);
+        let window = judge(gaps.clone(), &steps, WINDOW);
+        assert_eq!(window, Window { ns: Some(14_000.0), clock_ns: 25.0, disturbed: false });
+        gaps.push(2_000_000);
+        assert!(judge(gaps, &steps, WINDOW).disturbed, "a third of it was another task's");
+        assert_eq!(judge(vec![14_000; GAPS_MIN - 1], &steps, WINDOW).ns, None);
     }
 }

@@ -133,6 +133,13 @@ pub fn try_open(encoding: Encoding, cpu: usize) -> io::Result<()> {
     builder(encoding, cpu, PERIOD_TRIED).build().map(drop)
 }
 
+/// An event that overflows without a sampler and without a ring: an interrupt and nothing else, until it is dropped.
+pub fn open_bare(encoding: Encoding, cpu: usize, period: u64) -> io::Result<Counter> {
+    let mut counter = builder(encoding, cpu, period).build()?;
+    counter.enable()?;
+    Ok(counter)
+}
+
 impl Counters {
     /// Opens every event on every CPU and attaches `programs[n]` to event n. Nothing counts before [`Counters::start`].
     pub fn open(events: &[PlannedEvent], programs: &[RawFd], cpus: &[usize]) -> Result<Self, KernelError> {

@@ -1,15 +1,17 @@
 //! Everything that needs privilege, behind one value: counts and records out, nothing else.
 
+use super::cost::Meter;
 use super::counters::{Counted, Counters};
 use super::object::{Sampler, Sharing};
 use super::sideband::{Sideband, TimedRecord};
 use super::skid::{self, Landing};
 use super::snapshots::Snapshots;
 use super::table::{HalfTotals, Table, TableSettings, possible_cpus};
-use super::{KernelError, Machine, choose, cost, probe};
+use super::{KernelError, Machine, choose, probe};
 use crate::budget::{self, Budget};
 use crate::clock;
 use crate::event::{PlannedEvent, Unit};
+use crate::sample_cost::Measured;
 use abi::{EVENTS_MAX, Entry, HALVES, Snapshot};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -27,13 +29,23 @@ pub struct SourceSettings {
     pub sharing: Sharing,
 }
 
-/// What a sample costs here, and the step of [`budget::RATES`] that the budget allows.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What a sample costs here.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Time that one sample takes from the program it interrupts, ns.
     pub ns_per_sample: f64,
-    /// Index of the rate.
-    pub step: usize,
+    /// From which windows; None: it is assumed.
+    pub measured: Option<Measured>,
+    /// When, in seconds since 1970 UTC.
+    pub unix_s: u64,
+}
+
+impl Cost {
+    /// The cost that was measured now.
+    #[must_use]
+    pub fn of(measured: Measured) -> Self {
+        Self { ns_per_sample: measured.ns, measured: Some(measured), unix_s: clock::unix_s() }
+    }
 }
 
 /// Assumed where a busy machine does not let itself be measured: dearer than any hardware interrupt, cheaper than the dearest virtual one.
@@ -94,6 +106,7 @@ pub struct KernelSource {
     events: Vec<PlannedEvent>,
     programs: Vec<RawFd>,
     cost: Cost,
+    meter: Option<Meter>,
     landing: Option<Landing>,
     cpus_checked_ns: u64,
     /// Nothing samples for now.
@@ -119,12 +132,15 @@ impl KernelSource {
         let (table, snapshots) = (sampler.table()?, sampler.snapshots()?);
         let mut events = settings.events.clone();
         let clock_hz = probe::clock_hz();
-        let cost = measure(settings.budget, &events, &programs, machine);
+        let (cost, meter) = measure(settings.budget, &events, &programs, machine);
         machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new())); // what was sampled while measuring
         let landing = measure_skid(&events, &programs, machine, &table);
-        let rate = budget::RATES.get(cost.step).copied().unwrap_or(1);
-        for event in events.iter_mut().filter(|event| event.adjustable && settings.budget.is_some()) {
-            *event = event.at_rate(rate, clock_hz);
+        if let Some(budget) = settings.budget {
+            let step = budget::affordable(budget, cost.ns_per_sample, budget::at_once(&events));
+            let rate = budget::RATES.get(step).copied().unwrap_or(1);
+            for event in events.iter_mut().filter(|event| event.adjustable) {
+                *event = event.at_rate(rate, clock_hz);
+            }
         }
         events.iter().try_for_each(|event| affordable(event, cost, clock_hz))?;
         let counters = Counters::open(&events, &programs, &machine.cpus)?;
@@ -140,6 +156,7 @@ impl KernelSource {
             events,
             programs,
             cost,
+            meter,
             landing,
             cpus_checked_ns: 0,
             paused: false,
@@ -153,10 +170,16 @@ impl KernelSource {
         &self.events
     }
 
-    /// What a sample costs.
+    /// What a sample costs, as measured at start.
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.cost
+    }
+
+    /// What a sample costs by now, where that was measured since the last call. While nothing is sampled nothing is measured.
+    pub fn look_at_cost(&mut self) -> Option<Cost> {
+        let meter = self.meter.as_mut().filter(|_| !self.paused && !self.stopped)?;
+        meter.look(clock::monotonic_ns())
     }
 
     /// Where samples of the first event land; None where that could not be seen.
@@ -316,20 +339,22 @@ impl KernelSource {
     }
 }
 
-/// Measures a sample of the first event whose frequency is known, on the last CPU, which is the least likely to be busy with interrupts of
-/// devices.
-fn measure(budget: Option<Budget>, events: &[PlannedEvent], programs: &[RawFd], machine: &Machine) -> Cost {
+/// Measures a sample of the first event whose frequency is known.
+fn measure(
+    budget: Option<Budget>,
+    events: &[PlannedEvent],
+    programs: &[RawFd],
+    machine: &Machine,
+) -> (Cost, Option<Meter>) {
     let measurable = events.iter().zip(programs).find(|(plan, _)| plan.event.unit != Unit::Occurrences);
-    let measured = measurable.and_then(|(plan, program)| {
-        let cpu = machine.cpus.iter().rev().find(|cpu| plan.encoding(**cpu).is_some())?;
-        cost::ns_per_sample(plan, plan.event.unit.per_second(probe::clock_hz()), *program, *cpu)
-    });
-    if measured.is_none() {
-        tracing::warn!("what a sample costs could not be measured; {NS_PER_SAMPLE_ASSUMED} ns are assumed");
+    let budget = budget.map(|budget| budget.0);
+    match measurable.and_then(|(plan, program)| Meter::start(plan, *program, &machine.cpus, budget)) {
+        Some((meter, measured)) => (Cost::of(measured), Some(meter)),
+        None => {
+            tracing::warn!("what a sample costs could not be measured; {NS_PER_SAMPLE_ASSUMED} ns are assumed");
+            (Cost { ns_per_sample: NS_PER_SAMPLE_ASSUMED, measured: None, unix_s: clock::unix_s() }, None)
+        }
     }
-    let ns_per_sample = measured.unwrap_or(NS_PER_SAMPLE_ASSUMED);
-    let step = budget.map_or(0, |budget| budget::affordable(budget, ns_per_sample, at_once(events)));
-    Cost { ns_per_sample, step }
 }
 
 /// Measures where samples land, on the last CPU, with the first event whose frequency is known. The tables are empty before and after.
@@ -342,12 +367,6 @@ fn measure_skid(events: &[PlannedEvent], programs: &[RawFd], machine: &Machine, 
     let mut entries = Vec::new();
     empty(table, cpu, &mut entries);
     skid::found(event, &entries, stalls?)
-}
-
-/// How many events count at once: of those that take turns, one of each group.
-fn at_once(events: &[PlannedEvent]) -> usize {
-    let groups: std::collections::BTreeSet<usize> = events.iter().filter_map(|event| event.mux).collect();
-    events.iter().filter(|event| event.mux.is_none()).count() + groups.len()
 }
 
 /// Refuses a period so short that the machine would do little but sample: a virtual machine whose timer takes 14 us hangs at one every 10.

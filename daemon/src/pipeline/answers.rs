@@ -1,13 +1,15 @@
 //! Requests and their answers.
 
-use super::{After, Pipeline};
+use super::{After, Pipeline, affordable_step};
+use crate::budget::{Bill, RATES};
 use crate::clock;
 use crate::collector::total;
 use crate::control::Asked;
 use crate::source::SampleSource;
 use crate::stand::{cpu_status, edges_status, event_status, generated_status, resident_bytes};
 use crate::status::{
-    ApartStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, Reply, Request, Samples, Status, TableStatus,
+    ApartStatus, ChangeStatus, CostStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, RateStatus, Reply,
+    Request, Samples, Status, TableStatus,
 };
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -122,11 +124,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 rss_bytes: resident_bytes(),
                 ns_per_sample: per_sample(sampling_ns, samples.taken),
             },
-            overhead: OverheadStatus {
-                budget: self.parts.config.budget.map(|budget| budget.0),
-                share: self.last_bill,
-                ns_per_sample: Some(self.parts.cost.ns_per_sample),
-            },
+            overhead: self.overhead(),
             apart: ApartStatus {
                 labels: collector.mappings.tagger.labels().into_iter().collect(),
                 units_refused: collector.mappings.tagger.refused,
@@ -145,6 +143,36 @@ impl<Source: SampleSource> Pipeline<Source> {
             last_merge: self.last_merge,
             merge_error: self.merge_error.clone(),
             db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },
+        }
+    }
+}
+
+impl<Source> Pipeline<Source> {
+    /// What sampling costs, and why the rate is what it is.
+    fn overhead(&self) -> OverheadStatus {
+        let (cost, bill) = (self.parts.cost, self.last_bill);
+        let measured = cost.measured.map(|measured| CostStatus {
+            unix_s: cost.unix_s,
+            windows: measured.windows as u64,
+            quiet: measured.quiet as u64,
+            low_ns: measured.low_ns,
+            high_ns: measured.high_ns,
+        });
+        let last_change = self.governor.last_change().map(|change| ChangeStatus {
+            unix_s: change.unix_s,
+            from_per_s: change.from,
+            to_per_s: change.to,
+            why: change.why.clone(),
+        });
+        let allowed_per_s = RATES.get(affordable_step(&self.parts)).copied().unwrap_or(1);
+        OverheadStatus {
+            budget: self.parts.config.budget.map(|budget| budget.0),
+            share: bill.as_ref().map(Bill::share),
+            sampling_share: bill.map(|bill| Bill { daemon_ns: 0.0, ..bill }.share()),
+            daemon_share: bill.map(|bill| Bill { sampling_ns: 0.0, ..bill }.share()),
+            ns_per_sample: Some(cost.ns_per_sample),
+            measured,
+            rate: self.governor.rate().map(|per_s| RateStatus { per_s, allowed_per_s, last_change }),
         }
     }
 }

@@ -46,7 +46,7 @@ fn run_at_cost<Client: Future<Output = ()>>(
     let recording = Recording::new((0..batches).map(|_| batch()).collect());
     let collector = Collector::new(recording, KernelText::new(&machine), None, 1, Default::default());
     let drain_interval = (ns_per_sample > 0.0).then(|| "10ms".to_owned());
-    let (db, cost) = (Some(root.to_owned()), Cost { ns_per_sample, step: 0 });
+    let (db, cost) = (Some(root.to_owned()), Cost { ns_per_sample, ..Cost::default() });
     let settings = crate::args::Settings { db, drain_interval, ..settings };
     let config = Config::new(settings, Some(Path::new("/dev/null"))).unwrap();
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -126,14 +126,14 @@ fn a_rate_that_costs_too_much_is_lowered_and_begins_an_epoch() {
                 }
                 tokio::task::yield_now().await;
             };
-            assert_eq!(after.events[0].period, 1_000_000_000 / 3700);
+            assert_eq!(after.events[0].period, 1_000_000_000 / 28);
             assert!(after.overhead.share.unwrap() > after.overhead.budget.unwrap());
             let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
             let periods = [before.epoch, epoch].map(|epoch| {
                 let epoch = Database::open(&root).unwrap().epoch("here", &epoch.parse().unwrap()).unwrap();
                 epoch.meta().events[0].period
             });
-            assert_eq!(periods, [1_000_000_000 / 5200, 1_000_000_000 / 3700], "an epoch has one period");
+            assert_eq!(periods, [1_000_000_000 / 5200, 1_000_000_000 / 28], "an epoch has one period");
         }
     })
     .unwrap();
