@@ -81,7 +81,8 @@ impl Flusher {
                     }
                     Ok(Job::NextEpoch(next)) => {
                         start = *next;
-                        let epoch = writer.next_epoch(start.clone()).map_err(|error| error.to_string());
+                        let epoch = in_place(&mut writer, |writer| writer.next_epoch(start.clone()));
+                        let epoch = epoch.map_err(|error| error.to_string());
                         looked = None;
                         Done::Epoch(epoch)
                     }
@@ -156,8 +157,27 @@ fn fold(writer: &mut Writer) -> bool {
     }
 }
 
+/// Does it, and where the database, or a part of it, was removed meanwhile, makes that anew first.
+fn in_place<T>(writer: &mut Writer, mut work: impl FnMut(&mut Writer) -> Result<T, DbError>) -> Result<T, DbError> {
+    match work(writer) {
+        Err(removed @ DbError::Removed { .. }) => {
+            writer.reopen()?;
+            tracing::error!("{removed}; what is missing is made anew and takes the samples from here on");
+            work(writer)
+        }
+        done => done,
+    }
+}
+
 fn merge(writer: &mut Writer, start: &EpochStart, root: &Path, delta: &Delta) -> Result<Merged, String> {
-    let report = match writer.merge(delta) {
+    let report = in_place(writer, |writer| add(writer, start, delta)).map_err(|error| error.to_string())?;
+    let epoch = writer.epoch().cloned().ok_or("no epoch is open; restart dcpid")?;
+    Ok(Merged { epoch, report, database_bytes: database_bytes(root).unwrap_or(0) })
+}
+
+/// Adds to the open epoch, or to a new one.
+fn add(writer: &mut Writer, start: &EpochStart, delta: &Delta) -> Result<MergeReport, DbError> {
+    match writer.merge(delta) {
         // The epoch has the delta already; the writer does the rest before its next change.
         Err(DbError::Unfinished { source, .. }) => {
             tracing::warn!("the merge is decided but not finished: {source}; it is finished with the next");
@@ -175,10 +195,7 @@ fn merge(writer: &mut Writer, start: &EpochStart, root: &Path, delta: &Delta) ->
             writer.begin(start, false).and_then(|_| writer.merge(delta))
         }
         result => result,
-    };
-    let report = report.map_err(|error| error.to_string())?;
-    let epoch = writer.epoch().cloned().ok_or("no epoch is open; restart dcpid")?;
-    Ok(Merged { epoch, report, database_bytes: database_bytes(root).unwrap_or(0) })
+    }
 }
 
 /// Bytes of all epochs of all hosts.

@@ -291,9 +291,10 @@ impl Worker {
     fn keep(&mut self, job: Job) {
         if let Some(store) = &mut self.store {
             let now = clock::unix_s();
-            let outcome = match store.has(&job.id) {
-                true => store.seen(&job.id, now).map_err(|error| error.to_string()),
-                false => keep(store, &mut self.intake, &job, now),
+            let outcome = match store.follow() {
+                Err(error) => Err(error.to_string()),
+                Ok(()) if store.has(&job.id) => store.seen(&job.id, now).map_err(|error| error.to_string()),
+                Ok(()) => keep(store, &mut self.intake, &job, now),
             };
             if self.intake.is_ending() && outcome.is_err() {
                 // Perhaps only because there is no more time for it.

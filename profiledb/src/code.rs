@@ -17,6 +17,7 @@ use crate::codec::{DecodeError, Input, put_text, put_varint};
 use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::error::{Damage, DbError, Operation};
 use crate::format1::Payload as Found;
+use crate::host_lock::HostLock;
 use crate::key;
 use crate::storage::{Disk, MAX_FILE_BYTES};
 use crate::writer::Writer;
@@ -29,6 +30,9 @@ const SEEN_EXACT_TO_S: u64 = 86_400;
 pub struct CodeStore {
     disk: Disk,
     directory: PathBuf,
+    lock: HostLock,
+    /// Of the host's directory when it was listed.
+    generation: u64,
     limit_bytes: u64,
     kept: BTreeMap<ImageId, Stored>,
 }
@@ -53,31 +57,52 @@ pub struct Kept {
 
 impl CodeStore {
     /// Opens the store of the writer's host, and makes it when there is none; removes what a killed writer left there, and images beyond
-    /// `limit_bytes`. That there is a [`Writer`] in this process is what keeps others from writing: the store has no lock of its own.
+    /// `limit_bytes`. It shares the lock of the [`Writer`], and holds it as long as it lives.
     ///
     /// # Errors
     /// [`DbError::Io`].
     pub fn open(writer: &Writer, limit_bytes: u64) -> Result<Self, DbError> {
         let (disk, host) = writer.place();
-        let (disk, directory) = (disk.clone(), key::code_path(&host));
-        disk.create_directory(&directory)?;
-        disk.sync_directory(&host)?;
-        let mut kept = BTreeMap::new();
-        for entry in disk.list(&directory)?.into_iter().filter(|entry| !entry.is_directory) {
+        let (disk, directory, lock) = (disk.clone(), key::code_path(&host), writer.lock().clone());
+        let mut store = Self { disk, directory, generation: 0, lock, limit_bytes, kept: BTreeMap::new() };
+        store.generation = store.lock.check()?;
+        store.list()?;
+        Ok(store)
+    }
+
+    /// Makes the directory, if there is none, and finds what is in it.
+    fn list(&mut self) -> Result<(), DbError> {
+        self.disk.create_directory(&self.directory)?;
+        if let Some(host) = self.directory.parent() {
+            self.disk.sync_directory(host)?;
+        }
+        self.kept.clear();
+        for entry in self.disk.list(&self.directory)?.into_iter().filter(|entry| !entry.is_directory) {
             if entry.name.ends_with(key::TEMPORARY_SUFFIX) {
-                disk.remove_if_there(&directory.join(&entry.name))?;
+                self.disk.remove_if_there(&self.directory.join(&entry.name))?;
                 continue;
             }
             let whole = key::parse_code_name(&entry.name);
             let Some(id) = whole.or_else(|| key::parse_excerpt_name(&entry.name)) else { continue };
-            let stored = kept.entry(id).or_insert(Stored { bytes: 0, seen_unix_s: 0, is_whole: false });
+            let stored = self.kept.entry(id).or_insert(Stored { bytes: 0, seen_unix_s: 0, is_whole: false });
             stored.bytes = stored.bytes.saturating_add(entry.size_bytes);
             stored.seen_unix_s = stored.seen_unix_s.max(entry.modified_unix_s);
             stored.is_whole |= whole.is_some();
         }
-        let mut store = Self { disk, directory, limit_bytes, kept };
-        store.make_room(0)?;
-        Ok(store)
+        self.make_room(0).map(|_| ())
+    }
+
+    /// Sees to it that the directory is there and this process's to write to: it may have been removed, and made anew by the writer.
+    ///
+    /// # Errors
+    /// [`DbError::Removed`] until the writer has made it anew; [`DbError::Io`].
+    pub fn follow(&mut self) -> Result<(), DbError> {
+        let generation = self.lock.check()?;
+        if generation != self.generation || !self.disk.is_there(&self.directory)? {
+            self.list()?;
+            self.generation = generation;
+        }
+        Ok(())
     }
 
     /// Whether an image is kept, with all its code.
@@ -113,13 +138,14 @@ impl CodeStore {
     /// Notes that an image was seen; one that is not kept is no error. Written at most once a day.
     ///
     /// # Errors
-    /// [`DbError::Io`].
+    /// [`DbError::Io`], [`DbError::Removed`].
     pub fn seen(&mut self, image: &ImageId, now_unix_s: u64) -> Result<(), DbError> {
         let Some(stored) = self.kept.get_mut(image).filter(|stored| stored.is_whole) else { return Ok(()) };
         // A time in the future is one of a clock that was set back since.
         if now_unix_s.abs_diff(stored.seen_unix_s) < SEEN_EXACT_TO_S {
             return Ok(());
         }
+        self.lock.check()?;
         self.disk.set_modified(&self.directory.join(key::code_name(image)), now_unix_s)?;
         stored.seen_unix_s = now_unix_s;
         Ok(())
@@ -138,6 +164,7 @@ impl CodeStore {
         now_unix_s: u64,
         copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
     ) -> Result<Kept, DbError> {
+        self.lock.check()?;
         let name = key::code_name(image);
         let temporary = self.directory.join(key::temporary_name(&format!("{name}.0")));
         let kept = self.write(&temporary, image, ranges, copy).and_then(|bytes| {

@@ -51,6 +51,13 @@ pub enum DbError {
         /// The lock file.
         path: PathBuf,
     },
+    /// The database, or a part of it that a writer needs, was removed while it was written; nothing is written there until it is opened
+    /// anew: somebody else may have begun to.
+    #[error("{} is gone: the database, or a part of it, was removed while it was written", path.display())]
+    Removed {
+        /// What is missing, or another file than it was.
+        path: PathBuf,
+    },
     /// The directory is missing, or is something else than a database.
     #[error("{} is not a profile database: {found}", path.display())]
     NotADatabase {
@@ -198,6 +205,11 @@ impl DbError {
     /// True when the file system has no such file or directory.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// True for what may work another time, such as a disk that is full; not for what is not there any more.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Self::Io { .. }) && !self.is_not_found()
     }
 
     /// The same error, as [`DbError::NotWritable`] when it is a matter of permission.

@@ -105,6 +105,12 @@ impl Stock {
         &self.directory
     }
 
+    /// The file of the last merge.
+    pub(crate) fn newest(&self) -> Option<PathBuf> {
+        let newest = self.stored.iter().map(|stored| stored.span).max_by_key(|span| span.last)?;
+        Some(self.directory.join(newest.name()))
+    }
+
     /// Notes a segment that was published.
     pub(crate) fn add(&mut self, stored: Stored) {
         self.stored.push(stored);

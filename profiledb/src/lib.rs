@@ -77,6 +77,7 @@ mod error;
 mod fold;
 mod format;
 mod format1;
+mod host_lock;
 mod images;
 mod join;
 mod key;

@@ -64,6 +64,7 @@ impl Writer {
     /// # Errors
     /// [`DbError::Io`]: an epoch is there, or gone; what is left of it is removed by the next writer, and no reader sees it.
     pub fn collect_garbage(&mut self, retention: &Retention, now_unix_s: u64) -> Result<Vec<EpochSize>, DbError> {
+        self.check_in_place()?;
         let (disk, host) = self.place();
         let (disk, ids) = (disk.clone(), epoch_directories(disk, &host)?);
         let mut epochs = Vec::with_capacity(ids.len());

@@ -1,5 +1,10 @@
 //! Names the writer saw, for images whose names cannot be had later.
 
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+
+use image::ImageId;
+
 /// A named range of an image: `start <= x < end`, in image offsets.
 ///
 /// Kept for images that are gone or different when somebody reads the profile (kernel, modules, BPF
@@ -17,14 +22,39 @@ pub struct Symbol {
 /// Joins two lists: one symbol per start, the newer one where both have it. Symbols that cannot be
 /// stored (no name, end before start) are left out.
 pub(crate) fn join(old: Vec<Symbol>, new: &[Symbol]) -> Vec<Symbol> {
-    let mut by_start: std::collections::BTreeMap<u64, Symbol> =
-        old.into_iter().map(|symbol| (symbol.start, symbol)).collect();
+    let mut by_start: BTreeMap<u64, Symbol> = old.into_iter().map(|symbol| (symbol.start, symbol)).collect();
     for symbol in new {
         if !symbol.name.is_empty() && symbol.end >= symbol.start {
             by_start.insert(symbol.start, symbol.clone());
         }
     }
     by_start.into_values().collect()
+}
+
+/// Which symbols the epoch knows, as hashes: names come again with each merge and are written once.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    known: BTreeMap<ImageId, BTreeMap<u64, u64>>,
+    hasher: RandomState,
+}
+
+impl Names {
+    fn hash(&self, symbol: &Symbol) -> u64 {
+        self.hasher.hash_one((symbol.end, &symbol.name))
+    }
+
+    /// Those that are new, or other than known.
+    pub(crate) fn news(&self, image: &ImageId, met: &[Symbol]) -> Vec<Symbol> {
+        let known = self.known.get(image);
+        let is_known = |symbol: &Symbol| known.and_then(|known| known.get(&symbol.start)) == Some(&self.hash(symbol));
+        let news = met.iter().filter(|symbol| !is_known(symbol)).cloned().collect::<Vec<_>>();
+        join(Vec::new(), &news)
+    }
+
+    pub(crate) fn learn(&mut self, image: &ImageId, symbols: &[Symbol]) {
+        let hashes: Vec<(u64, u64)> = symbols.iter().map(|symbol| (symbol.start, self.hash(symbol))).collect();
+        self.known.entry(*image).or_default().extend(hashes);
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use crate::epoch::EpochId;
 use crate::error::{DbError, Operation};
 use crate::fold::{self, Covered, Folded, Stock, Stored};
 use crate::format;
+use crate::host_lock::{HostLock, prepare};
 use crate::images::ImageRecord;
 use crate::join;
 use crate::key::{self, ProfileKey};
@@ -24,8 +24,8 @@ use crate::rounds::Rounds;
 use crate::scope::ScopeTable;
 use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
 use crate::snapshot::Snapshot;
-use crate::storage::{Directory, Disk, Lock, Storage};
-use crate::symbols::Symbol;
+use crate::storage::{Directory, Disk, Storage};
+use crate::symbols::{Names, Symbol};
 
 /// Bytes of JSON that the facts and the bill of an epoch may have together: they are written with each merge.
 const FACTS_MAX_BYTES: u64 = 64 << 10;
@@ -81,7 +81,7 @@ pub struct Writer {
     unfolded: Vec<Stock>,
     covered: Covered,
     findings: Vec<DbError>,
-    _lock: Box<dyn Lock>,
+    lock: HostLock,
 }
 
 /// The epoch being written. All is always as on disk.
@@ -94,32 +94,6 @@ struct Current {
     names: Names,
     /// A segment has its name, but that may not be safe on the disk yet.
     unsynced: bool,
-}
-
-/// Which symbols the epoch knows, as hashes: names come again with each merge and are written once.
-#[derive(Debug, Default)]
-struct Names {
-    known: BTreeMap<ImageId, BTreeMap<u64, u64>>,
-    hasher: RandomState,
-}
-
-impl Names {
-    fn hash(&self, symbol: &Symbol) -> u64 {
-        self.hasher.hash_one((symbol.end, &symbol.name))
-    }
-
-    /// Those that are new, or other than known.
-    fn news(&self, image: &ImageId, met: &[Symbol]) -> Vec<Symbol> {
-        let known = self.known.get(image);
-        let is_known = |symbol: &Symbol| known.and_then(|known| known.get(&symbol.start)) == Some(&self.hash(symbol));
-        let news = met.iter().filter(|symbol| !is_known(symbol)).cloned().collect::<Vec<_>>();
-        crate::symbols::join(Vec::new(), &news)
-    }
-
-    fn learn(&mut self, image: &ImageId, symbols: &[Symbol]) {
-        let hashes: Vec<(u64, u64)> = symbols.iter().map(|symbol| (symbol.start, self.hash(symbol))).collect();
-        self.known.entry(*image).or_default().extend(hashes);
-    }
 }
 
 impl Writer {
@@ -147,6 +121,7 @@ impl Writer {
         key::check_host(host)?;
         format::refuse_foreign(&disk, root)?;
         let lock = prepare(&disk, root, host).map_err(DbError::or_not_writable)?;
+        let lock = HostLock::new(key::lock_path(root, host), lock);
         let mut writer = Self {
             disk,
             root: root.to_owned(),
@@ -155,20 +130,58 @@ impl Writer {
             unfolded: Vec::new(),
             covered: Covered::default(),
             findings: Vec::new(),
-            _lock: lock,
+            lock,
         };
-        let directory = key::host_path(root, host);
-        recovery::remove_gone(&writer.disk, &directory)?;
-        for epoch in epoch_directories(&writer.disk, &directory)? {
-            let found = recovery::recover(&writer.disk, &directory.join(epoch.as_str()), (host, &epoch))?;
-            writer.findings.extend(found.finding);
+        writer.look_around()?;
+        Ok(writer)
+    }
+
+    /// Undoes what a killed writer left half done, and finds what there is to fold.
+    fn look_around(&mut self) -> Result<(), DbError> {
+        let directory = key::host_path(&self.root, &self.host);
+        recovery::remove_gone(&self.disk, &directory)?;
+        for epoch in epoch_directories(&self.disk, &directory)? {
+            let found = recovery::recover(&self.disk, &directory.join(epoch.as_str()), (&self.host, &epoch))?;
+            self.findings.extend(found.finding);
             if found.segments.len() > 1 {
                 let directory = directory.join(epoch.as_str());
-                let of = (host.to_owned(), epoch);
-                writer.unfolded.push(Stock::new(writer.disk.clone(), directory, of, found.segments));
+                let of = (self.host.clone(), epoch);
+                self.unfolded.push(Stock::new(self.disk.clone(), directory, of, found.segments));
             }
         }
-        Ok(writer)
+        Ok(())
+    }
+
+    /// Makes what was removed under the writer anew, after [`DbError::Removed`], and takes the lock again if that is another file now. The writer
+    /// has no epoch then: [`Writer::begin`] continues the last one, if it is still there.
+    ///
+    /// # Errors
+    /// As [`Writer::open`], [`DbError::Locked`] among them: another writer was faster. Nothing was written then, and it may be called again.
+    pub fn reopen(&mut self) -> Result<(), DbError> {
+        format::refuse_foreign(&self.disk, &self.root)?;
+        (self.current, self.unfolded, self.covered) = (None, Vec::new(), Covered::default());
+        match self.lock.check() {
+            Ok(_) => format::create(&self.disk, &self.root, &self.host)?,
+            Err(DbError::Removed { .. }) => {
+                let lock = prepare(&self.disk, &self.root, &self.host).map_err(DbError::or_not_writable)?;
+                self.lock.replace(lock);
+            }
+            Err(error) => return Err(error),
+        }
+        self.look_around()
+    }
+
+    /// Refuses to write where the lock is not this writer's any more, or something else of the database is gone: three looks at names.
+    pub(crate) fn check_in_place(&self) -> Result<(), DbError> {
+        self.lock.check()?;
+        let segment = self.current.as_ref().and_then(|current| current.stock.newest());
+        let needed = [Some(key::format_path(&self.root)), segment];
+        for path in needed.into_iter().flatten() {
+            if !self.disk.is_there(&path)? {
+                return Err(DbError::Removed { path });
+            }
+        }
+        Ok(())
     }
 
     /// Begins to write: continues the newest epoch when that may be (see below), unless `new`; else
@@ -184,6 +197,7 @@ impl Writer {
     /// epoch, and `begin` can be called again.
     pub fn begin(&mut self, start: EpochStart, new: bool) -> Result<EpochId, DbError> {
         check_start(&start)?;
+        self.check_in_place()?;
         let newest = self.newest()?;
         if let Some(mut newest) = newest {
             if !new && newest.meta.continues_with(&start) {
@@ -227,6 +241,11 @@ impl Writer {
         (&self.disk, key::host_path(&self.root, &self.host))
     }
 
+    /// What keeps others from writing there.
+    pub(crate) fn lock(&self) -> &HostLock {
+        &self.lock
+    }
+
     /// Damage that was found and worked around, for the log.
     #[must_use]
     pub fn findings(&self) -> &[DbError] {
@@ -238,10 +257,11 @@ impl Writer {
     /// # Errors
     /// [`DbError::Unfinished`]: all of the delta is in the database and must not be merged again.
     /// Any other error: nothing of it is, and it may be merged again:
-    /// [`DbError::NoOpenEpoch`]; [`DbError::Unbalanced`], [`DbError::UnknownEvent`],
+    /// [`DbError::Removed`], see [`Writer::reopen`]; [`DbError::NoOpenEpoch`]; [`DbError::Unbalanced`], [`DbError::UnknownEvent`],
     /// [`DbError::UnknownImage`], [`DbError::InvalidName`], [`DbError::FactsTooLarge`] for a delta that contradicts itself or the epoch;
     /// [`DbError::TooLarge`], [`DbError::TooMany`]; [`DbError::Io`].
     pub fn merge(&mut self, delta: &Delta) -> Result<MergeReport, DbError> {
+        self.check_in_place()?;
         let current = self.current.as_mut().ok_or_else(|| no_epoch(&self.root, &self.host))?;
         current.finish()?;
         current.check(delta)?;
@@ -256,6 +276,10 @@ impl Writer {
     /// # Errors
     /// [`DbError::Io`], [`DbError::Corrupt`], [`DbError::NewerFormat`]: the epoch is as it was, and merges go on.
     pub fn fold(&mut self, budget_bytes: u64, now_unix_s: u64) -> Result<Folded, DbError> {
+        // The next merge says so; until then there is nothing of this writer's to fold.
+        if matches!(self.check_in_place(), Err(DbError::Removed { .. })) {
+            return Ok(Folded::default());
+        }
         self.covered.remove(&self.disk, now_unix_s);
         if let Some(current) = &mut self.current {
             current.finish()?;
@@ -270,7 +294,7 @@ impl Writer {
         let folded = stock.fold(budget_bytes, true);
         stock.retire(&mut self.covered, now_unix_s);
         // What is stuck stays as it is: it is not put back. A disk that is full today has room another day.
-        if matches!(folded, Ok(Folded { more: true, .. }) | Err(DbError::Io { .. })) {
+        if matches!(&folded, Ok(Folded { more: true, .. })) || matches!(&folded, Err(error) if error.is_transient()) {
             self.unfolded.push(stock);
         }
         folded.map(|folded| Folded { more: !self.unfolded.is_empty(), ..folded })
@@ -282,6 +306,7 @@ impl Writer {
     /// # Errors
     /// [`DbError::Unfinished`]: it is ended; [`DbError::NoOpenEpoch`], [`DbError::Io`]: it is not.
     pub fn seal(&mut self, now_unix_s: u64) -> Result<(), DbError> {
+        self.check_in_place()?;
         let current = self.current.as_mut().ok_or_else(|| no_epoch(&self.root, &self.host))?;
         current.finish()?;
         let mut meta = current.meta.clone();
@@ -494,22 +519,6 @@ impl Current {
             .map(|()| bytes)
             .map_err(|source| DbError::Unfinished { epoch: self.meta.epoch.clone(), source: Box::new(source) })
     }
-}
-
-/// Makes the directories that every database has and takes the host's lock.
-fn prepare(disk: &Disk, root: &Path, host: &str) -> Result<Box<dyn Lock>, DbError> {
-    disk.create_directory(root)?;
-    disk.create_directory(&key::host_path(root, host))?;
-    // The names of directories that were just made. Those above may be others' and not ours to open; then it is as safe as they made it.
-    for above in root.ancestors().skip(1) {
-        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-        let _ = disk.sync_directory(above);
-    }
-    let lock = disk.lock(&key::lock_path(root, host))?;
-    format::create(disk, root, host)?;
-    disk.sync_directory(&key::hosts_path(root))?;
-    disk.sync_directory(root)?;
-    Ok(lock)
 }
 
 /// The epochs in the directory of a host, oldest first, also those that are not whole.

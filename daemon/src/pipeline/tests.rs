@@ -70,6 +70,12 @@ fn run_at_cost<Client: Future<Output = ()>>(
     })
 }
 
+/// A database that cannot be made anew.
+fn replace_by_a_file(root: &Path) {
+    std::fs::remove_dir_all(root).unwrap();
+    std::fs::write(root, "").unwrap();
+}
+
 async fn ask(asked: &mpsc::Sender<Asked>, request: Request) -> Reply {
     let (reply, answer) = oneshot::channel();
     asked.send((request, reply)).await.unwrap();
@@ -147,7 +153,7 @@ fn who_waits_behind_the_end_of_an_epoch_hears_that_the_disk_takes_nothing() {
     let error = run_at_cost(&root, 3, 1e12, Default::default(), |asked| {
         let root = root.clone();
         async move {
-            std::fs::remove_dir_all(&root).unwrap();
+            replace_by_a_file(&root);
             let before = ask(&asked, Request::Status).await.status.unwrap().events[0].period;
             loop {
                 let status = ask(&asked, Request::Status).await.status.unwrap();
@@ -232,6 +238,59 @@ fn a_quit_with_nothing_to_write_is_answered() {
     .unwrap();
 }
 
+/// Whoever removed the database, or an epoch of it, had every flush fail until dcpid was restarted, which lost what it had in memory.
+#[test]
+fn a_database_that_was_removed_is_made_anew_with_all_that_waits() {
+    for what in ["", "hosts", "hosts/here", "hosts/here/EPOCH", "hosts/here/lock", "format"] {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        run(&root, 4, |asked| {
+            let root = root.clone();
+            async move {
+                let first = ask(&asked, Request::Flush).await.epoch.unwrap();
+                let gone = root.join(what.replace("EPOCH", &first));
+                if gone.is_dir() {
+                    std::fs::remove_dir_all(gone).unwrap()
+                } else {
+                    std::fs::remove_file(gone).unwrap()
+                }
+                let flushed = ask(&asked, Request::Flush).await;
+                assert_eq!((flushed.error, flushed.merged), (None, Some(10)), "{what}");
+                // A new epoch of the same second has the same name.
+                let has_first = ["hosts/here/lock", "format"].contains(&what);
+                assert_eq!(on_disk(&root, &flushed.epoch.unwrap()), if has_first { 10 } else { 5 }, "{what}");
+                assert!(matches!(Writer::open(&root, "here"), Err(profiledb::DbError::Locked { .. })), "{what}");
+                let next = ask(&asked, Request::Epoch { label: None }).await.epoch.unwrap();
+                ask(&asked, Request::Quit).await;
+                assert_eq!(on_disk(&root, &next), 5, "{what}");
+                assert!(profiledb::check(&root).unwrap().is_empty(), "{what}");
+            }
+        })
+        .unwrap();
+    }
+}
+
+/// Between the removal and the next merge another daemon may have made a database there: it is not written to.
+#[test]
+fn a_database_that_another_daemon_made_in_its_place_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    run(&root, 3, |asked| {
+        let root = root.clone();
+        async move {
+            ask(&asked, Request::Flush).await;
+            std::fs::remove_dir_all(&root).unwrap();
+            let other = Writer::open(&root, "here").unwrap();
+            let error = ask(&asked, Request::Flush).await.error.unwrap();
+            assert!(error.contains("another daemon writes this database") && error.contains("keeps the samples"));
+            assert!(Database::open(&root).unwrap().epochs("here").unwrap().is_empty());
+            drop(other);
+            assert_eq!(ask(&asked, Request::Flush).await.error, None, "it has gone");
+        }
+    })
+    .unwrap();
+}
+
 /// A daemon whose disk had gone was told to end, tried its last merge without pause or limit, and never ended.
 #[test]
 fn a_daemon_that_cannot_write_ends_and_says_what_is_lost() {
@@ -240,7 +299,7 @@ fn a_daemon_that_cannot_write_ends_and_says_what_is_lost() {
     let error = run(&root, 1, |asked| {
         let root = root.clone();
         async move {
-            std::fs::remove_dir_all(&root).unwrap();
+            replace_by_a_file(&root);
             let reply = ask(&asked, Request::Flush).await;
             assert!(reply.error.unwrap().contains("keeps the samples"), "it goes on, for now");
             let samples = ask(&asked, Request::Status).await.status.unwrap().samples;

@@ -2,8 +2,8 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Entry, Lock, Storage, WriteBody};
@@ -23,10 +23,21 @@ pub struct Directory;
 /// gives them back when the process ends, however it ends.
 #[derive(Debug)]
 struct FileLock {
-    _file: File,
+    file: File,
+    path: PathBuf,
 }
 
-impl Lock for FileLock {}
+impl Lock for FileLock {
+    fn has_its_name(&self) -> io::Result<bool> {
+        let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        match fs::metadata(&self.path) {
+            Ok(named) => Ok(identity(named) == identity(self.file.metadata()?)),
+            // The last: a file is where a directory was.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
 
 impl Storage for Directory {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -130,7 +141,17 @@ impl Storage for Directory {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
         // On Linux this is flock(2) with LOCK_EX | LOCK_NB.
         match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(FileLock { _file: file }))),
+            Ok(()) => {
+                let lock = FileLock { file, path: path.to_owned() };
+                // Removed between the two calls, it keeps nobody out.
+                if !lock.has_its_name()? {
+                    return Err(io::Error::new(
+                        io::ErrorKind::NotFound,
+                        "it was removed while it was locked; try again",
+                    ));
+                }
+                Ok(Some(Box::new(lock)))
+            }
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }

@@ -37,7 +37,10 @@ pub struct Entry {
 pub type WriteBody<'a> = &'a mut dyn FnMut(&mut dyn io::Write) -> io::Result<Vec<u8>>;
 
 /// A lock that is held until this is dropped.
-pub trait Lock: fmt::Debug + Send + Sync {}
+pub trait Lock: fmt::Debug + Send + Sync {
+    /// Whether the locked file still has its name. Once it has not, another writer may lock another file of that name.
+    fn has_its_name(&self) -> io::Result<bool>;
+}
 
 /// What the database asks of a disk. Errors are the operating system's.
 pub trait Storage: fmt::Debug + Send + Sync {

@@ -435,7 +435,11 @@ struct SimulatedLock {
     path: PathBuf,
 }
 
-impl Lock for SimulatedLock {}
+impl Lock for SimulatedLock {
+    fn has_its_name(&self) -> io::Result<bool> {
+        Ok(self.disk.state().files.contains_key(&self.path))
+    }
+}
 
 impl Drop for SimulatedLock {
     fn drop(&mut self) {

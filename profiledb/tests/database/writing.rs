@@ -8,6 +8,7 @@ use image::ImageOffset;
 use profiledb::storage::SimulatedDisk;
 use profiledb::{
     Database, DbError, Delta, EpochId, Ledger, PeriodChange, Profile, ProfileKey, Retention, SCOPES_MAX, Scope, Writer,
+    check,
 };
 
 use crate::fixture::{
@@ -34,6 +35,72 @@ fn a_second_writer_is_locked_out_and_told_of_the_file() {
     assert!(Database::open(&root).is_ok());
     drop(first);
     assert!(Writer::open(&root, HOST).is_ok());
+}
+
+/// A lock file that somebody removed kept nobody out: the next daemon locked another file of that name, and both wrote.
+#[test]
+fn what_was_removed_under_a_writer_is_not_written_to_before_it_is_opened_anew() {
+    for what in ["", "hosts", "hosts/HOST/EPOCH", "hosts/HOST/lock", "format"] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("db");
+        let mut writer = Writer::open(&root, HOST).unwrap();
+        let epoch = writer.begin(start(NOW), false).unwrap();
+        writer.merge(&full_delta(NOW, 1)).unwrap();
+        let gone = root.join(what.replace("HOST", HOST).replace("EPOCH", epoch.as_str()));
+        if gone.is_dir() {
+            fs::remove_dir_all(&gone).unwrap()
+        } else {
+            fs::remove_file(&gone).unwrap()
+        }
+        let listed = || walk(dir.path());
+        let before = listed();
+        for result in
+            [writer.merge(&full_delta(NOW, 1)).map(drop), writer.begin(start(NOW), true).map(drop), writer.seal(NOW)]
+        {
+            assert!(matches!(result, Err(DbError::Removed { .. })), "{what}: {result:?}");
+        }
+        assert_eq!(writer.fold(u64::MAX, NOW).unwrap(), Default::default());
+        assert_eq!(listed(), before, "{what}: nothing is written");
+        writer.reopen().unwrap();
+        writer.begin(start(NOW), false).unwrap();
+        writer.merge(&full_delta(NOW, 1)).unwrap();
+        assert!(matches!(Writer::open(&root, HOST), Err(DbError::Locked { .. })), "{what}: the lock is held again");
+        assert!(check(&root).unwrap().is_empty(), "{what}");
+    }
+}
+
+/// The paths below a directory.
+fn walk(directory: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(walk(&path));
+        }
+        found.push(path);
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_writer_whose_place_was_taken_writes_nothing_until_the_other_has_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("db");
+    let mut writer = Writer::open(&root, HOST).unwrap();
+    writer.begin(start(NOW), false).unwrap();
+    fs::remove_dir_all(&root).unwrap();
+    let other = Writer::open(&root, HOST).unwrap();
+    let before = walk(&root);
+    for _ in 0..2 {
+        assert!(matches!(writer.merge(&full_delta(NOW, 1)), Err(DbError::Removed { .. })));
+        assert!(matches!(writer.reopen(), Err(DbError::Locked { .. })));
+    }
+    assert_eq!(walk(&root), before);
+    drop(other);
+    writer.reopen().unwrap();
+    writer.begin(start(NOW), false).unwrap();
+    writer.merge(&full_delta(NOW, 1)).unwrap();
 }
 
 #[test]
