@@ -79,6 +79,8 @@ pub enum Command {
     Export(Export),
     /// Record a command, or everything for some seconds, with a daemon of its own, and report
     Record(Record),
+    /// Recordings that dcpi record left in the directory for temporary files: lists and removes them
+    Clean(commands::Clean),
     /// What takes the time now, from a running dcpid, in a terminal
     Top(Top),
     /// A report as one HTML file: tables, a map, listings; needs no network
@@ -86,7 +88,7 @@ pub enum Command {
 }
 
 /// From where to why: which command answers the question that the one before leaves.
-const WAY: [(&str, &str, &str); 17] = [
+const WAY: [(&str, &str, &str); 18] = [
     ("record", "record -- COMMAND", "a command, or -d 10s of everything: needs no running dcpid"),
     ("top", "top", "what takes the time at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
@@ -103,6 +105,7 @@ const WAY: [(&str, &str, &str); 17] = [
     ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),
     ("check", "check", "whether the database is whole"),
     ("html", "html -o FILE.html", "all of it for a browser, to keep or send"),
+    ("clean", "clean", "what dcpi record left in the directory for temporary files"),
     ("export", "export --to FORMAT", "for pprof, Firefox, compilers and others"),
 ];
 

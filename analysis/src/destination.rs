@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::AnalysisError;
 
+/// Links to links that are followed, as many as the kernel does (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+
 /// Where to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -44,15 +47,13 @@ fn to_file<T>(
     write: impl FnOnce(&mut dyn Write) -> Result<T, AnalysisError>,
 ) -> Result<T, AnalysisError> {
     let failed = |source| AnalysisError::OutputFile { path: asked.to_path_buf(), source };
-    // A link stays one: what it leads to is replaced.
-    let path = match fs::metadata(asked) {
-        Ok(metadata) if metadata.is_file() => asked.canonicalize().map_err(failed)?,
-        Ok(metadata) => {
-            let what = if metadata.is_dir() { "it is a directory" } else { "it is no plain file" };
-            return Err(failed(io::Error::other(what)));
-        }
-        Err(_) => asked.to_path_buf(),
-    };
+    if let Ok(metadata) = fs::metadata(asked)
+        && !metadata.is_file()
+    {
+        let what = if metadata.is_dir() { "it is a directory" } else { "it is no plain file" };
+        return Err(failed(io::Error::other(what)));
+    }
+    let path = through_links(asked).map_err(failed)?;
     let (partial, file) = partial(&path).map_err(failed)?;
     let mut out = BufWriter::new(file);
     let written = write(&mut out).map_err(|error| match error {
@@ -69,6 +70,19 @@ fn to_file<T>(
         let _ = fs::remove_file(&partial);
     }
     kept
+}
+
+/// What a symbolic link leads to, also where nothing is there yet: the link stays, its target is written. A path that is no link is as it was.
+pub(crate) fn through_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        match fs::read_link(&path) {
+            // A relative target is relative to where the link is; an absolute one replaces all before it.
+            Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::other("too many symbolic links lead to each other"))
 }
 
 /// A new file beside the one to write: a rename does not leave its file system.
@@ -110,6 +124,23 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "three");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing is left behind");
+    }
+
+    /// A link to a file that was not there yet was replaced by the file: what should have appeared at its target did not.
+    #[test]
+    fn a_link_to_nothing_yet_stays_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::create_dir(at("reports")).unwrap();
+        std::os::unix::fs::symlink("reports/new", at("first")).unwrap();
+        std::os::unix::fs::symlink(at("first"), at("second")).unwrap();
+        write(&at("second"), "one", false).unwrap();
+        write(&at("first"), "two", false).unwrap();
+        assert_eq!(fs::read_to_string(at("reports/new")).unwrap(), "two");
+        assert!(["first", "second"].iter().all(|link| fs::symlink_metadata(at(link)).unwrap().is_symlink()));
+        assert_eq!(fs::read_dir(at("reports")).unwrap().count(), 1, "nothing is left behind");
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        assert!(write(&at("loop"), "", false).unwrap_err().contains("too many symbolic links"));
     }
 
     #[test]

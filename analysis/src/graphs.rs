@@ -1,6 +1,8 @@
 //! Graphs of procedures with what was sampled in them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::PathBuf;
 
 use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name};
 use code::isa::work::Work;
@@ -171,25 +173,9 @@ impl<'a> Surveyed<'a> {
         problems: &mut Vec<Problem>,
     ) -> Option<Self> {
         let binary = known.binary.as_ref()?;
-        let isa = Isa::of_elf_machine(binary.machine())?;
         let procedures = known.procedures.iter().as_slice();
-        let ranges: Vec<_> = procedures
-            .iter()
-            .map(|procedure| {
-                let begin = known.address(procedure.start);
-                begin..begin.saturating_add(procedure.size_bytes())
-            })
-            .collect();
-        let text = text(binary);
+        let Code { isa, ranges, text, never } = Code::of(binary, procedures)?;
         let text: Vec<Part<'_>> = text.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
-        let imports = binary.imports().unwrap_or_else(|_| Imports::default());
-        let named = procedures.iter().zip(&ranges).filter(|(procedure, _)| is_no_return_name(procedure.raw_name()));
-        let never: Vec<Vaddr> = imports
-            .iter()
-            .filter(|(_, name)| is_no_return_name(name))
-            .map(|(at, _)| at)
-            .chain(named.map(|(_, range)| Vaddr(range.start)))
-            .collect();
         let number = |only: &Procedure| procedures.binary_search_by_key(&only.start, |other| other.start).ok();
         let survey = match only {
             Some(only) => Survey::around(isa, &text, &ranges, never, number(only)?),
@@ -319,6 +305,80 @@ fn work(isa: Isa, graph: &Cfg, parts: &[(Vaddr, Vec<u8>)]) -> Vec<Vec<Work>> {
     blocks.map(|block| graph.instructions(block).map(|address| at(address).unwrap_or_default()).collect()).collect()
 }
 
+/// What of an image its survey needs.
+struct Code {
+    isa: Isa,
+    /// The addresses of each procedure.
+    ranges: Vec<Range<u64>>,
+    text: Vec<(Vaddr, Vec<u8>)>,
+    /// Procedures that do not return, by their names, and words through which such are called.
+    never: Vec<Vaddr>,
+}
+
+impl Code {
+    /// None for an instruction set that is not known.
+    fn of(binary: &Binary, procedures: &[Procedure]) -> Option<Self> {
+        let isa = Isa::of_elf_machine(binary.machine())?;
+        let address = |offset| binary.layout().file_offset_to_vaddr(offset).map_or(offset.0, |vaddr| vaddr.0);
+        let range = |procedure: &Procedure| {
+            let begin = address(procedure.start);
+            begin..begin.saturating_add(procedure.size_bytes())
+        };
+        let ranges: Vec<_> = procedures.iter().map(range).collect();
+        let imports = binary.imports().unwrap_or_else(|_| Imports::default());
+        let named = procedures.iter().zip(&ranges).filter(|(procedure, _)| is_no_return_name(procedure.raw_name()));
+        let never = imports
+            .iter()
+            .filter(|(_, name)| is_no_return_name(name))
+            .map(|(at, _)| at)
+            .chain(named.map(|(_, range)| Vaddr(range.start)))
+            .collect();
+        Some(Self { isa, ranges, text: text(binary), never })
+    }
+}
+
+/// The pieces of a file's code, by file offset, that no report on samples at these places needs: procedures that have none of them, are no
+/// part of one that has, and say nothing about those. None where the file's code is not understood.
+#[must_use]
+pub fn unneeded(binary: &Binary, sampled: &[ImageOffset], debug_roots: &[PathBuf]) -> Option<Vec<Range<u64>>> {
+    let (procedures, _) = binary.procedures(debug_roots).ok()?;
+    let procedures = procedures.iter().as_slice();
+    let Code { isa, ranges, text, never } = Code::of(binary, procedures)?;
+    let text: Vec<Part<'_>> = text.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
+    let holds = |offset: &ImageOffset| {
+        let number = procedures.partition_point(|procedure| procedure.start <= *offset).checked_sub(1)?;
+        procedures.get(number)?.contains(*offset).then_some(number)
+    };
+    let needed = code::cfg::needed(isa, &text, &ranges, never, &sampled.iter().filter_map(holds).collect());
+    let others = procedures.iter().enumerate().filter(|(number, _)| !needed.contains(number));
+    let segments = binary.layout().segments();
+    let is_code = |range: &Range<u64>| {
+        segments.iter().any(|segment| {
+            let end = segment.offset.0.saturating_add(segment.file_size_bytes);
+            segment.executable && segment.offset.0 <= range.start && range.end <= end
+        })
+    };
+    let (mut unneeded, mut before): (Vec<Range<u64>>, Option<usize>) = (Vec::new(), None);
+    for (number, range) in others.map(|(number, other)| (number, other.start.0..other.end.0)) {
+        if !is_code(&range) {
+            continue;
+        }
+        let adjoins = before.is_some_and(|before| before + 1 == number);
+        match unneeded.last_mut() {
+            Some(last) if adjoins && range.start.saturating_sub(last.end) < PADDING_MAX => {
+                last.end = last.end.max(range.end);
+            }
+            _ => unneeded.push(range),
+        }
+        before = Some(number);
+    }
+    Some(unneeded)
+}
+
+/// Bytes between two procedures in a row that are taken for padding: compilers align procedures to 64 bytes at most. What is kept of padding
+/// makes as many pieces of a large program as it has procedures, and a kept file has at most 65536.
+const PADDING_MAX: u64 = 64;
+
 /// Most bytes of code of an image that are surveyed.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 
@@ -334,7 +394,7 @@ fn text(binary: &Binary) -> Vec<(Vaddr, Vec<u8>)> {
         let wanted = segment.file_size_bytes.min(rest);
         while let Some(left) = wanted.checked_sub(bytes.len() as u64).filter(|left| *left > 0) {
             let at = ImageOffset(segment.offset.0.saturating_add(bytes.len() as u64));
-            match binary.code(at, left.min(PIECE_BYTES)) {
+            match binary.code_or_zeros(at, left.min(PIECE_BYTES)) {
                 Ok(mut more) if !more.is_empty() => bytes.append(&mut more),
                 _ => break,
             }

@@ -19,6 +19,7 @@ pub mod by_line;
 pub mod commands;
 pub mod debuginfod;
 pub mod destination;
+pub mod excerpts;
 pub mod export;
 pub mod graphs;
 mod in_order;

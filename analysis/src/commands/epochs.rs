@@ -9,7 +9,7 @@ use super::Outcome;
 use crate::args::Epochs;
 use crate::error::AnalysisError;
 use crate::problem::{self, Problem};
-use crate::report::{EpochRow, EpochsReport, Selection};
+use crate::report::{CodeStoreRow, EpochRow, EpochsReport, Selection};
 use crate::scope::ScopeChoice;
 use crate::select;
 
@@ -46,7 +46,25 @@ fn report(db: &Database, chosen: &[(String, EpochId)], whose: &ScopeChoice) -> R
     whose.check(scopes.iter())?;
     let epochs = rows.iter().map(|row| row.meta.clone()).collect();
     let selection = Selection { db: db.root().display().to_string(), epochs };
-    Ok(EpochsReport { selection, rows, problems })
+    let code_stores = code_stores(db, &selection, &mut problems);
+    Ok(EpochsReport { selection, rows, code_stores, problems })
+}
+
+/// What is kept of code beside these epochs: often more than the epochs are.
+fn code_stores(db: &Database, selection: &Selection, problems: &mut Vec<Problem>) -> Vec<CodeStoreRow> {
+    let hosts: BTreeSet<&str> = selection.epochs.iter().map(|meta| meta.host.as_str()).collect();
+    let mut rows = Vec::new();
+    for host in hosts {
+        match db.code_bytes(host) {
+            Ok(images) if images.is_empty() => {}
+            Ok(images) => {
+                let size_bytes = images.values().copied().fold(0, u64::saturating_add);
+                rows.push(CodeStoreRow { host: host.to_owned(), images: images.len(), size_bytes });
+            }
+            Err(error) => problems.push(Problem::CodeUnreadable { error }),
+        }
+    }
+    rows
 }
 
 /// An epoch, and whose samples it has apart.

@@ -10,6 +10,7 @@ use crate::report::Report;
 mod calc;
 mod cat;
 mod check;
+mod clean;
 mod costs;
 mod diff;
 mod epochs;
@@ -32,6 +33,7 @@ mod whatcg;
 pub use calc::Calc;
 pub use cat::Cat;
 pub use check::Check;
+pub use clean::Clean;
 pub use diff::DiffArgs;
 pub use export::{Export, Target};
 pub use flow::Flow;
@@ -86,6 +88,7 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
         Command::Merge(args) => transfer::merge(args, out),
         Command::Tar(args) => transfer::tar(args, out),
         Command::Record(args) => record::run(args, out),
+        Command::Clean(args) => clean::run(args, out),
         Command::Top(args) => top::run(args, out),
         Command::Html(args) => html::run(args, out),
     }

@@ -8,7 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::{By, EpochRow, EpochsReport, EventColumn, ProfReport, Row, Selection, duration_s};
+use super::{By, CodeStoreRow, EpochRow, EpochsReport, EventColumn, ProfReport, Row, Selection, duration_s};
 use crate::load::sum;
 use crate::problem::Problem;
 use crate::scope::Part;
@@ -262,6 +262,7 @@ struct Epochs<'a> {
     hosts: Vec<&'a str>,
     events: Vec<EpochsEvent<'a>>,
     rows: Vec<EpochEntry<'a>>,
+    code_stores: &'a [CodeStoreRow],
     problems: Vec<ProblemEntry<'a>>,
 }
 
@@ -328,6 +329,7 @@ pub(super) fn epochs(report: &EpochsReport) -> impl Serialize + '_ {
         hosts: report.selection.hosts(),
         events,
         rows: report.rows.iter().map(epoch).collect(),
+        code_stores: &report.code_stores,
         problems: problems(&report.problems),
     }
 }

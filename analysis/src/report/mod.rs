@@ -46,6 +46,7 @@ pub use html::HtmlReport;
 pub use images::{ImageRow, ImagesReport};
 pub use listing::{ListReport, View};
 pub use loops::LoopRow;
+pub(crate) use quantity::bytes;
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use table::shorten;
 pub(crate) use text::LANDED;
@@ -233,8 +234,21 @@ pub struct EpochsReport {
     pub selection: Selection,
     /// The epochs, in the order of the selection.
     pub rows: Vec<EpochRow>,
+    /// What is kept of programs' code, by host; hosts without are not there.
+    pub code_stores: Vec<CodeStoreRow>,
     /// What the reader must know.
     pub problems: Vec<Problem>,
+}
+
+/// The code store of a host, which all its epochs share.
+#[derive(Clone, Debug, Serialize)]
+pub struct CodeStoreRow {
+    /// Whose it is.
+    pub host: String,
+    /// Images that are kept.
+    pub images: usize,
+    /// Bytes of their files.
+    pub size_bytes: u64,
 }
 
 /// An epoch.

@@ -44,7 +44,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// Bytes with a binary unit: `1.2 MiB`.
-pub(super) fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
         return format!("{bytes} B");

@@ -6,7 +6,10 @@ use profiledb::{EpochMeta, Ledger};
 
 use super::quantity::{bytes, duration, moment, percent, period, plain, thousands};
 use super::table::{Table, shorten, width};
-use super::{By, EpochsReport, EventColumn, ImageName, ProcedureName, ProfReport, Row, Selection, duration_s, escape};
+use super::{
+    By, CodeStoreRow, EpochsReport, EventColumn, ImageName, ProcedureName, ProfReport, Row, Selection, duration_s,
+    escape,
+};
 use crate::load::sum;
 use crate::problem::Problem;
 use crate::stats::Share;
@@ -428,8 +431,12 @@ pub(super) fn epochs(report: &EpochsReport, out: &mut dyn Write) -> io::Result<(
         epoch_rows(row, any_runs, &mut table);
     }
     table.write(out)?;
-    if !report.problems.is_empty() {
+    if !report.problems.is_empty() || !report.code_stores.is_empty() {
         writeln!(out)?;
+    }
+    for CodeStoreRow { host, images, size_bytes } in &report.code_stores {
+        let (host, size) = (escape(host), bytes(*size_bytes));
+        writeln!(out, "beside the epochs of {host}: code of {images} images, {size} (dcpid --code-store)")?;
     }
     report.problems.iter().try_for_each(|problem| writeln!(out, "{}", escape(&problem_line(problem))))
 }

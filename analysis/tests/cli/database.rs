@@ -51,6 +51,8 @@ impl Db {
         writer.merge(&epoch.delta).unwrap();
         if let Some(end) = epoch.end {
             writer.seal(end).unwrap();
+            // Nobody copies it meanwhile: what was folded goes at once.
+            writer.fold(u64::MAX, u64::MAX).unwrap();
         }
     }
 

@@ -4,6 +4,7 @@
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
 //! - everything: every procedure that is installed is explained
+//! - excerpts: what a recording keeps of code is enough for reports on its samples
 //! - export: files for other tools
 //! - html: the page for browsers
 //! - sets: what is compared, and with what
@@ -18,6 +19,8 @@ mod database;
 mod epochs;
 #[cfg(test)]
 mod everything;
+#[cfg(test)]
+mod excerpts;
 #[cfg(test)]
 mod export;
 #[cfg(test)]

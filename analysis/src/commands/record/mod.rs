@@ -17,12 +17,15 @@ use std::time::{Duration, Instant};
 use clap::{Args, Parser as _};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use super::Outcome;
+use super::{Outcome, clean};
 use crate::args::Arguments;
 use crate::error::AnalysisError;
+use crate::excerpts;
+use crate::procedures::Places;
+use crate::report::bytes;
 use crate::signals;
 
-mod private;
+pub(super) mod private;
 
 use private::Private;
 
@@ -42,7 +45,7 @@ pub struct Record {
     /// Record for so long, such as 10s, 500ms or 5m; a COMMAND that runs by then is told to end (SIGTERM)
     #[arg(short = 'd', long, value_name = "T", value_parser = duration)]
     pub duration: Option<Duration>,
-    /// Database to record into, made if need be; it is kept [default: a new one in the directory for temporary files]
+    /// Database to record into, made if need be; it is kept [default: a new one in the directory for temporary files, see dcpi clean]
     #[arg(short = 'o', long, value_name = "DIR", alias = "output")]
     pub db: Option<PathBuf>,
     /// Event to sample, as for dcpid: NAME, NAME:PERIOD or NAME@RATE; may be repeated [default: cycles, or cpu-clock]
@@ -280,9 +283,19 @@ fn show(
         Err(AnalysisError::Empty { .. }) => writeln!(out, "no samples; record for longer")?,
         Err(error) => return Err(error),
     }
+    let debug_roots = Places::with_debug_roots(Vec::new()).debug_roots;
+    // With other samples in it, or none to write it, the code stays whole: larger, and as good.
+    if let Err(error) = excerpts::take(&recorded.db, &recorded.host, &debug_roots) {
+        writeln!(out, "note: the code of all procedures stays in the recording: {error}")?;
+    }
     let db = shell_word(&recorded.db);
     let label = label.map(|label| format!(" --label={}", shell_word(Path::new(label)))).unwrap_or_default();
     writeln!(out, "\nrecorded {samples} samples in {seconds:.1} s; look again: dcpi prof --db {db}{label}")?;
+    let size = bytes(clean::size_bytes(&recorded.db));
+    match args.db {
+        Some(_) => writeln!(out, "{size} in {db}")?,
+        None => writeln!(out, "{size} in {db}; to remove recordings: dcpi clean")?,
+    }
     Ok(out.flush()?)
 }
 

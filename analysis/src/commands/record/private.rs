@@ -13,10 +13,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::Deserialize;
 
 use super::{Record, Recorded};
+use crate::destination::through_links;
 use crate::error::AnalysisError;
 
 /// How long dcpid may take to begin, or to end. Either takes a fraction of a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// What names of recordings in the directory for temporary files begin with; the process number and microseconds follow.
+pub(in crate::commands) const SCRATCH_PREFIX: &str = "dcpi-record-";
 /// As much of the end of its log is looked at for its last words.
 const LAST_WORDS_BYTES: u64 = 4096;
 
@@ -47,7 +50,10 @@ impl Private {
         let scratch = Scratch::make()?;
         let directory = &scratch.0;
         let db = match &args.db {
-            Some(db) => std::path::absolute(db).map_err(cannot("naming the database"))?,
+            Some(db) => {
+                let db = through_links(db).and_then(std::path::absolute);
+                db.map_err(cannot("naming the database"))?
+            }
             None => directory.join("db"),
         };
         let ready = UnixDatagram::bind(directory.join("ready.sock")).map_err(cannot("waiting for dcpid"))?;
@@ -200,7 +206,7 @@ fn without_name(line: &str) -> &str {
     ["dcpid: ", "dcpictl: "].iter().find_map(|name| line.strip_prefix(name)).unwrap_or(line)
 }
 
-fn control_path(directory: &Path) -> PathBuf {
+pub(in crate::commands) fn control_path(directory: &Path) -> PathBuf {
     directory.join("control.sock")
 }
 
@@ -219,7 +225,7 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn make() -> Result<Self, AnalysisError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let name = format!("dcpi-record-{}-{:06}", std::process::id(), now.subsec_micros());
+        let name = format!("{SCRATCH_PREFIX}{}-{:06}", std::process::id(), now.subsec_micros());
         let path = std::env::temp_dir().join(name);
         // It fails where something of that name is, whatever it is.
         let made = DirBuilder::new().mode(0o700).create(&path);
