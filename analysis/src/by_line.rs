@@ -10,6 +10,8 @@ use image::Frame;
 use crate::load::{ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Known, Needed, Places};
+use crate::tally::Tally;
+use crate::unresolved;
 
 /// The samples of an image, by source line.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ pub struct LineSamples {
     /// Function, file and line. Without a file: the procedure, or in brackets why there is none.
     pub place: Frame,
     /// Samples by event.
-    pub counts: Vec<u64>,
+    pub counts: Vec<Tally>,
 }
 
 /// The samples of each image by source line, in the order of `images`.
@@ -37,12 +39,16 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
 
 fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByLine {
     let mut problems = Vec::new();
+    if let Some(reason) = image.unresolved() {
+        let place = Frame { function: Some(unresolved::name(reason)), ..Frame::default() };
+        return ByLine { rows: vec![LineSamples { place, counts: image.totals() }], problems };
+    }
     match procedures::known(samples, image, places, Needed::At(&image.offsets()), &mut problems) {
         Ok(known) => ByLine { rows: count(image, &known, places, &mut problems), problems },
         Err(why) => {
             let function = Some(format!("[no procedures: {}]", why.short()));
             let row = LineSamples { place: Frame { function, ..Frame::default() }, counts: image.totals() };
-            let (image, id, counts) = (image.record.name.clone(), image.record.id, image.totals());
+            let (image, id, counts) = (image.record.name.clone(), image.record.id, image.sample_totals());
             problems.push(Problem::NoProcedures { image, id, counts, why });
             ByLine { rows: vec![row], problems }
         }
@@ -52,7 +58,7 @@ fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> 
 fn count(image: &ImageSamples, known: &Known, places: &Places, problems: &mut Vec<Problem>) -> Vec<LineSamples> {
     let info = known.debug_info(image, places, problems);
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, problems));
-    let mut rows: BTreeMap<Frame, Vec<u64>> = BTreeMap::new();
+    let mut rows: BTreeMap<Frame, Vec<Tally>> = BTreeMap::new();
     let events = image.profiles.len();
     for (event, profile) in image.profiles.iter().enumerate() {
         for (offset, samples) in profile.iter() {
@@ -64,9 +70,9 @@ fn count(image: &ImageSamples, known: &Known, places: &Places, problems: &mut Ve
                 place.function =
                     Some(procedure.map_or_else(|| "[unknown]".to_owned(), |found| found.name().to_owned()));
             }
-            let counts = rows.entry(place).or_insert_with(|| vec![0; events]);
+            let counts = rows.entry(place).or_insert_with(|| vec![Tally::default(); events]);
             if let Some(count) = counts.get_mut(event) {
-                *count = count.saturating_add(samples);
+                *count += samples;
             }
         }
     }

@@ -62,7 +62,7 @@ pub fn each<T: Send>(
     let retired = samples.retired(event);
     let mut covered = Covered::default();
     for image in samples.images.iter().filter(|image| image.wanted && !image.is_idle()) {
-        let all = image.totals().get(event).copied().unwrap_or(0);
+        let all = image.equal(event).map_or(0, profiledb::Profile::total);
         covered.samples = covered.samples.saturating_add(all);
         if all < asked.least.max(1) {
             continue;

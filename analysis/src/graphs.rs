@@ -202,7 +202,7 @@ impl<'a> Surveyed<'a> {
     #[must_use]
     pub fn sampled(&self, image: &ImageSamples, event: usize) -> Vec<(&Procedure, u64)> {
         let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
-        for (offset, samples) in image.profiles.get(event).into_iter().flat_map(profiledb::Profile::iter) {
+        for (offset, samples) in image.equal(event).into_iter().flat_map(profiledb::Profile::iter) {
             let after = self.procedures.partition_point(|procedure| procedure.start <= offset);
             let number = after
                 .checked_sub(1)

@@ -35,7 +35,9 @@ pub mod signals;
 pub mod sources;
 pub mod stats;
 pub mod suggestion;
+pub mod tally;
 pub mod terminal;
+pub mod unresolved;
 
 mod error;
 mod explained;

@@ -208,7 +208,7 @@ pub(crate) fn code(image: &ImageSamples, known: &Known, procedure: &Procedure) -
         return Err(match image.record.kind {
             ImageKind::File | ImageKind::Vdso => NoCode::NotKept,
             ImageKind::Kernel | ImageKind::Module | ImageKind::Idle | ImageKind::Bpf => NoCode::Kernel,
-            ImageKind::Jit => NoCode::Generated,
+            ImageKind::Jit | ImageKind::Unresolved => NoCode::Generated,
         });
     };
     let machine = binary.machine();
@@ -262,7 +262,7 @@ fn places(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Vec<Lis
         counts: Vec::new(),
         frames: Vec::new(),
     };
-    let within = image.profiles.iter().flat_map(|profile| profile.within(procedure.start..procedure.end));
+    let within = image.profiles.iter().flat_map(|profile| profile.equal().within(procedure.start..procedure.end));
     let offsets: BTreeSet<ImageOffset> = within.map(|(offset, _)| offset).collect();
     offsets.into_iter().map(listed).collect()
 }
@@ -273,7 +273,7 @@ fn count(image: &ImageSamples, procedure: &Procedure, instructions: &mut [Listed
     instructions.iter_mut().for_each(|instruction| instruction.counts = vec![0; events]);
     let mut sums = vec![0_u64; events];
     for (event, profile) in image.profiles.iter().enumerate() {
-        for (offset, samples) in profile.within(procedure.start..procedure.end) {
+        for (offset, samples) in profile.equal().within(procedure.start..procedure.end) {
             // The instruction that holds the byte: the last that begins at it or before.
             let after = instructions.partition_point(|instruction| instruction.offset <= offset);
             let instruction = after.checked_sub(1).and_then(|at| instructions.get_mut(at));

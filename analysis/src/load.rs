@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use code::skid::Skid;
 use image::{ImageId, ImageKind, ImageOffset, KeptFile};
-use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, EventMeta, ImageRecord, Ledger, Profile, Scope, Symbol};
+use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, ImageRecord, Profile, Scope, Symbol};
 use stalls::Cpuid;
 
 use crate::args::Chosen;
@@ -14,7 +14,12 @@ use crate::graphs::Retired;
 use crate::problem::{self, Problem};
 use crate::scope::ScopeChoice;
 use crate::select;
-use crate::stats::{Confidence, Occurrences, occurrences};
+use crate::tally::{self, Tally, Weighed};
+
+mod events;
+
+pub use events::EventSamples;
+use events::{join_event, weight};
 
 /// The samples of a selection.
 #[derive(Debug)]
@@ -31,75 +36,6 @@ pub struct Samples {
     pub problems: Vec<Problem>,
 }
 
-/// An event over the selected epochs.
-#[derive(Clone, Debug)]
-pub struct EventSamples {
-    /// Its name.
-    pub name: String,
-    /// What the period counts; of the first epoch that has the event.
-    pub unit: String,
-    /// Mean distance of samples in `unit`; over several epochs weighted with their samples, so that
-    /// samples times period is what was covered.
-    pub period: u64,
-    /// What a reader should know, each once.
-    pub notes: Vec<String>,
-    /// Where its samples went.
-    pub ledger: Ledger,
-    /// Of each epoch: samples taken and not lost, and how many occurrences each stands for: its period, scaled to the time in which the
-    /// event did not count. None: it never counted there.
-    pub weights: Vec<(u64, Option<f64>)>,
-}
-
-impl EventSamples {
-    /// Time in which the event should have counted by that in which it did, at least 1; 1 when that is not known, None when it never did.
-    #[must_use]
-    pub fn scale(&self) -> Option<f64> {
-        scale(&self.ledger)
-    }
-
-    /// The number of occurrences in all; None when the event never counted in an epoch.
-    #[must_use]
-    pub fn occurrences(&self, confidence: Confidence) -> Option<Occurrences> {
-        let weighted: Option<Vec<_>> =
-            self.weights.iter().map(|(samples, weight)| Some((*samples, (*weight)?))).collect();
-        Some(occurrences(&weighted?, confidence))
-    }
-
-    /// How many occurrences a sample stands for, on average; None when the event never counted in an epoch.
-    #[must_use]
-    pub fn mean_weight(&self) -> Option<f64> {
-        let mut sums = (0.0, 0.0, 0.0);
-        for (samples, weight) in &self.weights {
-            let (samples, weight) = (*samples as f64, (*weight)?);
-            sums = (sums.0 + samples, sums.1 + samples * weight, weight);
-        }
-        let (samples, occurrences, last) = sums;
-        match self.weights.len() {
-            0 => Some(self.period as f64),
-            _ if samples > 0.0 => Some(occurrences / samples),
-            _ => Some(last),
-        }
-    }
-
-    /// Samples that were taken and not lost: those in profiles and those of unknown code.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.ledger.merged.saturating_add(self.unresolved())
-    }
-
-    /// Samples of unknown code.
-    #[must_use]
-    pub fn unresolved(&self) -> u64 {
-        sum(self.ledger.unresolved.values().copied())
-    }
-
-    /// Samples that are in no profile.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        sum(self.ledger.lost.values().copied())
-    }
-}
-
 /// The samples of an image.
 #[derive(Debug)]
 pub struct ImageSamples {
@@ -110,11 +46,11 @@ pub struct ImageSamples {
     /// Whether it was asked for: by name, or because all were.
     pub wanted: bool,
     /// Samples by event, in the order of [`Samples::events`].
-    pub profiles: Vec<Profile>,
+    pub profiles: Vec<Weighed>,
     /// How many of them each event has of whom.
-    pub scopes: BTreeMap<Scope, Vec<u64>>,
+    pub scopes: BTreeMap<Scope, Vec<Tally>>,
     /// The profiles of each scope by event, which add up to `profiles`; only from [`chosen_by_scope`], else none.
-    pub by_scope: BTreeMap<Scope, Vec<Profile>>,
+    pub by_scope: BTreeMap<Scope, Vec<Weighed>>,
     /// The epochs that have samples of it, as indices of [`Samples::epochs`].
     pub epochs: Vec<usize>,
 }
@@ -122,18 +58,35 @@ pub struct ImageSamples {
 impl ImageSamples {
     /// Samples by event.
     #[must_use]
-    pub fn totals(&self) -> Vec<u64> {
-        self.profiles.iter().map(Profile::total).collect()
+    pub fn totals(&self) -> Vec<Tally> {
+        self.profiles.iter().map(Weighed::total).collect()
+    }
+
+    /// The same as numbers of samples.
+    #[must_use]
+    pub fn sample_totals(&self) -> Vec<u64> {
+        tally::samples(&self.totals())
+    }
+
+    /// Samples of an event, each of which stands for [`EventSamples::weight`].
+    pub fn equal(&self, event: usize) -> Option<&Profile> {
+        self.profiles.get(event).map(Weighed::equal)
     }
 
     /// The places that have samples of any event, in order.
     #[must_use]
     pub fn offsets(&self) -> Vec<ImageOffset> {
         let mut offsets: Vec<ImageOffset> =
-            self.profiles.iter().flat_map(Profile::iter).map(|(offset, _)| offset).collect();
+            self.profiles.iter().flat_map(Weighed::iter).map(|(offset, _)| offset).collect();
         offsets.sort_unstable();
         offsets.dedup();
         offsets
+    }
+
+    /// The reason why the image of these samples is not known, where it is not.
+    #[must_use]
+    pub fn unresolved(&self) -> Option<&str> {
+        (self.record.kind == ImageKind::Unresolved).then_some(self.record.path.as_str())
     }
 
     /// True for the idle loop, which is time that nobody wanted.
@@ -160,8 +113,13 @@ impl Samples {
     /// Samples of an event, by its place in [`Samples::events`], of the idle loop.
     #[must_use]
     pub fn idle(&self, event: usize) -> u64 {
-        let images = self.images.iter().filter(|image| image.is_idle());
-        sum(images.filter_map(|image| image.profiles.get(event)).map(Profile::total))
+        self.total(event, ImageSamples::is_idle).samples
+    }
+
+    /// Samples of an event in these images.
+    pub fn total(&self, event: usize, of: impl Fn(&ImageSamples) -> bool) -> Tally {
+        let images = self.images.iter().filter(|image| of(image));
+        images.filter_map(|image| image.profiles.get(event)).map(Weighed::total).sum()
     }
 
     /// The event that counts time, by its place in [`Samples::events`], and how far behind what took it its samples land: as measured, else 0.
@@ -218,8 +176,8 @@ impl Samples {
     pub fn retired(&self, time: usize) -> Option<Retired> {
         let time = self.events.get(time).filter(|event| event.unit == "cycles")?;
         let event = self.events.iter().position(|event| event.name == "instructions")?;
-        let instructions = self.events.get(event)?.period as f64;
-        Some(Retired { event, instructions, cycles: time.period as f64 })
+        let instructions = self.events.get(event)?.weight;
+        Some(Retired { event, instructions, cycles: time.weight })
     }
 
     /// What the daemon kept of an image's file, on any of the hosts that have samples of it. Code stores that cannot be read are told in
@@ -234,14 +192,6 @@ impl Samples {
                 None
             })
         })
-    }
-}
-
-fn scale(ledger: &Ledger) -> Option<f64> {
-    match (ledger.enabled_ns, ledger.running_ns) {
-        (0, _) => Some(1.0),
-        (_, 0) => None,
-        (enabled, running) => Some((enabled as f64 / running as f64).max(1.0)),
     }
 }
 
@@ -315,10 +265,14 @@ fn sums(
     let whose = asked.whose;
     let epochs = open(db, chosen, problems)?;
     let names = event_names(&epochs, asked.events)?;
-    let events = names.iter().map(|name| join_event(name, &epochs, problems)).collect();
+    let mut events: Vec<EventSamples> = names.iter().map(|name| join_event(name, &epochs, problems)).collect();
     let mut contents: Vec<Contents> = epochs.iter().map(|epoch| contents(epoch, &names, problems)).collect();
     whose.check(contents.iter().flat_map(|contents| &contents.profiles).map(|(key, _)| &key.scope))?;
     contents.iter_mut().for_each(|contents| contents.choose(whose));
+    if !whose.is_all() {
+        let each = || epochs.iter().zip(&contents);
+        events.iter_mut().enumerate().for_each(|(at, event)| event.narrow(at, each(), problems));
+    }
     let wanted = if asked.images.is_empty() {
         None
     } else {
@@ -334,6 +288,11 @@ fn sums(
     }
     let mut images: Vec<ImageSamples> = images.into_values().collect();
     images.retain(|image| image.profiles.iter().any(|profile| !profile.is_empty()));
+    for image in &mut images {
+        for profiles in std::iter::once(&mut image.profiles).chain(image.by_scope.values_mut()) {
+            profiles.iter_mut().zip(&events).for_each(|(profile, event)| profile.equalize(event.weight));
+        }
+    }
     Ok(Samples { db: db.clone(), epochs, events, images, problems: Vec::new() })
 }
 
@@ -381,58 +340,6 @@ fn event_names(epochs: &[Epoch], asked: &[String]) -> Result<Vec<String>, Analys
     Ok(names)
 }
 
-/// What the epochs say about an event, together.
-fn join_event(name: &str, epochs: &[Epoch], problems: &mut Vec<Problem>) -> EventSamples {
-    let mut joined = EventSamples {
-        name: name.to_owned(),
-        unit: String::new(),
-        period: 0,
-        notes: Vec::new(),
-        ledger: Ledger::default(),
-        weights: Vec::new(),
-    };
-    let mut periods: Vec<(String, u64)> = Vec::new();
-    let (mut weighted, mut weight): (u128, u128) = (0, 0);
-    for meta in epochs.iter().map(Epoch::meta) {
-        let Some(event) = meta.events.iter().find(|event| event.name == name) else {
-            continue;
-        };
-        if joined.unit.is_empty() {
-            joined.unit.clone_from(&event.unit);
-            joined.period = event.period;
-        }
-        let period = (event.unit.clone(), event.period);
-        if !periods.contains(&period) {
-            periods.push(period);
-        }
-        add_note(&mut joined.notes, event);
-        if let Some(ledger) = meta.ledgers.get(name) {
-            joined.ledger.add(ledger);
-            let samples = ledger.taken.saturating_sub(sum(ledger.lost.values().copied()));
-            joined.weights.push((samples, scale(ledger).map(|scale| scale * event.period as f64)));
-            let samples = u128::from(samples);
-            weighted = weighted.saturating_add(samples.saturating_mul(u128::from(event.period)));
-            weight += samples;
-        }
-    }
-    if periods.len() > 1 {
-        if let Some(mean) = weighted.checked_div(weight) {
-            joined.period = u64::try_from(mean).unwrap_or(u64::MAX);
-        }
-        let periods = periods.iter().map(|(unit, period)| format!("{period} {unit}")).collect();
-        problems.push(Problem::PeriodsDiffer { event: name.to_owned(), periods });
-    }
-    joined
-}
-
-fn add_note(notes: &mut Vec<String>, event: &EventMeta) {
-    if let Some(note) = &event.note
-        && !notes.contains(note)
-    {
-        notes.push(note.clone());
-    }
-}
-
 /// Which profiles of the events an epoch has, and of what images.
 struct Contents {
     records: BTreeMap<ImageId, ImageRecord>,
@@ -454,7 +361,9 @@ impl Contents {
     /// The images with profiles.
     fn met(&self) -> impl Iterator<Item = &ImageRecord> + Clone {
         let with_samples: BTreeSet<ImageId> = self.profiles.iter().map(|(key, _)| key.image).collect();
-        self.records.values().filter(move |record| with_samples.contains(&record.id))
+        // What stands for unknown code of a program has the program's name, and is none of its images.
+        let known = |record: &&ImageRecord| record.kind != ImageKind::Unresolved;
+        self.records.values().filter(known).filter(move |record| with_samples.contains(&record.id))
     }
 }
 
@@ -527,34 +436,34 @@ fn add_epoch(
                 continue;
             }
         };
-        let samples = profile.total();
-        if let Some(total) = totals.get_mut(*event) {
+        let (samples, weight) = (profile.total(), weight(epoch.meta(), &key.event, key.period));
+        if let Some(total) = totals.get_mut(*event).filter(|_| !key.image.is_unresolved()) {
             *total = total.saturating_add(samples);
         }
         let image = images.entry(key.image).or_insert_with(|| ImageSamples {
             record: record.clone(),
             paths: Vec::new(),
             wanted: asked_for,
-            profiles: vec![Profile::new(); events.len()],
+            profiles: vec![Weighed::default(); events.len()],
             scopes: BTreeMap::new(),
             by_scope: BTreeMap::new(),
             epochs: Vec::new(),
         });
         image.meet(record, at);
-        let of_scope = image.scopes.entry(key.scope.clone()).or_insert_with(|| vec![0; events.len()]);
+        let none = || vec![Tally::default(); events.len()];
+        let of_scope = image.scopes.entry(key.scope.clone()).or_insert_with(none);
         if let Some(total) = of_scope.get_mut(*event) {
-            *total = total.saturating_add(samples);
+            *total += Tally::of(samples, weight);
         }
         if by_scope {
-            let of_scope =
-                image.by_scope.entry(key.scope.clone()).or_insert_with(|| vec![Profile::new(); events.len()]);
+            let none = || vec![Weighed::default(); events.len()];
+            let of_scope = image.by_scope.entry(key.scope.clone()).or_insert_with(none);
             if let Some(sum) = of_scope.get_mut(*event) {
-                sum.merge(&profile);
+                sum.add(weight, profile.clone());
             }
         }
         if let Some(sum) = image.profiles.get_mut(*event) {
-            // Most are the only ones of their image, with millions of entries: not copied.
-            if sum.is_empty() { *sum = profile } else { sum.merge(&profile) }
+            sum.add(weight, profile);
         }
     }
     complete.then_some(totals)
@@ -581,7 +490,7 @@ impl ImageSamples {
 
 fn check_balance(meta: &EpochMeta, events: &[String], totals: &[u64], problems: &mut Vec<Problem>) {
     for (event, &profiles) in events.iter().zip(totals) {
-        let ledger = meta.ledgers.get(event).map_or(0, |ledger| ledger.merged);
+        let ledger = meta.ledgers.sum(event).merged;
         if ledger != profiles {
             problems.push(Problem::Unbalanced {
                 host: meta.host.clone(),

@@ -7,6 +7,7 @@ use image::{ImageKind, Procedure};
 use crate::error::AnalysisError;
 use crate::load::{ImageSamples, sum};
 use crate::procedures::Known;
+use crate::tally::Weighed;
 
 /// An image with what is known of it.
 #[derive(Debug)]
@@ -149,13 +150,13 @@ fn by_alias<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> 
 
 /// Whether there are samples of any event in a procedure.
 fn is_sampled(image: &ImageSamples, procedure: &Procedure) -> bool {
-    image.profiles.iter().any(|profile| profile.within(procedure.start..procedure.end).next().is_some())
+    image.profiles.iter().any(|profile| profile.equal().within(procedure.start..procedure.end).next().is_some())
 }
 
 /// Samples of all events in a procedure.
 fn samples(image: &ImageSamples, procedure: &Procedure) -> u64 {
     let of_profile =
-        |profile: &profiledb::Profile| sum(profile.within(procedure.start..procedure.end).map(|(_, samples)| samples));
+        |profile: &Weighed| sum(profile.equal().within(procedure.start..procedure.end).map(|(_, samples)| samples));
     sum(image.profiles.iter().map(of_profile))
 }
 

@@ -58,12 +58,12 @@ pub enum Problem {
         /// Samples in the profiles.
         profiles: u64,
     },
-    /// The epochs sampled an event at different periods: their counts have different weights.
-    PeriodsDiffer {
+    /// The epochs count an event in different units: sums of them mean nothing.
+    UnitsDiffer {
         /// The event.
         event: String,
-        /// The periods with their units.
-        periods: Vec<String>,
+        /// The units.
+        units: Vec<String>,
     },
     /// An image's samples have no procedures.
     NoProcedures {
@@ -215,7 +215,7 @@ impl Problem {
             Self::NoMachine { .. } => "no_machine",
             Self::Vanished { .. } => "vanished",
             Self::Unbalanced { .. } => "unbalanced",
-            Self::PeriodsDiffer { .. } => "periods_differ",
+            Self::UnitsDiffer { .. } => "units_differ",
             Self::NoProcedures { .. } => "no_procedures",
             Self::NoNames => "no_names",
             Self::Stripped { .. } => "stripped",
@@ -268,10 +268,10 @@ impl fmt::Display for Problem {
                 f,
                 "epoch {epoch} of {host} accounts for {ledger} samples of {event}, but its profiles have {profiles}"
             ),
-            Self::PeriodsDiffer { event, periods } => write!(
+            Self::UnitsDiffer { event, units } => write!(
                 f,
-                "{event} was sampled every {}: samples of these epochs stand for different amounts",
-                periods.join(" and every ")
+                "{event} is counted in {} in these epochs: their sums mean nothing; choose some with --epoch",
+                units.join(" and in ")
             ),
             Self::NoProcedures { image, why, .. } => write!(f, "{image}: no procedures: {why}"),
             Self::NoNames => f.write_str(

@@ -17,6 +17,7 @@ use crate::debuginfod::Debuginfod;
 use crate::in_order;
 use crate::load::{ImageSamples, Samples};
 use crate::problem::{self, NoProcedures, Problem};
+use crate::tally::Tally;
 
 /// Where procedures are looked for besides the images themselves and the database.
 #[derive(Clone, Debug)]
@@ -56,7 +57,7 @@ pub struct Counted {
     /// What it is.
     pub place: Place,
     /// Samples by event.
-    pub counts: Vec<u64>,
+    pub counts: Vec<Tally>,
 }
 
 /// What samples of an image are attributed to.
@@ -74,6 +75,8 @@ pub enum Place {
     Unknown,
     /// Anywhere in an image whose procedures could not be had, for this reason.
     NoProcedures(&'static str),
+    /// In no image that is known, for the reason of this name.
+    Unresolved(String),
 }
 
 /// Where an instruction is.
@@ -114,7 +117,7 @@ pub fn locate(
     };
     let located = offsets.iter().map(at).collect();
     if let Err(why) = known {
-        let (counts, id, image) = (image.totals(), image.record.id, image.record.name.clone());
+        let (counts, id, image) = (image.sample_totals(), image.record.id, image.record.name.clone());
         problems.push(Problem::NoProcedures { image, id, counts, why });
     }
     (located, problems)
@@ -135,6 +138,10 @@ pub(crate) fn each_image<T: Send>(images: &[&ImageSamples], work: impl Fn(&Image
 
 fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByProcedure {
     let mut problems = Vec::new();
+    if let Some(reason) = image.unresolved() {
+        let rows = vec![Counted { place: Place::Unresolved(reason.to_owned()), counts: image.totals() }];
+        return ByProcedure { rows, problems };
+    }
     match known(samples, image, places, Needed::At(&image.offsets()), &mut problems) {
         Ok(known) => {
             let rows = count(image, &known);
@@ -146,7 +153,7 @@ fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> 
             problems.push(Problem::NoProcedures {
                 image: image.record.name.clone(),
                 id: image.record.id,
-                counts: image.totals(),
+                counts: image.sample_totals(),
                 why,
             });
             ByProcedure { rows: vec![counted], problems }
@@ -245,7 +252,7 @@ pub fn lines<'a>(info: &'a DebugInfo, image: &ImageSamples, problems: &mut Vec<P
 
 /// An image has no source lines, and why if that is known.
 pub(crate) fn no_lines(image: &ImageSamples, why: Option<String>) -> Problem {
-    Problem::NoLines { image: image.record.name.clone(), id: image.record.id, counts: image.totals(), why }
+    Problem::NoLines { image: image.record.name.clone(), id: image.record.id, counts: image.sample_totals(), why }
 }
 
 fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
@@ -265,10 +272,10 @@ fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
             let procedure = first.or(procedure);
             let counted = by_start.entry(procedure.map(|procedure| procedure.start)).or_insert_with(|| Counted {
                 place: procedure.map_or(Place::Unknown, |procedure| known.place(procedure)),
-                counts: vec![0; events],
+                counts: vec![Tally::default(); events],
             });
             if let Some(count) = counted.counts.get_mut(event) {
-                *count = count.saturating_add(samples);
+                *count += samples;
             }
         }
     }
@@ -284,7 +291,7 @@ fn nameless(image: &ImageSamples, rows: &[Counted]) -> Option<Problem> {
     let mut counts = vec![0_u64; image.profiles.len()];
     for row in rows.iter().filter(|row| is_nameless(&row.place)) {
         for (sum, count) in counts.iter_mut().zip(&row.counts) {
-            *sum = sum.saturating_add(*count);
+            *sum = sum.saturating_add(count.samples);
         }
     }
     let any = counts.iter().any(|count| *count > 0);
@@ -308,7 +315,7 @@ pub fn known(
             Ok(known) => return Ok(known),
             Err(why) => match in_code_store(samples, image, places, needed, problems) {
                 Some(known) => {
-                    let (counts, id, image) = (image.totals(), image.record.id, image.record.name.clone());
+                    let (counts, id, image) = (image.sample_totals(), image.record.id, image.record.name.clone());
                     problems.push(Problem::FromCodeStore { image, id, counts, why });
                     return Ok(known);
                 }
@@ -409,6 +416,7 @@ fn in_system_map(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tally::Weighed;
     use image::ImageId;
     use profiledb::{ImageRecord, Profile};
 
@@ -424,7 +432,9 @@ mod tests {
             last_seen_unix_s: 0,
         };
         let counts = [(0x10, 1), (0x20, 2), (0x30, 4), (0x90, 8)].map(|(offset, n)| (ImageOffset(offset), n));
-        let profiles = vec![Profile::from_counts(counts)];
+        let mut profile = Weighed::default();
+        profile.add(1.0, Profile::from_counts(counts));
+        let profiles = vec![profile];
         let image = ImageSamples {
             record,
             paths: Vec::new(),
@@ -437,7 +447,7 @@ mod tests {
         let list = [(0x10, "hot"), (0x20, "other"), (0x30, "hot")];
         let list = list.map(|(start, name)| Procedure::new(ImageOffset(start), ImageOffset(start + 0x10), name));
         let known = Known { procedures: Procedures::from_list(list), binary: None, stripped: false };
-        count(&image, &known).into_iter().map(|row| (row.place, row.counts)).collect()
+        count(&image, &known).into_iter().map(|row| (row.place, crate::tally::samples(&row.counts))).collect()
     }
 
     /// A procedure that a compiler had made anew ten times was ten rows.

@@ -11,7 +11,7 @@ use crate::select::EpochChoice;
 
 mod table;
 
-pub use table::{Part, Row, Set, Subject, Table, read};
+pub use table::{Part, Row, Set, Subject, Table, read, samples};
 
 /// What a SET may be, for `--help`.
 pub const SYNTAX: &str = "\

@@ -7,6 +7,8 @@
 //! - [`many`]: marks in a table of many rows
 //! - [`tails`]: the distributions behind them
 
+use crate::tally::Tally;
+
 pub mod compare;
 pub mod many;
 pub mod tails;
@@ -93,6 +95,33 @@ pub fn wilson(k: u64, n: u64, confidence: Confidence) -> Share {
     Share { value, low, high }
 }
 
+/// The share of `part` in `whole`, by what their samples stand for, with Wilson's interval for as many samples as would be as sure.
+///
+/// The ratio of sums of weighted Poisson counts has, to first order, the variance `((1 - p)^2 V + p^2 (U - V)) / W^2`, where `V` and
+/// `U` are the sums of the squared weights of part and whole and `W` is the sum of the whole's weights (W. G. Cochran, "Sampling Techniques", 3rd
+/// edition, 1977, section 6.4). A binomial share of `n` has `p (1 - p) / n`: that gives `n`, which is the number of samples where
+/// all weigh the same, and Kish's effective sample size `W^2 / U` where `p` is 0 or 1.
+#[must_use]
+pub fn share(part: Tally, whole: Tally, confidence: Confidence) -> Share {
+    if whole.occurrences <= 0.0 {
+        return wilson(0, 0, confidence);
+    }
+    let mean = whole.weight();
+    if (part.occurrences - part.samples as f64 * mean).abs() <= 1e-9 * part.occurrences
+        && (whole.occurrences - whole.samples as f64 * mean).abs() <= 1e-9 * whole.occurrences
+    {
+        return wilson(part.samples, whole.samples, confidence);
+    }
+    let p = (part.occurrences / whole.occurrences).clamp(0.0, 1.0);
+    let variance = (1.0 - p).powi(2) * part.squares + p.powi(2) * (whole.squares - part.squares).max(0.0);
+    let variance = variance / whole.occurrences.powi(2);
+    let kish = whole.occurrences.powi(2) / whole.squares;
+    let n = if p > 0.0 && p < 1.0 && variance > 0.0 { p * (1.0 - p) / variance } else { kish };
+    let share = wilson_between(p * n, n, confidence.z());
+    let low = if part.is_empty() { 0.0 } else { share.low };
+    Share { value: p, low: low.min(p), high: share.high.max(p) }
+}
+
 /// The same for numbers of samples that need not be whole, and any distance `z` from the mean; `n > 0`.
 fn wilson_between(k: f64, n: f64, z: f64) -> Share {
     let value = (k / n).clamp(0.0, 1.0);
@@ -109,17 +138,23 @@ fn poisson_between(n: f64, z: f64) -> (f64, f64) {
     ((middle - reach).max(0.0), middle + reach)
 }
 
-/// The ratio of two numbers of occurrences, `x / y` samples of weights `x_weight` and `y_weight` ([`occurrences`]), with its interval: given
-/// `x + y`, `x` is binomial, so it is Wilson's of `x / (x + y)`. None where nothing is known of a weight. The value and the upper end are
-/// infinite where `y` is 0; of no samples it is 0 in `0..inf`.
+/// The ratio of two numbers of occurrences, with its interval: given the samples of both, those of `x` are binomial, so it is Wilson's of
+/// `x / (x + y)`. Where samples of one have several weights, as many of one weight stand for them as would be as unsure. None where
+/// nothing is known of a weight, of which `x_weight` and `y_weight` are those of all samples of the events. The value and the upper end
+/// are infinite where `y` is 0; of no samples it is 0 in `0..inf`.
 #[must_use]
-pub fn ratio(x: (u64, f64), y: (u64, f64), confidence: Confidence) -> Option<Share> {
-    let ((x, x_weight), (y, y_weight)) = (x, y);
+pub fn ratio(x: (Tally, f64), y: (Tally, f64), confidence: Confidence) -> Option<Share> {
+    let as_sure = |(tally, weight): (Tally, f64)| {
+        let weight = if tally.occurrences > 0.0 { tally.weight() } else { weight };
+        (tally.occurrences / weight, weight)
+    };
+    let ((x, x_weight), (y, y_weight)) = (as_sure(x), as_sure(y));
     let weight = x_weight / y_weight;
     if !(weight.is_finite() && weight > 0.0) {
         return None;
     }
-    let share = wilson(x, x.saturating_add(y), confidence);
+    let share = if x + y > 0.0 { wilson_between(x, x + y, confidence.z()) } else { wilson(0, 0, confidence) };
+    let share = if y > 0.0 || x + y <= 0.0 { share } else { Share { value: 1.0, high: 1.0, ..share } };
     let odds = |share: f64| weight * share / (1.0 - share);
     Some(Share { value: odds(share.value), low: odds(share.low), high: odds(share.high) })
 }

@@ -52,7 +52,13 @@ impl Images {
     /// Whether this image is meant.
     #[must_use]
     pub fn contain(&self, image: &Image) -> bool {
-        !self.0.is_empty() && (self.0.contains(&image.name) || self.0.contains(&image.path))
+        self.contain_file(&image.name, &image.path)
+    }
+
+    /// Whether the image of that name and path is meant.
+    #[must_use]
+    pub fn contain_file(&self, name: &str, path: &str) -> bool {
+        !self.0.is_empty() && (self.0.contains(name) || self.0.contains(path))
     }
 }
 

@@ -12,10 +12,11 @@ use crate::mappings::{LabelError, Mappings, Window};
 use crate::pending::Pending;
 use crate::resolve::{Resolver, coalesce};
 use crate::source::SampleSource;
-use crate::unresolved::Loss;
+use crate::unresolved::{Loss, UnknownCode};
 use crate::vdso::NarrowVdso;
 use crate::watch::Watches;
 use abi::Entry;
+use profiledb::PeriodChange;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -91,6 +92,8 @@ pub struct Collector<Source> {
     narrow_vdso: NarrowVdso,
     /// Code that is in no file.
     pub jit: Jit,
+    /// What stands for code that is not known.
+    unknown: UnknownCode,
     /// Which way branches go.
     pub edges: Edges,
     /// What waits for the next merge.
@@ -127,7 +130,7 @@ impl<Source: SampleSource> Collector<Source> {
         source: Source,
         kernel: KernelText,
         vdso: Option<Arc<Image>>,
-        events: usize,
+        periods: &[u64],
         library: crate::librarian::Library,
     ) -> Self {
         let now_ns = clock::monotonic_ns();
@@ -141,8 +144,9 @@ impl<Source: SampleSource> Collector<Source> {
             vdso,
             narrow_vdso: NarrowVdso::default(),
             jit: Jit::default(),
+            unknown: UnknownCode::default(),
             edges: Edges::default(),
-            pending: Pending::new(events),
+            pending: Pending::new(periods.iter().copied()),
             misses: 0,
             places: 0,
             cpus: BTreeMap::new(),
@@ -228,12 +232,10 @@ impl<Source: SampleSource> Collector<Source> {
         if !self.watches.any(Instant::now()) {
             return self.drain_to_pending();
         }
-        let events = self.pending.accounts().len();
-        let before = std::mem::replace(&mut self.pending, Pending::new(events));
+        let before = self.pending.take();
         self.drain_to_pending();
-        self.watches.note(&self.pending, events);
-        let drained = std::mem::replace(&mut self.pending, before);
-        self.pending.absorb(drained);
+        self.watches.note(&self.pending);
+        self.pending.absorb(before);
     }
 
     fn drain_to_pending(&mut self) {
@@ -255,8 +257,8 @@ impl<Source: SampleSource> Collector<Source> {
         coalesce(&mut self.entries);
         self.book(&drained);
         let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
-        let (narrow_vdso, jit) = (&mut self.narrow_vdso, &mut self.jit);
-        let mut resolver = Resolver { mappings, kernel, vdso, narrow_vdso, jit, window };
+        let (narrow_vdso, jit, unknown) = (&mut self.narrow_vdso, &mut self.jit, &mut self.unknown);
+        let mut resolver = Resolver { mappings, kernel, vdso, narrow_vdso, jit, unknown, window };
         resolver.resolve(&self.entries, &mut self.pending);
         self.edges.interpret(&mut self.mappings, window, &mut self.pending);
         self.mappings.forget_ended(window);
@@ -318,9 +320,12 @@ impl<Source: SampleSource> Collector<Source> {
         self.source.snapshot_every(every);
     }
 
-    /// Changes the mean period of an event, now.
-    pub fn set_period(&mut self, event: usize, period: u64) {
-        self.source.set_period(event, period);
+    /// Changes the mean period of an event. What was sampled before is drained first: the few
+    /// samples that CPUs take between that and their change count as of the new period.
+    pub fn set_period(&mut self, event: usize, change: PeriodChange) {
+        self.drain();
+        self.source.set_period(event, change.period);
+        self.pending.set_period(event, change);
     }
 
     /// Nanoseconds and runs of the sampler, where the kernel measures them.
@@ -436,7 +441,7 @@ mod tests {
 
     fn collector(batches: Vec<(Vec<Entry>, Drained, Vec<TimedRecord>)>) -> Collector<Recording> {
         let kernel = KernelText::new(&Machine::probe().unwrap());
-        Collector::new(Recording::new(batches), kernel, None, 2, Default::default())
+        Collector::new(Recording::new(batches), kernel, None, &[1, 1], Default::default())
     }
 
     #[test]
@@ -447,7 +452,7 @@ mod tests {
         let drained = Drained { taken: 3 + 2 + 5 + 4 + 1, misses: 2, lost, ..Drained::default() };
         let mut collector = collector(vec![(entries, drained.clone(), vec![mmap(1, "a")])]);
         collector.drain();
-        let accounts = collector.pending.accounts();
+        let accounts: Vec<&Account> = collector.pending.accounts().map(|(_, account)| account).collect();
         assert_eq!(accounts[0].taken + accounts[1].taken, drained.taken);
         assert_eq!(accounts[0].lost.get(&Loss::Uncounted), Some(&1), "the sampler said one more than it wrote");
         assert_eq!(accounts[1].lost.get(&Loss::SpillFull), Some(&4));

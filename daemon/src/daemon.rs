@@ -53,7 +53,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     kernel::give_back();
     kernel::give_back_code();
     source.start()?;
-    let collector = Collector::new(source, kernel_text, images::own_vdso(), events.len(), library);
+    let periods: Vec<u64> = events.iter().map(|event| event.period).collect();
+    let collector = Collector::new(source, kernel_text, images::own_vdso(), &periods, library);
     let mut collector = collector.hearing(notices);
     collector.mappings.keep_apart(config.rules.clone());
 

@@ -261,10 +261,24 @@ impl MappedFile {
     }
 
     fn as_image(&self, id: ImageId, size_bytes: Option<u64>) -> Image {
+        let (name, path) = self.shown();
+        Image { id, kind: ImageKind::File, name, path, size_bytes, procedures: None }
+    }
+
+    /// Name and path, as an image has them.
+    #[must_use]
+    pub fn shown(&self) -> (String, String) {
         let path = self.path.strip_suffix(b" (deleted)").unwrap_or(&self.path);
         let path = ImageRecord::escape_path(Path::new(OsStr::from_bytes(path)));
-        let name = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("?").to_owned();
-        Image { id, kind: ImageKind::File, name, path, size_bytes, procedures: None }
+        (path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("?").to_owned(), path)
+    }
+
+    /// Whether it may be the program of a process: a file by its path, no memory that only looks
+    /// like one (`//anon`, `[heap]`, `/memfd:`, `/dev/zero`).
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        let memory = [&b"//"[..], b"/memfd:", b"/dev/zero"];
+        self.path.starts_with(b"/") && !memory.iter().any(|begin| self.path.starts_with(begin))
     }
 
     /// Opens this very file, as [`open_mapped`] does; None where the kernel told only a build id.

@@ -413,7 +413,12 @@ impl Intake {
                 }
             }
             // Their code is in the kernel's memory, or changes while it runs.
-            ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf | ImageKind::Idle | ImageKind::Jit => {}
+            ImageKind::Kernel
+            | ImageKind::Module
+            | ImageKind::Bpf
+            | ImageKind::Idle
+            | ImageKind::Jit
+            | ImageKind::Unresolved => {}
         }
     }
 

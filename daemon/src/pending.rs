@@ -1,12 +1,12 @@
-//! Counts per (image, event, scope, offset) that wait for the next merge.
+//! Counts per (image, event, period, scope, offset) that wait for the next merge.
 
 use crate::accounts::Account;
 use crate::images::Image;
 use crate::kernel::Counted;
-use crate::unresolved::{Loss, Reason};
+use crate::unresolved::{Loss, Owner, Reason};
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
-use profiledb::{Delta, Edges, ImageRecord, Profile, ProfileKey, Rounds, Scope, Symbol, Turns};
+use profiledb::{Delta, Edges, ImageRecord, Ledgers, PeriodChange, Profile, ProfileKey, Rounds, Scope, Symbol, Turns};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,8 +23,19 @@ type EdgeCounts = HashMap<(ImageOffset, ImageOffset), (u64, u64), RandomState>;
 /// How often loops of an image were to make so many more rounds.
 type RoundCounts = HashMap<Turns, u64, RandomState>;
 
-/// An image, an event by number and, where somebody asked to keep processes apart, whose.
+/// An image, an event at a period by its place in [`Pending::runs`] and, where somebody asked to keep
+/// processes apart, whose.
 type Whose = (ImageId, usize, Option<Arc<Scope>>);
+
+/// An event as it was sampled for some time, and what came of it.
+#[derive(Clone, Debug)]
+struct Run {
+    /// The event's number.
+    event: usize,
+    /// Mean distance of its samples, in the event's unit.
+    period: u64,
+    account: Account,
+}
 
 /// What one merge will add to the epoch.
 #[derive(Debug, Default)]
@@ -32,8 +43,12 @@ pub struct Pending {
     profiles: HashMap<Whose, HashMap<ImageOffset, u64, RandomState>, RandomState>,
     images: HashMap<ImageId, Arc<Image>, RandomState>,
     symbols: HashMap<ImageId, BTreeMap<u64, Symbol>, RandomState>,
-    /// One for each event, by number.
-    accounts: Vec<Account>,
+    /// The periods that each event has had: first those in force at the begin, by event number.
+    runs: Vec<Run>,
+    /// By event number: the place of its run that is in force.
+    now: Vec<usize>,
+    /// Periods that events got, in order of time.
+    changes: Vec<(usize, PeriodChange)>,
     places: usize,
     edges: HashMap<ImageId, EdgeCounts, RandomState>,
     rounds: HashMap<ImageId, RoundCounts, RandomState>,
@@ -41,21 +56,53 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Nothing yet, of `events` events.
+    /// Nothing yet, of events that are sampled at these periods.
     #[must_use]
-    pub fn new(events: usize) -> Self {
-        Self { accounts: vec![Account::default(); events], ..Self::default() }
+    pub fn new(periods: impl IntoIterator<Item = u64>) -> Self {
+        let run = |(event, period)| Run { event, period, account: Account::default() };
+        let runs: Vec<Run> = periods.into_iter().enumerate().map(run).collect();
+        Self { now: (0..runs.len()).collect(), runs, ..Self::default() }
     }
 
-    /// The account of an event; None for a number that no event has.
+    /// All that waits; what comes from now on is of the same periods.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        let periods: Vec<u64> = self.now.iter().filter_map(|run| self.runs.get(*run)).map(|run| run.period).collect();
+        std::mem::replace(self, Self::new(periods))
+    }
+
+    /// Samples of this event that are counted from now on are of another period.
+    pub fn set_period(&mut self, event: usize, change: PeriodChange) {
+        let run = self.run(event, change.period);
+        if let Some(now) = self.now.get_mut(event) {
+            *now = run;
+            self.changes.push((event, change));
+        }
+    }
+
+    /// The place of the run of that event and period.
+    fn run(&mut self, event: usize, period: u64) -> usize {
+        let known = self.runs.iter().position(|run| (run.event, run.period) == (event, period));
+        known.unwrap_or_else(|| {
+            self.runs.push(Run { event, period, account: Account::default() });
+            self.runs.len() - 1
+        })
+    }
+
+    /// The account of an event at its period of now; None for a number that no event has.
     pub fn account(&mut self, event: usize) -> Option<&mut Account> {
-        self.accounts.get_mut(event)
+        self.runs.get_mut(*self.now.get(event)?).map(|run| &mut run.account)
     }
 
-    /// Accounts by event number.
+    /// Event number and account of each event and period.
+    pub fn accounts(&self) -> impl Iterator<Item = (usize, &Account)> {
+        self.runs.iter().map(|run| (run.event, &run.account))
+    }
+
+    /// The number of events.
     #[must_use]
-    pub fn accounts(&self) -> &[Account] {
-        &self.accounts
+    pub fn events(&self) -> usize {
+        self.now.len()
     }
 
     /// Counts samples of one event in one image, that are nobody's in particular or of a scope.
@@ -66,8 +113,21 @@ impl Pending {
         scope: Option<Arc<Scope>>,
         places: impl Iterator<Item = (ImageOffset, u64)>,
     ) {
-        let Some(account) = self.accounts.get_mut(event) else { return };
-        let counts = self.profiles.entry((image.id, event, scope)).or_insert_with(|| {
+        let Some(&run) = self.now.get(event) else { return };
+        self.count_in(run, image, scope, places);
+    }
+
+    /// Counts samples of a run. Those of unknown code are on its account already.
+    fn count_in(
+        &mut self,
+        run: usize,
+        image: &Arc<Image>,
+        scope: Option<Arc<Scope>>,
+        places: impl Iterator<Item = (ImageOffset, u64)>,
+    ) {
+        let Some(Run { account, .. }) = self.runs.get_mut(run) else { return };
+        let is_known = !image.id.is_unresolved();
+        let counts = self.profiles.entry((image.id, run, scope)).or_insert_with(|| {
             self.images.entry(image.id).or_insert_with(|| image.clone());
             HashMap::default()
         });
@@ -78,10 +138,14 @@ impl Pending {
                 counts.insert(offset, samples);
                 self.places += 1;
             } else {
-                account.lose(Loss::PendingFull, samples);
+                if is_known {
+                    account.lose(Loss::PendingFull, samples);
+                }
                 continue;
             }
-            account.resolved += samples;
+            if is_known {
+                account.resolved += samples;
+            }
         }
     }
 
@@ -121,10 +185,13 @@ impl Pending {
         }
     }
 
-    /// Counts samples without an image.
-    pub fn unresolve(&mut self, event: usize, reason: Reason, samples: u64) {
-        if let Some(account) = self.accounts.get_mut(event) {
+    /// Counts samples without an image, and where their process is known, under its program and scope.
+    pub fn unresolve(&mut self, event: usize, reason: Reason, samples: u64, owner: Option<&Owner>) {
+        if let Some(account) = self.account(event) {
             account.unresolve(reason, samples);
+        }
+        if let Some(Owner { image, scope }) = owner {
+            self.count(image, event, scope.clone(), [(ImageOffset(0), samples)].into_iter());
         }
     }
 
@@ -136,17 +203,19 @@ impl Pending {
         }
     }
 
-    /// Samples in the waiting profiles of an event, summed up from the profiles themselves.
+    /// Samples of known code in the waiting profiles of an event, summed up from the profiles themselves.
     #[must_use]
     pub fn samples(&self, event: usize) -> u64 {
-        let of_event = self.profiles.iter().filter(|((_, number, _), _)| *number == event);
+        let is_of = |run: &usize| self.runs.get(*run).is_some_and(|run| run.event == event);
+        let of_event = self.profiles.iter().filter(|((image, run, _), _)| is_of(run) && !image.is_unresolved());
         of_event.flat_map(|(_, counts)| counts.values()).sum()
     }
 
     /// Whether a merge would add nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.accounts.iter().all(|account| account.taken == 0 && account.counted == Counted::default())
+        let counts_nothing = |account: &Account| account.taken == 0 && account.counted == Counted::default();
+        self.changes.is_empty() && self.runs.iter().all(|run| counts_nothing(&run.account))
     }
 
     /// Distinct places waiting.
@@ -155,13 +224,15 @@ impl Pending {
         self.places
     }
 
-    /// Takes back what could not be written.
+    /// Takes back what could not be written, which came before what waits here.
     pub fn absorb(&mut self, other: Pending) {
-        for ((id, event, scope), counts) in other.profiles {
-            if let Some(image) = other.images.get(&id) {
-                self.count(image, event, scope, counts.into_iter());
+        let runs: Vec<usize> = other.runs.iter().map(|run| self.run(run.event, run.period)).collect();
+        for ((id, run, scope), counts) in other.profiles {
+            if let (Some(image), Some(run)) = (other.images.get(&id), runs.get(run)) {
+                self.count_in(*run, image, scope, counts.into_iter());
             }
         }
+        self.changes.splice(0..0, other.changes);
         for (id, counts) in other.edges {
             if let Some(image) = other.images.get(&id) {
                 self.images.entry(id).or_insert_with(|| image.clone());
@@ -181,9 +252,11 @@ impl Pending {
         for (id, symbols) in other.symbols {
             self.symbols.entry(id).or_default().extend(symbols);
         }
-        for (mine, theirs) in self.accounts.iter_mut().zip(other.accounts) {
-            // `count` has booked the resolved ones already.
-            mine.add(&Account { resolved: 0, ..theirs });
+        for (at, theirs) in runs.into_iter().zip(other.runs) {
+            if let Some(mine) = self.runs.get_mut(at) {
+                // `count_in` has booked the resolved ones already.
+                mine.account.add(&Account { resolved: 0, ..theirs.account });
+            }
         }
     }
 
@@ -192,10 +265,11 @@ impl Pending {
     pub fn delta(&self, names: &[String], now_unix_s: u64) -> Delta {
         let name = |event: usize| names.get(event).cloned().unwrap_or_default();
         let counted = self.profiles.iter().filter(|(_, counts)| !counts.is_empty());
-        let profiles = counted.map(|((image, event, scope), counts)| {
+        let profiles = counted.map(|((image, run, scope), counts)| {
+            let (event, period) = self.runs.get(*run).map_or((usize::MAX, 0), |run| (run.event, run.period));
             let counts = Profile::from_counts(counts.iter().map(|(offset, samples)| (*offset, *samples)));
             let scope = scope.as_deref().cloned().unwrap_or_default();
-            (ProfileKey { image: *image, event: name(*event), scope }, counts)
+            (ProfileKey { image: *image, event: name(event), period, scope }, counts)
         });
         let images = self.images.values().map(|image| {
             let record = ImageRecord {
@@ -218,11 +292,20 @@ impl Pending {
         let rounds = |(id, counts): (&ImageId, &RoundCounts)| {
             (*id, Rounds::from_counts(counts.iter().map(|(turns, times)| (*turns, *times))))
         };
+        let mut ledgers = Ledgers::default();
+        for Run { event, period, account } in &self.runs {
+            ledgers.entry(&name(*event), *period).add(&account.ledger());
+        }
+        let mut period_changes: BTreeMap<String, Vec<PeriodChange>> = BTreeMap::new();
+        for (event, change) in &self.changes {
+            period_changes.entry(name(*event)).or_default().push(change.clone());
+        }
         Delta {
             profiles: profiles.collect(),
             images: images.collect(),
             symbols: self.symbols.iter().map(|(id, symbols)| (*id, symbols.values().cloned().collect())).collect(),
-            ledgers: self.accounts.iter().enumerate().map(|(event, account)| (name(event), account.ledger())).collect(),
+            ledgers,
+            period_changes,
             edges: edges(|(all, _)| *all),
             first_edges: edges(|(_, first)| *first),
             rounds: self.rounds.iter().map(rounds).collect(),
@@ -237,6 +320,8 @@ mod tests {
     use super::*;
     use image::ImageKind;
 
+    const PERIOD: u64 = 62_000;
+
     fn image(name: &str) -> Arc<Image> {
         let id = ImageId::from_name(name, "");
         Arc::new(Image {
@@ -250,7 +335,7 @@ mod tests {
     }
 
     fn counted(samples: &[(&str, u64, u64)]) -> Pending {
-        let mut pending = Pending::new(1);
+        let mut pending = Pending::new([PERIOD]);
         for (name, offset, count) in samples {
             pending.count(&image(name), 0, None, [(ImageOffset(*offset), *count)].into_iter());
             pending.account(0).unwrap().taken += count;
@@ -261,15 +346,15 @@ mod tests {
     #[test]
     fn what_could_not_be_written_is_taken_back_whole() {
         let mut pending = counted(&[("a", 1, 10), ("b", 2, 5)]);
-        pending.unresolve(0, Reason::Anonymous, 2);
+        pending.unresolve(0, Reason::Anonymous, 2, None);
         pending.account(0).unwrap().taken += 2;
         let failed = std::mem::replace(&mut pending, counted(&[("a", 1, 1), ("c", 3, 4)]));
         pending.absorb(failed);
         let delta = pending.delta(&["cycles".into()], 7);
-        let ledger = &delta.ledgers["cycles"];
+        let ledger = &delta.ledgers.sum("cycles");
         assert!(ledger.closes(), "{ledger:?}");
         assert_eq!((ledger.taken, ledger.merged, pending.samples(0)), (22, 20, 20));
-        let a = ProfileKey { image: image("a").id, event: "cycles".into(), scope: Scope::default() };
+        let a = ProfileKey { image: image("a").id, event: "cycles".into(), period: PERIOD, scope: Scope::default() };
         assert_eq!(delta.profiles[&a].get(ImageOffset(1)), 11);
         assert_eq!(delta.images.len(), 3);
     }
@@ -278,28 +363,53 @@ mod tests {
     fn scopes_are_kept_apart_and_taken_back_as_they_were() {
         let run = Scope { label: Some("run".into()), ..Scope::default() };
         let of_run = Some(Arc::new(run.clone()));
-        let mut pending = Pending::new(1);
+        let mut pending = Pending::new([PERIOD]);
         pending.count(&image("a"), 0, None, [(ImageOffset(1), 1)].into_iter());
         for samples in [2, 4] {
             // The same scope, though not the same value in memory.
             let scope = of_run.as_deref().cloned().map(Arc::new);
-            let mut more = Pending::new(1);
+            let mut more = Pending::new([PERIOD]);
             more.count(&image("a"), 0, scope, [(ImageOffset(1), samples)].into_iter());
             pending.absorb(more);
         }
         assert_eq!(pending.samples(0), 7);
         let delta = pending.delta(&["cycles".into()], 7);
-        let total = |scope| delta.profiles[&ProfileKey { image: image("a").id, event: "cycles".into(), scope }].total();
-        assert_eq!((total(Scope::default()), total(run), delta.ledgers["cycles"].merged), (1, 6, 7));
+        let key = |scope| ProfileKey { image: image("a").id, event: "cycles".into(), period: PERIOD, scope };
+        let total = |scope| delta.profiles[&key(scope)].total();
+        assert_eq!((total(Scope::default()), total(run), delta.ledgers.sum("cycles").merged), (1, 6, 7));
+    }
+
+    /// A change of rate began an epoch, and the label of the one before was lost with it.
+    #[test]
+    fn samples_of_each_period_are_kept_apart_through_failed_merges() {
+        let mut pending = counted(&[("a", 1, 10)]);
+        let faster = PeriodChange { at_unix_s: 5, period: PERIOD / 2, rate_per_s: Some(9) };
+        pending.set_period(0, faster.clone());
+        pending.count(&image("a"), 0, None, [(ImageOffset(1), 3)].into_iter());
+        pending.account(0).unwrap().taken += 3;
+        let failed = pending.take();
+        assert!(pending.is_empty() && pending.samples(0) == 0);
+        pending.count(&image("a"), 0, None, [(ImageOffset(1), 4)].into_iter());
+        pending.account(0).unwrap().taken += 4;
+        let back = PeriodChange { at_unix_s: 6, period: PERIOD, ..faster.clone() };
+        pending.set_period(0, back.clone());
+        pending.count(&image("a"), 0, None, [(ImageOffset(1), 1)].into_iter());
+        pending.account(0).unwrap().taken += 1;
+        pending.absorb(failed);
+        let delta = pending.delta(&["cycles".into()], 7);
+        let merged = |period| delta.ledgers.at("cycles", period).map(|ledger| (ledger.taken, ledger.merged));
+        assert_eq!((merged(PERIOD), merged(PERIOD / 2)), (Some((11, 11)), Some((7, 7))));
+        assert_eq!(delta.period_changes["cycles"], [faster, back]);
+        assert_eq!(delta.profiles.values().map(Profile::total).collect::<Vec<_>>(), [7, 11]);
     }
 
     #[test]
     fn places_beyond_the_limit_are_lost_by_name_and_known_ones_still_count() {
-        let mut pending = Pending::new(1);
+        let mut pending = Pending::new([PERIOD]);
         let a = image("a");
         pending.count(&a, 0, None, (0..PLACES_MAX as u64 + 3).map(|offset| (ImageOffset(offset), 1)));
         pending.count(&a, 0, None, [(ImageOffset(5), 2)].into_iter());
-        let account = &pending.accounts()[0];
+        let (_, account) = pending.accounts().next().unwrap();
         assert_eq!(account.lost, BTreeMap::from([(Loss::PendingFull, 3)]));
         assert_eq!(account.resolved, PLACES_MAX as u64 + 2);
         assert_eq!(pending.samples(0), account.resolved);

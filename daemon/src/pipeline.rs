@@ -20,7 +20,7 @@ use crate::stand::{bill, facts, resident_bytes};
 use crate::status::{Reply, Request};
 use crate::ticks::{Tick, Ticks};
 use anyhow::Context as _;
-use profiledb::EpochId;
+use profiledb::{EpochId, PeriodChange};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
@@ -68,8 +68,6 @@ pub struct LastSamplesLost {
 struct InFlight {
     pending: Pending,
     waiters: Vec<Waiter>,
-    /// A new epoch begins behind it.
-    closes_epoch: bool,
 }
 
 /// Told to end, and told of another configuration.
@@ -108,12 +106,10 @@ pub struct Pipeline<Source> {
     written: Vec<Account>,
     /// On its way to the disk, with who waits for it.
     in_flight: Option<InFlight>,
-    /// The last of the epoch's old rate: it is written before all that came after, and a new epoch begins behind it.
-    closing: Option<Pending>,
     /// Waiting for the next merge.
     waiters: Vec<Waiter>,
     /// Waiting for their new epoch.
-    epoch_waiters: std::collections::VecDeque<Option<oneshot::Sender<Reply>>>,
+    epoch_waiters: std::collections::VecDeque<oneshot::Sender<Reply>>,
     governor: Governor,
     restraint: Restraint,
     /// When the term began, with samples taken and the daemon's CPU time then.
@@ -151,7 +147,6 @@ impl<Source: SampleSource> Pipeline<Source> {
             started: Instant::now(),
             start_cpu_ns: clock::process_cpu_ns(),
             in_flight: None,
-            closing: None,
             waiters: Vec::new(),
             epoch_waiters: std::collections::VecDeque::new(),
             governor: Governor::new(parts.config.budget, adjustable, planned_step(&parts.events)),
@@ -214,7 +209,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             };
             self.handle(event);
             if self.stopping && self.in_flight.is_none() {
-                if self.parts.collector.pending.is_empty() && self.closing.is_none() {
+                if self.parts.collector.pending.is_empty() {
                     self.answer_the_rest(&mut asked);
                     tracing::info!("everything sampled is on disk");
                     return Ok(());
@@ -252,7 +247,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 After::Epoch(_) => drop(reply.send(ending())),
             }
         }
-        self.epoch_waiters.drain(..).flatten().for_each(|reply| drop(reply.send(ending())));
+        self.epoch_waiters.drain(..).for_each(|reply| drop(reply.send(ending())));
     }
 
     fn handle(&mut self, event: Event) {
@@ -283,7 +278,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                     }
                     Err(error) => Reply::error(error),
                 };
-                if let Some(Some(waiter)) = self.epoch_waiters.pop_front() {
+                if let Some(waiter) = self.epoch_waiters.pop_front() {
                     let _ = waiter.send(reply); // the client may have gone
                 }
             }
@@ -349,7 +344,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         let length = self.parts.config.epoch_length.map(|length| length.as_secs());
         let one_comes = self.waiters.iter().chain(self.in_flight.iter().flat_map(|merge| &merge.waiters));
         let one_comes = one_comes.map(|(after, _)| after).any(|after| matches!(after, After::Epoch(_)));
-        if one_comes || self.closing.is_some() || !self.epoch_waiters.is_empty() {
+        if one_comes || !self.epoch_waiters.is_empty() {
             return false;
         }
         length.is_some_and(|length| clock::unix_s().saturating_sub(began) >= length)
@@ -398,14 +393,9 @@ impl<Source: SampleSource> Pipeline<Source> {
         if !wanted || self.in_flight.is_some() {
             return;
         }
-        let in_flight = match self.closing.take() {
-            Some(pending) => InFlight { pending, waiters: Vec::new(), closes_epoch: true },
-            None => {
-                self.merge_due = false;
-                let pending = std::mem::replace(&mut self.parts.collector.pending, Pending::new(self.names.len()));
-                InFlight { pending, waiters: std::mem::take(&mut self.waiters), closes_epoch: false }
-            }
-        };
+        self.merge_due = false;
+        let in_flight =
+            InFlight { pending: self.parts.collector.pending.take(), waiters: std::mem::take(&mut self.waiters) };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
         delta.facts = facts(self.parts.landing, self.parts.machine.cpuid.as_ref(), &self.names);
         delta.facts.extend(self.restraint.fact().map(|fact| ("restraint".to_owned(), fact)));
@@ -421,11 +411,13 @@ impl<Source: SampleSource> Pipeline<Source> {
     }
 
     fn merged(&mut self, result: Result<crate::flush::Merged, String>) {
-        let Some(InFlight { pending, waiters, closes_epoch }) = self.in_flight.take() else { return };
+        let Some(InFlight { pending, waiters }) = self.in_flight.take() else { return };
         match result {
             Ok(merged) => {
-                for (written, account) in self.written.iter_mut().zip(pending.accounts()) {
-                    written.add(account);
+                for (event, account) in pending.accounts() {
+                    if let Some(written) = self.written.get_mut(event) {
+                        written.add(account);
+                    }
                 }
                 tracing::debug!(files = merged.report.files_written, bytes = merged.report.bytes_written, "merged");
                 if self.merge_error.take().is_some() {
@@ -436,26 +428,16 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.last_merge = Some(clock::unix_s());
                 self.database_bytes = merged.database_bytes;
                 self.samples_widened += merged.report.samples_widened;
-                if closes_epoch {
-                    self.begin_epoch(None, None);
-                }
                 waiters.into_iter().for_each(|waiter| self.finish(waiter));
             }
             Err(error) => {
                 if self.merge_error.as_ref() != Some(&error) {
                     tracing::error!("{error}; samples are kept in memory and the merge is tried again");
                 }
-                // Who waits for what comes behind the end of an epoch waits for that.
-                let behind = if closes_epoch { std::mem::take(&mut self.waiters) } else { Vec::new() };
-                if closes_epoch {
-                    self.closing = Some(pending);
-                } else {
-                    // What comes before the end of the epoch stays before it.
-                    self.closing.as_mut().unwrap_or(&mut self.parts.collector.pending).absorb(pending);
-                }
+                self.parts.collector.pending.absorb(pending);
                 self.failed_last_merges += u32::from(self.stopping);
                 self.merge_due = self.stopping; // else the timer has it tried again
-                for (_, reply) in waiters.into_iter().chain(behind) {
+                for (_, reply) in waiters {
                     let next = if self.stopping {
                         "dcpid tries again before it ends; see its log"
                     } else {
@@ -481,21 +463,22 @@ impl<Source: SampleSource> Pipeline<Source> {
                 });
             }
             After::Epoch(label) => {
-                self.begin_epoch(label, Some(reply));
+                self.begin_epoch(label, reply);
             }
         }
     }
 
-    fn begin_epoch(&mut self, label: Option<String>, waiter: Option<oneshot::Sender<Reply>>) {
+    fn begin_epoch(&mut self, label: Option<String>, waiter: oneshot::Sender<Reply>) {
         let start = epoch_start(&self.parts.machine, &self.parts.events, label);
         if self.parts.flusher.send(Job::NextEpoch(Box::new(start))) {
             self.epoch_waiters.push_back(waiter);
-        } else if let Some(reply) = waiter {
-            let _ = reply.send(Reply::error("the thread that writes the database has ended; restart dcpid"));
+        } else {
+            let _ = waiter.send(Reply::error("the thread that writes the database has ended; restart dcpid"));
         }
     }
 
-    /// Holds what the last minute cost against the budget. An epoch has one rate, so a new rate begins a new epoch.
+    /// Holds what the last minute cost against the budget. The epoch goes on at a new rate, with
+    /// samples of each period apart: it may be one that somebody labelled.
     fn end_term(&mut self) {
         let taken = self.taken();
         let (began, taken_before, cpu_before) = self.term;
@@ -519,23 +502,13 @@ impl<Source: SampleSource> Pipeline<Source> {
             self.restrain();
         }
         let Some(rate) = verdict.rate else { return };
-        tracing::info!(
-            rate,
-            cost_percent = 100.0 * bill.share(),
-            "the bill changes the rate; a new epoch begins with it"
-        );
+        tracing::info!(rate, cost_percent = 100.0 * bill.share(), "the bill changes the rate");
         for (number, event) in self.parts.events.iter_mut().enumerate().filter(|(_, event)| event.adjustable) {
             *event = event.at_rate(rate, crate::kernel::clock_hz());
-            self.parts.collector.set_period(number, event.period);
+            let (period, rate_per_s) = (event.period, event.rate);
+            let change = PeriodChange { at_unix_s: clock::unix_s(), period, rate_per_s };
+            self.parts.collector.set_period(number, change);
         }
-        // All samples of the old rate, and of the new one those of the moment between.
-        self.parts.collector.drain();
-        let last = std::mem::replace(&mut self.parts.collector.pending, Pending::new(self.names.len()));
-        match &mut self.closing {
-            Some(closing) => closing.absorb(last), // two changes while the disk takes nothing: one epoch
-            None => self.closing = Some(last),
-        }
-        self.merge_due = true;
     }
 
     /// Samples taken since the start, all events together.
@@ -546,13 +519,18 @@ impl<Source: SampleSource> Pipeline<Source> {
     /// What is not on disk yet.
     fn waiting(&self) -> impl Iterator<Item = &Pending> {
         let in_flight = self.in_flight.as_ref().map(|in_flight| &in_flight.pending);
-        in_flight.into_iter().chain(&self.closing).chain([&self.parts.collector.pending])
+        in_flight.into_iter().chain([&self.parts.collector.pending])
     }
 
     /// Everything since the start, by event number.
     fn by_event(&self) -> Vec<Account> {
-        let waiting = |event| self.waiting().filter_map(move |pending| pending.accounts().get(event));
-        self.written.iter().enumerate().map(|(event, written)| total(waiting(event).chain([written]))).collect()
+        let mut by_event = self.written.clone();
+        for (event, account) in self.waiting().flat_map(Pending::accounts) {
+            if let Some(sum) = by_event.get_mut(event) {
+                sum.add(account);
+            }
+        }
+        by_event
     }
 }
 
@@ -569,7 +547,7 @@ fn affordable_step<Source>(parts: &Parts<Source>) -> usize {
 }
 
 fn taken(pending: &Pending) -> u64 {
-    pending.accounts().iter().map(|account| account.taken).sum()
+    pending.accounts().map(|(_, account)| account.taken).sum()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::jit::{Asked, Jit, JitPlace};
 use crate::kernel_text::KernelText;
 use crate::mappings::{Found, Mapping, Mappings, Window};
 use crate::pending::Pending;
-use crate::unresolved::Reason;
+use crate::unresolved::{Owner, Reason, UnknownCode};
 use crate::vdso::NarrowVdso;
 use abi::{Entry, Space};
 use image::ImageOffset;
@@ -37,6 +37,8 @@ pub struct Resolver<'a> {
     pub narrow_vdso: &'a mut NarrowVdso,
     /// Code that is in no file.
     pub jit: &'a mut Jit,
+    /// What stands for code that is not known.
+    pub unknown: &'a mut UnknownCode,
     /// When the entries were sampled.
     pub window: Window,
 }
@@ -51,11 +53,11 @@ impl Resolver<'_> {
             match first.whose() {
                 Space::Kernel => self.resolve_kernel(0, &Tags::default(), same, pending),
                 Space::Foreign => {
-                    unresolve(user, Reason::OtherPidNamespace, pending);
+                    self.unresolve(user, Reason::OtherPidNamespace, None, pending);
                     self.resolve_kernel(0, &Tags::default(), kernel, pending);
                 }
                 Space::Process { pid, generation } => {
-                    self.resolve_user(generation, user, pending, |mappings, pc, window| {
+                    self.resolve_user((Some(pid), generation), user, pending, |mappings, pc, window| {
                         let found = mappings.find(pid, generation, pc, window)?;
                         let at = MappedAt { pid, start: found.mapping.start, end: found.mapping.end };
                         Ok((found, at))
@@ -66,7 +68,7 @@ impl Resolver<'_> {
                     }
                 }
                 // Whose text is kept apart is not counted here.
-                Space::Program(program) => self.resolve_user(0, user, pending, |mappings, pc, window| {
+                Space::Program(program) => self.resolve_user((None, 0), user, pending, |mappings, pc, window| {
                     let (mapping, at) = mappings.find_in_program(program, pc, window)?;
                     Ok((Found { mapping, tags: Tags::default() }, at))
                 }),
@@ -76,35 +78,36 @@ impl Resolver<'_> {
 
     fn resolve_kernel(&mut self, pid: u32, tags: &Tags, mut entries: &[Entry], pending: &mut Pending) {
         if tags.excluded() {
-            return unresolve(entries, Reason::Excluded, pending);
+            return self.unresolve(entries, Reason::Excluded, None, pending);
         }
-        let rules = self.mappings.tagger.rules();
         while let Some(first) = entries.first() {
             let place = match self.kernel.place(first.pc()) {
                 Ok(place) => place,
                 Err(reason) => {
-                    pending.unresolve(first.event(), reason, u64::from(first.count));
-                    entries = entries.get(1..).unwrap_or_default();
+                    let (unknown, rest) = entries.split_at(1);
+                    self.unresolve(unknown, reason, Some((pid, 0)).filter(|_| pid > 0), pending);
+                    entries = rest;
                     continue;
                 }
             };
             let (here, rest) = entries.split_at(entries.partition_point(|entry| entry.pc() < place.until).max(1));
             entries = rest;
-            match whose(rules, tags, pid, &place.image) {
+            match whose(self.mappings.tagger.rules(), tags, pid, &place.image) {
                 Ok(scope) => {
                     pending.name(&place.image.id, place.symbol_range, place.symbol);
                     let offset = |entry: &Entry| ImageOffset(place.offset.0 + (entry.pc() - first.pc()));
                     let places = here.iter().map(|entry| (offset(entry), u64::from(entry.count)));
                     pending.count(&place.image, first.event(), scope, places);
                 }
-                Err(reason) => unresolve(here, reason, pending),
+                Err(reason) => self.unresolve(here, reason, None, pending),
             }
         }
     }
 
+    /// Entries of a process's generation, or of a program that many processes run.
     fn resolve_user(
         &mut self,
-        generation: u16,
+        (pid, generation): (Option<u32>, u16),
         mut entries: &[Entry],
         pending: &mut Pending,
         find: impl Fn(&mut Mappings, u64, Window) -> Result<(Found, MappedAt), Reason>,
@@ -114,7 +117,7 @@ impl Resolver<'_> {
                 Ok(found) => found,
                 Err(reason) => {
                     let (unknown, rest) = entries.split_at(1);
-                    unresolve(unknown, reason, pending);
+                    self.unresolve(unknown, reason, pid.map(|pid| (pid, generation)), pending);
                     entries = rest;
                     continue;
                 }
@@ -122,7 +125,7 @@ impl Resolver<'_> {
             let (here, rest) = entries.split_at(entries.partition_point(|entry| entry.pc() < mapping.end).max(1));
             entries = rest;
             if tags.excluded() {
-                unresolve(here, Reason::Excluded, pending);
+                self.unresolve(here, Reason::Excluded, None, pending);
                 continue;
             }
             let inside = Inside { at, generation, mapping: &mapping, tags: &tags };
@@ -149,7 +152,7 @@ impl Resolver<'_> {
             Ok(image) => {
                 let scope = match whose(self.mappings.tagger.rules(), inside.tags, at.pid, &image) {
                     Ok(scope) => scope,
-                    Err(reason) => return unresolve(here, reason, pending),
+                    Err(reason) => return self.unresolve(here, reason, None, pending),
                 };
                 let offset =
                     |entry: &Entry| ImageOffset((entry.pc() - mapping.start).wrapping_add(mapping.file_offset));
@@ -163,10 +166,35 @@ impl Resolver<'_> {
                 for entry in here {
                     match self.jit.place(self.asked(inside, entry), reason, mapping, self.mappings) {
                         Ok(place) => self.count_generated(inside, entry, &place, pending),
-                        Err(reason) => pending.unresolve(event, reason, u64::from(entry.count)),
+                        Err(reason) => {
+                            let process = Some((at.pid, inside.generation));
+                            self.unresolve(std::slice::from_ref(entry), reason, process, pending);
+                        }
                     }
                 }
             }
+        }
+    }
+
+    /// Counts entries under the reason why their image is not known, and where their process is
+    /// known, under its program and scope as well. Of what is left out only the number is kept.
+    fn unresolve(&mut self, entries: &[Entry], reason: Reason, process: Option<(u32, u16)>, pending: &mut Pending) {
+        let owner = process.and_then(|(pid, generation)| {
+            let (file, tags) = self.mappings.program(pid, generation)?;
+            if tags.excluded() {
+                return None;
+            }
+            let (name, path) = file.shown();
+            if self.mappings.tagger.rules().exclude_images.contain_file(&name, &path) {
+                return None;
+            }
+            let image = self.unknown.of(&name, reason)?;
+            let apart = self.mappings.tagger.rules().per_process.contain_file(&name, &path);
+            let scope = if apart { Some(tags.of_process(pid)) } else { tags.scope().cloned() };
+            Some(Owner { image, scope })
+        });
+        for entry in entries {
+            pending.unresolve(entry.event(), reason, u64::from(entry.count), owner.as_ref());
         }
     }
 
@@ -191,7 +219,8 @@ impl Resolver<'_> {
                 pending.name(&place.image.id, place.range.clone(), &place.name);
                 pending.count(&place.image, entry.event(), scope, [(place.offset, samples)].into_iter());
             }
-            Err(reason) => pending.unresolve(entry.event(), reason, samples),
+            // As the user asked: of what is left out only the number is kept.
+            Err(reason) => pending.unresolve(entry.event(), reason, samples, None),
         }
     }
 }
@@ -218,12 +247,6 @@ fn whose(rules: &Rules, tags: &Tags, pid: u32, image: &Image) -> Result<Option<A
         return Ok(Some(tags.of_process(pid)));
     }
     Ok(tags.scope().cloned())
-}
-
-fn unresolve(entries: &[Entry], reason: Reason, pending: &mut Pending) {
-    for entry in entries {
-        pending.unresolve(entry.event(), reason, u64::from(entry.count));
-    }
 }
 
 #[cfg(test)]
@@ -265,11 +288,12 @@ mod tests {
         kernel.refresh(Some(KernelSymbols::parse(KALLSYMS.as_bytes()).unwrap()), 1);
         let mut entries = entries.to_vec();
         coalesce(&mut entries);
-        let mut pending = Pending::new(2);
+        let mut pending = Pending::new([1, 1]);
         let window = Window { from_ns: 0, to_ns: 10 };
         let (mut narrow_vdso, mut jit) = (NarrowVdso::default(), Jit::default());
         let (mappings, kernel, narrow_vdso, jit) = (&mut mappings, &mut kernel, &mut narrow_vdso, &mut jit);
-        Resolver { mappings, kernel, vdso: None, narrow_vdso, jit, window }.resolve(&entries, &mut pending);
+        let unknown = &mut UnknownCode::default();
+        Resolver { mappings, kernel, vdso: None, narrow_vdso, jit, unknown, window }.resolve(&entries, &mut pending);
         pending
     }
 
@@ -279,6 +303,7 @@ mod tests {
         let mut rows: Vec<_> = delta
             .profiles
             .iter()
+            .filter(|(key, _)| !key.image.is_unresolved())
             .flat_map(|(key, profile)| {
                 let image = delta.images[&key.image].name.clone();
                 profile
@@ -323,7 +348,10 @@ mod tests {
             row("program", "e1", 0x410, 7),
         ];
         assert_eq!(counts(&pending), expected);
-        assert_eq!(pending.accounts()[0].unresolved.iter().collect::<Vec<_>>(), [(&Reason::NoMapping, &11)]);
+        assert_eq!(
+            pending.accounts().next().unwrap().1.unresolved.iter().collect::<Vec<_>>(),
+            [(&Reason::NoMapping, &11)]
+        );
     }
 
     /// image name, label, process, samples
@@ -379,6 +407,35 @@ mod tests {
         )));
     }
 
+    /// `dcpi record -- node hot.js` showed 1,171 of 22,816 samples: those of code that node made at run time had no label, so that
+    /// they were in no report of the command.
+    #[test]
+    fn samples_of_unknown_code_keep_program_label_and_process() {
+        let entries = [Entry::new(0, 0x9000, PID, 4), Entry::new(1, 0x9100, PID, 2), Entry::new(0, 0x1010, PID, 3)];
+        let unknown = |pending: &Pending| {
+            let delta = pending.delta(&["e0".into(), "e1".into()], 0);
+            let row = |(key, profile): (&profiledb::ProfileKey, &profiledb::Profile)| {
+                let image = &delta.images[&key.image];
+                assert_eq!((image.kind, image.path.as_str()), (image::ImageKind::Unresolved, "no_mapping"));
+                (key.event.clone(), image.name.clone(), key.scope.label.clone(), key.scope.pid, profile.total())
+            };
+            delta.profiles.iter().filter(|(key, _)| key.image.is_unresolved()).map(row).collect::<Vec<_>>()
+        };
+        let row = |event: &str, label: Option<&str>, pid, samples| {
+            (event.to_owned(), "program".to_owned(), label.map(str::to_owned), pid, samples)
+        };
+        let pending = resolved_with(&entries, Rules::default(), Some("run"));
+        assert_eq!(unknown(&pending), [row("e0", Some("run"), None, 4), row("e1", Some("run"), None, 2)]);
+        assert_eq!(pending.samples(0), 3, "they are unresolved, not pending");
+        let per_process = Rules { per_process: crate::apart::Images::new(&["program".into()]), ..Rules::default() };
+        let pending = resolved_with(&entries, per_process, None);
+        assert_eq!(unknown(&pending), [row("e0", None, Some(PID), 4), row("e1", None, Some(PID), 2)]);
+        let account = pending.accounts().next().unwrap().1;
+        assert_eq!((account.resolved, account.unresolved[&Reason::NoMapping]), (3, 4));
+        let nobody = Entry::new(0, 0x9000, PID + 1, 7);
+        assert_eq!(unknown(&resolved(&[nobody])), [], "a process that is not known has no program");
+    }
+
     /// What is left out is a number, and nothing else of it reaches the database.
     #[test]
     fn what_is_left_out_is_counted_and_leaves_no_trace() {
@@ -394,16 +451,18 @@ mod tests {
         };
         for (names, left, excluded) in [
             (&["program"][..], &["[kernel]", "library"][..], 3),
-            (&["/lib/library", "/bin/program"], &["[kernel]"], 8),
+            (&["library"][..], &["[kernel]", "program"][..], 5),
+            (&["/lib/library", "/bin/program"], &["[kernel]"], 8), // its unknown code, too
             (&["[kernel]"], &["library", "program"], 7),
         ] {
             let pending = resolved_with(&entries, exclude(names), None);
             let delta = pending.delta(&["e0".into(), "e1".into()], 0);
             let mut images: Vec<_> = delta.images.values().map(|image| image.name.as_str()).collect();
             images.sort_unstable();
+            images.dedup();
             assert_eq!(images, left);
             assert!(delta.symbols.keys().all(|id| delta.images.contains_key(id)));
-            assert_eq!(pending.accounts()[0].unresolved[&Reason::Excluded], excluded, "{names:?}");
+            assert_eq!(pending.accounts().next().unwrap().1.unresolved[&Reason::Excluded], excluded, "{names:?}");
         }
     }
 
@@ -429,7 +488,7 @@ mod tests {
             ]
         );
         let expected = [(Reason::Vsyscall, 1), (Reason::KernelTextUnknown, 4), (Reason::OtherPidNamespace, 6)];
-        assert_eq!(pending.accounts()[0].unresolved.clone().into_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(pending.accounts().next().unwrap().1.unresolved.clone().into_iter().collect::<Vec<_>>(), expected);
         let delta = pending.delta(&["e0".into(), "e1".into()], 0);
         let names: Vec<_> =
             delta.symbols.values().flatten().map(|symbol| (symbol.name.as_str(), symbol.start, symbol.end)).collect();

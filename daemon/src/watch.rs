@@ -87,6 +87,8 @@ struct Recent {
     records: BTreeMap<ImageId, ImageRecord>,
     symbols: BTreeMap<ImageId, BTreeMap<u64, Symbol>>,
     ledgers: BTreeMap<usize, Ledger>,
+    /// Event number, as text, to the period of its samples.
+    periods: BTreeMap<String, u64>,
     places: usize,
     beyond: u64,
 }
@@ -99,9 +101,9 @@ impl Watches {
         !self.watches.is_empty()
     }
 
-    /// Takes note of what a drain brought, of `events` events.
-    pub fn note(&mut self, drained: &Pending, events: usize) {
-        let names: Vec<String> = (0..events).map(|number| number.to_string()).collect();
+    /// Takes note of what a drain brought.
+    pub fn note(&mut self, drained: &Pending) {
+        let names: Vec<String> = (0..drained.events()).map(|number| number.to_string()).collect();
         let delta = drained.delta(&names, 0);
         self.watches.iter_mut().for_each(|watch| watch.recent.add(&delta));
     }
@@ -130,8 +132,19 @@ impl Watches {
 
 impl Recent {
     fn add(&mut self, delta: &Delta) {
+        // Samples of two periods do not add up: what came before the change is let go.
+        let sampled = delta.ledgers.iter().filter(|(_, _, ledger)| ledger.taken > 0);
+        let periods: BTreeMap<String, u64> = sampled.map(|(event, period, _)| (event.to_owned(), period)).collect();
+        if periods.iter().any(|(event, period)| self.periods.get(event).is_some_and(|known| known != period)) {
+            *self = Self::default();
+        }
+        self.periods.extend(periods);
         for (key, profile) in &delta.profiles {
             let Ok(event) = key.event.parse::<usize>() else { continue };
+            // They are counted by reason.
+            if key.image.is_unresolved() {
+                continue;
+            }
             let mine = self.profiles.entry(key.image).or_default().entry(event).or_default();
             for (offset, samples) in profile.iter() {
                 let is_new = mine.get(offset) == 0;
@@ -148,7 +161,7 @@ impl Recent {
             let named = symbols.iter().map(|symbol| (symbol.start, symbol.clone()));
             self.symbols.entry(*id).or_default().extend(named);
         }
-        for (event, ledger) in &delta.ledgers {
+        for (event, _, ledger) in delta.ledgers.iter() {
             if let Ok(event) = event.parse() {
                 self.ledgers.entry(event).or_default().add(ledger);
             }
@@ -203,10 +216,10 @@ mod tests {
         let id = ImageId::from_name("a", "");
         let (name, path) = ("a".to_owned(), "/a".to_owned());
         let image = Arc::new(Image { id, kind: ImageKind::Kernel, name, path, size_bytes: None, procedures: None });
-        let mut pending = Pending::new(1);
+        let mut pending = Pending::new([1]);
         pending.count(&image, 0, None, places.map(|(offset, n)| (ImageOffset(offset), n)));
         pending.name(&id, 0..16, "f");
-        pending.unresolve(0, Reason::Anonymous, 2);
+        pending.unresolve(0, Reason::Anonymous, 2, None);
         pending
     }
 
@@ -219,9 +232,9 @@ mod tests {
         let (mut watches, start) = (Watches::default(), Instant::now());
         assert!(!watches.any(start));
         assert_eq!(watches.ask((0, 7), &events(), start).unwrap().images, []);
-        watches.note(&drained([(1, 3)].into_iter()), 1);
+        watches.note(&drained([(1, 3)].into_iter()));
         assert_eq!(watches.ask((0, 8), &events(), start).unwrap().images, [], "the second watch begins here");
-        watches.note(&drained([(1, 1), (2, 5)].into_iter()), 1);
+        watches.note(&drained([(1, 1), (2, 5)].into_iter()));
         let first = watches.ask((0, 7), &events(), start + Duration::from_secs(2)).unwrap();
         assert_eq!((first.since_ms, first.beyond), (2000, 0));
         assert_eq!(first.images[0].places, [vec![(1, 4), (2, 5)]]);
@@ -243,8 +256,8 @@ mod tests {
             watches.ask((1000, token), &events(), start).unwrap();
         }
         assert!(watches.ask((7, 99), &events(), start).unwrap_err().contains("8 clients watch the counts already, 0"));
-        watches.note(&drained((0..PLACES_MAX as u64 + 3).map(|offset| (offset, 2))), 1);
-        watches.note(&drained([(0, 1)].into_iter()), 1);
+        watches.note(&drained((0..PLACES_MAX as u64 + 3).map(|offset| (offset, 2))));
+        watches.note(&drained([(0, 1)].into_iter()));
         let counts = watches.ask((0, 0), &events(), start).unwrap();
         assert_eq!((counts.beyond, counts.images[0].places[0].len()), (6, PLACES_MAX));
         assert_eq!(counts.images[0].places[0][0], (0, 3), "known places still count");

@@ -17,6 +17,7 @@ const HASH_LEN: usize = 16;
 
 const TEXT_PREFIX: &str = "text-";
 const NAME_PREFIX: &str = "name-";
+const UNRESOLVED_PREFIX: &str = "none-";
 
 /// Which build of which image. A rebuilt program is another image.
 ///
@@ -25,7 +26,9 @@ const NAME_PREFIX: &str = "name-";
 /// - a GNU build id: its lower-case hex, 2 to 40 digits;
 /// - a hash of the code, for a file without build id: `text-` and 32 hex digits;
 /// - a hash of a name, for what is not a file (a kernel without notes, a BPF program, the idle
-///   loop): `name-` and 32 hex digits.
+///   loop): `name-` and 32 hex digits;
+/// - a hash of a program's name and a reason, for samples of that program whose image is not known
+///   for that reason: `none-` and 32 hex digits.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageId {
     origin: Origin,
@@ -39,6 +42,7 @@ enum Origin {
     BuildId,
     Text,
     Name,
+    Unresolved,
 }
 
 impl ImageId {
@@ -66,13 +70,17 @@ impl ImageId {
     /// The id of an image that is not a file, from its name and a salt that tells apart what has
     /// the same name (a kernel's release and version; a BPF program's tag).
     pub fn from_name(name: &str, salt: &str) -> Self {
-        let mut hash = Xxh3::new();
-        // The lengths keep ("ab", "c") and ("a", "bc") apart.
-        for part in [name, salt] {
-            hash.update(&(part.len() as u64).to_le_bytes());
-            hash.update(part.as_bytes());
-        }
-        Self::from_hash(Origin::Name, &hash)
+        Self::from_hash(Origin::Name, &hash_both(name, salt))
+    }
+
+    /// The id under which samples of a program count whose image is not known, for this reason.
+    pub fn unresolved(program: &str, reason: &str) -> Self {
+        Self::from_hash(Origin::Unresolved, &hash_both(program, reason))
+    }
+
+    /// True for ids that [`ImageId::unresolved`] makes: their samples are of unknown code.
+    pub fn is_unresolved(&self) -> bool {
+        self.origin == Origin::Unresolved
     }
 
     /// The GNU build id, if that is what the id was made from.
@@ -100,6 +108,16 @@ impl ImageId {
     }
 }
 
+/// The lengths keep ("ab", "c") and ("a", "bc") apart.
+fn hash_both(first: &str, second: &str) -> Xxh3 {
+    let mut hash = Xxh3::new();
+    for part in [first, second] {
+        hash.update(&(part.len() as u64).to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash
+}
+
 /// [`ImageId::from_text`] for code that comes a piece at a time.
 pub(crate) struct TextHasher(Xxh3);
 
@@ -123,6 +141,7 @@ impl fmt::Display for ImageId {
             Origin::BuildId => "",
             Origin::Text => TEXT_PREFIX,
             Origin::Name => NAME_PREFIX,
+            Origin::Unresolved => UNRESOLVED_PREFIX,
         })?;
         self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -149,6 +168,8 @@ fn parse(text: &str) -> Option<ImageId> {
         (Origin::Text, hex)
     } else if let Some(hex) = text.strip_prefix(NAME_PREFIX) {
         (Origin::Name, hex)
+    } else if let Some(hex) = text.strip_prefix(UNRESOLVED_PREFIX) {
+        (Origin::Unresolved, hex)
     } else {
         (Origin::BuildId, text)
     };
@@ -212,6 +233,8 @@ mod tests {
         let id = ImageId::from_name("[kernel]", "6.18.0");
         assert!(id.to_string().starts_with("name-"));
         assert_eq!(id, ImageId::from_name("[kernel]", "6.18.0"));
+        let none = ImageId::unresolved("[kernel]", "6.18.0");
+        assert!(none != id && none.is_unresolved() && !id.is_unresolved());
     }
 
     #[test]
@@ -241,6 +264,7 @@ mod tests {
                 ImageId::from_build_id(&bytes),
                 Some(ImageId::from_text([&bytes])),
                 Some(ImageId::from_name(&name, "")),
+                Some(ImageId::unresolved(&name, "no_mapping")),
             ];
             for id in ids.into_iter().flatten() {
                 let text = id.to_string();

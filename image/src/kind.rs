@@ -24,11 +24,15 @@ pub enum ImageKind {
     Idle,
     /// Code that one process made at run time (a just-in-time compiler's).
     Jit,
+    /// No image: the samples of one program whose image is not known, for one reason, which the
+    /// image's path names.
+    Unresolved,
 }
 
 impl ImageKind {
     /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 7] = [Self::File, Self::Kernel, Self::Module, Self::Vdso, Self::Bpf, Self::Idle, Self::Jit];
+    pub const ALL: [Self; 8] =
+        [Self::File, Self::Kernel, Self::Module, Self::Vdso, Self::Bpf, Self::Idle, Self::Jit, Self::Unresolved];
 
     /// The text form.
     pub const fn as_str(self) -> &'static str {
@@ -40,6 +44,7 @@ impl ImageKind {
             Self::Bpf => "bpf",
             Self::Idle => "idle",
             Self::Jit => "jit",
+            Self::Unresolved => "unresolved",
         }
     }
 }
@@ -73,6 +78,7 @@ impl FromStr for ImageKind {
 /// | [`ImageKind::Bpf`] | the first instruction of the program |
 /// | [`ImageKind::Idle`] | `_stext` |
 /// | [`ImageKind::Jit`] | address 0 of the process; where other code was before, from a multiple of 2^57 |
+/// | [`ImageKind::Unresolved`] | nothing: all samples are at 0 |
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ImageOffset(pub u64);
 

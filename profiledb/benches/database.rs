@@ -326,7 +326,7 @@ fn ten_minutes(images: &[[Profile; 2]], merge: u64, random: &mut Random) -> Delt
                 }
             }
             if !counts.is_empty() {
-                let key = ProfileKey { image: id, event: (*event).to_owned(), scope: Scope::default() };
+                let key = ProfileKey { image: id, event: (*event).to_owned(), period: PERIOD, scope: Scope::default() };
                 delta.profiles.insert(key, Profile::from_counts(counts));
                 delta.images.insert(id, record(id, now));
             }
@@ -353,8 +353,11 @@ fn record(id: ImageId, now: u64) -> ImageRecord {
     }
 }
 
+/// Of all events, in cycles.
+const PERIOD: u64 = 62_000;
+
 fn event(name: &str) -> EventMeta {
-    EventMeta { name: name.to_owned(), unit: "cycles".to_owned(), period: 62_000, ..EventMeta::default() }
+    EventMeta { name: name.to_owned(), unit: "cycles".to_owned(), period: PERIOD, ..EventMeta::default() }
 }
 
 /// Ledgers that fit the profiles.
@@ -362,7 +365,7 @@ fn close(delta: &mut Delta) {
     for (key, profile) in &delta.profiles {
         let samples = profile.total();
         let ledger = Ledger { taken: samples, implied: samples, merged: samples, ..Ledger::default() };
-        delta.ledgers.entry(key.event.clone()).or_default().add(&ledger);
+        delta.ledgers.entry(&key.event, key.period).add(&ledger);
     }
 }
 

@@ -15,9 +15,9 @@ use crate::format;
 use crate::format1::Payload;
 use crate::join;
 use crate::key::{self, ProfileKey, TEMPORARY_SUFFIX};
-use crate::meta::{EpochMeta, Ledger};
+use crate::meta::{EpochMeta, Ledgers, Totals};
 use crate::reader::Database;
-use crate::segment::{Section, SectionKind, Segment, Span, cover};
+use crate::segment::{Section, SectionKey, SectionKind, Segment, Span, cover};
 use crate::snapshot;
 use crate::storage::{Directory, Disk, Entry, Storage};
 
@@ -348,27 +348,26 @@ impl Checker {
 
     fn balance(&mut self, directory: &Path, sum: &Sum) {
         let Some(meta) = &sum.meta else { return };
-        self.ledgers(directory, &meta.ledgers, &sum.totals);
+        let mut totals = Totals::default();
+        for (key, samples) in &sum.samples {
+            if let Some(key) = key.profile(&meta.events) {
+                totals.add(&key.event, key.period, Some(&key.image), *samples);
+            }
+        }
+        self.ledgers(directory, &meta.ledgers, &totals);
         for image in sum.sampled.difference(&sum.described) {
             self.tell(directory.to_owned(), Fault::Nameless(*image), Lost::Images);
         }
     }
 
-    fn ledgers(&mut self, directory: &Path, ledgers: &BTreeMap<String, Ledger>, totals: &BTreeMap<String, u64>) {
-        let events: BTreeSet<&String> = ledgers.keys().chain(totals.keys()).collect();
-        for event in events {
-            let none = Ledger::default();
-            let ledger = ledgers.get(event).unwrap_or(&none);
-            let profiles = totals.get(event).copied().unwrap_or(0);
-            if ledger.merged != profiles {
-                let fault = Fault::Unbalanced { event: event.clone(), ledger: ledger.merged, profiles };
-                self.tell(directory.to_owned(), fault, Lost::Unknown);
-            }
-            if !ledger.closes() {
-                let (taken, accounted) = (ledger.taken, ledger.accounted());
-                let fault = Fault::Open { event: event.clone(), taken, accounted };
-                self.tell(directory.to_owned(), fault, Lost::Nothing);
-            }
+    fn ledgers(&mut self, directory: &Path, ledgers: &Ledgers, totals: &Totals) {
+        for (event, ledger, profiles) in totals.unbalanced(ledgers) {
+            self.tell(directory.to_owned(), Fault::Unbalanced { event, ledger, profiles }, Lost::Unknown);
+        }
+        for (event, _, ledger) in ledgers.iter().filter(|(_, _, ledger)| !ledger.closes()) {
+            let (taken, accounted) = (ledger.taken, ledger.accounted());
+            let fault = Fault::Open { event: event.to_owned(), taken, accounted };
+            self.tell(directory.to_owned(), fault, Lost::Nothing);
         }
     }
 
@@ -394,17 +393,14 @@ impl Checker {
             }
         };
         let mut failed = |error: DbError, lost: Lost| self.tell(directory.clone(), Fault::Unreadable(error), lost);
-        let mut totals: BTreeMap<String, u64> = BTreeMap::new();
+        let mut totals = Totals::default();
         let images = epoch.images().map_err(|error| failed(error, Lost::Images)).unwrap_or_default();
         if let Err(error) = epoch.scopes() {
             failed(error, Lost::Nothing);
         }
         for key in epoch.profiles()? {
             match epoch.profile(&key) {
-                Ok(profile) => {
-                    let total = totals.entry(key.event).or_default();
-                    *total = total.saturating_add(profile.total());
-                }
+                Ok(profile) => totals.add(&key.event, key.period, Some(&key.image), profile.total()),
                 Err(error) => failed(error, Lost::Samples { key, samples: None }),
             }
         }
@@ -423,7 +419,8 @@ impl Checker {
 struct Sum {
     /// The latest that can be read.
     meta: Option<EpochMeta>,
-    totals: BTreeMap<String, u64>,
+    /// Samples of each profile's section.
+    samples: BTreeMap<SectionKey, u64>,
     sampled: BTreeSet<ImageId>,
     described: BTreeSet<ImageId>,
 }
@@ -436,7 +433,7 @@ impl Sum {
             SectionKind::IMAGES => self.described.extend(join::records(&part)?.into_keys()),
             SectionKind::SAMPLES => {
                 self.sampled.extend(section.key.image);
-                let total = self.totals.entry(section.key.event.clone()).or_default();
+                let total = self.samples.entry(section.key.clone()).or_default();
                 *total = total.saturating_add(join::samples(&part)?.total());
             }
             kind if SectionKind::OF_PAIRS.contains(&kind) => drop(join::edges(&part)?),
@@ -458,7 +455,7 @@ fn lost_with(section: &Section) -> Lost {
         (SectionKind::IMAGES, _) => Lost::Images,
         (SectionKind::SYMBOLS, Some(image)) => Lost::Symbols(image),
         (kind, Some(image)) if SectionKind::OF_PAIRS.contains(&kind) => Lost::Edges(image),
-        _ => match section.key.profile() {
+        _ => match section.key.profile(&[]) {
             Some(key) => Lost::Samples { key, samples: Some(section.total) },
             None => Lost::Unknown,
         },

@@ -343,7 +343,7 @@ mod tests {
 
     fn key() -> ProfileKey {
         let (image, event) = (ImageId::from_build_id(&[0x12, 0x34]).unwrap(), "cycles".to_owned());
-        ProfileKey { image, event, scope: Scope::default() }
+        ProfileKey { image, event, period: 0, scope: Scope::default() }
     }
 
     fn scoped(label: Option<&str>, unit: Option<&str>, pid: Option<u32>) -> ProfileKey {

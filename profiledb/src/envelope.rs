@@ -8,7 +8,7 @@ use crate::error::{Damage, DbError};
 /// "text" transfer would change.
 pub const MAGIC: [u8; 8] = *b"\x89DCPI\r\n\x1a";
 /// The newest format version. Kinds that were there before are written with theirs.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 32;
 
@@ -84,6 +84,13 @@ impl Kind {
             _ => 1,
         }
     }
+}
+
+/// The format version that a file has by its header; 0 for what is too short to have one.
+#[must_use]
+pub fn version(file: &[u8]) -> u16 {
+    let bytes = file.get(MAGIC.len()..MAGIC.len() + 2).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u16::from_le_bytes)
 }
 
 /// A file of this kind with this payload.
@@ -261,7 +268,7 @@ mod tests {
             assert_eq!(Kind::from_code(code).code(), code);
         }
         assert_eq!((Kind::Commit.code(), Kind::ScopedSamples.code(), Kind::Code.code()), (5, 7, 8));
-        assert_eq!((Kind::Segment.code(), Kind::Segment.version(), Kind::Code.version()), (9, 2, 1));
+        assert_eq!((Kind::Segment.code(), Kind::Segment.version(), Kind::Code.version()), (9, 3, 1));
     }
 
     #[test]
@@ -274,10 +281,10 @@ mod tests {
     #[test]
     fn a_newer_version_is_told_from_a_damaged_one() {
         let mut file = seal(Kind::Meta, b"{}");
-        file[8] = 3;
+        file[8] = 4;
         assert!(matches!(open(&file), Err(OpenError::Damaged { damage: Damage::HeaderChecksum, .. })));
         let file = with_header_checksum(file);
-        assert!(matches!(open(&file), Err(OpenError::Newer { found: 3 })));
+        assert!(matches!(open(&file), Err(OpenError::Newer { found: 4 })));
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub(crate) fn meta(segment: &Segment) -> Result<Option<EpochMeta>, DbError> {
         // There is a merge behind it, always.
         let is_last = meta.merges == segment.span.last && meta.merges < u64::MAX;
         if meta.host == segment.host && meta.epoch == segment.epoch && is_last {
-            return Ok(meta);
+            return Ok(meta.at_described_periods());
         }
         Err(DecodeError { offset: 0, damage: Damage::Misplaced })
     };

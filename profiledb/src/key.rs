@@ -39,13 +39,16 @@ const CODE_SUFFIX: &str = ".code";
 /// Suffix of files of the code store that have not all code of their images.
 const EXCERPT_SUFFIX: &str = ".excerpt";
 
-/// One profile of an epoch: an event in an image, of the processes of a scope.
+/// One profile of an epoch: an event, sampled at one period, in an image, of the processes of a
+/// scope. All its samples stand for the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileKey {
-    /// The image.
+    /// The image; samples of unknown code are under ids of [`ImageId::unresolved`].
     pub image: ImageId,
     /// The event's name.
     pub event: String,
+    /// Mean distance of the samples on one CPU, in the event's unit.
+    pub period: u64,
     /// Whose samples; empty where nobody asked to keep them apart.
     pub scope: Scope,
 }

@@ -21,7 +21,9 @@
 //! ```
 //! use std::collections::BTreeMap;
 //! use image::{ImageId, ImageKind, ImageOffset};
-//! use profiledb::{Database, Delta, EpochStart, EventMeta, ImageRecord, Ledger, Profile, ProfileKey, Scope, Writer};
+//! use profiledb::{
+//!     Database, Delta, EpochStart, EventMeta, ImageRecord, Ledger, Ledgers, Profile, ProfileKey, Scope, Writer,
+//! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
@@ -43,11 +45,13 @@
 //!     last_seen_unix_s: now_unix_s,
 //! };
 //! // Nine samples were taken, and all of them are in the profile.
-//! let ledger = Ledger { taken: 9, merged: 9, ..Ledger::default() };
+//! let mut ledgers = Ledgers::default();
+//! *ledgers.entry("cycles", 100_000) = Ledger { taken: 9, merged: 9, ..Ledger::default() };
+//! let key = ProfileKey { image: id, event: "cycles".into(), period: 100_000, scope: Scope::default() };
 //! writer.merge(&Delta {
-//!     profiles: BTreeMap::from([(ProfileKey { image: id, event: "cycles".into(), scope: Scope::default() }, counts)]),
+//!     profiles: BTreeMap::from([(key, counts)]),
 //!     images: BTreeMap::from([(id, image)]),
-//!     ledgers: BTreeMap::from([("cycles".into(), ledger)]),
+//!     ledgers,
 //!     now_unix_s: now_unix_s + 600,
 //!     ..Delta::default()
 //! })?;
@@ -102,7 +106,7 @@ pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation};
 pub use fold::Folded;
 pub use images::ImageRecord;
 pub use key::{ProfileKey, event_name, is_event_name};
-pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Machine, PeriodChange};
+pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Ledgers, Machine, PeriodChange};
 pub use profile::{Edges, Profile};
 pub use reader::{Database, Epoch};
 pub use reasons::meaning;

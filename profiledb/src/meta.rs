@@ -2,12 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use image::ImageId;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::writer::Delta;
+
+/// Changes of an event's period that an epoch keeps: the newest.
+const PERIOD_CHANGES_MAX: usize = 64;
+/// Periods that one event may have in an epoch. A daemon's budget chooses among 16; the rest is for
+/// restarts with other settings and for epochs merged of several hosts. The limit bounds what a
+/// reader adds up for each place.
+pub(crate) const PERIODS_MAX: usize = 64;
 
 /// An event that was sampled, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +24,8 @@ pub struct EventMeta {
     pub name: String,
     /// What `period` counts: `ns`, `cycles` or `count`.
     pub unit: String,
-    /// Mean distance of two samples on one CPU, in `unit`.
+    /// Mean distance of two samples on one CPU, in `unit`, when the epoch began. Samples of other
+    /// periods are apart: see [`EpochMeta::ledgers`].
     pub period: u64,
     /// Samples per second and CPU that were asked for, when a rate was asked for.
     #[serde(default)]
@@ -40,12 +49,9 @@ pub struct PeriodChange {
 }
 
 impl EventMeta {
-    /// True when samples of both can be added: all but the note are equal.
-    pub(crate) fn same_sampling(&self, other: &Self) -> bool {
-        self.name == other.name
-            && self.unit == other.unit
-            && self.period == other.period
-            && self.rate_per_s == other.rate_per_s
+    /// True when samples of both may be in one epoch: they count the same, at whatever period.
+    pub(crate) fn same_event(&self, other: &Self) -> bool {
+        self.name == other.name && self.unit == other.unit
     }
 }
 
@@ -116,6 +122,126 @@ impl Ledger {
     }
 }
 
+/// Event to period to where the samples of that period went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Ledgers(BTreeMap<String, BTreeMap<u64, Ledger>>);
+
+impl Ledgers {
+    /// The ledger of an event at a period, empty at first.
+    pub fn entry(&mut self, event: &str, period: u64) -> &mut Ledger {
+        self.0.entry(event.to_owned()).or_default().entry(period).or_default()
+    }
+
+    /// The ledger of an event at a period, if it was sampled at that.
+    #[must_use]
+    pub fn at(&self, event: &str, period: u64) -> Option<&Ledger> {
+        self.0.get(event)?.get(&period)
+    }
+
+    /// The ledgers of an event, by period.
+    pub fn of(&self, event: &str) -> impl Iterator<Item = (u64, &Ledger)> {
+        self.0.get(event).into_iter().flatten().map(|(period, ledger)| (*period, ledger))
+    }
+
+    /// The ledger of an event over all its periods: samples that need not stand for the same.
+    #[must_use]
+    pub fn sum(&self, event: &str) -> Ledger {
+        let mut sum = Ledger::default();
+        self.of(event).for_each(|(_, ledger)| sum.add(ledger));
+        sum
+    }
+
+    /// All of them: event, period and ledger.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64, &Ledger)> {
+        self.0.iter().flat_map(|(event, of)| of.iter().map(move |(period, ledger)| (event.as_str(), *period, ledger)))
+    }
+
+    /// Adds the numbers of `other`.
+    pub fn add(&mut self, other: &Self) {
+        other.iter().for_each(|(event, period, ledger)| self.entry(event, period).add(ledger));
+    }
+
+    /// The most periods that an event has.
+    pub(crate) fn periods(&self) -> usize {
+        self.0.values().map(BTreeMap::len).max().unwrap_or(0)
+    }
+
+    /// Gives ledgers that name no period (0) that of their event.
+    fn at_described_periods(&mut self, events: &[EventMeta]) {
+        for event in events {
+            let Some(of) = self.0.get_mut(&event.name) else { continue };
+            if let Some(ledger) = of.remove(&0) {
+                of.entry(event.period).or_default().add(&ledger);
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ledgers {
+    /// Reads ledgers by event and period, and those by event alone that were written before an
+    /// epoch could have several periods: these are at period 0.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum OfEvent {
+            One(Ledger),
+            ByPeriod(BTreeMap<String, Ledger>),
+        }
+        let mut ledgers = Self::default();
+        for (event, of) in BTreeMap::<String, OfEvent>::deserialize(from)? {
+            match of {
+                OfEvent::One(ledger) => *ledgers.entry(&event, 0) = ledger,
+                OfEvent::ByPeriod(by_period) => {
+                    for (period, ledger) in by_period {
+                        let period = period.parse().map_err(serde::de::Error::custom)?;
+                        *ledgers.entry(&event, period) = ledger;
+                    }
+                }
+            }
+        }
+        Ok(ledgers)
+    }
+}
+
+/// Samples of the profiles by event and period: of known code, and of unknown.
+#[derive(Debug, Default)]
+pub(crate) struct Totals(BTreeMap<(String, u64), (u64, u64)>);
+
+impl Totals {
+    /// Counts the samples of a profile.
+    pub(crate) fn add(&mut self, event: &str, period: u64, image: Option<&ImageId>, samples: u64) {
+        let (known, unknown) = self.0.entry((event.to_owned(), period)).or_default();
+        let sum = if image.is_some_and(ImageId::is_unresolved) { unknown } else { known };
+        *sum = sum.saturating_add(samples);
+    }
+
+    /// Counts those of another sum.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(|(event, _)| event.as_str())
+    }
+
+    /// What does not fit the ledgers: event, samples of its ledger and of its profiles. Known code
+    /// has exactly the merged samples, and unknown code at most the unresolved ones: some of these
+    /// belong to no process.
+    pub(crate) fn unbalanced<'a>(&'a self, ledgers: &'a Ledgers) -> impl Iterator<Item = (String, u64, u64)> + 'a {
+        let mut keys: Vec<(String, u64)> = self.0.keys().cloned().collect();
+        keys.extend(ledgers.iter().map(|(event, period, _)| (event.to_owned(), period)));
+        keys.sort();
+        keys.dedup();
+        keys.into_iter().filter_map(|key| {
+            let (known, unknown) = self.0.get(&key).copied().unwrap_or_default();
+            let none = Ledger::default();
+            let ledger = ledgers.at(&key.0, key.1).unwrap_or(&none);
+            let unresolved = sum(&ledger.unresolved);
+            if ledger.merged != known {
+                return Some((key.0, ledger.merged, known));
+            }
+            (unresolved < unknown).then_some((key.0, unresolved, unknown))
+        })
+    }
+}
+
 fn add_reasons(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
     for (reason, samples) in from {
         match to.get_mut(reason) {
@@ -155,10 +281,11 @@ pub struct EpochMeta {
     pub machine: Machine,
     /// The events sampled.
     pub events: Vec<EventMeta>,
-    /// Event to where its samples went.
+    /// Event to period to where its samples went. A period and, where events took turns, the share
+    /// of the time in which the event counted say what a sample stands for.
     #[serde(default)]
-    pub ledgers: BTreeMap<String, Ledger>,
-    /// Event to changes of its period while the epoch was open, in order of time. Samples before the first are of the event's period.
+    pub ledgers: Ledgers,
+    /// Event to changes of its period while the epoch was open, in order of time; the newest 64.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub period_changes: BTreeMap<String, Vec<PeriodChange>>,
     /// What sampling cost, in whatever form the writer gives it; the latest bill stands.
@@ -199,7 +326,7 @@ impl EpochMeta {
             merges: 0,
             machine: start.machine,
             events: start.events,
-            ledgers: BTreeMap::new(),
+            ledgers: Ledgers::default(),
             period_changes: BTreeMap::new(),
             cost: None,
             facts: BTreeMap::new(),
@@ -210,11 +337,11 @@ impl EpochMeta {
     /// The description after a merge.
     pub(crate) fn after(&self, delta: &Delta) -> Self {
         let mut meta = self.clone();
-        for (event, ledger) in &delta.ledgers {
-            meta.ledgers.entry(event.clone()).or_default().add(ledger);
-        }
+        meta.ledgers.add(&delta.ledgers);
         for (event, changes) in &delta.period_changes {
-            meta.period_changes.entry(event.clone()).or_default().extend(changes.iter().cloned());
+            let kept = meta.period_changes.entry(event.clone()).or_default();
+            kept.extend(changes.iter().cloned());
+            kept.drain(..kept.len().saturating_sub(PERIOD_CHANGES_MAX));
         }
         if delta.cost.is_some() {
             meta.cost.clone_from(&delta.cost);
@@ -225,8 +352,15 @@ impl EpochMeta {
         meta
     }
 
+    /// The same with ledgers that an earlier release wrote without their periods at these.
+    pub(crate) fn at_described_periods(mut self) -> Self {
+        self.ledgers.at_described_periods(&self.events);
+        self
+    }
+
     /// True when samples taken after `start` may be added to this epoch: it is open, of the same
-    /// boot of the same machine, of the same events, and not of another label.
+    /// boot of the same machine, of the same events, and not of another label. A period may be
+    /// another: an epoch keeps samples of each apart, as long as they are few.
     pub(crate) fn continues_with(&self, start: &EpochStart) -> bool {
         let sorted = |events: &[EventMeta]| {
             let mut events = events.to_vec();
@@ -237,25 +371,16 @@ impl EpochMeta {
         self.ended_unix_s.is_none()
             && self.machine == start.machine
             && mine.len() == theirs.len()
-            && mine.iter().zip(&theirs).all(|(a, b)| a.same_sampling(b))
+            && mine.iter().zip(&theirs).all(|(a, b)| a.same_event(b))
+            && self.ledgers.periods() < PERIODS_MAX / 2
             && (start.label.is_none() || start.label == self.label)
     }
 }
 
-/// Refuses ledgers whose merged samples are not those of the profiles: `profiles` has the sum over
-/// the profiles of each event.
-pub(crate) fn check_balance(
-    ledgers: &BTreeMap<String, Ledger>,
-    profiles: &BTreeMap<String, u64>,
-) -> Result<(), DbError> {
-    for event in ledgers.keys().chain(profiles.keys()) {
-        let ledger = ledgers.get(event).map_or(0, |ledger| ledger.merged);
-        let profiles = profiles.get(event).copied().unwrap_or(0);
-        if ledger != profiles {
-            return Err(DbError::Unbalanced { event: event.clone(), ledger, profiles });
-        }
-    }
-    Ok(())
+/// Refuses ledgers that do not fit the samples of the profiles.
+pub(crate) fn check_balance(ledgers: &Ledgers, profiles: &Totals) -> Result<(), DbError> {
+    let first = profiles.unbalanced(ledgers).next();
+    first.map_or(Ok(()), |(event, ledger, profiles)| Err(DbError::Unbalanced { event, ledger, profiles }))
 }
 
 #[cfg(test)]
@@ -297,11 +422,22 @@ mod tests {
 
     #[test]
     fn balance_is_checked_both_ways() {
-        let ledger = |merged| Ledger { merged, ..Ledger::default() };
-        let ledgers = BTreeMap::from([("cycles".to_owned(), ledger(3))]);
-        assert!(check_balance(&ledgers, &reasons(&[("cycles", 3)])).is_ok());
-        for profiles in [&[][..], &[("cycles", 2)], &[("cycles", 3), ("other", 1)]] {
-            assert!(check_balance(&ledgers, &reasons(profiles)).is_err());
+        let mut ledgers = Ledgers::default();
+        *ledgers.entry("cycles", 7) =
+            Ledger { merged: 3, unresolved: reasons(&[("no mapping", 2)]), ..Ledger::default() };
+        let (known, unknown) = (ImageId::from_name("a", ""), ImageId::unresolved("a", "no mapping"));
+        let balance = |profiles: &[(&str, u64, &ImageId, u64)]| {
+            let mut totals = Totals::default();
+            profiles.iter().for_each(|(event, period, image, n)| totals.add(event, *period, Some(image), *n));
+            check_balance(&ledgers, &totals).is_ok()
+        };
+        let merged = ("cycles", 7, &known, 3);
+        assert!(balance(&[merged]) && balance(&[merged, ("cycles", 7, &unknown, 2)]));
+        assert!(!balance(&[merged, ("cycles", 7, &unknown, 3)]), "more than are unresolved");
+        for profiles in
+            [&[][..], &[("cycles", 7, &known, 2)], &[("cycles", 8, &known, 3)], &[merged, ("e", 7, &known, 1)]]
+        {
+            assert!(!balance(profiles), "{profiles:?}");
         }
     }
 
@@ -326,8 +462,9 @@ mod tests {
         assert!(with(|s| s.events[0].note = Some("x".to_owned())));
         assert!(with(|s| s.writer_version.push('2')));
         assert!(!with(|s| s.label = Some("other".to_owned())));
-        assert!(!with(|s| s.events[0].period += 1));
-        assert!(!with(|s| s.events[0].rate_per_s = Some(1)));
+        assert!(with(|s| s.events[0].period += 1), "a change of rate ended epochs");
+        assert!(with(|s| s.events[0].rate_per_s = Some(1)));
+        assert!(!with(|s| s.events[0].unit.push('x')));
         assert!(!with(|s| s.events.truncate(1)));
         assert!(!with(|s| s.machine.boot_id.push('x')));
         assert!(!with(|s| s.machine.kernel_release.push('x')));
@@ -335,6 +472,9 @@ mod tests {
         let mut sealed = meta.clone();
         sealed.ended_unix_s = Some(5);
         assert!(!sealed.continues_with(&start));
+        let mut many = meta.clone();
+        (0..PERIODS_MAX as u64 / 2).for_each(|period| many.ledgers.entry("imiss", period).taken = 1);
+        assert!(!many.continues_with(&start), "no room for the periods that may come");
     }
 
     #[test]
@@ -342,6 +482,21 @@ mod tests {
         let old = r#"{"taken":5,"merged":5}"#;
         let ledger: Ledger = serde_json::from_str(old).unwrap();
         assert_eq!(ledger, Ledger { taken: 5, merged: 5, ..Ledger::default() });
+    }
+
+    /// Epochs had one period for each event until segments of version 3.
+    #[test]
+    fn ledgers_without_periods_are_of_the_described_one() {
+        let event = EventMeta { name: "cycles".to_owned(), period: 7, ..EventMeta::default() };
+        let start = EpochStart { events: vec![event], ..EpochStart::default() };
+        let mut meta = EpochMeta::begin("h", EpochId::from_unix_s(1), start);
+        meta.ledgers = serde_json::from_str(r#"{"cycles":{"taken":5,"merged":5}}"#).unwrap();
+        let meta = meta.at_described_periods();
+        assert_eq!(meta.ledgers.at("cycles", 7).map(|ledger| ledger.taken), Some(5));
+        let json = serde_json::to_string(&meta.ledgers).unwrap();
+        assert!(json.starts_with(r#"{"cycles":{"7":{"taken":5,"#), "{json}");
+        assert_eq!(serde_json::from_str::<Ledgers>(&json).unwrap(), meta.ledgers);
+        assert!(serde_json::from_str::<Ledgers>(r#"{"cycles":{"x":{"taken":5,"merged":5}}}"#).is_err());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::format;
 use crate::format1::EpochFiles;
 use crate::images::ImageRecord;
 use crate::key::{self, ProfileKey};
-use crate::meta::EpochMeta;
+use crate::meta::{EpochMeta, Totals};
 use crate::profile::{Edges, Profile};
 use crate::rounds::Rounds;
 use crate::scope::Scope;
@@ -226,8 +226,8 @@ impl Epoch {
     /// [`DbError::Io`].
     pub fn profiles(&self) -> Result<Vec<ProfileKey>, DbError> {
         match &self.files {
-            Files::Segments(snapshot) => Ok(snapshot.profiles()),
-            Files::Format1(files) => files.profiles(),
+            Files::Segments(snapshot) => Ok(snapshot.profiles(&self.meta.events)),
+            Files::Format1(files) => files.profiles(&self.meta.events),
         }
     }
 
@@ -252,8 +252,19 @@ impl Epoch {
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
     pub fn profile(&self, key: &ProfileKey) -> Result<Profile, DbError> {
         match &self.files {
-            Files::Segments(snapshot) => snapshot.profile(key),
+            Files::Segments(snapshot) => snapshot.profile(key, &self.meta.events),
             Files::Format1(files) => files.profile(key),
+        }
+    }
+
+    /// The number of samples of a profile, without reading it where the epoch's files say it.
+    ///
+    /// # Errors
+    /// As [`Epoch::profile`].
+    pub fn samples(&self, key: &ProfileKey) -> Result<u64, DbError> {
+        match &self.files {
+            Files::Segments(snapshot) => Ok(snapshot.samples(key, &self.meta.events)),
+            Files::Format1(files) => Ok(files.profile(key)?.total()),
         }
     }
 
@@ -346,11 +357,9 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Unbalanced`] when they have not, and as [`Epoch::profile`].
     pub fn check_ledgers(&self) -> Result<(), DbError> {
-        let mut totals: BTreeMap<String, u64> = BTreeMap::new();
+        let mut totals = Totals::default();
         for key in self.profiles()? {
-            let total = self.profile(&key)?.total();
-            let sum = totals.entry(key.event).or_default();
-            *sum = sum.saturating_add(total);
+            totals.add(&key.event, key.period, Some(&key.image), self.profile(&key)?.total());
         }
         crate::meta::check_balance(&self.meta.ledgers, &totals)
     }

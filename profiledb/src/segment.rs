@@ -11,6 +11,7 @@ use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::key::{self, ProfileKey};
+use crate::meta::EventMeta;
 use crate::scope::Scope;
 use crate::storage::Disk;
 
@@ -18,6 +19,8 @@ use crate::storage::Disk;
 const SUFFIX: &str = ".segment";
 /// Length of the directory, and checksum of both.
 const PREFIX_BYTES: usize = 8;
+/// The format version of segments since which an event may have several periods.
+const PERIODS_VERSION: u16 = 3;
 /// Bytes of a directory, unpacked, at most: some 200000 sections.
 const MAX_DIRECTORY_BYTES: u64 = 4 << 20;
 
@@ -108,13 +111,15 @@ pub(crate) struct SectionKey {
     pub(crate) image: Option<ImageId>,
     /// Empty: none.
     pub(crate) event: String,
+    /// Mean distance of the samples; 0: the event's of the description (all of version 2).
+    pub(crate) period: u64,
     pub(crate) scope: Scope,
 }
 
 impl SectionKey {
     /// A section there is one of in a segment.
     pub(crate) fn only(kind: SectionKind) -> Self {
-        Self { kind, image: None, event: String::new(), scope: Scope::default() }
+        Self { kind, image: None, event: String::new(), period: 0, scope: Scope::default() }
     }
 
     /// A section there is one of for an image.
@@ -122,16 +127,32 @@ impl SectionKey {
         Self { image: Some(image), ..Self::only(kind) }
     }
 
-    /// The section of a profile.
-    pub(crate) fn samples(key: &ProfileKey) -> Self {
-        Self { kind: SectionKind::SAMPLES, image: Some(key.image), event: key.event.clone(), scope: key.scope.clone() }
+    /// The section of a profile in an epoch of these events.
+    pub(crate) fn samples(key: &ProfileKey, events: &[EventMeta]) -> Self {
+        let period = if key.period == described_period(events, &key.event) { 0 } else { key.period };
+        Self {
+            kind: SectionKind::SAMPLES,
+            image: Some(key.image),
+            event: key.event.clone(),
+            period,
+            scope: key.scope.clone(),
+        }
     }
 
-    /// The profile that it is the section of.
-    pub(crate) fn profile(&self) -> Option<ProfileKey> {
+    /// The profile that it is the section of, in an epoch of these events.
+    pub(crate) fn profile(&self, events: &[EventMeta]) -> Option<ProfileKey> {
         let image = self.image.filter(|_| self.kind == SectionKind::SAMPLES)?;
-        Some(ProfileKey { image, event: self.event.clone(), scope: self.scope.clone() })
+        let period = match self.period {
+            0 => described_period(events, &self.event),
+            period => period,
+        };
+        Some(ProfileKey { image, event: self.event.clone(), period, scope: self.scope.clone() })
     }
+}
+
+/// The period that the description has of an event; 0 for one that it does not have.
+pub(crate) fn described_period(events: &[EventMeta], name: &str) -> u64 {
+    events.iter().find(|event| event.name == name).map_or(0, |event| event.period)
 }
 
 /// A section as the directory tells of it.
@@ -259,6 +280,7 @@ type Parts = (Span, String, EpochId, Vec<Section>);
 
 fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
     let payload = envelope::open_unsummed(Kind::Segment, file).map_err(Unreadable::Envelope)?;
+    let has_periods = envelope::version(file) >= PERIODS_VERSION;
     let mut input = Input::new(payload);
     let (length, checksum) = (input.fixed().map(u32::from_le_bytes)?, input.fixed().map(u32::from_le_bytes)?);
     let error = |damage| DecodeError { offset: PREFIX_BYTES, damage };
@@ -272,7 +294,7 @@ fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
     let plain = plain.map_err(|inner| DecodeError { offset: PREFIX_BYTES + inner.offset, ..inner })?;
     let begin = file.len() - body.len();
     // Where in a packed directory something is wrong says nothing.
-    let parts = decode_directory(&plain, begin).map_err(|inner| error(inner.damage))?;
+    let parts = decode_directory(&plain, begin, has_periods).map_err(|inner| error(inner.damage))?;
     let end = parts.3.last().map_or(begin, |section| section.range.end);
     match end.cmp(&file.len()) {
         std::cmp::Ordering::Greater => Err(error(Damage::Truncated).into()),
@@ -281,8 +303,9 @@ fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
     }
 }
 
-/// Reads the directory of sections that begin at `begin` in the file.
-fn decode_directory(plain: &[u8], begin: usize) -> Result<Parts, DecodeError> {
+/// Reads the directory of sections that begin at `begin` in the file; since [`PERIODS_VERSION`]
+/// periods are beside the events' names.
+fn decode_directory(plain: &[u8], begin: usize, has_periods: bool) -> Result<Parts, DecodeError> {
     let mut input = Input::new(plain);
     let span = Span { first: input.varint()?, last: input.varint()? };
     let wrong = |damage| DecodeError { offset: 0, damage };
@@ -291,7 +314,8 @@ fn decode_directory(plain: &[u8], begin: usize) -> Result<Parts, DecodeError> {
     let images = ascending(&mut input, |input| input.text()?.parse::<ImageId>().map_err(|_| wrong(Damage::Name)))?;
     let events = ascending(&mut input, |input| {
         let event = input.text()?;
-        key::check_event(event).map(|()| event.to_owned()).map_err(|_| wrong(Damage::Name))
+        let event = key::check_event(event).map(|()| event.to_owned()).map_err(|_| wrong(Damage::Name))?;
+        Ok((event, if has_periods { input.varint()? } else { 0 }))
     })?;
     let scopes = ascending(&mut input, |input| {
         let scope = input.scope()?;
@@ -305,9 +329,9 @@ fn decode_directory(plain: &[u8], begin: usize) -> Result<Parts, DecodeError> {
     for _ in 0..count {
         let kind = SectionKind(input.varint()?);
         let image = chosen(&mut input, &images)?;
-        let event = chosen(&mut input, &events)?.unwrap_or_default();
+        let (event, period) = chosen(&mut input, &events)?.unwrap_or_default();
         let scope = chosen(&mut input, &scopes)?.unwrap_or_default();
-        let key = SectionKey { kind, image, event, scope };
+        let key = SectionKey { kind, image, event, period, scope };
         let (entries, total, length) = (input.varint()?, input.varint()?, input.varint()?);
         let checksum = input.fixed().map(u32::from_le_bytes)?;
         let end = usize::try_from(length).ok().and_then(|length| at.checked_add(length));
@@ -407,19 +431,23 @@ impl SegmentBuilder {
         put_text(&mut out, &self.host);
         put_text(&mut out, self.epoch.as_str());
         let images = table(self.sections.iter().filter_map(|section| section.key.image));
-        let events = table(self.sections.iter().map(|section| &section.key.event).filter(|event| !event.is_empty()));
+        let events = self.sections.iter().map(|section| (&section.key.event, section.key.period));
+        let events = table(events.filter(|(event, _)| !event.is_empty()));
         let scopes = table(self.sections.iter().map(|section| &section.key.scope).filter(|scope| !scope.is_empty()));
         put_varint(&mut out, images.len() as u64);
         images.iter().for_each(|image| put_text(&mut out, &image.to_string()));
         put_varint(&mut out, events.len() as u64);
-        events.iter().for_each(|event| put_text(&mut out, event));
+        for (event, period) in &events {
+            put_text(&mut out, event);
+            put_varint(&mut out, *period);
+        }
         put_varint(&mut out, scopes.len() as u64);
         scopes.iter().for_each(|scope| codec::put_scope(&mut out, scope));
         put_varint(&mut out, self.sections.len() as u64);
         for section in &self.sections {
             put_varint(&mut out, section.key.kind.0);
             put_varint(&mut out, section.key.image.map_or(0, |image| number(&images, &image)));
-            put_varint(&mut out, number(&events, &&section.key.event));
+            put_varint(&mut out, number(&events, &(&section.key.event, section.key.period)));
             put_varint(&mut out, number(&scopes, &&section.key.scope));
             put_varint(&mut out, section.entries);
             put_varint(&mut out, section.total);

@@ -11,7 +11,7 @@ use crate::error::{Damage, DbError, Operation};
 use crate::images::ImageRecord;
 use crate::join;
 use crate::key::ProfileKey;
-use crate::meta::EpochMeta;
+use crate::meta::{EpochMeta, EventMeta};
 use crate::profile::{Edges, Profile};
 use crate::scope::Scope;
 use crate::segment::{SectionKey, SectionKind, Segment, Span, cover};
@@ -153,8 +153,9 @@ impl Snapshot {
         self.segments.iter().flat_map(|segment| &segment.sections).map(|section| &section.key).collect()
     }
 
-    pub(crate) fn profiles(&self) -> Vec<ProfileKey> {
-        self.keys().into_iter().filter_map(SectionKey::profile).collect()
+    /// The profiles, of an epoch of these events.
+    pub(crate) fn profiles(&self, events: &[EventMeta]) -> Vec<ProfileKey> {
+        self.keys().into_iter().filter_map(|key| key.profile(events)).collect()
     }
 
     pub(crate) fn scopes(&self) -> Vec<Scope> {
@@ -166,8 +167,14 @@ impl Snapshot {
         join::records(&join::found(&self.segments, &SectionKey::only(SectionKind::IMAGES)))
     }
 
-    pub(crate) fn profile(&self, key: &ProfileKey) -> Result<Profile, DbError> {
-        join::samples(&join::found(&self.segments, &SectionKey::samples(key)))
+    pub(crate) fn profile(&self, key: &ProfileKey, events: &[EventMeta]) -> Result<Profile, DbError> {
+        join::samples(&join::found(&self.segments, &SectionKey::samples(key, events)))
+    }
+
+    /// The samples of a profile, as the directories of the segments say.
+    pub(crate) fn samples(&self, key: &ProfileKey, events: &[EventMeta]) -> u64 {
+        let found = join::found(&self.segments, &SectionKey::samples(key, events));
+        found.iter().fold(0, |sum: u64, (_, section)| sum.saturating_add(section.total))
     }
 
     pub(crate) fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {

@@ -13,7 +13,7 @@ use crate::fold;
 use crate::images;
 use crate::join::{self, Joined};
 use crate::key::{self, ProfileKey};
-use crate::meta::{EpochMeta, EventMeta, Machine, check_balance};
+use crate::meta::{EpochMeta, EventMeta, Ledgers, Machine, PERIODS_MAX, Totals, check_balance};
 use crate::profile::{Edges, Profile};
 use crate::reader::{Database, Epoch};
 use crate::scope::ScopeTable;
@@ -72,7 +72,7 @@ fn writer(database: &Database, host: &str) -> Result<Writer, DbError> {
 /// machines and facts do not agree in is left out; the fact `merged_from` names the epochs.
 ///
 /// # Errors
-/// [`DbError::Incompatible`] when an event has not the same period in all; [`DbError::InTheWay`] when the host has an epoch open in `target`;
+/// [`DbError::Incompatible`] when an event has not the same unit in all, or more than 64 periods; [`DbError::InTheWay`] when the host has an epoch open in `target`;
 /// [`DbError::Damaged`] and [`DbError::Unbalanced`] for epochs that are not whole; as [`Writer::open`] and [`Epoch::profile`].
 pub fn merge_epochs(sources: &[Epoch], target: &Database, host: &str, label: Option<&str>) -> Result<EpochId, DbError> {
     label.map_or(Ok(()), key::check_label)?;
@@ -247,15 +247,16 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
         images::absorb(&mut records, &source.images()?);
     }
     push(SectionKey::only(SectionKind::IMAGES), join::images_section(&records).map_err(unwritable)?);
-    let mut totals: BTreeMap<String, u64> = BTreeMap::new();
-    for (key, kept_as) in placed(sources)? {
+    let mut totals = Totals::default();
+    // In the order of sections: the described period of an event is the first there.
+    let placed = placed(sources)?.into_iter().map(|(key, of)| (SectionKey::samples(&key, &meta.events), (key, of)));
+    for (section, (key, kept_as)) in placed.collect::<BTreeMap<_, _>>() {
         let mut profile = Profile::new();
         for (source, key) in kept_as {
             profile.merge(&source.profile(&key)?);
         }
-        let total = totals.entry(key.event.clone()).or_default();
-        *total = total.saturating_add(profile.total());
-        push(SectionKey::samples(&key), join::samples_section(&profile));
+        totals.add(&key.event, key.period, Some(&key.image), profile.total());
+        push(section, join::samples_section(&profile));
     }
     check_balance(&meta.ledgers, &totals)?;
     for image in records.keys() {
@@ -307,7 +308,7 @@ fn joined_meta(metas: &[&EpochMeta], host: &str, epoch: EpochId, label: Option<&
         merges: 1,
         machine: metas.iter().map(|meta| meta.machine.clone()).reduce(agreed).unwrap_or_default(),
         events: Vec::new(),
-        ledgers: BTreeMap::new(),
+        ledgers: Ledgers::default(),
         period_changes: BTreeMap::new(),
         cost: None,
         facts: BTreeMap::new(),
@@ -333,9 +334,15 @@ fn joined_meta(metas: &[&EpochMeta], host: &str, epoch: EpochId, label: Option<&
             all.extend(changes.iter().cloned());
             all.sort_by_key(|change| change.at_unix_s);
         }
-        for (event, ledger) in &meta.ledgers {
-            joined.ledgers.entry(event.clone()).or_default().add(ledger);
-        }
+        joined.ledgers.add(&meta.ledgers);
+    }
+    if joined.ledgers.periods() > PERIODS_MAX {
+        let (first, second) = (metas.first().map(|meta| name(meta)), metas.last().map(|meta| name(meta)));
+        return Err(DbError::Incompatible {
+            what: format!("rates: one event has more than {PERIODS_MAX} periods in all"),
+            first: first.unwrap_or_default(),
+            second: second.unwrap_or_default(),
+        });
     }
     let agree = |fact: &str, value: &Value| metas.iter().all(|meta| meta.facts.get(fact) == Some(value));
     let facts = metas.first().map(|meta| meta.facts.clone()).unwrap_or_default();
@@ -348,8 +355,8 @@ fn joined_meta(metas: &[&EpochMeta], host: &str, epoch: EpochId, label: Option<&
 /// Takes up what another epoch says of an event; what differs is an error, by name.
 fn add_event(events: &mut [EventMeta], event: &EventMeta) -> Result<(), String> {
     let Some(known) = events.iter_mut().find(|known| known.name == event.name) else { return Ok(()) };
-    if (known.period, &known.unit) != (event.period, &event.unit) {
-        return Err(format!("periods of {}", event.name));
+    if known.unit != event.unit {
+        return Err(format!("units of {}", event.name));
     }
     if known.rate_per_s != event.rate_per_s {
         known.rate_per_s = None;

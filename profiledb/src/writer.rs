@@ -17,7 +17,7 @@ use crate::host_lock::{HostLock, prepare};
 use crate::images::ImageRecord;
 use crate::join;
 use crate::key::{self, ProfileKey};
-use crate::meta::{self, EpochMeta, EpochStart, Ledger, PeriodChange};
+use crate::meta::{self, EpochMeta, EpochStart, Ledgers, PERIODS_MAX, PeriodChange, Totals};
 use crate::profile::{Edges, Profile};
 use crate::recovery;
 use crate::rounds::Rounds;
@@ -34,7 +34,7 @@ const FACTS_MAX_BYTES: u64 = 64 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     /// Samples. Each image must be in `images` or have been in those of an earlier merge of the
-    /// epoch, each event one of the epoch's. A scope for which the epoch has no room left is widened.
+    /// epoch, each event one of the epoch's; an event may have samples of 64 periods. A scope for which the epoch has no room left is widened.
     pub profiles: BTreeMap<ProfileKey, Profile>,
     /// How often control went from where to where; of images as for `profiles`.
     pub edges: BTreeMap<ImageId, Edges>,
@@ -46,8 +46,9 @@ pub struct Delta {
     pub images: BTreeMap<ImageId, ImageRecord>,
     /// Symbols met since the last merge, also such as the epoch knows.
     pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
-    /// Event to where its samples went. `merged` must be the sum of `profiles` of that event.
-    pub ledgers: BTreeMap<String, Ledger>,
+    /// Event to period to where its samples went. `merged` must be the sum of `profiles` of that
+    /// event and period, but for those of unknown code, which are at most its `unresolved`.
+    pub ledgers: Ledgers,
     /// Event to changes of its period since the last merge.
     pub period_changes: BTreeMap<String, Vec<PeriodChange>>,
     /// What sampling has cost so far, in any form; none: as before.
@@ -420,15 +421,15 @@ impl Current {
 
     /// Refuses a delta that contradicts itself or the epoch.
     fn check(&self, delta: &Delta) -> Result<(), DbError> {
-        let mut totals: BTreeMap<String, u64> = BTreeMap::new();
+        let mut totals = Totals::default();
         for (key, profile) in &delta.profiles {
-            let sum = totals.entry(key.event.clone()).or_default();
-            *sum = sum.saturating_add(profile.total());
+            totals.add(&key.event, key.period, Some(&key.image), profile.total());
         }
-        let known = |event: &String| self.meta.events.iter().any(|known| known.name == *event);
-        let named = totals.keys().chain(delta.ledgers.keys()).chain(delta.period_changes.keys());
+        let known = |event: &str| self.meta.events.iter().any(|known| known.name == event);
+        let of_ledgers = delta.ledgers.iter().map(|(event, _, _)| event);
+        let named = totals.events().chain(of_ledgers).chain(delta.period_changes.keys().map(String::as_str));
         if let Some(event) = named.into_iter().find(|event| !known(event)) {
-            return Err(DbError::UnknownEvent { event: event.clone() });
+            return Err(DbError::UnknownEvent { event: event.to_owned() });
         }
         let described = |image: &&ImageId| delta.images.contains_key(*image) || self.images.contains_key(*image);
         let named = delta.profiles.keys().map(|key| &key.image);
@@ -449,6 +450,11 @@ impl Current {
     fn merge(&mut self, delta: &Delta) -> Result<MergeReport, DbError> {
         let meta = self.meta.after(delta);
         let facts = serde_json::to_vec(&(&meta.facts, &meta.cost)).map_or(u64::MAX, |json| json.len() as u64);
+        let periods = meta.ledgers.periods();
+        if periods > PERIODS_MAX {
+            let (path, what) = (self.stock.directory().to_owned(), "periods of one event");
+            return Err(DbError::TooMany { path, what, count: periods as u64, limit: PERIODS_MAX as u64 });
+        }
         if facts > FACTS_MAX_BYTES {
             return Err(DbError::FactsTooLarge { bytes: facts, limit: FACTS_MAX_BYTES });
         }
@@ -465,7 +471,7 @@ impl Current {
         let (profiles, samples_widened) = place(delta, &mut scopes);
         let mut sections = Vec::new();
         for (key, profile) in &profiles {
-            sections.push((SectionKey::samples(key), join::samples_section(profile)));
+            sections.push((SectionKey::samples(key, &meta.events), join::samples_section(profile)));
         }
         let news = delta.symbols.iter().map(|(image, met)| (image, self.names.news(image, met)));
         let news: Vec<_> = news.filter(|(_, news)| !news.is_empty()).collect();
@@ -479,6 +485,8 @@ impl Current {
         for (kind, image, pairs) in edges.chain(first).chain(rounds).filter(|(_, _, pairs)| !pairs.is_empty()) {
             sections.push((SectionKey::of_image(kind, *image), join::edges_section(pairs)));
         }
+        // The order of keys: of an event's periods the described one comes first.
+        sections.sort_by(|(a, _), (b, _)| a.cmp(b));
         let outcome = self.put(meta, &images, sections);
         if matches!(outcome, Ok(_) | Err(DbError::Unfinished { .. })) {
             self.images.extend(images);

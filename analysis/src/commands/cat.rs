@@ -57,7 +57,7 @@ fn counted<'a>(samples: &'a Samples, image: &'a ImageSamples) -> impl Iterator<I
         profile.iter().map(move |(offset, count)| Row {
             event: Some(event.name.clone()),
             offset: Some(offset),
-            ..row(image, count)
+            ..row(image, count.samples)
         })
     })
 }

@@ -72,13 +72,10 @@ fn as_model(machine: Machine, assumed: bool) -> (Machine, Model) {
 
 /// The events, with the samples of the images that were asked for.
 pub(super) fn columns(samples: &Samples) -> Vec<EventColumn> {
-    let of = |event: usize, idle: bool| {
-        let images = samples.images.iter().filter(|image| image.wanted && image.is_idle() == idle);
-        load::sum(images.filter_map(|image| image.profiles.get(event)).map(profiledb::Profile::total))
-    };
+    let of = |event: usize, idle: bool| samples.total(event, |image| image.wanted && image.is_idle() == idle);
     let column = |(at, event): (usize, &EventSamples)| EventColumn {
         event: event.clone(),
-        idle: of(at, true),
+        idle: of(at, true).samples,
         counted: of(at, false),
         occurrences: event.occurrences(Confidence::default()),
         unresolved: Vec::new(),
@@ -121,7 +118,7 @@ impl<'a> Finder<'a> {
     pub(super) fn can(&self, image: &ImageSamples, procedure: &Procedure) -> Result<(), String> {
         let (event, _) = self.samples.time().map_err(|error| error.to_string())?;
         self.machine.as_ref().map_err(Clone::clone)?;
-        let profile = image.profiles.get(event).into_iter();
+        let profile = image.equal(event).into_iter();
         let here = profile.flat_map(|profile| profile.within(procedure.start..procedure.end));
         let here = load::sum(here.map(|(_, samples)| samples));
         if here < SAMPLES_MIN {

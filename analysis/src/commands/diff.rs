@@ -7,10 +7,10 @@ use clap::Args;
 use super::Outcome;
 use super::stats::fold;
 use crate::error::AnalysisError;
-use crate::load::sum;
 use crate::report::{DiffReport, DiffRow, SetsReport};
 use crate::sets::{self, Comparison, Row, SYNTAX, Set, SetChoice, Table};
 use crate::stats::compare::{self, Compared, Counted, Judged, Measure};
+use crate::tally::Tally;
 
 /// `dcpi diff`.
 #[derive(Debug, Args)]
@@ -67,18 +67,18 @@ fn compared(table: &Table, row: &Row, measure: Measure) -> Compared {
     let of_sets = table.by_set(row);
     let set = |at: usize| table.sets.get(at).zip(of_sets.get(at));
     let counted = |at: usize| {
-        let counted = |(set, samples): (&Set, &&[u64])| set.counted(measure, samples, weight, set.parts.len() as f64);
+        let counted = |(set, samples): (&Set, &&[Tally])| set.counted(measure, samples, weight, set.parts.len() as f64);
         set(at).map_or(Counted::default(), counted)
     };
     let parts = |at: usize| {
-        let parts = |(set, samples): (&Set, &&[u64])| set.counted_parts(measure, samples, weight);
+        let parts = |(set, samples): (&Set, &&[Tally])| set.counted_parts(measure, samples, weight);
         set(at).map_or(Vec::new(), parts)
     };
     Compared { a: counted(0), b: counted(1), parts: [parts(0), parts(1)] }
 }
 
 fn row(table: &Table, row: &Row, compared: &Compared, judged: Judged) -> DiffRow {
-    let of_set = |at: usize| sum(table.by_set(row).get(at).into_iter().flat_map(|samples| samples.iter().copied()));
+    let of_set = |at: usize| table.by_set(row).get(at).map_or(0, |tallies| sets::samples(tallies));
     DiffRow {
         subject: row.subject.clone(),
         builds: row.builds.clone(),

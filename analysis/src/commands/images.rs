@@ -48,7 +48,12 @@ fn report(args: &ImagesArgs, mut samples: Samples) -> ImagesReport {
     let images: Vec<&ImageSamples> = samples.images.iter().filter(|image| image.wanted).collect();
     let mut rows: Vec<ImageRow> = images.iter().map(|image| row(&samples, image, &kept)).collect();
     rows.sort_by(|a, b| {
-        b.counts.cmp(&a.counts).then_with(|| (&a.record.path, a.record.id).cmp(&(&b.record.path, b.record.id)))
+        let of = |row: &ImageRow| row.counts.first().map_or(0.0, |count| count.occurrences);
+        let samples = |row: &ImageRow| crate::tally::samples(&row.counts);
+        of(b)
+            .total_cmp(&of(a))
+            .then_with(|| samples(b).cmp(&samples(a)))
+            .then_with(|| (&a.record.path, a.record.id).cmp(&(&b.record.path, b.record.id)))
     });
     // Only the totals are shown, so any confidence will do.
     let columns = columns(false, Confidence::default(), &samples, &images);

@@ -21,6 +21,7 @@ use crate::procedures::{self, Known, Needed, Places};
 use crate::report::{Costs, EventColumn, ImageName, ListReport, Selection, View};
 use crate::sources::Sources;
 use crate::stats::{Confidence, wilson};
+use crate::tally::Tally;
 use crate::terminal;
 
 /// `dcpi list`.
@@ -199,7 +200,7 @@ pub(super) fn columns(samples: &Samples, counts: &[u64], confidence: Confidence)
     let column = |(at, (event, counted)): (usize, (&load::EventSamples, &u64))| EventColumn {
         event: event.clone(),
         idle: samples.idle(at),
-        counted: *counted,
+        counted: Tally::of(*counted, event.weight),
         occurrences: event.occurrences(confidence),
         unresolved: Vec::new(),
     };

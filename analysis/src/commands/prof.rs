@@ -1,22 +1,25 @@
 //! `dcpi prof`: samples per procedure, or per source line, image, label, unit, process.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-use profiledb::ImageRecord;
+use image::{ImageId, ImageKind};
+use profiledb::{ImageRecord, Scope};
 
 use super::Outcome;
 use crate::args::{Format, Prof};
 use crate::by_line::{self, LineSamples};
 use crate::error::AnalysisError;
-use crate::load::{self, EventSamples, ImageSamples, Samples, sum};
+use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Place, Places};
 use crate::report::{By, EventColumn, ImageName, LineName, Omitted, ProcedureName, ProfReport, Row, Selection};
 use crate::scope::{Dimension, Part};
 use crate::select;
-use crate::stats::{Confidence, wilson};
+use crate::stats::{Confidence, share};
+use crate::tally::{self, Tally, Weighed};
+use crate::unresolved;
 
 /// Rows of a text, when no number is asked for: what fits a screen or two.
 const TEXT_ROWS: usize = 40;
@@ -46,11 +49,27 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
         None => By::Procedure,
     };
     let mut rows = match by {
-        By::Scope(dimension) => scope_rows(&images, dimension),
+        By::Scope(dimension) => scope_rows(&images, &unresolved::nobodys(everything, samples), dimension),
         By::Image => image_rows(&images),
         By::Procedure => procedure_rows(samples, &images, args, &mut problems),
         By::Line => line_rows(samples, &images, args, &mut problems),
     };
+    if matches!(by, By::Procedure | By::Line | By::Image) {
+        for (reason, tallies) in unresolved::nobodys(everything, samples) {
+            let (id, name) = (ImageId::unresolved("", &reason), unresolved::name(&reason));
+            let (path, kind) = (String::new(), ImageKind::Unresolved);
+            let image = |name| ImageName { id, kind, name, path, ambiguous: false };
+            rows.push(match by {
+                By::Image => row(None, Some(image(name)), None, tallies),
+                _ => row(
+                    Some(procedure_name(Place::Unresolved(reason), false)),
+                    Some(image(String::new())),
+                    None,
+                    tallies,
+                ),
+            });
+        }
+    }
     if by == By::Procedure && !rows.is_empty() && !rows.iter().any(is_procedure) {
         problems.push(Problem::NoNames);
     }
@@ -90,24 +109,23 @@ pub(super) fn columns(
     samples: &Samples,
     images: &[&ImageSamples],
 ) -> Vec<EventColumn> {
-    let mut reasons: Vec<&String> = Vec::new();
-    for (reason, samples) in samples.events.iter().flat_map(|event| &event.ledger.unresolved) {
-        if everything && *samples > 0 && !reasons.contains(&reason) {
-            reasons.push(reason);
-        }
-    }
+    let nobodys = unresolved::nobodys(everything, samples);
+    let of_images = images.iter().filter_map(|image| image.unresolved());
+    let reasons: BTreeSet<String> =
+        of_images.map(str::to_owned).chain(nobodys.iter().map(|(reason, _)| reason.clone())).collect();
     let mut columns = Vec::with_capacity(samples.events.len());
     for (at, event) in samples.events.iter().enumerate() {
-        let total = |image: &ImageSamples| image.profiles.get(at).map_or(0, profiledb::Profile::total);
+        let total = |image: &ImageSamples| image.profiles.get(at).map_or(Tally::default(), Weighed::total);
         let idle = samples.idle(at);
-        let resolved = sum(images.iter().map(|image| total(image)));
-        let unresolved = if everything { event.unresolved() } else { 0 };
-        let counted = resolved.saturating_add(unresolved);
+        let of_images: Tally = images.iter().map(|image| total(image)).sum();
+        let counted = of_images + nobodys.iter().filter_map(|(_, tallies)| tallies.get(at).copied()).sum();
         let unresolved = reasons.iter().map(|reason| {
-            let samples = event.ledger.unresolved.get(*reason).copied().unwrap_or(0);
-            ((*reason).clone(), samples, wilson(samples, counted, confidence))
+            let of_reason = images.iter().filter(|image| image.unresolved() == Some(reason));
+            let nobodys = nobodys.iter().filter(|(of, _)| of == reason).filter_map(|(_, tallies)| tallies.get(at));
+            let samples = of_reason.map(|image| total(image)).chain(nobodys.copied()).sum();
+            (reason.clone(), samples, share(samples, counted, confidence))
         });
-        let unresolved = unresolved.collect();
+        let unresolved = unresolved.filter(|(_, samples, _)| !samples.is_empty()).collect();
         let occurrences = event.occurrences(confidence);
         columns.push(EventColumn { event: event.clone(), idle, counted, occurrences, unresolved });
     }
@@ -115,11 +133,15 @@ pub(super) fn columns(
 }
 
 /// Rows of what samples were kept apart by.
-fn scope_rows(images: &[&ImageSamples], dimension: Dimension) -> Vec<Row> {
-    let mut parts: BTreeMap<Part, Vec<u64>> = BTreeMap::new();
-    for (scope, counts) in images.iter().flat_map(|image| &image.scopes) {
-        let sums = parts.entry(dimension.of(scope)).or_insert_with(|| vec![0; counts.len()]);
-        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+fn scope_rows(images: &[&ImageSamples], nobodys: &[(String, Vec<Tally>)], dimension: Dimension) -> Vec<Row> {
+    let mut parts: BTreeMap<Part, Vec<Tally>> = BTreeMap::new();
+    let nobody = Scope::default();
+    let nobodys = nobodys.iter().map(|(_, counts)| (&nobody, counts));
+    for (scope, counts) in images.iter().flat_map(|image| &image.scopes).chain(nobodys) {
+        tally::add_all(
+            parts.entry(dimension.of(scope)).or_insert_with(|| vec![Tally::default(); counts.len()]),
+            counts,
+        );
     }
     parts.into_iter().map(|(part, counts)| row(None, None, Some(part), counts)).collect()
 }
@@ -163,7 +185,7 @@ fn line_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems:
     rows
 }
 
-fn row(procedure: Option<ProcedureName>, image: Option<ImageName>, part: Option<Part>, counts: Vec<u64>) -> Row {
+fn row(procedure: Option<ProcedureName>, image: Option<ImageName>, part: Option<Part>, counts: Vec<Tally>) -> Row {
     Row { procedure, line: None, image, part, counts, shares: Vec::new(), cumulative: 0.0 }
 }
 
@@ -179,6 +201,7 @@ fn procedure_name(place: Place, ambiguous: bool) -> ProcedureName {
         Place::Procedure { name, address } => (name, Some(address)),
         Place::Unknown => ("[unknown]".to_owned(), None),
         Place::NoProcedures(why) => (format!("[no procedures: {why}]"), None),
+        Place::Unresolved(reason) => (unresolved::name(&reason), None),
     };
     ProcedureName { name, address, ambiguous }
 }
@@ -190,9 +213,15 @@ fn is_procedure(row: &Row) -> bool {
 /// How an image is called among others. By image, paths are shown, which are more often different.
 pub(super) fn image_name(image: &ImageSamples, among: &[&ImageSamples], by_path: bool) -> ImageName {
     let record = &image.record;
+    if let Some(reason) = image.unresolved() {
+        let program = record.name.clone();
+        let name = if by_path { format!("{} {program}", unresolved::name(reason)) } else { program };
+        return ImageName { id: record.id, kind: record.kind, name, path: String::new(), ambiguous: false };
+    }
     // Each is held against each: nothing is copied for it.
     let same = |other: &ImageRecord| other.name == record.name && (!by_path || other.path == record.path);
-    let ambiguous = among.iter().any(|other| other.record.id != record.id && same(&other.record));
+    let ambiguous =
+        among.iter().any(|other| other.record.id != record.id && other.unresolved().is_none() && same(&other.record));
     let (name, path) = (record.name.clone(), record.path.clone());
     ImageName { id: record.id, kind: record.kind, name, path, ambiguous }
 }
@@ -201,14 +230,15 @@ pub(super) fn image_name(image: &ImageSamples, among: &[&ImageSamples], by_path:
 /// name, so that the same database makes the same report.
 fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Confidence) {
     rows.sort_by(|a, b| {
-        let samples = |row: &Row| Reverse(row.counts.get(sort).copied().unwrap_or(0));
-        samples(a).cmp(&samples(b)).then_with(|| b.counts.cmp(&a.counts)).then_with(|| subject(a).cmp(&subject(b)))
+        let of = |row: &Row| row.counts.get(sort).map_or(0.0, |count| count.occurrences);
+        let samples = |row: &Row| Reverse(tally::samples(&row.counts));
+        of(b).total_cmp(&of(a)).then_with(|| samples(a).cmp(&samples(b))).then_with(|| subject(a).cmp(&subject(b)))
     });
-    let mut above: u64 = 0;
+    let mut above = Tally::default();
     for row in rows {
-        let share = |(count, column): (&u64, &EventColumn)| wilson(*count, column.counted, confidence);
+        let share = |(count, column): (&Tally, &EventColumn)| share(*count, column.counted, confidence);
         row.shares = row.counts.iter().zip(columns).map(share).collect();
-        above = above.saturating_add(row.counts.get(sort).copied().unwrap_or(0));
+        above += row.counts.get(sort).copied().unwrap_or_default();
         row.cumulative = fraction(above, columns.get(sort));
     }
 }
@@ -220,9 +250,9 @@ fn subject(row: &Row) -> impl Ord {
     (row.image.as_ref().map(|image| &image.name), procedure, line, row.image.as_ref().map(|image| image.id), &row.part)
 }
 
-fn fraction(samples: u64, column: Option<&EventColumn>) -> f64 {
+fn fraction(samples: Tally, column: Option<&EventColumn>) -> f64 {
     match column {
-        Some(column) if column.counted > 0 => samples as f64 / column.counted as f64,
+        Some(column) if column.counted.occurrences > 0.0 => samples.occurrences / column.counted.occurrences,
         _ => 0.0,
     }
 }
@@ -241,9 +271,9 @@ fn cut(rows: &mut Vec<Row>, columns: &[EventColumn], sort: usize, args: &Prof) -
         None => {}
     }
     let omitted = rows.split_off(keep.min(rows.len()));
-    let count = |at: usize| sum(omitted.iter().filter_map(|row| row.counts.get(at).copied()));
-    let counts: Vec<u64> = (0..columns.len()).map(count).collect();
-    let share = fraction(counts.get(sort).copied().unwrap_or(0), columns.get(sort));
+    let count = |at: usize| omitted.iter().filter_map(|row| row.counts.get(at).copied()).sum();
+    let counts: Vec<Tally> = (0..columns.len()).map(count).collect();
+    let share = fraction(counts.get(sort).copied().unwrap_or_default(), columns.get(sort));
     Omitted { rows: omitted.len(), counts, share }
 }
 
@@ -277,7 +307,7 @@ mod tests {
                     ambiguous: false,
                 }),
                 part: None,
-                counts: vec![1],
+                counts: vec![Tally::of(1, 1.0)],
                 shares: vec![Share { value: *value, low: 0.0, high: 1.0 }],
                 cumulative: 0.0,
             };

@@ -6,7 +6,6 @@ use clap::Args;
 
 use super::Outcome;
 use crate::error::AnalysisError;
-use crate::load::sum;
 use crate::report::{Folded, SetsReport, StatsReport, StatsRow};
 use crate::sets::{self, Comparison, Row, SYNTAX, SetChoice, Table};
 use crate::stats::compare::{self, Counted, Measure, Typical};
@@ -76,7 +75,7 @@ pub(super) fn fold(table: &mut Table, args: &Comparison) -> Folded {
     let mut samples = vec![0_u64; table.sets.len()];
     for row in &few {
         for (all, of_set) in samples.iter_mut().zip(table.by_set(row)) {
-            *all = all.saturating_add(sum(of_set.iter().copied()));
+            *all = all.saturating_add(sets::samples(of_set));
         }
     }
     table.rows = kept;
@@ -96,7 +95,7 @@ fn whole(table: &Table, measure: Measure) -> f64 {
     let parts = table.sets.iter().flat_map(|set| &set.parts);
     match measure {
         Measure::Share => table.sets.len() as f64,
-        Measure::Amount => parts.map(|part| part.counted as f64 * part.weight / weight).sum(),
+        Measure::Amount => parts.map(|part| part.counted.occurrences / weight).sum(),
     }
 }
 

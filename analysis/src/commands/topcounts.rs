@@ -16,7 +16,8 @@ use crate::problem::Problem;
 use crate::procedures::{self, Place, Places};
 use crate::report::{InstructionRow, Selection, Sort, TopcountsReport};
 use crate::select;
-use crate::stats::{Confidence, Share, ratio, wilson};
+use crate::stats::{Confidence, Share, ratio, share as share_of};
+use crate::tally::Tally;
 
 /// Rows, when no number is asked for.
 const ROWS: usize = 40;
@@ -68,7 +69,7 @@ pub(super) fn run(args: &TopcountsArgs, out: &mut dyn Write) -> Result<Outcome, 
 struct Found {
     image: usize,
     offset: ImageOffset,
-    counts: Vec<u64>,
+    counts: Vec<Tally>,
     ratio: Option<Share>,
 }
 
@@ -84,7 +85,7 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
     let all = found.len();
     let min = args.min_samples.unwrap_or(if matches!(sort, Sort::Ratio(..)) { RATIO_SAMPLES } else { 1 });
     let sorted_by = |row: &Found| {
-        let of = |event: usize| row.counts.get(event).copied().unwrap_or(0);
+        let of = |event: usize| row.counts.get(event).map_or(0, |count| count.samples);
         match sort {
             Sort::Event(event) => of(event),
             Sort::Ratio(top, bottom) => of(top).saturating_add(of(bottom)),
@@ -102,8 +103,9 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
     let omitted = found.split_off(kept).len();
     let mut rows = named(&samples, &images, found, args, &mut problems);
     for row in &mut rows {
-        let share =
-            |(count, column): (&u64, &crate::report::EventColumn)| wilson(*count, column.counted, args.look.confidence);
+        let share = |(count, column): (&Tally, &crate::report::EventColumn)| {
+            share_of(*count, column.counted, args.look.confidence)
+        };
         row.shares = row.counts.iter().zip(&columns).map(share).collect();
     }
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
@@ -144,11 +146,11 @@ fn sort(args: &TopcountsArgs, events: &[EventSamples]) -> Result<Sort, AnalysisE
 
 fn instructions(images: &[&ImageSamples]) -> Vec<Found> {
     let mut found = Vec::new();
-    for (at, image) in images.iter().enumerate() {
-        let mut of_image: BTreeMap<ImageOffset, Vec<u64>> = BTreeMap::new();
+    for (at, image) in images.iter().enumerate().filter(|(_, image)| image.unresolved().is_none()) {
+        let mut of_image: BTreeMap<ImageOffset, Vec<Tally>> = BTreeMap::new();
         for (event, profile) in image.profiles.iter().enumerate() {
             for (offset, samples) in profile.iter() {
-                let counts = of_image.entry(offset).or_insert_with(|| vec![0; image.profiles.len()]);
+                let counts = of_image.entry(offset).or_insert_with(|| vec![Tally::default(); image.profiles.len()]);
                 counts.iter_mut().skip(event).take(1).for_each(|count| *count = samples);
             }
         }
@@ -166,11 +168,11 @@ fn ratio_of(events: &[EventSamples], row: &Found, top: usize, bottom: usize, con
 /// The same database makes the same report: what is alike comes in order of image and place.
 fn order(found: &mut [Found], sort: Sort) {
     found.sort_by(|a, b| {
-        let count = |row: &Found, event: usize| row.counts.get(event).copied().unwrap_or(0);
+        let count = |row: &Found, event: usize| row.counts.get(event).map_or(0.0, |count| count.occurrences);
         let low = |row: &Found| row.ratio.map_or(0.0, |ratio| ratio.low);
         let by_sort = match sort {
-            Sort::Event(event) => count(b, event).cmp(&count(a, event)),
-            Sort::Ratio(top, _) => low(b).total_cmp(&low(a)).then(count(b, top).cmp(&count(a, top))),
+            Sort::Event(event) => count(b, event).total_cmp(&count(a, event)),
+            Sort::Ratio(top, _) => low(b).total_cmp(&low(a)).then(count(b, top).total_cmp(&count(a, top))),
         };
         by_sort.then((a.image, a.offset.0).cmp(&(b.image, b.offset.0)))
     });
@@ -201,7 +203,7 @@ fn named(
         for ((at, row), located) in shown.into_iter().zip(located) {
             let procedure = match located.place {
                 Place::Procedure { name, .. } => Some(name),
-                Place::Unknown | Place::NoProcedures(_) => None,
+                Place::Unknown | Place::NoProcedures(_) | Place::Unresolved(_) => None,
             };
             let named = InstructionRow {
                 image: image_name(image, images, false),

@@ -221,7 +221,7 @@ fn report(
 ) -> Result<TruthReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
     let (event, skid) = samples.time()?;
-    let total = |image: &ImageSamples| image.totals().get(event).copied().unwrap_or(0);
+    let total = |image: &ImageSamples| image.equal(event).map_or(0, profiledb::Profile::total);
     let images = counted::images(path, counts, &samples)?;
     let all = images.iter().fold(0, |sum: u64, (image, _)| sum.saturating_add(total(image)));
     if all == 0 {

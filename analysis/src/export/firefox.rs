@@ -95,6 +95,7 @@ const fn category(kind: ImageKind) -> usize {
         ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf => 1,
         ImageKind::Jit => 2,
         ImageKind::Idle => 3,
+        ImageKind::Unresolved => OTHER,
     }
 }
 

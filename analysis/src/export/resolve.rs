@@ -12,6 +12,7 @@ use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Known, Needed, Places};
 use crate::report::LANDED;
+use crate::unresolved;
 
 /// How much is looked up of each place.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -55,11 +56,13 @@ pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) 
         problems.extend(found);
     }
     images.sort_by_cached_key(|image| (std::cmp::Reverse(image.samples(0)), image.name.clone(), image.id));
+    let nobodys = unresolved::nobodys(wanted.everything, samples);
     let events = samples.events.iter().enumerate().map(|(at, event)| {
-        let idle = samples.images.iter().filter(|image| image.is_idle() && !counts(image));
-        let idle = load::sum(idle.filter_map(|image| image.profiles.get(at)).map(profiledb::Profile::total));
+        let idle = samples.total(at, |image| image.is_idle() && !counts(&image)).samples;
         let here = load::sum(images.iter().map(|image| image.samples(at)));
-        resolve_event(event, here, idle, wanted)
+        let nobodys = nobodys.iter().filter_map(|(reason, tallies)| Some((reason, tallies.get(at)?)));
+        let nobodys = nobodys.map(|(reason, tally)| (reason.clone(), event.equal(*tally)));
+        resolve_event(event, (here, idle), nobodys.filter(|(_, samples)| *samples > 0).collect())
     });
     let metas = || samples.epochs.iter().map(profiledb::Epoch::meta);
     let mut hosts: Vec<String> = metas().map(|meta| meta.host.clone()).collect();
@@ -91,8 +94,7 @@ fn landed(samples: &Samples) -> String {
     }
 }
 
-fn resolve_event(event: &EventSamples, samples: u64, idle: u64, wanted: &Wanted) -> Event {
-    let unresolved = event.ledger.unresolved.iter().filter(|(_, samples)| wanted.everything && **samples > 0);
+fn resolve_event(event: &EventSamples, (samples, idle): (u64, u64), unresolved: Vec<(String, u64)>) -> Event {
     let scale = event.scale().unwrap_or(1.0);
     let mut notes = event.notes.clone();
     if scale > 1.0 {
@@ -102,10 +104,10 @@ fn resolve_event(event: &EventSamples, samples: u64, idle: u64, wanted: &Wanted)
         name: event.name.clone(),
         unit: event.unit.clone(),
         period: event.period,
-        weight: event.period as f64 * scale,
+        weight: event.weight,
         samples,
         idle,
-        unresolved: unresolved.map(|(reason, samples)| (reason.clone(), *samples)).collect(),
+        unresolved,
         lost: event.lost(),
         notes,
     }
@@ -116,7 +118,6 @@ type Counts = BTreeMap<usize, Vec<u64>>;
 
 fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], wanted: &Wanted) -> (Image, Vec<Problem>) {
     let mut problems = Vec::new();
-    let known = procedures::known(samples, image, &wanted.places, Needed::All, &mut problems);
     let mut resolved = Image {
         id: image.record.id,
         kind: image.record.kind,
@@ -128,13 +129,18 @@ fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], want
         places: places(&counts(image, scopes)),
         executed: None,
     };
-    match known {
+    if let Some(reason) = image.unresolved() {
+        resolved.nameless = unresolved::name(reason);
+        resolved.path.clear();
+        return (resolved, problems);
+    }
+    match procedures::known(samples, image, &wanted.places, Needed::All, &mut problems) {
         Ok(known) => {
             name_places(&mut resolved, (samples, image), &known, wanted, &mut problems);
         }
         Err(why) => {
             resolved.nameless = format!("[no procedures: {}]", why.short());
-            let (image, id, counts) = (image.record.name.clone(), image.record.id, image.totals());
+            let (image, id, counts) = (image.record.name.clone(), image.record.id, image.sample_totals());
             problems.push(Problem::NoProcedures { image, id, counts, why });
         }
     }
@@ -151,7 +157,7 @@ fn counts(image: &ImageSamples, scopes: &[Scope]) -> BTreeMap<u64, Counts> {
     for (scope, profiles) in &image.by_scope {
         let Ok(scope) = scopes.binary_search(scope) else { continue };
         for (event, profile) in profiles.iter().enumerate() {
-            for (offset, samples) in profile.iter() {
+            for (offset, samples) in profile.equal().iter() {
                 let counts = by_offset.entry(offset.0).or_default().entry(scope);
                 if let Some(count) = counts.or_insert_with(|| vec![0; profiles.len()]).get_mut(event) {
                     *count = samples;

@@ -221,9 +221,13 @@ impl CalcReport {
         if !self.whose.is_all() {
             head(out, "only", &format!("samples {}", self.whose.shown()))?;
         }
-        if let Some(EventColumn { event, counted, .. }) = self.events.get(self.time) {
+        if let Some(column @ EventColumn { event, .. }) = self.events.get(self.time) {
             let every = period(event.period, &event.unit);
-            head(out, "event", &format!("{}: {} samples here, one every {every}", event.name, thousands(*counted)))?;
+            head(
+                out,
+                "event",
+                &format!("{}: {} samples here, one every {every}", event.name, thousands(column.equal())),
+            )?;
             let landed = listing_text::landed(Some((event.name.as_str(), self.skid)), self.kept);
             head(out, "samples", &landed)?;
         }
@@ -244,7 +248,7 @@ impl CalcReport {
     }
 
     fn text_block(&self, block: &BlockRow, out: &mut dyn Write) -> io::Result<()> {
-        let all = self.events.get(self.time).map_or(0, |event| event.counted).max(1) as f64;
+        let all = self.events.get(self.time).map_or(0, EventColumn::equal).max(1) as f64;
         let runs = &block.runs;
         let (start, end) = (block.start, block.end);
         let known = runs.low > 0.0 && runs.high / runs.low < UNKNOWN;

@@ -17,7 +17,6 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
         By::Image => titles.extend(["image", "image_id", "path"].map(str::to_owned)),
         By::Scope(dimension) => titles.push(dimension.name().to_owned()),
     }
-    let subject_cells = titles.len();
     for column in &report.events {
         let name = &column.event.name;
         titles.extend([name.clone(), format!("{name}_share"), format!("{name}_low"), format!("{name}_high")]);
@@ -30,13 +29,13 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     for row in &report.rows {
         let mut cells = if report.by == By::Line { line_subject(row) } else { subject(row) };
         for (count, share) in row.counts.iter().zip(&row.shares) {
-            cells.extend(count_cells(*count, share));
+            cells.extend(count_cells(count.samples, share));
         }
         cells.push(fraction(row.cumulative));
         cells.extend(whose.iter().map(|(_, value)| value.clone()));
         record(out, &cells)?;
     }
-    unresolved(report, subject_cells, out)
+    Ok(())
 }
 
 /// What a row is about.
@@ -61,22 +60,6 @@ fn line_subject(row: &Row) -> Vec<String> {
     let image = row.image.as_ref().map(|image| image.name.clone());
     let id = row.image.as_ref().map(|image| image.id.to_string());
     [procedure, file, line, image, id].map(Option::unwrap_or_default).to_vec()
-}
-
-/// Only where all samples are meant: nobody knows whose these are.
-fn unresolved(report: &ProfReport, subject_cells: usize, out: &mut dyn Write) -> io::Result<()> {
-    for reason in report.unresolved_reasons() {
-        let mut cells = vec![format!("[unresolved: {reason}]")];
-        cells.resize(subject_cells, String::new());
-        for column in &report.events {
-            let found = column.unresolved.iter().find(|(known, ..)| known == reason);
-            let (count, share) = found.map_or((0, Share::default()), |(_, count, share)| (*count, *share));
-            cells.extend(count_cells(count, &share));
-        }
-        cells.push(String::new());
-        record(out, &cells)?;
-    }
-    Ok(())
 }
 
 pub(super) fn count_cells(count: u64, share: &Share) -> [String; 4] {
@@ -120,7 +103,7 @@ pub(super) fn epochs(report: &EpochsReport, out: &mut dyn Write) -> io::Result<(
     let maybe = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
     for row in &report.rows {
         for event in &row.meta.events {
-            let ledger = row.meta.ledgers.get(&event.name).cloned().unwrap_or_default();
+            let ledger = row.meta.ledgers.sum(&event.name);
             record(
                 out,
                 &[

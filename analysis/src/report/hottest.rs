@@ -8,7 +8,7 @@ use stalls::Cause;
 use super::costs::{cycle, number, told, word};
 use super::quantity::percent;
 use super::table::Table;
-use super::{BlockRow, CalcReport};
+use super::{BlockRow, CalcReport, EventColumn};
 
 /// Lines of a listing that are read at one look.
 const SCREEN: usize = 50;
@@ -20,7 +20,7 @@ const SHOWN_MIN: f64 = 0.01;
 pub(super) fn text(report: &CalcReport, out: &mut dyn Write) -> io::Result<()> {
     // A block has a line with its runs, and an edge one.
     let lines = report.blocks.iter().map(|block| block.instructions.len() + 1).sum::<usize>() + report.edges.len();
-    let all = report.events.get(report.time).map_or(0, |event| event.counted).max(1) as f64;
+    let all = report.events.get(report.time).map_or(0, EventColumn::equal).max(1) as f64;
     let mut hottest: Vec<&BlockRow> = report.blocks.iter().filter(|block| block.samples >= all * SHOWN_MIN).collect();
     if lines <= SCREEN || hottest.is_empty() {
         return Ok(());

@@ -14,6 +14,7 @@ use super::text::{event_head, head, problem_line, selection, short_id};
 use super::{EventColumn, Report, Selection, escape};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
+use crate::tally::{self, Tally};
 
 /// `dcpi images`.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub struct ImageRow {
     /// What the database says of it, over all epochs chosen.
     pub record: ImageRecord,
     /// Samples by event.
-    pub counts: Vec<u64>,
+    pub counts: Vec<Tally>,
     /// Hosts that have samples of it.
     pub hosts: BTreeSet<String>,
     /// One of them has a copy of its code.
@@ -83,7 +84,7 @@ impl Report for ImagesReport {
         ["first seen", "last seen", "code", "kind", "id", "image"].into_iter().for_each(|title| table.words(title));
         for row in &self.rows {
             let record = &row.record;
-            let mut cells: Vec<String> = row.counts.iter().map(|count| thousands(*count)).collect();
+            let mut cells: Vec<String> = row.counts.iter().map(|count| thousands(count.samples)).collect();
             cells.push(record.size_bytes.map(bytes).unwrap_or_default());
             cells.extend([moment(record.first_seen_unix_s), moment(record.last_seen_unix_s)]);
             cells.push(if row.code_kept { "kept" } else { "" }.to_owned());
@@ -110,7 +111,7 @@ impl Report for ImagesReport {
             first_seen_unix_s: row.record.first_seen_unix_s,
             last_seen_unix_s: row.record.last_seen_unix_s,
             counts: InOrder(
-                self.events.iter().map(|column| column.event.name.as_str()).zip(row.counts.iter().copied()).collect(),
+                self.events.iter().map(|column| column.event.name.as_str()).zip(tally::samples(&row.counts)).collect(),
             ),
             hosts: &row.hosts,
             code_kept: row.code_kept,
@@ -140,7 +141,7 @@ impl Report for ImagesReport {
                 it.last_seen_unix_s.to_string(),
                 row.code_kept.to_string(),
             ]);
-            cells.extend(row.counts.iter().map(u64::to_string));
+            cells.extend(row.counts.iter().map(|count| count.samples.to_string()));
             record(out, &cells)?;
         }
         Ok(())

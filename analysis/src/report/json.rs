@@ -12,6 +12,7 @@ use super::{By, CodeStoreRow, EpochRow, EpochsReport, EventColumn, ProfReport, R
 use crate::load::sum;
 use crate::problem::Problem;
 use crate::scope::Part;
+use crate::tally::{self, Tally};
 
 /// A share to eight decimals: finer than any sample, and the same on every machine.
 pub(super) fn rounded(share: f64) -> f64 {
@@ -62,7 +63,7 @@ pub(super) struct Event<'a> {
     counted: u64,
     /// Of these, the idle loop's.
     idle: u64,
-    unresolved: &'a BTreeMap<String, u64>,
+    unresolved: BTreeMap<&'a str, u64>,
     lost: &'a BTreeMap<String, u64>,
     notes: &'a [String],
     /// Time in which the event should have counted, and did, ns; 0 when that is not known.
@@ -155,9 +156,9 @@ impl<K: Display, V: Serialize> Serialize for InOrder<K, V> {
 }
 
 pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
-    let by_event = |counts: &[u64]| {
+    let by_event = |counts: &[Tally]| {
         let names = report.events.iter().map(|column| column.event.name.as_str());
-        InOrder(names.zip(counts.iter().copied()).collect())
+        InOrder(names.zip(tally::samples(counts)).collect())
     };
     Prof {
         db: &report.selection.db,
@@ -174,8 +175,8 @@ pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
         },
         rows: report.rows.iter().map(|row| prof_row(report, row, by_event(&row.counts))).collect(),
         omitted: Omitted { rows: report.omitted.rows, counts: by_event(&report.omitted.counts) },
-        unresolved: joined(report.events.iter().map(|column| &column.event.ledger.unresolved)),
-        lost: joined(report.events.iter().map(|column| &column.event.ledger.lost)),
+        unresolved: joined(report.events.iter().map(|column| column.event.unresolved_samples())),
+        lost: joined(report.events.iter().map(|column| by_name(&column.event.ledger.lost))),
         problems: problems(&report.problems),
     }
 }
@@ -187,9 +188,9 @@ pub(super) fn event(column: &EventColumn) -> Event<'_> {
         period: event.period,
         unit: &event.unit,
         total: event.total(),
-        counted: column.counted,
+        counted: column.counted.samples,
         idle: column.idle,
-        unresolved: &event.ledger.unresolved,
+        unresolved: event.unresolved_samples(),
         lost: &event.ledger.lost,
         notes: &event.notes,
         enabled_ns: event.ledger.enabled_ns,
@@ -231,11 +232,16 @@ pub(super) fn part(part: &Part) -> (&'static str, Value) {
 }
 
 /// The reasons of all events, summed.
-pub(super) fn joined<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<&'a str, u64> {
+/// Samples by reason, to be joined.
+pub(super) fn by_name(reasons: &BTreeMap<String, u64>) -> BTreeMap<&str, u64> {
+    reasons.iter().map(|(reason, samples)| (reason.as_str(), *samples)).collect()
+}
+
+pub(super) fn joined<'a>(maps: impl Iterator<Item = BTreeMap<&'a str, u64>>) -> BTreeMap<&'a str, u64> {
     let mut joined: BTreeMap<&str, u64> = BTreeMap::new();
     for (reason, samples) in maps.flatten() {
         let sum = joined.entry(reason).or_default();
-        *sum = sum.saturating_add(*samples);
+        *sum = sum.saturating_add(samples);
     }
     joined
 }
@@ -310,8 +316,8 @@ pub(super) fn epochs(report: &EpochsReport) -> impl Serialize + '_ {
     let mut events: Vec<EpochsEvent<'_>> = Vec::new();
     for row in &report.rows {
         for event in &row.meta.events {
-            let ledger = row.meta.ledgers.get(&event.name);
-            let samples = ledger.map_or(0, |l| l.taken.saturating_sub(sum(l.lost.values().copied())));
+            let ledger = row.meta.ledgers.sum(&event.name);
+            let samples = ledger.taken.saturating_sub(sum(ledger.lost.values().copied()));
             match events.iter_mut().find(|known| known.name == event.name) {
                 Some(known) => known.total = known.total.saturating_add(samples),
                 None => events.push(EpochsEvent {
@@ -337,7 +343,7 @@ pub(super) fn epochs(report: &EpochsReport) -> impl Serialize + '_ {
 fn epoch(row: &EpochRow) -> EpochEntry<'_> {
     let meta = &row.meta;
     let events = meta.events.iter().map(|event| {
-        let ledger = meta.ledgers.get(&event.name).cloned().unwrap_or_default();
+        let ledger = meta.ledgers.sum(&event.name);
         EpochEvent {
             name: &event.name,
             period: event.period,

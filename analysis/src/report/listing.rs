@@ -78,7 +78,7 @@ impl ListReport {
     /// Shares of the procedure's samples, by event.
     #[must_use]
     pub fn shares_of(&self, counts: &[u64]) -> Vec<Share> {
-        let share = |(count, column): (&u64, &EventColumn)| wilson(*count, column.counted, self.confidence);
+        let share = |(count, column): (&u64, &EventColumn)| wilson(*count, column.equal(), self.confidence);
         counts.iter().zip(&self.events).map(share).collect()
     }
 

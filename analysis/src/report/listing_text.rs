@@ -117,7 +117,7 @@ pub(super) fn landed(skid: Option<(&str, Skid)>, kept: u64) -> String {
 fn event(column: &EventColumn, kind: ImageKind) -> String {
     let event = &column.event;
     let idle = if kind == ImageKind::Idle { 0 } else { column.idle };
-    let (here, all) = (column.counted, event.total().saturating_sub(idle));
+    let (here, all) = (column.equal(), event.equal(event.taken).saturating_sub(idle));
     format!(
         "{}: {} samples here, {} % of {}{}, one every {}",
         event.name,

@@ -11,6 +11,7 @@ use crate::load::EventSamples;
 use crate::problem::Problem;
 use crate::scope::{Dimension, Part, ScopeChoice};
 use crate::stats::{Confidence, Occurrences, Share};
+use crate::tally::Tally;
 
 mod calc;
 mod costs;
@@ -113,11 +114,19 @@ pub struct EventColumn {
     /// Samples of the idle loop.
     pub idle: u64,
     /// The samples that shares are of.
-    pub counted: u64,
+    pub counted: Tally,
     /// How often the event occurred in all; None when it never counted.
     pub occurrences: Option<Occurrences>,
-    /// Samples of unknown code by reason, where they are counted: the same reasons for all events.
-    pub unresolved: Vec<(String, u64, Share)>,
+    /// Those of them that are of unknown code, by reason, with their share.
+    pub unresolved: Vec<(String, Tally, Share)>,
+}
+
+impl EventColumn {
+    /// As many samples as stand for what those counted do, each for [`EventSamples::weight`].
+    #[must_use]
+    pub fn equal(&self) -> u64 {
+        self.event.equal(self.counted)
+    }
 }
 
 /// What a row of `dcpi prof` is.
@@ -168,7 +177,7 @@ pub struct Omitted {
     /// How many.
     pub rows: usize,
     /// Their samples by event.
-    pub counts: Vec<u64>,
+    pub counts: Vec<Tally>,
     /// Their share of the sort event's samples: `0..=1`.
     pub share: f64,
 }
@@ -185,7 +194,7 @@ pub struct Row {
     /// The label, unit or process.
     pub part: Option<Part>,
     /// Samples by event.
-    pub counts: Vec<u64>,
+    pub counts: Vec<Tally>,
     /// Share of [`EventColumn::counted`], by event.
     pub shares: Vec<Share>,
     /// Share of this and all rows above, of the sort event: `0..=1`.
@@ -277,17 +286,17 @@ impl ProfReport {
     /// event first.
     #[must_use]
     pub fn unresolved_reasons(&self) -> Vec<&str> {
-        let mut reasons: Vec<(u64, &str)> = Vec::new();
+        let mut reasons: Vec<(f64, &str)> = Vec::new();
         for (at, column) in self.events.iter().enumerate() {
-            for (reason, samples, _) in &column.unresolved {
-                let samples = if at == self.sort { *samples } else { 0 };
+            for (reason, _, share) in &column.unresolved {
+                let share = if at == self.sort { share.value } else { 0.0 };
                 match reasons.iter_mut().find(|(_, known)| known == reason) {
-                    Some((sum, _)) => *sum = sum.saturating_add(samples),
-                    None => reasons.push((samples, reason)),
+                    Some((sum, _)) => *sum += share,
+                    None => reasons.push((share, reason)),
                 }
             }
         }
-        reasons.sort_by(|(a, first), (b, second)| b.cmp(a).then(first.cmp(second)));
+        reasons.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
         reasons.into_iter().map(|(_, reason)| reason).collect()
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::csv::{fraction, record};
-use super::json::{ProblemEntry, joined, part, problems, rounded};
+use super::json::{ProblemEntry, by_name, joined, part, problems, rounded};
 use super::quantity::{percent, period, plain, thousands};
 use super::table::{Table, shorten, width};
 use super::text::{LINE, MAX_IMAGE, MIN_PROCEDURE, head, problem_line};
@@ -146,7 +146,7 @@ impl SetsReport {
             head(out, "database", db)?;
         }
         for (at, set) in self.sets.iter().enumerate().take(SETS_SHOWN) {
-            let counted = sum(set.parts.iter().map(|part| part.counted));
+            let counted = sum(set.parts.iter().map(|part| part.counted.samples));
             let mut says = format!("{}: {} samples", set.name, thousands(counted));
             match set.parts.as_slice() {
                 [part] if part.epoch.epoch.as_str() == set.name => {}
@@ -349,9 +349,9 @@ fn set_json(set: &Set) -> SetJson<'_> {
         hosts: set.parts.iter().map(|part| part.epoch.host.as_str()).collect(),
         only: set.whose.parts().iter().map(part).collect(),
         total: sum(set.parts.iter().map(|part| part.event.total())),
-        counted: sum(set.parts.iter().map(|part| part.counted)),
-        unresolved: joined(set.parts.iter().map(|part| &part.event.ledger.unresolved)),
-        lost: joined(set.parts.iter().map(|part| &part.event.ledger.lost)),
+        counted: sum(set.parts.iter().map(|part| part.counted.samples)),
+        unresolved: joined(set.parts.iter().map(|part| part.event.unresolved_samples())),
+        lost: joined(set.parts.iter().map(|part| by_name(&part.event.ledger.lost))),
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
 use crate::load::sum;
 use crate::problem::Problem;
 use crate::stats::Share;
+use crate::tally::Tally;
 
 /// Characters in a line, unless names are asked for in full length.
 pub(super) const LINE: usize = 120;
@@ -167,7 +168,7 @@ fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     if !report.whose.is_all() {
         head(out, "only", &format!("samples {}", report.whose.shown()))?;
     }
-    let counted: Vec<String> = report.events.iter().map(|column| thousands(column.counted)).collect();
+    let counted: Vec<String> = report.events.iter().map(|column| thousands(column.counted.samples)).collect();
     let whose = match (report.restricted, report.whose.is_all()) {
         (true, true) => "of the chosen images",
         (true, false) => "of the chosen images among these",
@@ -215,16 +216,13 @@ fn prof_table(report: &ProfReport) -> Table {
         cells.push(image);
         table.row(cells);
     }
-    for reason in report.unresolved_reasons() {
-        table.row(unresolved(report, reason));
-    }
     table
 }
 
 fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
     let mut cells = Vec::new();
     for (at, (count, share)) in row.counts.iter().zip(&row.shares).enumerate() {
-        cells.extend(count_cells(report, *count, share));
+        cells.extend(count_cells(report, count.samples, share));
         if at == report.sort {
             cells.push(percent(row.cumulative));
         }
@@ -241,20 +239,6 @@ fn count_cells(report: &ProfReport, count: u64, share: &Share) -> [String; 3] {
         percent(share.reach())
     };
     [thousands(count), percent(share.value), interval]
-}
-
-fn unresolved(report: &ProfReport, reason: &str) -> Vec<String> {
-    let mut cells = Vec::new();
-    for (at, column) in report.events.iter().enumerate() {
-        let found = column.unresolved.iter().find(|(known, ..)| known == reason);
-        let (count, share) = found.map_or((0, Share::default()), |(_, count, share)| (*count, *share));
-        cells.extend(count_cells(report, count, &share));
-        if at == report.sort {
-            cells.push(String::new());
-        }
-    }
-    cells.push(format!("[unresolved: {}]", escape(&reason.replace('_', " "))));
-    cells
 }
 
 /// How many characters a procedure's name may have, so that lines end in time.
@@ -343,7 +327,7 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
 /// What a reason means, if it has a part of the samples that matters.
 fn meaning(report: &ProfReport, reason: &str) -> Option<String> {
     let shares = report.events.iter().flat_map(|column| &column.unresolved);
-    let matters = |(known, _, share): &(String, u64, Share)| known == reason && share.value >= MEANING_SHARE;
+    let matters = |(known, _, share): &(String, Tally, Share)| known == reason && share.value >= MEANING_SHARE;
     let text = profiledb::meaning(reason).filter(|_| shares.clone().any(matters))?;
     Some(format!("{}: {text}", reason.replace('_', " ")))
 }
@@ -366,7 +350,7 @@ fn lost(report: &ProfReport, column: &EventColumn) -> Option<String> {
 
 /// Serious problems each in a line; images without names together, by what can be done about it.
 fn problems(report: &ProfReport) -> Vec<String> {
-    let all = report.events.get(report.sort).map_or(0, |column| column.counted);
+    let all = report.events.get(report.sort).map_or(0, |column| column.counted.samples);
     let samples = |counts: &[u64]| counts.get(report.sort).copied().unwrap_or(0);
     let mut lines = Vec::new();
     let mut nameless = Vec::new();
@@ -456,7 +440,7 @@ fn epoch_rows(row: &super::EpochRow, with_runs: bool, table: &mut Table) {
     let runs: Vec<&str> = row.run_labels.iter().map(String::as_str).collect();
     let mut runs = if runs.is_empty() { String::new() } else { some_of(&runs) };
     for event in &meta.events {
-        let ledger = meta.ledgers.get(&event.name).cloned().unwrap_or_default();
+        let ledger = meta.ledgers.sum(&event.name);
         let lost = sum(ledger.lost.values().copied());
         let unresolved = sum(ledger.unresolved.values().copied());
         let samples = ledger.taken.saturating_sub(lost);

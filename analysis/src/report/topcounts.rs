@@ -15,6 +15,7 @@ use super::{EventColumn, ImageName, Report, Selection, escape};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
 use crate::stats::{Confidence, Share};
+use crate::tally::{self, Tally};
 
 /// What instructions are sorted by, as indices of the events.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub struct InstructionRow {
     /// Offset in the image, as in the database.
     pub offset: u64,
     /// Samples by event.
-    pub counts: Vec<u64>,
+    pub counts: Vec<Tally>,
     /// Share of [`EventColumn::counted`], by event.
     pub shares: Vec<Share>,
     /// The ratio that is sorted by; none where nothing is known of it.
@@ -138,7 +139,7 @@ impl TopcountsReport {
             } else {
                 percent(share.reach())
             };
-            cells.extend([thousands(*count), percent(share.value), interval]);
+            cells.extend([thousands(count.samples), percent(share.value), interval]);
         }
         if self.has_ratio() {
             let unknown = || ["?".to_owned(), String::new()];
@@ -270,7 +271,7 @@ impl Report for TopcountsReport {
             procedure_offset: shown.procedure.is_some().then_some(shown.into),
             address: format!("{:#x}", shown.address),
             offset: shown.offset,
-            counts: InOrder(names().zip(shown.counts.iter().copied()).collect()),
+            counts: InOrder(names().zip(tally::samples(&shown.counts)).collect()),
             share: InOrder(names().zip(shown.shares.iter().map(json::Share::of)).collect()),
             ratio: row(shown),
         });
@@ -304,7 +305,12 @@ impl Report for TopcountsReport {
             let mut cells = vec![row.image.name.clone(), row.image.id.to_string()];
             cells.extend([row.procedure.clone().unwrap_or_default(), into, format!("{:#x}", row.address)]);
             for (count, share) in row.counts.iter().zip(&row.shares) {
-                cells.extend([count.to_string(), fraction(share.value), fraction(share.low), fraction(share.high)]);
+                cells.extend([
+                    count.samples.to_string(),
+                    fraction(share.value),
+                    fraction(share.low),
+                    fraction(share.high),
+                ]);
             }
             if self.has_ratio() {
                 let ratio = row.ratio.map(|it| [it.value, it.low, it.high].map(fraction));

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use image::{ImageId, ImageKind};
-use profiledb::{Database, EpochMeta, Profile};
+use profiledb::{Database, EpochMeta};
 
 use super::{Comparison, SetChoice};
 use crate::error::AnalysisError;
-use crate::load::{self, EventSamples, ImageSamples, Samples, sum};
+use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Place, Places};
 use crate::scope::ScopeChoice;
 use crate::select;
 use crate::stats::compare::{Counted, Measure};
+use crate::tally::{self, Tally, Weighed};
+use crate::unresolved;
 
 /// Samples of several sets, row by row.
 #[derive(Debug)]
@@ -47,10 +49,8 @@ pub struct Part {
     pub epoch: EpochMeta,
     /// The event.
     pub event: EventSamples,
-    /// What a sample stands for: the period, scaled to the time in which the event did not count.
-    pub weight: f64,
     /// Samples that shares are of.
-    pub counted: u64,
+    pub counted: Tally,
 }
 
 /// A row, with its samples in each part of all sets, one set after the other.
@@ -61,7 +61,7 @@ pub struct Row {
     /// The builds of its image.
     pub builds: BTreeSet<ImageId>,
     /// The samples.
-    pub samples: Vec<u64>,
+    pub samples: Vec<Tally>,
 }
 
 /// What is the same in all sets.
@@ -79,7 +79,7 @@ impl Row {
     /// Samples in all sets.
     #[must_use]
     pub fn total(&self) -> u64 {
-        sum(self.samples.iter().copied())
+        samples(&self.samples)
     }
 }
 
@@ -87,56 +87,55 @@ impl Set {
     /// Whether all its samples weigh the same, and as much as this.
     #[must_use]
     pub fn weighs(&self, weight: f64) -> bool {
-        self.parts.iter().all(|part| (part.weight / weight - 1.0).abs() < 1e-9)
+        self.parts.iter().all(|part| {
+            let periods = part.event.weights.iter().filter(|(samples, _)| *samples > 0);
+            periods.filter_map(|(_, weight)| *weight).all(|own| (own / weight - 1.0).abs() < 1e-5)
+        })
     }
 
     /// The set's samples of a row, `samples` by part, as comparisons want them. Amounts are in samples of `weight`, by `each`: 1 for the
     /// sum, the number of parts for their mean.
     #[must_use]
-    pub fn counted(&self, measure: Measure, samples: &[u64], weight: f64, each: f64) -> Counted {
-        let of_parts = |of: &dyn Fn(f64, f64, f64) -> f64| -> f64 {
-            let parts = self.parts.iter().zip(samples);
-            parts.map(|(part, samples)| of(part.weight, *samples as f64, part.counted as f64)).sum()
-        };
-        let (amount, whole) =
-            (of_parts(&|weight, samples, _| weight * samples), of_parts(&|weight, _, all| weight * all));
-        let (variance, whole_variance) = (
-            of_parts(&|weight, samples, _| weight * weight * samples),
-            of_parts(&|weight, _, all| weight * weight * all),
-        );
-        // What a sample of the row stands for, and what one would where it has none.
-        let one = if amount > 0.0 {
-            variance / amount
-        } else if whole > 0.0 {
-            whole_variance / whole
-        } else {
-            return Counted::default();
-        };
-        let of = match measure {
-            Measure::Share => whole / one,
-            Measure::Amount => weight * each / one,
-        };
-        Counted { samples: amount / one, of }
+    pub fn counted(&self, measure: Measure, samples: &[Tally], weight: f64, each: f64) -> Counted {
+        let parts = self.parts.iter().zip(samples);
+        let (row, whole) = parts.fold((Tally::default(), Tally::default()), |(row, whole), (part, samples)| {
+            (row + *samples, whole + part.counted)
+        });
+        counted(measure, row, whole, weight * each)
     }
 
     /// The same of each part.
     #[must_use]
-    pub fn counted_parts(&self, measure: Measure, samples: &[u64], weight: f64) -> Vec<Counted> {
-        let part = |(part, samples): (&Part, &u64)| {
-            let of = match measure {
-                Measure::Share => part.counted as f64,
-                Measure::Amount => weight / part.weight,
-            };
-            Counted { samples: *samples as f64, of }
-        };
+    pub fn counted_parts(&self, measure: Measure, samples: &[Tally], weight: f64) -> Vec<Counted> {
+        let part = |(part, samples): (&Part, &Tally)| counted(measure, *samples, part.counted, weight);
         self.parts.iter().zip(samples).map(part).collect()
     }
+}
+
+/// A row's samples as comparisons want them: as many of one weight as would be as unsure. Amounts are in samples of `unit`.
+fn counted(measure: Measure, row: Tally, whole: Tally, unit: f64) -> Counted {
+    // What a sample of the row stands for, and what one would where it has none.
+    let one = if row.is_empty() { whole.weight() } else { row.weight() };
+    if one <= 0.0 {
+        return Counted::default();
+    }
+    let of = match measure {
+        Measure::Share => whole.occurrences / one,
+        Measure::Amount => unit / one,
+    };
+    Counted { samples: row.occurrences / one, of }
+}
+
+/// The number of samples of these together.
+#[must_use]
+pub fn samples(tallies: &[Tally]) -> u64 {
+    tallies.iter().copied().sum::<Tally>().samples
 }
 
 impl Table {
     /// The samples of a row, by set.
     #[must_use]
-    pub fn by_set<'a>(&self, row: &'a Row) -> Vec<&'a [u64]> {
+    pub fn by_set<'a>(&self, row: &'a Row) -> Vec<&'a [Tally]> {
         let mut rest = row.samples.as_slice();
         let mut of_sets = Vec::with_capacity(self.sets.len());
         for set in &self.sets {
@@ -150,7 +149,8 @@ impl Table {
     /// The weight of a sample in the first part of all, which amounts are told in; 1 where there is none.
     #[must_use]
     pub fn weight(&self) -> f64 {
-        self.sets.iter().flat_map(|set| &set.parts).map(|part| part.weight).next().unwrap_or(1.0)
+        let mut weights = self.sets.iter().flat_map(|set| &set.parts).map(|part| part.event.weight);
+        weights.find(|weight| *weight > 0.0).unwrap_or(1.0)
     }
 }
 
@@ -159,6 +159,8 @@ struct Read {
     set: usize,
     part: Part,
     samples: Samples,
+    /// All processes are meant.
+    everything: bool,
 }
 
 /// Reads the sets. With `apart`, each epoch of a set becomes a set of its own.
@@ -189,7 +191,8 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
                 let name = part.epoch.label.clone().unwrap_or_else(|| part.epoch.epoch.to_string());
                 sets.push(Set { name, ..set.clone() });
             }
-            reads.push(Read { set: sets.len().saturating_sub(1), part, samples });
+            let everything = source.scope.is_all();
+            reads.push(Read { set: sets.len().saturating_sub(1), part, samples, everything });
         }
     }
     for read in &reads {
@@ -200,7 +203,7 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
     let everything = args.of_images.is_empty();
     let mut rows = rows(&reads, args, &mut problems);
     if everything {
-        add_unresolved(&sets, &mut rows);
+        add_unresolved(&reads, &mut rows);
     }
     let rebuilt = rebuilt(&reads);
     let rows = rows.into_iter().map(|(subject, (builds, samples))| Row { subject, builds, samples }).collect();
@@ -251,23 +254,25 @@ fn read_parts(
 fn part(samples: &Samples, args: &Comparison, whose: &ScopeChoice) -> Option<Part> {
     let epoch = samples.epochs.first()?.meta().clone();
     let event = samples.events.first()?.clone();
-    let weight = event.weights.first().map_or(Some(event.period as f64), |(_, weight)| *weight)?;
-    let resolved = sum(samples.images.iter().filter(|image| counts(image, args)).map(total));
+    if !event.weights.is_empty() && event.weights.iter().all(|(_, weight)| weight.is_none()) {
+        return None;
+    }
+    let of_images: Tally = samples.images.iter().filter(|image| counts(image, args)).map(total).sum();
     let everything = args.of_images.is_empty() && whose.is_all();
-    let counted = resolved.saturating_add(if everything { event.unresolved() } else { 0 });
-    // A period of 0 is a damaged epoch's.
-    Some(Part { epoch, event, weight: weight.max(f64::MIN_POSITIVE), counted })
+    let nobodys =
+        unresolved::nobodys(everything, samples).into_iter().filter_map(|(_, tallies)| tallies.first().copied());
+    Some(Part { epoch, event, counted: of_images + nobodys.sum() })
 }
 
 fn counts(image: &ImageSamples, args: &Comparison) -> bool {
     image.wanted && (args.look.idle || !args.of_images.is_empty() || !image.is_idle())
 }
 
-fn total(image: &ImageSamples) -> u64 {
-    image.profiles.first().map_or(0, Profile::total)
+fn total(image: &ImageSamples) -> Tally {
+    image.profiles.first().map_or(Tally::default(), Weighed::total)
 }
 
-type Rows = BTreeMap<Subject, (BTreeSet<ImageId>, Vec<u64>)>;
+type Rows = BTreeMap<Subject, (BTreeSet<ImageId>, Vec<Tally>)>;
 
 fn rows(reads: &[Read], args: &Comparison, problems: &mut Vec<Problem>) -> Rows {
     let places = Places::with_debug_roots(args.look.debug_root.clone());
@@ -292,10 +297,13 @@ fn rows(reads: &[Read], args: &Comparison, problems: &mut Vec<Problem>) -> Rows 
     rows
 }
 
-fn add(rows: &mut Rows, subject: Subject, image: &ImageSamples, counts: &[u64]) {
-    let (builds, samples) = rows.entry(subject).or_insert_with(|| (BTreeSet::new(), vec![0; counts.len()]));
-    builds.insert(image.record.id);
-    samples.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+fn add(rows: &mut Rows, subject: Subject, image: &ImageSamples, counts: &[Tally]) {
+    let none = || (BTreeSet::new(), vec![Tally::default(); counts.len()]);
+    let (builds, samples) = rows.entry(subject).or_insert_with(none);
+    if image.unresolved().is_none() {
+        builds.insert(image.record.id);
+    }
+    tally::add_all(samples, counts);
 }
 
 /// The samples of each database together, so that procedures are looked for once: a column of counts for each part of all sets, where
@@ -321,7 +329,7 @@ fn joined(reads: &[Read], args: &Comparison) -> Vec<Samples> {
                 record: image.record.clone(),
                 paths: Vec::new(),
                 wanted: true,
-                profiles: vec![Profile::new(); reads.len()],
+                profiles: vec![Weighed::default(); reads.len()],
                 scopes: BTreeMap::new(),
                 by_scope: BTreeMap::new(),
                 epochs: Vec::new(),
@@ -379,6 +387,7 @@ impl Programs {
                 if nameless { "[procedures without name]".to_owned() } else { known }
             }
             Place::Unknown => "[unknown]".to_owned(),
+            Place::Unresolved(reason) => unresolved::name(&reason),
             // The reason may be another for each build.
             Place::NoProcedures(_) => "[no procedures]".to_owned(),
         }
@@ -415,19 +424,15 @@ fn rebuilt(reads: &[Read]) -> BTreeSet<String> {
     builds.into_iter().filter(|(_, of_sets)| differ(of_sets)).map(|(name, _)| name).collect()
 }
 
-/// Samples of unknown code, where they are counted: a row for each reason.
-fn add_unresolved(sets: &[Set], rows: &mut Rows) {
-    let columns: usize = sets.iter().map(|set| set.parts.len()).sum();
-    let parts = sets.iter().flat_map(|set| set.parts.iter().map(move |part| (set.whose.is_all(), part)));
-    for (column, (everything, part)) in parts.enumerate() {
-        for (reason, samples) in part.event.ledger.unresolved.iter().filter(|(_, samples)| everything && **samples > 0)
-        {
-            let procedure = Some(format!("[unresolved: {}]", reason.replace('_', " ")));
+/// Samples of unknown code of no program that is known, where they are counted: a row for each reason.
+fn add_unresolved(reads: &[Read], rows: &mut Rows) {
+    for (column, read) in reads.iter().enumerate() {
+        for (reason, tallies) in unresolved::nobodys(read.everything, &read.samples) {
+            let procedure = Some(unresolved::name(&reason));
             let subject = Subject { image: None, path: None, procedure };
-            let (_, counts) = rows.entry(subject).or_insert_with(|| (BTreeSet::new(), vec![0; columns]));
-            if let Some(count) = counts.get_mut(column) {
-                *count = count.saturating_add(*samples);
-            }
+            let none = || (BTreeSet::new(), vec![Tally::default(); reads.len()]);
+            let (_, counts) = rows.entry(subject).or_insert_with(none);
+            counts.iter_mut().skip(column).take(1).zip(tallies).for_each(|(count, tally)| *count += tally);
         }
     }
 }

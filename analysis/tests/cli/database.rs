@@ -110,12 +110,14 @@ pub struct Epoch {
     pub events: Vec<EventMeta>,
     pub arch: &'static str,
     pub delta: Delta,
+    /// Periods of events that are not those described.
+    pub now: BTreeMap<String, u64>,
 }
 
 impl Epoch {
     pub fn new(start: u64, events: Vec<EventMeta>) -> Self {
         let delta = Delta { now_unix_s: start + 1503, ..Delta::default() };
-        Self { label: None, start, end: None, events, arch: "x86_64", delta }
+        Self { label: None, start, end: None, events, arch: "x86_64", delta, now: BTreeMap::new() }
     }
 
     /// Samples of an event at offsets of an image.
@@ -133,12 +135,34 @@ impl Epoch {
     ) -> Self {
         let scope = Scope { label: label.map(str::to_owned), unit: unit.map(str::to_owned), pid };
         let profile = Profile::from_counts(counts.iter().map(|(at, n)| (ImageOffset(*at), *n)));
-        let ledger = self.delta.ledgers.entry(event.to_owned()).or_default();
+        let period = self.period(event);
+        let ledger = self.ledger(event);
         ledger.taken += profile.total();
-        ledger.merged += profile.total();
+        if image.id.is_unresolved() {
+            add(&mut ledger.unresolved, &image.path, profile.total());
+        } else {
+            ledger.merged += profile.total();
+        }
         self.delta.images.insert(image.id, image.clone());
-        self.delta.profiles.insert(ProfileKey { image: image.id, event: event.to_owned(), scope }, profile);
+        let key = ProfileKey { image: image.id, event: event.to_owned(), period, scope };
+        self.delta.profiles.entry(key).or_default().merge(&profile);
         self
+    }
+
+    /// What follows is sampled at another period.
+    pub fn at_period(mut self, event: &str, period: u64) -> Self {
+        self.now.insert(event.to_owned(), period);
+        self
+    }
+
+    fn period(&self, event: &str) -> u64 {
+        let described = || self.events.iter().find(|known| known.name == event).map_or(0, |known| known.period);
+        self.now.get(event).copied().unwrap_or_else(described)
+    }
+
+    fn ledger(&mut self, event: &str) -> &mut Ledger {
+        let period = self.period(event);
+        self.delta.ledgers.entry(event, period)
     }
 
     pub fn symbols(mut self, image: &ImageRecord, symbols: &[(u64, u64, &str)]) -> Self {
@@ -149,7 +173,7 @@ impl Epoch {
     }
 
     pub fn unresolved(mut self, event: &str, reason: &str, samples: u64) -> Self {
-        let ledger = self.delta.ledgers.entry(event.to_owned()).or_default();
+        let ledger = self.ledger(event);
         ledger.taken += samples;
         add(&mut ledger.unresolved, reason, samples);
         self
@@ -157,13 +181,13 @@ impl Epoch {
 
     /// An event counted so long, of the time in which it should have.
     pub fn counted(mut self, event: &str, running_ns: u64, enabled_ns: u64) -> Self {
-        let ledger = self.delta.ledgers.entry(event.to_owned()).or_default();
+        let ledger = self.ledger(event);
         (ledger.running_ns, ledger.enabled_ns) = (running_ns, enabled_ns);
         self
     }
 
     pub fn lost(mut self, event: &str, reason: &str, samples: u64) -> Self {
-        let ledger: &mut Ledger = self.delta.ledgers.entry(event.to_owned()).or_default();
+        let ledger = self.ledger(event);
         ledger.taken += samples;
         add(&mut ledger.lost, reason, samples);
         self

@@ -41,4 +41,6 @@ mod transfer;
 #[cfg(test)]
 mod truth;
 #[cfg(test)]
+mod weights;
+#[cfg(test)]
 mod why;

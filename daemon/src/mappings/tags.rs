@@ -3,10 +3,11 @@
 use super::{Mapping, Mappings, Process, Window, procfs};
 use crate::apart::{LABELS_MAX, Rules, Tagger, Tags};
 use crate::cgroup;
-use crate::images::MappedAt;
+use crate::images::{MappedAt, MappedFile};
 use crate::kernel::{RecordKind, TimedRecord};
 use profiledb::DbError;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Control groups that wait for their process's exec to be applied.
 const FORESEEN_MAX: usize = 65_536;
@@ -165,6 +166,19 @@ impl Mappings {
         let known = then().find(|version| version.has(generation));
         let version = known.or_else(|| then().find(|version| version.generations.is_none()));
         version.map(|version| version.tags.clone()).unwrap_or_default()
+    }
+
+    /// The program that a process runs, and whose samples its are: of that generation, or where that
+    /// is not known, as of now. The program is the mapped file with the lowest addresses: the kernel
+    /// maps programs below their interpreter and libraries (`ELF_ET_DYN_BASE`). None for a process
+    /// that is not known, or has no file mapped.
+    pub fn program(&mut self, pid: u32, generation: u16) -> Option<(Arc<MappedFile>, Tags)> {
+        let process = self.processes.get_mut(&pid)?;
+        process.read_cgroup(pid, &mut self.tagger);
+        let versions = || process.versions.iter().rev();
+        let version = versions().find(|version| version.has(generation)).or_else(|| versions().next())?;
+        let of_file = version.map.iter().find(|mapping| mapping.file.is_file());
+        of_file.map(|mapping| (mapping.file.clone(), version.tags.clone()))
     }
 }
 

@@ -12,9 +12,10 @@ use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::images::{self, ImageRecord};
 use crate::key::{self, ProfileKey, SamplesFile};
-use crate::meta::EpochMeta;
+use crate::meta::{EpochMeta, EventMeta};
 use crate::profile::Profile;
 use crate::scope::{self, Scope, ScopeTable};
+use crate::segment::described_period;
 use crate::storage::{Disk, Entry};
 use crate::symbols::Symbol;
 
@@ -57,7 +58,7 @@ impl EpochFiles {
         if meta.host != host || meta.epoch != *epoch {
             return Err(DbError::Corrupt { path: found.path, offset: HEADER_BYTES as u64, damage: Damage::Misplaced });
         }
-        Ok(Some(meta))
+        Ok(Some(meta.at_described_periods()))
     }
 
     /// The images, which may be none yet.
@@ -116,8 +117,8 @@ impl EpochFiles {
         }
     }
 
-    /// The profiles that have a file, in order. Where the list of scopes cannot be read, the files themselves tell theirs.
-    pub(crate) fn profiles(&self) -> Result<Vec<ProfileKey>, DbError> {
+    /// The profiles that have a file, in order, in an epoch of these events. Where the list of scopes cannot be read, the files themselves tell theirs.
+    pub(crate) fn profiles(&self, events: &[EventMeta]) -> Result<Vec<ProfileKey>, DbError> {
         let listed = self.entries()?.into_iter().map(|entry| entry.name);
         let decided = self.decided.iter().flat_map(|commit| commit.names.clone());
         let files: Vec<SamplesFile> = listed.chain(decided).filter_map(|name| SamplesFile::parse(&name)).collect();
@@ -138,7 +139,8 @@ impl EpochFiles {
                     Err(error) => return Err(error),
                 },
             };
-            keys.push(ProfileKey { image: file.image, event: file.event, scope });
+            let period = described_period(events, &file.event);
+            keys.push(ProfileKey { image: file.image, event: file.event, period, scope });
         }
         keys.sort();
         keys.dedup();

@@ -6,8 +6,8 @@ use profiledb::storage::SimulatedDisk;
 use profiledb::{DbError, Delta, EpochId, Retention, Writer};
 
 use crate::fixture::{
-    self, EVENTS, EpochState, HOST, NOW, fold_all, full_delta, leftovers, problems, read, read_only_epoch, root,
-    segments, small_database, start, storage, writer,
+    self, EVENTS, EpochState, HOST, NOW, PERIOD, fold_all, full_delta, leftovers, problems, read, read_only_epoch,
+    root, segments, small_database, start, storage, writer,
 };
 
 /// errno(3).
@@ -22,8 +22,8 @@ fn third() -> Delta {
     let more = fixture::delta(NOW + 30, &[(2, EVENTS[1], 0x99, 4)]);
     delta.profiles.extend(more.profiles);
     delta.images.extend(more.images);
-    let ledger = delta.ledgers.get_mut(EVENTS[1]).unwrap();
-    ledger.add(&more.ledgers[EVENTS[1]]);
+    let ledger = delta.ledgers.entry(EVENTS[1], PERIOD);
+    ledger.add(&more.ledgers.sum(EVENTS[1]));
     // A scope that was not there.
     fixture::label_half(&mut delta, 2, EVENTS[1], "third");
     delta

@@ -13,6 +13,10 @@ use profiledb::{
 
 pub const HOST: &str = "node-7";
 pub const EVENTS: [&str; 2] = ["cycles", "cpu/event=0x3c/"];
+/// The period of both, as [`start`] describes it.
+pub const PERIOD: u64 = 62_000;
+/// Another, which samples of the first event have in [`full_delta`].
+pub const FASTER: u64 = 31_000;
 /// 2025-11-21 04:02:33 UTC.
 pub const NOW: u64 = 1_763_697_753;
 
@@ -30,7 +34,7 @@ pub fn key(number: u8, event: &str) -> ProfileKey {
 
 pub fn scoped(number: u8, event: &str, label: Option<&str>) -> ProfileKey {
     let scope = Scope { label: label.map(str::to_owned), ..Scope::default() };
-    ProfileKey { image: image(number), event: event.to_owned(), scope }
+    ProfileKey { image: image(number), event: event.to_owned(), period: PERIOD, scope }
 }
 
 pub fn record(number: u8, seen: u64) -> ImageRecord {
@@ -53,7 +57,7 @@ pub fn start(now_unix_s: u64) -> EpochStart {
     let event = |name: &str| EventMeta {
         name: name.to_owned(),
         unit: "cycles".to_owned(),
-        period: 62_000,
+        period: PERIOD,
         ..EventMeta::default()
     };
     EpochStart {
@@ -80,7 +84,7 @@ pub fn delta(now_unix_s: u64, samples: &[(u8, &str, u64, u64)]) -> Delta {
         profile.add(ImageOffset(*offset), *count);
         let met = record(*number, now_unix_s);
         delta.images.insert(met.id, met);
-        let ledger = delta.ledgers.entry((*event).to_owned()).or_default();
+        let ledger = delta.ledgers.entry(event, PERIOD);
         ledger.add(&Ledger { taken: *count, merged: *count, ..Ledger::default() });
     }
     delta
@@ -97,7 +101,14 @@ pub fn label_half(delta: &mut Delta, number: u8, event: &str, label: &str) {
     delta.profiles.insert(scoped(number, event, Some(label)), theirs);
 }
 
-/// A delta that has every sort of section: two images, two events, a labelled run, symbols, edges, facts, a loss.
+/// Samples of unknown code of a labelled run, which the ledger has among its unresolved ones.
+pub fn unknown_code(period: u64) -> ProfileKey {
+    let image = ImageId::unresolved("prog0", "no mapping");
+    ProfileKey { image, period, ..scoped(0, EVENTS[0], Some("run")) }
+}
+
+/// A delta that has every sort of section: two images, two events, one of them of two periods, a
+/// labelled run, code that is not known, symbols, edges, facts, a loss.
 pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     let mut delta = delta(
         now_unix_s,
@@ -117,10 +128,17 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     let turns = |rounds| Turns { branch: ImageOffset(0x14), jumps: true, rounds };
     delta.rounds.insert(image(0), Rounds::from_counts([(turns(7), 1), (turns(1000 + count), count)]));
     delta.facts.insert("skid".to_owned(), count.into());
-    let ledger = delta.ledgers.get_mut(EVENTS[0]).unwrap();
+    let ledger = delta.ledgers.entry(EVENTS[0], PERIOD);
     ledger.taken += 3;
     ledger.unresolved.insert("no mapping".to_owned(), 2);
     ledger.lost.insert("table full".to_owned(), 1);
+    let id = unknown_code(PERIOD).image;
+    let kind = ImageKind::Unresolved;
+    delta.images.insert(id, ImageRecord { id, kind, path: "no mapping".to_owned(), ..record(0, now_unix_s) });
+    delta.profiles.insert(unknown_code(PERIOD), Profile::from_counts([(ImageOffset(0), 1)]));
+    let faster = ProfileKey { period: FASTER, ..key(0, EVENTS[0]) };
+    delta.profiles.insert(faster, Profile::from_counts([(ImageOffset(0x10), count)]));
+    *delta.ledgers.entry(EVENTS[0], FASTER) = Ledger { taken: count, merged: count, ..Ledger::default() };
     delta
 }
 

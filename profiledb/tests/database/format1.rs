@@ -43,7 +43,7 @@ fn an_old_database_reads_as_it_was_written() {
     assert_eq!(first.profiles[&scoped(1, EVENTS[0], Some("run"))].total(), 8);
     assert_eq!(first.symbols[&image(0)], [symbol(5, 6, "jit"), symbol(9, 10, "jit"), symbol(0x10, 0x20, "main")]);
     assert_eq!(first.images[&image(1)].path, "/usr/bin/prog1");
-    assert_eq!(first.meta.ledgers[EVENTS[0]].lost["table full"], 2);
+    assert_eq!(first.meta.ledgers.sum(EVENTS[0]).lost["table full"], 2);
     assert!(first.edges.is_empty() && first.meta.facts.is_empty());
     assert_eq!(problems(&disk), Vec::<String>::new());
 }

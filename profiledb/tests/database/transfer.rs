@@ -5,12 +5,13 @@ use std::path::Path;
 use image::ImageOffset;
 use profiledb::storage::SimulatedDisk;
 use profiledb::{
-    Copied, Database, DbError, Epoch, Retention, Rounds, Writer, copy_epoch, copy_host, merge_epochs, seal,
+    Copied, Database, DbError, Epoch, Ledger, Ledgers, ProfileKey, Retention, Rounds, Writer, copy_epoch, copy_host,
+    merge_epochs, seal,
 };
 
 use crate::fixture::{
-    EVENTS, HOST, NOW, delta, full_delta, image, key, problems, read, read_only_epoch, root, segments, small_database,
-    start, storage, writer,
+    EVENTS, HOST, NOW, PERIOD, delta, full_delta, image, key, problems, read, read_only_epoch, root, segments,
+    small_database, start, storage, writer,
 };
 
 fn database(disk: &SimulatedDisk) -> Database {
@@ -61,7 +62,7 @@ fn epochs_made_one_have_all_counts_and_say_whose() {
     assert_eq!(sum.profiles[&key(0, EVENTS[0])].get(ImageOffset(0x10)), 114);
     assert_eq!(sum.edges[&image(0)].get(ImageOffset(0x14), ImageOffset(0x10)), 114);
     assert!(sum.first_edges[&image(0)].total() > 57);
-    assert_eq!(sum.meta.ledgers[EVENTS[0]].lost["table full"], 3);
+    assert_eq!(sum.meta.ledgers.sum(EVENTS[0]).lost["table full"], 3);
     assert_eq!((sum.meta.started_unix_s, sum.meta.ended_unix_s), (NOW, Some(NOW + 30)));
     assert_eq!(sum.meta.machine.boot_id, "boot-1");
     let from = sum.meta.merged_from();
@@ -82,12 +83,12 @@ fn epochs_that_cannot_be_one_are_refused_by_name() {
     let disk = small_database();
     let mut writer = writer(&disk);
     let mut other = start(NOW + 25);
-    other.events[1].period += 1;
+    other.events[1].unit.push('x');
     writer.begin(other, true).unwrap();
     let (target_disk, target) = empty();
     let before = target_disk.files();
     let error = merge_epochs(&epochs(&disk), &target, "sum", None).unwrap_err().to_string();
-    assert!(error.contains("periods of cpu/event=0x3c/") && error.contains("20251121-040233"), "{error}");
+    assert!(error.contains("units of cpu/event=0x3c/") && error.contains("20251121-040233"), "{error}");
     // A host whose daemon has an epoch open is not written to.
     writer.merge(&delta(NOW + 30, &[])).unwrap();
     drop(writer);
@@ -157,17 +158,66 @@ fn a_committed_database_reads_as_it_was_written() {
     let mut expected: Vec<_> = read(&two_epochs()).unwrap().into_values().collect();
     // It is of before rounds were counted.
     expected.iter_mut().flat_map(|state| state.rounds.values_mut()).for_each(|rounds| *rounds = Rounds::new());
+    // And of before an event had several periods, and unknown code was kept by program.
+    for state in &mut expected {
+        state.profiles.retain(|key, _| key.period == PERIOD && !key.image.is_unresolved());
+        state.images.retain(|id, _| !id.is_unresolved());
+        let mut ledgers = Ledgers::default();
+        let described = state.meta.ledgers.iter().filter(|(_, period, _)| *period == PERIOD);
+        described.for_each(|(event, period, ledger)| ledgers.entry(event, period).add(ledger));
+        state.meta.ledgers = ledgers;
+    }
     // The first was sealed in between.
     let states: Vec<_> = all.into_values().collect();
     assert_eq!(states.len(), 2);
     expected.iter_mut().zip(&states).for_each(|(expected, state)| assert_eq!(expected, state));
 }
 
+/// Two epochs that release 0.1.0 wrote, of different periods, the second one not folded: they are
+/// merged with each at its own period.
+#[test]
+fn epochs_of_the_first_release_are_merged_with_their_periods() {
+    let disk = crate::format1::committed("format-2-rounds");
+    assert_eq!(problems(&disk), Vec::<String>::new());
+    let at = |period| ProfileKey { period, ..key(0, EVENTS[0]) };
+    for (state, period) in read(&disk).unwrap().into_values().zip([62_000, 124_000]) {
+        assert_eq!(
+            (state.meta.merges, state.profiles[&at(period)].total()),
+            (if period == 62_000 { 4 } else { 3 }, 33)
+        );
+        assert_eq!(state.meta.ledgers.of(EVENTS[0]).map(|(period, _)| period).collect::<Vec<_>>(), [period]);
+        assert_eq!(state.rounds[&image(0)].iter().map(|(_, times)| times).sum::<u64>(), 6);
+    }
+    let (other, target) = empty();
+    merge_epochs(&epochs(&disk), &target, "sum", None).unwrap();
+    let sum = read(&other).unwrap().into_values().next().unwrap();
+    assert_eq!((sum.profiles[&at(62_000)].total(), sum.profiles[&at(124_000)].total()), (33, 33));
+    assert_eq!(sum.meta.ledgers.at(EVENTS[0], 124_000).unwrap().unresolved["no_mapping"], 6);
+    assert_eq!(problems(&other), Vec::<String>::new());
+    // The next daemon goes on in the second one, at another period, and folds what both wrote.
+    let mut writer = writer(&disk);
+    let mut next = start(NOW + 200);
+    next.events[0].period = 31_000;
+    let epoch = writer.begin(next, false).unwrap();
+    let mut more = crate::fixture::delta(NOW + 210, &[(0, EVENTS[0], 0x10, 5)]);
+    more.profiles = [(at(31_000), more.profiles[&key(0, EVENTS[0])].clone())].into();
+    more.ledgers = Ledgers::default();
+    *more.ledgers.entry(EVENTS[0], 31_000) = Ledger { taken: 5, merged: 5, ..Ledger::default() };
+    writer.merge(&more).unwrap();
+    crate::fixture::fold_all(&mut writer);
+    drop(writer);
+    let all = read(&disk).unwrap();
+    let state = &all[&(HOST.to_owned(), epoch)];
+    assert_eq!(all.len(), 2, "a change of rate began an epoch");
+    assert_eq!((state.profiles[&at(31_000)].total(), state.profiles[&at(124_000)].total()), (5, 33));
+    assert_eq!(problems(&disk), Vec::<String>::new());
+}
+
 /// Makes the committed database; only for a new format.
 #[test]
 #[ignore = "writes the fixture anew"]
 fn write_the_committed_database() {
-    let to = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-2");
+    let to = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-3");
     for (path, bytes) in two_epochs().files() {
         let path = to.join(path.strip_prefix(root()).unwrap());
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use image::ImageOffset;
 use profiledb::storage::SimulatedDisk;
 use profiledb::{
-    Database, DbError, Delta, EpochId, Ledger, PeriodChange, Profile, ProfileKey, Retention, SCOPES_MAX, Scope, Writer,
-    check,
+    Database, DbError, Delta, EpochId, Ledger, Ledgers, PeriodChange, Profile, ProfileKey, Retention, SCOPES_MAX,
+    Scope, Writer, check,
 };
 
 use crate::fixture::{
-    EVENTS, HOST, NOW, delta, full_delta, image, key, read, read_database, read_only_epoch, record, root,
+    EVENTS, HOST, NOW, PERIOD, delta, full_delta, image, key, read, read_database, read_only_epoch, record, root,
     small_database, start, symbol, writer,
 };
 
@@ -152,7 +152,7 @@ fn everything_is_there_on_a_real_disk() {
     let met = &state.images[&image(1)];
     assert_eq!((met.first_seen_unix_s, met.last_seen_unix_s), (NOW + 10, NOW + 20));
     assert_eq!(state.meta.merges, 2);
-    assert!(state.meta.ledgers.values().all(Ledger::closes));
+    assert!(state.meta.ledgers.iter().all(|(_, _, ledger)| ledger.closes()));
     assert_eq!(fs::read_to_string(root.join("format")).unwrap(), "dcpi database 2\n");
     let names = |path: &Path| {
         let mut names: Vec<String> =
@@ -184,12 +184,16 @@ fn the_next_writer_continues_the_epoch_only_when_samples_can_be_added() {
     let (_, first) = again(|start| start.writer_version = "2.0.0".to_owned(), false);
     assert_eq!((first.merges, first.writer_version.as_str()), (3, "2.0.0"));
 
+    // A change of rate, by the budget or by another setting, ended epochs, and their label with them.
+    let (epochs, _) = again(|start| start.events[0].period += 1, false);
+    assert_eq!(epochs, 1);
+
     type Change = fn(&mut profiledb::EpochStart);
     let changes: [(Change, bool); 5] = [
         (|_| {}, true),
         (|start| start.machine.boot_id = "boot-2".to_owned(), false),
         (|start| start.machine.kernel_build_id = Some("ab".to_owned()), false),
-        (|start| start.events[0].period += 1, false),
+        (|start| start.events[0].unit.push('x'), false),
         (|start| start.label = Some("after".to_owned()), false),
     ];
     for (change, new) in changes {
@@ -268,10 +272,10 @@ fn a_delta_that_contradicts_itself_changes_nothing() {
     };
     type Expected = fn(&DbError) -> bool;
     let cases: [(Delta, Expected); 8] = [
-        (broken(|d| d.ledgers.get_mut(EVENTS[0]).unwrap().merged += 1), |e| {
+        (broken(|d| d.ledgers.entry(EVENTS[0], PERIOD).merged += 1), |e| {
             matches!(e, DbError::Unbalanced { ledger: 11, profiles: 10, .. })
         }),
-        (broken(|d| d.ledgers.clear()), |e| matches!(e, DbError::Unbalanced { ledger: 0, .. })),
+        (broken(|d| d.ledgers = Ledgers::default()), |e| matches!(e, DbError::Unbalanced { ledger: 0, .. })),
         (broken(|d| drop(d.profiles.pop_first())), |e| matches!(e, DbError::Unbalanced { .. })),
         (delta(NOW, &[(0, "unheard-of", 1, 1)]), |e| matches!(e, DbError::UnknownEvent { .. })),
         (broken(|d| crate::fixture::label_half(d, 0, EVENTS[0], "a/b")), |e| matches!(e, DbError::InvalidName { .. })),
@@ -357,7 +361,7 @@ fn an_epoch_has_room_for_so_many_scopes_and_no_sample_is_lost_beyond() {
         full.profiles.insert(of(unit), Profile::from_counts([(ImageOffset(0x10), 2)]));
     }
     let all = 2 * (SCOPES_MAX as u64 + 3);
-    let ledger = full.ledgers.get_mut(EVENTS[0]).unwrap();
+    let ledger = full.ledgers.entry(EVENTS[0], PERIOD);
     (ledger.taken, ledger.merged) = (all, all);
     assert_eq!(writer.merge(&full).unwrap().samples_widened, 6);
     let state = read_only_epoch(&disk);
@@ -372,10 +376,10 @@ fn a_merge_without_samples_still_keeps_the_ledger() {
     writer.begin(start(NOW + 25), false).unwrap();
     let mut lost = delta(NOW + 30, &[]);
     let ledger = Ledger { taken: 4, lost: [("ring full".to_owned(), 4)].into(), ..Ledger::default() };
-    lost.ledgers.insert(EVENTS[0].to_owned(), ledger);
+    *lost.ledgers.entry(EVENTS[0], PERIOD) = ledger;
     assert_eq!(writer.merge(&lost).unwrap().files_written, 1);
     let state = read_only_epoch(&disk);
-    assert_eq!(state.meta.ledgers[EVENTS[0]].lost["ring full"], 4);
+    assert_eq!(state.meta.ledgers.sum(EVENTS[0]).lost["ring full"], 4);
 }
 
 #[test]
@@ -501,7 +505,7 @@ fn readers_beside_a_storm_of_merges_and_folds_see_only_whole_states() {
                         );
                         newest = newest.max(state);
                         epoch.symbols(&image(0)).unwrap();
-                        assert!(epoch.meta().merges == 0 || epoch.images().unwrap().len() == 2);
+                        assert!(epoch.meta().merges == 0 || epoch.images().unwrap().len() == 3);
                         readings += 1;
                     }
                 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::json::rounded;
 use super::{Costs, ProfReport, Row, costs, escape, listing_text, text};
 use crate::listing::{ListedInstruction, Listing};
+use crate::tally::Tally;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
@@ -136,18 +137,18 @@ fn entities(text: &str) -> String {
 fn page(report: &HtmlReport) -> Page {
     let procedures = &report.procedures;
     let events = procedures.events.iter();
-    let rows = procedures.rows.iter().map(procedure_row).chain(unresolved_rows(procedures));
+    let rows = procedures.rows.iter().map(|row| procedure_row(procedures, row));
     Page {
         head: text::head_lines(procedures),
         notes: text::note_lines(procedures),
         confidence: procedures.confidence.percent(),
-        events: events.map(|column| Event { name: name(&column.event.name), counted: column.counted }).collect(),
-        images: report.images.rows.iter().map(image_row).collect(),
+        events: events.map(|column| Event { name: name(&column.event.name), counted: column.equal() }).collect(),
+        images: report.images.rows.iter().map(|row| image_row(procedures, row)).collect(),
         procedures: rows.collect(),
         omitted: Omitted {
             images: report.images.omitted.rows,
             procedures: procedures.omitted.rows,
-            counts: procedures.omitted.counts.clone(),
+            counts: equal(procedures, &procedures.omitted.counts),
         },
         listings: report.listings.iter().map(|(row, listing)| (*row, listed(listing, report.skid.as_ref()))).collect(),
         costs: costs::TITLES,
@@ -163,18 +164,23 @@ fn shares(row: &Row) -> Vec<[f64; 3]> {
     row.shares.iter().map(|share| [rounded(share.value), rounded(share.low), rounded(share.high)]).collect()
 }
 
-fn image_row(row: &Row) -> ImageRow {
+/// As many samples as stand for what these do, each for as much: what the page adds up and divides.
+fn equal(report: &ProfReport, counts: &[Tally]) -> Vec<u64> {
+    report.events.iter().zip(counts).map(|(column, count)| column.event.equal(*count)).collect()
+}
+
+fn image_row(report: &ProfReport, row: &Row) -> ImageRow {
     let image = row.image.as_ref();
     ImageRow {
         name: image.map(|image| name(&image.name)).unwrap_or_default(),
         path: image.map(|image| name(&image.path)).unwrap_or_default(),
         id: image.map(|image| image.id.to_string()).unwrap_or_default(),
-        n: row.counts.clone(),
+        n: equal(report, &row.counts),
         s: shares(row),
     }
 }
 
-fn procedure_row(row: &Row) -> ProcedureRow {
+fn procedure_row(report: &ProfReport, row: &Row) -> ProcedureRow {
     let (image, procedure) = (row.image.as_ref(), row.procedure.as_ref());
     let address = procedure.and_then(|procedure| procedure.address);
     ProcedureRow {
@@ -182,24 +188,9 @@ fn procedure_row(row: &Row) -> ProcedureRow {
         image: image.map(|image| name(&image.name)).unwrap_or_default(),
         id: image.map(|image| image.id.to_string()).unwrap_or_default(),
         address: address.map(|address| format!("{address:#x}")).unwrap_or_default(),
-        n: row.counts.clone(),
+        n: equal(report, &row.counts),
         s: shares(row),
     }
-}
-
-/// A row for each reason why samples are of unknown code.
-fn unresolved_rows(report: &ProfReport) -> impl Iterator<Item = ProcedureRow> + '_ {
-    report.unresolved_reasons().into_iter().map(|reason| {
-        let found = report.events.iter().map(|column| column.unresolved.iter().find(|(known, ..)| known == reason));
-        let (mut n, mut s) = (Vec::new(), Vec::new());
-        for found in found {
-            let (count, share) = found.map_or((0, Default::default()), |(_, count, share)| (*count, *share));
-            n.push(count);
-            s.push([rounded(share.value), rounded(share.low), rounded(share.high)]);
-        }
-        let name = name(&format!("[unresolved: {}]", reason.replace('_', " ")));
-        ProcedureRow { name, image: String::new(), id: String::new(), address: String::new(), n, s }
-    })
 }
 
 fn listed((listing, costs): &(Listing, Option<Costs>), skid: Option<&(String, Skid)>) -> Listed {
