@@ -192,9 +192,6 @@ pub struct Look {
     /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub debug_root: Vec<PathBuf>,
-    /// Names in full length
-    #[arg(long)]
-    pub wide: bool,
 }
 
 /// Options that say which samples: the same for every subcommand that shows counts.
@@ -275,6 +272,9 @@ pub struct Output {
     /// For people, programs, or spreadsheets
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// Names in full length, however wide lines get, and with what compilers appended to them (.isra.0); other formats always have those
+    #[arg(long, visible_alias = "wide")]
+    pub full_names: bool,
 }
 
 /// Forms of a report.

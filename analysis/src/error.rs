@@ -76,7 +76,7 @@ pub enum AnalysisError {
     },
     /// No procedure of the chosen images fits a PROCEDURE argument.
     #[error(
-        "no procedure of {image} has the name or address {asked:?}{why}; see those with samples: dcpi prof {} -n 0 --wide",
+        "no procedure of {image} has the name or address {asked:?}{why}; see those with samples: dcpi prof {} -n 0 --full-names",
         quoted(image)
     )]
     NoProcedure {

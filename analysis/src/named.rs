@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use image::{ImageKind, Procedure};
+use image::{ImageKind, Procedure, without_suffix};
 
 use crate::error::AnalysisError;
 use crate::load::{ImageSamples, sum};
 use crate::procedures::Known;
+use crate::report::is_shown_as;
 use crate::tally::Weighed;
 
 /// An image with what is known of it.
@@ -44,8 +45,9 @@ struct Found<'a> {
     samples: u64,
 }
 
-/// The procedure that is meant, and which of the candidates has it: by its address, its mangled name, another symbol's for it, its demangled
-/// name, or part of that. Those with samples are tried first.
+/// The procedure that is meant, and which of the candidates has it: by its address, its mangled name,
+/// another symbol's for it, its demangled name, how reports show that (`sort<…>(…)`), or part of it.
+/// Those with samples are tried first.
 ///
 /// # Errors
 /// [`AnalysisError::NoProcedure`], [`AnalysisError::AmbiguousProcedure`].
@@ -54,8 +56,8 @@ pub fn find<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Result<(usize, 
         Some(address) => by_address(candidates, address),
         None => by_name(candidates, asked),
     };
-    let best = found.iter().map(|found| (found.fit, found.samples == 0)).min();
-    found.retain(|found| best == Some((found.fit, found.samples == 0)));
+    let best = found.iter().map(|found| (found.samples == 0, found.fit)).min();
+    found.retain(|found| best == Some((found.samples == 0, found.fit)));
     // Compilers make a procedure of generated code again and again: the one that ran most is meant.
     let generated = |found: &Found<'_>| candidates.get(found.at).is_some_and(|c| c.image.record.kind == ImageKind::Jit);
     let one_name =
@@ -104,7 +106,12 @@ fn by_address<'a>(candidates: &'a [Candidate<'_>], address: u64) -> Vec<Found<'a
 
 fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
     // Mangled names, and those that need no demangling, cost nothing to compare; to demangle a hundred thousand takes a while.
-    let raw = |_: &ImageSamples, procedure: &Procedure| (procedure.raw_name() == asked).then_some(Fit::Whole);
+    let raw = |image: &ImageSamples, procedure: &Procedure| {
+        let name = procedure.raw_name();
+        // Reports leave out what a compiler appended.
+        let shown = || without_suffix(name) == asked && is_sampled(image, procedure);
+        if name == asked { Some(Fit::Whole) } else { shown().then_some(Fit::Last) }
+    };
     let sampled = |image: &ImageSamples, procedure: &Procedure| {
         if is_sampled(image, procedure) { fit(procedure, asked) } else { None }
     };
@@ -168,6 +175,9 @@ fn fit(procedure: &Procedure, asked: &str) -> Option<Fit> {
     if asked.is_empty() {
         return None;
     }
+    if is_shown_as(name, asked) {
+        return Some(Fit::Last);
+    }
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut best = None;
     for (at, _) in name.match_indices(asked) {
@@ -204,6 +214,9 @@ mod tests {
             ("a_main.main", "main", Some(Fit::Last)),
             ("main", "", None),
             ("main", "bar", None),
+            ("_ZN3foo3barEi", "foo::bar(…)", Some(Fit::Last)),
+            ("_ZN3foo3barEi.cold", "foo::bar(int)", Some(Fit::Last)),
+            ("_ZN3foo3barEi", "foo::baz(…)", None),
         ] {
             let procedure = Procedure::new(ImageOffset(0), ImageOffset(1), name);
             assert_eq!(fit(&procedure, asked), expected, "{name} {asked}");

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn commands_read_the_database_that_was_named() {
         for (message, expected) in [
-            ("see: dcpi prof x -n 0 --wide", "see: dcpi prof --db /d x -n 0 --wide"),
+            ("see: dcpi prof x -n 0 --full-names", "see: dcpi prof --db /d x -n 0 --full-names"),
             ("lost (see dcpi epochs), or dcpi list", "lost (see dcpi epochs --db /d), or dcpi list --db /d"),
             ("dcpi prof --db /x; dcpi check", "dcpi prof --db /x; dcpi check --db /d"),
             ("see dcpi truth --help", "see dcpi truth --help"),

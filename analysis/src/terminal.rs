@@ -1,14 +1,37 @@
-//! What a terminal gets and a file or pipe does not: colour, and a pager for what is longer than the screen.
+//! What a terminal gets and a file or pipe does not: lines as wide as it is, colour, and a pager for
+//! what is longer than the screen.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::process::{Child, Command, Stdio};
 
+use crate::report::Style;
+
 /// Shows what fits the screen at once, keeps colours, and leaves the text there when it ends; unless the user has chosen other options.
 const LESS_OPTIONS: &str = "FRX";
 
-/// Whether to colour the standard output: a terminal, and the user has not said no (no-color.org).
+/// Characters in a line of a file or pipe, which have no width: fits a window beside another, and
+/// most mails.
+const COLUMNS: usize = 120;
+/// Lines are not made for narrower terminals: numbers alone take so much.
+const MIN_COLUMNS: usize = 40;
+
+/// How texts on the standard output look.
 #[must_use]
-pub fn has_colour() -> bool {
+pub fn style(full_names: bool) -> Style {
+    let asked = std::env::var("COLUMNS").ok();
+    let size = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    Style { columns: columns(asked.as_deref(), size), full_names, colour: has_colour() }
+}
+
+/// Characters in a line: what `$COLUMNS` says, else what the terminal has, else [`COLUMNS`].
+fn columns(asked: Option<&str>, terminal: impl FnOnce() -> Option<usize>) -> usize {
+    let asked = asked.and_then(|asked| asked.parse().ok()).filter(|columns| *columns > 0);
+    let columns = asked.or_else(|| terminal().filter(|columns| *columns > 0));
+    columns.unwrap_or(COLUMNS).max(MIN_COLUMNS)
+}
+
+/// Whether to colour the standard output: a terminal, and the user has not said no (no-color.org).
+fn has_colour() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     io::stdout().is_terminal() && !refused && !dumb
@@ -69,4 +92,24 @@ fn start() -> Option<Child> {
         command.env("LESS", LESS_OPTIONS);
     }
     command.spawn().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_as_wide_as_the_terminal() {
+        for (asked, terminal, expected) in [
+            (None, None, COLUMNS),
+            (None, Some(80), 80),
+            (None, Some(0), COLUMNS),
+            (Some("200"), Some(80), 200),
+            (Some("0"), Some(80), 80),
+            (Some("wide"), None, COLUMNS),
+            (Some("3"), None, MIN_COLUMNS),
+        ] {
+            assert_eq!(columns(asked, || terminal), expected, "{asked:?} {terminal:?}");
+        }
+    }
 }

@@ -81,10 +81,48 @@ fn pages(mut program: Command, section: &str) -> io::Result<Vec<(String, Vec<u8>
             .source(source)
             .manual(MANUAL)
             .render(&mut page)?;
-        Ok((format!("{name}.{section}"), page))
+        let page = String::from_utf8(page).map_err(io::Error::other)?;
+        Ok((format!("{name}.{section}"), with_tables(&page).into_bytes()))
     };
     all.into_iter().map(page).collect()
 }
+
+/// Columns of a page that is read in 80, without its margin.
+const TEXT_COLUMNS: usize = 73;
+
+/// The page with the notes behind the options as `--help` has them. clap_mangen gives their lines as
+/// they are, and groff makes one paragraph of them: lines of tables, which begin with two spaces,
+/// stay lines, or where they are too long become terms with their meanings; others are paragraphs.
+fn with_tables(page: &str) -> String {
+    let Some((options, notes)) = page.split_once(NOTES) else {
+        return page.to_owned();
+    };
+    let (notes, rest) = notes.split_at(notes.find("\n.SH").map_or(notes.len(), |at| at + 1));
+    let mut out = format!("{options}\n.SH NOTES\n");
+    let lines: Vec<&str> = notes.lines().filter(|line| !line.is_empty()).collect();
+    let is_table = |line: &str| line.starts_with("  ");
+    for lines in lines.chunk_by(|a, b| is_table(a) && is_table(b)) {
+        let table = lines.first().is_some_and(|line| is_table(line));
+        // A hyphen is written \-, and \(aq is an apostrophe.
+        let columns = |line: &&str| line.replace('\\', "").replace("*(Aq", "'").chars().count();
+        match lines {
+            [line] if !table => out.push_str(&format!(".PP\n{line}\n")),
+            lines if lines.iter().map(columns).max() <= Some(TEXT_COLUMNS) => {
+                out.push_str(&format!(".PP\n.nf\n{}\n.fi\n", lines.join("\n")));
+            }
+            lines => {
+                for line in lines.iter().map(|line| line.trim_start()) {
+                    let (term, meaning) = line.split_once("  ").unwrap_or((line, ""));
+                    out.push_str(&format!(".TP\n{term}\n{}\n", meaning.trim_start()));
+                }
+            }
+        }
+    }
+    out + rest
+}
+
+/// What clap_mangen writes before the notes.
+const NOTES: &str = "\n.SH EXTRA\n";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests panic to fail")]
@@ -123,6 +161,29 @@ mod tests {
             "dcpilabel.1",
         ] {
             assert!(names.contains(name), "{name}: {names:?}");
+        }
+    }
+
+    /// The letters of causes were one paragraph, reflowed: no letter stood before its cause.
+    #[test]
+    fn tables_of_notes_stay_tables() {
+        let pages: Vec<(String, String)> = programs()
+            .into_iter()
+            .flat_map(|(program, section)| pages(program, section).unwrap())
+            .map(|(name, page)| (name, String::from_utf8(page).unwrap()))
+            .collect();
+        let page = |name: &str| &pages.iter().find(|(known, _)| known == name).unwrap().1;
+        let calc = page("dcpi-calc.1");
+        let (_, table) = calc.split_once("\n.nf\n").unwrap();
+        let (table, _) = table.split_once("\n.fi\n").unwrap();
+        assert!(table.lines().count() == 5 && table.contains("  d data cache  "), "{table}");
+        assert!(page("dcpi.1").contains(".TP\ndcpi prof \\-i\nwhere: in which programs"));
+        for (name, page) in &pages {
+            let mut kept = false;
+            for line in page.lines() {
+                kept = line == ".nf" || kept && line != ".fi";
+                assert!(kept || !line.starts_with(' '), "{name}: {line}");
+            }
         }
     }
 

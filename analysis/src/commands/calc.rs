@@ -78,17 +78,18 @@ in them, however many they are.
 Letters before an instruction are what may have stalled it, the largest first, as long as nothing \
 clears it (JSON has also what cannot have been a tenth of the largest). o: results of instructions \
 that the best case found done, because it came another way, or its own latency.
-  i instruction cache   d data cache    w store buffer full    p branch mispredicted   v divider
-  I instruction TLB     D data TLB      f store forwarding     o operands, on another way
-  r branch found late   u busy unit     s barrier              l lock
-  m microcode           ? none of these
+  i instruction cache      p branch mispredicted   w store buffer full
+  I instruction TLB        r branch found late     f store forwarding
+  d data cache             u busy unit             v divider
+  D data TLB               s barrier               l lock
+  o operands, another way  m microcode             ? none of these
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(super) fn run(args: &Calc, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let samples = load::chosen(&args.chosen, std::slice::from_ref(&args.image))?;
     let damage = problem::damage(&samples.problems);
-    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, args.output.format, out)
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }
 
 pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError> {

@@ -12,7 +12,7 @@ use crate::args::{Chosen, Output};
 use crate::error::AnalysisError;
 use crate::load::{self, ImageSamples, Samples};
 use crate::problem::{self, Problem};
-use crate::report::{self, Report};
+use crate::report::{self, Report, Style};
 
 /// `dcpi cat`.
 #[derive(Debug, Args)]
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Cat, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     };
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().epoch.to_string()).collect();
     let db = samples.db.root().display().to_string();
-    super::write(&Dump { db, epochs, of_edges: args.edges, rows, problems }, args.output.format, out)
+    super::write(&Dump { db, epochs, of_edges: args.edges, rows, problems }, &args.output, out)
 }
 
 fn counted<'a>(samples: &'a Samples, image: &'a ImageSamples) -> impl Iterator<Item = Row> + 'a {
@@ -132,7 +132,7 @@ impl Dump {
 }
 
 impl Report for Dump {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         for row in &self.rows {
             write!(out, "{} ", report::escape(&row.image))?;
             row.event.iter().try_for_each(|event| write!(out, "{event} "))?;

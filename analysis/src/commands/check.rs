@@ -10,7 +10,7 @@ use super::Outcome;
 use crate::args::{Output, Place};
 use crate::error::AnalysisError;
 use crate::problem;
-use crate::report::{self, Report};
+use crate::report::{self, Report, Style};
 
 /// `dcpi check`.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(super) fn run(args: &Check, out: &mut dyn Write) -> Result<Outcome, Analysis
     let problems = profiledb::check(args.place.db())?;
     let sound = !problems.iter().any(|problem| problem.is_damage() || is_unknown(problem));
     let checked = Checked { db: args.place.db().display().to_string(), problems };
-    Ok(Outcome { sound, ..super::write(&checked, args.output.format, out)? })
+    Ok(Outcome { sound, ..super::write(&checked, &args.output, out)? })
 }
 
 /// It is no file of ours.
@@ -77,7 +77,7 @@ impl Checked {
 }
 
 impl Report for Checked {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         for problem in &self.problems {
             let remark = if problem.is_damage() || is_unknown(problem) { "" } else { "remark: " };
             writeln!(out, "{remark}{}", report::escape(&problem.to_string()))?;
@@ -87,9 +87,12 @@ impl Report for Checked {
         let db = report::escape(&self.db);
         match (damage, unknown) {
             (0, 0) => writeln!(out, "{db} is whole"),
+            (0, 1) => writeln!(out, "{db} is whole, but for 1 file that does not belong there"),
             (0, unknown) => writeln!(out, "{db} is whole, but for {unknown} files that do not belong there"),
             (damage, _) => {
-                writeln!(out, "{db} has {damage} damaged parts; {} other remarks", self.problems.len() - damage)
+                let counted = report::counted;
+                let others = counted((self.problems.len() - damage) as u64, "other remark");
+                writeln!(out, "{db} has {}; {others}", counted(damage as u64, "damaged part"))
             }
         }
     }

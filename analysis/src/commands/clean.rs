@@ -15,7 +15,7 @@ use super::record::private::{SCRATCH_PREFIX, control_path};
 use crate::args::{Format, Output, parse_time};
 use crate::error::AnalysisError;
 use crate::problem::Problem;
-use crate::report::{self, Report, bytes, record};
+use crate::report::{self, Report, Style, bytes, record};
 
 /// Directories in directories that are looked into for sizes: a database has four.
 const DEPTH_MAX: usize = 8;
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Clean, out: &mut dyn Write) -> Result<Outcome, Analysis
     let mut found = Recordings { directory, rows };
     let as_text = args.output.format == Format::Text;
     if as_text {
-        found.text(out)?;
+        super::write(&found, &args.output, out)?;
     }
     let mut aside = Vec::new();
     let may_ask = as_text && io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -82,14 +82,14 @@ pub(super) fn run(args: &Clean, out: &mut dyn Write) -> Result<Outcome, Analysis
         }
     }
     if !as_text {
-        super::write(&found, args.output.format, out)?;
+        super::write(&found, &args.output, out)?;
     } else if !found.rows.is_empty() {
         let removed = found.rows.iter().filter(|left| left.removed);
         let (count, size) = removed.fold((0, 0_u64), |(n, sum), left| (n + 1, sum.saturating_add(left.size_bytes)));
         match count {
             0 if args.dry_run || may_ask => writeln!(out, "nothing was removed")?,
             0 => writeln!(out, "nothing was removed; to remove them: dcpi clean --force")?,
-            _ => writeln!(out, "removed {count} recordings, {}", bytes(size))?,
+            _ => writeln!(out, "removed {}, {}", report::counted(count, "recording"), bytes(size))?,
         }
     }
     Ok(Outcome { sound: aside.is_empty(), aside, ..Outcome::default() })
@@ -166,7 +166,7 @@ fn ago(age_s: u64) -> String {
 }
 
 impl Report for Recordings {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let directory = self.directory.display().to_string();
         if self.rows.is_empty() {
             return writeln!(out, "no recordings in {}", report::escape(&directory));
@@ -176,7 +176,8 @@ impl Report for Recordings {
             writeln!(out, "{size:>10}  {:>6} ago  {}", ago(left.age_s), report::escape(&path))?;
         }
         let size = self.rows.iter().fold(0, |sum: u64, left| sum.saturating_add(left.size_bytes));
-        writeln!(out, "{} recordings, {}", self.rows.len(), bytes(size))
+        let recordings = report::counted(self.rows.len() as u64, "recording");
+        writeln!(out, "{recordings}, {}", bytes(size))
     }
 
     fn json(&self) -> impl Serialize + '_ {

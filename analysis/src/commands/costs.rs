@@ -14,7 +14,7 @@ use crate::error::AnalysisError;
 use crate::graphs::{NOT_ESTIMATED, Surveyed};
 use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::procedures::{Known, Places};
-use crate::report::{Costs, EventColumn, Model};
+use crate::report::{Costs, EventColumn, Model, counted};
 use crate::stats::Confidence;
 
 /// On which processor, and where its programs' debug files are.
@@ -122,7 +122,7 @@ impl<'a> Finder<'a> {
         let here = profile.flat_map(|profile| profile.within(procedure.start..procedure.end));
         let here = load::sum(here.map(|(_, samples)| samples));
         if here < SAMPLES_MIN {
-            return Err(format!("{here} samples of time here; that takes {SAMPLES_MIN}"));
+            return Err(format!("{} of time here; that takes {SAMPLES_MIN}", counted(here, "sample")));
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ counts only if it is larger than the differences among these.
 Exit codes: 0 done; 1 done, but part of a database could not be read; 2 could not.";
 
 pub(super) fn run(args: &DiffArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    super::write(&report(args)?, args.with.output.format, out)
+    super::write(&report(args)?, &args.with.output, out)
 }
 
 fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {

@@ -16,7 +16,7 @@ use crate::select;
 pub(super) fn run(args: &Epochs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let db = Database::open(args.source.db())?;
     let chosen = select::epochs(&db, &args.source, &args.epoch)?;
-    super::write(&report(&db, &chosen, &args.source.scope)?, args.output.format, out)
+    super::write(&report(&db, &chosen, &args.source.scope)?, &args.output, out)
 }
 
 fn report(db: &Database, chosen: &[(String, EpochId)], whose: &ScopeChoice) -> Result<EpochsReport, AnalysisError> {

@@ -16,6 +16,7 @@ use crate::export::{Carried, Image, Resolved, addresses, autofdo, bolt, firefox,
 use crate::load;
 use crate::problem::Problem;
 use crate::procedures::Places;
+use crate::report::counted;
 
 /// `dcpi export`.
 #[derive(Debug, Args)]
@@ -199,7 +200,7 @@ fn said(args: &Export, resolved: &Resolved, carried: &Carried) -> Vec<String> {
         said.push(format!("{file} has no samples"));
     }
     for (reason, samples) in &carried.left_out {
-        said.push(format!("left out: {samples} samples {reason}"));
+        said.push(format!("left out: {} {reason}", counted(*samples, "sample")));
     }
     if args.to.is_of_one_event() && resolved.events.len() > 1 {
         let names = resolved.events.iter().map(|event| event.name.as_str());

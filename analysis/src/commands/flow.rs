@@ -82,7 +82,7 @@ pub(super) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         on: args.on.clone(),
         confidence: crate::stats::Confidence::default(),
         chosen: args.chosen.clone(),
-        output: Output { format: Format::Text },
+        output: Output { format: Format::Text, full_names: false },
     };
     let form = args.form.map_or_else(|| form(&args.file), Ok)?;
     let samples = load::chosen(&calc.chosen, std::slice::from_ref(&calc.image))?;

@@ -39,7 +39,7 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 pub(super) fn run(args: &ImagesArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let samples = load::chosen(&args.chosen, &args.images)?;
-    super::write(&report(args, samples), args.output.format, out)
+    super::write(&report(args, samples), &args.output, out)
 }
 
 fn report(args: &ImagesArgs, mut samples: Samples) -> ImagesReport {

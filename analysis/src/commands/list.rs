@@ -10,7 +10,7 @@ use image::Procedure;
 
 use super::Outcome;
 use super::costs::{Finder, OnMachine};
-use crate::args::{Chosen, Format, Output, parse_confidence};
+use crate::args::{Chosen, Output, parse_confidence};
 use crate::error::AnalysisError;
 use crate::graphs::Surveyed;
 use crate::listing;
@@ -22,7 +22,6 @@ use crate::report::{Costs, EventColumn, ImageName, ListReport, Selection, View};
 use crate::sources::Sources;
 use crate::stats::{Confidence, wilson};
 use crate::tally::Tally;
-use crate::terminal;
 
 /// `dcpi list`.
 #[derive(Debug, Args)]
@@ -61,9 +60,6 @@ pub struct List {
     /// Confidence of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
-    /// Lines in full length
-    #[arg(long)]
-    pub wide: bool,
     /// Which samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -87,7 +83,7 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 pub(super) fn run(args: &List, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let samples = load::chosen(&args.chosen, std::slice::from_ref(&args.image))?;
     let damage = problem::damage(&samples.problems);
-    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, args.output.format, out)
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }
 
 fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError> {
@@ -138,8 +134,6 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
         view,
         debug_file: info.and_then(|info| info.path().map(|path| path.display().to_string())),
         sources,
-        wide: args.wide,
-        colour: args.output.format == Format::Text && terminal::has_colour(),
         problems,
     };
     report.look_at_sources();

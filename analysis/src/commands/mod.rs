@@ -2,10 +2,11 @@
 
 use std::io::Write;
 
-use crate::args::{Command, Format};
+use crate::args::{Command, Format, Output};
 use crate::error::AnalysisError;
 use crate::problem::Problem;
 use crate::report::Report;
+use crate::terminal;
 
 mod calc;
 mod cat;
@@ -94,10 +95,10 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     }
 }
 
-fn write(report: &impl Report, format: Format, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+fn write(report: &impl Report, output: &Output, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let mut aside = Vec::new();
-    match format {
-        Format::Text => report.text(out)?,
+    match output.format {
+        Format::Text => report.text(&terminal::style(output.full_names), out)?,
         Format::Json => {
             serde_json::to_writer_pretty(&mut *out, &report.json()).map_err(AnalysisError::Json)?;
             writeln!(out)?;

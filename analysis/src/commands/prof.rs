@@ -13,8 +13,10 @@ use crate::by_line::{self, LineSamples};
 use crate::error::AnalysisError;
 use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
-use crate::procedures::{self, Place, Places};
-use crate::report::{By, EventColumn, ImageName, LineName, Omitted, ProcedureName, ProfReport, Row, Selection};
+use crate::procedures::{self, Counted, Place, Places};
+use crate::report::{
+    By, EventColumn, ImageName, LineName, Omitted, ProcedureName, ProfReport, Row, Selection, Suffixes,
+};
 use crate::scope::{Dimension, Part};
 use crate::select;
 use crate::stats::{Confidence, share};
@@ -28,7 +30,7 @@ const TEXT_SHARE: f64 = 0.001;
 
 pub(super) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let mut samples = load::chosen(&args.chosen, &args.images)?;
-    super::write(&report(args, &mut samples)?, args.output.format, out)
+    super::write(&report(args, &mut samples)?, &args.output, out)
 }
 
 /// The report of these samples, whose problems become its own.
@@ -85,7 +87,6 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
         whose: args.chosen.source.scope.clone(),
         restricted,
         with_idle: args.look.idle,
-        wide: args.look.wide,
         rows,
         omitted,
         problems,
@@ -160,9 +161,16 @@ fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, prob
         for counted in &by_procedure.rows {
             *same.entry(without_address(&counted.place)).or_default() += 1;
         }
+        let named = |counted: &Counted| match &counted.place {
+            Place::Procedure { name, .. } => Some(name.clone()),
+            Place::Unknown | Place::NoProcedures(_) | Place::Unresolved(_) => None,
+        };
+        let names: Vec<String> = by_procedure.rows.iter().filter_map(named).collect();
+        let suffixes = Suffixes::of(names.iter().map(|name| ("", name.as_str())));
         for counted in by_procedure.rows {
             let ambiguous = same.get(&without_address(&counted.place)).is_some_and(|&rows| rows > 1);
-            let procedure = procedure_name(counted.place, ambiguous);
+            let mut procedure = procedure_name(counted.place, ambiguous);
+            procedure.needs_suffix = suffixes.needed("", &procedure.name);
             rows.push(row(Some(procedure), Some(name.clone()), None, counted.counts));
         }
     }
@@ -177,7 +185,7 @@ fn line_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems:
         let name = image_name(image, images, false);
         rows.extend(by_line.rows.into_iter().map(|LineSamples { place, counts }| {
             let name_of = place.function.unwrap_or_default();
-            let procedure = ProcedureName { name: name_of, address: None, ambiguous: false };
+            let procedure = ProcedureName { name: name_of, address: None, ambiguous: false, needs_suffix: false };
             let line = place.file.map(|file| LineName { file, line: place.line });
             Row { line, ..row(Some(procedure), Some(name.clone()), None, counts) }
         }));
@@ -203,7 +211,7 @@ fn procedure_name(place: Place, ambiguous: bool) -> ProcedureName {
         Place::NoProcedures(why) => (format!("[no procedures: {why}]"), None),
         Place::Unresolved(reason) => (unresolved::name(&reason), None),
     };
-    ProcedureName { name, address, ambiguous }
+    ProcedureName { name, address, ambiguous, needs_suffix: false }
 }
 
 fn is_procedure(row: &Row) -> bool {

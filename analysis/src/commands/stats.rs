@@ -38,7 +38,7 @@ correction, weighted by samples). Marked rows come first. Rows with too few samp
 Exit codes: 0 done; 1 done, but part of a database could not be read; 2 could not.";
 
 pub(super) fn run(args: &StatsArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    super::write(&report(args)?, args.with.output.format, out)
+    super::write(&report(args)?, &args.with.output, out)
 }
 
 fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {

@@ -62,7 +62,7 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 pub(super) fn run(args: &TopcountsArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let samples = load::chosen(&args.chosen, &args.images)?;
-    super::write(&report(args, samples)?, args.output.format, out)
+    super::write(&report(args, samples)?, &args.output, out)
 }
 
 /// An instruction before it has a name.
@@ -116,7 +116,6 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
         confidence: args.look.confidence,
         whose: args.chosen.source.scope.clone(),
         with_idle: args.look.idle,
-        wide: args.look.wide,
         rows,
         omitted,
         folded,

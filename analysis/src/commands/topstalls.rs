@@ -72,7 +72,7 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 pub(super) fn run(args: &Topstalls, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let samples = load::chosen(&args.chosen, &args.images)?;
     let damage = problem::damage(&samples.problems);
-    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, args.output.format, out)
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }
 
 fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, AnalysisError> {

@@ -17,6 +17,7 @@ use super::Outcome;
 use crate::args::Source;
 use crate::destination::Destination;
 use crate::error::AnalysisError;
+use crate::report::counted;
 use crate::select::{self, EpochChoice};
 
 /// `dcpi copy`.
@@ -89,7 +90,9 @@ pub(super) fn copy(args: &Copy, out: &mut dyn Write) -> Result<Outcome, Analysis
     let to = args.to.display();
     writeln!(
         out,
-        "{to}: {new} epochs copied, {updated} brought up to date, {there} there already; code of {code} images"
+        "{to}: {} copied, {updated} brought up to date, {there} there already; code of {}",
+        counted(new as u64, "epoch"),
+        counted(code, "image")
     )?;
     Ok(Outcome { sound: failed.is_empty(), aside: failed, ..Outcome::default() })
 }
@@ -116,9 +119,10 @@ pub(super) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
     }
     writeln!(
         out,
-        "{}: epoch {epoch} of {host}, made of {} epochs; code of {code} images",
+        "{}: epoch {epoch} of {host}, made of {}; code of {}",
         args.to.display(),
-        epochs.len()
+        counted(epochs.len() as u64, "epoch"),
+        counted(code, "image")
     )?;
     Ok(Outcome { aside, ..Outcome::default() })
 }

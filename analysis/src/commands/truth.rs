@@ -118,7 +118,7 @@ fn compare(
     if args.images.is_empty() && args.command.is_empty() {
         counted::is_sampled(path, &text, &counts, &samples)?;
     }
-    super::write(&report(args, (path, &counts), samples, ran)?, args.output.format, out)
+    super::write(&report(args, (path, &counts), samples, ran)?, &args.output, out)
 }
 
 /// Counts and samples the command, and compares.

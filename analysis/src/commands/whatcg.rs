@@ -54,7 +54,7 @@ pub(super) fn run(args: &Whatcg, out: &mut dyn Write) -> Result<Outcome, Analysi
     let images: Vec<String> = args.image.iter().cloned().collect();
     let samples = load::chosen(&args.chosen, &images)?;
     let damage = problem::damage(&samples.problems);
-    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, args.output.format, out)
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }
 
 fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisError> {

@@ -13,9 +13,9 @@ use super::costs::{self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits
 use super::csv::record;
 use super::json::{self, Event, Head, InOrder, ProblemEntry};
 use super::loops::{self, LoopRow};
-use super::quantity::{percent, period, plain, thousands};
+use super::quantity::{self, percent, period, plain, thousands};
 use super::text::{head, problem_line, selection};
-use super::{EventColumn, ImageName, Report, Selection, escape, hottest, listing_text, ways};
+use super::{EventColumn, ImageName, Report, Selection, Style, escape, hottest, listing_text, ways};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
 use crate::stats::Confidence;
@@ -152,10 +152,10 @@ pub struct EdgeRow {
 }
 
 impl Report for CalcReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.text_head(out)?;
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        self.text_head(style, out)?;
         loops::text(&self.loops, self.blocks.iter().map(|block| block.samples).sum(), out)?;
-        hottest::text(self, out)?;
+        hottest::text(self, style, out)?;
         for block in &self.blocks {
             writeln!(out)?;
             self.text_block(block, out)?;
@@ -211,9 +211,9 @@ impl Report for CalcReport {
 }
 
 impl CalcReport {
-    fn text_head(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text_head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
-        let parts = self.parts.iter().map(|(name, at)| format!("{name} [{:#x}..{:#x}]", at.start, at.end));
+        let parts = self.parts.iter().map(|(name, at)| listing_text::of_procedure(name, at.clone(), style));
         head(out, "procedure", &parts.collect::<Vec<String>>().join(" and "))?;
         listing_text::also(&self.aliases, out)?;
         let path = if self.image.path.is_empty() { &self.image.name } else { &self.image.path };
@@ -226,7 +226,7 @@ impl CalcReport {
             head(
                 out,
                 "event",
-                &format!("{}: {} samples here, one every {every}", event.name, thousands(column.equal())),
+                &format!("{}: {} here, one every {every}", event.name, quantity::counted(column.equal(), "sample")),
             )?;
             let landed = listing_text::landed(Some((event.name.as_str(), self.skid)), self.kept);
             head(out, "samples", &landed)?;

@@ -10,8 +10,8 @@ use super::csv::{fraction, record};
 use super::json::rounded;
 use super::quantity::{percent, thousands};
 use super::sets::{OmittedJson, SUBJECT_TITLES, SetsJson, SetsReport, SubjectJson, subject_cells, subject_json};
-use super::table::Table;
-use super::{Report, escape};
+use super::table::{Colour, Table};
+use super::{Report, Style, escape};
 use crate::problem::Problem;
 use crate::sets::Subject;
 use crate::stats::compare::{Judged, Measure};
@@ -84,7 +84,7 @@ struct DiffRowJson<'a> {
 }
 
 impl Report for DiffReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.sets.text_head(out)?;
         writeln!(out)?;
         let (measure, mut table) = (self.sets.measure, Table::default());
@@ -106,8 +106,13 @@ impl Report for DiffReport {
             let cells = [number(row.a), number(row.b), signed(measure, change.value), interval, relative];
             cells.into_iter().chain([mark.to_owned()]).collect()
         };
-        let rows = self.shown().iter().map(|shown| (row(shown), &shown.subject)).collect();
-        self.sets.write(table, rows, out)?;
+        // What took more of the time is red, what took less is green, what may be chance is neither.
+        let colour = |row: &DiffRow| {
+            let more = row.judged.change.value > 0.0;
+            row.judged.significant.then_some(if more { Colour::Hot } else { Colour::Less })
+        };
+        let rows = self.shown().iter().map(|shown| (row(shown), colour(shown), &shown.subject)).collect();
+        self.sets.write(table, rows, style, out)?;
         writeln!(out)?;
         let marked = self.rows.iter().filter(|row| row.judged.significant).count();
         let mut notes = self.sets.notes(self.rows.len(), marked);

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use stalls::Cause;
 
 use super::costs::{cycle, number, told, word};
-use super::quantity::percent;
+use super::quantity::{counted, percent};
 use super::table::Table;
-use super::{BlockRow, CalcReport, EventColumn};
+use super::{BlockRow, CalcReport, EventColumn, Style};
 
 /// Lines of a listing that are read at one look.
 const SCREEN: usize = 50;
@@ -17,7 +17,7 @@ const SHOWN_MAX: usize = 10;
 const SHOWN_MIN: f64 = 0.01;
 
 /// A line for each of the hottest blocks, if the listing is longer than a screen.
-pub(super) fn text(report: &CalcReport, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn text(report: &CalcReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     // A block has a line with its runs, and an edge one.
     let lines = report.blocks.iter().map(|block| block.instructions.len() + 1).sum::<usize>() + report.edges.len();
     let all = report.events.get(report.time).map_or(0, EventColumn::equal).max(1) as f64;
@@ -43,9 +43,9 @@ pub(super) fn text(report: &CalcReport, out: &mut dyn Write) -> io::Result<()> {
         ]);
     }
     writeln!(out)?;
-    table.write(out)?;
-    let more = report.blocks.len() - hottest.len().min(SHOWN_MAX);
-    writeln!(out, "and {more} blocks; all of them, with their instructions, by address:")
+    table.write(style, out)?;
+    let more = counted((report.blocks.len() - hottest.len().min(SHOWN_MAX)) as u64, "block");
+    writeln!(out, "and {more}; all of them, with their instructions, by address:")
 }
 
 /// What may have stalled a block most, and what else nearly as long.

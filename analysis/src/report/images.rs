@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::csv::record;
 use super::json::{self, Event, InOrder, ProblemEntry};
-use super::quantity::{bytes, moment, thousands};
+use super::quantity::{bytes, counted, moment, thousands};
 use super::table::Table;
 use super::text::{event_head, head, problem_line, selection, short_id};
-use super::{EventColumn, Report, Selection, escape};
+use super::{EventColumn, Report, Selection, Style, escape};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
 use crate::tally::{self, Tally};
@@ -69,7 +69,7 @@ struct RowJson<'a> {
 }
 
 impl Report for ImagesReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         self.events.iter().try_for_each(|column| event_head(column, true, out))?;
         if !self.whose.is_all() {
@@ -81,7 +81,10 @@ impl Report for ImagesReport {
             table.number(&column.event.name, "");
         }
         table.number("size", "");
-        ["first seen", "last seen", "code", "kind", "id", "image"].into_iter().for_each(|title| table.words(title));
+        table.words("first seen");
+        table.spared();
+        ["last seen", "code", "kind", "id"].into_iter().for_each(|title| table.words(title));
+        table.paths("image");
         for row in &self.rows {
             let record = &row.record;
             let mut cells: Vec<String> = row.counts.iter().map(|count| thousands(count.samples)).collect();
@@ -95,9 +98,9 @@ impl Report for ImagesReport {
             cells.push(escape(place).into_owned());
             table.row(cells);
         }
-        table.write(out)?;
+        table.write(style, out)?;
         let kept = self.rows.iter().filter(|row| row.code_kept).count();
-        writeln!(out, "\n{} images, code of {} kept", thousands(self.rows.len() as u64), thousands(kept as u64))?;
+        writeln!(out, "\n{}, code of {} kept", counted(self.rows.len() as u64, "image"), thousands(kept as u64))?;
         self.problems.iter().try_for_each(|problem| writeln!(out, "{}", escape(&problem_line(problem))))
     }
 

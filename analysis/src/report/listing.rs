@@ -12,7 +12,7 @@ use stalls::{By, Scale};
 use super::costs::{COLUMNS, Cost, digits};
 use super::csv::{count_cells, record};
 use super::json::{self, Event, Head, InOrder, ProblemEntry};
-use super::{Costs, EventColumn, ImageName, Report, Selection, listing_text};
+use super::{Costs, EventColumn, ImageName, Report, Selection, Style, listing_text};
 use crate::listing::{ListedInstruction, Listing, SourceLine};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
@@ -60,10 +60,6 @@ pub struct ListReport {
     pub debug_file: Option<String>,
     /// The text of source files.
     pub sources: Sources,
-    /// Lines in full length.
-    pub wide: bool,
-    /// For a terminal that shows colours.
-    pub colour: bool,
     /// What the reader must know.
     pub problems: Vec<Problem>,
 }
@@ -111,8 +107,8 @@ impl ListReport {
 }
 
 impl Report for ListReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        listing_text::list(self, out)
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        listing_text::list(self, style, out)
     }
 
     fn json(&self) -> impl Serialize + '_ {

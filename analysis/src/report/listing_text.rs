@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::ops::Range;
 
 use code::skid::Skid;
-use image::{Frame, ImageKind};
+use image::{Frame, ImageKind, without_suffix};
 
 use super::costs::TITLES;
-use super::quantity::{percent, period, plain, thousands};
-use super::table::width;
-use super::text::{LINE, head, problem_line, ratio, selection};
-use super::{EventColumn, ListReport, View, escape};
+use super::quantity::{counted, percent, period, plain, thousands};
+use super::table::{Colour, cut, width};
+use super::text::{head, problem_line, ratio, selection};
+use super::{EventColumn, ListReport, Style, View, escape, fit_procedure};
 use crate::args::DEFAULT_DB;
 use crate::listing::{ListedInstruction, SourceLine};
 use crate::stats::Share;
@@ -24,18 +25,19 @@ const AROUND: u32 = 2;
 const FILES: usize = 5;
 /// Other names of the procedure in the head.
 const ALIASES: usize = 8;
-/// From this share of the procedure's samples on a line is hot, or warm.
-const HOT: f64 = 0.1;
-const WARM: f64 = 0.01;
 /// Spaces that a tab is worth.
 const TAB: &str = "    ";
 /// Least characters of a line's text, however wide the numbers are.
-const TEXT_MIN: usize = 40;
+const TEXT_MIN: usize = 20;
+/// Characters before what a line of the head says.
+const HEAD_LEFT: usize = 12;
+/// Characters of the name of what an instruction calls.
+const TARGET_MAX: usize = 60;
 
-pub(super) fn list(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
-    list_head(report, out)?;
+pub(super) fn list(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    list_head(report, style, out)?;
     writeln!(out)?;
-    let mut body = Body { report, rows: Vec::new(), files: file_names(report) };
+    let mut body = Body { report, style, rows: Vec::new(), files: file_names(report) };
     match report.view {
         View::Source => body.sources(),
         View::Instructions | View::Both => body.instructions(),
@@ -52,11 +54,11 @@ pub(super) fn list(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
     report.problems.iter().try_for_each(|problem| writeln!(out, "{}", escape(&problem_line(problem))))
 }
 
-fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
+fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     selection(&report.selection, out)?;
     let listing = &report.listing;
     let (start, end) = (listing.addresses.start, listing.addresses.end);
-    head(out, "procedure", &format!("{} [{start:#x}..{end:#x}]", listing.procedure))?;
+    head(out, "procedure", &of_procedure(&listing.procedure, start..end, style))?;
     also(&report.aliases, out)?;
     let path = if report.image.path.is_empty() { &report.image.name } else { &report.image.path };
     head(out, "image", &format!("{path}, {}", report.image.id))?;
@@ -83,6 +85,14 @@ fn list_head(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
         Some(Err(why)) => head(out, "cycles", &format!("not known: {why}")),
         None => Ok(()),
     }
+}
+
+/// A procedure and where it is, in a line of the head.
+pub(super) fn of_procedure(name: &str, addresses: Range<u64>, style: &Style) -> String {
+    let at = format!(" [{:#x}..{:#x}]", addresses.start, addresses.end);
+    let room = if style.full_names { usize::MAX } else { style.columns.saturating_sub(HEAD_LEFT + width(&at)) };
+    // The suffix stays: the address range is of this clone only.
+    format!("{}{at}", fit_procedure(name, room.max(TEXT_MIN)))
 }
 
 /// What else a procedure is called.
@@ -119,9 +129,9 @@ fn event(column: &EventColumn, kind: ImageKind) -> String {
     let idle = if kind == ImageKind::Idle { 0 } else { column.idle };
     let (here, all) = (column.equal(), event.equal(event.taken).saturating_sub(idle));
     format!(
-        "{}: {} samples here, {} % of {}{}, one every {}",
+        "{}: {} here, {} % of {}{}, one every {}",
         event.name,
-        thousands(here),
+        counted(here, "sample"),
         percent(ratio(here, all)),
         thousands(all),
         if idle > 0 { " that are not idle" } else { "" },
@@ -151,6 +161,7 @@ fn file_names(report: &ListReport) -> BTreeMap<String, String> {
 /// What is below the head.
 struct Body<'a> {
     report: &'a ListReport,
+    style: &'a Style,
     rows: Vec<Row>,
     files: BTreeMap<String, String>,
 }
@@ -205,7 +216,10 @@ impl Body<'_> {
     fn instruction(&self, instruction: &ListedInstruction) -> String {
         let mut text = escape(&instruction.text).into_owned();
         match (&instruction.target_name, instruction.target) {
-            (Some(name), _) => text.push_str(&format!(" <{}>", escape(name))),
+            (Some(name), _) if self.style.full_names => text.push_str(&format!(" <{}>", escape(name))),
+            (Some(name), _) => {
+                text.push_str(&format!(" <{}>", escape(&fit_procedure(without_suffix(name), TARGET_MAX))))
+            }
             (None, Some(target)) if self.report.listing.addresses.contains(&target) => {
                 text.push_str(if target > instruction.address { " ↓" } else { " ↑" });
             }
@@ -328,25 +342,19 @@ impl Body<'_> {
         writeln!(out, "{}", titles.trim_end())?;
         let left: usize = widths.iter().map(|widths| widths.iter().sum::<usize>() + 6).sum();
         let left = left + costs.map_or(0, |widths| widths.iter().sum::<usize>() + 2 * TITLES.len());
-        let room = if self.report.wide { usize::MAX } else { LINE.saturating_sub(left).max(TEXT_MIN) };
+        let room =
+            if self.style.full_names { usize::MAX } else { self.style.columns.saturating_sub(left).max(TEXT_MIN) };
         for row in &self.rows {
             let text = cut(&row.text, room);
             let line = if row.heading {
-                format!("{}{}", " ".repeat(left), self.coloured("2", &text))
+                format!("{}{}", " ".repeat(left), Colour::paint(Some(Colour::Faint), &text, self.style))
             } else {
-                let colour = if row.share >= HOT { "1;31" } else { "33" };
-                let cells = numbers(&row.numbers, &widths);
-                let cells = if row.share >= WARM { self.coloured(colour, &cells) } else { cells };
+                let cells = Colour::paint(Colour::of_share(row.share), &numbers(&row.numbers, &widths), self.style);
                 format!("{cells}{}{text}", cost_cells(&row.costs))
             };
             writeln!(out, "{}", line.trim_end())?;
         }
         Ok(())
-    }
-
-    /// A text in a colour (ECMA-48, "Select Graphic Rendition"), if colours are shown.
-    fn coloured(&self, colour: &str, text: &str) -> String {
-        if self.report.colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
@@ -375,12 +383,4 @@ fn right<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
         line.push_str("  ");
     }
     line
-}
-
-/// A text of at most this many characters: its end is left out.
-fn cut(text: &str, most: usize) -> String {
-    if width(text) <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }

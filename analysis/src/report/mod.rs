@@ -26,6 +26,7 @@ mod json;
 mod listing;
 mod listing_text;
 mod loops;
+mod names;
 mod quantity;
 mod sets;
 mod stalls;
@@ -47,9 +48,10 @@ pub use html::HtmlReport;
 pub use images::{ImageRow, ImagesReport};
 pub use listing::{ListReport, View};
 pub use loops::LoopRow;
-pub(crate) use quantity::bytes;
+pub(crate) use names::{Suffixes, fit as fit_procedure, is_shown_as};
+pub(crate) use quantity::{bytes, counted};
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
-pub use table::shorten;
+pub use table::{Style, shorten};
 pub(crate) use text::LANDED;
 pub use top::{TopReport, TopRow};
 pub use topcounts::{InstructionRow, Sort, TopcountsReport};
@@ -63,7 +65,7 @@ pub trait Report {
     ///
     /// # Errors
     /// Those of the output.
-    fn text(&self, out: &mut dyn Write) -> io::Result<()>;
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()>;
 
     /// For programs.
     fn json(&self) -> impl Serialize + '_;
@@ -161,8 +163,6 @@ pub struct ProfReport {
     pub restricted: bool,
     /// The idle loop counts.
     pub with_idle: bool,
-    /// Names in full length.
-    pub wide: bool,
     /// The rows, those with the most samples of the sort event first.
     pub rows: Vec<Row>,
     /// Rows that were left out, all with fewer samples of the sort event.
@@ -210,6 +210,8 @@ pub struct ProcedureName {
     pub address: Option<u64>,
     /// Another procedure of the image has the same name.
     pub ambiguous: bool,
+    /// Another procedure of the image has the same name but for what compilers appended to it.
+    pub needs_suffix: bool,
 }
 
 /// A source line.
@@ -302,8 +304,8 @@ impl ProfReport {
 }
 
 impl Report for ProfReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        text::prof(self, out)
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        text::prof(self, style, out)
     }
 
     fn json(&self) -> impl Serialize + '_ {
@@ -320,8 +322,8 @@ impl Report for ProfReport {
 }
 
 impl Report for EpochsReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        text::epochs(self, out)
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        text::epochs(self, style, out)
     }
 
     fn json(&self) -> impl Serialize + '_ {

@@ -15,6 +15,16 @@ pub(super) fn thousands(number: u64) -> String {
     text
 }
 
+/// A number of things: `1 procedure`, `1,234 procedures`, `2 processes`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    let ending = match noun {
+        _ if number == 1 => "",
+        noun if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", thousands(number))
+}
+
 /// A share as percent, without the sign: two decimals. A share that is not 0 does not look like it.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -73,7 +83,7 @@ pub(super) fn moment(unix_s: u64) -> String {
 pub(super) fn period(period: u64, unit: &str) -> String {
     match unit {
         "ns" => format!("{} per CPU", nanoseconds(period)),
-        "count" => format!("{} events", thousands(period)),
+        "count" => counted(period, "event"),
         unit => format!("{} {unit}", thousands(period)),
     }
 }

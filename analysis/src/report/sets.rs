@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::csv::{fraction, record};
 use super::json::{ProblemEntry, by_name, joined, part, problems, rounded};
-use super::quantity::{percent, period, plain, thousands};
-use super::table::{Table, shorten, width};
-use super::text::{LINE, MAX_IMAGE, MIN_PROCEDURE, head, problem_line};
-use super::{Report, escape};
+use super::quantity::{counted, percent, period, plain, thousands};
+use super::table::{Cell, Colour, Table};
+use super::text::{head, problem_line};
+use super::{Report, Style, Suffixes, escape};
 use crate::args::Format;
 use crate::load::sum;
 use crate::problem::Problem;
@@ -45,8 +45,6 @@ pub struct SetsReport {
     pub by_image: bool,
     /// Only images that were asked for count.
     pub restricted: bool,
-    /// Names in full length.
-    pub wide: bool,
     /// Rows to show at most.
     pub most: usize,
     /// Rows that had too few samples.
@@ -131,7 +129,6 @@ impl SetsReport {
             confidence: args.look.confidence,
             by_image: args.by_image,
             restricted: !args.of_images.is_empty(),
-            wide: args.look.wide,
             most,
             folded,
             sets: table.sets,
@@ -146,8 +143,8 @@ impl SetsReport {
             head(out, "database", db)?;
         }
         for (at, set) in self.sets.iter().enumerate().take(SETS_SHOWN) {
-            let counted = sum(set.parts.iter().map(|part| part.counted.samples));
-            let mut says = format!("{}: {} samples", set.name, thousands(counted));
+            let samples = sum(set.parts.iter().map(|part| part.counted.samples));
+            let mut says = format!("{}: {}", set.name, counted(samples, "sample"));
             match set.parts.as_slice() {
                 [part] if part.epoch.epoch.as_str() == set.name => {}
                 [part] => says.push_str(&format!(" of {}", part.epoch.epoch)),
@@ -179,22 +176,21 @@ impl SetsReport {
 
     /// What stands below the table; `kinds` of rows were left out.
     pub(super) fn notes(&self, rows: usize, marked: usize) -> Vec<String> {
-        let what = |n: usize| match (self.by_image, n) {
-            (false, 1) => "procedure",
-            (false, _) => "procedures",
-            (true, 1) => "image",
-            (true, _) => "images",
-        };
+        let what = if self.by_image { "image" } else { "procedure" };
+        let more = |number: u64| counted(number, &format!("more {what}"));
         let mut notes = Vec::new();
         let left = rows.saturating_sub(self.most);
         if left > 0 {
-            notes.push(format!("{} more {} (all: -n 0)", thousands(left as u64), what(left)));
+            notes.push(format!("{} (all: -n 0)", more(left as u64)));
         }
-        let mut fate = format!("{} of {} {} marked", marked, thousands(rows as u64), what(rows));
+        let mut fate = format!("{marked} of {} marked", counted(rows as u64, what));
         if self.folded.rows > 0 {
-            let samples = thousands(sum(self.folded.samples.iter().copied()));
+            let samples = counted(sum(self.folded.samples.iter().copied()), "sample");
             let folded = thousands(self.folded.rows as u64);
-            fate.push_str(&format!("; {folded} with fewer than {} samples folded: {samples} samples", self.folded.min));
+            fate.push_str(&format!(
+                "; {folded} with fewer than {} folded: {samples}",
+                counted(self.folded.min, "sample")
+            ));
         }
         notes.push(fate);
         if self.typical != Typical::default() {
@@ -213,48 +209,46 @@ impl SetsReport {
         let about_images = self.problems.iter().filter(|problem| problem.image().is_some()).count();
         notes.extend(self.problems.iter().filter(|problem| problem.image().is_none()).map(problem_line));
         if about_images > 0 {
-            notes.push(format!(
-                "note: {about_images} times procedures are missing or from elsewhere; see --format json"
-            ));
+            let times = counted(about_images as u64, "time");
+            notes.push(format!("note: {times} procedures are missing or from elsewhere; see --format json"));
         }
         notes
     }
 
-    /// Adds the rows' names to their numbers, cut so that lines end in time, and writes all.
+    /// Adds the rows' names to their numbers, and writes all.
     pub(super) fn write(
         &self,
         mut table: Table,
-        rows: Vec<(Vec<String>, &Subject)>,
+        rows: Vec<(Vec<String>, Option<Colour>, &Subject)>,
+        style: &Style,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         if !self.by_image {
-            table.words("procedure");
+            table.procedures("procedure");
         }
-        table.words("image");
-        let image = |subject: &Subject| {
-            let name = subject.path.as_ref().or(subject.image.as_ref());
-            let name = escape(name.map_or("", String::as_str)).into_owned();
-            if self.wide || subject.path.is_some() { name } else { shorten(&name, MAX_IMAGE) }
-        };
-        // Titles count too: hardly a column is narrower than this.
-        let numbers =
-            rows.iter().map(|(cells, _)| cells.iter().map(|cell| width(cell).max(6) + 2).sum::<usize>()).max();
-        let images = rows.iter().map(|(_, subject)| width(&image(subject)) + 2).max();
-        let most = LINE.saturating_sub(numbers.unwrap_or(0) + images.unwrap_or(0)).max(MIN_PROCEDURE);
-        for (mut cells, subject) in rows {
-            let procedure = escape(subject.procedure.as_deref().unwrap_or_default());
-            let procedure = if self.wide { procedure.into_owned() } else { shorten(&procedure, most) };
+        if rows.iter().any(|(.., subject)| subject.path.is_some()) {
+            table.paths("image");
+        } else {
+            table.names("image");
+        }
+        fn names(subject: &Subject) -> (&str, &str) {
+            let image = subject.path.as_ref().or(subject.image.as_ref());
+            (image.map_or("", String::as_str), subject.procedure.as_deref().unwrap_or_default())
+        }
+        let suffixes = Suffixes::of(rows.iter().map(|(.., subject)| names(subject)));
+        for (cells, colour, subject) in rows {
+            let (image, procedure) = names(subject);
+            let procedure = Cell::name(suffixes.shown(image, procedure, style));
+            let mut cells: Vec<Cell> = cells.into_iter().map(Cell::from).collect();
             if self.by_image && subject.image.is_none() {
                 cells.push(procedure);
             } else {
-                if !self.by_image {
-                    cells.push(procedure);
-                }
-                cells.push(image(subject));
+                cells.extend((!self.by_image).then_some(procedure));
+                cells.push(Cell::name(image));
             }
-            table.row(cells);
+            table.coloured(cells, colour);
         }
-        table.write(out)
+        table.write(style, out)
     }
 
     pub(super) fn json(&self) -> SetsJson<'_> {
@@ -423,13 +417,16 @@ impl StatsReport {
 }
 
 impl Report for StatsReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.sets.text_head(out)?;
         writeln!(out)?;
         let mut table = Table::default();
-        ["range %", "sum", "sum %", "N", "mean", "std-dev", "by chance", "min", "max"]
-            .into_iter()
-            .for_each(|title| table.number(title, ""));
+        ["range %", "sum", "sum %", "N", "mean", "std-dev", "by chance", "min", "max"].into_iter().for_each(|title| {
+            table.number(title, "");
+            if ["sum %", "N", "min", "max"].contains(&title) {
+                table.spared();
+            }
+        });
         table.words("");
         let number = |value: f64| match self.sets.measure {
             Measure::Share => percent(value),
@@ -441,8 +438,8 @@ impl Report for StatsReport {
             cells.push(if row.significant { "*" } else { "" }.to_owned());
             cells
         };
-        let rows = self.shown().iter().map(|shown| (row(shown), &shown.subject)).collect();
-        self.sets.write(table, rows, out)?;
+        let rows = self.shown().iter().map(|shown| (row(shown), None, &shown.subject)).collect();
+        self.sets.write(table, rows, style, out)?;
         writeln!(out)?;
         let marked = self.rows.iter().filter(|row| row.significant).count();
         self.sets.notes(self.rows.len(), marked).iter().try_for_each(|line| writeln!(out, "{}", escape(line)))

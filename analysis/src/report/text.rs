@@ -4,23 +4,17 @@ use std::io::{self, Write};
 
 use profiledb::{EpochMeta, Ledger};
 
-use super::quantity::{bytes, duration, moment, percent, period, plain, thousands};
-use super::table::{Table, shorten, width};
+use super::quantity::{bytes, counted, duration, moment, percent, period, plain, thousands};
+use super::table::{Cell, Colour, Table};
 use super::{
-    By, CodeStoreRow, EpochsReport, EventColumn, ImageName, ProcedureName, ProfReport, Row, Selection, duration_s,
-    escape,
+    By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport, Row, Selection, Style,
+    duration_s, escape,
 };
 use crate::load::sum;
 use crate::problem::Problem;
 use crate::stats::Share;
 use crate::tally::Tally;
 
-/// Characters in a line, unless names are asked for in full length.
-pub(super) const LINE: usize = 120;
-/// However wide the numbers are, a procedure's name has so many characters.
-pub(super) const MIN_PROCEDURE: usize = 30;
-/// An image's name has at most so many.
-pub(super) const MAX_IMAGE: usize = 32;
 /// Characters of an id that tell images of one name apart.
 const SHORT_ID: usize = 8;
 /// Names of hosts, labels or images in one line.
@@ -32,10 +26,10 @@ const WHOLE_TIME: f64 = 0.999;
 /// A reason for unresolved samples is explained from this share of samples on.
 const MEANING_SHARE: f64 = 0.001;
 
-pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn prof(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     prof_head(report, out)?;
     writeln!(out)?;
-    prof_table(report).write(out)?;
+    prof_table(report, style).write(style, out)?;
     let notes = prof_notes(report);
     if !notes.is_empty() {
         writeln!(out)?;
@@ -137,9 +131,9 @@ fn part_of_time(column: &EventColumn) -> Option<String> {
 pub(super) fn event_head(column: &EventColumn, with_idle: bool, out: &mut dyn Write) -> io::Result<()> {
     let event = &column.event;
     let mut says = format!(
-        "{}: {} samples, one every {}",
+        "{}: {}, one every {}",
         event.name,
-        thousands(event.total()),
+        counted(event.total(), "sample"),
         period(event.period, &event.unit)
     );
     if column.idle > 0 && !with_idle {
@@ -168,7 +162,8 @@ fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     if !report.whose.is_all() {
         head(out, "only", &format!("samples {}", report.whose.shown()))?;
     }
-    let counted: Vec<String> = report.events.iter().map(|column| thousands(column.counted.samples)).collect();
+    let all: Vec<String> = report.events.iter().map(|column| thousands(column.counted.samples)).collect();
+    let noun = if matches!(report.events.as_slice(), [one] if one.counted.samples == 1) { "sample" } else { "samples" };
     let whose = match (report.restricted, report.whose.is_all()) {
         (true, true) => "of the chosen images",
         (true, false) => "of the chosen images among these",
@@ -179,7 +174,7 @@ fn prof_head(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
         head(out, "samples", LANDED)?;
     }
     let sure = format!("{} % confidence", plain(report.confidence.percent()));
-    head(out, "shares", &format!("of {} samples {whose}; intervals of {sure}", counted.join(" and ")))
+    head(out, "shares", &format!("of {} {noun} {whose}; intervals of {sure}", all.join(" and ")))
 }
 
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
@@ -187,7 +182,7 @@ pub(super) fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 /// The table with procedures, or images, and samples of unknown code.
-fn prof_table(report: &ProfReport) -> Table {
+fn prof_table(report: &ProfReport, style: &Style) -> Table {
     let mut table = Table::default();
     let single = report.events.len() == 1;
     for (at, column) in report.events.iter().enumerate() {
@@ -199,22 +194,21 @@ fn prof_table(report: &ProfReport) -> Table {
             table.number("cum %", group);
         }
     }
-    match report.by {
-        By::Procedure => ["procedure", "image"].into_iter().for_each(|title| table.words(title)),
-        By::Line => ["procedure", "source", "image"].into_iter().for_each(|title| table.words(title)),
-        By::Image => table.words("image"),
-        By::Scope(dimension) => table.words(dimension.name()),
+    if matches!(report.by, By::Procedure | By::Line) {
+        table.procedures("procedure");
     }
-    let images: Vec<String> = report.rows.iter().map(|row| subject(report, row)).collect();
-    let numbers: Vec<Vec<String>> = report.rows.iter().map(|row| row_numbers(report, row)).collect();
-    let lines: Vec<String> = report.rows.iter().map(|row| source_line(report, row)).collect();
-    let widest_line = lines.iter().map(|line| width(line) + 2).max().filter(|_| report.by == By::Line).unwrap_or(0);
-    let most = procedure_width(report, &numbers, &images).saturating_sub(widest_line).max(MIN_PROCEDURE);
-    for (((row, mut cells), image), line) in report.rows.iter().zip(numbers).zip(images).zip(lines) {
-        cells.extend(row.procedure.as_ref().map(|name| procedure(name, most)));
-        cells.extend((report.by == By::Line).then_some(line));
-        cells.push(image);
-        table.row(cells);
+    match report.by {
+        By::Procedure => table.names("image"),
+        By::Line => ["source", "image"].into_iter().for_each(|title| table.names(title)),
+        By::Image => table.paths("image"),
+        By::Scope(dimension) => table.names(dimension.name()),
+    }
+    for row in &report.rows {
+        let mut cells: Vec<Cell> = row_numbers(report, row).into_iter().map(Cell::from).collect();
+        cells.extend(row.procedure.as_ref().map(|name| procedure(name, style)));
+        cells.extend((report.by == By::Line).then(|| source_line(row, style)));
+        cells.push(subject(report, row));
+        table.coloured(cells, row.shares.get(report.sort).and_then(|share| Colour::of_share(share.value)));
     }
     table
 }
@@ -241,49 +235,44 @@ fn count_cells(report: &ProfReport, count: u64, share: &Share) -> [String; 3] {
     [thousands(count), percent(share.value), interval]
 }
 
-/// How many characters a procedure's name may have, so that lines end in time.
-fn procedure_width(report: &ProfReport, numbers: &[Vec<String>], images: &[String]) -> usize {
-    if report.wide {
-        return usize::MAX;
-    }
-    // Titles count too: no column is narrower than "samples".
-    let widest = |cells: &Vec<String>| cells.iter().map(|cell| width(cell).max(7) + 2).sum::<usize>();
-    let left = numbers.iter().map(widest).max().unwrap_or(0);
-    let right = images.iter().map(|image| width(image)).max().unwrap_or(0) + 2;
-    LINE.saturating_sub(left + right).max(MIN_PROCEDURE)
-}
-
-fn procedure(procedure: &ProcedureName, most: usize) -> String {
-    let at = procedure.address.filter(|_| procedure.ambiguous).map(|at| format!(" [{at:#x}]")).unwrap_or_default();
-    let name = escape(&procedure.name);
-    format!("{}{at}", shorten(&name, most.saturating_sub(width(&at))))
+/// A procedure, with its address where others have its name, or would be shown like it.
+fn procedure(procedure: &ProcedureName, style: &Style) -> Cell {
+    let with_suffix = procedure.needs_suffix || style.full_names;
+    let name = if with_suffix { &procedure.name } else { image::without_suffix(&procedure.name) };
+    let at = procedure.address.map(|at| format!(" [{at:#x}]")).unwrap_or_default();
+    let tail = if procedure.ambiguous { at.clone() } else { String::new() };
+    Cell::name(name).tail(tail).apart(at)
 }
 
 /// A row's file and line: of the file its last part, unless names are asked for in full length.
-fn source_line(report: &ProfReport, row: &Row) -> String {
-    let Some(line) = &row.line else {
-        return String::new();
+fn source_line(row: &Row, style: &Style) -> Cell {
+    let Some(LineName { file, line }) = &row.line else {
+        return Cell::default();
     };
-    let file = if report.wide { &line.file } else { line.file.rsplit('/').next().unwrap_or(&line.file) };
-    let file = if report.wide { escape(file).into_owned() } else { shorten(&escape(file), MAX_IMAGE) };
-    line.line.map_or_else(|| format!("{file}:?"), |number| format!("{file}:{number}"))
+    let file = if style.full_names { file } else { file.rsplit('/').next().unwrap_or(file) };
+    Cell::name(file).tail(line.map_or_else(|| ":?".to_owned(), |number| format!(":{number}")))
 }
 
 /// What a row is about, or the image that its procedure is of.
-fn subject(report: &ProfReport, row: &Row) -> String {
+fn subject(report: &ProfReport, row: &Row) -> Cell {
     match (&row.image, &row.part) {
-        (Some(name), _) => image(report, name),
-        (None, Some(part)) => escape(&part.shown()).into_owned(),
-        (None, None) => String::new(),
+        (Some(image), _) if report.by == By::Image && image.kind == image::ImageKind::File => {
+            let path = if image.path.is_empty() { &image.name } else { &image.path };
+            Cell::name(path).tail(image_id(image))
+        }
+        (Some(image), _) => image_cell(image),
+        (None, Some(part)) => Cell::name(&part.shown()),
+        (None, None) => Cell::default(),
     }
 }
 
-/// An image's name, by image its path, with its id where another has the same.
-fn image(report: &ProfReport, image: &ImageName) -> String {
-    let by_path = report.by == By::Image && image.kind == image::ImageKind::File && !image.path.is_empty();
-    let name = escape(if by_path { &image.path } else { &image.name });
-    let name = if report.wide || by_path { name.into_owned() } else { shorten(&name, MAX_IMAGE) };
-    if image.ambiguous { format!("{name} ({})", short_id(&image.id)) } else { name }
+/// An image's name, with its id where another has the same.
+pub(super) fn image_cell(image: &ImageName) -> Cell {
+    Cell::name(&image.name).tail(image_id(image))
+}
+
+fn image_id(image: &ImageName) -> String {
+    if image.ambiguous { format!(" ({})", short_id(&image.id)) } else { String::new() }
 }
 
 pub(super) fn short_id(id: &image::ImageId) -> String {
@@ -312,9 +301,8 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
             By::Image => "image",
             By::Scope(dimension) => dimension.name(),
         };
-        let what = format!("{what}{}", if report.omitted.rows == 1 { "" } else { "s" });
-        let (rows, share) = (thousands(report.omitted.rows as u64), percent(report.omitted.share));
-        notes.push(format!("{rows} more {what}, {share} % (all: -n 0)"));
+        let rows = counted(report.omitted.rows as u64, &format!("more {what}"));
+        notes.push(format!("{rows}, {} % (all: -n 0)", percent(report.omitted.share)));
     }
     notes.extend(report.unresolved_reasons().into_iter().filter_map(|reason| meaning(report, reason)));
     notes.extend(report.events.iter().filter_map(|column| lost(report, column)));
@@ -345,7 +333,7 @@ fn lost(report: &ProfReport, column: &EventColumn) -> Option<String> {
     let of = if report.events.len() > 1 { format!(" of {}", column.event.name) } else { String::new() };
     let share = percent(ratio(lost, column.event.ledger.taken));
     (lost > 0)
-        .then(|| format!("lost: {} samples{of}, {share} % of those taken ({})", thousands(lost), reasons.join(", ")))
+        .then(|| format!("lost: {}{of}, {share} % of those taken ({})", counted(lost, "sample"), reasons.join(", ")))
 }
 
 /// Serious problems each in a line; images without names together, by what can be done about it.
@@ -394,33 +382,41 @@ fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Op
     let named: Vec<&str> = images.iter().take(NAMED).map(|(_, name)| name.as_str()).collect();
     let more = images.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let noun = if images.len() == 1 { "image" } else { "images" };
-    Some(format!("note: {share} % {what}, of {} {noun}: {}{more}; {next}", images.len(), named.join(", ")))
+    let of = counted(images.len() as u64, "image");
+    Some(format!("note: {share} % {what}, of {of}: {}{more}; {next}", named.join(", ")))
 }
 
-pub(super) fn epochs(report: &EpochsReport, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn epochs(report: &EpochsReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     head(out, "database", &report.selection.db)?;
     writeln!(out)?;
     let mut table = Table::default();
     ["host", "epoch"].into_iter().for_each(|title| table.words(title));
-    ["back", "lasted"].into_iter().for_each(|title| table.number(title, ""));
+    table.number("back", "");
+    table.number("lasted", "");
+    table.spared();
     table.words("event");
-    ["samples", "unresolved %", "lost %", "images", "size"].into_iter().for_each(|title| table.number(title, ""));
-    table.words("label");
+    for title in ["samples", "unresolved %", "lost %", "images", "size"] {
+        table.number(title, "");
+        if ["images", "size"].contains(&title) {
+            table.spared();
+        }
+    }
+    table.names("label");
     let any_runs = report.rows.iter().any(|row| !row.run_labels.is_empty());
     if any_runs {
-        table.words("labelled runs");
+        table.names("labelled runs");
     }
     for row in &report.rows {
         epoch_rows(row, any_runs, &mut table);
     }
-    table.write(out)?;
+    table.write(style, out)?;
     if !report.problems.is_empty() || !report.code_stores.is_empty() {
         writeln!(out)?;
     }
     for CodeStoreRow { host, images, size_bytes } in &report.code_stores {
         let (host, size) = (escape(host), bytes(*size_bytes));
-        writeln!(out, "beside the epochs of {host}: code of {images} images, {size} (dcpid --code-store)")?;
+        let images = counted(*images as u64, "image");
+        writeln!(out, "beside the epochs of {host}: code of {images}, {size} (dcpid --code-store)")?;
     }
     report.problems.iter().try_for_each(|problem| writeln!(out, "{}", escape(&problem_line(problem))))
 }

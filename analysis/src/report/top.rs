@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::json::rounded;
-use super::quantity::{percent, plain, thousands};
-use super::table::Table;
-use super::{Report, escape};
+use super::quantity::{counted, percent, plain, thousands};
+use super::table::{Cell, Colour, Table};
+use super::{Report, Style, Suffixes, escape};
 use crate::problem::Problem;
 use crate::stats::{Confidence, Share};
 
@@ -58,15 +58,20 @@ impl TopReport {
         let idle =
             if self.with_idle { String::new() } else { format!(", {} % idle", percent(self.idle as f64 / whole)) };
         let lost = if self.lost > 0 { format!(", {} lost", thousands(self.lost)) } else { String::new() };
-        let (total, seconds) = (thousands(self.total), self.span.as_secs_f64());
-        format!("{}: {total} samples in {seconds:.1} s{idle}{lost}", escape(&self.event))
+        let (total, seconds) = (counted(self.total, "sample"), self.span.as_secs_f64());
+        format!("{}: {total} in {seconds:.1} s{idle}{lost}", escape(&self.event))
+    }
+
+    /// Which procedures need what compilers appended to their names.
+    pub(crate) fn suffixes(&self) -> Suffixes<'_> {
+        Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())))
     }
 
     /// What shares are of, in a line.
     #[must_use]
     pub fn foot(&self) -> String {
         let sure = plain(self.confidence.percent());
-        format!("shares of {} samples, intervals of {sure} % confidence", thousands(self.counted))
+        format!("shares of {}, intervals of {sure} % confidence", counted(self.counted, "sample"))
     }
 }
 
@@ -109,17 +114,20 @@ struct Interval {
 }
 
 impl Report for TopReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}\n{}\n", self.head(), self.foot())?;
         let mut table = Table::default();
         ["samples", "%", "low–high"].into_iter().for_each(|title| table.number(title, ""));
-        ["procedure", "image"].into_iter().for_each(|title| table.words(title));
+        table.procedures("procedure");
+        table.names("image");
+        let suffixes = self.suffixes();
         for row in &self.rows {
-            let mut cells = row.numbers().to_vec();
-            cells.extend([escape(&row.procedure).into_owned(), escape(&row.image).into_owned()]);
-            table.row(cells);
+            let mut cells: Vec<Cell> = row.numbers().into_iter().map(Cell::from).collect();
+            cells.push(Cell::name(suffixes.shown(&row.image, &row.procedure, style)));
+            cells.push(Cell::name(&row.image));
+            table.coloured(cells, Colour::of_share(row.share.value));
         }
-        table.write(out)
+        table.write(style, out)
     }
 
     fn json(&self) -> impl Serialize + '_ {

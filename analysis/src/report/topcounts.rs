@@ -6,12 +6,10 @@ use serde::Serialize;
 
 use super::csv::{fraction, record};
 use super::json::{self, Event, InOrder, ProblemEntry};
-use super::quantity::{percent, plain, thousands};
-use super::table::{Table, shorten, width};
-use super::text::{
-    LANDED, LINE, MAX_IMAGE, MIN_PROCEDURE, event_head, head, no_samples, problem_line, selection, short_id,
-};
-use super::{EventColumn, ImageName, Report, Selection, escape};
+use super::quantity::{counted, percent, plain, thousands};
+use super::table::{Cell, Colour, Table};
+use super::text::{LANDED, event_head, head, image_cell, no_samples, problem_line, selection};
+use super::{EventColumn, ImageName, Report, Selection, Style, Suffixes, escape};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
 use crate::stats::{Confidence, Share};
@@ -41,8 +39,6 @@ pub struct TopcountsReport {
     pub whose: ScopeChoice,
     /// The idle loop counts.
     pub with_idle: bool,
-    /// Names in full length.
-    pub wide: bool,
     /// The rows, the first in order first.
     pub rows: Vec<InstructionRow>,
     /// Rows that come after these.
@@ -76,16 +72,6 @@ pub struct InstructionRow {
     pub ratio: Option<Share>,
 }
 
-impl InstructionRow {
-    /// `procedure+0x12`.
-    fn place(&self) -> String {
-        match &self.procedure {
-            Some(name) => format!("{}+{:#x}", escape(name), self.into),
-            None => format!("[unknown] {:#x}", self.address),
-        }
-    }
-}
-
 impl TopcountsReport {
     fn event(&self, at: usize) -> &str {
         self.events.get(at).map_or("", |column| &column.event.name)
@@ -102,7 +88,7 @@ impl TopcountsReport {
         matches!(self.sort, Sort::Ratio(..))
     }
 
-    fn table(&self) -> Table {
+    fn table(&self, style: &Style) -> Table {
         let mut table = Table::default();
         let single = self.events.len() == 1;
         for column in &self.events {
@@ -116,17 +102,25 @@ impl TopcountsReport {
             table.number("low–high", "ratio");
         }
         table.number("address", "");
-        ["instruction", "image"].into_iter().for_each(|title| table.words(title));
-        let numbers: Vec<Vec<String>> = self.rows.iter().map(|row| self.numbers(row)).collect();
-        let images: Vec<String> = self.rows.iter().map(|row| self.image(&row.image)).collect();
-        let left = numbers.iter().map(|cells| cells.iter().map(|cell| width(cell).max(7) + 2).sum::<usize>()).max();
-        let right = images.iter().map(|image| width(image) + 2).max();
-        let most = LINE.saturating_sub(left.unwrap_or(0) + right.unwrap_or(0)).max(MIN_PROCEDURE);
-        for ((row, mut cells), image) in self.rows.iter().zip(numbers).zip(images) {
-            let place = row.place();
-            cells.push(if self.wide { place } else { shorten(&place, most) });
-            cells.push(image);
-            table.row(cells);
+        table.procedures("instruction");
+        table.names("image");
+        fn names(row: &InstructionRow) -> (&str, &str) {
+            (&row.image.name, row.procedure.as_deref().unwrap_or_default())
+        }
+        let suffixes = Suffixes::of(self.rows.iter().map(names));
+        let by = match self.sort {
+            Sort::Event(event) | Sort::Ratio(event, _) => event,
+        };
+        for row in &self.rows {
+            let mut cells: Vec<Cell> = self.numbers(row).into_iter().map(Cell::from).collect();
+            cells.push(match &row.procedure {
+                Some(name) => {
+                    Cell::name(suffixes.shown(&row.image.name, name, style)).tail(format!("+{:#x}", row.into))
+                }
+                None => format!("[unknown] {:#x}", row.address).into(),
+            });
+            cells.push(image_cell(&row.image));
+            table.coloured(cells, row.shares.get(by).and_then(|share| Colour::of_share(share.value)));
         }
         table
     }
@@ -150,21 +144,16 @@ impl TopcountsReport {
         cells
     }
 
-    fn image(&self, image: &ImageName) -> String {
-        let name = escape(&image.name);
-        let name = if self.wide { name.into_owned() } else { shorten(&name, MAX_IMAGE) };
-        if image.ambiguous { format!("{name} ({})", short_id(&image.id)) } else { name }
-    }
-
     fn notes(&self) -> Vec<String> {
         let is_empty = self.rows.is_empty() && self.folded == 0;
         let mut notes = if is_empty { no_samples(&self.problems) } else { Vec::new() };
         if self.omitted > 0 {
-            notes.push(format!("{} more instructions (all: -n 0)", thousands(self.omitted as u64)));
+            notes.push(format!("{} (all: -n 0)", counted(self.omitted as u64, "more instruction")));
         }
         if self.folded > 0 {
-            let (folded, what) = (thousands(self.folded as u64), self.sorted_by());
-            notes.push(format!("{folded} instructions with fewer than {} samples of {what} folded", self.min_samples));
+            let (folded, what) = (counted(self.folded as u64, "instruction"), self.sorted_by());
+            let few = counted(self.min_samples, "sample");
+            notes.push(format!("{folded} with fewer than {few} of {what} folded"));
         }
         // Images without procedures have rows that say so.
         let more = self.problems.iter().map(problem_line).filter(|line| !notes.contains(line));
@@ -239,7 +228,7 @@ struct RatioJson {
 }
 
 impl Report for TopcountsReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         self.events.iter().try_for_each(|column| event_head(column, self.with_idle, out))?;
         if !self.whose.is_all() {
@@ -249,7 +238,7 @@ impl Report for TopcountsReport {
         head(out, "samples", LANDED)?;
         head(out, "sorted by", &format!("{}; intervals of {sure} % confidence", self.sorted_by()))?;
         writeln!(out)?;
-        self.table().write(out)?;
+        self.table(style).write(style, out)?;
         let notes = self.notes();
         if !notes.is_empty() {
             writeln!(out)?;

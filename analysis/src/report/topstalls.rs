@@ -9,10 +9,10 @@ use stalls::Culprit;
 use super::costs::{CulpritEntry, cycle, digits, letters, word};
 use super::csv::record;
 use super::json::{self, Event, Head, ProblemEntry};
-use super::quantity::{percent, thousands};
-use super::table::{Table, shorten};
+use super::quantity::{counted, percent, thousands};
+use super::table::{Cell, Colour, Table};
 use super::text::{head, problem_line, selection};
-use super::{EventColumn, Model, Report, Selection, escape};
+use super::{EventColumn, Model, Report, Selection, Style, Suffixes, escape};
 use crate::problem::Problem;
 
 /// `dcpi topstalls`.
@@ -62,11 +62,11 @@ pub struct StallRow {
 }
 
 impl Report for TopstallsReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         head(out, "machine", &self.machine.shown())?;
         let part = percent(self.explained as f64 / self.samples.max(1) as f64);
-        head(out, "explained", &format!("{part} % of {} samples of time", thousands(self.samples)))?;
+        head(out, "explained", &format!("{part} % of {} of time", counted(self.samples, "sample")))?;
         writeln!(out)?;
         let mut table = Table::default();
         table.number("stall %", "");
@@ -75,24 +75,28 @@ impl Report for TopstallsReport {
         table.words("sure");
         table.words("may be");
         table.words("address");
-        table.words("instruction");
-        table.words("procedure");
-        table.words("image");
+        table.texts("instruction");
+        table.procedures("procedure");
+        table.names("image");
+        let suffixes = Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
         let share = |samples: f64| percent(samples / self.samples.max(1) as f64);
         for row in &self.rows {
-            table.row(vec![
+            let numbers = [
                 share(row.stall),
                 share(row.most),
                 row.cycles.map_or_else(|| "?".to_owned(), cycle),
                 word(row.confidence).to_owned(),
                 letters(&row.culprits, row.unexplained),
                 format!("{:#x}", row.address),
-                escape(&shorten(&row.text, 40)).into_owned(),
-                escape(&shorten(&row.procedure, 40)).into_owned(),
-                escape(&row.image).into_owned(),
-            ]);
+            ];
+            let procedure = suffixes.shown(&row.image, &row.procedure, style);
+            let names = [row.text.as_str(), procedure, &row.image].map(Cell::name);
+            table.coloured(
+                numbers.map(Cell::from).into_iter().chain(names).collect::<Vec<_>>(),
+                Colour::of_share(row.stall / self.samples.max(1) as f64),
+            );
         }
-        table.write(out)?;
+        table.write(style, out)?;
         if self.omitted > 0 {
             writeln!(out, "and {} more; -n 0 shows all", thousands(self.omitted as u64))?;
         }

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::csv::record;
 use super::json::{self, Head, ProblemEntry};
-use super::quantity::thousands;
-use super::table::Table;
+use super::quantity::{counted, thousands};
+use super::table::{Cell, Table};
 use super::text::{head, problem_line, selection};
-use super::{Model, Report, Selection, escape};
+use super::{Model, Report, Selection, Style, Suffixes, escape};
 use crate::problem::Problem;
 
 /// `dcpi truth`.
@@ -82,26 +82,22 @@ impl TruthReport {
 }
 
 impl Report for TruthReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         head(out, "counts", &self.counts)?;
         self.model.iter().try_for_each(|model| head(out, "machine", &model.shown()))?;
         let sum = self.all();
         let scored = self.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.samples));
-        let (samples, procedures) = (thousands(self.samples), self.rows.len());
-        let of = format!(
-            "{procedures} procedures with {} of {samples} samples, each at least {}",
-            thousands(scored),
-            self.least
-        );
+        let (samples, procedures) = (counted(self.samples, "sample"), counted(self.rows.len() as u64, "procedure"));
+        let of = format!("{procedures} with {} of {samples}, each at least {}", thousands(scored), self.least);
         head(out, "compared", &of)?;
         head(out, "blocks", &format!("{} of samples are within 5 / 10 / 15 %", shares(&sum.blocks)))?;
         head(out, "edges", &format!("{} of executions", shares(&sum.edges)))?;
         if sum.rounds.all > 0.0 {
             let of = format!(
-                "{} of {} samples in loops that tell how many were left",
+                "{} of {} in loops that tell how many were left",
                 shares(&sum.rounds),
-                thousands(sum.rounds.all as u64)
+                counted(sum.rounds.all as u64, "sample")
             );
             head(out, "rounds", &of)?;
         }
@@ -129,8 +125,9 @@ impl Report for TruthReport {
         if cycles {
             table.number("least–told–most", "cycles told/true");
         }
-        table.words("procedure");
-        table.words("image");
+        table.procedures("procedure");
+        table.names("image");
+        let suffixes = Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
         for row in self.rows.iter().take(self.shown) {
             let here = Sum::of(std::iter::once(row));
             let told = row
@@ -139,11 +136,12 @@ impl Report for TruthReport {
             let mut cells =
                 vec![thousands(row.samples), row.blocks.to_string(), shares(&here.blocks), shares(&here.edges)];
             cells.extend(cycles.then_some(told));
-            cells.push(escape(&super::shorten(&row.procedure, 60)).into_owned());
-            cells.push(escape(&row.image).into_owned());
+            let mut cells: Vec<Cell> = cells.into_iter().map(Cell::from).collect();
+            cells.push(Cell::name(suffixes.shown(&row.image, &row.procedure, style)));
+            cells.push(Cell::name(&row.image));
             table.row(cells);
         }
-        table.write(out)?;
+        table.write(style, out)?;
         if self.rows.len() > self.shown {
             writeln!(out, "and {} more; -n 0 shows all", self.rows.len() - self.shown)?;
         }

@@ -1,7 +1,7 @@
 //! Where a block of `dcpi calc` goes, as text.
 
 use super::calc::EdgeRow;
-use super::quantity::{percent, thousands};
+use super::quantity::{counted, percent, thousands};
 
 /// Most ways of a block that have a line each: an interpreter's blocks have hundreds, nearly all of them as good as never taken.
 const SHOWN_MAX: usize = 16;
@@ -22,7 +22,7 @@ pub(super) fn text(edges: &[EdgeRow]) -> String {
     if !rest.is_empty() {
         let share = rest.iter().map(|(_, edge)| edge.share).sum();
         let observed = rest.iter().map(|(_, edge)| edge.observed).sum();
-        let others = format!(" {} others", thousands(rest.len() as u64));
+        let others = format!(" {}", counted(rest.len() as u64, "other"));
         line(&mut text, &others, share, "together (--format json: each)", (observed, guessed));
     }
     text

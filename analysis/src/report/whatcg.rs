@@ -7,9 +7,9 @@ use stalls::Sums;
 
 use super::csv::record;
 use super::json::{self, Event, Head, ProblemEntry};
-use super::quantity::{percent, thousands};
+use super::quantity::{counted, percent, thousands};
 use super::text::{head, problem_line, selection};
-use super::{EventColumn, Model, Report, Selection, escape, stalls as spent};
+use super::{EventColumn, Model, Report, Selection, Style, escape, stalls as spent};
 use crate::problem::Problem;
 
 /// `dcpi whatcg`.
@@ -38,12 +38,12 @@ const SPLIT: &str =
     "dynamic, static, execution: without counted instructions as if stalled as most code is, 3 times its best";
 
 impl Report for WhatcgReport {
-    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         head(out, "machine", &self.machine.shown())?;
         let part = percent(self.explained as f64 / self.samples.max(1) as f64);
-        let (explained, all) = (thousands(self.explained), thousands(self.samples));
-        let of = format!("{} procedures with {explained} of {all} samples ({part} %)", thousands(self.procedures));
+        let (explained, all) = (thousands(self.explained), counted(self.samples, "sample"));
+        let of = format!("{} with {explained} of {all} ({part} %)", counted(self.procedures, "procedure"));
         head(out, "explained", &of)?;
         head(out, "split", SPLIT)?;
         writeln!(out)?;

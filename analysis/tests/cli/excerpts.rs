@@ -77,5 +77,5 @@ fn reports_on_samples_are_the_same_from_an_excerpt() {
     let epochs = json(&db, "epochs");
     let (store, size) = (&epochs["code_stores"][0], saved.after);
     assert_eq!((&store["host"], &store["images"], &store["size_bytes"]), (&"a".into(), &1.into(), &size.into()));
-    assert!(crate::runs::shown(&db, "epochs").contains("beside the epochs of a: code of 1 images, "));
+    assert!(crate::runs::shown(&db, "epochs").contains("beside the epochs of a: code of 1 image, "));
 }

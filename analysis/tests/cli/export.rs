@@ -336,8 +336,8 @@ fn formats_of_one_event_say_what_they_leave_out() {
     let (_, said) = exported(&one(typical()), "--to autofdo");
     let expected = [
         "- has no samples",
-        "left out: 37852 samples of the kernel",
-        "left out: 6600 samples without source line",
+        "left out: 37,852 samples of the kernel",
+        "left out: 6,600 samples without source line",
         "left out: 333 samples of unknown code",
     ];
     assert!(expected.iter().all(|line| said.contains(&format!("dcpi: {line}\n"))), "{said}");

@@ -224,7 +224,7 @@ fn advice_has_the_names_that_the_command_needs() {
     let error = refused(&db, "calc [kernel] clear_page_erms");
     assert!(error.contains(&format!("dcpi list --db {} '[kernel]' clear_page_erms", db.root_text())), "{error}");
     let error = refused(&db, "list [kernel] nothing");
-    assert!(error.contains("'[kernel]' -n 0 --wide"), "{error}");
+    assert!(error.contains("'[kernel]' -n 0 --full-names"), "{error}");
 }
 
 /// A file, an empty directory and a directory of something else were all "no file `format`", or a refused system call.

@@ -286,5 +286,5 @@ fn images_say_what_is_known_of_them() {
     );
     db.keep("node-7", own);
     assert_eq!(json(&db, "images dcpi")["rows"][0]["code_kept"], true);
-    assert!(shown(&db, "images dcpi").contains("1 images, code of 1 kept"));
+    assert!(shown(&db, "images dcpi").contains("1 image, code of 1 kept"));
 }

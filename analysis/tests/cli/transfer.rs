@@ -74,7 +74,7 @@ fn what_a_writer_left_is_a_remark_and_strange_files_are_told() {
     let output = on(&db, "check");
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.ends_with("but for 1 files that do not belong there\n"), "{said}");
+    assert!(said.ends_with("but for 1 file that does not belong there\n"), "{said}");
     assert_eq!(on(&damaged(), "check").status.code(), Some(1));
 }
 

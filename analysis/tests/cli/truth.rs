@@ -25,7 +25,7 @@ fn counts_of_the_same_program_are_compared() {
     let db = copies();
     let path = counts(&db, "./copy", 0);
     let told = shown(&db, &format!("truth {path}"));
-    assert!(told.contains("1 procedures with 4,935 of 4,935 samples"), "{told}");
+    assert!(told.contains("1 procedure with 4,935 of 4,935 samples"), "{told}");
 }
 
 /// A newcomer gave counts of another program: the C library, which both use, was compared, and the result said nothing.
@@ -36,7 +36,7 @@ fn counts_of_another_program_are_refused() {
     let line = refused(&db, &format!("truth {path}"));
     assert!(line.contains("counts counts /lib/other.so, which has no samples; record the same program"), "{line}");
     // Whoever names an image means it.
-    assert!(shown(&db, &format!("truth {path} copy")).contains("1 procedures"));
+    assert!(shown(&db, &format!("truth {path} copy")).contains("1 procedure"));
 }
 
 #[test]

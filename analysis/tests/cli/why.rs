@@ -269,7 +269,7 @@ fn samples_that_stay_where_they_landed_are_counted() {
 fn a_procedure_is_chosen_by_an_address_in_it() {
     let db = copies();
     let all = shown(&db, "whatcg copy copy");
-    assert!(all.contains("1 procedures with 4,935 of 4,935 samples"), "{all}");
+    assert!(all.contains("1 procedure with 4,935 of 4,935 samples"), "{all}");
     assert_eq!(shown(&db, "whatcg copy 0x401007"), all);
     let none = refused(&db, "whatcg copy 0x402000");
     assert!(none.starts_with("no procedure at 0x402000 with so many samples"), "{none}");
@@ -280,7 +280,7 @@ fn commands_that_are_suggested_read_the_same_database() {
     let db = copies();
     let root = db.root_text();
     for (words, next) in [
-        ("calc copy nothing", format!("dcpi prof --db {root} copy -n 0 --wide")),
+        ("calc copy nothing", format!("dcpi prof --db {root} copy -n 0 --full-names")),
         ("list nothing copy", format!("dcpi prof --db {root} -i")),
         ("prof --epoch -9", format!("dcpi epochs --db {root}")),
     ] {

@@ -113,7 +113,7 @@ fn once(args: &Top, daemon: &Daemon, wanted: &Wanted, out: &mut dyn Write) -> Re
     if args.rows > 0 {
         report.rows.truncate(args.rows);
     }
-    super::write(&report, args.output.format, out)
+    super::write(&report, &args.output, out)
 }
 
 /// Shows the screen until somebody ends it.

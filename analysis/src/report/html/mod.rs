@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use code::skid::Skid;
+use image::{ImageId, ImageKind, without_suffix};
 use serde::Serialize;
 
 use super::json::rounded;
-use super::{Costs, ProfReport, Row, costs, escape, listing_text, text};
+use super::{Costs, ProfReport, Row, costs, escape, listing_text, names, table, text};
 use crate::listing::{ListedInstruction, Listing};
 use crate::tally::Tally;
 
@@ -78,6 +79,9 @@ struct ImageRow {
 #[derive(Serialize)]
 struct ProcedureRow {
     name: String,
+    /// All of the name, where that is more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    whole: Option<String>,
     image: String,
     id: String,
     address: String,
@@ -137,7 +141,8 @@ fn entities(text: &str) -> String {
 fn page(report: &HtmlReport) -> Page {
     let procedures = &report.procedures;
     let events = procedures.events.iter();
-    let rows = procedures.rows.iter().map(|row| procedure_row(procedures, row));
+    let brief = brief_names(&procedures.rows);
+    let rows = procedures.rows.iter().zip(brief).map(|(row, brief)| procedure_row(procedures, row, brief));
     Page {
         head: text::head_lines(procedures),
         notes: text::note_lines(procedures),
@@ -180,11 +185,40 @@ fn image_row(report: &ProfReport, row: &Row) -> ImageRow {
     }
 }
 
-fn procedure_row(report: &ProfReport, row: &Row) -> ProcedureRow {
+/// The procedures' names without parameters and template arguments, but where two of an image would
+/// be one; those with what tells them apart, in as little room as it takes.
+fn brief_names(rows: &[Row]) -> Vec<String> {
+    let image = |row: &Row| row.image.as_ref().map(|image| image.id);
+    let is_generated = |row: &Row| row.image.as_ref().is_some_and(|image| image.kind == ImageKind::Jit);
+    let brief = |row: &Row| match &row.procedure {
+        // Names of generated code are no C++; a place in a file may stand in parentheses there.
+        Some(procedure) if is_generated(row) => procedure.name.clone(),
+        Some(procedure) if procedure.needs_suffix => names::brief(&procedure.name),
+        Some(procedure) => names::brief(without_suffix(&procedure.name)),
+        None => String::new(),
+    };
+    let shown: Vec<String> = rows.iter().map(brief).collect();
+    let mut same: BTreeMap<(Option<ImageId>, &str), Vec<&str>> = BTreeMap::new();
+    for (row, brief) in rows.iter().zip(&shown) {
+        let whole = row.procedure.as_ref().map_or("", |procedure| &procedure.name);
+        same.entry((image(row), brief)).or_default().push(whole);
+    }
+    let apart = |(row, brief): (&Row, &String)| {
+        let others = same.get(&(image(row), brief.as_str())).filter(|names| names.len() > 1)?;
+        let procedure = row.procedure.as_ref()?;
+        let difference = table::difference(&procedure.name, others);
+        let address = procedure.address.map(|at| format!(" [{at:#x}]")).unwrap_or_default();
+        Some(format!("{brief}{}", if difference.is_empty() { address } else { difference }))
+    };
+    rows.iter().zip(&shown).map(|of| name(&apart(of).unwrap_or_else(|| of.1.clone()))).collect()
+}
+
+fn procedure_row(report: &ProfReport, row: &Row, brief: String) -> ProcedureRow {
     let (image, procedure) = (row.image.as_ref(), row.procedure.as_ref());
     let address = procedure.and_then(|procedure| procedure.address);
     ProcedureRow {
-        name: procedure.map(|procedure| name(&procedure.name)).unwrap_or_default(),
+        whole: procedure.map(|procedure| name(&procedure.name)).filter(|whole| *whole != brief),
+        name: brief,
         image: image.map(|image| name(&image.name)).unwrap_or_default(),
         id: image.map(|image| image.id.to_string()).unwrap_or_default(),
         address: address.map(|address| format!("{address:#x}")).unwrap_or_default(),

@@ -2,7 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
-  const whole = new Intl.NumberFormat("en-US");
+  const digits = new Intl.NumberFormat("en-US");
   const state = { event: 0, sort: { images: null, procedures: null }, filter: "" };
   const VIEWS = ["map", "images", "procedures", "listing", "notes"];
 
@@ -17,9 +17,13 @@
     const value = 100 * share;
     return value > 0 && value < 0.005 ? "<0.01" : value.toFixed(2);
   };
+  const numbered = (number, noun) => digits.format(number) + " " + noun + (number === 1 ? "" : "s");
   const interval = (share) => percent(share[1]) + "–" + percent(share[2]);
   const samples = (row) => row.n[state.event] || 0;
   const share = (row) => row.s[state.event] || [0, 0, 0];
+
+  // The name with parameters and template arguments.
+  const whole = (row) => row.whole || row.name;
 
   // A table whose titles sort. columns: title, value to sort by, cell, class of the cell.
   const table = (place, rows, columns, sort, className, resort) => {
@@ -61,7 +65,7 @@
         line.className = "gap";
         const cell = line.insertCell();
         cell.colSpan = columns.length;
-        cell.textContent = whole.format(row.gap) + " instructions without samples are left out";
+        cell.textContent = numbered(row.gap, "instruction") + " without samples " + (row.gap === 1 ? "is" : "are") + " left out";
         continue;
       }
       for (const column of columns) {
@@ -81,7 +85,7 @@
     return made;
   };
   const numbers = (most) => [
-    { title: "samples", value: samples, cell: (row) => whole.format(samples(row)), className: "number" },
+    { title: "samples", value: samples, cell: (row) => digits.format(samples(row)), className: "number" },
     { title: "%", value: samples, cell: (row) => percent(share(row)[0]), className: "number" },
     { title: data.confidence + " % interval", cell: (row) => interval(share(row)), className: "number interval" },
     { title: "", cell: (row) => bar(samples(row), most), className: "bar" },
@@ -102,19 +106,20 @@
       state.sort.images = sort;
       showImages();
     });
-    at("images-left").textContent = data.omitted.images > 0 ? whole.format(data.omitted.images) + " more images are not in this page." : "";
+    at("images-left").textContent = data.omitted.images > 0 ? numbered(data.omitted.images, "more image") + (data.omitted.images === 1 ? " is" : " are") + " not in this page." : "";
   };
 
   const showProcedures = () => {
     const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
-    const fits = (row) => words.every((word) => (row.name + " " + row.image).toLowerCase().includes(word));
+    const fits = (row) => words.every((word) => (whole(row) + " " + row.name + " " + row.image).toLowerCase().includes(word));
     const rows = data.procedures.filter((row) => samples(row) > 0 && fits(row));
     const columns = numbers(most(rows)).concat([
       { title: "procedure", up: true, value: (row) => row.name, className: "name", cell: (row) => {
-        if (!data.listings[row.index]) return row.name;
-        const link = make("a", row.name);
-        link.href = "#row=" + row.index;
-        return link;
+        const linked = Boolean(data.listings[row.index]);
+        const name = make(linked ? "a" : "span", row.name);
+        if (linked) name.href = "#row=" + row.index;
+        if (row.whole) name.title = row.whole;
+        return name;
       } },
       { title: "image", up: true, value: (row) => row.image, cell: (row) => row.image, className: "image" },
     ]);
@@ -124,15 +129,15 @@
     });
     const sum = rows.reduce((sum, row) => sum + samples(row), 0);
     const counted = data.events[state.event] ? data.events[state.event].counted : 0;
-    at("shown").textContent = whole.format(rows.length) + " procedures, " + percent(counted > 0 ? sum / counted : 0) + " %";
+    at("shown").textContent = numbered(rows.length, "procedure") + ", " + percent(counted > 0 ? sum / counted : 0) + " %";
     at("procedures-left").textContent = data.omitted.procedures > 0
-      ? whole.format(data.omitted.procedures) + " more procedures with " + whole.format(data.omitted.counts[state.event] || 0) + " samples are not in this page (dcpi html -n)." : "";
+      ? numbered(data.omitted.procedures, "more procedure") + " with " + numbered(data.omitted.counts[state.event] || 0, "sample") + (data.omitted.procedures === 1 ? " is" : " are") + " not in this page (dcpi html -n)." : "";
   };
 
   const showListing = (index) => {
     const [row, listing] = [data.procedures[index], data.listings[index]];
-    at("listing-title").textContent = row.name + (row.image ? " of " + row.image : "");
-    const parts = [whole.format(samples(row)) + " samples, " + percent(share(row)[0]) + " % (" + interval(share(row)) + ")", listing.range];
+    at("listing-title").textContent = whole(row) + (row.image ? " of " + row.image : "");
+    const parts = [numbered(samples(row), "sample") + ", " + percent(share(row)[0]) + " % (" + interval(share(row)) + ")", listing.range];
     at("listing-hint").textContent = parts.concat(listing.notes).join("; ");
     at("listing-loops").replaceChildren(...listing.loops.map((loop) => make("li", loop)));
     const sampled = at("sampled").checked;
@@ -151,7 +156,7 @@
     const highest = most(lines.filter((line) => !line.gap));
     const all = samples(row);
     table(at("listing-table"), lines, [
-      { title: "samples", cell: (line) => samples(line) ? whole.format(samples(line)) : "", className: "number" },
+      { title: "samples", cell: (line) => samples(line) ? digits.format(samples(line)) : "", className: "number" },
       { title: "%", cell: (line) => samples(line) && all ? percent(samples(line) / all) : "", className: "number" },
       { title: "", cell: (line) => samples(line) ? bar(samples(line), highest) : "", className: "bar" },
       ...(listing.costs ? data.costs : []).map((title, index) => ({ title, cell: (line) => line.costs[index] || "", className: "number" })),
@@ -245,7 +250,7 @@
         const says = row.name + "  " + percent(share(row)[0]) + " %" + (row.rest ? "" : " (" + interval(share(row)) + ")");
         const leaf = make(linked ? "a" : "div", inner.w > 34 && inner.h > 13 ? says : undefined, "tile");
         if (linked) leaf.href = "#row=" + row.index;
-        leaf.title = says + "\n" + row.image;
+        leaf.title = whole(row) + "\n" + says + "\n" + row.image;
         leaf.setAttribute("aria-label", says);
         leaf.style.backgroundColor = "hsl(" + tile.item.hue + " 45% var(--tile-light))";
         put(leaf, inner);
@@ -255,7 +260,7 @@
     }
     place.replaceChildren(...made);
     at("map-hint").textContent = "Area is samples. A tile that can be chosen has a listing of its instructions.";
-    at("map-left").textContent = small > 0 ? "Too small to draw: " + whole.format(small) + " samples." : "";
+    at("map-left").textContent = small > 0 ? "Too small to draw: " + numbered(small, "sample") + "." : "";
   };
 
   const show = () => {
