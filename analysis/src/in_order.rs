@@ -12,8 +12,18 @@ const TURNS: usize = 32;
 
 /// Works on all `tasks`, one on each processor at a time, and hands over what is made of each, in their order. Who puts the longest first waits
 /// least. What is made before its turn is kept until then: make little of each.
-pub fn each<'a, T: Sync, R: Send>(tasks: &[&'a T], work: impl Fn(&'a T) -> R + Sync, mut hand_over: impl FnMut(R)) {
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(tasks.len());
+pub fn each<'a, T: Sync, R: Send>(tasks: &[&'a T], work: impl Fn(&'a T) -> R + Sync, hand_over: impl FnMut(R)) {
+    each_of(tasks, usize::MAX, work, hand_over);
+}
+
+/// The same with so many tasks at a time at most, for tasks that hold much memory.
+pub fn each_of<'a, T: Sync, R: Send>(
+    tasks: &[&'a T],
+    at_once: usize,
+    work: impl Fn(&'a T) -> R + Sync,
+    mut hand_over: impl FnMut(R),
+) {
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(tasks.len()).min(at_once);
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let (made, results) = mpsc::sync_channel(threads);

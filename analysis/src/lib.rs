@@ -27,6 +27,7 @@ pub mod listing;
 pub mod load;
 pub mod named;
 pub mod procedures;
+pub mod progress;
 pub mod report;
 pub mod scope;
 pub mod select;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use analysis::args::{self, Command, Invocation};
 use analysis::commands::{self, Outcome};
 use analysis::terminal::Paged;
-use analysis::{AnalysisError, report, suggestion};
+use analysis::{AnalysisError, progress, report, suggestion};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -33,6 +33,10 @@ fn main() -> ExitCode {
 
 fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Outcome, AnalysisError> {
     let invocation = args::parse(arguments)?;
+    // These write on the terminal themselves, for as long as they run.
+    if !matches!(&invocation, Invocation::Run(command) if matches!(**command, Command::Record(_) | Command::Top(_))) {
+        progress::begin();
+    }
     if matches!(&invocation, Invocation::Run(command) if matches!(**command, Command::Prof(_) | Command::List(_))) {
         let mut out = BufWriter::new(Paged::default());
         let outcome = write(invocation, &mut out);

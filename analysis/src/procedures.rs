@@ -17,6 +17,7 @@ use crate::debuginfod::Debuginfod;
 use crate::in_order;
 use crate::load::{ImageSamples, Samples};
 use crate::problem::{self, NoProcedures, Problem};
+use crate::progress;
 use crate::tally::Tally;
 
 /// Where procedures are looked for besides the images themselves and the database.
@@ -132,7 +133,11 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
 /// What `work` makes of each image, in their order: on all CPUs, one image at a time on each.
 pub(crate) fn each_image<T: Send>(images: &[&ImageSamples], work: impl Fn(&ImageSamples) -> T + Send + Sync) -> Vec<T> {
     let mut made = Vec::with_capacity(images.len());
-    in_order::each(images, work, |of_image| made.push(of_image));
+    let stage = progress::stage("looking up procedures", images.len() as u64);
+    in_order::each(images, work, |of_image| {
+        made.push(of_image);
+        stage.advance(1);
+    });
     made
 }
 

@@ -22,6 +22,7 @@ use crate::listing::{self, ByAddress};
 use crate::load::{self, Samples};
 use crate::named::Candidate;
 use crate::problem;
+use crate::progress;
 use crate::report::{BlockRow, CalcReport, EdgeRow, ImageName, InstructionCost, Runs, Selection};
 use crate::stats::{Confidence, wilson};
 use crate::suggestion::quoted;
@@ -94,6 +95,7 @@ pub(super) fn run(args: &Calc, out: &mut dyn Write) -> Result<Outcome, AnalysisE
 
 pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError> {
     let places = args.on.places();
+    let _stage = progress::stage("reading code and debug information", 0);
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
     let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;

@@ -21,6 +21,7 @@ use crate::listing::{self, Listing};
 use crate::load::{self, ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Needed, Places};
+use crate::progress;
 use crate::report::{Costs, HtmlReport, ProfReport, html};
 use crate::stats::Confidence;
 
@@ -137,7 +138,9 @@ fn listings(
     let places = args.on.places();
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
     let mut listings = BTreeMap::new();
+    let stage = progress::stage("making listings", wanted.len() as u64);
     for (id, rows) in wanted {
+        stage.advance(1);
         if let Some(image) = samples.images.iter().find(|image| image.record.id == id) {
             listings.extend(of_image((samples, finder), image, &rows, (&places, syntax), problems));
         }

@@ -18,6 +18,7 @@ use crate::load::{self, ImageSamples, Samples};
 use crate::named::{self, Candidate};
 use crate::problem::{self, Problem};
 use crate::procedures::{self, Known, Needed, Places};
+use crate::progress;
 use crate::report::{Costs, EventColumn, ImageName, ListReport, Selection, View};
 use crate::sources::Sources;
 use crate::stats::{Confidence, wilson};
@@ -88,6 +89,7 @@ pub(super) fn run(args: &List, out: &mut dyn Write) -> Result<Outcome, AnalysisE
 
 fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError> {
     let places = args.on.places();
+    let _stage = progress::stage("reading code and debug information", 0);
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
     let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;

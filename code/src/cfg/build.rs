@@ -30,10 +30,13 @@ pub(super) fn build(isa: Isa, parts: &[Part<'_>], memory: &mut impl ReadOnly, kn
     // What nothing leads to is looked at last: it may be no code, and what is known on other ways is not known there.
     let mut roots = code.fill_gaps();
     roots.extend(aside(&code).into_iter().filter(|&place| Some(place) != entry));
-    let others = roots.iter().map(|&place| (place, false));
-    let known: Vec<(usize, bool)> = known.iter().copied().chain(others).collect();
-    resolve(&mut code, &mut jumps, &mut reader, &known, memory, knowledge);
-    code.fill_gaps();
+    // Without such code, values would be followed once more to the same end.
+    if !roots.is_empty() {
+        let others = roots.iter().map(|&place| (place, false));
+        let known: Vec<(usize, bool)> = known.iter().copied().chain(others).collect();
+        resolve(&mut code, &mut jumps, &mut reader, &known, memory, knowledge);
+        code.fill_gaps();
+    }
     code.findings.append(&mut reader.findings);
     finish(code, &jumps, entry)
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use image::Vaddr;
 
 use super::Part;
-use super::survey::{Crossings, Image};
+use super::survey::{Crossings, Image, Set};
 use crate::isa::Isa;
 
 /// The procedures whose code decides what [`Survey::of`](super::Survey::of) and [`Survey::around`](super::Survey::around) say of those with
@@ -29,7 +29,7 @@ pub fn needed(
     let starts = joined.iter().copied().chain(begun).filter_map(|number| procedures.get(number));
     let callers: Vec<usize> = starts.filter_map(|procedure| crossings.called.get(&procedure.start).copied()).collect();
     let ranges = joined.iter().filter_map(|number| procedures.get(*number));
-    let asked: BTreeSet<u64> = ranges.flat_map(|procedure| image.may_call(procedure)).collect();
+    let asked: Set<u64> = ranges.flat_map(|procedure| image.may_call(procedure)).collect();
     let walked = image.find_no_return(asked);
     let walked: BTreeSet<usize> = walked.into_iter().filter_map(|entry| image.number_of(entry)).collect();
     let stubs = (0..procedures.len())

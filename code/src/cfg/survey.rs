@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
+use foldhash::fast::RandomState;
 use image::Vaddr;
 
 use super::Part;
@@ -55,6 +56,9 @@ pub const NO_RETURN_NAMES: [&str; 41] = [
     "verrx",
 ];
 
+pub(super) type Set<T> = HashSet<T, RandomState>;
+pub(super) type Map<K, V> = HashMap<K, V, RandomState>;
+
 /// Most instructions looked at of one procedure before it is taken to return.
 const INSTRUCTIONS_MAX: usize = 1 << 16;
 
@@ -87,7 +91,7 @@ pub(super) struct Image<'a> {
 #[derive(Default)]
 pub(super) struct Crossings {
     /// What is called, and a procedure that does.
-    pub(super) called: HashMap<u64, usize>,
+    pub(super) called: Map<u64, usize>,
     /// How often one procedure jumps into the middle of another, and how often conditionally.
     pub(super) joined: BTreeMap<(usize, usize), (usize, usize)>,
     /// Procedures to whose begin one jumps: that one, from where, whether conditionally.
@@ -227,27 +231,35 @@ impl<'a> Image<'a> {
     }
 
     /// Finds out whether these addresses, and those that this depends on, are of what does not return. Gives all these addresses.
-    pub(super) fn find_no_return(&mut self, asked: BTreeSet<u64>) -> BTreeSet<u64> {
+    ///
+    /// The order in which addresses are looked at does not matter: what does not return only grows, and who relied on one of these is
+    /// looked at again.
+    pub(super) fn find_no_return(&mut self, asked: Set<u64>) -> Set<u64> {
         // Who took it that a call of that address returns.
-        let mut waiting: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
-        let mut known = asked.clone();
-        let mut pending = asked;
-        while let Some(entry) = pending.pop_last() {
+        let mut waiting: Map<u64, Vec<u64>> = Map::default();
+        let mut pending: Vec<u64> = asked.iter().copied().collect();
+        pending.sort_unstable();
+        // Those that are pending, so that each is so once.
+        let mut queued = asked.clone();
+        let mut known = asked;
+        while let Some(entry) = pending.pop() {
+            queued.remove(&entry);
             if self.never.contains(&Vaddr(entry)) {
                 continue;
             }
             match self.walk(entry) {
                 Some(called) => {
                     for target in called {
-                        waiting.entry(target).or_default().insert(entry);
-                        if known.insert(target) {
-                            pending.insert(target);
+                        waiting.entry(target).or_default().push(entry);
+                        if known.insert(target) && queued.insert(target) {
+                            pending.push(target);
                         }
                     }
                 }
                 None => {
                     self.never.insert(Vaddr(entry));
-                    pending.append(&mut waiting.remove(&entry).unwrap_or_default());
+                    let again = waiting.remove(&entry).unwrap_or_default();
+                    pending.extend(again.into_iter().filter(|entry| queued.insert(*entry)));
                 }
             }
         }
@@ -336,7 +348,7 @@ impl<'a> Image<'a> {
         let Some(procedure) = self.number_of(entry).and_then(|number| self.procedures.get(number)) else {
             return Some(called);
         };
-        let mut seen = BTreeSet::new();
+        let mut seen: Set<u64> = Set::default();
         let mut pending = vec![entry];
         let mut through = Vec::new();
         loop {
