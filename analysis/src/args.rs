@@ -87,6 +87,9 @@ pub enum Command {
     Html(Html),
 }
 
+/// What `dcpi help output` shows: every field of JSON and CSV.
+const OUTPUT: &str = include_str!("../../docs/output.md");
+
 /// From where to why: which command answers the question that the one before leaves.
 const WAY: [(&str, &str, &str); 18] = [
     ("record", "record -- COMMAND", "a command, or -d 10s of everything: needs no running dcpid"),
@@ -115,7 +118,8 @@ fn after_help() -> String {
     let exists = |name: &str| known.get_subcommands().any(|subcommand| subcommand.get_name() == name);
     let lines = WAY.iter().filter(|(name, ..)| exists(name));
     let lines: String = lines.map(|(_, typed, says)| format!("  dcpi {typed:23}  {says}\n")).collect();
-    format!("From where to why:\n{lines}\nExit codes: 0 done; 1 done, with problems shown; 2 could not.")
+    let fields = "Fields of --format json and csv: dcpi help output";
+    format!("From where to why:\n{lines}\n{fields}\nExit codes: 0 done; 1 done, with problems shown; 2 could not.")
 }
 
 /// Names of the subcommands, for the classic names of the program.
@@ -269,7 +273,7 @@ impl Source {
 /// Options that say how to write.
 #[derive(Debug, Args)]
 pub struct Output {
-    /// For people, programs, or spreadsheets
+    /// For people, programs, or spreadsheets (fields: dcpi help output)
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// Names in full length, however wide lines get, and with what compilers appended to them (.isra.0); other formats always have those
@@ -336,7 +340,10 @@ pub enum Invocation {
 /// # Errors
 /// [`AnalysisError::Usage`].
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, AnalysisError> {
-    let arguments = with_classic_name(arguments.into_iter().collect());
+    let arguments = with_marked_epochs(with_classic_name(arguments.into_iter().collect()));
+    if arguments.get(1..).is_some_and(|words| words == ["help", "output"]) {
+        return Ok(Invocation::Show(OUTPUT.to_owned()));
+    }
     let command = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     match Arguments::try_parse_from(arguments) {
         Ok(arguments) => Ok(Invocation::Run(Box::new(arguments.command))),
@@ -356,6 +363,22 @@ fn with_classic_name(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let command = name.and_then(|name| name.strip_prefix("dcpi"));
     if let Some(command) = names().into_iter().find(|known| command == Some(known)) {
         arguments.splice(..1, [OsString::from("dcpi"), OsString::from(command)]);
+    }
+    arguments
+}
+
+/// Puts an `@` in front of each SET of `stats` and `diff` that is a range of epochs and begins with a dash, such as `-3..latest`. The
+/// argument parser takes `-3` for a value, but the begin of a range for an option; letting it take all words with a dash for
+/// values (clap's `allow_hyphen_values`) would make sets of the options behind the first SET.
+fn with_marked_epochs(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let takes_sets = arguments.get(1).is_some_and(|command| command == "stats" || command == "diff");
+    let mut previous = OsString::new();
+    for argument in arguments.iter_mut().skip(2).filter(|_| takes_sets) {
+        let text = argument.to_str().unwrap_or_default();
+        if text.starts_with('-') && previous != "--epoch" && text.parse::<EpochChoice>().is_ok() {
+            *argument = format!("@{text}").into();
+        }
+        previous.clone_from(argument);
     }
     arguments
 }

@@ -106,9 +106,26 @@ pub enum AnalysisError {
         /// What could not be read.
         damage: String,
     },
+    /// A set has nothing to compare.
+    #[error("the set {set} is empty: {}; choose other epochs: dcpi epochs --db {root}", emptiness(*epochs, *least, event))]
+    EmptySet {
+        /// The set, as typed.
+        set: String,
+        /// Its database.
+        root: String,
+        /// How many epochs it names.
+        epochs: usize,
+        /// Samples that one of them needs.
+        least: u64,
+        /// The event that is compared.
+        event: String,
+    },
     /// There is nothing to compare a set with.
-    #[error("there is one set only; name another, or make one of each epoch with --each (and --epoch all)")]
-    OneSet,
+    #[error("there is one set only{}; name another, or make one of each epoch with --each (and --epoch all)", too_small(*left_out))]
+    OneSet {
+        /// Epochs that have too few samples to be sets.
+        left_out: usize,
+    },
     /// The command line cannot be understood.
     #[error("{message}; see {help}")]
     Usage {
@@ -185,6 +202,21 @@ fn there_are(known: &[String], how: &str) -> String {
         [] => format!("there are none in these epochs (--epoch chooses others): {how}"),
         known => format!("there are: {} (in these epochs; --epoch chooses others)", list(known)),
     }
+}
+
+/// Why a set of so many epochs is empty.
+fn emptiness(epochs: usize, least: u64, event: &str) -> String {
+    let epochs =
+        if epochs == 1 { "its epoch does not have".to_owned() } else { format!("none of its {epochs} epochs has") };
+    let samples = if least == 1 { "a sample".to_owned() } else { format!("{least} samples") };
+    format!("{epochs} {samples} of {event} outside the idle loop")
+}
+
+/// What became of the others, where there is one set only.
+fn too_small(left_out: usize) -> String {
+    let what = if left_out == 1 { "epoch has" } else { "epochs have" };
+    let least = crate::sets::EACH_MIN_SAMPLES;
+    if left_out == 0 { String::new() } else { format!(": {left_out} {what} fewer than {least} samples") }
 }
 
 /// Procedures for a message: their names have commas.

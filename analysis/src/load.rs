@@ -12,6 +12,7 @@ use crate::args::Chosen;
 use crate::error::AnalysisError;
 use crate::graphs::Retired;
 use crate::problem::{self, Problem};
+use crate::progress;
 use crate::scope::ScopeChoice;
 use crate::select;
 use crate::tally::{self, Tally, Weighed};
@@ -279,12 +280,14 @@ fn sums(
         Some(select::images(asked.images, contents.iter().flat_map(Contents::met))?)
     };
     let mut images = BTreeMap::new();
+    let stage = progress::stage("reading epochs", epochs.len() as u64);
     for (at, (epoch, contents)) in epochs.iter().zip(&contents).enumerate() {
         let which = (wanted.as_ref(), asked.by_scope);
         let totals = add_epoch(&mut images, (at, epoch, contents), &names, which, problems);
         if let Some(totals) = totals {
             check_balance(epoch.meta(), &names, &totals, problems);
         }
+        stage.advance(1);
     }
     let mut images: Vec<ImageSamples> = images.into_values().collect();
     images.retain(|image| image.profiles.iter().any(|profile| !profile.is_empty()));

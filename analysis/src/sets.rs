@@ -11,7 +11,7 @@ use crate::select::EpochChoice;
 
 mod table;
 
-pub use table::{Part, Row, Set, Subject, Table, read, samples};
+pub use table::{EACH_MIN_SAMPLES, LeftOut, Part, Row, Set, Subject, Table, read, samples};
 
 /// What a SET may be, for `--help`.
 pub const SYNTAX: &str = "\
@@ -22,8 +22,7 @@ A SET is one of
   KEY:VALUE,...   of db, epoch, epoch-label, host, label, unit, pid: each as the option of that name
 So 'dcpi diff label:before label:after' compares two runs of dcpilabel, 'dcpi diff -1 latest' the last two epochs, and 'dcpi \
 diff epoch-label:old,host:a epoch-label:new,host:a' what dcpictl epoch --label began on a. What a SET leaves out is as the options \
-say: --db, --epoch, --host, --label and so on. A range that begins with a dash is epoch:-3..-1, a directory that looks like \
-something else db:DIR.
+say: --db, --epoch, --host, --label and so on. A directory that looks like something else is db:DIR.
 
 Procedures of one name in an image are one row, and so are images of one name, built anew or not: only where a set has several \
 files of that name at once does the path count.";
@@ -55,7 +54,9 @@ impl FromStr for SetChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut set = Self { typed: text.to_owned(), ..Self::default() };
+        // `@WHICH` is how the command line marks epochs that begin with a dash (`args::with_marked_epochs`).
+        let typed = text.strip_prefix('@').unwrap_or(text).to_owned();
+        let mut set = Self { typed, ..Self::default() };
         if key_of(text).is_some() {
             for pair in pairs(text) {
                 set.take(pair)?;
@@ -176,7 +177,7 @@ mod tests {
             assert_eq!(set(epoch), expected);
             let there = set(&format!("/data/a@b@{epoch}"));
             assert_eq!((there.db, there.epoch), (Some("/data/a@b".into()), expected.epoch.clone()));
-            assert_eq!(set(&format!("@{epoch}")).epoch, expected.epoch);
+            assert_eq!(set(&format!("@{epoch}")), expected);
         }
         for directory in ["db", "./20261105", "/var/lib/dcpi", "a@b", "x:y", "c,d"] {
             assert_eq!(set(directory).db, Some(directory.into()), "{directory}");

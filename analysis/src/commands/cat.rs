@@ -132,6 +132,8 @@ impl Dump {
 }
 
 impl Report for Dump {
+    const NAME: &'static str = "cat";
+
     fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         for row in &self.rows {
             write!(out, "{} ", report::escape(&row.image))?;

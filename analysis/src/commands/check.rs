@@ -77,6 +77,8 @@ impl Checked {
 }
 
 impl Report for Checked {
+    const NAME: &'static str = "check";
+
     fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         for problem in &self.problems {
             let remark = if problem.is_damage() || is_unknown(problem) { "" } else { "remark: " };

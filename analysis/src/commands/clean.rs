@@ -166,6 +166,8 @@ fn ago(age_s: u64) -> String {
 }
 
 impl Report for Recordings {
+    const NAME: &'static str = "clean";
+
     fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let directory = self.directory.display().to_string();
         if self.rows.is_empty() {

@@ -17,10 +17,10 @@ use crate::tally::Tally;
 #[command(after_help = format!("{SYNTAX}\n\n{NOTES}"))]
 pub struct DiffArgs {
     /// The set before: epochs, a label or a database, see below
-    #[arg(value_name = "BEFORE", allow_negative_numbers = true)]
+    #[arg(value_name = "BEFORE")]
     pub before: SetChoice,
     /// The set after
-    #[arg(value_name = "AFTER", allow_negative_numbers = true)]
+    #[arg(value_name = "AFTER")]
     pub after: SetChoice,
     /// Compare samples instead of shares, per epoch and host: for sets that did the same work
     #[arg(long)]

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use serde::Serialize;
+
 use crate::args::{Command, Format, Output};
 use crate::error::AnalysisError;
 use crate::problem::Problem;
@@ -95,12 +97,31 @@ pub fn run(command: &Command, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     }
 }
 
+/// The object that a report is as JSON.
+#[derive(Serialize)]
+struct Versioned<T> {
+    schema: Schema,
+    #[serde(flatten)]
+    report: T,
+}
+
+/// What the fields of an object mean: `docs/output.md` has them by name.
+#[derive(Serialize)]
+struct Schema {
+    name: String,
+    version: u32,
+}
+
+fn versioned<R: Report>(report: &R) -> impl Serialize + '_ {
+    Versioned { schema: Schema { name: format!("dcpi.{}", R::NAME), version: R::VERSION }, report: report.json() }
+}
+
 fn write(report: &impl Report, output: &Output, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let mut aside = Vec::new();
     match output.format {
         Format::Text => report.text(&terminal::style(output.full_names), out)?,
         Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, &report.json()).map_err(AnalysisError::Json)?;
+            serde_json::to_writer_pretty(&mut *out, &versioned(report)).map_err(AnalysisError::Json)?;
             writeln!(out)?;
         }
         Format::Csv => {

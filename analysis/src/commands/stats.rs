@@ -16,9 +16,9 @@ use crate::stats::many;
 #[command(after_help = format!("{SYNTAX}\n\n{NOTES}"))]
 pub struct StatsArgs {
     /// The sets: epochs, labels or databases, see below
-    #[arg(value_name = "SET", required = true, allow_negative_numbers = true)]
+    #[arg(value_name = "SET", required = true)]
     pub sets: Vec<SetChoice>,
-    /// Each epoch of each SET is a set of its own
+    /// Each epoch of each SET is a set of its own, if it has 100 samples or more
     #[arg(long)]
     pub each: bool,
     /// Compare shares of each set's samples instead of samples: for sets that are not of the same work
@@ -44,7 +44,7 @@ pub(super) fn run(args: &StatsArgs, out: &mut dyn Write) -> Result<Outcome, Anal
 fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
     let mut table = sets::read(&args.sets, args.each, &args.with)?;
     if table.sets.len() < 2 {
-        return Err(AnalysisError::OneSet);
+        return Err(AnalysisError::OneSet { left_out: table.left_out.len() });
     }
     let measure = if args.shares { Measure::Share } else { Measure::Amount };
     let folded = fold(&mut table, &args.with);

@@ -80,6 +80,12 @@ impl EventSamples {
         self.taken.samples
     }
 
+    /// The same of all processes, whatever label, unit or process was chosen.
+    #[must_use]
+    pub fn machine_total(&self) -> u64 {
+        sum(self.weights.iter().map(|(samples, _)| *samples))
+    }
+
     /// Samples of unknown code, by reason.
     #[must_use]
     pub fn unresolved_samples(&self) -> BTreeMap<&str, u64> {

@@ -152,6 +152,8 @@ pub struct EdgeRow {
 }
 
 impl Report for CalcReport {
+    const NAME: &'static str = "calc";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.text_head(style, out)?;
         loops::text(&self.loops, self.blocks.iter().map(|block| block.samples).sum(), out)?;

@@ -11,10 +11,13 @@ use super::json::rounded;
 use super::quantity::{percent, thousands};
 use super::sets::{OmittedJson, SUBJECT_TITLES, SetsJson, SetsReport, SubjectJson, subject_cells, subject_json};
 use super::table::{Colour, Table};
-use super::{Report, Style, escape};
+use super::{Report, Style, escape, shorten};
 use crate::problem::Problem;
 use crate::sets::Subject;
 use crate::stats::compare::{Judged, Measure};
+
+/// Characters of a set's name in a column's title: the line has room for both and a procedure's name. The head has the whole name.
+const MAX_TITLE: usize = 14;
 
 /// `dcpi diff`.
 #[derive(Debug)]
@@ -51,6 +54,17 @@ impl DiffRow {
 }
 
 impl DiffReport {
+    /// The sets, as typed.
+    fn names(&self) -> [&str; 2] {
+        [0, 1].map(|at| self.sets.sets.get(at).map_or("", |set| set.name.as_str()))
+    }
+
+    /// The same as titles of columns: two of the same are told apart.
+    fn titles(&self) -> [String; 2] {
+        let [a, b] = self.names();
+        if a == b { [format!("{a} (1)"), format!("{b} (2)")] } else { [a, b].map(str::to_owned) }
+    }
+
     fn shown(&self) -> &[DiffRow] {
         self.rows.get(..self.sets.most).unwrap_or(&self.rows)
     }
@@ -60,8 +74,16 @@ impl DiffReport {
 struct DiffJson<'a> {
     #[serde(flatten)]
     sets: SetsJson<'a>,
+    names: Names<'a>,
     rows: Vec<DiffRowJson<'a>>,
     omitted: OmittedJson,
+}
+
+/// The sets that `a` and `b` are, as typed.
+#[derive(Serialize)]
+struct Names<'a> {
+    a: &'a str,
+    b: &'a str,
 }
 
 #[derive(Serialize)]
@@ -84,15 +106,17 @@ struct DiffRowJson<'a> {
 }
 
 impl Report for DiffReport {
+    const NAME: &'static str = "diff";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.sets.text_head(out)?;
         writeln!(out)?;
         let (measure, mut table) = (self.sets.measure, Table::default());
-        let titles = match measure {
-            Measure::Share => ["before %", "after %", "change", "low–high", "by %"],
-            Measure::Amount => ["before", "after", "change", "low–high", "by %"],
-        };
-        titles.into_iter().for_each(|title| table.number(title, ""));
+        let unit = if measure == Measure::Share { " %" } else { "" };
+        for name in self.titles() {
+            table.number(&format!("{}{unit}", shorten(&escape(&name), MAX_TITLE)), "");
+        }
+        ["change", "low–high", "by %"].into_iter().for_each(|title| table.number(title, ""));
         table.words("");
         let number = |value: f64| match measure {
             Measure::Share => percent(value),
@@ -145,12 +169,15 @@ impl Report for DiffReport {
             }
         });
         let omitted = OmittedJson { rows: self.rows.len() - self.shown().len() };
-        DiffJson { rows: rows.collect(), sets: self.sets.json(), omitted }
+        let [a, b] = self.names();
+        DiffJson { rows: rows.collect(), sets: self.sets.json(), names: Names { a, b }, omitted }
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let numbers = ["a", "b", "change", "low", "high", "a_samples", "b_samples", "p", "p_corrected", "significant"];
-        record(out, &SUBJECT_TITLES.into_iter().chain(numbers).map(str::to_owned).collect::<Vec<_>>())?;
+        let [a, b] = self.titles();
+        let [a_samples, b_samples] = [&a, &b].map(|name| format!("{name}_samples"));
+        let change = [&a, &b, "change", "low", "high", &a_samples, &b_samples, "p", "p_corrected", "significant"];
+        record(out, &SUBJECT_TITLES.into_iter().chain(change).map(str::to_owned).collect::<Vec<_>>())?;
         for row in self.shown() {
             let mut cells = Vec::from(subject_cells(&row.subject));
             cells.extend(

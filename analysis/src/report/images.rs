@@ -69,6 +69,8 @@ struct RowJson<'a> {
 }
 
 impl Report for ImagesReport {
+    const NAME: &'static str = "images";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         self.events.iter().try_for_each(|column| event_head(column, true, out))?;

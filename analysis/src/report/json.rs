@@ -57,8 +57,10 @@ pub(super) struct Event<'a> {
     name: &'a str,
     period: u64,
     unit: &'a str,
-    /// Samples taken and not lost.
+    /// Samples taken and not lost: of the label, unit or process that was asked for.
     total: u64,
+    /// The same of the whole machine.
+    machine_total: u64,
     /// Of these, the samples that shares are of.
     counted: u64,
     /// Of these, the idle loop's.
@@ -188,6 +190,7 @@ pub(super) fn event(column: &EventColumn) -> Event<'_> {
         period: event.period,
         unit: &event.unit,
         total: event.total(),
+        machine_total: event.machine_total(),
         counted: column.counted.samples,
         idle: column.idle,
         unresolved: event.unresolved_samples(),

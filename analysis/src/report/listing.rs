@@ -107,6 +107,8 @@ impl ListReport {
 }
 
 impl Report for ListReport {
+    const NAME: &'static str = "list";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         listing_text::list(self, style, out)
     }

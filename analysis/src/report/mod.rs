@@ -61,6 +61,11 @@ pub use whatcg::WhatcgReport;
 
 /// A report that can be written.
 pub trait Report {
+    /// The command whose report it is, as the schema of its JSON is called: `dcpi.NAME`.
+    const NAME: &'static str;
+    /// The schema's number: one more whenever a field goes away or means something else. New fields do not count.
+    const VERSION: u32 = 1;
+
     /// For people.
     ///
     /// # Errors
@@ -304,6 +309,8 @@ impl ProfReport {
 }
 
 impl Report for ProfReport {
+    const NAME: &'static str = "prof";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         text::prof(self, style, out)
     }
@@ -322,6 +329,8 @@ impl Report for ProfReport {
 }
 
 impl Report for EpochsReport {
+    const NAME: &'static str = "epochs";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         text::epochs(self, style, out)
     }

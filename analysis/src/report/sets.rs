@@ -17,7 +17,7 @@ use super::{Report, Style, Suffixes, escape};
 use crate::args::Format;
 use crate::load::sum;
 use crate::problem::Problem;
-use crate::sets::{self, Comparison, Set, Subject};
+use crate::sets::{self, Comparison, LeftOut, Set, Subject};
 use crate::stats::Confidence;
 use crate::stats::compare::{Measure, Typical};
 
@@ -51,6 +51,8 @@ pub struct SetsReport {
     pub folded: Folded,
     /// Images of several builds.
     pub rebuilt: BTreeSet<String>,
+    /// Epochs with too few samples to be compared.
+    pub left_out: Vec<LeftOut>,
     /// What the reader must know.
     pub problems: Vec<Problem>,
 }
@@ -133,6 +135,7 @@ impl SetsReport {
             folded,
             sets: table.sets,
             rebuilt: table.rebuilt,
+            left_out: table.left_out,
             problems: table.problems,
         }
     }
@@ -193,6 +196,7 @@ impl SetsReport {
             ));
         }
         notes.push(fate);
+        notes.extend(self.left_out_note());
         if self.typical != Typical::default() {
             let (times, by) = (self.typical.factor.sqrt(), percent(self.typical.cv2.sqrt()));
             notes.push(format!(
@@ -213,6 +217,20 @@ impl SetsReport {
             notes.push(format!("note: {times} procedures are missing or from elsewhere; see --format json"));
         }
         notes
+    }
+
+    /// Which epochs are not compared.
+    fn left_out_note(&self) -> Option<String> {
+        let samples = self.left_out.iter().map(|epoch| epoch.counted).max()?;
+        let few = match samples {
+            0 => "without samples".to_owned(),
+            _ => format!("with fewer than {} samples", sets::EACH_MIN_SAMPLES),
+        };
+        let what = if self.left_out.len() == 1 { "epoch" } else { "epochs" };
+        let names: Vec<&str> = self.left_out.iter().take(NAMED).map(|epoch| epoch.epoch.as_str()).collect();
+        let more = self.left_out.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Some(format!("left out: {} {what} {few}: {}{more}", self.left_out.len(), names.join(", ")))
     }
 
     /// Adds the rows' names to their numbers, and writes all.
@@ -278,6 +296,7 @@ impl SetsReport {
             typical_spread: TypicalJson { factor: rounded(self.typical.factor), cv2: rounded(self.typical.cv2) },
             folded: FoldedJson { rows: self.folded.rows, samples: &self.folded.samples, min_samples: self.folded.min },
             rebuilt: &self.rebuilt,
+            left_out: self.left_out.iter().map(left_out_json).collect(),
             problems: problems(&self.problems),
         }
     }
@@ -297,7 +316,20 @@ pub(super) struct SetsJson<'a> {
     typical_spread: TypicalJson,
     folded: FoldedJson<'a>,
     rebuilt: &'a BTreeSet<String>,
+    left_out: Vec<LeftOutJson<'a>>,
     problems: Vec<ProblemEntry<'a>>,
+}
+
+/// An epoch that is not compared, with the samples that shares would be of.
+#[derive(Serialize)]
+struct LeftOutJson<'a> {
+    host: &'a str,
+    epoch: &'a EpochId,
+    counted: u64,
+}
+
+fn left_out_json(epoch: &LeftOut) -> LeftOutJson<'_> {
+    LeftOutJson { host: &epoch.host, epoch: &epoch.epoch, counted: epoch.counted }
 }
 
 #[derive(Serialize)]
@@ -417,6 +449,8 @@ impl StatsReport {
 }
 
 impl Report for StatsReport {
+    const NAME: &'static str = "stats";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.sets.text_head(out)?;
         writeln!(out)?;

@@ -114,6 +114,8 @@ struct Interval {
 }
 
 impl Report for TopReport {
+    const NAME: &'static str = "top";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}\n{}\n", self.head(), self.foot())?;
         let mut table = Table::default();

@@ -228,6 +228,8 @@ struct RatioJson {
 }
 
 impl Report for TopcountsReport {
+    const NAME: &'static str = "topcounts";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         self.events.iter().try_for_each(|column| event_head(column, self.with_idle, out))?;

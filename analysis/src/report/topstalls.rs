@@ -62,6 +62,8 @@ pub struct StallRow {
 }
 
 impl Report for TopstallsReport {
+    const NAME: &'static str = "topstalls";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         head(out, "machine", &self.machine.shown())?;

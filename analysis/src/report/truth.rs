@@ -82,6 +82,8 @@ impl TruthReport {
 }
 
 impl Report for TruthReport {
+    const NAME: &'static str = "truth";
+
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         head(out, "counts", &self.counts)?;

@@ -38,6 +38,8 @@ const SPLIT: &str =
     "dynamic, static, execution: without counted instructions as if stalled as most code is, 3 times its best";
 
 impl Report for WhatcgReport {
+    const NAME: &'static str = "whatcg";
+
     fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, out)?;
         head(out, "machine", &self.machine.shown())?;

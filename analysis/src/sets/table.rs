@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use image::{ImageId, ImageKind};
-use profiledb::{Database, EpochMeta};
+use profiledb::{Database, EpochId, EpochMeta};
 
 use super::{Comparison, SetChoice};
 use crate::error::AnalysisError;
 use crate::load::{self, EventSamples, ImageSamples, Samples};
 use crate::problem::Problem;
 use crate::procedures::{self, Place, Places};
+use crate::progress;
 use crate::scope::ScopeChoice;
 use crate::select;
 use crate::stats::compare::{Counted, Measure};
@@ -25,9 +26,27 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// Images that are of another build in one set than in another, by name.
     pub rebuilt: BTreeSet<String>,
+    /// Epochs of the sets that have too few samples to be compared.
+    pub left_out: Vec<LeftOut>,
     /// What the reader must know.
     pub problems: Vec<Problem>,
 }
+
+/// An epoch that a set names and that is not compared.
+#[derive(Clone, Debug)]
+pub struct LeftOut {
+    /// Its host.
+    pub host: String,
+    /// Its name.
+    pub epoch: EpochId,
+    /// Samples that shares would be of.
+    pub counted: u64,
+}
+
+/// Samples that an epoch must have to be a set of its own with `--each`. With 100, the standard error of a share
+/// is 5 points of percent at most; with fewer, an epoch that was begun and ended at once varies from the
+/// others in every row.
+pub const EACH_MIN_SAMPLES: u64 = 100;
 
 /// A set.
 #[derive(Clone, Debug)]
@@ -166,11 +185,12 @@ struct Read {
 /// Reads the sets. With `apart`, each epoch of a set becomes a set of its own.
 ///
 /// # Errors
-/// Those of [`Database::open`], [`select::epochs`] and [`load::load`], of a set that has nothing of what is asked for.
+/// Those of [`Database::open`], [`select::epochs`] and [`load::load`], of a set that has nothing of what is asked for;
+/// [`AnalysisError::EmptySet`].
 pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Table, AnalysisError> {
     let mut sets = Vec::new();
     let mut reads = Vec::new();
-    let mut problems = Vec::new();
+    let (mut left_out, mut problems) = (Vec::new(), Vec::new());
     let mut event = args.event.clone();
     for choice in choices {
         let source = args.source.narrowed(choice);
@@ -182,7 +202,14 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
             whose: source.scope.clone(),
             parts: Vec::new(),
         };
-        let found = read_parts(&db, &epochs, &mut event, &source.scope, args, &mut problems)?;
+        let least = if apart { EACH_MIN_SAMPLES } else { 1 };
+        let others = left_out.len();
+        let wanted = (args, least);
+        let found = read_parts(&db, &epochs, &mut event, &source.scope, wanted, &mut left_out, &mut problems)?;
+        if found.is_empty() {
+            let (epochs, event) = (left_out.len() - others, event.clone().unwrap_or_default());
+            return Err(AnalysisError::EmptySet { set: set.name, root: set.db, epochs, least, event });
+        }
         if !apart {
             sets.push(set.clone());
         }
@@ -207,21 +234,25 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
     }
     let rebuilt = rebuilt(&reads);
     let rows = rows.into_iter().map(|(subject, (builds, samples))| Row { subject, builds, samples }).collect();
-    Ok(Table { sets, rows, rebuilt, problems })
+    Ok(Table { sets, rows, rebuilt, left_out, problems })
 }
 
-/// Reads each epoch by itself. Those without any of the samples asked for are left out, unless that is all of them.
+/// Reads each epoch by itself: those with at least so many of the samples asked for. The others are `left_out`.
 fn read_parts(
     db: &Database,
-    epochs: &[(String, profiledb::EpochId)],
+    epochs: &[(String, EpochId)],
     event: &mut Option<String>,
     whose: &ScopeChoice,
-    args: &Comparison,
+    (args, least): (&Comparison, u64),
+    left_out: &mut Vec<LeftOut>,
     problems: &mut Vec<Problem>,
 ) -> Result<Vec<(Part, Samples)>, AnalysisError> {
     let mut parts = Vec::new();
     let mut nothing = None;
+    let stage = progress::stage("reading epochs", epochs.len() as u64);
     for epoch in epochs {
+        stage.advance(1);
+        let mut leave_out = |counted| left_out.push(LeftOut { host: epoch.0.clone(), epoch: epoch.1.clone(), counted });
         if event.is_none() {
             let (host, id) = epoch;
             let first = db.epoch(host, id)?.meta().events.first().map(|event| event.name.clone());
@@ -237,12 +268,16 @@ fn read_parts(
                 | AnalysisError::BesideDamage { .. }),
             ) => {
                 nothing = Some(error);
+                leave_out(0);
                 continue;
             }
             Err(error) => return Err(error),
         };
         problems.append(&mut samples.problems);
-        parts.extend(part(&samples, args, whose).map(|part| (part, samples)));
+        match part(&samples, args, whose) {
+            Some(part) if part.counted.samples >= least => parts.push((part, samples)),
+            other => leave_out(other.map_or(0, |part| part.counted.samples)),
+        }
     }
     match nothing {
         Some(error) if parts.is_empty() => Err(error),

@@ -28,8 +28,8 @@ int main(int argc, char **argv) { (void)argv; return (int)work((unsigned)argc * 
 ";
 
 /// A database with samples of a program, and the program.
-struct Sampled {
-    db: Db,
+pub struct Sampled {
+    pub db: Db,
     program: PathBuf,
     directory: tempfile::TempDir,
     /// Where the procedure `work` is in the file.
@@ -38,7 +38,7 @@ struct Sampled {
 }
 
 /// 100 samples at each fourth byte of `work`, 5 in `workers`.
-fn sampled(flags: &[&str]) -> Sampled {
+pub fn sampled(flags: &[&str]) -> Sampled {
     let directory = tempfile::tempdir().unwrap();
     let (source, program) = (directory.path().join("program.c"), directory.path().join("program"));
     std::fs::write(&source, SOURCE).unwrap();

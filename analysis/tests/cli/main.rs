@@ -11,6 +11,7 @@
 //! - transfer: copies and archives, and whether a database is whole
 //! - truth: counts of other programs and builds
 //! - why: calc, whatcg, topstalls, flow of a program that is made byte by byte
+//! - output: the fields of JSON and CSV, and the page that names them
 //! - process: exit codes, one-line errors, pipes
 
 #[cfg(test)]
@@ -28,6 +29,8 @@ mod golden;
 mod html;
 #[cfg(test)]
 mod list;
+#[cfg(test)]
+mod output;
 #[cfg(test)]
 mod process;
 #[cfg(test)]

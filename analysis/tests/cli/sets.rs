@@ -179,14 +179,63 @@ fn what_cannot_be_compared_is_refused_in_one_line() {
         let error = refused(&db, words);
         assert!(error.contains(said), "{words}: {error}");
     }
-    // An epoch without a single sample is one all the same.
     db.epoch("node-7", Epoch { label: Some("empty"), ..Epoch::new(START + 500_000, vec![cycles()]) });
-    let report = json(&db, "diff -1 latest");
-    assert_eq!(marked(&report), Vec::<&str>::new());
-    assert!(shown(&db, "stats -1 latest").contains("smooth_"));
-    assert!(shown(&db, "diff latest latest").contains("0 of 0 procedures marked"));
     assert!(shown(&db, "topcounts").contains("no samples yet"));
     assert!(shown(&db, "images").contains("0 images"));
+}
+
+/// An epoch that was ended as soon as it was begun counted as a run in which everything took no time: `stats --each all`
+/// marked 94 of 98 rows, and `diff` told a change of -100 % for every row.
+#[test]
+fn an_epoch_without_samples_is_compared_with_nothing() {
+    let db = variable();
+    let before = json(&db, "stats all --each");
+    let empty = |label| Epoch { label: Some(label), ..Epoch::new(START + 500_000, vec![cycles()]) };
+    db.epoch("node-7", empty("empty"));
+    db.epoch("node-7", Epoch { start: START + 510_000, ..empty("few").samples("cycles", &kernel(), &[(0x1000, 99)]) });
+    let after = json(&db, "stats all --each");
+    assert_eq!(marked(&after), ["smooth_"]);
+    assert_eq!(after["rows"], before["rows"]);
+    let left_out = |report: &Value| {
+        let of = |epoch: &Value| format!("{} {}", epoch["epoch"].as_str().unwrap(), epoch["counted"]);
+        report["left_out"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(left_out(&after), ["20261111-050820 0", "20261111-075500 99"]);
+    let said = "left out: 2 epochs with fewer than 100 samples: 20261111-050820, 20261111-075500\n";
+    assert!(shown(&db, "stats all --each").contains(said));
+    // A set of several epochs has those with samples, however few.
+    let said = "left out: 1 epoch without samples: 20261111-050820\n";
+    assert!(shown(&db, "diff ..-2 all").contains(said));
+    for (words, said) in [
+        (
+            "diff -1 latest",
+            "the set -1 is empty: its epoch does not have a sample of cycles outside the idle loop; choose",
+        ),
+        ("diff -2 epoch-label:empty", "the set epoch-label:empty is empty: its epoch does not have a sample of cycles"),
+        ("stats latest -1", "the set -1 is empty"),
+        ("stats -1..latest --each", "the set -1..latest is empty: none of its 2 epochs has 100 samples of cycles"),
+        ("stats -2..latest --each", "there is one set only: 2 epochs have fewer than 100 samples; name another"),
+    ] {
+        let error = refused(&db, words);
+        assert!(error.contains(said), "{words}: {error}");
+    }
+}
+
+/// `diff -2 -1` was understood and `stats --each -3..latest` was not: the begin of the range was taken for an option.
+#[test]
+fn a_range_that_begins_with_a_dash_is_a_set_wherever_it_stands() {
+    let db = variable();
+    let names = |words: &str| {
+        let report = json(&db, words);
+        let name =
+            |set: &Value| format!("{} {}", set["name"].as_str().unwrap(), set["epochs"].as_array().unwrap().len());
+        report["sets"].as_array().unwrap().iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(names("stats --each -3..latest"), ["run4 1", "run5 1", "run6 1", "run7 1"]);
+    assert_eq!(names("stats -3..latest --each --shares"), names("stats --each -3..latest"));
+    assert_eq!(names("diff -3..-2 -1.. --amounts"), ["-3..-2 2", "-1.. 2"]);
+    // The option has the same words, and is what a set says nothing of.
+    assert_eq!(names("diff -7..-6 host:node-7 --epoch -3..latest"), ["-7..-6 2", "host:node-7 4"]);
 }
 
 #[test]

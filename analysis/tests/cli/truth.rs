@@ -5,7 +5,7 @@ use crate::runs::{dcpi, on, refused, shown};
 use crate::why::copies;
 
 /// Executions of the copy loop of [`copies`], each instruction `off` bytes from where it is, as callgrind writes them.
-fn counts(db: &Db, program: &str, off: u64) -> String {
+pub fn counts(db: &Db, program: &str, off: u64) -> String {
     let object = db.root().with_file_name("copy");
     let mut text = format!(
         "# callgrind format\ncmd: {program} -x\n\nob=/lib/other.so\nfn=g\n0x10 0 5\n\nob={}\nfn=copy\n",

@@ -292,7 +292,7 @@ fn commands_that_are_suggested_read_the_same_database() {
 }
 
 /// Without branches seen: nobody interprets Arm's registers. With `instructions`, samples of those as well.
-fn copies_on_arm(instructions: bool) -> Db {
+pub fn copies_on_arm(instructions: bool) -> Db {
     let db = Db::new();
     let path = db.root().with_file_name("copy");
     let code: Vec<u8> = ARM.iter().flat_map(|word| word.to_le_bytes()).collect();
