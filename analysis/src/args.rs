@@ -207,6 +207,9 @@ pub struct Chosen {
     /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
+    /// Everything that was sampled, also of what dcpi record -- COMMAND recorded: without, its command's samples only
+    #[arg(short = 'a', long = "all")]
+    pub all: bool,
     /// What to read.
     #[command(flatten)]
     pub source: Source,

@@ -33,6 +33,8 @@ pub struct Samples {
     pub events: Vec<EventSamples>,
     /// The images asked for (by default all) that have samples, and the idle loop's, by id.
     pub images: Vec<ImageSamples>,
+    /// Whose samples they are: as asked for, or of the command that was recorded.
+    pub whose: ScopeChoice,
     /// What could not be read.
     pub problems: Vec<Problem>,
 }
@@ -209,7 +211,8 @@ pub fn sum(samples: impl IntoIterator<Item = u64>) -> u64 {
 pub fn chosen(chosen: &Chosen, images: &[String]) -> Result<Samples, AnalysisError> {
     let db = Database::open(chosen.source.db())?;
     let epochs = select::epochs(&db, &chosen.source, &chosen.epoch)?;
-    load(&db, &epochs, &chosen.events, images, &chosen.source.scope)
+    let asked = Asked { events: &chosen.events, images, whose: &chosen.source.scope, all: chosen.all, by_scope: false };
+    read(&db, &epochs, &asked)
 }
 
 /// The same with [`ImageSamples::by_scope`], which takes as much memory again.
@@ -219,7 +222,7 @@ pub fn chosen(chosen: &Chosen, images: &[String]) -> Result<Samples, AnalysisErr
 pub fn chosen_by_scope(chosen: &Chosen, images: &[String]) -> Result<Samples, AnalysisError> {
     let db = Database::open(chosen.source.db())?;
     let epochs = select::epochs(&db, &chosen.source, &chosen.epoch)?;
-    let asked = Asked { events: &chosen.events, images, whose: &chosen.source.scope, by_scope: true };
+    let asked = Asked { events: &chosen.events, images, whose: &chosen.source.scope, all: chosen.all, by_scope: true };
     read(&db, &epochs, &asked)
 }
 
@@ -228,6 +231,8 @@ struct Asked<'a> {
     events: &'a [String],
     images: &'a [String],
     whose: &'a ScopeChoice,
+    /// Of everybody, also where one command was recorded.
+    all: bool,
     by_scope: bool,
 }
 
@@ -245,7 +250,7 @@ pub fn load(
     images: &[String],
     whose: &ScopeChoice,
 ) -> Result<Samples, AnalysisError> {
-    read(db, chosen, &Asked { events, images, whose, by_scope: false })
+    read(db, chosen, &Asked { events, images, whose, all: true, by_scope: false })
 }
 
 /// Reads what is asked for. Each epoch is read as of the moment it was opened, whatever the daemon does meanwhile.
@@ -263,8 +268,10 @@ fn sums(
     (chosen, asked): (&[(String, EpochId)], &Asked<'_>),
     problems: &mut Vec<Problem>,
 ) -> Result<Samples, AnalysisError> {
-    let whose = asked.whose;
     let epochs = open(db, chosen, problems)?;
+    let recorded = recorded(&epochs).filter(|_| asked.whose.is_all() && !asked.all);
+    let whose = recorded.unwrap_or_else(|| asked.whose.clone());
+    let whose = &whose;
     let names = event_names(&epochs, asked.events)?;
     let mut events: Vec<EventSamples> = names.iter().map(|name| join_event(name, &epochs, problems)).collect();
     let mut contents: Vec<Contents> = epochs.iter().map(|epoch| contents(epoch, &names, problems)).collect();
@@ -296,7 +303,19 @@ fn sums(
             profiles.iter_mut().zip(&events).for_each(|(profile, event)| profile.equalize(event.weight));
         }
     }
-    Ok(Samples { db: db.clone(), epochs, events, images, problems: Vec::new() })
+    let whose = whose.clone();
+    Ok(Samples { db: db.clone(), epochs, events, images, whose, problems: Vec::new() })
+}
+
+/// Whose samples a reader begins with: those of the one command that all these epochs recorded.
+fn recorded(epochs: &[Epoch]) -> Option<ScopeChoice> {
+    let label = |epoch: &Epoch| Some(epoch.meta().facts.get(profiledb::OPENS_ON)?.as_str()?.to_owned());
+    let first = epochs.first().and_then(label)?;
+    let is_there = |epoch: &Epoch| {
+        label(epoch).as_ref() == Some(&first)
+            && epoch.scopes().is_ok_and(|scopes| scopes.iter().any(|scope| scope.label.as_ref() == Some(&first)))
+    };
+    epochs.iter().all(is_there).then(|| ScopeChoice { label: Some(first), ..ScopeChoice::default() })
 }
 
 /// Opens the epochs. Those that cannot be are left out, unless that is all of them.

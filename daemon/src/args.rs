@@ -44,6 +44,9 @@ pub struct DcpidArgs {
     /// End, as with SIGTERM, when the standard input ends: with whoever holds its other end
     #[arg(long)]
     pub until_eof: bool,
+    /// Reports on its epochs begin with the samples of this label: dcpi record's command
+    #[arg(long, value_name = "LABEL", hide = true)]
+    pub opens_on: Option<String>,
     /// How much to log to standard error: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log: tracing::Level,

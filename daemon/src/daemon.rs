@@ -81,6 +81,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
             collector,
             flusher,
             epoch: epoch.to_string(),
+            opens_on: args.opens_on,
         });
         let result = tokio::select! {
             result = pipeline.run(asked, done, (stop, reload), alarm) => result,

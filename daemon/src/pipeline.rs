@@ -93,6 +93,8 @@ pub struct Parts<Source> {
     pub flusher: Flusher,
     /// The epoch that is open.
     pub epoch: String,
+    /// The label of the command that is recorded: readers of the epoch begin with its samples.
+    pub opens_on: Option<String>,
 }
 
 /// The state of the loop.
@@ -398,6 +400,8 @@ impl<Source: SampleSource> Pipeline<Source> {
             InFlight { pending: self.parts.collector.pending.take(), waiters: std::mem::take(&mut self.waiters) };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
         delta.facts = facts(self.parts.landing, self.parts.machine.cpuid.as_ref(), &self.names);
+        let opens_on = self.parts.opens_on.as_deref();
+        delta.facts.extend(opens_on.map(|label| (profiledb::OPENS_ON.to_owned(), label.into())));
         delta.facts.extend(self.restraint.fact().map(|fact| ("restraint".to_owned(), fact)));
         let cost = self.parts.cost.ns_per_sample;
         let share = self.last_bill.as_ref().map(Bill::share);

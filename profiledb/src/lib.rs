@@ -106,7 +106,7 @@ pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation};
 pub use fold::Folded;
 pub use images::ImageRecord;
 pub use key::{ProfileKey, event_name, is_event_name};
-pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Ledgers, Machine, PeriodChange};
+pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Ledgers, Machine, OPENS_ON, PeriodChange};
 pub use profile::{Edges, Profile};
 pub use reader::{Database, Epoch};
 pub use reasons::meaning;

@@ -10,6 +10,8 @@ use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::writer::Delta;
 
+/// The fact that names the label whose samples a reader of the epoch begins with, where one command was recorded.
+pub const OPENS_ON: &str = "opens_on";
 /// Changes of an event's period that an epoch keeps: the newest.
 const PERIOD_CHANGES_MAX: usize = 64;
 /// Periods that one event may have in an epoch. A daemon's budget chooses among 16; the rest is for

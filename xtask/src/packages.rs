@@ -23,11 +23,12 @@ pub const COMPILER: [Need; 2] = [
 ];
 
 /// To make stripped and split binaries in tests, to run programs with fewer rights and on small disks, and programs to load the hook into.
-pub const TEST_TOOLS: [Need; 9] = [
+pub const TEST_TOOLS: [Need; 10] = [
     need("objcopy", "binutils", "makes stripped and split binaries"),
     need("setpriv", "util-linux", "runs programs without rights"),
     need("mount", "mount", "makes a small disk to fill"),
     need("node", "nodejs", "makes code at run time"),
+    need("javac", "default-jdk-headless", "makes code at run time"),
     need("python3", "python3", "a program to load the hook into"),
     need("perl", "perl", "a program to load the hook into"),
     need("git", "git", "a program to load the hook into"),

@@ -134,7 +134,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         events: columns(&samples, &counts, args.confidence),
         time: event,
         confidence: args.confidence,
-        whose: args.chosen.source.scope.clone(),
+        whose: samples.whose.clone(),
         image: ImageName { id: record.id, kind: record.kind, name, path, ambiguous: false },
         procedure: graph.parts.first().map_or_else(|| procedure.name().to_owned(), |part| part.procedure.clone()),
         aliases: known.aliases(procedure, &places),

@@ -142,7 +142,7 @@ pub(super) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, Analysi
         detail: args.to.detail(args),
         executed: matches!(args.to, Target::Autofdo | Target::Bolt) && !args.no_edges,
         idle: args.idle,
-        everything: args.images.is_empty() && args.chosen.source.scope.is_all(),
+        everything: args.images.is_empty() && samples.whose.is_all(),
         places: Places::with_debug_roots(args.debug_root.clone()),
     };
     let resolved = resolve::resolve(&samples, &wanted, &mut problems);

@@ -39,10 +39,10 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 pub(super) fn run(args: &ImagesArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let samples = load::chosen(&args.chosen, &args.images)?;
-    super::write(&report(args, samples), &args.output, out)
+    super::write(&report(samples), &args.output, out)
 }
 
-fn report(args: &ImagesArgs, mut samples: Samples) -> ImagesReport {
+fn report(mut samples: Samples) -> ImagesReport {
     let mut problems = std::mem::take(&mut samples.problems);
     let kept = kept(&samples, &mut problems);
     let images: Vec<&ImageSamples> = samples.images.iter().filter(|image| image.wanted).collect();
@@ -61,7 +61,7 @@ fn report(args: &ImagesArgs, mut samples: Samples) -> ImagesReport {
     ImagesReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
         events: columns,
-        whose: args.chosen.source.scope.clone(),
+        whose: samples.whose.clone(),
         rows,
         problems,
     }

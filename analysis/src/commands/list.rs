@@ -126,7 +126,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
         events,
         confidence: args.confidence,
-        whose: args.chosen.source.scope.clone(),
+        whose: samples.whose.clone(),
         image,
         aliases: known.aliases(procedure, &places),
         listing,

@@ -8,7 +8,7 @@ use image::{ImageId, ImageKind};
 use profiledb::{ImageRecord, Scope};
 
 use super::Outcome;
-use crate::args::{Format, Prof};
+use crate::args::{Chosen, Format, Prof};
 use crate::by_line::{self, LineSamples};
 use crate::error::AnalysisError;
 use crate::load::{self, EventSamples, ImageSamples, Samples};
@@ -29,7 +29,9 @@ const TEXT_ROWS: usize = 40;
 const TEXT_SHARE: f64 = 0.001;
 
 pub(super) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let mut samples = load::chosen(&args.chosen, &args.images)?;
+    // What is told apart by label is told of all of them.
+    let chosen = Chosen { all: args.chosen.all || args.by.is_some(), ..args.chosen.clone() };
+    let mut samples = load::chosen(&chosen, &args.images)?;
     super::write(&report(args, &mut samples)?, &args.output, out)
 }
 
@@ -42,7 +44,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     let mut problems = std::mem::take(&mut samples.problems);
     let samples = &*samples;
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
-    let everything = !restricted && args.chosen.source.scope.is_all();
+    let everything = !restricted && samples.whose.is_all();
     let columns = columns(everything, args.look.confidence, samples, &images);
     let by = match args.by {
         Some(dimension) => By::Scope(dimension),
@@ -84,7 +86,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
         sort,
         confidence: args.look.confidence,
         by,
-        whose: args.chosen.source.scope.clone(),
+        whose: samples.whose.clone(),
         restricted,
         with_idle: args.look.idle,
         rows,

@@ -79,7 +79,7 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
     let counts = |image: &&ImageSamples| image.wanted && (args.look.idle || restricted || !image.is_idle());
     let mut problems = std::mem::take(&mut samples.problems);
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
-    let everything = !restricted && args.chosen.source.scope.is_all();
+    let everything = !restricted && samples.whose.is_all();
     let columns = columns(everything, args.look.confidence, &samples, &images);
     let mut found = instructions(&images);
     let all = found.len();
@@ -114,7 +114,7 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
         events: columns,
         sort,
         confidence: args.look.confidence,
-        whose: args.chosen.source.scope.clone(),
+        whose: samples.whose.clone(),
         with_idle: args.look.idle,
         rows,
         omitted,

@@ -349,8 +349,14 @@ fn joined(reads: &[Read], args: &Comparison) -> Vec<Samples> {
         let at = of_databases.iter().position(|(known, _)| known.db.root() == read.samples.db.root());
         let at = at.unwrap_or_else(|| {
             let (db, none) = (read.samples.db.clone(), BTreeMap::new());
-            let empty =
-                Samples { db, epochs: Vec::new(), events: Vec::new(), images: Vec::new(), problems: Vec::new() };
+            let empty = Samples {
+                db,
+                epochs: Vec::new(),
+                events: Vec::new(),
+                images: Vec::new(),
+                whose: ScopeChoice::default(),
+                problems: Vec::new(),
+            };
             of_databases.push((empty, none));
             of_databases.len() - 1
         });

@@ -166,3 +166,21 @@ fn a_labels_report_has_its_samples_of_unknown_code_by_program_and_reason() {
     // Its name is that of the program, which is not meant.
     assert!(refused(&db, "prof node").contains("no image"), "{}", refused(&db, "prof node"));
 }
+
+/// A database of `dcpi record -- COMMAND` showed the whole machine, and each further command needed `--label`.
+#[test]
+fn a_recording_opens_on_what_was_recorded() {
+    let mut epoch = Epoch::new(START, vec![clock()])
+        .symbols(&kernel(), &[(0x1000, 0x2000, "work")])
+        .scoped((Some("run"), None, None), CLOCK, &kernel(), &[(0x1000, 7)])
+        .samples(CLOCK, &kernel(), &[(0x1000, 900)]);
+    epoch.delta.facts.insert("opens_on".to_owned(), "run".into());
+    let db = one(epoch);
+    let total = |words: &str| json(&db, words)["events"][0]["total"].clone();
+    assert_eq!(
+        (total("prof"), total("prof -a"), total("images"), total("images -a")),
+        (7.into(), 907.into(), 7.into(), 907.into())
+    );
+    assert_eq!(json(&db, "prof --by label")["rows"].as_array().unwrap().len(), 2);
+    assert!(shown(&db, "prof").contains("only        samples labelled \"run\""));
+}

@@ -54,8 +54,17 @@ fn run_at_cost<Client: Future<Output = ()>>(
         let flusher = Flusher::start(writer, start, (root.to_owned(), config.retention), done_sender).unwrap();
         let (asked_sender, asked) = mpsc::channel(4);
         let ((stop_sender, stop), (_reloads, reload)) = (mpsc::channel(1), mpsc::channel(1));
-        let mut pipeline =
-            Pipeline::new(Parts { config, machine, events, cost, landing: None, collector, flusher, epoch });
+        let mut pipeline = Pipeline::new(Parts {
+            config,
+            machine,
+            events,
+            cost,
+            landing: None,
+            collector,
+            flusher,
+            epoch,
+            opens_on: None,
+        });
         pipeline.last_merges_pause = Duration::from_millis(1);
         pipeline.term.0 = Instant::now().checked_sub(TERM).unwrap();
         let client = async {

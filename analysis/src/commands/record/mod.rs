@@ -18,9 +18,10 @@ use clap::{Args, Parser as _};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::{Outcome, clean};
-use crate::args::Arguments;
+use crate::args::{Arguments, Command};
 use crate::error::AnalysisError;
 use crate::excerpts;
+use crate::load::{self, Samples};
 use crate::procedures::Places;
 use crate::report::bytes;
 use crate::signals;
@@ -67,7 +68,7 @@ pub struct Record {
 
 const NOTES: &str = "\
 Without COMMAND it records everything on this machine, until Ctrl-C if there is no -d. The whole machine is \
-sampled with COMMAND too: dcpi prof --db DIR shows it, --label NAME the command's part. A running dcpid is \
+sampled with COMMAND too: dcpi prof --db DIR shows the command's part, with -a all of it. A running dcpid is \
 not disturbed. With COMMAND the report is on standard error, so that the command's output stays its own.
 
 Exit codes: the command's, 128 + N when signal N ended it; without COMMAND 0. 2 could not; 126, 127 the command \
@@ -104,6 +105,7 @@ pub(super) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, Analysi
         return Ok(Outcome::default());
     };
     let label = label(program);
+    let before = children_cpu_s();
     let mut child = private.labelled(&label, &args.command)?;
     let ended = wait(&mut private, Some(&mut child), until, &heard);
     let status = match ended {
@@ -115,10 +117,19 @@ pub(super) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, Analysi
             return Err(error);
         }
     };
+    let used_s = before.zip(children_cpu_s()).map(|(before, after)| after - before);
     let recorded = private.end()?;
     // Its standard output is the command's.
-    show(args, &recorded, Some(&label), begun.elapsed(), &mut io::stderr().lock())?;
+    show(args, &recorded, Some((&label, used_s)), begun.elapsed(), &mut io::stderr().lock())?;
     Ok(Outcome { code: Some(exit_code(status)), ..Outcome::default() })
+}
+
+/// CPU time, user and system, that the kernel accounts to children that have ended and were waited for, with theirs (getrusage(2),
+/// `RUSAGE_CHILDREN`), s.
+fn children_cpu_s() -> Option<f64> {
+    let used = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).ok()?;
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Some(seconds(used.user_time()) + seconds(used.system_time()))
 }
 
 /// Why a command cannot be run, as shells tell it apart.
@@ -260,10 +271,11 @@ impl Recorded {
 fn show(
     args: &Record,
     recorded: &Recorded,
-    label: Option<&str>,
+    of_command: Option<(&str, Option<f64>)>,
     took: Duration,
     out: &mut dyn Write,
 ) -> Result<(), AnalysisError> {
+    let label = of_command.map(|(label, _)| label);
     let rows = args.rows.map(|rows| [OsString::from("-n"), rows.to_string().into()]);
     let words = ["dcpi", "prof"].map(OsString::from).into_iter();
     let words = words.chain(recorded.selection(label)).chain(rows.into_iter().flatten());
@@ -271,7 +283,13 @@ fn show(
         .map_err(|error| AnalysisError::Refused(format!("cannot report: {}; see dcpi prof --help", error.kind())))?;
     let (samples, seconds) = (recorded.samples, took.as_secs_f64());
     writeln!(out)?;
-    match super::run(&parsed.command, out) {
+    let Command::Prof(prof) = &parsed.command else { return Ok(()) };
+    let mut sampled_s = None;
+    let reported = load::chosen(&prof.chosen, &prof.images).and_then(|mut samples| {
+        sampled_s = sampled_cpu_s(&samples);
+        super::write(&super::prof::report(prof, &mut samples)?, &prof.output, out)
+    });
+    match reported {
         Ok(outcome) => outcome.aside.iter().try_for_each(|line| writeln!(out, "{line}"))?,
         Err(AnalysisError::NoScope { .. }) => {
             let name = label.unwrap_or_default();
@@ -289,14 +307,29 @@ fn show(
         writeln!(out, "note: the code of all procedures stays in the recording: {error}")?;
     }
     let db = shell_word(&recorded.db);
-    let label = label.map(|label| format!(" --label={}", shell_word(Path::new(label)))).unwrap_or_default();
-    writeln!(out, "\nrecorded {samples} samples in {seconds:.1} s; look again: dcpi prof --db {db}{label}")?;
+    let times = of_command.zip(sampled_s).map(|((label, used_s), sampled_s)| cpu_times(label, sampled_s, used_s));
+    let times = times.unwrap_or_default();
+    let all = label.map(|_| " (-a: of the whole machine)").unwrap_or_default();
+    writeln!(out, "\nrecorded {samples} samples in {seconds:.1} s; {times}look again: dcpi prof --db {db}{all}")?;
     let size = bytes(clean::size_bytes(&recorded.db));
     match args.db {
         Some(_) => writeln!(out, "{size} in {db}")?,
         None => writeln!(out, "{size} in {db}; to remove recordings: dcpi clean")?,
     }
     Ok(out.flush()?)
+}
+
+/// CPU time that the samples stand for, those of unknown code among them, s; none where no event counts time in ns.
+fn sampled_cpu_s(samples: &Samples) -> Option<f64> {
+    let (event, _) = samples.time().ok()?;
+    let event = samples.events.get(event).filter(|event| event.unit == "ns")?;
+    Some(event.taken.occurrences / 1e9)
+}
+
+/// CPU time of a command by its samples, beside that of the kernel's account.
+fn cpu_times(label: &str, sampled_s: f64, used_s: Option<f64>) -> String {
+    let used = used_s.map(|used| format!(", {used:.2} s by the kernel's account")).unwrap_or_default();
+    format!("{label} took {sampled_s:.2} s of CPU time by its samples{used}; ")
 }
 
 /// A path as a shell takes it for one word.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
-use super::{Record, Recorded};
+use super::{Record, Recorded, label};
 use crate::destination::through_links;
 use crate::error::AnalysisError;
 
@@ -194,9 +194,11 @@ fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
     // Ten times as many as a daemon that has all day. Other processors have none: dcpid says so to who asks for them.
     let edges = args.edges.as_deref().or(cfg!(target_arch = "x86_64").then_some("500"));
     command.args(edges.map(|rate| ["--edges", rate]).into_iter().flatten());
-    if !args.command.is_empty() {
+    if let Some(program) = args.command.first() {
         // What the kernel does for the command is the command's.
         command.arg("--kernel-by-process");
+        // Reports on the recording are on the command, unless all is asked for.
+        command.arg(format!("--opens-on={}", label(program)));
     }
     command
 }
