@@ -87,7 +87,7 @@ fn range(ends: f64, spread: f64) -> (f64, f64) {
 }
 
 /// Of branches that samples tell of: at most how often, beside their executions, they go another way than the time before (95 %
-/// confidence). `first` is how often a branch was the first after a sample: where less than [`TELLING`] of these
+/// confidence). `first` is how often a branch was the first after a sample: where less than `TELLING` of these
 /// tell what comes next, those that do are not like the others.
 pub fn changes(turned: &[Turned], first: impl Fn(Vaddr) -> u64) -> HashMap<Vaddr, f64> {
     let mut counts: HashMap<Vaddr, (f64, f64)> = HashMap::new();

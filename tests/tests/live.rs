@@ -71,7 +71,10 @@ fn a_command_is_recorded_and_its_output_and_exit_code_are_its_own() {
     assert_eq!(output.status.code(), Some(7), "{stderr}");
     assert_eq!(stdout, "said\n", "nothing of ours in it");
     assert!(stderr.contains("three_quarters") && stderr.contains("only        samples labelled \"sh\""), "{stderr}");
-    assert!(stderr.contains(&format!("look again: dcpi prof --db {} (-a: of the whole machine)", db.display())), "{stderr}");
+    assert!(
+        stderr.contains(&format!("look again: dcpi prof --db {} (-a: of the whole machine)", db.display())),
+        "{stderr}"
+    );
     assert!(daemons(&place).is_empty() && left(&place).is_empty());
     // Of the command alone three quarters are in one procedure, and it took two seconds of one CPU.
     let prof = tests::report::prof(&db, &["--label", "sh"]);

@@ -21,7 +21,7 @@ pub struct EventSamples {
     pub period: u64,
     /// The periods that its samples have, the shortest first.
     pub periods: Vec<u64>,
-    /// What a sample stands for of those that [`Weighed::equal`] gives: the weight of all of them,
+    /// What a sample stands for of those that [`crate::tally::Weighed::equal`] gives: the weight of all of them,
     /// where there is one, else that of which so many would be as unsure as they are.
     pub weight: f64,
     /// Samples that were taken and not lost, with what they stand for; where a label, unit or process was chosen, its samples.
