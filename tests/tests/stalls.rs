@@ -60,7 +60,7 @@ fn what_stalls_a_procedure_is_the_first_suspect() {
             guilty.map(high).fold(0.0, f64::max) > most * 0.9,
             "{name}: {letters} is cleared, or others are more likely: {causes:#?}"
         );
-        let parts = [&told["dynamic"], &told["execution"], &told["sampling_error"]].map(|part| part.as_f64().unwrap());
+        let parts = ["dynamic", "execution", "sampling_error", "not_known"].map(|part| told[part].as_f64().unwrap());
         let statics = told["statics"].as_array().unwrap().iter().map(|part| part["share"].as_f64().unwrap());
         let total = parts.iter().sum::<f64>() + statics.sum::<f64>();
         assert!((total - 1.0).abs() < 1e-6, "{name}: it adds up to {total}: {told:#}");
