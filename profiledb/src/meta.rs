@@ -12,7 +12,7 @@ use crate::writer::Delta;
 
 /// The fact that names the label whose samples a reader of the epoch begins with, where one command was recorded.
 pub const OPENS_ON: &str = "opens_on";
-/// Changes of an event's period that an epoch keeps: the newest.
+/// Changes of one event's period that an epoch records; older ones are dropped.
 const PERIOD_CHANGES_MAX: usize = 64;
 /// Periods that one event may have in an epoch. A daemon's budget chooses among 16; the rest is for
 /// restarts with other settings and for epochs merged of several hosts. The limit bounds what a
@@ -218,7 +218,7 @@ impl Totals {
         *sum = sum.saturating_add(samples);
     }
 
-    /// Counts those of another sum.
+    /// The names of the events that have samples, each at least once.
     pub(crate) fn events(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(|(event, _)| event.as_str())
     }
