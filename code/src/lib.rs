@@ -13,7 +13,7 @@
 //!    changed, is unknown; where something unknown decides, the walk ends. The tests hold this against the processor, instruction by
 //!    instruction. What is taken for granted is listed in [`interpret`].
 //! 3. Only `isa` names a decoder, and only a folder of its own for each instruction set knows registers and flags: another one is an
-//!    [`isa::InstructionSet`] more.
+//!    [`interpret::InstructionSet`] more.
 //! 4. Memory is bounded: a [`interpret::Walker`] has a table of decoded instructions of a fixed size, and room for one walk.
 
 #![forbid(unsafe_code)]

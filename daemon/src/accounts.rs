@@ -1,8 +1,8 @@
 //! Every sample accounted for: taken = merged + pending + unresolved + lost, for each event.
 
 use crate::kernel::Counted;
-use crate::unresolved::{Loss, Reason};
-use profiledb::Ledger;
+use model::Ledger;
+use model::{Loss, Unresolved};
 use std::collections::BTreeMap;
 
 /// Where the samples of one event went.
@@ -16,14 +16,14 @@ pub struct Account {
     /// Samples whose image is known, in profiles or on the way there.
     pub resolved: u64,
     /// Samples without an image, by reason.
-    pub unresolved: BTreeMap<Reason, u64>,
+    pub unresolved: BTreeMap<Unresolved, u64>,
     /// Samples in no profile at all, by reason.
     pub lost: BTreeMap<Loss, u64>,
 }
 
 impl Account {
     /// Counts samples whose image is unknown.
-    pub fn unresolve(&mut self, reason: Reason, samples: u64) {
+    pub fn unresolve(&mut self, reason: Unresolved, samples: u64) {
         *self.unresolved.entry(reason).or_default() += samples;
     }
 
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn an_account_closes_and_adds_up() {
         let mut account = Account { taken: 10, resolved: 6, ..Account::default() };
-        account.unresolve(Reason::Anonymous, 3);
+        account.unresolve(Unresolved::Anonymous, 3);
         account.lose(Loss::SpillFull, 1);
         account.lose(Loss::Uncounted, 0);
         let mut sum = account.clone();

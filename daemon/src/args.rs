@@ -103,7 +103,7 @@ pub struct Settings {
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
     /// Part of all CPU time that sampling may cost, such as 1%; lowers the rate of events whose frequency is not given. off: no limit [default: 1%]
-    #[arg(long, value_name = "P%")]
+    #[arg(long, value_name = "P%", allow_hyphen_values = true)]
     pub overhead_budget: Option<String>,
     /// Snapshots of registers a second and CPU at most, taken with samples of user code: which way branches go is computed from them in dcpid's memory, and nothing else of them is kept. Within a fifth of the budget, on x86-64. off: none [default: 50]
     #[arg(long, value_name = "RATE|off")]

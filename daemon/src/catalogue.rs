@@ -10,7 +10,8 @@ use image::ImageId;
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, SystemTime};
@@ -27,6 +28,9 @@ const SEGMENT_BYTES: usize = 64 << 10;
 const SETTLED: Duration = Duration::from_secs(2);
 /// How long sled may take. It needs a hundredth of a second.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Modes of what is kept on disk: nobody but the daemon reads it.
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
 /// First line of the checksum file. Another is another version, which is not read.
 const FIRST_LINE: &str = "dcpid catalogue 1";
 /// sled's tree of files; its keys are [`FileKey`]s.
@@ -290,10 +294,8 @@ fn store(place: &Path, anew: bool, files: &[(FileKey, Learnt)]) -> Result<(), Fa
     let (directory, files) = (place.to_owned(), files.to_vec());
     apart(move || {
         // From here until the checksum is written anew, whoever finds it learns anew.
-        match std::fs::remove_file(sum_path(&directory)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
+        remove_file(&sum_path(&directory))?;
+        make_private(&directory)?;
         let database = sled_at(&directory)?;
         let tree = database.open_tree(TREE)?;
         for (key, learnt) in files {
@@ -303,6 +305,13 @@ fn store(place: &Path, anew: bool, files: &[(FileKey, Learnt)]) -> Result<(), Fa
         drop((tree, database));
         write_checksum(&directory)
     })
+}
+
+/// Makes sled's directory before sled does, closed to others: sled leaves its files' modes to the umask.
+fn make_private(place: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(place)?;
+    // A release before made it with mode 0755.
+    std::fs::set_permissions(place, std::fs::Permissions::from_mode(DIRECTORY_MODE))
 }
 
 fn sled_at(directory: &Path) -> sled::Result<sled::Db> {
@@ -335,7 +344,13 @@ fn text(bytes: Vec<u8>) -> String {
 
 fn write_checksum(place: &Path) -> Result<(), Failure> {
     let temporary = place.with_extension("sum.tmp");
-    std::fs::write(&temporary, checksum(place)?)?;
+    let sum = checksum(place)?;
+    for (path, _) in files_of(place)? {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(FILE_MODE))?;
+    }
+    remove_file(&temporary)?;
+    let mut file = File::options().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
+    file.write_all(sum.as_bytes())?;
     Ok(std::fs::rename(temporary, sum_path(place))?)
 }
 
@@ -381,6 +396,13 @@ fn read_limited(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn remove(place: &Path) -> io::Result<()> {
@@ -438,6 +460,19 @@ mod tests {
             again.save(); // nothing new
         }
         assert!(!place.with_extension("damaged").exists());
+    }
+
+    /// sled's files had the modes of the umask: readable by everybody.
+    #[test]
+    fn nobody_else_may_read_what_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("catalogue");
+        filled(&place, 3).save();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&place), mode(&sum_path(&place))), (DIRECTORY_MODE, FILE_MODE));
+        let files = files_of(&place).unwrap();
+        assert!(!files.is_empty() && files.iter().all(|(path, _)| mode(path) == FILE_MODE), "{files:?}");
+        assert_eq!(reopened(&place).len(), 4);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::accounts::Account;
 use crate::clock;
 use crate::edges::Edges;
 use crate::images::Image;
-use crate::jit::{Jit, Registration};
+use crate::jit::Jit;
 use crate::kernel::{Cost, Drained, RecordKind, TimedRecord};
 use crate::kernel_text::KernelText;
 use crate::loader::Notices;
@@ -12,14 +12,16 @@ use crate::mappings::{LabelError, Mappings, Window};
 use crate::pending::Pending;
 use crate::resolve::{Resolver, coalesce};
 use crate::source::SampleSource;
-use crate::unresolved::{Loss, UnknownCode};
+use crate::unresolved::UnknownCode;
 use crate::vdso::NarrowVdso;
 use crate::watch::Watches;
 use abi::Entry;
+use model::Loss;
 use profiledb::PeriodChange;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
+use wire::Registration;
 
 /// What one CPU took, and what it should have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -429,7 +431,7 @@ mod tests {
     use super::*;
     use crate::kernel::{CpuDrained, Machine, MappedFileId, Record};
     use crate::source::Recording;
-    use crate::unresolved::Reason;
+    use model::Unresolved;
 
     const PID: u32 = (1 << abi::PID_BITS) - 9;
 
@@ -456,8 +458,8 @@ mod tests {
         assert_eq!(accounts[0].taken + accounts[1].taken, drained.taken);
         assert_eq!(accounts[0].lost.get(&Loss::Uncounted), Some(&1), "the sampler said one more than it wrote");
         assert_eq!(accounts[1].lost.get(&Loss::SpillFull), Some(&4));
-        assert_eq!(accounts[0].unresolved.get(&Reason::KernelAddressesHidden), Some(&5));
-        assert_eq!(accounts[1].unresolved.get(&Reason::NoMapping), Some(&2));
+        assert_eq!(accounts[0].unresolved.get(&Unresolved::KernelAddressesHidden), Some(&5));
+        assert_eq!(accounts[1].unresolved.get(&Unresolved::NoMapping), Some(&2));
         assert!(accounts.iter().all(|account| account.ledger().closes()));
         assert_eq!((collector.pending.samples(0), collector.misses), (3, 2));
     }

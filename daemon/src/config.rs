@@ -95,7 +95,8 @@ impl Config {
                 error.span().map_or(1, |span| text.get(..span.start).unwrap_or_default().matches('\n').count() + 1);
             anyhow::anyhow!("{}:{line}: {}; see dcpid --help for the keys", path.display(), error.message())
         })?;
-        Self::check(Settings {
+        let given = flags.clone();
+        let merged = Settings {
             db: flags.db.or(file.db),
             control: flags.control.or(file.control),
             control_mode: flags.control_mode.or(file.control_mode),
@@ -123,6 +124,11 @@ impl Config {
             exclude_image: if flags.exclude_image.is_empty() { file.exclude_image } else { flags.exclude_image },
             exclude_cgroup: if flags.exclude_cgroup.is_empty() { file.exclude_cgroup } else { flags.exclude_cgroup },
             exclude_pid: if flags.exclude_pid.is_empty() { file.exclude_pid } else { flags.exclude_pid },
+        };
+        Self::check(merged).map_err(|error| match Self::check(given) {
+            // What is wrong on the command line is told as it was typed.
+            Err(same) if format!("{same:#}") == format!("{error:#}") => error,
+            _ => in_file(path, &text, &error),
         })
     }
 
@@ -174,6 +180,18 @@ impl Config {
     pub fn host_or(&self, machine: &str) -> String {
         self.host.clone().unwrap_or_else(|| machine.to_owned())
     }
+}
+
+/// What is wrong with a key's value in the configuration file, with the file, the line where it can be told, and the key: flags and keys have
+/// the same names.
+fn in_file(path: &Path, text: &str, error: &anyhow::Error) -> anyhow::Error {
+    let (path, message) = (path.display(), format!("{error:#}"));
+    let Some(message) = message.strip_prefix("--") else { return anyhow::anyhow!("{path}: {message}") };
+    let key = message.split([' ', ':', ',']).next().unwrap_or_default();
+    let is_key =
+        |line: &str| line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='));
+    let line = text.lines().position(is_key).map(|before| format!(":{}", before + 1)).unwrap_or_default();
+    anyhow::anyhow!("{path}{line}: {}", message.replacen("event, --mux:", "event, mux:", 1))
 }
 
 /// The text of a configuration file, and of /dev/null none. Whatever else is there is neither waited for nor read to an end that never comes.
@@ -499,47 +517,51 @@ mod tests {
         for (file, words) in [
             ("db = 5", "dcpid.toml:1:"),
             ("\n\nnonsense = 1", "dcpid.toml:3: unknown field `nonsense`"),
-            ("drain-interval = \"5\"", "--drain-interval 5"),
-            ("control-mode = \"999\"", "--control-mode 999: must be a mode"),
-            ("control-mode = \"7777\"", "--control-mode 7777"),
-            ("control-group = \"no such\"", "--control-group no such: there is no such group"),
-            ("clients-may = \"all\"", "--clients-may all: must be read or control"),
-            ("drain-interval = \"0s\"", "--drain-interval 0s"),
-            ("merge-interval = \"99999999999999999999d\"", "--merge-interval"),
-            ("spill-entries = 0", "--spill-entries 0"),
-            ("table-entries = 123", "--table-entries 123: must be from 124 to 16384"),
-            ("table-entries = 16385", "--table-entries 16385"),
+            ("drain-interval = \"5\"", "dcpid.toml:1: drain-interval 5"),
+            ("control-mode = \"999\"", "dcpid.toml:1: control-mode 999: must be a mode"),
+            ("control-mode = \"7777\"", "dcpid.toml:1: control-mode 7777"),
+            ("control-group = \"no such\"", "dcpid.toml:1: control-group no such: there is no such group"),
+            ("clients-may = \"all\"", "dcpid.toml:1: clients-may all: must be read or control"),
+            ("drain-interval = \"0s\"", "dcpid.toml:1: drain-interval 0s"),
+            ("merge-interval = \"99999999999999999999d\"", "dcpid.toml:1: merge-interval"),
+            ("spill-entries = 0", "dcpid.toml:1: spill-entries 0"),
+            ("table-entries = 123", "dcpid.toml:1: table-entries 123: must be from 124 to 16384"),
+            ("table-entries = 16385", "dcpid.toml:1: table-entries 16385"),
             ("event = [\"cpu-clock\", \"cpu-clock@9\"]", "given twice"),
-            ("event = [\"cycles\"]\nmux = [\"imiss,cpu-cycles\"]", "--event, --mux: cycles is given twice"),
+            ("event = [\"cycles\"]\nmux = [\"imiss,cpu-cycles\"]", "dcpid.toml:1: event, mux: cycles is given twice"),
             ("mux = [\"imiss,dmiss\", \"branches,imiss:5000\"]", "L1-icache-load-misses is given twice"),
-            ("mux = [\"cycles\"]", "--mux cycles: takes turns with nobody"),
+            ("mux = [\"cycles\"]", "dcpid.toml:1: mux cycles: takes turns with nobody"),
             (
                 "mux = [\"r1,r2,r3,r4,r5,r6,r7,r8\", \"r11,r12,r13,r14,r15,r16,r17,r18,r19\"]",
                 "17 events are too many; name at most 16",
             ),
-            ("overhead-budget = \"1\"", "--overhead-budget 1: must be"),
-            ("overhead-budget = \"nan%\"", "--overhead-budget nan%"),
-            ("metrics = \"0.0.0.0:9187\"", "--metrics 0.0.0.0:9187: must be the path"),
-            ("metrics = \"\"", "--metrics : must be"),
-            ("memory-limit = \"1\"", "--memory-limit 1: must be"),
-            ("code-store = \"512\"", "--code-store 512: must be"),
-            ("code-store = \"1KiB\"", "--code-store 1KiB"),
-            ("code-store = \"99999999999999TiB\"", "--code-store"),
-            ("retain = \"7\"", "--retain 7: must be rules such as"),
-            ("retain = \"7 days, 8 days\"", "--retain 7 days, 8 days"),
-            ("retain = \"newest three\"", "--retain newest three"),
-            ("retain = \"\"", "--retain : must be"),
-            ("epoch-length = \"1s\"", "--epoch-length 1s: must be a time from"),
+            ("overhead-budget = \"1\"", "dcpid.toml:1: overhead-budget 1: must be"),
+            ("overhead-budget = \"nan%\"", "dcpid.toml:1: overhead-budget nan%"),
+            ("metrics = \"0.0.0.0:9187\"", "dcpid.toml:1: metrics 0.0.0.0:9187: must be the path"),
+            ("metrics = \"\"", "dcpid.toml:1: metrics : must be"),
+            ("memory-limit = \"1\"", "dcpid.toml:1: memory-limit 1: must be"),
+            ("code-store = \"512\"", "dcpid.toml:1: code-store 512: must be"),
+            ("code-store = \"1KiB\"", "dcpid.toml:1: code-store 1KiB"),
+            ("code-store = \"99999999999999TiB\"", "dcpid.toml:1: code-store"),
+            ("retain = \"7\"", "dcpid.toml:1: retain 7: must be rules such as"),
+            ("retain = \"7 days, 8 days\"", "dcpid.toml:1: retain 7 days, 8 days"),
+            ("retain = \"newest three\"", "dcpid.toml:1: retain newest three"),
+            ("retain = \"\"", "dcpid.toml:1: retain : must be"),
+            ("epoch-length = \"1s\"", "dcpid.toml:1: epoch-length 1s: must be a time from"),
             ("event = [\"bogus\"]", "unknown event 'bogus'"),
+            ("host = \"h\"\n\nretain = \"7 dogs\"", "dcpid.toml:3: retain 7 dogs: must be rules such as"),
             ("by-unit = 1", "dcpid.toml:1:"),
-            ("exclude-cgroup = [\"/\"]", "--exclude-cgroup /: would leave out everybody"),
-            ("exclude-image = [\"\"]", "--exclude-image: is empty"),
-            ("exclude-pid = [4294967295]", "--exclude-pid 4294967295: there is no such process"),
+            ("exclude-cgroup = [\"/\"]", "dcpid.toml:1: exclude-cgroup /: would leave out everybody"),
+            ("exclude-image = [\"\"]", "dcpid.toml:1: exclude-image: is empty"),
+            ("exclude-pid = [4294967295]", "dcpid.toml:1: exclude-pid 4294967295: there is no such process"),
         ] {
             let message = format!("{:#}", config(file, Settings::default()).unwrap_err());
             assert!(message.contains(words), "{file}: {message}");
             assert!(!message.contains('\n'), "{file}: {message}");
         }
+        let typed = Settings { retain: Some("7 dogs".into()), ..Settings::default() };
+        let message = format!("{:#}", config("retain = \"7 cats\"", typed).unwrap_err());
+        assert!(message.starts_with("--retain 7 dogs: "), "{message}");
         let missing = Config::new(Settings::default(), Some(Path::new("/does/not/exist"))).unwrap_err();
         assert!(format!("{missing:#}").contains("--config /does/not/exist"));
     }

@@ -4,7 +4,6 @@
 //! taken up and answered at a pace that costs little.
 
 use crate::clients::{CLIENTS_MAX, Clients, Seat};
-use crate::status::{Reply, Request};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,9 +12,8 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use wire::{REQUEST_BYTES_MAX, Reply, Request};
 
-/// A request longer than this is refused.
-const REQUEST_BYTES_MAX: u64 = 16 << 10;
 /// A client may take so long to write a request, and to read its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// After so many clients there is a pause.
@@ -211,21 +209,18 @@ async fn serve_client(
     let mut lines = BufReader::with_capacity(1024, read);
     loop {
         let mut line = Vec::new();
-        let mut bounded = (&mut lines).take(REQUEST_BYTES_MAX);
+        let mut bounded = (&mut lines).take(REQUEST_BYTES_MAX as u64);
         let read = tokio::time::timeout(CLIENT_TIMEOUT, bounded.read_until(b'\n', &mut line)).await??;
         if read == 0 {
             return Ok(());
         }
         let _answering = answering.acquire().await.map_err(io::Error::other)?;
-        let request = match serde_json::from_slice(&line) {
+        let request = match Request::decode(&line) {
             Ok(request) if !rights.allow(&request, peer.user) => {
                 Err("only root may ask for that here (clients-may in dcpid's configuration); ask as root".to_owned())
             }
             Ok(request) => Ok(from_peer(request, peer)),
-            Err(_) if !line.ends_with(b"\n") => {
-                Err(format!("a request is one line of at most {REQUEST_BYTES_MAX} bytes"))
-            }
-            Err(error) => Err(format!("not a request of this version of dcpictl: {error}")),
+            Err(error) => Err(error.to_string()),
         };
         let understood = request.is_ok();
         seat.waits_for_us(true);
@@ -234,9 +229,8 @@ async fn serve_client(
             Err(error) => Reply::error(error),
         };
         seat.waits_for_us(false);
-        let mut bytes = serde_json::to_vec(&reply)?;
-        bytes.push(b'\n');
-        tokio::time::timeout(CLIENT_TIMEOUT, write.write_all(&bytes)).await??;
+        let line = reply.encode()?;
+        tokio::time::timeout(CLIENT_TIMEOUT, write.write_all(&line)).await??;
         if !understood {
             return Ok(()); // whoever talks nonsense has to connect again for more
         }
@@ -260,33 +254,6 @@ async fn ask(request: Request, asked: &mpsc::Sender<Asked>) -> Reply {
         return ending();
     }
     answer.await.unwrap_or_else(|_| ending())
-}
-
-/// Asks the daemon on `path` and waits for its answer.
-///
-/// # Errors
-/// One line with the next step: nobody listens, no permission, or the daemon went away.
-pub fn request(path: &Path, request: &Request) -> anyhow::Result<Reply> {
-    use anyhow::Context as _;
-    use std::io::{BufRead as _, Write as _};
-    let shown = path.display();
-    let mut stream = std::os::unix::net::UnixStream::connect(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            anyhow::anyhow!("no dcpid listens on {shown}; start it, or name its socket with --control")
-        }
-        io::ErrorKind::PermissionDenied => {
-            anyhow::anyhow!("no permission for {shown}; run as root or as a member of its group")
-        }
-        _ => anyhow::anyhow!("connecting to {shown}: {error}; is it the socket of a dcpid?"),
-    })?;
-    let mut line = serde_json::to_string(request)?;
-    line.push('\n');
-    stream.write_all(line.as_bytes()).with_context(|| format!("asking dcpid on {shown}"))?;
-    let mut reply = String::new();
-    io::BufReader::new(stream).read_line(&mut reply).with_context(|| format!("dcpid on {shown} did not answer"))?;
-    anyhow::ensure!(!reply.is_empty(), "dcpid on {shown} ended before it answered; see its log");
-    serde_json::from_str(&reply)
-        .with_context(|| format!("the answer of dcpid on {shown} is not of this version of dcpictl"))
 }
 
 #[cfg(test)]

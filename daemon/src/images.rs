@@ -4,21 +4,20 @@
 //! the [catalogue](crate::catalogue) knows it. Either happens once for a file, when its first sample is resolved. Then the
 //! [librarian](crate::librarian) hears of it, which keeps its code.
 
-use crate::catalogue::{FileKey, Learnt};
+use crate::catalogue::Learnt;
 use crate::clock;
 use crate::kernel::MappedFileId;
-use crate::librarian::{Library, Offer, Wanted};
-use crate::served;
-use crate::unresolved::Reason;
+use crate::librarian::{Library, Offer, Wanted, identify_known};
+use crate::opening::{MappedAt, is_inode, open_by_path, open_mapped, open_through_mapping};
+use crate::vdso_memory::{memory_of, own_vdso_range};
 use crate::versions::{Versions, content_of};
 use image::{ImageId, ImageKind, Procedures};
+use model::Unresolved;
 use profiledb::ImageRecord;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{File, Metadata, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -55,20 +54,9 @@ pub struct MappedFile {
     pub id: MappedFileId,
     /// Path or label.
     pub path: Vec<u8>,
-    image: OnceLock<Result<Arc<Image>, Reason>>,
+    image: OnceLock<Result<Arc<Image>, Unresolved>>,
     library: Library,
     offer: Arc<Offer>,
-}
-
-/// Where a file is mapped, to find it through the process.
-#[derive(Clone, Copy, Debug)]
-pub struct MappedAt {
-    /// Process.
-    pub pid: u32,
-    /// First address.
-    pub start: u64,
-    /// First address after it.
-    pub end: u64,
 }
 
 /// All files that processes map, each once.
@@ -186,7 +174,7 @@ impl MappedFile {
     ///
     /// # Errors
     /// Why nobody can know.
-    pub fn image(&self, at: MappedAt, vdso: Option<&Arc<Image>>) -> Result<Arc<Image>, Reason> {
+    pub fn image(&self, at: MappedAt, vdso: Option<&Arc<Image>>) -> Result<Arc<Image>, Unresolved> {
         self.image_kept_unless(at, vdso, |_| false)
     }
 
@@ -199,7 +187,7 @@ impl MappedFile {
         at: MappedAt,
         vdso: Option<&Arc<Image>>,
         is_left_out: impl Fn(&Image) -> bool,
-    ) -> Result<Arc<Image>, Reason> {
+    ) -> Result<Arc<Image>, Unresolved> {
         let mut opened = None;
         let image = self.image.get_or_init(|| self.identify(at, vdso, &mut opened)).clone();
         if let Ok(image) = &image
@@ -217,33 +205,33 @@ impl MappedFile {
         at: MappedAt,
         vdso: Option<&Arc<Image>>,
         opened: &mut Option<File>,
-    ) -> Result<Arc<Image>, Reason> {
+    ) -> Result<Arc<Image>, Unresolved> {
         match self.path.as_slice() {
-            b"[vdso]" => return vdso.cloned().ok_or(Reason::Unidentified),
-            b"[vsyscall]" => return Err(Reason::Vsyscall),
-            b"[stack]" => return Err(Reason::ExecutableStack),
+            b"[vdso]" => return vdso.cloned().ok_or(Unresolved::Unidentified),
+            b"[vsyscall]" => return Err(Unresolved::Vsyscall),
+            b"[stack]" => return Err(Unresolved::ExecutableStack),
             // The page where instructions under a probe run, and since 6.18 also the one where their trampolines are (kernel/events/uprobes.c,
             // arch/x86/kernel/uprobes.c).
-            b"[uprobes]" | b"[uprobes-trampoline]" => return Err(Reason::UprobesPage),
+            b"[uprobes]" | b"[uprobes-trampoline]" => return Err(Unresolved::UprobesPage),
             // What 32-bit programs of arm have (arch/arm64/kernel/vdso.c).
-            b"[vectors]" | b"[sigpage]" => return Err(Reason::KernelPage),
+            b"[vectors]" | b"[sigpage]" => return Err(Unresolved::KernelPage),
             _ => {}
         }
         match &self.id {
             MappedFileId::BuildId(bytes) => {
-                let id = ImageId::from_build_id(bytes).ok_or(Reason::Unidentified)?;
+                let id = ImageId::from_build_id(bytes).ok_or(Unresolved::Unidentified)?;
                 Ok(Arc::new(self.as_image(id, None)))
             }
-            MappedFileId::Inode { inode: 0, .. } => Err(Reason::Anonymous),
+            MappedFileId::Inode { inode: 0, .. } => Err(Unresolved::Anonymous),
             MappedFileId::Inode { .. } => {
-                let file = open_mapped(&self.id, &self.path, at, |_| true).ok_or(Reason::FileGone)?;
+                let file = open_mapped(&self.id, &self.path, at, |_| true).ok_or(Unresolved::FileGone)?;
                 let id = self.identify_file(&file)?;
                 let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
                 *opened = Some(file);
                 Ok(Arc::new(self.as_image(id, size_bytes)))
             }
             MappedFileId::Version { .. } => {
-                let file = self.open(at).ok_or(Reason::FileGone)?;
+                let file = self.open(at).ok_or(Unresolved::FileGone)?;
                 let id = self.identify_file(&file)?;
                 let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
                 *opened = Some(file);
@@ -252,11 +240,11 @@ impl MappedFile {
         }
     }
 
-    fn identify_file(&self, file: &File) -> Result<ImageId, Reason> {
-        let learnt = identify_known(file, &self.library).map_err(|_| Reason::Unidentified)?;
+    fn identify_file(&self, file: &File) -> Result<ImageId, Unresolved> {
+        let learnt = identify_known(file, &self.library).map_err(|_| Unresolved::Unidentified)?;
         match learnt {
             Learnt::Image(id) => Ok(id),
-            Learnt::NotElf => Err(Reason::NotElf),
+            Learnt::NotElf => Err(Unresolved::NotElf),
         }
     }
 
@@ -306,91 +294,11 @@ impl MappedFile {
     }
 }
 
-/// What a file is: from the catalogue, or from the file, and then the catalogue knows.
-///
-/// # Errors
-/// When the file cannot be read, or tells nothing.
-pub fn identify_known(file: &File, library: &Library) -> Result<Learnt, image::ImageError> {
-    let stat = || file.metadata().map_err(|source| image::ImageError::Io { op: "stat", path: None, source });
-    let before = stat()?;
-    if let Some(learnt) = library.catalogue.find(&FileKey::of(&before)) {
-        return Ok(learnt);
-    }
-    let learnt = match image::identify_file(file) {
-        Ok(id) => Learnt::Image(id),
-        Err(image::ImageError::NotElf) => Learnt::NotElf,
-        Err(error) => return Err(error),
-    };
-    library.catalogue.learn(&before, &stat()?, learnt);
-    Ok(learnt)
-}
-
-/// Opens the very file that a process has mapped: through the mapping itself (any mount namespace, deleted or not), or by its path as the
-/// process or we see it. Believes a path only if it leads to the same inode, and each of them only if `is_it` says so: where the kernel told a
-/// build id, it told no inode. Never blocks on what is no file, nor disturbs it.
-pub fn open_mapped(id: &MappedFileId, path: &[u8], at: MappedAt, is_it: impl Fn(&File) -> bool) -> Option<File> {
-    open_through_mapping(at).filter(&is_it).or_else(|| open_by_path(id, path, at).find(&is_it))
-}
-
-fn open_through_mapping(at: MappedAt) -> Option<File> {
-    open_regular(&served::mapped(at.pid, at.start, at.end)?)
-}
-
-/// What the path leads to, as the process sees it and as we do, where that is the same inode.
-fn open_by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> impl Iterator<Item = File> {
-    let path = Path::new(OsStr::from_bytes(path));
-    let opened = [at.pid.to_string(), "self".to_owned()].into_iter();
-    let opened = opened.filter_map(|pid| open_regular(&served::at(&pid, path)?));
-    opened.filter(move |file| file.metadata().is_ok_and(|metadata| is_inode(id, &metadata)))
-}
-
-/// Whether a file is the one that the kernel told of; where it told a build id, it told no inode.
-#[must_use]
-pub fn is_inode(id: &MappedFileId, metadata: &Metadata) -> bool {
-    let (MappedFileId::Inode { major, minor, inode } | MappedFileId::Version { major, minor, inode, .. }) = *id else {
-        return true;
-    };
-    let device = (nix::sys::stat::major(metadata.dev()), nix::sys::stat::minor(metadata.dev()));
-    // Layered file systems (overlayfs, btrfs) report another device for the file than for the mapping; the inode must match in any case.
-    metadata.ino() == inode && (device.0 == 0 || device == (u64::from(major), u64::from(minor)))
-}
-
-/// Opens for reading what a handle names, if it is a regular file: to open a device may do something. It cannot be exchanged any more.
-fn open_regular(named: &File) -> Option<File> {
-    use nix::fcntl::OFlag;
-    if !named.metadata().is_ok_and(|metadata| metadata.is_file()) {
-        return None;
-    }
-    let flags = OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits();
-    OpenOptions::new().read(true).custom_flags(flags).open(format!("/proc/self/fd/{}", named.as_raw_fd())).ok()
-}
-
 /// The vdso as this process has it: every 64-bit process of one kernel has the same. None where the kernel gives none.
 #[must_use]
 pub fn own_vdso() -> Option<Arc<Image>> {
     let (start, end) = own_vdso_range()?;
     vdso_at("self", start, end, "[vdso]").map(Arc::new)
-}
-
-/// The bytes of the vdso as this process has it. None where the kernel gives none.
-#[must_use]
-pub fn vdso_bytes() -> Option<Vec<u8>> {
-    let (start, end) = own_vdso_range()?;
-    memory_of("self", start, end)
-}
-
-fn own_vdso_range() -> Option<(u64, u64)> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split_whitespace().next()?;
-    let (start, end) = range.split_once('-')?;
-    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
-}
-
-fn memory_of(process: &str, start: u64, end: u64) -> Option<Vec<u8>> {
-    use std::os::unix::fs::FileExt;
-    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok().filter(|len| *len <= 1 << 20)?];
-    File::open(format!("/proc/{process}/mem")).ok()?.read_exact_at(&mut bytes, start).ok()?;
-    Some(bytes)
 }
 
 /// The vdso in the memory of a process (its number, or "self"), between these addresses. None when it cannot be read.
@@ -405,6 +313,7 @@ pub(crate) fn vdso_at(process: &str, start: u64, end: u64, name: &str) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt as _;
 
     fn here() -> MappedAt {
         MappedAt { pid: std::process::id(), start: 0, end: 0 }
@@ -427,20 +336,22 @@ mod tests {
         assert_eq!(image.name, path.file_name().unwrap().to_str().unwrap());
         let other =
             files.intern(MappedFileId::Inode { major, minor, inode: metadata.ino() + 1 }, name).image(here(), None);
-        assert_eq!(other.unwrap_err(), Reason::FileGone, "the path now leads to another file");
+        assert_eq!(other.unwrap_err(), Unresolved::FileGone, "the path now leads to another file");
     }
 
     #[test]
     fn labels_of_the_kernel_are_not_files() {
         let mut files = Files::default();
         let none = MappedFileId::Inode { major: 0, minor: 0, inode: 0 };
-        for (path, reason) in
-            [("//anon", Reason::Anonymous), ("[vsyscall]", Reason::Vsyscall), ("[vdso]", Reason::Unidentified)]
-        {
+        for (path, reason) in [
+            ("//anon", Unresolved::Anonymous),
+            ("[vsyscall]", Unresolved::Vsyscall),
+            ("[vdso]", Unresolved::Unidentified),
+        ] {
             assert_eq!(files.intern(none.clone(), path.as_bytes()).image(here(), None).unwrap_err(), reason, "{path}");
         }
         let vdso = own_vdso().expect("this kernel gives a vdso");
-        assert_eq!(files.intern(none, b"[vdso] ").image(here(), Some(&vdso)).unwrap_err(), Reason::Anonymous);
+        assert_eq!(files.intern(none, b"[vdso] ").image(here(), Some(&vdso)).unwrap_err(), Unresolved::Anonymous);
         assert!(
             vdso.procedures
                 .as_ref()
@@ -492,10 +403,10 @@ mod tests {
         let (first, first_file, other_path) = look(&own);
         let (second, second_file, _) = look(b"no program at all");
         assert_eq!(first.unwrap().id, image::identify(&own).unwrap(), "read when it was mapped");
-        assert_eq!(second.unwrap_err(), Reason::NotElf);
+        assert_eq!(second.unwrap_err(), Unresolved::NotElf);
         assert!(!first_file.is_same_build(&second_file) && first_file.is_same_build(&first_file));
         let gone = other_path.image(here(), None).unwrap_err();
-        assert_eq!(gone, Reason::FileGone, "changed since");
+        assert_eq!(gone, Unresolved::FileGone, "changed since");
         let build = |files: &mut Files, path: &[u8]| files.intern(MappedFileId::BuildId(vec![5; 20]), path);
         let (one, link) = (build(&mut files, b"/one"), build(&mut files, b"/link"));
         assert!(!Arc::ptr_eq(&one, &link) && one.is_same_build(&link), "hard links");

@@ -2,10 +2,10 @@
 
 use crate::images::Image;
 use crate::kernel::{KernelSymbol, Machine};
-use crate::unresolved::Reason;
 use crate::written::Written;
 use image::kernel::{KernelSymbols, Owner};
 use image::{ImageId, ImageKind, ImageOffset};
+use model::Unresolved;
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -136,17 +136,17 @@ impl KernelText {
     /// Where `address` lies.
     ///
     /// # Errors
-    /// [`Reason::KernelAddressesHidden`], [`Reason::Vsyscall`] or [`Reason::KernelTextUnknown`].
-    pub fn place(&mut self, address: u64) -> Result<KernelPlace<'_>, Reason> {
+    /// [`Unresolved::KernelAddressesHidden`], [`Unresolved::Vsyscall`] or [`Unresolved::KernelTextUnknown`].
+    pub fn place(&mut self, address: u64) -> Result<KernelPlace<'_>, Unresolved> {
         // The x86-64 vsyscall page is user code at a kernel address (Documentation/arch/x86/x86_64/mm.rst).
         if cfg!(target_arch = "x86_64") && (0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000).contains(&address) {
-            return Err(Reason::Vsyscall);
+            return Err(Unresolved::Vsyscall);
         }
-        let symbols = self.symbols.as_ref().ok_or(Reason::KernelAddressesHidden)?;
+        let symbols = self.symbols.as_ref().ok_or(Unresolved::KernelAddressesHidden)?;
         // What was told last is believed first.
         let Some(place) = self.written.place(address).or_else(|| symbols.place(address)) else {
             self.missed = true;
-            return Err(Reason::KernelTextUnknown);
+            return Err(Unresolved::KernelTextUnknown);
         };
         let end = address.saturating_add(place.symbol_end.0.saturating_sub(place.offset.0));
         let idle = symbols.idle_text().filter(|idle| idle.end > address);
@@ -176,7 +176,7 @@ impl KernelText {
             }
             self.parts.insert(name.to_owned(), Arc::new(part(kind, name, &self.kernel.id)));
         }
-        self.parts.get(name).map(found).ok_or(Reason::KernelTextUnknown)
+        self.parts.get(name).map(found).ok_or(Unresolved::KernelTextUnknown)
     }
 }
 
@@ -224,19 +224,19 @@ mod tests {
         let mut text = text();
         let name = |text: &mut KernelText, address| text.place(address).map(|place| place.image.name.clone());
         assert_eq!(name(&mut text, 0xffff_ffff_c000_1010), Ok("[bpf_prog_aa_old]".into()));
-        assert_eq!(name(&mut text, 0xffff_ffff_c100_0010), Err(Reason::KernelTextUnknown));
+        assert_eq!(name(&mut text, 0xffff_ffff_c100_0010), Err(Unresolved::KernelTextUnknown));
         text.apply(&symbol(0xffff_ffff_c000_1000, "bpf_prog_bb_new", false), 2 * SECOND);
         text.apply(&symbol(0xffff_ffff_c100_0000, "bpf_prog_cc", false), 2 * SECOND);
         assert_eq!(name(&mut text, 0xffff_ffff_c000_1010), Ok("[bpf_prog_bb_new]".into()));
         let place = text.place(0xffff_ffff_c100_007f).unwrap();
         assert_eq!((place.image.kind, place.offset.0, place.symbol_range), (ImageKind::Bpf, 0x7f, 0..0x80));
-        assert_eq!(name(&mut text, 0xffff_ffff_c100_0080), Err(Reason::KernelTextUnknown));
+        assert_eq!(name(&mut text, 0xffff_ffff_c100_0080), Err(Unresolved::KernelTextUnknown));
         // Its samples of the drain in which it goes are still its own.
         text.apply(&symbol(0xffff_ffff_c100_0000, "bpf_prog_cc", true), 3 * SECOND);
         text.forget_gone(3 * SECOND);
         assert_eq!(name(&mut text, 0xffff_ffff_c100_0010), Ok("[bpf_prog_cc]".into()));
         text.forget_gone(3 * SECOND + 1);
-        assert_eq!(name(&mut text, 0xffff_ffff_c100_0010), Err(Reason::KernelTextUnknown));
+        assert_eq!(name(&mut text, 0xffff_ffff_c100_0010), Err(Unresolved::KernelTextUnknown));
     }
 
     /// Each BPF program that came had all of /proc/kallsyms read again, 40 ms.
@@ -275,6 +275,6 @@ mod tests {
         text.apply(&symbol(0xffff_ffff_c100_0000, "bpf_prog_cc", false), 2 * SECOND);
         text.doubt();
         text.refresh(Some(KernelSymbols::parse(KALLSYMS.as_bytes()).unwrap()), 3 * SECOND);
-        assert_eq!(text.place(0xffff_ffff_c100_0010).err(), Some(Reason::KernelTextUnknown));
+        assert_eq!(text.place(0xffff_ffff_c100_0010).err(), Some(Unresolved::KernelTextUnknown));
     }
 }

@@ -5,9 +5,9 @@
 
 use crate::catalogue::{self, Catalogue, FileKey, Learnt};
 use crate::clock;
-use crate::images::{MappedAt, identify_known, open_mapped, vdso_bytes};
 use crate::kernel::MappedFileId;
-use crate::status::CodeStoreStatus;
+use crate::opening::{MappedAt, open_mapped};
+use crate::vdso_memory::vdso_bytes;
 use image::{ImageId, ImageKind, KeptFile, KeptRanges};
 use profiledb::{CodeStore, DbError};
 use std::cell::Cell;
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
+use wire::CodeStoreStatus;
 
 /// Images that the drain has told of and this thread has not looked at.
 const REQUESTS_MAX: usize = 1024;
@@ -480,6 +481,25 @@ impl Intake {
         self.rested = (Instant::now(), clock::thread_cpu_ns());
         Ok(())
     }
+}
+
+/// What a file is: from the catalogue, or from the file, and then the catalogue knows.
+///
+/// # Errors
+/// When the file cannot be read, or tells nothing.
+pub fn identify_known(file: &File, library: &Library) -> Result<Learnt, image::ImageError> {
+    let stat = || file.metadata().map_err(|source| image::ImageError::Io { op: "stat", path: None, source });
+    let before = stat()?;
+    if let Some(learnt) = library.catalogue.find(&FileKey::of(&before)) {
+        return Ok(learnt);
+    }
+    let learnt = match image::identify_file(file) {
+        Ok(id) => Learnt::Image(id),
+        Err(image::ImageError::NotElf) => Learnt::NotElf,
+        Err(error) => return Err(error),
+    };
+    library.catalogue.learn(&before, &stat()?, learnt);
+    Ok(learnt)
 }
 
 #[cfg(test)]

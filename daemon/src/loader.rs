@@ -9,10 +9,10 @@
 //! 512 datagrams) is dropped by its sender.
 
 use crate::clock;
-use crate::images::{Files, MappedAt};
+use crate::images::Files;
 use crate::kernel::MappedFileId;
 use crate::mappings::{Mappings, MapsLine, look};
-use crate::status::LoaderStatus;
+use crate::opening::MappedAt;
 use abi::notice::{DATAGRAM_MAX, Datagram};
 use image::ImageId;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, UnixCredentials, recvmsg, setsockopt, sockopt};
@@ -23,6 +23,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use wire::LoaderStatus;
 
 /// Datagrams read at once; the rest waits in the socket's queue.
 const DATAGRAMS_MAX: usize = 256;

@@ -1,7 +1,6 @@
 //! Metrics for Prometheus: the status as text, by HTTP, on a Unix socket or a loopback address. One reader at a time, for a moment each.
 
 use crate::control::{Access, Asked, ControlError, listen};
-use crate::status::{Request, Status};
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
@@ -9,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
+use wire::{Request, Status};
 
 /// A reader who takes longer is let go.
 const READER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -114,7 +114,7 @@ pub fn text(status: &Status) -> String {
     let reasons = |reasons: &std::collections::BTreeMap<String, u64>| -> Vec<(String, f64)> {
         reasons.iter().map(|(reason, n)| (label("reason", reason), *n as f64)).collect()
     };
-    let of_events = |value: fn(&crate::status::EventStatus) -> u64| -> Vec<(String, f64)> {
+    let of_events = |value: fn(&wire::EventStatus) -> u64| -> Vec<(String, f64)> {
         status.events.iter().map(|event| (label("event", &event.name), value(event) as f64)).collect()
     };
     let one = |value: f64| vec![(String::new(), value)];
@@ -170,7 +170,7 @@ fn label(name: &str, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{EventStatus, Reply};
+    use wire::{EventStatus, Reply};
 
     #[test]
     fn the_status_as_text() {

@@ -1,31 +1,122 @@
-//! Counts per (image, event, period, scope, offset) that wait for the next merge.
+//! Counts per (image, measure, scope, observation) that wait for the next merge.
 
 use crate::accounts::Account;
 use crate::images::Image;
 use crate::kernel::Counted;
-use crate::unresolved::{Loss, Owner, Reason};
+use crate::unresolved::Owner;
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
-use profiledb::{Delta, Edges, ImageRecord, Ledgers, PeriodChange, Profile, ProfileKey, Rounds, Scope, Symbol, Turns};
+use model::{Counts, Edges, Ledgers, Loss, Measure, Observation, Profile, Shape, Unresolved, Values};
+use profiledb::{Delta, ImageRecord, PeriodChange, ProfileKey, Scope, Symbol};
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Distinct places that may wait, about 40 bytes each: a disk that takes nothing for long costs samples, not the machine's memory.
 pub const PLACES_MAX: usize = 2_000_000;
 
-/// Distinct edges, and rounds of loops, that may wait, about 50 bytes each; what finds no room is not counted.
-pub const EDGES_MAX: usize = 200_000;
+/// Distinct observations of measures other than samples (edges, rounds of loops) that may wait, about
+/// 50 bytes each; an observation that finds no room is not counted.
+pub const OBSERVATIONS_MAX: usize = 400_000;
 
-/// Edges of an image, from where, to where: how often, and how often as the first after a sample.
-type EdgeCounts = HashMap<(ImageOffset, ImageOffset), (u64, u64), RandomState>;
+/// What is counted of an image: an event at a period, by its place in [`Pending::runs`], or another
+/// measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Series {
+    Run(usize),
+    Observed(&'static Measure),
+}
 
-/// How often loops of an image were to make so many more rounds.
-type RoundCounts = HashMap<Turns, u64, RandomState>;
+/// An image, what is counted of it and, where somebody asked to keep processes apart, whose.
+type Whose = (ImageId, Series, Option<Arc<Scope>>);
 
-/// An image, an event at a period by its place in [`Pending::runs`] and, where somebody asked to keep
-/// processes apart, whose.
-type Whose = (ImageId, usize, Option<Arc<Scope>>);
+/// Counts in no order, by place, pair of places, or number at a place.
+#[derive(Debug)]
+enum Waiting {
+    Places(HashMap<ImageOffset, u64, RandomState>),
+    Pairs(HashMap<(ImageOffset, ImageOffset), u64, RandomState>),
+    Values(HashMap<(ImageOffset, i64), u64, RandomState>),
+}
+
+impl Waiting {
+    fn of(shape: Shape) -> Self {
+        match shape {
+            Shape::Places => Self::Places(HashMap::default()),
+            Shape::Pairs => Self::Pairs(HashMap::default()),
+            Shape::Values => Self::Values(HashMap::default()),
+        }
+    }
+
+    /// Counts an observation so many times. False when it is new and there is no room for it, or of
+    /// another shape.
+    fn count(&mut self, observation: Observation, times: u64, room: &mut Room) -> bool {
+        match (self, observation) {
+            (Self::Places(counts), Observation::Place(at)) => room.count(counts, at, times),
+            (Self::Pairs(counts), Observation::Pair(from, to)) => room.count(counts, (from, to), times),
+            (Self::Values(counts), Observation::Value(at, number)) => room.count(counts, (at, number), times),
+            _ => false,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Places(counts) => counts.is_empty(),
+            Self::Pairs(counts) => counts.is_empty(),
+            Self::Values(counts) => counts.is_empty(),
+        }
+    }
+
+    /// All counts together.
+    fn total(&self) -> u64 {
+        match self {
+            Self::Places(counts) => counts.values().sum(),
+            Self::Pairs(counts) => counts.values().sum(),
+            Self::Values(counts) => counts.values().sum(),
+        }
+    }
+
+    /// Each observation with its count.
+    fn iter(&self) -> Box<dyn Iterator<Item = (Observation, u64)> + '_> {
+        match self {
+            Self::Places(counts) => Box::new(counts.iter().map(|(at, n)| (Observation::Place(*at), *n))),
+            Self::Pairs(counts) => Box::new(counts.iter().map(|((from, to), n)| (Observation::Pair(*from, *to), *n))),
+            Self::Values(counts) => {
+                Box::new(counts.iter().map(|((at, number), n)| (Observation::Value(*at, *number), *n)))
+            }
+        }
+    }
+
+    /// In order, as the database has them.
+    fn counts(&self) -> Counts {
+        match self {
+            Self::Places(counts) => Profile::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into(),
+            Self::Pairs(counts) => Edges::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into(),
+            Self::Values(counts) => Values::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into(),
+        }
+    }
+}
+
+/// How many distinct observations wait, and how many may.
+#[derive(Debug)]
+struct Room {
+    used: usize,
+    max: usize,
+}
+
+impl Room {
+    fn count<K: Eq + Hash>(&mut self, counts: &mut HashMap<K, u64, RandomState>, key: K, times: u64) -> bool {
+        if let Some(count) = counts.get_mut(&key) {
+            *count += times;
+        } else if self.used < self.max {
+            counts.insert(key, times);
+            self.used += 1;
+        } else {
+            return false;
+        }
+        true
+    }
+}
 
 /// An event as it was sampled for some time, and what came of it.
 #[derive(Clone, Debug)]
@@ -38,9 +129,9 @@ struct Run {
 }
 
 /// What one merge will add to the epoch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pending {
-    profiles: HashMap<Whose, HashMap<ImageOffset, u64, RandomState>, RandomState>,
+    profiles: HashMap<Whose, Waiting, RandomState>,
     images: HashMap<ImageId, Arc<Image>, RandomState>,
     symbols: HashMap<ImageId, BTreeMap<u64, Symbol>, RandomState>,
     /// The periods that each event has had: first those in force at the begin, by event number.
@@ -49,10 +140,10 @@ pub struct Pending {
     now: Vec<usize>,
     /// Periods that events got, in order of time.
     changes: Vec<(usize, PeriodChange)>,
-    places: usize,
-    edges: HashMap<ImageId, EdgeCounts, RandomState>,
-    rounds: HashMap<ImageId, RoundCounts, RandomState>,
-    edges_len: usize,
+    /// For samples.
+    places: Room,
+    /// For all else.
+    observations: Room,
 }
 
 impl Pending {
@@ -61,7 +152,16 @@ impl Pending {
     pub fn new(periods: impl IntoIterator<Item = u64>) -> Self {
         let run = |(event, period)| Run { event, period, account: Account::default() };
         let runs: Vec<Run> = periods.into_iter().enumerate().map(run).collect();
-        Self { now: (0..runs.len()).collect(), runs, ..Self::default() }
+        Self {
+            profiles: HashMap::default(),
+            images: HashMap::default(),
+            symbols: HashMap::default(),
+            now: (0..runs.len()).collect(),
+            runs,
+            changes: Vec::new(),
+            places: Room { used: 0, max: PLACES_MAX },
+            observations: Room { used: 0, max: OBSERVATIONS_MAX },
+        }
     }
 
     /// All that waits; what comes from now on is of the same periods.
@@ -127,66 +227,42 @@ impl Pending {
     ) {
         let Some(Run { account, .. }) = self.runs.get_mut(run) else { return };
         let is_known = !image.id.is_unresolved();
-        let counts = self.profiles.entry((image.id, run, scope)).or_insert_with(|| {
+        let counts = self.profiles.entry((image.id, Series::Run(run), scope)).or_insert_with(|| {
             self.images.entry(image.id).or_insert_with(|| image.clone());
-            HashMap::default()
+            Waiting::of(Shape::Places)
         });
         for (offset, samples) in places {
-            if let Some(count) = counts.get_mut(&offset) {
-                *count += samples;
-            } else if self.places < PLACES_MAX {
-                counts.insert(offset, samples);
-                self.places += 1;
-            } else {
-                if is_known {
-                    account.lose(Loss::PendingFull, samples);
-                }
-                continue;
-            }
-            if is_known {
-                account.resolved += samples;
+            let counted = counts.count(Observation::Place(offset), samples, &mut self.places);
+            match (is_known, counted) {
+                (true, true) => account.resolved += samples,
+                (true, false) => account.lose(Loss::PendingFull, samples),
+                (false, _) => {}
             }
         }
     }
 
-    /// Counts an edge of an image, and whether it was the first after a sample. False when there is no room for it.
-    pub fn count_edge(&mut self, image: &Arc<Image>, edge: (ImageOffset, ImageOffset), first: bool) -> bool {
-        self.images.entry(image.id).or_insert_with(|| image.clone());
-        self.count_edges(image.id, edge, (1, u64::from(first)))
+    /// Counts one observation of a measure in an image, of everybody's processes together. False when
+    /// there is no room for it, or it is not of the measure's shape.
+    pub fn observe(&mut self, image: &Arc<Image>, measure: &'static Measure, observation: Observation) -> bool {
+        self.observe_times(image, measure, observation, 1)
     }
 
-    fn count_edges(&mut self, image: ImageId, edge: (ImageOffset, ImageOffset), times: (u64, u64)) -> bool {
-        let counts = self.edges.entry(image).or_default();
-        if let Some((all, first)) = counts.get_mut(&edge) {
-            *all += times.0;
-            *first += times.1;
-        } else if self.edges_len < EDGES_MAX {
-            counts.insert(edge, times);
-            self.edges_len += 1;
-        } else {
-            return false;
-        }
-        true
-    }
-
-    /// Counts a sample in a loop that is to make so many more rounds. Without room, it is not counted.
-    pub fn count_rounds(&mut self, image: &Arc<Image>, turns: Turns) {
-        self.images.entry(image.id).or_insert_with(|| image.clone());
-        self.add_rounds(image.id, Turns { rounds: Turns::class(turns.rounds), ..turns }, 1);
-    }
-
-    fn add_rounds(&mut self, image: ImageId, turns: Turns, times: u64) {
-        let counts = self.rounds.entry(image).or_default();
-        if let Some(count) = counts.get_mut(&turns) {
-            *count += times;
-        } else if self.edges_len < EDGES_MAX {
-            counts.insert(turns, times);
-            self.edges_len += 1;
-        }
+    fn observe_times(
+        &mut self,
+        image: &Arc<Image>,
+        measure: &'static Measure,
+        observation: Observation,
+        times: u64,
+    ) -> bool {
+        let counts = self.profiles.entry((image.id, Series::Observed(measure), None)).or_insert_with(|| {
+            self.images.entry(image.id).or_insert_with(|| image.clone());
+            Waiting::of(measure.shape)
+        });
+        counts.count(observation, times, &mut self.observations)
     }
 
     /// Counts samples without an image, and where their process is known, under its program and scope.
-    pub fn unresolve(&mut self, event: usize, reason: Reason, samples: u64, owner: Option<&Owner>) {
+    pub fn unresolve(&mut self, event: usize, reason: Unresolved, samples: u64, owner: Option<&Owner>) {
         if let Some(account) = self.account(event) {
             account.unresolve(reason, samples);
         }
@@ -206,9 +282,12 @@ impl Pending {
     /// Samples of known code in the waiting profiles of an event, summed up from the profiles themselves.
     #[must_use]
     pub fn samples(&self, event: usize) -> u64 {
-        let is_of = |run: &usize| self.runs.get(*run).is_some_and(|run| run.event == event);
-        let of_event = self.profiles.iter().filter(|((image, run, _), _)| is_of(run) && !image.is_unresolved());
-        of_event.flat_map(|(_, counts)| counts.values()).sum()
+        let is_of = |series: &Series| match series {
+            Series::Run(run) => self.runs.get(*run).is_some_and(|run| run.event == event),
+            Series::Observed(_) => false,
+        };
+        let of_event = self.profiles.iter().filter(|((image, series, _), _)| is_of(series) && !image.is_unresolved());
+        of_event.map(|(_, counts)| counts.total()).sum()
     }
 
     /// Whether a merge would add nothing.
@@ -221,36 +300,35 @@ impl Pending {
     /// Distinct places waiting.
     #[must_use]
     pub fn places(&self) -> usize {
-        self.places
+        self.places.used
     }
 
     /// Takes back what could not be written, which came before what waits here.
     pub fn absorb(&mut self, other: Pending) {
         let runs: Vec<usize> = other.runs.iter().map(|run| self.run(run.event, run.period)).collect();
-        for ((id, run, scope), counts) in other.profiles {
-            if let (Some(image), Some(run)) = (other.images.get(&id), runs.get(run)) {
-                self.count_in(*run, image, scope, counts.into_iter());
+        for ((id, series, scope), counts) in other.profiles {
+            let Some(image) = other.images.get(&id) else { continue };
+            match series {
+                Series::Run(run) => {
+                    let Some(run) = runs.get(run) else { continue };
+                    let places = counts.iter().filter_map(|(observation, times)| match observation {
+                        Observation::Place(at) => Some((at, times)),
+                        _ => None,
+                    });
+                    self.count_in(*run, image, scope, places);
+                }
+                Series::Observed(measure) => {
+                    for (observation, times) in counts.iter() {
+                        self.observe_times(image, measure, observation, times);
+                    }
+                }
             }
         }
         self.changes.splice(0..0, other.changes);
-        for (id, counts) in other.edges {
-            if let Some(image) = other.images.get(&id) {
-                self.images.entry(id).or_insert_with(|| image.clone());
-            }
-            for (edge, times) in counts {
-                self.count_edges(id, edge, times);
-            }
-        }
-        for (id, counts) in other.rounds {
-            if let Some(image) = other.images.get(&id) {
-                self.images.entry(id).or_insert_with(|| image.clone());
-            }
-            for (turns, times) in counts {
-                self.add_rounds(id, turns, times);
-            }
-        }
         for (id, symbols) in other.symbols {
-            self.symbols.entry(id).or_default().extend(symbols);
+            // What waits here is newer.
+            let mine = self.symbols.entry(id).or_default();
+            symbols.into_iter().for_each(|(start, symbol)| _ = mine.entry(start).or_insert(symbol));
         }
         for (at, theirs) in runs.into_iter().zip(other.runs) {
             if let Some(mine) = self.runs.get_mut(at) {
@@ -265,11 +343,16 @@ impl Pending {
     pub fn delta(&self, names: &[String], now_unix_s: u64) -> Delta {
         let name = |event: usize| names.get(event).cloned().unwrap_or_default();
         let counted = self.profiles.iter().filter(|(_, counts)| !counts.is_empty());
-        let profiles = counted.map(|((image, run, scope), counts)| {
-            let (event, period) = self.runs.get(*run).map_or((usize::MAX, 0), |run| (run.event, run.period));
-            let counts = Profile::from_counts(counts.iter().map(|(offset, samples)| (*offset, *samples)));
+        let profiles = counted.map(|((image, series, scope), counts)| {
+            let measure = match series {
+                Series::Observed(measure) => (*measure).clone(),
+                Series::Run(run) => {
+                    let (event, period) = self.runs.get(*run).map_or((usize::MAX, 0), |run| (run.event, run.period));
+                    Measure::samples(&name(event), period)
+                }
+            };
             let scope = scope.as_deref().cloned().unwrap_or_default();
-            (ProfileKey { image: *image, event: name(event), period, scope }, counts)
+            (ProfileKey { image: *image, measure, scope }, counts.counts())
         });
         let images = self.images.values().map(|image| {
             let record = ImageRecord {
@@ -283,15 +366,6 @@ impl Pending {
             };
             (image.id, record)
         });
-        let edges = |times: fn(&(u64, u64)) -> u64| {
-            let counted = move |(id, counts): (&ImageId, &EdgeCounts)| {
-                (*id, Edges::from_counts(counts.iter().map(|(edge, both)| (*edge, times(both)))))
-            };
-            self.edges.iter().map(counted).collect()
-        };
-        let rounds = |(id, counts): (&ImageId, &RoundCounts)| {
-            (*id, Rounds::from_counts(counts.iter().map(|(turns, times)| (*turns, *times))))
-        };
         let mut ledgers = Ledgers::default();
         for Run { event, period, account } in &self.runs {
             ledgers.entry(&name(*event), *period).add(&account.ledger());
@@ -306,9 +380,6 @@ impl Pending {
             symbols: self.symbols.iter().map(|(id, symbols)| (*id, symbols.values().cloned().collect())).collect(),
             ledgers,
             period_changes,
-            edges: edges(|(all, _)| *all),
-            first_edges: edges(|(_, first)| *first),
-            rounds: self.rounds.iter().map(rounds).collect(),
             now_unix_s,
             ..Delta::default()
         }
@@ -319,6 +390,7 @@ impl Pending {
 mod tests {
     use super::*;
     use image::ImageKind;
+    use model::{EDGES, ROUNDS};
 
     const PERIOD: u64 = 62_000;
 
@@ -346,7 +418,7 @@ mod tests {
     #[test]
     fn what_could_not_be_written_is_taken_back_whole() {
         let mut pending = counted(&[("a", 1, 10), ("b", 2, 5)]);
-        pending.unresolve(0, Reason::Anonymous, 2, None);
+        pending.unresolve(0, Unresolved::Anonymous, 2, None);
         pending.account(0).unwrap().taken += 2;
         let failed = std::mem::replace(&mut pending, counted(&[("a", 1, 1), ("c", 3, 4)]));
         pending.absorb(failed);
@@ -354,8 +426,8 @@ mod tests {
         let ledger = &delta.ledgers.sum("cycles");
         assert!(ledger.closes(), "{ledger:?}");
         assert_eq!((ledger.taken, ledger.merged, pending.samples(0)), (22, 20, 20));
-        let a = ProfileKey { image: image("a").id, event: "cycles".into(), period: PERIOD, scope: Scope::default() };
-        assert_eq!(delta.profiles[&a].get(ImageOffset(1)), 11);
+        let a = ProfileKey::samples(image("a").id, "cycles", PERIOD, Scope::default());
+        assert_eq!(delta.profiles[&a], Profile::from_counts([(ImageOffset(1), 11)]).into());
         assert_eq!(delta.images.len(), 3);
     }
 
@@ -374,7 +446,7 @@ mod tests {
         }
         assert_eq!(pending.samples(0), 7);
         let delta = pending.delta(&["cycles".into()], 7);
-        let key = |scope| ProfileKey { image: image("a").id, event: "cycles".into(), period: PERIOD, scope };
+        let key = |scope| ProfileKey::samples(image("a").id, "cycles", PERIOD, scope);
         let total = |scope| delta.profiles[&key(scope)].total();
         assert_eq!((total(Scope::default()), total(run), delta.ledgers.sum("cycles").merged), (1, 6, 7));
     }
@@ -400,7 +472,7 @@ mod tests {
         let merged = |period| delta.ledgers.at("cycles", period).map(|ledger| (ledger.taken, ledger.merged));
         assert_eq!((merged(PERIOD), merged(PERIOD / 2)), (Some((11, 11)), Some((7, 7))));
         assert_eq!(delta.period_changes["cycles"], [faster, back]);
-        assert_eq!(delta.profiles.values().map(Profile::total).collect::<Vec<_>>(), [7, 11]);
+        assert_eq!(delta.profiles.values().map(Counts::total).collect::<Vec<_>>(), [7, 11]);
     }
 
     #[test]
@@ -413,5 +485,31 @@ mod tests {
         assert_eq!(account.lost, BTreeMap::from([(Loss::PendingFull, 3)]));
         assert_eq!(account.resolved, PLACES_MAX as u64 + 2);
         assert_eq!(pending.samples(0), account.resolved);
+    }
+
+    #[test]
+    fn observations_of_every_shape_wait_and_are_taken_back_as_they_were() {
+        static PLACES: Measure = Measure::observed("places", Shape::Places);
+        let (a, at) = (image("a"), ImageOffset);
+        let observe = |pending: &mut Pending| {
+            assert!(pending.observe(&a, &EDGES, Observation::Pair(at(1), at(2))));
+            assert!(pending.observe(&a, &ROUNDS, Observation::Value(at(1), -7)));
+            assert!(pending.observe(&a, &PLACES, Observation::Place(at(5))));
+        };
+        let mut pending = Pending::new([PERIOD]);
+        observe(&mut pending);
+        let failed = pending.take();
+        observe(&mut pending);
+        pending.absorb(failed);
+        assert!(!pending.observe(&a, &EDGES, Observation::Place(at(1))), "of another shape");
+        let delta = pending.delta(&["cycles".into()], 7);
+        let twice = [
+            (&EDGES, Counts::from(Edges::from_counts([((at(1), at(2)), 2)]))),
+            (&PLACES, Profile::from_counts([(at(5), 2)]).into()),
+            (&ROUNDS, Values::from_counts([((at(1), -7), 2)]).into()),
+        ];
+        let twice = twice.map(|(measure, counts)| (ProfileKey::of(a.id, measure), counts));
+        assert_eq!(delta.profiles, BTreeMap::from(twice));
+        assert_eq!(delta.images.len(), 1);
     }
 }

@@ -17,12 +17,13 @@ use crate::pending::Pending;
 use crate::restraint::Restraint;
 use crate::source::SampleSource;
 use crate::stand::{bill, facts, resident_bytes};
-use crate::status::{Reply, Request};
 use crate::ticks::{Tick, Ticks};
 use anyhow::Context as _;
+use model::OpensOn;
 use profiledb::{EpochId, PeriodChange};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
+use wire::{Reply, Request};
 
 /// The rings of records are emptied this often, each holds some 4000 mappings: in a storm, and when little happens.
 const RECORDS_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(400));
@@ -400,9 +401,12 @@ impl<Source: SampleSource> Pipeline<Source> {
             InFlight { pending: self.parts.collector.pending.take(), waiters: std::mem::take(&mut self.waiters) };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
         delta.facts = facts(self.parts.landing, self.parts.machine.cpuid.as_ref(), &self.names);
-        let opens_on = self.parts.opens_on.as_deref();
-        delta.facts.extend(opens_on.map(|label| (profiledb::OPENS_ON.to_owned(), label.into())));
-        delta.facts.extend(self.restraint.fact().map(|fact| ("restraint".to_owned(), fact)));
+        if let Some(label) = &self.parts.opens_on {
+            delta.facts.state(&OpensOn(label.clone()));
+        }
+        if let Some(restraints) = self.restraint.fact() {
+            delta.facts.state(&restraints);
+        }
         let cost = self.parts.cost.ns_per_sample;
         let share = self.last_bill.as_ref().map(Bill::share);
         delta.cost = Some(bill(cost, share, clock::process_cpu_ns(), self.taken()));

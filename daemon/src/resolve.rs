@@ -2,15 +2,17 @@
 //! mapping because the entries are sorted first (its own future work, section 5.4).
 
 use crate::apart::{Rules, Tags};
-use crate::images::{Image, MappedAt};
+use crate::images::Image;
 use crate::jit::{Asked, Jit, JitPlace};
 use crate::kernel_text::KernelText;
 use crate::mappings::{Found, Mapping, Mappings, Window};
+use crate::opening::MappedAt;
 use crate::pending::Pending;
-use crate::unresolved::{Owner, Reason, UnknownCode};
+use crate::unresolved::{Owner, UnknownCode};
 use crate::vdso::NarrowVdso;
 use abi::{Entry, Space};
 use image::ImageOffset;
+use model::Unresolved;
 use profiledb::Scope;
 use std::sync::Arc;
 
@@ -53,7 +55,7 @@ impl Resolver<'_> {
             match first.whose() {
                 Space::Kernel => self.resolve_kernel(0, &Tags::default(), same, pending),
                 Space::Foreign => {
-                    self.unresolve(user, Reason::OtherPidNamespace, None, pending);
+                    self.unresolve(user, Unresolved::OtherPidNamespace, None, pending);
                     self.resolve_kernel(0, &Tags::default(), kernel, pending);
                 }
                 Space::Process { pid, generation } => {
@@ -78,7 +80,7 @@ impl Resolver<'_> {
 
     fn resolve_kernel(&mut self, pid: u32, tags: &Tags, mut entries: &[Entry], pending: &mut Pending) {
         if tags.excluded() {
-            return self.unresolve(entries, Reason::Excluded, None, pending);
+            return self.unresolve(entries, Unresolved::Excluded, None, pending);
         }
         while let Some(first) = entries.first() {
             let place = match self.kernel.place(first.pc()) {
@@ -110,7 +112,7 @@ impl Resolver<'_> {
         (pid, generation): (Option<u32>, u16),
         mut entries: &[Entry],
         pending: &mut Pending,
-        find: impl Fn(&mut Mappings, u64, Window) -> Result<(Found, MappedAt), Reason>,
+        find: impl Fn(&mut Mappings, u64, Window) -> Result<(Found, MappedAt), Unresolved>,
     ) {
         while let Some(first) = entries.first() {
             let (Found { mapping, tags }, at) = match find(self.mappings, first.pc(), self.window) {
@@ -125,7 +127,7 @@ impl Resolver<'_> {
             let (here, rest) = entries.split_at(entries.partition_point(|entry| entry.pc() < mapping.end).max(1));
             entries = rest;
             if tags.excluded() {
-                self.unresolve(here, Reason::Excluded, None, pending);
+                self.unresolve(here, Unresolved::Excluded, None, pending);
                 continue;
             }
             let inside = Inside { at, generation, mapping: &mapping, tags: &tags };
@@ -178,7 +180,7 @@ impl Resolver<'_> {
 
     /// Counts entries under the reason why their image is not known, and where their process is
     /// known, under its program and scope as well. Of what is left out only the number is kept.
-    fn unresolve(&mut self, entries: &[Entry], reason: Reason, process: Option<(u32, u16)>, pending: &mut Pending) {
+    fn unresolve(&mut self, entries: &[Entry], reason: Unresolved, process: Option<(u32, u16)>, pending: &mut Pending) {
         let owner = process.and_then(|(pid, generation)| {
             let (file, tags) = self.mappings.program(pid, generation)?;
             if tags.excluded() {
@@ -239,9 +241,9 @@ struct Inside<'a> {
 }
 
 /// Whose samples of an image are; nobody's in particular unless somebody asked.
-fn whose(rules: &Rules, tags: &Tags, pid: u32, image: &Image) -> Result<Option<Arc<Scope>>, Reason> {
+fn whose(rules: &Rules, tags: &Tags, pid: u32, image: &Image) -> Result<Option<Arc<Scope>>, Unresolved> {
     if rules.exclude_images.contain(image) {
-        return Err(Reason::Excluded);
+        return Err(Unresolved::Excluded);
     }
     if pid > 0 && rules.per_process.contain(image) {
         return Ok(Some(tags.of_process(pid)));
@@ -255,6 +257,7 @@ mod tests {
     use crate::kernel::{Machine, MappedFileId, Record, RecordKind, TimedRecord};
     use abi::{SPACE_FOREIGN, SPACE_KERNEL};
     use image::kernel::KernelSymbols;
+    use model::Counted as _;
 
     const KALLSYMS: &str = "ffffffff81000000 T _stext\nffffffff81000000 T startup\nffffffff81000100 T work\nffffffff81000200 T __cpuidle_text_start\n\
         ffffffff81000200 T halt\nffffffff81000300 T __cpuidle_text_end\nffffffff81000300 T pv_native_safe_halt\nffffffff81000400 T _etext\n\
@@ -306,9 +309,10 @@ mod tests {
             .filter(|(key, _)| !key.image.is_unresolved())
             .flat_map(|(key, profile)| {
                 let image = delta.images[&key.image].name.clone();
-                profile
+                model::Profile::of(profile.clone())
+                    .unwrap()
                     .iter()
-                    .map(move |(offset, samples)| (image.clone(), key.event.clone(), offset.0, samples))
+                    .map(move |(offset, samples)| (image.clone(), key.name().to_owned(), offset.0, samples))
                     .collect::<Vec<_>>()
             })
             .collect();
@@ -350,14 +354,14 @@ mod tests {
         assert_eq!(counts(&pending), expected);
         assert_eq!(
             pending.accounts().next().unwrap().1.unresolved.iter().collect::<Vec<_>>(),
-            [(&Reason::NoMapping, &11)]
+            [(&Unresolved::NoMapping, &11)]
         );
     }
 
     /// image name, label, process, samples
     fn scopes(pending: &Pending) -> Vec<(String, Option<String>, Option<u32>, u64)> {
         let delta = pending.delta(&["e0".into(), "e1".into()], 0);
-        let row = |(key, profile): (&profiledb::ProfileKey, &profiledb::Profile)| {
+        let row = |(key, profile): (&profiledb::ProfileKey, &model::Counts)| {
             (delta.images[&key.image].name.clone(), key.scope.label.clone(), key.scope.pid, profile.total())
         };
         let mut rows: Vec<_> = delta.profiles.iter().map(row).collect();
@@ -414,10 +418,10 @@ mod tests {
         let entries = [Entry::new(0, 0x9000, PID, 4), Entry::new(1, 0x9100, PID, 2), Entry::new(0, 0x1010, PID, 3)];
         let unknown = |pending: &Pending| {
             let delta = pending.delta(&["e0".into(), "e1".into()], 0);
-            let row = |(key, profile): (&profiledb::ProfileKey, &profiledb::Profile)| {
+            let row = |(key, profile): (&profiledb::ProfileKey, &model::Counts)| {
                 let image = &delta.images[&key.image];
                 assert_eq!((image.kind, image.path.as_str()), (image::ImageKind::Unresolved, "no_mapping"));
-                (key.event.clone(), image.name.clone(), key.scope.label.clone(), key.scope.pid, profile.total())
+                (key.name().to_owned(), image.name.clone(), key.scope.label.clone(), key.scope.pid, profile.total())
             };
             delta.profiles.iter().filter(|(key, _)| key.image.is_unresolved()).map(row).collect::<Vec<_>>()
         };
@@ -431,7 +435,7 @@ mod tests {
         let pending = resolved_with(&entries, per_process, None);
         assert_eq!(unknown(&pending), [row("e0", None, Some(PID), 4), row("e1", None, Some(PID), 2)]);
         let account = pending.accounts().next().unwrap().1;
-        assert_eq!((account.resolved, account.unresolved[&Reason::NoMapping]), (3, 4));
+        assert_eq!((account.resolved, account.unresolved[&Unresolved::NoMapping]), (3, 4));
         let nobody = Entry::new(0, 0x9000, PID + 1, 7);
         assert_eq!(unknown(&resolved(&[nobody])), [], "a process that is not known has no program");
     }
@@ -462,7 +466,7 @@ mod tests {
             images.dedup();
             assert_eq!(images, left);
             assert!(delta.symbols.keys().all(|id| delta.images.contains_key(id)));
-            assert_eq!(pending.accounts().next().unwrap().1.unresolved[&Reason::Excluded], excluded, "{names:?}");
+            assert_eq!(pending.accounts().next().unwrap().1.unresolved[&Unresolved::Excluded], excluded, "{names:?}");
         }
     }
 
@@ -487,7 +491,8 @@ mod tests {
                 row("[kernel]", 0x104, 3)
             ]
         );
-        let expected = [(Reason::Vsyscall, 1), (Reason::KernelTextUnknown, 4), (Reason::OtherPidNamespace, 6)];
+        let expected =
+            [(Unresolved::Vsyscall, 1), (Unresolved::KernelTextUnknown, 4), (Unresolved::OtherPidNamespace, 6)];
         assert_eq!(pending.accounts().next().unwrap().1.unresolved.clone().into_iter().collect::<Vec<_>>(), expected);
         let delta = pending.delta(&["e0".into(), "e1".into()], 0);
         let names: Vec<_> =

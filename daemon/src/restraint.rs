@@ -2,11 +2,11 @@
 
 use crate::budget::Doing;
 use crate::clock;
-use crate::status::RestraintStatus;
-use serde_json::{Value, json};
+use model::Restraints;
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use wire::RestraintStatus;
 
 /// Changes that an epoch is told of; of more the newest.
 const CHANGES_MAX: usize = 32;
@@ -20,7 +20,7 @@ pub struct Restraint {
     /// What the governor allows.
     allowed: Doing,
     why: Option<String>,
-    changes: VecDeque<Value>,
+    changes: VecDeque<model::Restraint>,
     /// All since the start.
     changed: u64,
 }
@@ -70,7 +70,8 @@ impl Restraint {
             Doing::CountsOnly => tracing::warn!("counts only from now on, no snapshots: {why}"),
             Doing::All => tracing::info!("all is sampled again: {why}"),
         }
-        self.changes.push_back(json!({"unix_s": clock::unix_s(), "doing": doing.as_str(), "why": why}));
+        let (unix_s, doing_now) = (clock::unix_s(), doing.as_str().to_owned());
+        self.changes.push_back(model::Restraint { unix_s, doing: doing_now, why: why.clone() });
         if self.changes.len() > CHANGES_MAX {
             self.changes.pop_front();
         }
@@ -83,10 +84,10 @@ impl Restraint {
         true
     }
 
-    /// What the epoch is told, `[{unix_s, doing, why}]`; None before anything has changed.
+    /// What the epoch is told; None before anything has changed.
     #[must_use]
-    pub fn fact(&self) -> Option<Value> {
-        (!self.changes.is_empty()).then(|| self.changes.iter().cloned().collect())
+    pub fn fact(&self) -> Option<Restraints> {
+        (!self.changes.is_empty()).then(|| Restraints(self.changes.iter().cloned().collect()))
     }
 
     /// For the status.
@@ -128,7 +129,7 @@ mod tests {
             assert!(restraint.allow(Doing::Nothing) && restraint.allow(Doing::All));
         }
         let fact = restraint.fact().unwrap();
-        assert_eq!(fact.as_array().unwrap().len(), CHANGES_MAX);
-        assert!(fact.to_string().len() < 16 << 10, "there is room for other facts");
+        assert_eq!(fact.0.len(), CHANGES_MAX);
+        assert!(serde_json::to_string(&fact).unwrap().len() < 16 << 10, "there is room for other facts");
     }
 }

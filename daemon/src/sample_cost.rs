@@ -51,7 +51,8 @@ pub fn of<'a>(windows: impl IntoIterator<Item = &'a Window>) -> Option<Measured>
         costs = windows.iter().filter_map(|window| window.ns).collect();
     }
     costs.sort_by(f64::total_cmp);
-    let near = *costs.get((costs.len() as f64 * QUIET_RANK) as usize)?;
+    let rank = (costs.len() as f64 * QUIET_RANK).ceil() as usize;
+    let near = *costs.get(rank.min(costs.len().checked_sub(1)?))?;
     costs.retain(|ns| (near / QUIET_WITHIN..=near * QUIET_WITHIN).contains(ns));
     let (low_ns, high_ns) = (*costs.first()?, *costs.last()?);
     Some(Measured { ns: *costs.get(costs.len() / 2)?, low_ns, high_ns, quiet: costs.len(), windows: windows.len() })

@@ -6,10 +6,10 @@ use crate::collector::CpuLedger;
 use crate::edges;
 use crate::event::PlannedEvent;
 use crate::jit::Totals;
-use crate::kernel::{Cpuid, Landing};
-use crate::status::{CpuStatus, EdgesStatus, EventStatus, GeneratedStatus};
+use crate::kernel::Landing;
+use model::{Cpuid, Facts, MeasuredSkid};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use wire::{CpuStatus, EdgesStatus, EventStatus, GeneratedStatus};
 
 /// Code that is in no file.
 #[must_use]
@@ -23,20 +23,20 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
     }
 }
 
-/// What the epoch keeps of where samples land: `skid {event, instructions, samples}`, or null where it could not be measured; other events may land
-/// elsewhere. And of the processor: `cpuid {vendor, family, model}`, on Arm's implementer, architecture and part.
+/// What the epoch keeps of where samples land, which is unknown where it could not be measured, and of
+/// the processor. `names` are the events' by number.
 #[must_use]
-pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) -> BTreeMap<String, Value> {
+pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) -> Facts {
+    let mut facts = Facts::default();
     let skid = landing.and_then(|Landing { event, skid, samples }| {
-        let event = names.get(event)?;
-        Some(json!({"event": event, "instructions": skid.instructions(), "samples": samples}))
+        Some(MeasuredSkid { event: names.get(event)?.clone(), instructions: skid.instructions(), samples })
     });
-    let cpuid =
-        cpuid.map(|Cpuid { vendor, family, model }| json!({"vendor": vendor, "family": family, "model": model}));
-    [("skid", Some(skid.unwrap_or(Value::Null))), ("cpuid", cpuid)]
-        .into_iter()
-        .filter_map(|(name, fact)| Some((name.to_owned(), fact?)))
-        .collect()
+    match skid {
+        Some(skid) => facts.state(&skid),
+        None => facts.state_unknown::<MeasuredSkid>(),
+    }
+    cpuid.into_iter().for_each(|cpuid| facts.state(cpuid));
+    facts
 }
 
 /// What sampling costs, for the epoch: `ns_per_sample` with its interrupt, the daemon's `cpu_s` and samples `taken` since it started, and the `share` of

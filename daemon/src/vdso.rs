@@ -1,8 +1,9 @@
 //! The vdso of 32-bit programs: the kernel has another one for them (vdso(7)), which this process cannot see in itself.
 
-use crate::images::{Image, MappedAt, vdso_at};
+use crate::images::{Image, vdso_at};
 use crate::mappings::Mapping;
-use crate::unresolved::Reason;
+use crate::opening::MappedAt;
+use model::Unresolved;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -25,13 +26,13 @@ impl NarrowVdso {
     /// The image, read from the memory of the first process that has it.
     ///
     /// # Errors
-    /// [`Reason::NarrowVdso`] when no process that had it could be read yet.
-    pub fn image(&mut self, at: MappedAt) -> Result<Arc<Image>, Reason> {
+    /// [`Unresolved::NarrowVdso`] when no process that had it could be read yet.
+    pub fn image(&mut self, at: MappedAt) -> Result<Arc<Image>, Unresolved> {
         let len = at.end - at.start;
         if let Some(known) = self.by_len.get(&len) {
             return Ok(known.clone());
         }
-        let image = Arc::new(vdso_at(&at.pid.to_string(), at.start, at.end, "[vdso32]").ok_or(Reason::NarrowVdso)?);
+        let image = Arc::new(vdso_at(&at.pid.to_string(), at.start, at.end, "[vdso32]").ok_or(Unresolved::NarrowVdso)?);
         if self.by_len.len() < KINDS_MAX {
             self.by_len.insert(len, image.clone());
         }
@@ -68,7 +69,7 @@ mod tests {
         let line = own.iter().find(|line| line.path == b"[vdso]").unwrap();
         let mut narrow = NarrowVdso::default();
         let gone = MappedAt { pid: u32::MAX, start: line.start, end: line.end };
-        assert_eq!(narrow.image(gone).unwrap_err(), Reason::NarrowVdso);
+        assert_eq!(narrow.image(gone).unwrap_err(), Unresolved::NarrowVdso);
         let image = narrow.image(MappedAt { pid: std::process::id(), ..gone }).unwrap();
         assert_eq!((image.id, image.name.as_str()), (own_vdso().unwrap().id, "[vdso32]"));
         assert_eq!(narrow.image(gone).unwrap().id, image.id, "every process has the same");

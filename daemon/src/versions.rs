@@ -6,8 +6,8 @@
 
 use crate::catalogue::FileKey;
 use crate::clock;
-use crate::images::{MappedAt, is_inode};
 use crate::kernel::MappedFileId;
+use crate::opening::{MappedAt, is_inode};
 use crate::served;
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -5,10 +5,11 @@
 use crate::event::PlannedEvent;
 use crate::pending::Pending;
 use image::ImageId;
-use profiledb::{Delta, ImageRecord, Ledger, Profile, Symbol};
-use serde::{Deserialize, Serialize};
+use model::{Ledger, Profile};
+use profiledb::{Delta, ImageRecord, Symbol};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use wire::{Counts, EventCounts, ImageCounts};
 
 /// Watches at once, of all users and of one: nobody can take those of the others.
 const WATCHES_MAX: usize = 8;
@@ -17,53 +18,6 @@ const OF_A_USER_MAX: usize = 4;
 const PLACES_MAX: usize = 65_536;
 /// A watch that nobody asked for so long is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(30);
-
-/// Answer to `counts`: what was sampled since this watch was asked last; nothing at its first question.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Milliseconds since that question.
-    pub since_ms: u64,
-    /// The events, in the order of `places`.
-    pub events: Vec<EventCounts>,
-    /// The images with samples.
-    pub images: Vec<ImageCounts>,
-    /// Resolved samples that are in no image here, because there were too many places.
-    pub beyond: u64,
-}
-
-/// Where an event's samples went.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventCounts {
-    /// perf's name.
-    pub name: String,
-    /// What the period counts.
-    pub unit: String,
-    /// Mean period.
-    pub period: u64,
-    /// Samples that the sampler took.
-    pub taken: u64,
-    /// Samples without an image, by reason.
-    pub unresolved: BTreeMap<String, u64>,
-    /// Samples in no profile, by reason.
-    pub lost: BTreeMap<String, u64>,
-}
-
-/// The samples of an image, of all processes together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImageCounts {
-    /// Its id, as in the database.
-    pub id: String,
-    /// What it is, as in the database.
-    pub kind: String,
-    /// Its name.
-    pub name: String,
-    /// Its path; empty if it has none.
-    pub path: String,
-    /// By event: offsets with their samples.
-    pub places: Vec<Vec<(u64, u64)>>,
-    /// Start, end and name of procedures with samples that no file names.
-    pub symbols: Vec<(u64, u64, String)>,
-}
 
 /// The watches there are.
 #[derive(Debug, Default)]
@@ -139,8 +93,8 @@ impl Recent {
             *self = Self::default();
         }
         self.periods.extend(periods);
-        for (key, profile) in &delta.profiles {
-            let Ok(event) = key.event.parse::<usize>() else { continue };
+        for (key, counts) in &delta.profiles {
+            let (Ok(event), model::Counts::Places(profile)) = (key.name().parse::<usize>(), counts) else { continue };
             // They are counted by reason.
             if key.image.is_unresolved() {
                 continue;
@@ -208,8 +162,8 @@ mod tests {
     use super::*;
     use crate::event::EventSpec;
     use crate::images::Image;
-    use crate::unresolved::Reason;
     use image::{ImageKind, ImageOffset};
+    use model::Unresolved;
     use std::sync::Arc;
 
     fn drained(places: impl Iterator<Item = (u64, u64)>) -> Pending {
@@ -219,7 +173,7 @@ mod tests {
         let mut pending = Pending::new([1]);
         pending.count(&image, 0, None, places.map(|(offset, n)| (ImageOffset(offset), n)));
         pending.name(&id, 0..16, "f");
-        pending.unresolve(0, Reason::Anonymous, 2, None);
+        pending.unresolve(0, Unresolved::Anonymous, 2, None);
         pending
     }
 

@@ -14,7 +14,9 @@
 
 pub mod issue;
 pub mod observe;
+mod observed;
 pub mod rounds;
+mod sampled;
 pub mod solve;
 pub mod truth;
 
@@ -24,8 +26,8 @@ use code::cfg::{Cfg, Loops};
 
 pub use chain::{Chain, Order};
 pub use issue::{Pace, Point};
-pub use observe::{Branch, Sampled};
-pub use rounds::{Trips, Turned};
+pub use rounds::Trips;
+pub use sampled::{Branch, Sampled, Turned};
 
 /// How sure an estimate is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,13 +168,13 @@ fn attempt(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips]) -
 }
 
 /// By how much the logarithms of executions, beside the mean of the procedure's samples, differ where samples are drawn anew.
-fn spread(observed: &solve::Observed, flow: &solve::Flow<'_>) -> Vec<f64> {
+fn spread(observed: &observed::Observed, flow: &solve::Flow<'_>) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(0x5eed);
     let mut seen = vec![0.0; observed.blocks.len()];
     for way in &observed.ways {
         seen.get_mut(way.from).into_iter().for_each(|seen| *seen += way.seen);
     }
-    let drawn: [solve::Observed; REPLICAS] = std::array::from_fn(|_| {
+    let drawn: [observed::Observed; REPLICAS] = std::array::from_fn(|_| {
         let mut drawn = observed.clone();
         for way in &mut drawn.ways {
             let all = seen.get(way.from).copied().unwrap_or(0.0);

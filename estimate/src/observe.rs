@@ -5,45 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use code::cfg::{Cfg, Edge, EdgeKind, Ending, Entered, Loops, To};
 use image::Vaddr;
 
-use crate::issue::{self, Point};
-use crate::rounds::{Trips, Turned};
-use crate::solve::{Observed, ObservedBlock, Way};
+use crate::issue;
+use crate::observed::{Joint, Observed, ObservedBlock, Way};
+use crate::rounds::Trips;
+use crate::sampled::{Branch, Sampled, target};
 
 /// What part of executions goes back to where a loop begins, if nothing is known (Wu and Larus, MICRO 1994, measured 88 %).
 const BACK: f64 = 0.85;
 /// What part goes where the program ends.
 const FATAL: f64 = 0.001;
-/// Standard deviation of a probability that remains however many branches were seen.
-const BIAS: f64 = 0.012;
-/// What is left of a guess where a branch was seen, but never that way: if probabilities of rare ways are of any size between 1e-6 and 1/2
-/// alike, that of one not seen in n times is .1/n in the mean.
-const UNSEEN: f64 = 0.1;
-
-/// What was sampled in a procedure. Addresses are the file's.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sampled<'a> {
-    /// Samples of time by the instruction that they landed on, or were given back to.
-    pub landed: &'a [(Vaddr, u64)],
-    /// Branches that were seen, each at most once after each sample.
-    pub branches: &'a [Branch],
-    /// Rounds that loops were going to make.
-    pub rounds: &'a [Turned],
-    /// The instructions of each block on a processor that issues in order.
-    pub points: Option<&'a [Vec<Point>]>,
-}
-
-/// A branch that was seen, from its first byte to the next instruction's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Branch {
-    /// The branch.
-    pub from: Vaddr,
-    /// What was next.
-    pub to: Vaddr,
-    /// How often it was the first after a sample.
-    pub first: u64,
-    /// How often it came later.
-    pub later: u64,
-}
 
 /// What any number of branches that came later is worth at most, beside those that were the first after a sample. The first tell of each
 /// round of a loop with the same probability. Who walks on sees the rest of the loop, so of loops with long and short runs the long ones more
@@ -53,17 +23,6 @@ const LATER_MAX: f64 = 60.0;
 /// Jumps through one table with at least so many targets go there by a common state: an interpreter jumps so after each of its instructions, and
 /// its edges are the square of those.
 const SHARED_MIN: usize = 16;
-
-/// An edge that is two ways: to a state that other blocks lead to as well, and from there. Both are numbers of ways.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Joint {
-    /// The edge of the graph.
-    pub edge: usize,
-    /// The way from its block to the common state.
-    pub to_state: usize,
-    /// The way from there to where it goes.
-    pub from_state: usize,
-}
 
 /// The graph with its samples, and the edges that are no ways of their own. None when it has no entry.
 #[must_use]
@@ -136,15 +95,6 @@ pub fn observe(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips
     Some((Observed { blocks, ways, entry: graph.entry()?, guarded }, joint))
 }
 
-/// The first byte that an edge leads to, if that is known.
-pub(crate) fn target(graph: &Cfg, edge: &Edge) -> Option<Vaddr> {
-    match edge.to {
-        To::Block(to) => graph.blocks().get(to).map(|to| to.start),
-        To::Outside(address) => Some(address),
-        _ => None,
-    }
-}
-
 /// Blocks between a guard and its loop at most: compilers put what the loop needs there.
 const PREHEADERS_MAX: usize = 4;
 
@@ -187,27 +137,6 @@ fn weighed(branches: &[Branch]) -> HashMap<(Vaddr, Vaddr), f64> {
         *seen.entry((branch.from, branch.to)).or_default() += branch.first as f64 + branch.later as f64 * worth;
     }
     seen
-}
-
-/// Of each way, the logarithm of the share that was seen, and the weight of that.
-pub(super) fn wanted(observed: &Observed) -> Vec<(f64, f64)> {
-    let mut wanted = Vec::with_capacity(observed.ways.len());
-    for ways in observed.ways.chunk_by(|a, b| a.from == b.from) {
-        let all: f64 = ways.iter().map(|way| way.seen).sum();
-        wanted.extend(ways.iter().map(|way| {
-            if let Some((share, spread)) = way.told.filter(|_| ways.len() > 1) {
-                return (share.max(1e-300).ln(), 1.0 / spread.max(1e-3));
-            }
-            // Most ways that were never seen are hardly ever taken.
-            let guess = if all > 0.0 && way.seen == 0.0 { way.guess * UNSEEN } else { way.guess };
-            let seen = (way.seen + guess) / (all + 1.0);
-            let spread = (way.seen + 2.0 * way.guess) / (all + 2.0);
-            // Never 0: counts may be anything.
-            let variance = ((1.0 - spread) / spread * (1.0 / (all + 1.0) + BIAS * BIAS)).max(1e-12);
-            (seen.ln(), if ways.len() > 1 { 1.0 / variance.sqrt() } else { 0.0 })
-        }));
-    }
-    wanted
 }
 
 /// Tables that several blocks jump through.

@@ -11,22 +11,7 @@ use std::collections::HashMap;
 use code::cfg::{Cfg, Edge, EdgeKind, Loops, To};
 use image::Vaddr;
 
-use crate::observe::{Sampled, target};
-
-/// Samples in a loop whose test, a branch, was going to go the same way `rounds` times in a row, or up to `width` - 1 times more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turned {
-    /// The test.
-    pub branch: Vaddr,
-    /// Whether it jumps, those times.
-    pub jumps: bool,
-    /// Rounds, at least 1.
-    pub rounds: u64,
-    /// How many numbers of rounds are counted together.
-    pub width: u64,
-    /// Samples.
-    pub count: u64,
-}
+use crate::sampled::{Sampled, Turned, target};
 
 /// How many rounds a loop makes for one entry, as far as one of its tests tells.
 #[derive(Clone, Debug, PartialEq)]

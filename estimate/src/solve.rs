@@ -14,8 +14,8 @@
 use std::ops::Range;
 
 use super::chain::{Chain, Order, add, add_each, at, at_each, each, products};
-use super::issue::{Pace, Told};
-use super::observe::{Joint, wanted};
+use super::issue::Pace;
+use super::observed::{Joint, Observed, ObservedBlock, wanted};
 pub(crate) use time::spread as spread_of_time;
 use time::{doubted, rate, rate_after};
 mod time;
@@ -41,49 +41,6 @@ const DOUBTS: usize = 2;
 const DOUBTS_TOLD: usize = 6;
 /// By how much it is above what it should be at first, by its logarithm.
 const ALIKE: f64 = 0.5;
-
-/// A graph with what was seen of it.
-#[derive(Clone, Debug, Default)]
-pub struct Observed {
-    /// Its blocks.
-    pub blocks: Vec<ObservedBlock>,
-    /// Ways between them, sorted by where they come from.
-    pub ways: Vec<Way>,
-    /// The block that it is entered at.
-    pub entry: usize,
-    /// Ways into loops that only a guess decides, by their numbers.
-    pub guarded: Vec<usize>,
-}
-
-/// A block with its samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ObservedBlock {
-    /// Samples that took its time.
-    pub samples: f64,
-    /// Its instructions. 0 for what is no block, but a state between some, which takes no time.
-    pub instructions: f64,
-    /// Whether it is entered other than from other blocks.
-    pub aside: bool,
-    /// What its issue points say; none where nothing is known of the processor.
-    pub(crate) told: Option<Told>,
-}
-
-/// A way from a block.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Way {
-    /// The edge of the graph that it is; none: the end that a loop without one must have, or a way to or from a state between blocks.
-    pub edge: Option<usize>,
-    /// The block that it leaves.
-    pub from: usize,
-    /// The block that it goes to; none: it leaves the graph.
-    pub to: Option<usize>,
-    /// How often it was seen.
-    pub seen: f64,
-    /// What part of its block's executions takes it, if nothing is known. Those of a block add up to 1.
-    pub guess: f64,
-    /// What part takes it, as the rounds of a loop tell that it ends, and the standard deviation of its logarithm.
-    pub told: Option<(f64, f64)>,
-}
 
 /// How often what is executed.
 #[derive(Debug)]

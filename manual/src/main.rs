@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 /// The programs, with the section of the manual that each belongs to: 8 is for administrators.
 fn programs() -> [(Command, &'static str); 4] {
     [
-        (analysis::args::Arguments::command(), "1"),
+        (dcpi::command_line::Arguments::command(), "1"),
         (daemon::args::DcpilabelArgs::command(), "1"),
         (daemon::args::DcpidArgs::command(), "8"),
         (daemon::args::DcpictlArgs::command(), "8"),

@@ -16,11 +16,11 @@ use std::time::Instant;
 
 use flate2::{Compression, write::GzEncoder};
 use image::{ImageId, ImageOffset};
+use model::{Ledger, Profile};
 use profiledb::codec::put_varint;
-use profiledb::columns::{decode_samples, encode_samples};
+use profiledb::shapes::{decode_samples, encode_samples};
 use profiledb::{
-    Database, Delta, Epoch, EpochId, EpochStart, EventMeta, ImageRecord, Ledger, Profile, ProfileKey, Retention, Scope,
-    Writer,
+    Database, Delta, Epoch, EpochId, EpochStart, EventMeta, ImageRecord, ProfileKey, Retention, Scope, Writer,
 };
 
 const IMAGES: usize = 480;
@@ -128,14 +128,19 @@ fn rewritten(real: &BTreeMap<ProfileKey, Profile>) -> u64 {
     let directory = tempfile::tempdir().unwrap();
     let mut writer = Writer::open(directory.path(), "bench").unwrap();
     let events: Vec<EventMeta> = {
-        let mut names: Vec<&String> = real.keys().map(|key| &key.event).collect();
+        let mut names: Vec<&str> = real.keys().map(ProfileKey::name).collect();
         names.sort();
         names.dedup();
         names.iter().map(|name| event(name)).collect()
     };
     let id = writer.begin(EpochStart { events, now_unix_s: NOW, ..EpochStart::default() }, false).unwrap();
     let images = real.keys().map(|key| (key.image, record(key.image, 0)));
-    let mut delta = Delta { profiles: real.clone(), images: images.collect(), now_unix_s: NOW, ..Delta::default() };
+    let mut delta = Delta {
+        profiles: real.iter().map(|(key, counts)| (key.clone(), counts.clone().into())).collect(),
+        images: images.collect(),
+        now_unix_s: NOW,
+        ..Delta::default()
+    };
     close(&mut delta);
     writer.merge(&delta).unwrap();
     writer.seal(NOW).unwrap();
@@ -152,7 +157,7 @@ fn format1_like(real: &BTreeMap<ProfileKey, Profile>) -> u64 {
             put_varint(&mut out, count);
             last = offset.0;
         }
-        32 + key.image.to_string().len() + key.event.len() + 4 + out.len()
+        32 + key.image.to_string().len() + key.name().len() + 4 + out.len()
     });
     bytes.sum::<usize>() as u64
 }
@@ -265,7 +270,7 @@ fn sizes(root: &Path, id: &EpochId, writer: &mut Writer) {
             let mut sums: BTreeMap<(ImageId, String), u64> = BTreeMap::new();
             for key in epoch.profiles().unwrap() {
                 let total = epoch.profile(&key).unwrap().total();
-                *sums.entry((key.image, key.event)).or_default() += total;
+                *sums.entry((key.image, key.name().to_owned())).or_default() += total;
             }
             assert!(sums.len() <= IMAGES * EVENTS.len());
             best = best.min(started.elapsed().as_secs_f64());
@@ -326,8 +331,8 @@ fn ten_minutes(images: &[[Profile; 2]], merge: u64, random: &mut Random) -> Delt
                 }
             }
             if !counts.is_empty() {
-                let key = ProfileKey { image: id, event: (*event).to_owned(), period: PERIOD, scope: Scope::default() };
-                delta.profiles.insert(key, Profile::from_counts(counts));
+                let key = ProfileKey::samples(id, event, PERIOD, Scope::default());
+                delta.profiles.insert(key, Profile::from_counts(counts).into());
                 delta.images.insert(id, record(id, now));
             }
         }
@@ -365,7 +370,7 @@ fn close(delta: &mut Delta) {
     for (key, profile) in &delta.profiles {
         let samples = profile.total();
         let ledger = Ledger { taken: samples, implied: samples, merged: samples, ..Ledger::default() };
-        delta.ledgers.entry(&key.event, key.period).add(&ledger);
+        delta.ledgers.entry(key.name(), key.period()).add(&ledger);
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::ImageId;
+use model::{Ledgers, Totals};
 
 use crate::code;
 use crate::envelope::Kind;
@@ -15,7 +16,7 @@ use crate::format;
 use crate::format1::Payload;
 use crate::join;
 use crate::key::{self, ProfileKey, TEMPORARY_SUFFIX};
-use crate::meta::{EpochMeta, Ledgers, Totals};
+use crate::meta::EpochMeta;
 use crate::reader::Database;
 use crate::segment::{Section, SectionKey, SectionKind, Segment, Span, cover};
 use crate::snapshot;
@@ -91,8 +92,6 @@ pub enum Lost {
     Images,
     /// Symbols of an image.
     Symbols(ImageId),
-    /// Edges of an image, or rounds of its loops.
-    Edges(ImageId),
     /// What was kept of an image's file.
     Code(ImageId),
     /// The description of the epoch as of some merges.
@@ -146,13 +145,12 @@ impl fmt::Display for Lost {
                     Some(samples) => write!(f, "{samples} samples")?,
                     None => f.write_str("samples")?,
                 }
-                write!(f, " of event {:?} in image {}", key.event, key.image)
+                write!(f, " of {:?} in image {}", key.name(), key.image)
             }
             Self::Merges { first, last } if first == last => write!(f, "what merge {first} added"),
             Self::Merges { first, last } => write!(f, "what merges {first} to {last} added"),
             Self::Images => f.write_str("names and paths of images"),
             Self::Symbols(image) => write!(f, "symbols of image {image}"),
-            Self::Edges(image) => write!(f, "edges of image {image}"),
             Self::Code(image) => write!(f, "the code of image {image}"),
             Self::Description => f.write_str("the description of the epoch as of that merge"),
             Self::Epoch => f.write_str("the epoch"),
@@ -351,7 +349,7 @@ impl Checker {
         let mut totals = Totals::default();
         for (key, samples) in &sum.samples {
             if let Some(key) = key.profile(&meta.events) {
-                totals.add(&key.event, key.period, Some(&key.image), *samples);
+                totals.add(&key.measure, Some(&key.image), *samples);
             }
         }
         self.ledgers(directory, &meta.ledgers, &totals);
@@ -398,9 +396,9 @@ impl Checker {
         if let Err(error) = epoch.scopes() {
             failed(error, Lost::Nothing);
         }
-        for key in epoch.profiles()? {
-            match epoch.profile(&key) {
-                Ok(profile) => totals.add(&key.event, key.period, Some(&key.image), profile.total()),
+        for key in epoch.keys()? {
+            match epoch.counts(&key) {
+                Ok(counts) => totals.add(&key.measure, Some(&key.image), counts.total()),
                 Err(error) => failed(error, Lost::Samples { key, samples: None }),
             }
         }
@@ -428,15 +426,15 @@ struct Sum {
 impl Sum {
     fn add(&mut self, segment: &Segment, section: &Section) -> Result<(), DbError> {
         let part = [(segment, section)];
+        if let Some(shape) = section.key.kind.shape() {
+            self.sampled.extend(section.key.image);
+            let total = self.samples.entry(section.key.clone()).or_default();
+            *total = total.saturating_add(join::counts(shape, &part)?.total());
+            return Ok(());
+        }
         match section.key.kind {
             SectionKind::META => self.meta = join::meta(segment)?.or(self.meta.take()),
             SectionKind::IMAGES => self.described.extend(join::records(&part)?.into_keys()),
-            SectionKind::SAMPLES => {
-                self.sampled.extend(section.key.image);
-                let total = self.samples.entry(section.key.clone()).or_default();
-                *total = total.saturating_add(join::samples(&part)?.total());
-            }
-            kind if SectionKind::OF_PAIRS.contains(&kind) => drop(join::edges(&part)?),
             SectionKind::SYMBOLS => {
                 if let Some(image) = &section.key.image {
                     join::symbols(image, &part)?;
@@ -454,7 +452,6 @@ fn lost_with(section: &Section) -> Lost {
         (SectionKind::META, _) => Lost::Description,
         (SectionKind::IMAGES, _) => Lost::Images,
         (SectionKind::SYMBOLS, Some(image)) => Lost::Symbols(image),
-        (kind, Some(image)) if SectionKind::OF_PAIRS.contains(&kind) => Lost::Edges(image),
         _ => match section.key.profile(&[]) {
             Some(key) => Lost::Samples { key, samples: Some(section.total) },
             None => Lost::Unknown,

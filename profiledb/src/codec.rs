@@ -7,9 +7,9 @@ use image::{ImageId, ImageOffset};
 
 use crate::error::Damage;
 use crate::key::{ProfileKey, is_published_name};
-use crate::profile::Profile;
 use crate::scope::Scope;
 use crate::symbols::Symbol;
+use model::Profile;
 
 /// Longest varint: 64 bits in groups of seven.
 const MAX_VARINT_BYTES: usize = 10;
@@ -43,7 +43,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
 pub fn encode_samples(key: &ProfileKey, profile: &Profile) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + profile.len() * 3);
     put_text(&mut out, &key.image.to_string());
-    put_text(&mut out, &key.event);
+    put_text(&mut out, key.name());
     if !key.scope.is_empty() {
         put_scope(&mut out, &key.scope);
     }
@@ -87,7 +87,7 @@ pub fn decode_scope(image: &ImageId, event: &str, payload: &[u8]) -> Result<Scop
 pub fn decode_samples(key: &ProfileKey, payload: &[u8]) -> Result<Profile, DecodeError> {
     let mut input = Input::new(payload);
     input.expect_text(&key.image.to_string())?;
-    input.expect_text(&key.event)?;
+    input.expect_text(key.name())?;
     let at = input.offset();
     if !key.scope.is_empty() && input.scope()? != key.scope {
         return Err(DecodeError { offset: at, damage: Damage::Misplaced });
@@ -343,7 +343,7 @@ mod tests {
 
     fn key() -> ProfileKey {
         let (image, event) = (ImageId::from_build_id(&[0x12, 0x34]).unwrap(), "cycles".to_owned());
-        ProfileKey { image, event, period: 0, scope: Scope::default() }
+        ProfileKey::samples(image, &event, 0, Scope::default())
     }
 
     fn scoped(label: Option<&str>, unit: Option<&str>, pid: Option<u32>) -> ProfileKey {
@@ -397,7 +397,7 @@ mod tests {
     fn a_profile_under_another_name_is_refused() {
         let bytes = encode_samples(&key(), &Profile::new());
         let mut other = key();
-        other.event = "cyclex".to_owned();
+        other.measure.name = "cyclex".into();
         let error = decode_samples(&other, &bytes).unwrap_err();
         assert!(matches!(error.damage, Damage::Misplaced));
         assert_eq!(error.offset, 5);
@@ -416,7 +416,7 @@ mod tests {
             let bytes = encode_samples(&key, &profile);
             assert_eq!(bytes, [&head()[..], scope, b"\x01\x10\x03"].concat());
             assert_eq!(decode_samples(&key, &bytes).unwrap(), profile);
-            assert_eq!(decode_scope(&key.image, &key.event, &bytes).unwrap(), key.scope);
+            assert_eq!(decode_scope(&key.image, key.name(), &bytes).unwrap(), key.scope);
             for cut in 0..bytes.len() - 1 {
                 assert!(decode_samples(&key, &bytes[..cut]).is_err(), "cut at {cut}");
             }

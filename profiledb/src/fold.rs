@@ -61,6 +61,8 @@ pub(crate) struct Stock {
     left: Vec<Stored>,
     /// A fold that has its name, which may not be safe on the disk yet: what it stands for must not go, and nothing is folded across it.
     unsynced: Option<Stored>,
+    /// The directory could not be forced to the disk since: that fold has to be written anew.
+    doubted: bool,
     /// A fold that failed, whose file could perhaps not be taken back.
     failed: Option<Span>,
     /// One of them is damaged or of a later release: they stay as they are.
@@ -92,6 +94,7 @@ impl Stock {
             job: None,
             left: Vec::new(),
             unsynced: None,
+            doubted: false,
             failed: None,
             stuck: false,
         }
@@ -224,7 +227,12 @@ impl Stock {
         }
         let Some(wide) = self.unsynced else { return Ok(()) };
         // Until it is on the disk nothing that it stands for may go.
-        self.disk.sync_directory(&self.directory)?;
+        if self.doubted {
+            write_anew(&self.disk, &self.directory, wide.span)?;
+        }
+        let synced = self.disk.sync_directory(&self.directory);
+        self.doubted = synced.is_err();
+        synced?;
         self.unsynced = None;
         let covered = |stored: &Stored| wide.span.covers(stored.span);
         let at = self.stored.iter().position(covered).unwrap_or(0);
@@ -305,6 +313,17 @@ pub(crate) fn write(disk: &Disk, directory: &Path, span: Span, file: &[u8]) -> R
         let _ = disk.remove_if_there(&temporary);
     }
     published
+}
+
+/// Writes a segment again that has its name, from what the system still has of it.
+///
+/// After an error of fsync(2) the kernel has told it, and takes for written what was not: to sync again
+/// succeeds and saves nothing (Rebello et al., "Can applications recover from fsync failures?", USENIX
+/// ATC 2020). A new file with a new name is a change of its own, which the next sync forces out.
+pub(crate) fn write_anew(disk: &Disk, directory: &Path, span: Span) -> Result<(), DbError> {
+    let path = directory.join(span.name());
+    let Some(file) = disk.read_if_there(&path)? else { return Err(DbError::Removed { path }) };
+    write(disk, directory, span, &file)
 }
 
 /// Whether `second` begins where `first` ends. A fold over a gap would say that nothing is missing.

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use image::ImageId;
+use model::{Counts, Shape};
 
 use crate::codec::{self, DecodeError, Input};
-use crate::columns::{self, put_block, take_block};
 use crate::error::{Damage, DbError};
 use crate::images::{self, ImageRecord};
 use crate::meta::EpochMeta;
-use crate::profile::{Edges, Profile};
 use crate::segment::{Section, SectionKey, SectionKind, Segment};
+use crate::shapes::{self, put_block, take_block};
 use crate::symbols::{self, Symbol};
 
 /// A section as it goes into a new segment.
@@ -36,12 +36,13 @@ pub(crate) fn join(key: &SectionKey, parts: &[(&Segment, &Section)]) -> Result<J
         let bytes = segment.bytes(section)?.to_vec();
         Ok(Joined { entries: section.entries, total: section.total, bytes })
     };
+    if let (Some(shape), [_, _, ..]) = (key.kind.shape(), parts) {
+        return Ok(counts_section(&counts(shape, parts)?));
+    }
     match (key.kind, parts) {
         (_, []) => Ok(Joined::default()),
         // The latest tells all.
         (SectionKind::META, [.., last]) => as_it_is(last),
-        (SectionKind::SAMPLES, parts) if parts.len() > 1 => Ok(samples_section(&samples(parts)?)),
-        (kind, parts) if SectionKind::OF_PAIRS.contains(&kind) && parts.len() > 1 => Ok(edges_section(&edges(parts)?)),
         (SectionKind::IMAGES, parts) if parts.len() > 1 => {
             let records = records(parts)?;
             images_section(&records).map_err(|damage| unwritable(parts, damage))
@@ -62,30 +63,20 @@ fn unwritable(parts: &[(&Segment, &Section)], damage: Damage) -> DbError {
     }
 }
 
-/// The sum of profiles.
-pub(crate) fn samples(parts: &[(&Segment, &Section)]) -> Result<Profile, DbError> {
-    let mut sum = Profile::new();
+/// The sum of the counts in sections of one key; what of them is of another shape is damage.
+pub(crate) fn counts(shape: Shape, parts: &[(&Segment, &Section)]) -> Result<Counts, DbError> {
+    let mut sum = Counts::none(shape);
     for (segment, section) in parts {
         let one = segment.decode(section, |bytes| {
-            let profile = columns::decode_samples(bytes, section.entries)?;
-            fits(profile.total(), section)?;
-            Ok(profile)
+            let counts = shapes::decode(shape, bytes, section.entries)?;
+            fits(counts.total(), section)?;
+            Ok(counts)
         })?;
-        if sum.is_empty() { sum = one } else { sum.merge(&one) }
-    }
-    Ok(sum)
-}
-
-/// The sum of edges.
-pub(crate) fn edges(parts: &[(&Segment, &Section)]) -> Result<Edges, DbError> {
-    let mut sum = Edges::new();
-    for (segment, section) in parts {
-        let one = segment.decode(section, |bytes| {
-            let edges = columns::decode_edges(bytes, section.entries)?;
-            fits(edges.total(), section)?;
-            Ok(edges)
-        })?;
-        if sum.is_empty() { sum = one } else { sum.merge(&one) }
+        if sum.is_empty() {
+            sum = one;
+        } else if !sum.merge(&one) {
+            return Err(segment.corrupt(section, DecodeError { offset: 0, damage: Damage::Misplaced }));
+        }
     }
     Ok(sum)
 }
@@ -150,15 +141,8 @@ pub(crate) fn meta(segment: &Segment) -> Result<Option<EpochMeta>, DbError> {
 }
 
 /// The section of a profile.
-pub(crate) fn samples_section(profile: &Profile) -> Joined {
-    let bytes = columns::encode_samples(profile);
-    Joined { entries: profile.len() as u64, total: profile.total(), bytes }
-}
-
-/// The section of an image's edges.
-pub(crate) fn edges_section(edges: &Edges) -> Joined {
-    let bytes = columns::encode_edges(edges);
-    Joined { entries: edges.len() as u64, total: edges.total(), bytes }
+pub(crate) fn counts_section(counts: &Counts) -> Joined {
+    Joined { entries: counts.len() as u64, total: counts.total(), bytes: shapes::encode(counts) }
 }
 
 /// The section of images.

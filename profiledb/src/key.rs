@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use image::ImageId;
+use model::{Counts, Measure};
 
 use crate::epoch::EpochId;
 use crate::error::{DbError, NameFault, NameKind};
@@ -39,18 +40,53 @@ const CODE_SUFFIX: &str = ".code";
 /// Suffix of files of the code store that have not all code of their images.
 const EXCERPT_SUFFIX: &str = ".excerpt";
 
-/// One profile of an epoch: an event, sampled at one period, in an image, of the processes of a
-/// scope. All its samples stand for the same.
+/// One profile of an epoch: the counts of a measure in an image, of the processes of a scope. All
+/// its counts stand for the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileKey {
     /// The image; samples of unknown code are under ids of [`ImageId::unresolved`].
     pub image: ImageId,
-    /// The event's name.
-    pub event: String,
-    /// Mean distance of the samples on one CPU, in the event's unit.
-    pub period: u64,
-    /// Whose samples; empty where nobody asked to keep them apart.
+    /// What is counted.
+    pub measure: Measure,
+    /// Whose counts; empty where nobody asked to keep them apart.
     pub scope: Scope,
+}
+
+impl ProfileKey {
+    /// The counts of a measure in an image, of all processes that nobody asked to keep apart.
+    #[must_use]
+    pub fn of(image: ImageId, measure: &Measure) -> Self {
+        Self { image, measure: measure.clone(), scope: Scope::default() }
+    }
+
+    /// Samples of an event at a period, in the event's unit.
+    #[must_use]
+    pub fn samples(image: ImageId, event: &str, period: u64, scope: Scope) -> Self {
+        Self { image, measure: Measure::samples(event, period), scope }
+    }
+
+    /// Refuses counts that are not of the measure's shape, a name that may not be stored, and a
+    /// measure that would be taken for an event, or is one that the epoch does not have.
+    pub(crate) fn check(&self, counts: &Counts, is_event: impl Fn(&str) -> bool) -> Result<(), DbError> {
+        check_event(self.name())?;
+        let is_sampled = self.measure.period().is_some();
+        if counts.shape() != self.measure.shape || is_sampled != is_event(self.name()) {
+            return Err(DbError::UnknownEvent { event: self.name().to_owned() });
+        }
+        Ok(())
+    }
+
+    /// The name of the event, or of the measure where its counts are no samples.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.measure.name
+    }
+
+    /// The sampling period, in the event's unit; 0 where a count is one observation.
+    #[must_use]
+    pub fn period(&self) -> u64 {
+        self.measure.period().unwrap_or(0)
+    }
 }
 
 /// Other names for events, perf's own and DCPI's (dcpid(1)), and the name that the database has.
@@ -119,7 +155,7 @@ pub(crate) struct SamplesFile {
 impl SamplesFile {
     /// The file of a profile whose scope has that number.
     pub(crate) fn of(key: &ProfileKey, scope: Option<u32>) -> Self {
-        Self { image: key.image, event: key.event.clone(), scope }
+        Self { image: key.image, event: key.name().to_owned(), scope }
     }
 
     /// Its name.

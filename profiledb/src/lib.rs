@@ -21,9 +21,8 @@
 //! ```
 //! use std::collections::BTreeMap;
 //! use image::{ImageId, ImageKind, ImageOffset};
-//! use profiledb::{
-//!     Database, Delta, EpochStart, EventMeta, ImageRecord, Ledger, Ledgers, Profile, ProfileKey, Scope, Writer,
-//! };
+//! use model::{Ledger, Ledgers, Profile};
+//! use profiledb::{Database, Delta, EpochStart, EventMeta, ImageRecord, ProfileKey, Scope, Writer};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
@@ -47,9 +46,9 @@
 //! // Nine samples were taken, and all of them are in the profile.
 //! let mut ledgers = Ledgers::default();
 //! *ledgers.entry("cycles", 100_000) = Ledger { taken: 9, merged: 9, ..Ledger::default() };
-//! let key = ProfileKey { image: id, event: "cycles".into(), period: 100_000, scope: Scope::default() };
+//! let key = ProfileKey::samples(id, "cycles", 100_000, Scope::default());
 //! writer.merge(&Delta {
-//!     profiles: BTreeMap::from([(key, counts)]),
+//!     profiles: BTreeMap::from([(key, counts.into())]),
 //!     images: BTreeMap::from([(id, image)]),
 //!     ledgers,
 //!     now_unix_s: now_unix_s + 600,
@@ -70,8 +69,8 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
-pub mod columns;
 pub mod envelope;
+pub mod shapes;
 pub mod storage;
 
 mod check;
@@ -86,12 +85,9 @@ mod images;
 mod join;
 mod key;
 mod meta;
-mod profile;
 mod reader;
-mod reasons;
 mod recovery;
 mod retention;
-mod rounds;
 mod scope;
 mod segment;
 mod snapshot;
@@ -106,12 +102,9 @@ pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation};
 pub use fold::Folded;
 pub use images::ImageRecord;
 pub use key::{ProfileKey, event_name, is_event_name};
-pub use meta::{EpochMeta, EpochStart, EventMeta, Ledger, Ledgers, Machine, OPENS_ON, PeriodChange};
-pub use profile::{Edges, Profile};
+pub use meta::{EpochMeta, EpochStart, EventMeta, Machine, PeriodChange};
 pub use reader::{Database, Epoch};
-pub use reasons::meaning;
 pub use retention::{EpochSize, Retention};
-pub use rounds::{Rounds, Turns};
 pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit};
 pub use symbols::Symbol;
 pub use transfer::{Copied, copy_code, copy_epoch, copy_host, copy_readable_code, merge_epochs, seal};

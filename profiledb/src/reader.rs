@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::{ImageId, KeptFile};
+use model::{Counted, Counts, Measure, Profile, Shape, Totals};
 
 use crate::code;
 use crate::epoch::EpochId;
@@ -13,11 +14,8 @@ use crate::format;
 use crate::format1::EpochFiles;
 use crate::images::ImageRecord;
 use crate::key::{self, ProfileKey};
-use crate::meta::{EpochMeta, Totals};
-use crate::profile::{Edges, Profile};
-use crate::rounds::Rounds;
+use crate::meta::EpochMeta;
 use crate::scope::Scope;
-use crate::segment::SectionKind;
 use crate::snapshot::{self, Snapshot};
 use crate::storage::{Directory, Disk, Storage};
 use crate::symbols::Symbol;
@@ -220,15 +218,27 @@ impl Epoch {
         }
     }
 
-    /// The profiles there are, in order. What is of unknown kinds is skipped.
+    /// The profiles of samples, in order: those of events, by place. What is of unknown kinds is
+    /// skipped.
     ///
     /// # Errors
     /// [`DbError::Io`].
     pub fn profiles(&self) -> Result<Vec<ProfileKey>, DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => Ok(snapshot.profiles(&self.meta.events)),
-            Files::Format1(files) => files.profiles(&self.meta.events),
-        }
+        let is_sampled = |key: &ProfileKey| key.measure.shape == Shape::Places && key.measure.period().is_some();
+        Ok(self.keys()?.into_iter().filter(is_sampled).collect())
+    }
+
+    /// The profiles of every measure, in the order of image, measure and scope.
+    ///
+    /// # Errors
+    /// [`DbError::Io`].
+    pub fn keys(&self) -> Result<Vec<ProfileKey>, DbError> {
+        let mut keys = match &self.files {
+            Files::Segments(snapshot) => snapshot.profiles(&self.meta.events),
+            Files::Format1(files) => files.profiles(&self.meta.events)?,
+        };
+        keys.sort();
+        Ok(keys)
     }
 
     /// The scopes that there are samples of, in order, without the empty one.
@@ -246,25 +256,50 @@ impl Epoch {
         }
     }
 
-    /// A profile; empty when there is none.
+    /// The counts of a profile, in the shape of its measure; empty when there are none.
     ///
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
-    pub fn profile(&self, key: &ProfileKey) -> Result<Profile, DbError> {
+    pub fn counts(&self, key: &ProfileKey) -> Result<Counts, DbError> {
         match &self.files {
-            Files::Segments(snapshot) => snapshot.profile(key, &self.meta.events),
-            Files::Format1(files) => files.profile(key),
+            Files::Segments(snapshot) => snapshot.counts(key, &self.meta.events),
+            Files::Format1(files) if key.measure.shape == Shape::Places => Ok(files.profile(key)?.into()),
+            Files::Format1(_) => Ok(Counts::none(key.measure.shape)),
         }
     }
 
-    /// The number of samples of a profile, without reading it where the epoch's files say it.
+    /// The counts of a profile as their type; none when the measure has another shape.
     ///
     /// # Errors
-    /// As [`Epoch::profile`].
-    pub fn samples(&self, key: &ProfileKey) -> Result<u64, DbError> {
+    /// As [`Epoch::counts`].
+    pub fn read<Shaped: Counted>(&self, key: &ProfileKey) -> Result<Shaped, DbError> {
+        Ok(Shaped::of(self.counts(key)?).unwrap_or_default())
+    }
+
+    /// Observations of a measure in an image, of all processes that nobody asked to keep apart.
+    ///
+    /// # Errors
+    /// As [`Epoch::counts`].
+    pub fn observed<Shaped: Counted>(&self, measure: &Measure, image: &ImageId) -> Result<Shaped, DbError> {
+        self.read(&ProfileKey::of(*image, measure))
+    }
+
+    /// Samples of an event by place; empty when there are none.
+    ///
+    /// # Errors
+    /// As [`Epoch::counts`].
+    pub fn profile(&self, key: &ProfileKey) -> Result<Profile, DbError> {
+        self.read(key)
+    }
+
+    /// All counts of a profile, without reading it where the epoch's files say their sum.
+    ///
+    /// # Errors
+    /// As [`Epoch::counts`].
+    pub fn total(&self, key: &ProfileKey) -> Result<u64, DbError> {
         match &self.files {
-            Files::Segments(snapshot) => Ok(snapshot.samples(key, &self.meta.events)),
-            Files::Format1(files) => Ok(files.profile(key)?.total()),
+            Files::Segments(snapshot) => Ok(snapshot.total(key, &self.meta.events)),
+            Files::Format1(_) => Ok(self.counts(key)?.total()),
         }
     }
 
@@ -276,37 +311,6 @@ impl Epoch {
         match &self.files {
             Files::Segments(snapshot) => snapshot.symbols(image),
             Files::Format1(files) => files.symbols(image),
-        }
-    }
-
-    /// How often control went from where to where in an image; empty when nobody counted that.
-    ///
-    /// # Errors
-    /// [`DbError::Corrupt`].
-    pub fn edges(&self, image: &ImageId) -> Result<Edges, DbError> {
-        self.edges_of(SectionKind::EDGES, image)
-    }
-
-    /// Those of [`Epoch::edges`] that were the first after a sample.
-    ///
-    /// # Errors
-    /// [`DbError::Corrupt`].
-    pub fn first_edges(&self, image: &ImageId) -> Result<Edges, DbError> {
-        self.edges_of(SectionKind::FIRST_EDGES, image)
-    }
-
-    /// How many more rounds loops of an image made, by the branches that end them; empty when nobody counted that.
-    ///
-    /// # Errors
-    /// [`DbError::Corrupt`].
-    pub fn rounds(&self, image: &ImageId) -> Result<Rounds, DbError> {
-        self.edges_of(SectionKind::ROUNDS, image).map(Rounds::from_edges)
-    }
-
-    pub(crate) fn edges_of(&self, kind: SectionKind, image: &ImageId) -> Result<Edges, DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => snapshot.edges(kind, image),
-            Files::Format1(_) => Ok(Edges::new()),
         }
     }
 
@@ -359,7 +363,7 @@ impl Epoch {
     pub fn check_ledgers(&self) -> Result<(), DbError> {
         let mut totals = Totals::default();
         for key in self.profiles()? {
-            totals.add(&key.event, key.period, Some(&key.image), self.profile(&key)?.total());
+            totals.add(&key.measure, Some(&key.image), self.counts(&key)?.total());
         }
         crate::meta::check_balance(&self.meta.ledgers, &totals)
     }

@@ -4,15 +4,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use image::ImageId;
+use model::{EDGES, FIRST_EDGES, Measure, ROUNDS, Shape, Weight};
 
 use crate::codec::{self, DecodeError, Input, put_text, put_varint};
-use crate::columns::{MAX_ENTRIES, PREALLOCATED_ENTRIES, put_block, take_block_of};
 use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::key::{self, ProfileKey};
 use crate::meta::EventMeta;
 use crate::scope::Scope;
+use crate::shapes::{MAX_ENTRIES, PREALLOCATED_ENTRIES, put_block, take_block_of};
 use crate::storage::Disk;
 
 /// Suffix of a segment's name.
@@ -84,34 +85,47 @@ impl SectionKind {
     pub(crate) const META: Self = Self(1);
     /// Images met or changed: JSON.
     pub(crate) const IMAGES: Self = Self(2);
-    /// Samples of one event in one image, of one scope.
+    /// Counts by place in one image: samples of one event, unless no event has that name.
     pub(crate) const SAMPLES: Self = Self(3);
     /// Symbols of one image.
     pub(crate) const SYMBOLS: Self = Self(4);
-    /// Edges of one image.
-    pub(crate) const EDGES: Self = Self(5);
-    /// Those of them that were the first after a sample.
+    /// Counts by two places of one image: edges, unless named.
+    pub(crate) const PAIRS: Self = Self(5);
+    /// Those of them that were the first after a sample. Only the measure of release 0.1 has a kind
+    /// of its own: see [`SectionKey::of`].
     pub(crate) const FIRST_EDGES: Self = Self(6);
-    /// Rounds of one image.
-    pub(crate) const ROUNDS: Self = Self(7);
+    /// Numbers at places of one image: rounds, unless named.
+    pub(crate) const VALUES: Self = Self(7);
 
-    /// Those that are written as edges are.
-    pub(crate) const OF_PAIRS: [Self; 3] = [Self::EDGES, Self::FIRST_EDGES, Self::ROUNDS];
+    /// The shape of the counts in such a section; None for what holds no counts.
+    pub(crate) const fn shape(self) -> Option<Shape> {
+        match self {
+            Self::SAMPLES => Some(Shape::Places),
+            Self::PAIRS | Self::FIRST_EDGES => Some(Shape::Pairs),
+            Self::VALUES => Some(Shape::Values),
+            _ => None,
+        }
+    }
 
     /// Whether this release knows how to add two of them.
     pub(crate) fn is_known(self) -> bool {
-        (Self::META..=Self::ROUNDS).contains(&self)
+        (Self::META..=Self::VALUES).contains(&self)
     }
 }
+
+/// Measures that release 0.1 wrote without their names: kind of the section, and which it is.
+static NAMELESS: [(SectionKind, &Measure); 3] =
+    [(SectionKind::PAIRS, &EDGES), (SectionKind::FIRST_EDGES, &FIRST_EDGES), (SectionKind::VALUES, &ROUNDS)];
 
 /// What a section is of. The order is that of sections in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SectionKey {
     pub(crate) kind: SectionKind,
     pub(crate) image: Option<ImageId>,
-    /// Empty: none.
+    /// The event's or measure's name; empty: none.
     pub(crate) event: String,
-    /// Mean distance of the samples; 0: the event's of the description (all of version 2).
+    /// Sampling period; 0: the event's of the description (all of version 2), or, where no event has
+    /// the name, none.
     pub(crate) period: u64,
     pub(crate) scope: Scope,
 }
@@ -128,40 +142,49 @@ impl SectionKey {
     }
 
     /// The section of a profile in an epoch of these events.
-    pub(crate) fn samples(key: &ProfileKey, events: &[EventMeta]) -> Self {
-        let period = if key.period == described_period(events, &key.event) { 0 } else { key.period };
-        Self {
-            kind: SectionKind::SAMPLES,
-            image: Some(key.image),
-            event: key.event.clone(),
-            period,
-            scope: key.scope.clone(),
+    pub(crate) fn of(key: &ProfileKey, events: &[EventMeta]) -> Self {
+        let (image, scope) = (Some(key.image), key.scope.clone());
+        if let Some((kind, _)) = NAMELESS.iter().find(|(_, measure)| **measure == key.measure) {
+            return Self { kind: *kind, image, event: String::new(), period: 0, scope };
         }
+        let kind = match key.measure.shape {
+            Shape::Places => SectionKind::SAMPLES,
+            Shape::Pairs => SectionKind::PAIRS,
+            Shape::Values => SectionKind::VALUES,
+        };
+        let described = described_period(events, key.name());
+        let period = key.measure.period().filter(|period| described != Some(*period)).unwrap_or(0);
+        Self { kind, image, event: key.name().to_owned(), period, scope }
     }
 
-    /// The profile that it is the section of, in an epoch of these events.
+    /// The profile that it is the section of, in an epoch of these events; None for what is no
+    /// profile's.
     pub(crate) fn profile(&self, events: &[EventMeta]) -> Option<ProfileKey> {
-        let image = self.image.filter(|_| self.kind == SectionKind::SAMPLES)?;
-        let period = match self.period {
-            0 => described_period(events, &self.event),
-            period => period,
+        let (image, shape) = (self.image?, self.kind.shape()?);
+        let nameless = || NAMELESS.iter().find(|(kind, _)| *kind == self.kind).map(|(_, measure)| (*measure).clone());
+        let measure = match (self.event.as_str(), self.period) {
+            ("", _) => nameless()?,
+            (name, period) => {
+                let period = Some(period).filter(|period| *period > 0).or_else(|| described_period(events, name));
+                Measure { name: name.to_owned().into(), shape, weight: period.map_or(Weight::One, Weight::Period) }
+            }
         };
-        Some(ProfileKey { image, event: self.event.clone(), period, scope: self.scope.clone() })
+        Some(ProfileKey { image, measure, scope: self.scope.clone() })
     }
 }
 
-/// The period that the description has of an event; 0 for one that it does not have.
-pub(crate) fn described_period(events: &[EventMeta], name: &str) -> u64 {
-    events.iter().find(|event| event.name == name).map_or(0, |event| event.period)
+/// The period that the description has of an event; None for one that it does not have.
+pub(crate) fn described_period(events: &[EventMeta], name: &str) -> Option<u64> {
+    events.iter().find(|event| event.name == name).map(|event| event.period)
 }
 
 /// A section as the directory tells of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) key: SectionKey,
-    /// Entries of a profile or of edges, records of images, symbols; 0 for the description.
+    /// Different observations of a profile, records of images, symbols; 0 for the description.
     pub(crate) entries: u64,
-    /// Samples of a profile, counts of edges; else 0.
+    /// All counts of a profile; else 0.
     pub(crate) total: u64,
     /// Where in the file it is.
     pub(crate) range: Range<usize>,

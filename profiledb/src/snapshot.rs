@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::ImageId;
+use model::Counts;
 
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError, Operation};
@@ -12,7 +13,6 @@ use crate::images::ImageRecord;
 use crate::join;
 use crate::key::ProfileKey;
 use crate::meta::{EpochMeta, EventMeta};
-use crate::profile::{Edges, Profile};
 use crate::scope::Scope;
 use crate::segment::{SectionKey, SectionKind, Segment, Span, cover};
 use crate::storage::Disk;
@@ -153,7 +153,7 @@ impl Snapshot {
         self.segments.iter().flat_map(|segment| &segment.sections).map(|section| &section.key).collect()
     }
 
-    /// The profiles, of an epoch of these events.
+    /// The profiles of all measures, of an epoch of these events.
     pub(crate) fn profiles(&self, events: &[EventMeta]) -> Vec<ProfileKey> {
         self.keys().into_iter().filter_map(|key| key.profile(events)).collect()
     }
@@ -167,13 +167,13 @@ impl Snapshot {
         join::records(&join::found(&self.segments, &SectionKey::only(SectionKind::IMAGES)))
     }
 
-    pub(crate) fn profile(&self, key: &ProfileKey, events: &[EventMeta]) -> Result<Profile, DbError> {
-        join::samples(&join::found(&self.segments, &SectionKey::samples(key, events)))
+    pub(crate) fn counts(&self, key: &ProfileKey, events: &[EventMeta]) -> Result<Counts, DbError> {
+        join::counts(key.measure.shape, &join::found(&self.segments, &SectionKey::of(key, events)))
     }
 
-    /// The samples of a profile, as the directories of the segments say.
-    pub(crate) fn samples(&self, key: &ProfileKey, events: &[EventMeta]) -> u64 {
-        let found = join::found(&self.segments, &SectionKey::samples(key, events));
+    /// All counts of a profile, as the directories of the segments say.
+    pub(crate) fn total(&self, key: &ProfileKey, events: &[EventMeta]) -> u64 {
+        let found = join::found(&self.segments, &SectionKey::of(key, events));
         found.iter().fold(0, |sum: u64, (_, section)| sum.saturating_add(section.total))
     }
 
@@ -182,12 +182,10 @@ impl Snapshot {
         join::symbols(image, &join::found(&self.segments, &key))
     }
 
-    pub(crate) fn edges(&self, kind: SectionKind, image: &ImageId) -> Result<Edges, DbError> {
-        join::edges(&join::found(&self.segments, &SectionKey::of_image(kind, *image)))
-    }
-
-    pub(crate) fn images_with(&self, kind: SectionKind) -> Vec<ImageId> {
-        self.keys().into_iter().filter(|key| key.kind == kind).filter_map(|key| key.image).collect()
+    /// The images that have symbols.
+    pub(crate) fn images_with_symbols(&self) -> Vec<ImageId> {
+        let keys = self.keys().into_iter().filter(|key| key.kind == SectionKind::SYMBOLS);
+        keys.filter_map(|key| key.image).collect()
     }
 }
 

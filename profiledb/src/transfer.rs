@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use image::ImageId;
-use serde_json::Value;
+use model::{Counts, Ledgers, MergedFrom, Totals};
 
 use crate::envelope::{self, Kind};
 use crate::epoch::EpochId;
@@ -13,8 +13,7 @@ use crate::fold;
 use crate::images;
 use crate::join::{self, Joined};
 use crate::key::{self, ProfileKey};
-use crate::meta::{EpochMeta, EventMeta, Ledgers, Machine, PERIODS_MAX, Totals, check_balance};
-use crate::profile::{Edges, Profile};
+use crate::meta::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
 use crate::reader::{Database, Epoch};
 use crate::scope::ScopeTable;
 use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
@@ -22,18 +21,6 @@ use crate::snapshot::Snapshot;
 use crate::storage::Disk;
 use crate::symbols;
 use crate::writer::Writer;
-
-/// The fact that names the epochs that one was made of.
-const MERGED_FROM: &str = "merged_from";
-
-impl EpochMeta {
-    /// The epochs that this one was made of, each as `HOST/EPOCH`; none of one that a daemon wrote.
-    #[must_use]
-    pub fn merged_from(&self) -> BTreeSet<&str> {
-        let names = self.facts.get(MERGED_FROM).and_then(Value::as_array);
-        names.into_iter().flatten().filter_map(Value::as_str).collect()
-    }
-}
 
 /// What copying an epoch did.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -249,16 +236,24 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
     push(SectionKey::only(SectionKind::IMAGES), join::images_section(&records).map_err(unwritable)?);
     let mut totals = Totals::default();
     // In the order of sections: the described period of an event is the first there.
-    let placed = placed(sources)?.into_iter().map(|(key, of)| (SectionKey::samples(&key, &meta.events), (key, of)));
-    for (section, (key, kept_as)) in placed.collect::<BTreeMap<_, _>>() {
-        let mut profile = Profile::new();
-        for (source, key) in kept_as {
-            profile.merge(&source.profile(&key)?);
+    let placed = placed(sources)?.into_iter().map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
+    let mut placed: BTreeMap<_, _> = placed.collect();
+    let behind_symbols = placed.split_off(&SectionKey::only(SectionKind::SYMBOLS));
+    let mut put = |push: &mut dyn FnMut(SectionKey, Joined), placed: BTreeMap<SectionKey, (ProfileKey, Sources)>| {
+        for (section, (key, kept_as)) in placed {
+            let mut counts = Counts::none(key.measure.shape);
+            for (source, key) in kept_as {
+                // Of one measure, so of one shape.
+                let _ = counts.merge(&source.counts(&key)?);
+            }
+            totals.add(&key.measure, Some(&key.image), counts.total());
+            if !counts.is_empty() {
+                push(section, join::counts_section(&counts));
+            }
         }
-        totals.add(&key.event, key.period, Some(&key.image), profile.total());
-        push(section, join::samples_section(&profile));
-    }
-    check_balance(&meta.ledgers, &totals)?;
+        Ok::<(), DbError>(())
+    };
+    put(&mut push, placed)?;
     for image in records.keys() {
         let mut all = Vec::new();
         for source in sources {
@@ -268,27 +263,21 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
             push(SectionKey::of_image(SectionKind::SYMBOLS, *image), join::symbols_section(image, &all));
         }
     }
-    for kind in SectionKind::OF_PAIRS {
-        for image in records.keys() {
-            let mut edges = Edges::new();
-            for source in sources {
-                edges.merge(&source.edges_of(kind, image)?);
-            }
-            if !edges.is_empty() {
-                push(SectionKey::of_image(kind, *image), join::edges_section(&edges));
-            }
-        }
-    }
+    put(&mut push, behind_symbols)?;
+    check_balance(&meta.ledgers, &totals)?;
     builder.finish(directory)
 }
 
-/// Where the profile of each key comes from. Scopes for which one epoch has no room are widened.
-type Placed<'a> = BTreeMap<ProfileKey, Vec<(&'a Epoch, ProfileKey)>>;
+/// Epochs that have samples of a profile, each with the key that it has them under.
+type Sources<'a> = Vec<(&'a Epoch, ProfileKey)>;
+
+/// Where the counts of each profile come from. Scopes for which one epoch has no room are widened.
+type Placed<'a> = BTreeMap<ProfileKey, Sources<'a>>;
 
 fn placed<'a>(sources: &[&'a Epoch]) -> Result<Placed<'a>, DbError> {
     let (mut scopes, mut placed) = (ScopeTable::default(), Placed::new());
     for source in sources {
-        for key in source.profiles()? {
+        for key in source.keys()? {
             let scope = scopes.admit(&key.scope).0;
             placed.entry(ProfileKey { scope, ..key.clone() }).or_default().push((source, key));
         }
@@ -311,7 +300,7 @@ fn joined_meta(metas: &[&EpochMeta], host: &str, epoch: EpochId, label: Option<&
         ledgers: Ledgers::default(),
         period_changes: BTreeMap::new(),
         cost: None,
-        facts: BTreeMap::new(),
+        facts: metas.first().map(|meta| meta.facts.clone()).unwrap_or_default(),
         writer_version: metas.iter().map(|meta| &meta.writer_version).max().cloned().unwrap_or_default(),
     };
     joined.ended_unix_s.get_or_insert(0);
@@ -344,11 +333,8 @@ fn joined_meta(metas: &[&EpochMeta], host: &str, epoch: EpochId, label: Option<&
             second: second.unwrap_or_default(),
         });
     }
-    let agree = |fact: &str, value: &Value| metas.iter().all(|meta| meta.facts.get(fact) == Some(value));
-    let facts = metas.first().map(|meta| meta.facts.clone()).unwrap_or_default();
-    joined.facts = facts.into_iter().filter(|(fact, value)| agree(fact, value)).collect();
-    let names = metas.iter().map(|meta| Value::String(name(meta))).collect();
-    joined.facts.insert(MERGED_FROM.to_owned(), Value::Array(names));
+    joined.facts.retain_agreed(metas.iter().map(|meta| &meta.facts));
+    joined.facts.state(&MergedFrom(metas.iter().map(|meta| name(meta)).collect()));
     Ok(joined)
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::ImageId;
+use model::{Counts, Facts, Ledgers, Totals};
 use serde_json::Value;
 
 use crate::epoch::EpochId;
@@ -17,10 +18,8 @@ use crate::host_lock::{HostLock, prepare};
 use crate::images::ImageRecord;
 use crate::join;
 use crate::key::{self, ProfileKey};
-use crate::meta::{self, EpochMeta, EpochStart, Ledgers, PERIODS_MAX, PeriodChange, Totals};
-use crate::profile::{Edges, Profile};
+use crate::meta::{self, EpochMeta, EpochStart, PERIODS_MAX, PeriodChange};
 use crate::recovery;
-use crate::rounds::Rounds;
 use crate::scope::ScopeTable;
 use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
 use crate::snapshot::Snapshot;
@@ -33,15 +32,11 @@ const FACTS_MAX_BYTES: u64 = 64 << 10;
 /// What one merge adds to an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// Samples. Each image must be in `images` or have been in those of an earlier merge of the
-    /// epoch, each event one of the epoch's; an event may have samples of 64 periods. A scope for which the epoch has no room left is widened.
-    pub profiles: BTreeMap<ProfileKey, Profile>,
-    /// How often control went from where to where; of images as for `profiles`.
-    pub edges: BTreeMap<ImageId, Edges>,
-    /// Those of them that were the first after a sample.
-    pub first_edges: BTreeMap<ImageId, Edges>,
-    /// How many more rounds loops made; of images as for `profiles`.
-    pub rounds: BTreeMap<ImageId, Rounds>,
+    /// Counts of every measure, each in its measure's shape. Each image must be in `images` or have
+    /// been in those of an earlier merge of the epoch, and each event of which there are samples one
+    /// of the epoch's; an event may have samples of 64 periods. A scope for which the epoch has no
+    /// room left is widened.
+    pub profiles: BTreeMap<ProfileKey, Counts>,
     /// Images met since the last merge, by their ids.
     pub images: BTreeMap<ImageId, ImageRecord>,
     /// Symbols met since the last merge, also such as the epoch knows.
@@ -53,8 +48,8 @@ pub struct Delta {
     pub period_changes: BTreeMap<String, Vec<PeriodChange>>,
     /// What sampling has cost so far, in any form; none: as before.
     pub cost: Option<Value>,
-    /// Facts found out since the last merge, see [`EpochMeta::facts`].
-    pub facts: BTreeMap<String, Value>,
+    /// Facts found out since the last merge.
+    pub facts: Facts,
     /// Now, in seconds since 1970 UTC.
     pub now_unix_s: u64,
 }
@@ -95,6 +90,8 @@ struct Current {
     names: Names,
     /// A segment has its name, but that may not be safe on the disk yet.
     unsynced: bool,
+    /// The directory could not be forced to the disk since: the segment has to be written anew.
+    doubted: bool,
 }
 
 impl Writer {
@@ -407,13 +404,19 @@ impl Writer {
 impl Current {
     fn of(stock: Stock, meta: EpochMeta) -> Self {
         let (images, scopes, names) = (BTreeMap::new(), ScopeTable::default(), Names::default());
-        Self { stock, meta, images, scopes, names, unsynced: false }
+        Self { stock, meta, images, scopes, names, unsynced: false, doubted: false }
     }
 
     /// Does what is left of a decided change.
     fn finish(&mut self) -> Result<(), DbError> {
         if self.unsynced {
-            self.stock.disk().sync_directory(self.stock.directory())?;
+            let (disk, directory) = (self.stock.disk(), self.stock.directory());
+            if self.doubted {
+                fold::write_anew(disk, directory, Span::one(self.meta.merges))?;
+            }
+            let synced = disk.sync_directory(directory);
+            self.doubted = synced.is_err();
+            synced?;
             self.unsynced = false;
         }
         Ok(())
@@ -422,10 +425,11 @@ impl Current {
     /// Refuses a delta that contradicts itself or the epoch.
     fn check(&self, delta: &Delta) -> Result<(), DbError> {
         let mut totals = Totals::default();
-        for (key, profile) in &delta.profiles {
-            totals.add(&key.event, key.period, Some(&key.image), profile.total());
-        }
         let known = |event: &str| self.meta.events.iter().any(|known| known.name == event);
+        for (key, counts) in &delta.profiles {
+            key.check(counts, known)?;
+            totals.add(&key.measure, Some(&key.image), counts.total());
+        }
         let of_ledgers = delta.ledgers.iter().map(|(event, _, _)| event);
         let named = totals.events().chain(of_ledgers).chain(delta.period_changes.keys().map(String::as_str));
         if let Some(event) = named.into_iter().find(|event| !known(event)) {
@@ -433,12 +437,7 @@ impl Current {
         }
         let described = |image: &&ImageId| delta.images.contains_key(*image) || self.images.contains_key(*image);
         let named = delta.profiles.keys().map(|key| &key.image);
-        let nameless = named
-            .chain(delta.symbols.keys())
-            .chain(delta.edges.keys())
-            .chain(delta.first_edges.keys())
-            .chain(delta.rounds.keys())
-            .find(|id| !described(id));
+        let nameless = named.chain(delta.symbols.keys()).find(|id| !described(id));
         let mistaken = delta.images.iter().find(|(id, record)| **id != record.id);
         if let Some(image) = nameless.or(mistaken.map(|(id, _)| id)) {
             return Err(DbError::UnknownImage { image: *image });
@@ -470,20 +469,14 @@ impl Current {
         let mut scopes = self.scopes.clone();
         let (profiles, samples_widened) = place(delta, &mut scopes);
         let mut sections = Vec::new();
-        for (key, profile) in &profiles {
-            sections.push((SectionKey::samples(key, &meta.events), join::samples_section(profile)));
+        for (key, counts) in &profiles {
+            sections.push((SectionKey::of(key, &meta.events), join::counts_section(counts)));
         }
         let news = delta.symbols.iter().map(|(image, met)| (image, self.names.news(image, met)));
         let news: Vec<_> = news.filter(|(_, news)| !news.is_empty()).collect();
         for (image, symbols) in &news {
             let section = join::symbols_section(image, symbols);
             sections.push((SectionKey::of_image(SectionKind::SYMBOLS, **image), section));
-        }
-        let edges = delta.edges.iter().map(|(image, edges)| (SectionKind::EDGES, image, edges));
-        let first = delta.first_edges.iter().map(|(image, edges)| (SectionKind::FIRST_EDGES, image, edges));
-        let rounds = delta.rounds.iter().map(|(image, rounds)| (SectionKind::ROUNDS, image, rounds.as_edges()));
-        for (kind, image, pairs) in edges.chain(first).chain(rounds).filter(|(_, _, pairs)| !pairs.is_empty()) {
-            sections.push((SectionKey::of_image(kind, *image), join::edges_section(pairs)));
         }
         // The order of keys: of an event's periods the described one comes first.
         sections.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -552,7 +545,7 @@ fn load(disk: &Disk, directory: PathBuf, host: &str, epoch: &EpochId) -> Result<
     for scope in snapshot.scopes() {
         current.scopes.admit(&scope);
     }
-    for image in snapshot.images_with(SectionKind::SYMBOLS) {
+    for image in snapshot.images_with_symbols() {
         current.names.learn(&image, &snapshot.symbols(&image)?);
     }
     Ok(Some(current))
@@ -577,7 +570,7 @@ fn check_start(start: &EpochStart) -> Result<(), DbError> {
 }
 
 /// What is added to each profile.
-type Placed<'a> = BTreeMap<Cow<'a, ProfileKey>, Cow<'a, Profile>>;
+type Placed<'a> = BTreeMap<Cow<'a, ProfileKey>, Cow<'a, Counts>>;
 
 /// Finds each profile of a delta its scope. Also gives the samples whose scope had to be widened.
 fn place<'a>(delta: &'a Delta, scopes: &mut ScopeTable) -> (Placed<'a>, u64) {
@@ -593,7 +586,8 @@ fn place<'a>(delta: &'a Delta, scopes: &mut ScopeTable) -> (Placed<'a>, u64) {
         };
         match placed.entry(key) {
             Entry::Vacant(vacant) => drop(vacant.insert(Cow::Borrowed(added))),
-            Entry::Occupied(mut occupied) => occupied.get_mut().to_mut().merge(added),
+            // Of one measure, so of one shape.
+            Entry::Occupied(mut occupied) => _ = occupied.get_mut().to_mut().merge(added),
         }
     }
     (placed, widened)

@@ -17,7 +17,7 @@ pub mod schedule;
 
 pub use causes::{Cause, Suspect};
 pub use explain::{Culprit, Explained, Explanation, Sums, Timed, explain};
-pub use machine::{Cpuid, Machine};
+pub use machine::Machine;
 pub use pace::estimate;
 pub use scale::{By, Scale, Steady};
 pub use schedule::{Course, Slot, Wait};

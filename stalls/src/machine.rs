@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use code::isa::Isa;
 use code::isa::work::Work;
+use model::Cpuid;
 
 /// A processor.
 #[derive(Clone, Debug)]
@@ -71,17 +72,6 @@ const KNOWN: [Known; 15] = [
     ("neoverse-v1", Isa::Aarch64, include_str!("../machines/neoverse-v1.txt"), (256, 32.0)),
     ("neoverse-v2", Isa::Aarch64, include_str!("../machines/neoverse-v2.txt"), (320, 32.0)),
 ];
-
-/// A processor as CPUID names it, or the MIDR of Arm's.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cpuid {
-    /// `GenuineIntel`, `AuthenticAMD`; the implementer, `0x41` for Arm.
-    pub vendor: String,
-    /// Family, with the extended part; the architecture, 8.
-    pub family: u64,
-    /// Model, with the extended part; the part.
-    pub model: u64,
-}
 
 /// Arm, as implementers are numbered.
 const ARM: &str = "0x41";

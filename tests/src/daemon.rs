@@ -3,14 +3,13 @@
 use crate::{binary, succeed};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use wire::{Client, Reply, Request, Samples, Status};
 
 /// How long dcpid may take to start, or to end. Either takes a fraction of a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -102,6 +101,14 @@ impl Place {
         command
     }
 
+    /// Asks the daemon in this place.
+    ///
+    /// # Panics
+    /// When no daemon answers, or it refuses.
+    pub fn ask(&self, request: &Request) -> Reply {
+        Client::new(self.control()).ask(request).unwrap_or_else(|error| panic!("{error}"))
+    }
+
     /// dcpilabel with this label for this socket, to be given a command; not started.
     #[must_use]
     pub fn dcpilabel(&self, label: &str) -> Command {
@@ -171,11 +178,10 @@ impl Daemon<'_> {
     /// Where samples went.
     ///
     /// # Panics
-    /// When the daemon does not answer, or says something else than spec/cli.md.
+    /// When the daemon does not answer.
     #[must_use]
     pub fn status(&self) -> Status {
-        let text = succeed(&mut self.place.dcpictl(&["status", "--json"]));
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("status --json: {error}:\n{text}"))
+        *self.place.ask(&Request::Status).status.expect("a status")
     }
 
     /// The same for people.
@@ -192,7 +198,7 @@ impl Daemon<'_> {
     /// # Panics
     /// When that fails.
     pub fn flush(&self) {
-        let _ = succeed(&mut self.place.dcpictl(&["flush"]));
+        let _ = self.place.ask(&Request::Flush);
     }
 
     /// Kills it as a power cut would, without a chance to write.
@@ -267,182 +273,13 @@ impl Drop for Daemon<'_> {
     }
 }
 
-/// `dcpictl status --json`, as far as tests look at it.
-#[derive(Debug, Deserialize)]
-pub struct Status {
-    /// What is sampled.
-    pub events: Vec<Event>,
-    /// Where samples went since the daemon started.
-    pub samples: Samples,
-    /// Seconds since 1970; None before the first merge.
-    pub last_merge: Option<u64>,
-    /// By CPU: what it took, and what it should have.
-    pub cpus: Vec<Cpu>,
-    /// The daemon's own cost.
-    pub daemon: OwnCost,
-    /// Processes known.
-    pub processes: u64,
-    /// Records of processes that the kernel dropped.
-    pub lost_records: u64,
-    /// What sampling costs, and may.
-    pub overhead: Overhead,
-    /// What is kept apart.
-    pub apart: Apart,
-    /// The code kept beside the profiles; None: it is off.
-    #[serde(default)]
-    pub code_store: Option<CodeStore>,
-    /// Snapshots of registers and the edges made of them; None: it is off.
-    #[serde(default)]
-    pub edges: Option<Edges>,
-    /// What the loader hook said.
-    pub loader: Loader,
-    /// How much is done.
-    pub restraint: Restraint,
-    /// Why the last merge failed, if it did.
-    #[serde(default)]
-    pub merge_error: Option<String>,
-}
-
-/// How much is done.
-#[derive(Debug, Deserialize)]
-pub struct Restraint {
-    /// `all`, `counts only` or `nothing`.
-    pub doing: String,
-}
-
-/// One CPU.
-#[derive(Debug, Deserialize)]
-pub struct Cpu {
-    /// Which.
-    pub cpu: u32,
-    /// Samples taken.
-    pub taken: u64,
-    /// Samples that the events' counts and periods imply.
-    pub implied: u64,
-    /// Implied and not taken, by reason.
-    pub missed: BTreeMap<String, u64>,
-    /// How often it went offline.
-    pub offline: u64,
-    /// How long it was not sampled because of that, s.
-    pub offline_s: f64,
-}
-
-/// The daemon's own cost.
-#[derive(Debug, Deserialize)]
-pub struct OwnCost {
-    /// CPU time, user and system, s.
-    pub cpu_s: f64,
-    /// Resident memory.
-    pub rss_bytes: u64,
-}
-
-/// The code kept beside the profiles.
-#[derive(Debug, Deserialize)]
-pub struct CodeStore {
-    /// Images in it.
-    pub images: u64,
-    /// Its size on disk.
-    pub bytes: u64,
-    /// Images kept since the daemon started.
-    pub kept: u64,
-    /// Files opened and not kept yet.
-    pub waiting: u64,
-}
-
-/// Notices of the loader hook.
-#[derive(Debug, Deserialize, PartialEq, Eq)]
-pub struct Loader {
-    /// Objects that somebody said he has mapped.
-    pub received: u64,
-    /// The kernel's records had told of them.
-    pub known: u64,
-    /// /proc confirmed them.
-    pub learnt: u64,
-    /// Not believed.
-    pub refused: u64,
-}
-
-/// Parts of all CPU time, and what a sample takes from the program it interrupts.
-#[derive(Debug, Deserialize)]
-pub struct Overhead {
-    /// May cost.
-    pub budget: Option<f64>,
-    /// Measured at start.
-    pub ns_per_sample: Option<f64>,
-}
-
-/// What is kept apart.
-#[derive(Debug, Deserialize)]
-pub struct Apart {
-    /// Labels in force.
-    pub labels: Vec<String>,
-}
-
-/// One event.
-#[derive(Debug, Deserialize)]
-pub struct Event {
-    /// perf's name.
-    pub name: String,
-    /// Mean period.
-    pub period: u64,
-    /// What the period counts.
-    pub unit: String,
-    /// Samples taken.
-    pub samples: u64,
-    /// Time in which it should have counted.
-    pub enabled_ns: u64,
-    /// Time in which it did.
-    pub running_ns: u64,
-    /// What the reader should know.
-    pub note: Option<String>,
-}
-
-/// Snapshots of registers, and the edges made of them.
-#[derive(Debug, Deserialize)]
-pub struct Edges {
-    /// Taken.
-    pub taken: u64,
-    /// Of those taken, the ones that gave an edge.
-    pub fruitful: u64,
-    /// Edges.
-    pub edges: u64,
-}
-
-/// taken = merged + pending + unresolved + lost.
-#[derive(Debug, Deserialize)]
-pub struct Samples {
-    /// By the sampler.
-    pub taken: u64,
-    /// On disk, in profiles.
-    pub merged: u64,
-    /// On the way there.
-    pub pending: u64,
-    /// Without an image, by reason.
-    pub unresolved: BTreeMap<String, u64>,
-    /// In no profile, by reason.
-    pub lost: BTreeMap<String, u64>,
-}
-
-impl Samples {
-    /// Samples without an image, of all reasons.
-    #[must_use]
-    pub fn unresolved(&self) -> u64 {
-        self.unresolved.values().sum()
-    }
-
-    /// Samples in no profile, of all reasons.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        self.lost.values().sum()
-    }
-
-    /// Fails the test unless every sample is accounted for, exactly, and the sampler's own count agrees with its entries.
-    ///
-    /// # Panics
-    /// When it is not.
-    pub fn assert_closes(&self) {
-        let accounted = self.merged + self.pending + self.unresolved() + self.lost();
-        assert_eq!(self.taken, accounted, "taken = merged + pending + unresolved + lost: {self:?}");
-        assert_eq!(self.lost.get("uncounted").copied().unwrap_or(0), 0, "{self:?}");
-    }
+/// Fails the test unless every sample is accounted for, exactly, and the sampler's own count agrees
+/// with its entries.
+///
+/// # Panics
+/// When a sample is not accounted for.
+pub fn assert_closes(samples: &Samples) {
+    let accounted = samples.merged + samples.pending + samples.unresolved() + samples.lost();
+    assert_eq!(samples.taken, accounted, "taken = merged + pending + unresolved + lost: {samples:?}");
+    assert_eq!(samples.lost.get("uncounted").copied().unwrap_or(0), 0, "{samples:?}");
 }

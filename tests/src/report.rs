@@ -150,14 +150,15 @@ impl Row {
 }
 
 impl Prof {
-    /// Every sample the report knows of, in rows and without an image. Needs a report that leaves nothing out: no IMAGE, `--idle`.
+    /// Every sample the report knows of; those without an image are rows as well. Needs a report that
+    /// leaves nothing out: no IMAGE, `--idle`.
     ///
     /// # Panics
     /// When the report's own total is another.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let total = self.rows.iter().map(Row::samples).sum::<u64>() + self.unresolved.values().sum::<u64>();
-        assert_eq!(total, self.events.iter().map(|event| event.total).sum::<u64>(), "total = rows + unresolved");
+        let total = self.rows.iter().map(Row::samples).sum::<u64>();
+        assert_eq!(total, self.events.iter().map(|event| event.total).sum::<u64>(), "total = rows");
         total
     }
 

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tests::daemon::{Daemon, Place};
+use tests::daemon::{Daemon, Place, assert_closes};
 use tests::{binary, require_root, succeed};
-
-const STATUS: &[u8] = b"{\"command\":\"status\"}\n";
+use wire::Request;
 
 /// Threads that go on until this is dropped.
 struct Crowd {
@@ -84,7 +83,7 @@ fn thousand_clients(socket: PathBuf) -> Crowd {
         )
     });
     crowd.connections(300, pause, |client| written(client.write(b"{")));
-    crowd.connections(388, pause, |client| written(client.write(STATUS)));
+    crowd.connections(388, pause, |client| written(client.write(&Request::Status.encode()?)));
     for number in 0..4_u64 {
         // Garbage, huge requests, and questions as fast as they are answered.
         crowd.join(move |socket| {
@@ -101,10 +100,10 @@ fn thousand_clients(socket: PathBuf) -> Crowd {
         let mut asked = number;
         crowd.join(move |socket| {
             asked += 4;
-            let counts = format!("{{\"command\":\"counts\",\"watch\":{asked},\"user\":{asked}}}\n");
-            for request in [STATUS, counts.as_bytes(), b"{\"command\":\"flush\"}\n"] {
+            let counts = Request::Counts { watch: asked, user: Some(asked as u32) };
+            for request in [Request::Status, counts, Request::Flush] {
                 let _ = UnixStream::connect(socket).and_then(|mut client| {
-                    client.write_all(request)?;
+                    client.write_all(&request.encode()?)?;
                     client.read(&mut [0; 1 << 16])
                 });
             }
@@ -166,7 +165,7 @@ fn a_thousand_clients_that_misbehave_do_not_keep_others_from_the_daemon() {
         assert!(let_go.elapsed() < Duration::from_secs(20), "{} sockets", sockets(&daemon));
         std::thread::sleep(Duration::from_millis(100)); // the pace of the questions
     }
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
     assert!(daemon.terminate().success());
 }
 
@@ -198,7 +197,7 @@ fn a_user_who_takes_all_his_watches_leaves_those_of_others() {
             assert!(said.contains("4 of them yours"), "{said}");
         });
     assert_eq!(refused.count(), 2);
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
 }
 
 /// Whoever writes to the loader hook's socket as fast as he can takes little of the daemon's time, and none of its memory.
@@ -217,7 +216,7 @@ fn a_flood_of_notices_costs_little() {
     }
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(6) {
-        daemon.status().samples.assert_closes();
+        assert_closes(&daemon.status().samples);
         std::thread::sleep(Duration::from_millis(500)); // the pace of the questions
     }
     let during = daemon.status();

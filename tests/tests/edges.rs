@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use tests::daemon::{Daemon, Place};
+use tests::daemon::{Daemon, Place, assert_closes};
 use tests::report::dcpi;
 use tests::workload::{Running, Truth, Workload};
 use tests::{require_root, run, succeed};
@@ -74,7 +74,7 @@ fn a_branch_is_told_to_be_taken_as_often_as_it_is() {
         let truth = run_sided(program, "4");
         daemon.flush();
         let status = daemon.status();
-        status.samples.assert_closes();
+        assert_closes(&status.samples);
         let counted = status.edges.expect("edges are on");
         assert!(counted.edges >= counted.fruitful && counted.fruitful <= counted.taken, "{counted:?}");
         let edges = edges(&place, program);
@@ -242,7 +242,7 @@ fn hostile_programs_cost_edges_and_nothing_else() {
     }
     daemon.flush();
     let after = daemon.status();
-    after.samples.assert_closes();
+    assert_closes(&after.samples);
     let (snapshots, edges) = after.edges.as_ref().map(|edges| (edges.taken, edges.edges)).expect("edges are on");
     assert!(snapshots > 1000 && edges > 100, "they were hardly looked at: {snapshots} snapshots, {edges} edges");
     let (before, after) = (before.daemon.rss_bytes, after.daemon.rss_bytes);

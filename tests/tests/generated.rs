@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tests::daemon::{Place, start_by_time};
+use tests::daemon::{Place, assert_closes, start_by_time};
 use tests::report::{Prof, Row, prof};
 use tests::workload::{Running, Truth, Workload, script};
 use tests::{refuse, require_root, succeed};
@@ -73,7 +73,7 @@ fn code_made_at_run_time_has_its_names_and_its_time() {
             .map(|(_, n)| n)
             .sum();
         assert!(prof.seconds(unnamed) < 0.05, "{mode}: {:?}", prof.unresolved);
-        daemon.status().samples.assert_closes();
+        assert_closes(&daemon.status().samples);
     }
 }
 
@@ -164,7 +164,7 @@ fn a_registered_region_has_its_name_from_then_on() {
     assert!((0.7..0.8).contains(&(first / (first + second))), "three quarters: {first} s of {first} and {second} s");
     let line = refuse(&mut place.dcpictl(&["unregister", &pid, "0x5"]));
     assert!(line.contains("no region"), "{line}");
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
 }
 
 /// A copy of a program's code in memory of no file, as loaders make for huge pages: its samples are the program's.
@@ -185,7 +185,7 @@ fn a_region_that_is_a_copy_of_a_file_counts_as_the_file() {
     daemon.flush();
     let prof = everything(&place);
     assert!(prof.seconds(prof.samples_of_image("liblibrary.so")) > 1.5, "{prof:#?}");
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
 }
 
 /// What strangers may leave in /tmp under the name of a map: a FIFO that nobody writes, a link, a device's link, another user's file, a file
@@ -242,7 +242,7 @@ fn what_strangers_leave_in_tmp_neither_stops_nor_fools_the_daemon() {
             assert_about(story, prof.seconds(unresolved), expected);
             assert!(prof.rows.iter().all(|row| !row.image.starts_with("[jit]")), "{story}: {prof:#?}");
         }
-        daemon.status().samples.assert_closes();
+        assert_closes(&daemon.status().samples);
     }
 }
 

@@ -11,7 +11,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tests::daemon::{Daemon, Place};
+use tests::daemon::{Daemon, Place, assert_closes};
 use tests::report::prof;
 use tests::workload::{Running, Truth, Workload};
 use tests::{binary, require_root, succeed};
@@ -36,7 +36,7 @@ fn as_nobody(directory: &Path, program: &Path) -> Command {
 fn assert_well(place: &Place, daemon: &Daemon<'_>, known: Truth) {
     daemon.flush();
     let status = daemon.status();
-    status.samples.assert_closes();
+    assert_closes(&status.samples);
     eprintln!(
         "{} KiB resident, {:.1} s of CPU time, {} records lost, {:?}, lost {:?}",
         status.daemon.rss_bytes >> 10,

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tests::daemon::{Daemon, Place, Status};
+use tests::daemon::{Daemon, Place, assert_closes};
 use tests::workload::{Running, Workload};
 use tests::{Setting, require_root};
+use wire::{CpuStatus, Status};
 
 fn start_at_the_papers_rate(place: &Place) -> Daemon<'_> {
     let mut command = place.dcpid();
@@ -28,7 +29,7 @@ fn busy(workload: &Workload, seconds: u32) -> Vec<Running> {
 
 /// CPU, taken, implied, missed by the reason.
 fn missed(status: &Status, reason: &str) -> Vec<(u32, u64, u64, u64)> {
-    let of = |cpu: &tests::daemon::Cpu| (cpu.cpu, cpu.taken, cpu.implied, cpu.missed.get(reason).copied().unwrap_or(0));
+    let of = |cpu: &CpuStatus| (cpu.cpu, cpu.taken, cpu.implied, cpu.missed.get(reason).copied().unwrap_or(0));
     status.cpus.iter().map(of).collect()
 }
 
@@ -53,7 +54,7 @@ fn what_the_kernel_throttles_is_said_for_each_cpu() {
         assert!(text.lines().any(|line| line.starts_with(&format!("missed      CPU {cpu}: "))), "{text}");
     }
     assert!(text.contains("throttled"), "{text}");
-    status.samples.assert_closes();
+    assert_closes(&status.samples);
 
     // And what is throttled no longer is sampled again.
     let before = daemon.status();
@@ -98,7 +99,7 @@ fn how_often_and_how_long_a_cpu_was_offline_is_said() {
 }
 
 /// What the status says of CPU 1 once it is so.
-fn wait_for(daemon: &Daemon<'_>, is_so: impl Fn(&tests::daemon::Cpu) -> bool) -> tests::daemon::Cpu {
+fn wait_for(daemon: &Daemon<'_>, is_so: impl Fn(&CpuStatus) -> bool) -> CpuStatus {
     let begin = Instant::now();
     loop {
         let cpu_1 = daemon.status().cpus.into_iter().find(|cpu| cpu.cpu == 1);
@@ -129,7 +130,7 @@ fn busy_cpus_take_what_their_timers_imply() {
         let mut all_taken = true;
         for ((before, after), (cpu, stolen_s)) in before.cpus.iter().zip(&after.cpus).zip(&stolen_after) {
             let (taken, implied) = (after.taken - before.taken, after.implied - before.implied);
-            let late = |cpu: &tests::daemon::Cpu| cpu.missed.get("late").copied().unwrap_or(0);
+            let late = |cpu: &CpuStatus| cpu.missed.get("late").copied().unwrap_or(0);
             let late = late(after) - late(before);
             let off = taken.abs_diff(implied) as f64 / implied as f64;
             let stolen = (stolen_s - stolen_before.get(cpu).unwrap()) / elapsed_s;

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use tests::daemon::{Place, start_by_time};
+use tests::daemon::{Place, assert_closes, start_by_time};
 use tests::workload::Workload;
 use tests::{binary, refuse, require_root, run, succeed};
 
@@ -209,10 +209,10 @@ fn top_shows_what_runs_now_without_the_disk() {
     assert!((2.0..4.5).contains(&(many / few)), "{text}");
     let status = daemon.status();
     assert_eq!(status.samples.merged, merged, "nothing was written for it");
-    status.samples.assert_closes();
+    assert_closes(&status.samples);
     in_a_terminal(&place);
     drop(running);
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
 }
 
 /// On a terminal of script(1): the screen is drawn, and left as it was, whether a key or a signal ends it.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::process::Command;
-use tests::daemon::Place;
+use tests::daemon::{Place, assert_closes};
 use tests::report::{Event, Prof, prof};
 use tests::workload::{Running, Workload};
 use tests::{refuse, require_root};
@@ -28,7 +28,7 @@ fn sampled(flags: &[&str]) -> (Prof, String) {
     let text = tests::succeed(&mut place.dcpictl(&["status"]));
     assert_eq!(daemon.quit().code(), Some(0));
     drop(running); // ends them, however little of the CPUs they had
-    status.samples.assert_closes();
+    assert_closes(&status.samples);
     for event in &status.events {
         let (running, enabled) = (event.running_ns, event.enabled_ns);
         eprintln!("{}: {} samples, {running} of {enabled} ns, {:?}", event.name, event.samples, event.note);

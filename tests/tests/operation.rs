@@ -6,8 +6,9 @@ use nix::unistd::Pid;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
-use tests::daemon::{Daemon, Place};
-use tests::require_root;
+use tests::daemon::{Daemon, Place, assert_closes, start_by_time};
+use tests::{require_root, succeed};
+use wire::{Reply, Status};
 
 fn until(daemon: &Daemon<'_>, what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
@@ -39,7 +40,7 @@ fn a_file_stops_sampling_until_it_is_gone() {
     until(&daemon, "sampled again", || doing(&daemon) == "all");
     until(&daemon, "samples", || daemon.status().samples.taken > before);
     daemon.flush();
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
     let log = daemon.log();
     assert_eq!(
         (log.matches("nothing is sampled from now on").count(), log.matches("all is sampled again").count()),
@@ -73,7 +74,7 @@ fn the_configuration_is_read_again() {
     assert_eq!(daemon.status().overhead.budget, Some(0.02));
     reload("overhead-budget = \"off\"\nretain = \"all\"\n", "the configuration is read again\n");
     assert_eq!(daemon.status().overhead.budget, None);
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
     assert!(daemon.terminate().success());
 }
 
@@ -123,4 +124,22 @@ fn the_watchdog_is_told_that_the_loop_turns() {
         assert_eq!(message.get(..length), Some(&b"WATCHDOG=1\n"[..]));
     }
     assert!(daemon.terminate().success());
+}
+
+/// Scripts read what dcpictl writes with --json: the status itself, and replies as they came.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn dcpictl_writes_the_status_and_replies_as_json() {
+    require_root();
+    let place = Place::default();
+    let daemon = start_by_time(&place);
+    let text = succeed(&mut place.dcpictl(&["status", "--json"]));
+    let (said, status): (Status, _) = (serde_json::from_str(&text).unwrap(), daemon.status());
+    assert_eq!((&said.version, &said.host, &said.db.path), (&status.version, &status.host, &status.db.path));
+    assert_eq!((&said.epoch, said.events[0].period), (&status.epoch, status.events[0].period));
+    assert_closes(&said.samples);
+    let flushed: Reply = serde_json::from_str(&succeed(&mut place.dcpictl(&["flush", "--json"]))).unwrap();
+    assert_eq!((flushed.epoch, flushed.error), (Some(status.epoch), None));
+    assert!(flushed.merged <= flushed.taken && flushed.taken >= Some(said.samples.taken), "{:?}", flushed.taken);
+    assert!(daemon.quit().success());
 }

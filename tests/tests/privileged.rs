@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tests::daemon::{Loader, Place, start_by_time};
+use tests::daemon::{Place, assert_closes, start_by_time};
 use tests::report::{Prof, dcpi, prof};
 use tests::workload::{Running, Workload};
 use tests::{binary, hook, refuse, require_root, succeed};
+use wire::LoaderStatus;
 
 /// Everything in a database's newest epoch.
 fn everything(place: &Place) -> Prof {
@@ -142,7 +143,7 @@ fn a_cpu_that_comes_back_is_sampled_again() {
     daemon.flush();
     let samples = prof(&place.db(), &["--idle"]);
     assert_about("two_functions on CPU 1", samples.seconds(samples.samples_of_image("two_functions")), truth, 0.2);
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
 }
 
 /// A sample every 10 us, each taking 14, hung a virtual machine.
@@ -250,14 +251,14 @@ fn the_ledger_closes_at_every_second_of_a_minute_of_churn() {
             daemon.flush();
         }
         let samples = daemon.status().samples;
-        samples.assert_closes();
+        assert_closes(&samples);
         assert!(samples.taken > taken, "second {seconds}: {} samples after {taken}", samples.taken);
         taken = samples.taken;
     }
     let truth = churn.wait();
     daemon.flush();
     let samples = daemon.status().samples;
-    samples.assert_closes();
+    assert_closes(&samples);
     eprintln!("{} children, {seconds} questions: {samples:?}", truth.number("children"));
     assert!(samples.unresolved() * 50 <= samples.taken, "at most 2 % unresolved: {samples:?}");
     assert_eq!(samples.lost(), 0, "the tables are large enough for this: {samples:?}");
@@ -284,7 +285,7 @@ fn spill_buffers_that_are_too_small_lose_samples_by_name() {
     daemon.flush();
     let samples = daemon.status().samples;
     eprintln!("{samples:?}");
-    samples.assert_closes();
+    assert_closes(&samples);
     assert!(samples.lost.get("spill_full").is_some_and(|lost| *lost > 0), "{samples:?}");
     let prof = everything(&place);
     assert_eq!(prof.lost.keys().collect::<Vec<_>>(), ["spill_full"], "the reader is told, too");
@@ -306,7 +307,7 @@ fn a_table_of_the_papers_size_counts_the_same() {
     daemon.flush();
     let samples = daemon.status().samples;
     eprintln!("{samples:?}; {}", daemon.status_text());
-    samples.assert_closes();
+    assert_closes(&samples);
     assert_eq!(samples.lost(), 0, "{samples:?}");
     assert!(daemon.status_text().contains("1052928 bytes per CPU"), "two halves of 256 KiB each, and what others have");
     let prof = everything(&place);
@@ -377,7 +378,7 @@ fn ending_loses_nothing() {
         let daemon = place.start();
         let _ = workload.run(1);
         let before = daemon.status().samples;
-        before.assert_closes();
+        assert_closes(&before);
         assert_eq!(before.merged, 0, "nothing was merged yet, so all of it depends on the end: {before:?}");
         let status = if by_signal { daemon.terminate() } else { daemon.quit() };
         assert_eq!(status.code(), Some(0));
@@ -440,7 +441,7 @@ fn a_second_daemon_does_not_disturb_the_first() {
     let line = refuse(&mut other.dcpid_on(&other.db(), &place.control()));
     assert!(line.contains(place.control().to_str().unwrap()) && line.contains("--control"), "{line}");
 
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
     daemon.flush();
     assert!(daemon.terminate().success());
     assert!(everything(&place).total() > 0);
@@ -513,7 +514,7 @@ fn a_full_disk_costs_no_sample_and_no_daemon() {
     );
     let full = daemon.status();
     assert!(full.merge_error.is_some(), "{full:?}");
-    full.samples.assert_closes();
+    assert_closes(&full.samples);
     assert_eq!(full.samples.merged, 0, "{full:?}");
     assert!(full.samples.pending + full.samples.unresolved() >= before.taken, "{full:?}, before {before:?}");
     assert_eq!(full.samples.lost(), 0, "{full:?}");
@@ -526,7 +527,7 @@ fn a_full_disk_costs_no_sample_and_no_daemon() {
     daemon.flush();
     let after = daemon.status();
     assert_eq!(after.merge_error, None);
-    after.samples.assert_closes();
+    assert_closes(&after.samples);
     assert_eq!(after.samples.lost(), 0, "{after:?}");
     let total = everything(&place).total();
     assert!(total >= still.taken, "{total} samples in the database of {still:?}");
@@ -554,7 +555,7 @@ fn in_a_pid_namespace_processes_inside_resolve_and_those_outside_have_a_reason()
     let (stranger, inhabitant) = (stranger.wait(), inhabitant.wait());
     daemon.flush();
     let samples = daemon.status().samples;
-    samples.assert_closes();
+    assert_closes(&samples);
     assert!(daemon.quit().success());
 
     let prof = everything(&place);
@@ -596,7 +597,7 @@ fn the_loader_hook_tells_what_the_kernel_told_already() {
     let first = as_user("0", loads.program());
     eprintln!("{first:?}");
     assert!(first.received > 6, "the program, ld.so, libc, the libraries: {first:?}");
-    assert_eq!(first, Loader { known: first.received, learnt: 0, refused: 0, ..first });
+    assert_eq!(first, LoaderStatus { known: first.received, learnt: 0, refused: 0, ..first });
 
     let second = as_user("65534", loads.program());
     assert!(second.received > first.received + 6 && second.known == second.received, "anybody may tell: {second:?}");
@@ -610,8 +611,8 @@ fn the_loader_hook_tells_what_the_kernel_told_already() {
     for _ in 0..5 {
         stranger.send_to(b"DCPL, I am the kernel", place.loader_socket()).unwrap();
     }
-    assert_eq!(daemon.status().loader, Loader { received: second.received + 5, refused: 5, ..second });
-    daemon.status().samples.assert_closes();
+    assert_eq!(daemon.status().loader, LoaderStatus { received: second.received + 5, refused: 5, ..second });
+    assert_closes(&daemon.status().samples);
     assert!(daemon.terminate().success());
     assert!(!place.loader_socket().exists(), "the socket is removed");
 }

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tests::daemon::{Daemon, Place};
+use tests::daemon::{Daemon, Place, assert_closes};
 use tests::report::{Prof, dcpi, prof, prof_by};
 use tests::workload::{Running, Workload};
 use tests::{refuse, require_root, run, succeed};
@@ -66,7 +66,7 @@ fn labelled_runs_are_kept_apart_to_the_last_sample() {
     let second_s = run_second.wait().number("churn_child_s");
     let again_s = first.run(1).number("cpu_s");
     daemon.flush();
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
 
     let names = [&first, &second, &other].map(image);
     assert_about("first", of(&place, names[0], &["--label", "first"]).1, first_s);
@@ -169,7 +169,7 @@ fn an_image_can_be_kept_apart_by_process() {
     let truths = running.map(|running| running.wait().number("cpu_s"));
     let _ = bystander.wait();
     daemon.flush();
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
     for (pid, truth) in pids.iter().zip(truths) {
         assert_about(&pid.to_string(), of(&place, image(&workload), &["--pid", &pid.to_string()]).1, truth);
     }
@@ -235,7 +235,7 @@ fn build_id(program: &Path) -> String {
 fn assert_left_out(place: &Place, daemon: &Daemon<'_>, workload: &Workload, truth: f64) {
     daemon.flush();
     let samples = daemon.status().samples;
-    samples.assert_closes();
+    assert_closes(&samples);
     let excluded = samples.unresolved.get("excluded").copied().unwrap_or(0);
     let name = image(workload);
     assert_about(name, everything(place).seconds(excluded), truth);
@@ -274,7 +274,7 @@ fn a_process_that_is_left_out_takes_its_children_along() {
     let truth = running.wait().number("churn_child_s");
     daemon.flush();
     let samples = daemon.status().samples;
-    samples.assert_closes();
+    assert_closes(&samples);
     let excluded = everything(&place).seconds(samples.unresolved.get("excluded").copied().unwrap_or(0));
     eprintln!("{excluded:.3} s left out of {truth:.3} s, of which some passed before the daemon ran");
     assert!(excluded > 0.4 * truth, "{excluded} s left out of {truth} s");
@@ -351,7 +351,7 @@ fn units_are_kept_apart() {
     let _ = web.wait();
     eprintln!("all is done after {:?}", before.elapsed());
     daemon.flush();
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
     let seconds = |unit: &str| of(&place, image(&workload), &["--unit", unit]).1;
     assert_about(&names[1], seconds(&names[1]), batch);
     let web = seconds(&names[0]);
@@ -388,7 +388,7 @@ fn a_process_number_that_is_used_again_does_not_inherit_a_label() {
     };
     let truth = reused.wait().number("cpu_s");
     daemon.flush();
-    daemon.status().samples.assert_closes();
+    assert_closes(&daemon.status().samples);
     assert_about("the next of the number", of(&place, image(&next), &[]).1, truth);
     assert_eq!(of(&place, image(&next), &["--label", "run"]).0, 0);
     assert!(of(&place, image(&first), &["--label", "run"]).0 > 0);

@@ -12,6 +12,7 @@ use tests::container::{Container, package};
 use tests::daemon::Place;
 use tests::require_root;
 use tests::workload::Workload;
+use wire::Status;
 
 /// Samples on disk, of all epochs: with an image, and without.
 fn on_disk(container: &Container) -> u64 {
@@ -24,9 +25,8 @@ fn on_disk(container: &Container) -> u64 {
 
 /// Samples that dcpid has taken since it started, and how many of them are lost.
 fn taken(container: &Container) -> (u64, u64) {
-    let status: Value = serde_json::from_str(&container.ok("dcpictl status --json")).unwrap();
-    let lost = status["samples"]["lost"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
-    (status["samples"]["taken"].as_u64().unwrap(), lost)
+    let status: Status = serde_json::from_str(&container.ok("dcpictl status --json")).unwrap();
+    (status.samples.taken, status.samples.lost())
 }
 
 fn main_pid(container: &Container) -> String {

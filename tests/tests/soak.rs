@@ -10,9 +10,10 @@
 
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tests::daemon::{Daemon, Place};
+use tests::daemon::{Daemon, Place, assert_closes};
 use tests::workload::{Running, script};
 use tests::{binary, require_root, succeed};
+use wire::Request;
 
 /// Resident memory of a build for tests, whatever it has seen.
 const RSS_MAX: u64 = 96 << 20;
@@ -68,7 +69,7 @@ fn live(place: &Place, daemon: &Daemon<'_>, begun: Instant, life: Duration) -> u
         round += 1;
         acknowledged = flush(place);
         let status = daemon.status();
-        status.samples.assert_closes();
+        assert_closes(&status.samples);
         let look = Look::at(daemon, status.daemon.rss_bytes);
         looks.push(look);
         eprintln!(
@@ -85,7 +86,7 @@ fn live(place: &Place, daemon: &Daemon<'_>, begun: Instant, life: Duration) -> u
         assert_eq!(status.samples.lost(), 0, "{:?}", status.samples);
         assert!(look.rss < RSS_MAX && look.descriptors < DESCRIPTORS_MAX, "{look:?}");
         match round % 4 {
-            0 => drop(succeed(&mut place.dcpictl(&["epoch"]))),
+            0 => drop(place.ask(&Request::Epoch { label: None })),
             1 => drop(dcpi(place, &["prof", "--epoch", "all"])),
             2 => drop(dcpi(place, &["images"])),
             _ => drop(dcpi(place, &["topcounts"])),
@@ -98,8 +99,7 @@ fn live(place: &Place, daemon: &Daemon<'_>, begun: Instant, life: Duration) -> u
 
 /// Samples that a daemon says are on disk, all since it started.
 fn flush(place: &Place) -> u64 {
-    let reply: serde_json::Value = serde_json::from_str(&succeed(&mut place.dcpictl(&["flush", "--json"]))).unwrap();
-    reply["taken"].as_u64().unwrap()
+    place.ask(&Request::Flush).taken.unwrap()
 }
 
 /// Neither memory nor mappings grow once everything is warm.

@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tests::daemon::{Daemon, Place, Samples};
+use tests::daemon::{Daemon, Place, assert_closes};
 use tests::require_root;
 use tests::workload::{Running, Workload, script};
+use wire::Samples;
 
 /// Samples of user code whose process or file nobody could tell. Other reasons tell what the code is: memory of no file, say, of whoever
 /// else runs on this machine.
@@ -52,7 +53,7 @@ fn storm(seconds: u32, workers: u32) {
     let processes = running.wait().number("processes");
     let status = daemon.status();
     let samples = status.samples;
-    samples.assert_closes();
+    assert_closes(&samples);
     let (taken, without) = (samples.taken - begin.taken, untold(&samples) - untold(&begin));
     eprintln!(
         "{processes} processes, {taken} samples, {without} without an image: {:.4} %; {} records lost; {:?}",
@@ -116,7 +117,7 @@ fn a_crowd_of_processes_with_many_mappings_fits_in_little_memory() {
     );
     assert!(after.processes >= before.processes + processes as u64, "{} processes", after.processes);
     assert!(after.daemon.rss_bytes < RSS_MAX, "{} bytes resident", after.daemon.rss_bytes);
-    samples.assert_closes();
+    assert_closes(&samples);
     assert!(untold(&samples) * 2000 <= samples.taken, "{samples:?}");
 }
 

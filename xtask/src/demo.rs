@@ -42,7 +42,7 @@ pub fn run() -> anyhow::Result<Outcome> {
     }
     packages::ensure(&packages::COMPILER)?;
     step(1, "building dcpid, dcpictl and dcpi (release; the first time takes a few minutes)");
-    shown("cargo build --release -p daemon -p analysis")?;
+    shown("cargo build --release -p daemon -p dcpi")?;
 
     step(2, "building a workload: two functions, 3/4 and 1/4; a shared library; a kernel reader; a stripped program");
     let _ = fs::remove_dir_all(FOLDER); // the last demonstration's, if there was one

@@ -1,9 +1,11 @@
 //! Project automation: `cargo xtask TASK`. Without a task it lists them.
 //!
 //! Exit codes: 0 done; 1 done, and problems were found; 2 could not.
+#![forbid(unsafe_code)]
 
 mod bench;
 mod ci;
+mod circles;
 mod consumers;
 mod container;
 mod demo;

@@ -62,7 +62,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     packages::ensure(packages::COMPILER.iter().chain(&packages::PACKAGERS))?;
     let minutes = if profile == Profile::Release { "; a first release build takes minutes" } else { "" };
     println!("step 1 of 3: building {}{minutes}", PROGRAMS.join(", "));
-    must(&mut command(&format!("cargo build {} -p daemon -p analysis --bins", profile.flag())))?;
+    must(&mut command(&format!("cargo build {} -p daemon -p dcpi --bins", profile.flag())))?;
     println!("step 2 of 3: building the loader hook");
     hook::build()?;
     println!("step 3 of 3: building man pages and completions, and packing");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::survey::{Crossings, Image};
+use super::crossings::{Crossings, Image};
 use crate::isa::leads::{BEFORE_MAX, Lead};
 
 /// How often procedures that those found before are joined with are looked at. Compilers' need two or three.

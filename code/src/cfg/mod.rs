@@ -19,6 +19,7 @@ mod around;
 mod blocks;
 mod build;
 mod classes;
+mod crossings;
 mod discover;
 mod dominators;
 mod follow;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use image::Vaddr;
 
 use super::Part;
-use super::survey::{Crossings, Image, Set};
+use super::crossings::{Crossings, Image, Set};
 use crate::isa::Isa;
 
 /// The procedures whose code decides what [`Survey::of`](super::Survey::of) and [`Survey::around`](super::Survey::around) say of those with

@@ -13,6 +13,7 @@
 
 mod bits;
 mod cache;
+mod instructions;
 mod memory;
 mod rounds;
 mod walk;
@@ -20,6 +21,7 @@ mod walk;
 use image::{ImageOffset, Vaddr};
 
 pub use bits::{Bits, mask};
+pub use instructions::InstructionSet;
 pub use memory::{Memory, Slot, Window};
 pub use rounds::{Comparison, Relation, Rounds};
 pub use walk::{Edge, STEPS_MAX, Walk, Walker};

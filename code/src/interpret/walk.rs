@@ -2,11 +2,11 @@
 
 use image::Vaddr;
 
+use super::InstructionSet;
 use super::cache::Cache;
 use super::memory::Stores;
 use super::rounds::{Rounds, Visits};
 use super::{Bits, BranchKind, CodeView, Memory, Place, Slot, Step, Stop, Window};
-use crate::isa::InstructionSet;
 
 /// Most instructions of a walk: what is farther away is seldom known, and was not better for the estimates made from it.
 pub const STEPS_MAX: usize = 64;

@@ -1,11 +1,10 @@
 //! Steers the daemon. Exit codes: 0 done; 2 could not.
 
 use daemon::args::{Command, DcpictlArgs, parse};
-use daemon::control::request;
-use daemon::jit::Registration;
-use daemon::status::{Reply, Request};
+use daemon::{clock, status_text};
 use std::io::Write as _;
 use std::process::ExitCode;
+use wire::{Client, Registration, Reply, Request};
 
 fn main() -> ExitCode {
     match run(&parse("dcpictl")) {
@@ -37,10 +36,7 @@ fn run(args: &DcpictlArgs) -> anyhow::Result<()> {
         }
         Command::Unregister { pid, start } => Request::Unregister { pid: *pid, start: *start },
     };
-    let reply = request(&args.control, &asked)?;
-    if let Some(error) = reply.error {
-        anyhow::bail!(error);
-    }
+    let reply = Client::new(&args.control).ask(&asked)?;
     let text = if args.json { json(&reply)? } else { text(&args.command, &reply) };
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -66,7 +62,9 @@ fn text(command: &Command, reply: &Reply) -> String {
             format!("registered {len:#x} bytes at {start:#x} as {name}; {}\n", regions(pid))
         }
         Command::Unregister { pid, start } => format!("forgot the region at {start:#x}; {}\n", regions(pid)),
-        Command::Status => reply.status.as_ref().map(|status| status.text()).unwrap_or_default(),
+        Command::Status => {
+            reply.status.as_ref().map(|status| status_text::text(status, clock::unix_s())).unwrap_or_default()
+        }
         Command::Flush => format!("flushed to epoch {epoch}: {so_far}\n"),
         Command::Label { pid, label } => format!("process {pid} is labelled {label} from now on, with its children\n"),
         Command::Epoch { .. } => format!("epoch {epoch} begins\n"),

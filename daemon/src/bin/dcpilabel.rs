@@ -3,12 +3,11 @@
 //! Exit codes: the command's; 2 not labelled; 126 the command cannot be run, 127 there is none (as env(1) has it).
 
 use daemon::args::{DcpilabelArgs, parse};
-use daemon::control::request;
-use daemon::status::Request;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
+use wire::{Client, Request};
 
 fn main() -> ExitCode {
     let args: DcpilabelArgs = parse("dcpilabel");
@@ -24,6 +23,6 @@ fn main() -> ExitCode {
 }
 
 fn label(args: &DcpilabelArgs) -> anyhow::Result<()> {
-    let reply = request(&args.control, &Request::Label { pid: None, start_time: None, label: args.label.clone() })?;
-    reply.error.map_or(Ok(()), |error| Err(anyhow::anyhow!(error)))
+    let itself = Request::Label { pid: None, start_time: None, label: args.label.clone() };
+    Ok(Client::new(&args.control).ask(&itself).map(drop)?)
 }

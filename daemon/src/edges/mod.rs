@@ -11,14 +11,15 @@
 mod texts;
 
 use crate::clock;
-use crate::images::{Image, MappedAt, MappedFile};
+use crate::images::{Image, MappedFile};
 use crate::mappings::{Found, Mappings, Window};
+use crate::opening::MappedAt;
 use crate::pending::Pending;
 use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
 use code::interpret::{BranchKind, Edge, Place, Rounds, Walker};
 use code::isa::x86_64::{State, X86_64};
 use image::{ImageKind, ImageOffset, Vaddr};
-use profiledb::Turns;
+use model::{EDGES, FIRST_EDGES, Measure, Observation, ROUNDS, Turns};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
@@ -85,9 +86,8 @@ struct Job {
 /// What the snapshots of a drain gave.
 #[derive(Default)]
 struct Batch {
-    /// Image; from, to; whether it was the first after its sample.
-    edges: Vec<(Arc<Image>, (ImageOffset, ImageOffset), bool)>,
-    rounds: Vec<(Arc<Image>, Turns)>,
+    /// What was observed, of which measure.
+    observed: Vec<(Arc<Image>, &'static Measure, Observation)>,
     unresolved: u64,
     fruitful: u64,
     cpu_ns: u64,
@@ -175,10 +175,10 @@ impl Edges {
 }
 
 fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending) {
-    for (image, edge, first) in &batch.edges {
-        totals.edges += u64::from(pending.count_edge(image, *edge, *first));
+    for (image, measure, observation) in &batch.observed {
+        let counted = pending.observe(image, measure, *observation);
+        totals.edges += u64::from(counted && **measure == EDGES);
     }
-    batch.rounds.iter().for_each(|(image, turns)| pending.count_rounds(image, *turns));
     totals.unresolved += batch.unresolved;
     totals.fruitful += batch.fruitful;
     totals.cpu_ns += batch.cpu_ns;
@@ -211,9 +211,9 @@ impl Interpreter {
         let mut batch = Batch::default();
         self.texts.close_unused();
         for job in &mut jobs {
-            let before = batch.edges.len();
+            let before = batch.observed.len();
             match self.walk(job, &mut batch) {
-                Some(()) => batch.fruitful += u64::from(batch.edges.len() > before),
+                Some(()) => batch.fruitful += u64::from(batch.observed.len() > before),
                 None => batch.unresolved += 1,
             }
             wipe(&mut job.snapshot);
@@ -244,13 +244,18 @@ impl Interpreter {
             let again = edges.iter().take(number).any(|before| before.from == *from);
             // What leaves the image is no edge of it.
             if let (Some(from), Some(to), false) = (offset(*from), offset(*to), again) {
-                batch.edges.push((image.clone(), (from, to), number == 0));
+                let measures = [&EDGES, &FIRST_EDGES];
+                for measure in measures.into_iter().take(if number == 0 { 2 } else { 1 }) {
+                    batch.observed.push((image.clone(), measure, Observation::Pair(from, to)));
+                }
             }
         }
         for Rounds { edge, rounds } in self.walker.rounds() {
             if let Some(branch) = offset(edge.from) {
                 let jumps = edge.kind == BranchKind::Taken;
-                batch.rounds.push((image.clone(), Turns { branch, jumps, rounds }));
+                if let Some((branch, number)) = (Turns { branch, jumps, rounds }).value() {
+                    batch.observed.push((image.clone(), &ROUNDS, Observation::Value(branch, number)));
+                }
             }
         }
         Some(())

@@ -9,15 +9,16 @@ mod places;
 mod regions;
 mod who;
 
-pub use regions::{REGIONS_MAX, Registration};
+pub use regions::REGIONS_MAX;
 
-use crate::images::{Image, MappedAt};
+use crate::images::Image;
 use crate::kernel::{MappedFileId, RecordKind, TimedRecord};
 use crate::mappings::{Mapping, Mappings};
-use crate::unresolved::Reason;
+use crate::opening::MappedAt;
 use files::{DumpReader, MapReader, NoFile};
 use image::ImageOffset;
 use image::jit::CodeMap;
+use model::Unresolved;
 use places::{Places, Title};
 use regions::{Region, Regions, Shows};
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use who::Who;
+use wire::Registration;
 
 /// Processes with generated code that are remembered; samples of others keep the reason why they have no image.
 pub const PROCESSES_MAX: usize = 4096;
@@ -252,10 +254,10 @@ impl Jit {
     pub fn place(
         &mut self,
         asked: Asked,
-        reason: Reason,
+        reason: Unresolved,
         mapping: &Mapping,
         mappings: &Mappings,
-    ) -> Result<JitPlace, Reason> {
+    ) -> Result<JitPlace, Unresolved> {
         if !may_be_code(reason, &mapping.file.path) {
             return Err(reason);
         }
@@ -372,22 +374,22 @@ fn inode_of(file: &MappedFileId) -> u64 {
 }
 
 /// Whether code without a file may be there.
-fn may_be_code(reason: Reason, path: &[u8]) -> bool {
+fn may_be_code(reason: Unresolved, path: &[u8]) -> bool {
     let in_memory = [&b"/memfd:"[..], b"/dev/zero", b"/SYSV"].iter().any(|prefix| path.starts_with(prefix));
     match reason {
-        Reason::Anonymous | Reason::NotElf | Reason::ExecutableStack => true,
-        Reason::FileGone | Reason::Unidentified => in_memory,
+        Unresolved::Anonymous | Unresolved::NotElf | Unresolved::ExecutableStack => true,
+        Unresolved::FileGone | Unresolved::Unidentified => in_memory,
         _ => false,
     }
 }
 
-fn why_not(process: &Process, reason: Reason, path: &[u8]) -> Reason {
+fn why_not(process: &Process, reason: Unresolved, path: &[u8]) -> Unresolved {
     if process.refused.is_some() {
-        Reason::JitMapRefused
+        Unresolved::JitMapRefused
     } else if !process.code.is_empty() {
-        Reason::JitNotInMap
+        Unresolved::JitNotInMap
     } else if process.is_runtime || who::is_of_runtime(path) {
-        Reason::JitWithoutMap
+        Unresolved::JitWithoutMap
     } else {
         reason
     }

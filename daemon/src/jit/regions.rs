@@ -6,40 +6,18 @@ use crate::mappings::executable_mappings;
 use image::jit::NAME_MAX;
 use nix::fcntl::OFlag;
 use profiledb::ImageRecord;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use wire::Registration;
 
 /// Regions of one process.
 pub const REGIONS_MAX: usize = 4096;
 /// Longest name of an image, in bytes.
 const IMAGE_NAME_MAX: usize = 255;
-
-/// A region as it is told.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Registration {
-    /// Process, as the daemon sees it.
-    pub pid: u32,
-    /// Address of its first byte.
-    pub start: u64,
-    /// Bytes.
-    pub len: u64,
-    /// Name of the procedure.
-    pub name: String,
-    /// Image that it belongs to; None: the process's own of generated code.
-    #[serde(default)]
-    pub image: Option<String>,
-    /// File whose code it is a copy of.
-    #[serde(default)]
-    pub file: Option<PathBuf>,
-    /// Where in that file the copy begins.
-    #[serde(default)]
-    pub offset: u64,
-}
 
 /// What a region shows.
 #[derive(Clone, Debug)]

@@ -36,9 +36,9 @@ fn asked(pid: u32, address: u64, now_ns: u64) -> Asked {
     Asked { pid, generation: 7, address, now_ns }
 }
 
-fn name(jit: &mut Jit, pid: u32, address: u64, now_ns: u64) -> Result<String, Reason> {
+fn name(jit: &mut Jit, pid: u32, address: u64, now_ns: u64) -> Result<String, Unresolved> {
     let mappings = Mappings::default();
-    let place = jit.place(asked(pid, address, now_ns), Reason::Anonymous, &mapping("//anon", 0), &mappings);
+    let place = jit.place(asked(pid, address, now_ns), Unresolved::Anonymous, &mapping("//anon", 0), &mappings);
     place.map(|place| format!("{} {:x} {}", place.name, place.offset.0, place.image.name))
 }
 
@@ -51,10 +51,10 @@ fn a_map_is_read_when_a_sample_asks_and_no_more_than_once_a_second() {
     let mut jit = Jit::default();
     assert_eq!(name(&mut jit, pid, CODE + 8, SECOND), Ok(format!("first 70000008 {image}")));
     assert_eq!(name(&mut jit, pid, CODE + 0x110, SECOND), Ok(format!("second one 70000110 {image}")));
-    assert_eq!(name(&mut jit, pid, CODE + 0x200, SECOND), Err(Reason::JitNotInMap));
+    assert_eq!(name(&mut jit, pid, CODE + 0x200, SECOND), Err(Unresolved::JitNotInMap));
     std::fs::write(&map.0, "70000000 100 first\n70000100 80 second one\n70000200 10 third\n70000000 100 other\n")
         .unwrap();
-    assert_eq!(name(&mut jit, pid, CODE + 0x200, SECOND + 1), Err(Reason::JitNotInMap), "not so soon again");
+    assert_eq!(name(&mut jit, pid, CODE + 0x200, SECOND + 1), Err(Unresolved::JitNotInMap), "not so soon again");
     assert_eq!(name(&mut jit, pid, CODE + 0x200, 2 * SECOND), Ok(format!("third 70000200 {image}")));
     let turn = "200000070000008";
     assert_eq!(name(&mut jit, pid, CODE + 8, 2 * SECOND), Ok(format!("other {turn} {image}")), "another offset");
@@ -64,9 +64,9 @@ fn a_map_is_read_when_a_sample_asks_and_no_more_than_once_a_second() {
     std::fs::remove_file(&map.0).unwrap();
     std::os::unix::fs::symlink("/dev/zero", &map.0).unwrap();
     let mut jit = Jit::default();
-    assert_eq!(name(&mut jit, pid, CODE, SECOND), Err(Reason::JitMapRefused));
+    assert_eq!(name(&mut jit, pid, CODE, SECOND), Err(Unresolved::JitMapRefused));
     std::fs::remove_file(&map.0).unwrap();
-    assert_eq!(name(&mut jit, pid, CODE, 2 * SECOND), Err(Reason::Anonymous));
+    assert_eq!(name(&mut jit, pid, CODE, 2 * SECOND), Err(Unresolved::Anonymous));
 }
 
 #[test]
@@ -76,14 +76,14 @@ fn memory_that_is_a_compilers_says_so() {
     let mut why = |path: &str, inode, reason| {
         jit.place(asked(NOBODY, CODE, SECOND), reason, &mapping(path, inode), &mappings).unwrap_err()
     };
-    assert_eq!(why("//anon", 0, Reason::Anonymous), Reason::Anonymous);
-    assert_eq!(why("[anon:v8]", 0, Reason::Anonymous), Reason::JitWithoutMap);
-    assert_eq!(why("/memfd:doublemapper (deleted)", 5, Reason::NotElf), Reason::JitWithoutMap);
-    assert_eq!(why("/memfd:jit (deleted)", 5, Reason::FileGone), Reason::JitWithoutMap);
-    assert_eq!(why("/usr/share/x.dll", 5, Reason::NotElf), Reason::NotElf);
+    assert_eq!(why("//anon", 0, Unresolved::Anonymous), Unresolved::Anonymous);
+    assert_eq!(why("[anon:v8]", 0, Unresolved::Anonymous), Unresolved::JitWithoutMap);
+    assert_eq!(why("/memfd:doublemapper (deleted)", 5, Unresolved::NotElf), Unresolved::JitWithoutMap);
+    assert_eq!(why("/memfd:jit (deleted)", 5, Unresolved::FileGone), Unresolved::JitWithoutMap);
+    assert_eq!(why("/usr/share/x.dll", 5, Unresolved::NotElf), Unresolved::NotElf);
     assert_eq!(
-        why("/usr/lib/libjvm.so", 5, Reason::FileGone),
-        Reason::FileGone,
+        why("/usr/lib/libjvm.so", 5, Unresolved::FileGone),
+        Unresolved::FileGone,
         "a file that is gone is no code of a compiler"
     );
 }

@@ -1,7 +1,8 @@
 //! The counters: one perf event per event and CPU, each with the sampler attached.
 
 use super::KernelError;
-use super::choose::refused;
+use super::counted::Counted;
+use super::refusal::refused;
 use super::turns::Turns;
 use crate::event::{Encoding, PlannedEvent, Unit};
 use abi::EVENTS_MAX;
@@ -39,17 +40,6 @@ struct OnCpu {
     turns: Turns,
 }
 
-/// What one event did on one CPU since the last look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Samples that its count and period imply.
-    pub implied: u64,
-    /// Time in which it should have counted, ns: while it was enabled or, where events take turns, any of its group was.
-    pub enabled_ns: u64,
-    /// Time in which it had a counter, ns.
-    pub running_ns: u64,
-}
-
 /// One event on one CPU, in a span of time in which its period is the same.
 struct OpenEvent {
     counter: Counter,
@@ -64,15 +54,6 @@ struct OpenEvent {
     timer: bool,
     /// Times enabled and running that have been told, ns.
     told: (u64, u64),
-}
-
-impl Counted {
-    /// Adds what the event did elsewhere, or later.
-    pub fn add(&mut self, other: Self) {
-        self.implied += other.implied;
-        self.enabled_ns += other.enabled_ns;
-        self.running_ns += other.running_ns;
-    }
 }
 
 impl OpenEvent {

@@ -6,12 +6,14 @@
 mod alarm;
 mod choose;
 mod cost;
+mod counted;
 mod counters;
 mod mapped;
 mod memory;
 mod object;
 mod pmu;
 mod probe;
+mod refusal;
 mod sideband;
 mod skid;
 mod snapshots;
@@ -21,13 +23,14 @@ mod turns;
 
 pub use alarm::Alarm;
 pub use choose::resolve_event;
-pub use counters::Counted;
+pub use cost::Cost;
+pub use counted::Counted;
 pub use memory::{give_back, give_back_code, share_heap};
 pub use object::Sharing;
-pub use probe::{Cpuid, Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
+pub use probe::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
 pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};
 pub use skid::Landing;
-pub use source::{Cost, CpuDrained, Drained, KernelSource, SourceSettings};
+pub use source::{CpuDrained, Drained, KernelSource, SourceSettings};
 pub use table::TableSettings;
 
 /// What the kernel refused, with what to do about it.

@@ -2,6 +2,7 @@
 
 use super::KernelError;
 use image::ImageId;
+use model::Cpuid;
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
@@ -34,17 +35,6 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
         .unwrap_or(0);
     let has = |number: u32| effective >> number & 1 == 1;
     CAPABILITIES.iter().filter(|(_, number)| !has(*number) && !has(CAP_SYS_ADMIN)).map(|(name, _)| *name).collect()
-}
-
-/// A processor of x86 as CPUID names it, or one of Arm's architecture as its MIDR does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cpuid {
-    /// `GenuineIntel`, `AuthenticAMD`; the implementer, as `0x41`.
-    pub vendor: String,
-    /// Family, with the extended part; the architecture, 8.
-    pub family: u64,
-    /// Model, with the extended part; the part.
-    pub model: u64,
 }
 
 /// The machine as it is recorded in an epoch.

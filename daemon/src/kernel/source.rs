@@ -1,7 +1,8 @@
 //! Everything that needs privilege, behind one value: counts and records out, nothing else.
 
-use super::cost::Meter;
-use super::counters::{Counted, Counters};
+use super::cost::{Cost, Meter};
+use super::counted::Counted;
+use super::counters::Counters;
 use super::object::{Sampler, Sharing};
 use super::sideband::{Sideband, TimedRecord};
 use super::skid::{self, Landing};
@@ -11,7 +12,6 @@ use super::{KernelError, Machine, choose, probe};
 use crate::budget::{self, Budget};
 use crate::clock;
 use crate::event::{PlannedEvent, Unit};
-use crate::sample_cost::Measured;
 use abi::{EVENTS_MAX, Entry, HALVES, Snapshot};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -27,25 +27,6 @@ pub struct SourceSettings {
     pub budget: Option<Budget>,
     /// What is counted together.
     pub sharing: Sharing,
-}
-
-/// What a sample costs here.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
-    /// Time that one sample takes from the program it interrupts, ns.
-    pub ns_per_sample: f64,
-    /// From which windows; None: it is assumed.
-    pub measured: Option<Measured>,
-    /// When, in seconds since 1970 UTC.
-    pub unix_s: u64,
-}
-
-impl Cost {
-    /// The cost that was measured now.
-    #[must_use]
-    pub fn of(measured: Measured) -> Self {
-        Self { ns_per_sample: measured.ns, measured: Some(measured), unix_s: clock::unix_s() }
-    }
 }
 
 /// Assumed where a busy machine does not let itself be measured: dearer than any hardware interrupt, cheaper than the dearest virtual one.

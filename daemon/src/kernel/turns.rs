@@ -3,7 +3,7 @@
 //! Counters have no other say in it: one event of each group is enabled at a time on each CPU. Turns have random lengths, and each CPU its own, so
 //! that nothing that a program does in step with one clock falls into one event's turns only.
 
-use super::counters::Counted;
+use super::counted::Counted;
 use crate::event::PlannedEvent;
 
 /// A turn lasts so many ticks, all equally likely.

@@ -15,9 +15,10 @@ pub use procfs::{MapsLine, executable_mappings, start_time};
 pub use tags::{Found, LabelError};
 
 use crate::apart::{Tagger, Tags};
-use crate::images::{Files, MappedAt};
+use crate::images::Files;
 use crate::kernel::{Program, Record, RecordKind, TimedRecord};
-use crate::unresolved::Reason;
+use crate::opening::MappedAt;
+use model::Unresolved;
 use programs::Programs;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -100,12 +101,12 @@ impl Version {
     }
 
     /// The mapping at `pc` when the samples of this window were taken; Some(Err) when there were two.
-    fn find(&self, pc: u64, window: Window) -> Option<Result<Found, Reason>> {
+    fn find(&self, pc: u64, window: Window) -> Option<Result<Found, Unresolved>> {
         let then = |(old, until): &&(Mapping, u64)| *until >= window.from_ns && (old.start..old.end).contains(&pc);
         let now = self.map.find(pc)?;
         let two = self.replaced.iter().any(|replaced| then(&replaced));
         Some(if two {
-            Err(Reason::AmbiguousMapping)
+            Err(Unresolved::AmbiguousMapping)
         } else {
             Ok(Found { mapping: now.clone(), tags: self.tags.clone() })
         })
@@ -201,7 +202,7 @@ impl Process {
 
     /// The mapping at `pc` in the address space of that generation; where the generation is not known yet, in the newest space that could
     /// be it and has something there, which is remembered.
-    fn find(&mut self, generation: u16, pc: u64, window: Window) -> Option<Result<Found, Reason>> {
+    fn find(&mut self, generation: u16, pc: u64, window: Window) -> Option<Result<Found, Unresolved>> {
         let then = |version: &&mut Version| version.until_ns >= window.from_ns;
         let mut known = self.versions.iter_mut().rev().filter(then);
         if let Some(version) = known.find(|version| version.has(generation)) {
@@ -352,9 +353,9 @@ impl Mappings {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn find(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Found, Reason> {
+    pub fn find(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Found, Unresolved> {
         let known = self.find_known(pid, generation, pc, window);
-        if !matches!(known, Err(Reason::UnknownProcess | Reason::NoMapping)) {
+        if !matches!(known, Err(Unresolved::UnknownProcess | Unresolved::NoMapping)) {
             return known;
         }
         // No record told: the process was there before us and changed while being scanned, or records were dropped.
@@ -365,7 +366,7 @@ impl Mappings {
             return self.find_known(pid, generation, pc, window);
         }
         let ended = self.processes.get(&pid).is_some_and(|process| process.ended_ns.is_some());
-        if known.is_err() && ended { Err(Reason::ExitedUnseen) } else { known }
+        if known.is_err() && ended { Err(Unresolved::ExitedUnseen) } else { known }
     }
 
     /// What showed that byte of a program's text when the samples of this window were taken: a mapping whose addresses are counted from the
@@ -378,9 +379,9 @@ impl Mappings {
         program: u32,
         distance: u64,
         window: Window,
-    ) -> Result<(Mapping, MappedAt), Reason> {
+    ) -> Result<(Mapping, MappedAt), Unresolved> {
         let known = self.programs.find(program, distance, window);
-        if !matches!(known, Err(Reason::NoMapping)) {
+        if !matches!(known, Err(Unresolved::NoMapping)) {
             return known;
         }
         // The records of its mappings were dropped.
@@ -398,10 +399,10 @@ impl Mappings {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Found, Reason> {
-        let process = self.processes.get_mut(&pid).ok_or(Reason::UnknownProcess)?;
+    pub fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Found, Unresolved> {
+        let process = self.processes.get_mut(&pid).ok_or(Unresolved::UnknownProcess)?;
         process.read_cgroup(pid, &mut self.tagger);
-        process.find(generation, pc, window).unwrap_or(Err(Reason::NoMapping))
+        process.find(generation, pc, window).unwrap_or(Err(Unresolved::NoMapping))
     }
 
     /// [`Self::find_in_program`], from what is known.
@@ -413,7 +414,7 @@ impl Mappings {
         program: u32,
         distance: u64,
         window: Window,
-    ) -> Result<(Mapping, MappedAt), Reason> {
+    ) -> Result<(Mapping, MappedAt), Unresolved> {
         self.programs.find(program, distance, window)
     }
 

@@ -2,9 +2,10 @@
 //! shows.
 
 use super::{AddressMap, Mapping, Window};
-use crate::images::{MappedAt, MappedFile};
+use crate::images::MappedFile;
 use crate::kernel::Program;
-use crate::unresolved::Reason;
+use crate::opening::MappedAt;
+use model::Unresolved;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
@@ -102,14 +103,14 @@ impl Programs {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn find(&self, number: u32, distance: u64, window: Window) -> Result<(Mapping, MappedAt), Reason> {
-        let known = self.known.get(&number).ok_or(Reason::UnknownProcess)?;
+    pub fn find(&self, number: u32, distance: u64, window: Window) -> Result<(Mapping, MappedAt), Unresolved> {
+        let known = self.known.get(&number).ok_or(Unresolved::UnknownProcess)?;
         if known.replaced_ns.is_some_and(|replaced| replaced >= window.from_ns) {
-            return Err(Reason::AmbiguousMapping);
+            return Err(Unresolved::AmbiguousMapping);
         }
         let part = known.parts.iter().find(|part| (part.start..part.end).contains(&distance));
-        let part = part.ok_or(Reason::NoMapping)?;
-        let file = part.file.upgrade().ok_or(Reason::UnknownProcess)?;
+        let part = part.ok_or(Unresolved::NoMapping)?;
+        let file = part.file.upgrade().ok_or(Unresolved::UnknownProcess)?;
         let (start, end) = (known.text.wrapping_add(part.start), known.text.wrapping_add(part.end));
         let mapping = Mapping { start: part.start, end: part.end, file_offset: part.file_offset, file };
         Ok((mapping, MappedAt { pid: known.pid, start, end }))
@@ -176,7 +177,7 @@ mod tests {
         map
     }
 
-    fn found(programs: &Programs, distance: u64, window: Window) -> Result<u64, Reason> {
+    fn found(programs: &Programs, distance: u64, window: Window) -> Result<u64, Unresolved> {
         programs.find(9, distance, window).map(|(mapping, _)| distance - mapping.start + mapping.file_offset)
     }
 
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(found(&programs, 0x10, NOW), Ok(0x4110), "the same file elsewhere is no doubt");
         let (_, at) = programs.find(9, 0x10, NOW).unwrap();
         assert_eq!((at.pid, at.start, at.end), (6, 0x7000_0100, 0x7000_2000));
-        assert_eq!(found(&programs, 0x1f00, NOW), Err(Reason::NoMapping));
+        assert_eq!(found(&programs, 0x1f00, NOW), Err(Unresolved::NoMapping));
         // A hard link: cargo runs one file under two names, and its samples were ambiguous for ever.
         let mut linked = AddressMap::default();
         let file = files.intern(MappedFileId::BuildId(vec![1; 20]), b"/bin/link");
@@ -200,7 +201,7 @@ mod tests {
         programs.learn(program(0x5100), 7, &linked, 30);
         assert_eq!(found(&programs, 0x10, NOW), Ok(0x4110), "the same file by another name is no doubt");
         programs.learn(program(0x7000_0100), 6, &second, 40);
-        assert_eq!(programs.find(8, 0, NOW).map(|_| ()), Err(Reason::UnknownProcess));
+        assert_eq!(programs.find(8, 0, NOW).map(|_| ()), Err(Unresolved::UnknownProcess));
     }
 
     /// Rebuilt in place with the same size: the sampler's number is the same, and in that window nobody can tell.
@@ -211,7 +212,7 @@ mod tests {
         let (first, second) = (map(&mut files, 1, 0x1000), map(&mut files, 2, 0x1000));
         programs.learn(program(0x1100), 5, &first, 10);
         programs.learn(program(0x1100), 6, &second, 50);
-        assert_eq!(found(&programs, 0x10, NOW), Err(Reason::AmbiguousMapping));
+        assert_eq!(found(&programs, 0x10, NOW), Err(Unresolved::AmbiguousMapping));
         let later = Window { from_ns: 100, to_ns: 200 };
         assert!(found(&programs, 0x10, later).is_ok());
         let file = programs.find(9, 0x10, later).unwrap().0.file;
@@ -240,12 +241,12 @@ mod tests {
         let mapping = map.iter().next().unwrap();
         for (text, len) in [(0x800, 0x1000), (0x1000, 0x2001), (0x2800, 0x1000), (u64::MAX, 1)] {
             programs.learn_library(Program { number: 9, text, len }, 5, mapping, 10);
-            assert_eq!(found(&programs, 0, NOW), Err(Reason::UnknownProcess), "{text:#x} {len:#x}");
+            assert_eq!(found(&programs, 0, NOW), Err(Unresolved::UnknownProcess), "{text:#x} {len:#x}");
         }
         programs.learn_library(Program { number: 9, text: 0x1000, len: 0x2000 }, 5, mapping, 10);
         assert_eq!(found(&programs, 0x1fff, NOW), Ok(0x5fff));
         programs.learn_library(Program { number: 9, text: 0x1100, len: 0x10 }, 6, mapping, 20);
-        assert_eq!(found(&programs, 0x1f, NOW), Err(Reason::AmbiguousMapping), "another place of the file");
+        assert_eq!(found(&programs, 0x1f, NOW), Err(Unresolved::AmbiguousMapping), "another place of the file");
     }
 
     #[test]
@@ -253,7 +254,7 @@ mod tests {
         let mut files = Files::default();
         let mut programs = Programs::default();
         programs.learn(program(0x1100), 5, &AddressMap::default(), 10);
-        assert_eq!(found(&programs, 0x10, NOW), Err(Reason::NoMapping));
+        assert_eq!(found(&programs, 0x10, NOW), Err(Unresolved::NoMapping));
         let first = map(&mut files, 1, 0x1000);
         programs.repair(9, &first);
         assert_eq!(found(&programs, 0x10, NOW), Ok(0x4110));

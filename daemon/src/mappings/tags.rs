@@ -3,8 +3,9 @@
 use super::{Mapping, Mappings, Process, Window, procfs};
 use crate::apart::{LABELS_MAX, Rules, Tagger, Tags};
 use crate::cgroup;
-use crate::images::{MappedAt, MappedFile};
+use crate::images::MappedFile;
 use crate::kernel::{RecordKind, TimedRecord};
+use crate::opening::MappedAt;
 use profiledb::DbError;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

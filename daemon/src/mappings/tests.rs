@@ -13,7 +13,7 @@ fn at(time_ns: u64, kind: RecordKind) -> TimedRecord {
     TimedRecord { time_ns, kind }
 }
 
-fn found(mappings: &mut Mappings, pid: u32, pc: u64, window: (u64, u64)) -> Result<String, Reason> {
+fn found(mappings: &mut Mappings, pid: u32, pc: u64, window: (u64, u64)) -> Result<String, Unresolved> {
     let window = Window { from_ns: window.0, to_ns: window.1 };
     mappings.find(pid, 0, pc, window).map(|found| String::from_utf8(found.mapping.file.path.clone()).unwrap())
 }
@@ -32,7 +32,7 @@ fn a_child_has_its_parents_memory_until_it_execs() {
         Ok("shell".into()),
         "sampled before the exec, in this window"
     );
-    assert_eq!(found(&mut mappings, PID + 1, 0x1010, (40, 60)), Err(Reason::NoMapping), "a window after the exec");
+    assert_eq!(found(&mut mappings, PID + 1, 0x1010, (40, 60)), Err(Unresolved::NoMapping), "a window after the exec");
     assert_eq!(found(&mut mappings, PID, 0x1010, (40, 60)), Ok("shell".into()), "the parent keeps its own");
 }
 
@@ -45,7 +45,7 @@ fn where_two_files_were_mapped_in_turn_nobody_guesses() {
     }
     mappings.apply(mmap(16, PID, 0x5000, "apart"));
     mappings.apply(mmap(17, PID, 0x5000, "apart"));
-    assert_eq!(found(&mut mappings, PID, 0x1010, (10, 20)), Err(Reason::AmbiguousMapping));
+    assert_eq!(found(&mut mappings, PID, 0x1010, (10, 20)), Err(Unresolved::AmbiguousMapping));
     assert_eq!(found(&mut mappings, PID, 0x5010, (10, 20)), Ok("apart".into()), "the same file again is no doubt");
     mappings.forget_ended(Window { from_ns: 20, to_ns: 30 });
     assert_eq!(found(&mut mappings, PID, 0x1010, (20, 30)), Ok("second".into()));
@@ -63,7 +63,7 @@ fn after_lost_records_the_dead_are_forgotten() {
     mappings.repair(DOUBT_INTERVAL_NS);
     assert_eq!(mappings.len(), 1);
     let window = (DOUBT_INTERVAL_NS, DOUBT_INTERVAL_NS + 1);
-    assert_eq!(found(&mut mappings, std::process::id(), 0x1000, window), Err(Reason::NoMapping), "read anew");
+    assert_eq!(found(&mut mappings, std::process::id(), 0x1000, window), Err(Unresolved::NoMapping), "read anew");
 }
 
 /// Two programs at one address in one process, one after the other, in one drain: only the generation tells their samples apart.
@@ -86,7 +86,7 @@ fn an_exec_over_itself_at_the_same_address_is_told_apart() {
     for (generation, name) in [(8, "second"), (9, "third"), (7, "first")] {
         assert_eq!(image(&mut mappings, generation), Ok(name.into()));
     }
-    assert_eq!(image(&mut mappings, 99), Err(Reason::NoMapping), "a generation that nobody told of is not guessed");
+    assert_eq!(image(&mut mappings, 99), Err(Unresolved::NoMapping), "a generation that nobody told of is not guessed");
     // A number reused: the next process of that number forks from another parent.
     mappings.apply(mmap(1, PID + 1, 0x1000, "parent"));
     mappings.apply(at(30, RecordKind::Exit { pid: PID }));
@@ -119,7 +119,7 @@ fn two_files_mapped_in_turn_are_told_apart_by_their_generations() {
     }
     assert_eq!(image(1023, 0x5010), Ok("apart".into()));
     assert_eq!(image(1, 0x7010), Ok("more".into()));
-    assert_eq!(image(500, 0x1010), Err(Reason::NoMapping));
+    assert_eq!(image(500, 0x1010), Err(Unresolved::NoMapping));
     let versions = mappings.processes.get(&PID).unwrap().versions.len();
     assert_eq!(versions, 3, "mappings that replace nothing need no version of their own");
     mappings.apply(at(50, RecordKind::Remapped { pid: PID, before: 700, generation: 300 }));
@@ -138,7 +138,7 @@ fn a_generation_that_no_record_follows_has_what_was_before() {
     let long_after = 10 + RECORD_NS;
     mappings.apply(mmap(long_after, PID, 0x1000, "second"));
     let found = mappings.find(PID, 8, 0x1010, Window { from_ns: 0, to_ns: long_after + 100 });
-    assert_eq!(found.map(|_| ()), Err(Reason::AmbiguousMapping), "which of both it was, nobody knows");
+    assert_eq!(found.map(|_| ()), Err(Unresolved::AmbiguousMapping), "which of both it was, nobody knows");
     let found = mappings.find(PID, 8, 0x1010, Window { from_ns: long_after + 1, to_ns: long_after + 100 });
     assert_eq!(found.map(|found| found.mapping.file.path.clone()), Ok(b"second".to_vec()));
 }
@@ -164,8 +164,8 @@ fn a_numbered_library_is_the_next_mapping() {
     mappings.apply(at(7, RecordKind::Lost { records: 1 }));
     mappings.apply(mmap(8, PID, 0x5000, "after a loss"));
     assert_eq!(find(&mut mappings, 7), Ok("libc".into()));
-    assert_eq!(find(&mut mappings, 8), Err(Reason::UnknownProcess));
-    assert_eq!(find(&mut mappings, 6), Err(Reason::UnknownProcess));
+    assert_eq!(find(&mut mappings, 8), Err(Unresolved::UnknownProcess));
+    assert_eq!(find(&mut mappings, 6), Err(Unresolved::UnknownProcess));
     assert!(mappings.expected.is_empty());
 }
 
@@ -175,7 +175,7 @@ fn what_the_child_maps_is_not_the_parents() {
     mappings.apply(mmap(1, PID, 0x1000, "shell"));
     mappings.apply(at(2, RecordKind::Fork { pid: PID + 1, parent: PID }));
     mappings.apply(mmap(3, PID + 1, 0x5000, "plugin"));
-    assert_eq!(found(&mut mappings, PID, 0x5000, (0, 9)), Err(Reason::NoMapping));
+    assert_eq!(found(&mut mappings, PID, 0x5000, (0, 9)), Err(Unresolved::NoMapping));
     assert_eq!(found(&mut mappings, PID + 1, 0x5000, (0, 9)), Ok("plugin".into()));
 }
 
@@ -187,7 +187,7 @@ fn a_process_is_forgotten_after_the_drain_that_follows_its_end() {
     mappings.forget_ended(Window { from_ns: 10, to_ns: 20 });
     assert_eq!(found(&mut mappings, PID, 0x1000, (10, 20)), Ok("a".into()), "its samples may be in the next drain");
     mappings.forget_ended(Window { from_ns: 20, to_ns: 30 });
-    assert_eq!(found(&mut mappings, PID, 0x1000, (20, 30)), Err(Reason::UnknownProcess));
+    assert_eq!(found(&mut mappings, PID, 0x1000, (20, 30)), Err(Unresolved::UnknownProcess));
     assert!(mappings.is_empty());
 }
 
@@ -201,7 +201,7 @@ fn a_reused_process_number_starts_afresh() {
     assert_eq!(found(&mut mappings, PID, 0x3000, (10, 20)), Ok("parent".into()));
     assert_eq!(found(&mut mappings, PID, 0x1000, (10, 20)), Ok("first".into()), "both lived in this window");
     mappings.forget_ended(Window { from_ns: 20, to_ns: 30 });
-    assert_eq!(found(&mut mappings, PID, 0x1000, (20, 30)), Err(Reason::NoMapping));
+    assert_eq!(found(&mut mappings, PID, 0x1000, (20, 30)), Err(Unresolved::NoMapping));
 }
 
 #[test]

@@ -7,12 +7,12 @@ use crate::collector::total;
 use crate::control::Asked;
 use crate::source::SampleSource;
 use crate::stand::{cpu_status, edges_status, event_status, generated_status, resident_bytes};
-use crate::status::{
+use std::time::Instant;
+use tokio::sync::oneshot;
+use wire::{
     ApartStatus, ChangeStatus, CostStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, RateStatus, Reply,
     Request, Samples, Status, TableStatus,
 };
-use std::time::Instant;
-use tokio::sync::oneshot;
 
 /// Requests that wait for the disk; fewer than clients, so that others are answered while the disk is slow.
 const WAITERS_MAX: usize = 64;

@@ -9,6 +9,10 @@ use std::path::Path;
 
 const PID: u32 = (1 << abi::PID_BITS) - 9;
 
+fn text(status: &wire::Status) -> String {
+    crate::status_text::text(status, crate::clock::unix_s())
+}
+
 /// Five resolved samples and two without a mapping.
 fn batch() -> (Vec<Entry>, Drained, Vec<TimedRecord>) {
     let file = MappedFileId::BuildId(vec![7; 20]);
@@ -174,10 +178,10 @@ fn what_takes_too_much_memory_does_less_and_the_epoch_is_told() {
                 tokio::task::yield_now().await;
             };
             assert_eq!(after.restraint.doing, "counts only");
-            assert!(after.text().contains("counts only, no snapshots: it took too much"), "{}", after.text());
+            assert!(text(&after).contains("counts only, no snapshots: it took too much"), "{}", text(&after));
             let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
             let epoch = Database::open(&root).unwrap().epoch("here", &epoch.parse().unwrap()).unwrap();
-            assert_eq!(epoch.meta().facts["restraint"][0]["doing"], "counts only");
+            assert_eq!(epoch.meta().facts.get::<model::Restraints>().unwrap().0[0].doing, "counts only");
         }
     })
     .unwrap();
@@ -204,7 +208,7 @@ fn a_label_is_in_force_when_the_answer_comes() {
             }
             let status = ask(&asked, Request::Status).await.status.unwrap();
             assert_eq!(status.apart.labels, ["run"]);
-            assert!(status.text().contains("labels      run\n"), "{}", status.text());
+            assert!(text(&status).contains("labels      run\n"), "{}", text(&status));
             let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
             // The recording's process is none of ours.
             assert_eq!(on_disk(&root, &epoch), 15);

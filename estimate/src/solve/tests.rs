@@ -1,4 +1,5 @@
 use super::*;
+use crate::observed::Way;
 
 /// A graph of blocks, each of which goes to the next or to another, and the last leaves.
 fn graph(random: &mut fastrand::Rng, blocks: usize) -> (Observed, Vec<f64>) {

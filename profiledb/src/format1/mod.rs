@@ -13,11 +13,11 @@ use crate::error::{Damage, DbError};
 use crate::images::{self, ImageRecord};
 use crate::key::{self, ProfileKey, SamplesFile};
 use crate::meta::{EpochMeta, EventMeta};
-use crate::profile::Profile;
 use crate::scope::{self, Scope, ScopeTable};
 use crate::segment::described_period;
 use crate::storage::{Disk, Entry};
 use crate::symbols::Symbol;
+use model::Profile;
 
 /// The directory of an epoch.
 #[derive(Clone, Debug)]
@@ -139,8 +139,8 @@ impl EpochFiles {
                     Err(error) => return Err(error),
                 },
             };
-            let period = described_period(events, &file.event);
-            keys.push(ProfileKey { image: file.image, event: file.event, period, scope });
+            let period = described_period(events, &file.event).unwrap_or(0);
+            keys.push(ProfileKey::samples(file.image, &file.event, period, scope));
         }
         keys.sort();
         keys.dedup();

@@ -26,6 +26,10 @@ struct State {
     durable_directories: BTreeSet<PathBuf>,
     /// Directories that were renamed since their parent was forced out: new name to old.
     renamed: BTreeMap<PathBuf, PathBuf>,
+    /// Names that a directory got before it could not be forced out. As on Linux the error is told
+    /// once, and the next sync succeeds without them (fsync(2), "NOTES"; "Can applications recover from
+    /// fsync failures?", USENIX ATC 2020): only a name that is given anew is forced out.
+    forgotten: BTreeSet<PathBuf>,
     /// Said to have been changed when, where that was said.
     modified: BTreeMap<PathBuf, u64>,
     directories: BTreeSet<PathBuf>,
@@ -213,6 +217,13 @@ impl State {
         }
     }
 
+    /// The directory could not be forced out: names that were not safe before are not safe by trying again.
+    fn forget_names(&mut self, path: &Path) {
+        let inside = self.files.iter().filter(|(child, _)| child.parent() == Some(path));
+        let fresh = inside.filter(|(child, bytes)| self.durable.get(*child) != Some(*bytes));
+        self.forgotten.extend(fresh.map(|(child, _)| child.clone()));
+    }
+
     /// The names in a directory are safe, and what it had lost is lost.
     fn sync_names(&mut self, path: &Path) {
         let inside = |child: &PathBuf| child.parent() == Some(path);
@@ -222,6 +233,8 @@ impl State {
             .filter(|child| inside(child) && !self.directories.contains(*child))
             .cloned()
             .collect();
+        let before: BTreeMap<PathBuf, Vec<u8>> =
+            self.durable.iter().filter(|(child, _)| inside(child)).map(|(a, b)| (a.clone(), b.clone())).collect();
         self.durable.retain(|child, _| !inside(child) && !gone.iter().any(|gone| child.starts_with(gone)));
         self.durable_directories.retain(|child| !gone.iter().any(|gone| child.starts_with(gone)));
         let fresh: Vec<PathBuf> = self
@@ -243,6 +256,10 @@ impl State {
             }
         }
         for (child, bytes) in self.files.iter().filter(|(child, _)| inside(child)) {
+            if self.forgotten.contains(child) {
+                self.durable.extend(before.get(child).map(|bytes| (child.clone(), bytes.clone())));
+                continue;
+            }
             // A name whose bytes were not forced out: as far as they were, that is nothing.
             let safe = self.synced.get(child).filter(|synced| *synced == bytes).cloned().unwrap_or_default();
             self.durable.insert(child.clone(), safe);
@@ -377,6 +394,7 @@ impl Storage for SimulatedDisk {
         }
         let bytes = state.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
         state.files.insert(to.to_owned(), bytes);
+        state.forgotten.remove(to);
         match state.synced.remove(from) {
             Some(bytes) => drop(state.synced.insert(to.to_owned(), bytes)),
             None => drop(state.synced.remove(to)),
@@ -411,10 +429,14 @@ impl Storage for SimulatedDisk {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
-        state.operation()?;
+        let outcome = state.operation();
         state.has_directory(path)?;
-        state.sync_names(path);
-        Ok(())
+        if outcome.is_ok() {
+            state.sync_names(path);
+        } else {
+            state.forget_names(path);
+        }
+        outcome
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {

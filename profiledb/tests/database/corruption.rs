@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use model::{Shape, Weight};
 use profiledb::storage::SimulatedDisk;
-use profiledb::{Damage, DbError, Lost, ProfileKey, Writer};
+use profiledb::{Damage, DbError, Lost, Writer};
 
 use crate::fixture::{
     EVENTS, HOST, NOW, PERIOD, fold_all, full_delta, image, key, problems, read, read_only_epoch, root, segments,
@@ -114,10 +115,12 @@ fn what_is_not_damaged_can_be_read_and_what_is_lost_has_a_name() {
                 samples += 1;
                 assert!(count.unwrap() > 0);
                 // The section alone does not tell the period that the description has.
-                let period = if key.period == 0 { PERIOD } else { key.period };
-                let key = ProfileKey { period, ..key.clone() };
+                let mut key = key.clone();
+                if key.measure.shape == Shape::Places && key.measure.period().is_none() {
+                    key.measure.weight = Weight::Period(PERIOD);
+                }
                 for other in whole.profiles.keys() {
-                    let read = epoch.profile(other);
+                    let read = epoch.counts(other);
                     assert_eq!(read.is_err(), *other == key, "byte {at}");
                     assert!(read.is_err() || read.unwrap() == whole.profiles[other], "byte {at}");
                 }
@@ -129,7 +132,7 @@ fn what_is_not_damaged_can_be_read_and_what_is_lost_has_a_name() {
                 assert_eq!(epoch.meta().merges, 1);
                 epoch.check_ledgers().unwrap();
             }
-            Lost::Description | Lost::Images | Lost::Symbols(_) | Lost::Edges(_) => others += 1,
+            Lost::Description | Lost::Images | Lost::Symbols(_) => others += 1,
             lost => panic!("byte {at}: {lost:?}"),
         }
     }

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::{ImageId, ImageKind, ImageOffset};
+use model::{Counted, Counts, EDGES, Edges, FIRST_EDGES, Ledger, Measure, Profile, ROUNDS, Turns, Values};
 use profiledb::storage::{SimulatedDisk, Storage};
 use profiledb::{
-    Database, DbError, Delta, Edges, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Ledger, Machine, Profile,
-    ProfileKey, Rounds, Scope, Symbol, Turns, Writer,
+    Database, DbError, Delta, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope,
+    Symbol, Writer,
 };
 
 pub const HOST: &str = "node-7";
@@ -34,7 +35,7 @@ pub fn key(number: u8, event: &str) -> ProfileKey {
 
 pub fn scoped(number: u8, event: &str, label: Option<&str>) -> ProfileKey {
     let scope = Scope { label: label.map(str::to_owned), ..Scope::default() };
-    ProfileKey { image: image(number), event: event.to_owned(), period: PERIOD, scope }
+    ProfileKey::samples(image(number), event, PERIOD, scope)
 }
 
 pub fn record(number: u8, seen: u64) -> ImageRecord {
@@ -80,8 +81,7 @@ pub fn start(now_unix_s: u64) -> EpochStart {
 pub fn delta(now_unix_s: u64, samples: &[(u8, &str, u64, u64)]) -> Delta {
     let mut delta = Delta { now_unix_s, ..Delta::default() };
     for (number, event, offset, count) in samples {
-        let profile = delta.profiles.entry(key(*number, event)).or_default();
-        profile.add(ImageOffset(*offset), *count);
+        add(&mut delta, key(*number, event), Profile::from_counts([(ImageOffset(*offset), *count)]));
         let met = record(*number, now_unix_s);
         delta.images.insert(met.id, met);
         let ledger = delta.ledgers.entry(event, PERIOD);
@@ -90,21 +90,33 @@ pub fn delta(now_unix_s: u64, samples: &[(u8, &str, u64, u64)]) -> Delta {
     delta
 }
 
+/// Adds counts to what a delta has of a key.
+pub fn add(delta: &mut Delta, key: ProfileKey, counts: impl Into<Counts>) {
+    let shape = key.measure.shape;
+    assert!(delta.profiles.entry(key).or_insert(Counts::none(shape)).merge(&counts.into()));
+}
+
+/// Counts as samples by place.
+pub fn profile(counts: &Counts) -> Profile {
+    Profile::of(counts.clone()).unwrap()
+}
+
 /// Moves half of what a delta has of an image and event to a label.
 pub fn label_half(delta: &mut Delta, number: u8, event: &str, label: &str) {
     let (mut mine, mut theirs) = (Profile::new(), Profile::new());
-    for (offset, count) in delta.profiles[&key(number, event)].iter() {
+    for (offset, count) in profile(&delta.profiles[&key(number, event)]).iter() {
         mine.add(offset, count / 2);
         theirs.add(offset, count - count / 2);
     }
-    delta.profiles.insert(key(number, event), mine);
-    delta.profiles.insert(scoped(number, event, Some(label)), theirs);
+    delta.profiles.insert(key(number, event), mine.into());
+    delta.profiles.insert(scoped(number, event, Some(label)), theirs.into());
 }
 
 /// Samples of unknown code of a labelled run, which the ledger has among its unresolved ones.
 pub fn unknown_code(period: u64) -> ProfileKey {
     let image = ImageId::unresolved("prog0", "no mapping");
-    ProfileKey { image, period, ..scoped(0, EVENTS[0], Some("run")) }
+    let scope = scoped(0, EVENTS[0], Some("run")).scope;
+    ProfileKey::samples(image, EVENTS[0], period, scope)
 }
 
 /// A delta that has every sort of section: two images, two events, one of them of two periods, a
@@ -123,11 +135,12 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     let symbols = vec![symbol(0x10, 0x20, "main"), symbol(count, count + 1, "jit")];
     delta.symbols.insert(image(0), symbols);
     let pair = |from, to| (ImageOffset(from), ImageOffset(to));
-    delta.edges.insert(image(0), Edges::from_counts([(pair(0x14, 0x10), count), (pair(0x14, 0x18), 1)]));
-    delta.first_edges.insert(image(0), Edges::from_counts([(pair(0x14, 0x10), count / 2 + 1)]));
-    let turns = |rounds| Turns { branch: ImageOffset(0x14), jumps: true, rounds };
-    delta.rounds.insert(image(0), Rounds::from_counts([(turns(7), 1), (turns(1000 + count), count)]));
-    delta.facts.insert("skid".to_owned(), count.into());
+    let of = |measure| ProfileKey::of(image(0), measure);
+    add(&mut delta, of(&EDGES), Edges::from_counts([(pair(0x14, 0x10), count), (pair(0x14, 0x18), 1)]));
+    add(&mut delta, of(&FIRST_EDGES), Edges::from_counts([(pair(0x14, 0x10), count / 2 + 1)]));
+    let turns = |rounds| Turns { branch: ImageOffset(0x14), jumps: true, rounds }.value().unwrap();
+    add(&mut delta, of(&ROUNDS), Values::from_counts([(turns(7), 1), (turns(1000 + count), count)]));
+    delta.facts.state_value("skid", count.into());
     let ledger = delta.ledgers.entry(EVENTS[0], PERIOD);
     ledger.taken += 3;
     ledger.unresolved.insert("no mapping".to_owned(), 2);
@@ -135,9 +148,9 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     let id = unknown_code(PERIOD).image;
     let kind = ImageKind::Unresolved;
     delta.images.insert(id, ImageRecord { id, kind, path: "no mapping".to_owned(), ..record(0, now_unix_s) });
-    delta.profiles.insert(unknown_code(PERIOD), Profile::from_counts([(ImageOffset(0), 1)]));
-    let faster = ProfileKey { period: FASTER, ..key(0, EVENTS[0]) };
-    delta.profiles.insert(faster, Profile::from_counts([(ImageOffset(0x10), count)]));
+    add(&mut delta, unknown_code(PERIOD), Profile::from_counts([(ImageOffset(0), 1)]));
+    let faster = ProfileKey::samples(image(0), EVENTS[0], FASTER, Scope::default());
+    add(&mut delta, faster, Profile::from_counts([(ImageOffset(0x10), count)]));
     *delta.ledgers.entry(EVENTS[0], FASTER) = Ledger { taken: count, merged: count, ..Ledger::default() };
     delta
 }
@@ -150,17 +163,33 @@ pub fn writer(disk: &SimulatedDisk) -> Writer {
     Writer::open_on(storage(disk), &root(), HOST).unwrap()
 }
 
+impl EpochState {
+    /// Samples of an event by place.
+    pub fn samples(&self, key: &ProfileKey) -> Profile {
+        profile(&self.profiles[key])
+    }
+
+    /// All samples.
+    pub fn sampled(&self) -> u64 {
+        let sampled = self.profiles.iter().filter(|(key, _)| key.measure.period().is_some());
+        sampled.map(|(_, counts)| counts.total()).sum()
+    }
+
+    /// Observations of a measure in an image.
+    pub fn observed<Shaped: Counted>(&self, measure: &Measure, image: ImageId) -> Shaped {
+        Shaped::of(self.profiles[&ProfileKey::of(image, measure)].clone()).unwrap()
+    }
+}
+
 /// Everything a reader gets of one epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochState {
     pub meta: EpochMeta,
     pub images: BTreeMap<ImageId, ImageRecord>,
     pub scopes: Vec<Scope>,
-    pub profiles: BTreeMap<ProfileKey, Profile>,
+    /// Of every measure.
+    pub profiles: BTreeMap<ProfileKey, Counts>,
     pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
-    pub edges: BTreeMap<ImageId, Edges>,
-    pub first_edges: BTreeMap<ImageId, Edges>,
-    pub rounds: BTreeMap<ImageId, Rounds>,
 }
 
 /// Everything a reader gets of a database, and that its ledgers fit its profiles.
@@ -175,9 +204,10 @@ pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), 
             let images = epoch.images()?;
             let scopes = epoch.scopes()?;
             let mut profiles = BTreeMap::new();
-            for key in epoch.profiles()? {
-                let profile = epoch.profile(&key)?;
-                profiles.insert(key, profile);
+            for key in epoch.keys()? {
+                let counts = epoch.counts(&key)?;
+                assert_eq!(epoch.total(&key)?, counts.total());
+                profiles.insert(key, counts);
             }
             let mut symbols = BTreeMap::new();
             for id in images.keys() {
@@ -190,16 +220,7 @@ pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), 
             assert!(epoch.is_current()?);
             assert!(epoch.size_bytes()? > 0);
             let meta = epoch.meta().clone();
-            let (mut edges, mut first_edges, mut rounds) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-            for id in images.keys() {
-                let seen = epoch.edges(id)?;
-                if !seen.is_empty() {
-                    edges.insert(*id, seen);
-                    first_edges.insert(*id, epoch.first_edges(id)?);
-                    rounds.insert(*id, epoch.rounds(id)?);
-                }
-            }
-            let state = EpochState { meta, images, scopes, profiles, symbols, edges, first_edges, rounds };
+            let state = EpochState { meta, images, scopes, profiles, symbols };
             all.insert((host.clone(), id), state);
         }
     }

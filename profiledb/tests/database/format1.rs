@@ -39,12 +39,12 @@ fn an_old_database_reads_as_it_was_written() {
     assert_eq!((first.meta.merges, first.meta.ended_unix_s), (3, Some(NOW + 50)));
     assert_eq!((second.meta.merges, second.meta.ended_unix_s), (1, None));
     assert_eq!(first.profiles.len(), 4);
-    assert_eq!(first.profiles[&key(0, EVENTS[0])].get(ImageOffset(0x10)), 14);
+    assert_eq!(first.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 14);
     assert_eq!(first.profiles[&scoped(1, EVENTS[0], Some("run"))].total(), 8);
     assert_eq!(first.symbols[&image(0)], [symbol(5, 6, "jit"), symbol(9, 10, "jit"), symbol(0x10, 0x20, "main")]);
     assert_eq!(first.images[&image(1)].path, "/usr/bin/prog1");
     assert_eq!(first.meta.ledgers.sum(EVENTS[0]).lost["table full"], 2);
-    assert!(first.edges.is_empty() && first.meta.facts.is_empty());
+    assert!(first.profiles.keys().all(|key| key.measure.period().is_some()) && first.meta.facts.is_empty());
     assert_eq!(problems(&disk), Vec::<String>::new());
 }
 
@@ -54,7 +54,7 @@ fn an_old_merge_that_was_decided_and_not_finished_counts() {
     let disk = committed("format-1-unfinished");
     let [state] = &states(&disk)[..] else { panic!("one epoch was written") };
     assert_eq!(state.meta.merges, 3);
-    assert_eq!(state.profiles[&key(0, EVENTS[0])].get(ImageOffset(0x10)), 84);
+    assert_eq!(state.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 84);
     let told = problems(&disk);
     assert!(!told.is_empty() && told.iter().all(|line| line.ends_with("lost: nothing")), "{told:?}");
 }
@@ -114,7 +114,7 @@ fn old_epochs_are_copied_and_made_one_in_the_new_format() {
     let merged = merge_epochs(&epochs, &target, "both", Some("all of it")).unwrap();
     let all = read(&other).unwrap();
     let merged = &all[&("both".to_owned(), merged)];
-    assert_eq!(merged.profiles[&key(0, EVENTS[0])].get(ImageOffset(0x10)), 17);
+    assert_eq!(merged.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 17);
     assert_eq!(merged.meta.label.as_deref(), Some("all of it"));
     assert_eq!(problems(&other), Vec::<String>::new());
 }

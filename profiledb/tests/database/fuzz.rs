@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use flate2::bufread::DeflateDecoder;
 use image::{ImageOffset, KeptRanges};
+use model::{Edges, Profile};
 use profiledb::codec::{self, put_varint};
-use profiledb::columns;
 use profiledb::envelope::{Kind, open, seal};
+use profiledb::shapes;
 use profiledb::storage::SimulatedDisk;
-use profiledb::{CodeStore, Database, Edges, Profile, check_on};
+use profiledb::{CodeStore, Database, check_on};
 
 use crate::code::{elf, one_excerpt, one_image};
 use crate::fixture::{HOST, NOW, image, key, root, scoped, segments, small_database, storage, symbol, writer};
@@ -120,25 +121,25 @@ impl Fuzzer {
     fn samples(&mut self) {
         let profile =
             Profile::from_counts(self.counts().into_iter().map(|(offset, count)| (ImageOffset(offset), count)));
-        let mut bytes = columns::encode_samples(&profile);
+        let mut bytes = shapes::encode_samples(&profile);
         self.random.change(&mut bytes);
         let entries = if self.random.below(4) > 0 { profile.len() as u64 } else { self.random.number() };
-        if let Ok(read) = columns::decode_samples(&bytes, entries) {
+        if let Ok(read) = shapes::decode_samples(&bytes, entries) {
             self.read += 1;
-            let again = columns::encode_samples(&read);
-            assert_eq!(columns::decode_samples(&again, entries).unwrap(), read);
+            let again = shapes::encode_samples(&read);
+            assert_eq!(shapes::decode_samples(&again, entries).unwrap(), read);
         }
     }
 
     fn edges(&mut self) {
         let pair = |(from, to): (u64, u64)| ((ImageOffset(from), ImageOffset(to)), from.max(1));
         let edges = Edges::from_counts(self.counts().into_iter().map(pair));
-        let mut bytes = columns::encode_edges(&edges);
+        let mut bytes = shapes::encode_edges(&edges);
         self.random.change(&mut bytes);
-        if let Ok(read) = columns::decode_edges(&bytes, edges.len() as u64) {
+        if let Ok(read) = shapes::decode_edges(&bytes, edges.len() as u64) {
             self.read += 1;
-            let again = columns::encode_edges(&read);
-            assert_eq!(columns::decode_edges(&again, edges.len() as u64).unwrap(), read);
+            let again = shapes::encode_edges(&read);
+            assert_eq!(shapes::decode_edges(&again, edges.len() as u64).unwrap(), read);
         }
     }
 
@@ -158,7 +159,7 @@ impl Fuzzer {
         for key in [key(1, "cycles"), scoped(1, "cycles", Some("run"))] {
             let mut bytes = codec::encode_samples(&key, &profile);
             self.random.change(&mut bytes);
-            let _ = codec::decode_scope(&key.image, &key.event, &bytes);
+            let _ = codec::decode_scope(&key.image, key.name(), &bytes);
             if let Ok(read) = codec::decode_samples(&key, &bytes) {
                 self.read += 1;
                 assert_eq!(codec::encode_samples(&key, &read), bytes);
@@ -290,8 +291,11 @@ fn read_all(disk: &SimulatedDisk, path: &Path) -> bool {
     for id in database.epochs(HOST).unwrap() {
         let Ok(epoch) = database.epoch(HOST, &id) else { continue };
         let _ = (epoch.scopes(), epoch.check_ledgers(), epoch.is_current(), epoch.size_bytes());
+        for key in epoch.keys().unwrap() {
+            let _ = epoch.counts(&key);
+        }
         for image in epoch.images().unwrap_or_default().keys() {
-            let _ = (epoch.symbols(image), epoch.edges(image), epoch.first_edges(image), epoch.rounds(image));
+            let _ = epoch.symbols(image);
         }
     }
     let _ = database.code(HOST, &image(1));

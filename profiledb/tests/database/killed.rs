@@ -68,7 +68,7 @@ fn a_killed_writer_leaves_a_whole_database() {
         // What it told of is there; each merge has 3 + 1 + 2 + 4 samples, one of unknown code and 3 of
         // another period.
         assert!(told > 0 && state.meta.merges >= told, "round {round}");
-        let total: u64 = state.profiles.values().map(profiledb::Profile::total).sum();
+        let total: u64 = state.sampled();
         assert_eq!(total, state.meta.merges * 14);
         last_seen = state.meta.merges;
         let problems = profiledb::check(&root).unwrap();

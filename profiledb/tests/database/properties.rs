@@ -1,11 +1,12 @@
 //! Laws that hold for all values.
 
 use image::ImageOffset;
+use model::{Edges, Profile};
 use profiledb::codec::{
     Commit, decode_commit, decode_samples, decode_symbols, encode_commit, encode_samples, encode_symbols,
 };
-use profiledb::columns;
-use profiledb::{Edges, EpochId, ImageRecord, Profile, ProfileKey, Symbol};
+use profiledb::shapes;
+use profiledb::{EpochId, ImageRecord, ProfileKey, Symbol};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -86,18 +87,18 @@ proptest! {
     fn columns_read_back(profile in profile(), stride in 0_u32..5) {
         let spread = profile.iter().map(|(offset, count)| (ImageOffset(offset.0 << stride), count));
         let profile = Profile::from_counts(spread);
-        let bytes = columns::encode_samples(&profile);
-        prop_assert_eq!(columns::decode_samples(&bytes, profile.len() as u64).unwrap(), profile.clone());
-        prop_assert!(columns::decode_samples(&bytes, profile.len() as u64 + 1).is_err());
+        let bytes = shapes::encode_samples(&profile);
+        prop_assert_eq!(shapes::decode_samples(&bytes, profile.len() as u64).unwrap(), profile.clone());
+        prop_assert!(shapes::decode_samples(&bytes, profile.len() as u64 + 1).is_err());
         for cut in 0..bytes.len() {
-            prop_assert!(columns::decode_samples(&bytes[..cut], profile.len() as u64).is_err());
+            prop_assert!(shapes::decode_samples(&bytes[..cut], profile.len() as u64).is_err());
         }
     }
 
     #[test]
     fn edges_read_back_and_merge_in_any_order(a in edges(), b in edges(), c in edges()) {
-        let bytes = columns::encode_edges(&a);
-        prop_assert_eq!(columns::decode_edges(&bytes, a.len() as u64).unwrap(), a.clone());
+        let bytes = shapes::encode_edges(&a);
+        prop_assert_eq!(shapes::decode_edges(&bytes, a.len() as u64).unwrap(), a.clone());
         let sum = |x: &Edges, y: &Edges| { let mut sum = x.clone(); sum.merge(y); sum };
         prop_assert_eq!(sum(&a, &b), sum(&b, &a));
         prop_assert_eq!(sum(&sum(&a, &b), &c), sum(&a, &sum(&b, &c)));

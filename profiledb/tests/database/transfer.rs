@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use image::ImageOffset;
+use model::{EDGES, Edges, FIRST_EDGES, Ledger, Ledgers, MergedFrom, ROUNDS, Values};
 use profiledb::storage::SimulatedDisk;
 use profiledb::{
-    Copied, Database, DbError, Epoch, Ledger, Ledgers, ProfileKey, Retention, Rounds, Writer, copy_epoch, copy_host,
-    merge_epochs, seal,
+    Copied, Database, DbError, Epoch, ProfileKey, Retention, Writer, copy_epoch, copy_host, merge_epochs, seal,
 };
 
 use crate::fixture::{
@@ -59,16 +59,16 @@ fn epochs_made_one_have_all_counts_and_say_whose() {
     let merged = merge_epochs(&epochs(&disk), &target, "sum", Some("both")).unwrap();
     let all = read(&other).unwrap();
     let sum = &all[&("sum".to_owned(), merged)];
-    assert_eq!(sum.profiles[&key(0, EVENTS[0])].get(ImageOffset(0x10)), 114);
-    assert_eq!(sum.edges[&image(0)].get(ImageOffset(0x14), ImageOffset(0x10)), 114);
-    assert!(sum.first_edges[&image(0)].total() > 57);
+    assert_eq!(sum.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 114);
+    assert_eq!(sum.observed::<Edges>(&EDGES, image(0)).get((ImageOffset(0x14), ImageOffset(0x10))), 114);
+    assert!(sum.observed::<Edges>(&FIRST_EDGES, image(0)).total() > 57);
     assert_eq!(sum.meta.ledgers.sum(EVENTS[0]).lost["table full"], 3);
     assert_eq!((sum.meta.started_unix_s, sum.meta.ended_unix_s), (NOW, Some(NOW + 30)));
     assert_eq!(sum.meta.machine.boot_id, "boot-1");
-    let from = sum.meta.merged_from();
+    let MergedFrom(from) = sum.meta.facts.get().unwrap();
     assert!(from.contains("node-7/20251121-040233"), "{from:?}");
     // What they do not agree in is not said.
-    assert!(!sum.meta.facts.contains_key("skid"));
+    assert!(sum.meta.facts.value("skid").is_none());
     assert_eq!(problems(&other), Vec::<String>::new());
     // The order does not matter.
     let (third, target) = empty();
@@ -110,10 +110,7 @@ fn a_copy_is_brought_up_to_date_and_never_goes_back() {
     assert_eq!(copy_host(&database(&disk), HOST, &target).unwrap()[0].1, Copied::Updated);
     assert_eq!(copy_epoch(&early, &target).unwrap(), Copied::AlreadyThere);
     let (mine, theirs) = (read_only_epoch(&disk), read_only_epoch(&other));
-    assert_eq!(
-        (&mine.profiles, &mine.edges, &mine.first_edges, &mine.rounds),
-        (&theirs.profiles, &theirs.edges, &theirs.first_edges, &theirs.rounds)
-    );
+    assert_eq!(mine.profiles, theirs.profiles);
     assert_eq!(theirs.meta.ended_unix_s, Some(NOW + 30));
     assert_eq!(segments(&other).len(), 1);
     assert_eq!(problems(&other), Vec::<String>::new());
@@ -157,10 +154,12 @@ fn a_committed_database_reads_as_it_was_written() {
     let all = read(&disk).unwrap();
     let mut expected: Vec<_> = read(&two_epochs()).unwrap().into_values().collect();
     // It is of before rounds were counted.
-    expected.iter_mut().flat_map(|state| state.rounds.values_mut()).for_each(|rounds| *rounds = Rounds::new());
+    expected.iter_mut().for_each(|state| state.profiles.retain(|key, _| key.measure != ROUNDS));
     // And of before an event had several periods, and unknown code was kept by program.
     for state in &mut expected {
-        state.profiles.retain(|key, _| key.period == PERIOD && !key.image.is_unresolved());
+        state
+            .profiles
+            .retain(|key, _| key.measure.period().is_none_or(|period| period == PERIOD) && !key.image.is_unresolved());
         state.images.retain(|id, _| !id.is_unresolved());
         let mut ledgers = Ledgers::default();
         let described = state.meta.ledgers.iter().filter(|(_, period, _)| *period == PERIOD);
@@ -179,14 +178,14 @@ fn a_committed_database_reads_as_it_was_written() {
 fn epochs_of_the_first_release_are_merged_with_their_periods() {
     let disk = crate::format1::committed("format-2-rounds");
     assert_eq!(problems(&disk), Vec::<String>::new());
-    let at = |period| ProfileKey { period, ..key(0, EVENTS[0]) };
+    let at = |period| ProfileKey::samples(image(0), EVENTS[0], period, profiledb::Scope::default());
     for (state, period) in read(&disk).unwrap().into_values().zip([62_000, 124_000]) {
         assert_eq!(
             (state.meta.merges, state.profiles[&at(period)].total()),
             (if period == 62_000 { 4 } else { 3 }, 33)
         );
         assert_eq!(state.meta.ledgers.of(EVENTS[0]).map(|(period, _)| period).collect::<Vec<_>>(), [period]);
-        assert_eq!(state.rounds[&image(0)].iter().map(|(_, times)| times).sum::<u64>(), 6);
+        assert_eq!(state.observed::<Values>(&ROUNDS, image(0)).total(), 6);
     }
     let (other, target) = empty();
     merge_epochs(&epochs(&disk), &target, "sum", None).unwrap();

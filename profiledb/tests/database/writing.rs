@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use image::ImageOffset;
+use model::{Ledger, Ledgers, Profile};
 use profiledb::storage::SimulatedDisk;
 use profiledb::{
-    Database, DbError, Delta, EpochId, Ledger, Ledgers, PeriodChange, Profile, ProfileKey, Retention, SCOPES_MAX,
-    Scope, Writer, check,
+    Database, DbError, Delta, EpochId, PeriodChange, ProfileKey, Retention, SCOPES_MAX, Scope, Writer, check,
 };
 
 use crate::fixture::{
@@ -147,7 +147,7 @@ fn everything_is_there_on_a_real_disk() {
     let real = read_database(&Database::open(&root).unwrap()).unwrap();
     assert_eq!(real, read(&small_database()).unwrap());
     let state = real.values().next().unwrap();
-    assert_eq!(state.profiles[&key(0, EVENTS[0])].get(ImageOffset(0x10)), 14);
+    assert_eq!(state.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 14);
     assert_eq!(state.symbols[&image(0)], [symbol(5, 6, "jit"), symbol(9, 10, "jit"), symbol(0x10, 0x20, "main")]);
     let met = &state.images[&image(1)];
     assert_eq!((met.first_seen_unix_s, met.last_seen_unix_s), (NOW + 10, NOW + 20));
@@ -358,7 +358,7 @@ fn an_epoch_has_room_for_so_many_scopes_and_no_sample_is_lost_beyond() {
         ProfileKey { scope, ..key(0, EVENTS[0]) }
     };
     for unit in 0..SCOPES_MAX + 3 {
-        full.profiles.insert(of(unit), Profile::from_counts([(ImageOffset(0x10), 2)]));
+        full.profiles.insert(of(unit), Profile::from_counts([(ImageOffset(0x10), 2)]).into());
     }
     let all = 2 * (SCOPES_MAX as u64 + 3);
     let ledger = full.ledgers.entry(EVENTS[0], PERIOD);
@@ -457,17 +457,17 @@ fn facts_the_bill_and_changes_of_a_period_are_kept() {
     let change = |at_unix_s, period| PeriodChange { at_unix_s, period, rate_per_s: None };
     let mut told = delta(NOW + 30, &[]);
     told.cost = Some(serde_json::json!({"share": 0.007}));
-    told.facts.insert("clock".to_owned(), "tsc".into());
+    told.facts.state_value("clock", "tsc".into());
     told.period_changes.insert(EVENTS[0].to_owned(), vec![change(NOW + 28, 70_000)]);
     writer.merge(&told).unwrap();
     told.cost = None;
     told.period_changes.insert(EVENTS[0].to_owned(), vec![change(NOW + 38, 80_000)]);
     writer.merge(&told).unwrap();
     let meta = read_only_epoch(&disk).meta;
-    assert_eq!((meta.facts["skid"].as_u64(), meta.facts["clock"].as_str()), (Some(9), Some("tsc")));
+    assert_eq!((meta.facts.value("skid"), meta.facts.value("clock")), (Some(&9.into()), Some(&"tsc".into())));
     assert_eq!(meta.cost, Some(serde_json::json!({"share": 0.007})));
     assert_eq!(meta.period_changes[EVENTS[0]], [change(NOW + 28, 70_000), change(NOW + 38, 80_000)]);
-    told.facts.insert("much".to_owned(), "x".repeat(70_000).into());
+    told.facts.state_value("much", "x".repeat(70_000).into());
     let error = writer.merge(&told).unwrap_err();
     assert!(matches!(error, DbError::FactsTooLarge { limit: 65_536, .. }), "{error}");
     let unheard = [("unheard-of".to_owned(), vec![])].into();

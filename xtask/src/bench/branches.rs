@@ -7,7 +7,7 @@
 //!
 //! Not the same are addresses: what depends on them (Python's allocator asks whether an address is in its arenas) differs from run to run.
 
-use super::profilers::{build, start_dcpid};
+use super::profilers::{build, client, start_dcpid};
 use super::repeatable::{self, Program};
 use super::{FOLDER, machine, require_root};
 use crate::packages;
@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
+use wire::Request;
 
 /// Snapshots that dcpid takes at most, a second, on all CPUs together.
 const SNAPSHOTS_PER_S: usize = 4000;
@@ -58,7 +59,7 @@ pub fn run(snapshots: u64) -> anyhow::Result<bool> {
     packages::ensure(&packages::CALLGRIND)?;
     let folder = format!("{FOLDER}/branches");
     fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
-    build(&folder, &["dcpid", "dcpictl", "dcpi"])?;
+    build(&folder, &["dcpid", "dcpi"])?;
     println!(
         "{:<8} {:>9} {:>8} {:>8} {:>7} {:>8} {:>7} {:>7}",
         "program", "snapshots", "yielding", "branches", "scored", "seen", "error", "chance"
@@ -226,8 +227,8 @@ fn sampled(
     let mut rounds = 0;
     let (samples, status) = loop {
         program.run_for(ROUND)?;
-        let _ = output(&mut command(&format!("{folder}/dcpictl --control {folder}/control.sock flush")))?;
-        let status = output(&mut command(&format!("{folder}/dcpictl --control {folder}/control.sock status --json")))?;
+        client(folder).ask(&Request::Flush)?;
+        let status = client(folder).status()?;
         let samples: f64 = rows(&cat("")?).filter(|row| images.contains(row.image)).map(|row| row.count).sum();
         rounds += 1;
         if samples >= snapshots as f64 || rounds >= ROUNDS_MAX {
@@ -235,15 +236,12 @@ fn sampled(
         }
     };
     drop(dcpid);
-    let of = |name: &str| {
-        super::json::number_at(&status, &["edges", name])
-            .with_context(|| format!("dcpictl's status has no edges.{name}"))
-    };
-    let (taken, dropped) = (of("taken")?, of("dropped")?);
+    let edges = status.edges.unwrap_or_default();
+    let (taken, dropped) = (edges.taken as f64, edges.dropped as f64);
     if taken == 0.0 {
         bail!("dcpid took no snapshots; its log: {folder}/dcpid.log");
     }
-    let seen = Seen { snapshots: samples * taken / (taken + dropped), yielding: of("fruitful")? / taken };
+    let seen = Seen { snapshots: samples * taken / (taken + dropped), yielding: edges.fruitful as f64 / taken };
     let mut counts: HashMap<Branch, Count> = HashMap::new();
     for row in rows(&cat("--edges")?) {
         let branch = (row.image.to_owned(), row.from);

@@ -1,4 +1,4 @@
-//! As much JSON as the benchmarks need: values to write, and single numbers read out of what dcpictl says.
+//! As much JSON as the benchmarks need: values to write, and single numbers read out of reports.
 
 /// A string.
 pub fn text(value: &str) -> String {
@@ -43,15 +43,6 @@ pub fn number_at(object: &str, path: &[&str]) -> Option<f64> {
     value.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// The sum of all numbers that are members of the object at `path`.
-pub fn sum_at(object: &str, path: &[&str]) -> Option<f64> {
-    let object = path.iter().try_fold(object, |object, name| {
-        let found = members(object).into_iter().find(|(member, _)| member == name);
-        found.map(|(_, value)| value)
-    })?;
-    object.starts_with('{').then(|| members(object).iter().filter_map(|(_, value)| value.parse::<f64>().ok()).sum())
-}
-
 /// Names and values of an object's own members; nothing for what is not an object. Strings are skipped as a whole and brackets counted, so
 /// that a name inside a string or a nested object is not taken for one of ours.
 fn members(object: &str) -> Vec<(&str, &str)> {
@@ -92,7 +83,7 @@ fn split_outside(text: &str, separator: char) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    const STATUS: &str = r#"{
+    const REPORT: &str = r#"{
         "version": "0.1.0", "note": "a \"quoted, {samples\": 9, \\",
         "events": [{"name": "cpu-clock", "samples": 7}],
         "samples": {"taken": 13712, "unresolved": {"no_mapping": 3, "anonymous_memory": 4}, "lost": {}},
@@ -111,11 +102,8 @@ mod tests {
             (&["taken"], None),
             (&["samples", "taken", "more"], None),
         ] {
-            assert_eq!(number_at(STATUS, path), expected, "{path:?}");
+            assert_eq!(number_at(REPORT, path), expected, "{path:?}");
         }
-        assert_eq!(sum_at(STATUS, &["samples", "unresolved"]), Some(7.0));
-        assert_eq!(sum_at(STATUS, &["samples", "lost"]), Some(0.0));
-        assert_eq!(sum_at(STATUS, &["samples", "gone"]), None);
     }
 
     #[test]
@@ -123,8 +111,8 @@ mod tests {
         for odd in ["", "{", "}", "{\"", "null", "[1]", "{\"a\"", "{\"a\":", "{:}", "{\"a\": tru", "{,}"] {
             assert_eq!(number_at(odd, &["a"]), None, "{odd}");
         }
-        for end in 0..STATUS.len() {
-            let _ = number_at(STATUS.get(..end).unwrap_or_default(), &["daemon", "cpu_s"]);
+        for end in 0..REPORT.len() {
+            let _ = number_at(REPORT.get(..end).unwrap_or_default(), &["daemon", "cpu_s"]);
         }
     }
 

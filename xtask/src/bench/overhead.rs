@@ -20,7 +20,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     packages::ensure(packages::COMPILER.iter().chain(&packages::BENCH_TOOLS))?;
     fs::create_dir_all(FOLDER)?;
     println!("building dcpid (release) and the workloads");
-    build(FOLDER, &["dcpid", "dcpictl"])?;
+    build(FOLDER, &["dcpid"])?;
     prepare(FOLDER)?;
 
     let machine = machine::description();

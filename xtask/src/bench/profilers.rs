@@ -1,8 +1,8 @@
 //! The configurations that are compared: each is started, watched, and ended whatever happens.
 
-use super::json::{number_at, sum_at};
+use super::json::number_at;
 use super::machine::{memory_bytes, process_cpu_s, size_bytes};
-use crate::process::{command, must, output};
+use crate::process::{command, must};
 use anyhow::{Context as _, bail};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use wire::{Client, Request, Status};
 
 /// Samples per second and CPU, of every configuration (the paper's rate).
 pub const RATE: u64 = 5200;
@@ -240,7 +241,7 @@ impl<'a> Profiler<'a> {
     /// What it has cost so far is not looked at, and what it took so far is on disk.
     pub fn settle(&mut self) -> anyhow::Result<()> {
         if matches!(self.inner, Inner::Dcpid { .. }) {
-            control(self.folder, "flush")?;
+            client(self.folder).ask(&Request::Flush)?;
         }
         self.before = self.reading()?;
         Ok(())
@@ -257,7 +258,7 @@ impl<'a> Profiler<'a> {
 
     fn reading(&self) -> anyhow::Result<Reading> {
         match &self.inner {
-            Inner::Dcpid { .. } => read_status(&control(self.folder, "--json status")?),
+            Inner::Dcpid { .. } => Ok(reading_of(&client(self.folder).status()?)),
             _ => Ok(Reading { cpu_s: self.pid().and_then(process_cpu_s).unwrap_or(0.0), ..Reading::default() }),
         }
     }
@@ -279,8 +280,8 @@ impl<'a> Profiler<'a> {
             }
             Inner::Dcpid { mut program, watch } => {
                 let rss_mean_bytes = watch.map(MemoryWatch::mean);
-                control(folder, "flush")?;
-                let flushed = read_status(&control(folder, "--json status")?)?;
+                client(folder).ask(&Request::Flush)?;
+                let flushed = reading_of(&client(folder).status()?);
                 let rss_peak_bytes = memory_bytes(program.child.id(), "VmHWM");
                 program.end()?;
                 let disk_bytes = Some(size_bytes(Path::new(folder).join("db").as_path()) as f64);
@@ -293,7 +294,7 @@ impl<'a> Profiler<'a> {
 
 /// Builds programs, and copies them, so that nobody's build replaces them under a measurement.
 pub fn build(folder: &str, programs: &[&str]) -> anyhow::Result<()> {
-    let mut cargo = command("cargo build --release -p daemon -p analysis");
+    let mut cargo = command("cargo build --release -p daemon -p dcpi");
     must(cargo.args(programs.iter().flat_map(|program| ["--bin", program])))?;
     for program in programs {
         fs::copy(format!("target/release/{program}"), format!("{folder}/{program}"))
@@ -302,8 +303,9 @@ pub fn build(folder: &str, programs: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn control(folder: &str, request: &str) -> anyhow::Result<String> {
-    output(&mut command(&format!("{folder}/dcpictl --control {folder}/control.sock {request}")))
+/// The client of the dcpid in `folder`.
+pub fn client(folder: &str) -> Client {
+    Client::new(format!("{folder}/control.sock"))
 }
 
 /// Starts the dcpid in `folder` with these arguments and a database there of its own.
@@ -313,7 +315,7 @@ pub fn start_dcpid(folder: &str, arguments: &str) -> anyhow::Result<Program> {
     let line = format!("{folder}/dcpid --db {folder}/db --control {folder}/control.sock --log warn {arguments}");
     let mut program = Program::start("dcpid", &line, Stdio::null(), &log)?;
     let deadline = Instant::now() + START_MAX;
-    while control(folder, "status").is_err() {
+    while client(folder).status().is_err() {
         if program.ended() || Instant::now() > deadline {
             bail!("dcpid did not start; it said: {}", fs::read_to_string(log).unwrap_or_default().trim());
         }
@@ -370,27 +372,22 @@ fn perf_samples(said: &str) -> f64 {
     count.and_then(|count| count.parse().ok()).unwrap_or(0.0)
 }
 
-fn read_status(status: &str) -> anyhow::Result<Reading> {
-    let number = |path: &[&str]| {
-        number_at(status, path).with_context(|| format!("dcpictl status has no number {}", path.join(".")))
-    };
-    let sum =
-        |name| sum_at(status, &["samples", name]).with_context(|| format!("dcpictl status has no samples.{name}"));
-    let handler_runs = number(&["handler", "calls"])?;
-    let edges = |name| number_at(status, &["edges", name]).unwrap_or(0.0);
-    Ok(Reading {
+fn reading_of(status: &Status) -> Reading {
+    let edges = status.edges.unwrap_or_default();
+    let handler_runs = status.handler.calls as f64;
+    Reading {
         // What the code store takes is for each new image, once: the database of a run is new, and all images are.
-        cpu_s: number(&["daemon", "cpu_s"])? - number_at(status, &["code_store", "cpu_s"]).unwrap_or(0.0),
-        edges_cpu_s: 1e-9 * edges("ns_per_snapshot") * edges("taken"),
-        taken: number(&["samples", "taken"])?,
-        misses: number(&["table", "misses"])?,
-        places: number(&["table", "places"])?,
-        unresolved: sum("unresolved")?,
-        lost: sum("lost")?,
-        handler_ns: number_at(status, &["handler", "ns_per_sample"]).unwrap_or(0.0) * handler_runs,
+        cpu_s: status.daemon.cpu_s - status.code_store.map_or(0.0, |store| store.cpu_s),
+        edges_cpu_s: 1e-9 * edges.ns_per_snapshot.unwrap_or(0.0) * edges.taken as f64,
+        taken: status.samples.taken as f64,
+        misses: status.table.misses as f64,
+        places: status.table.places as f64,
+        unresolved: status.samples.unresolved() as f64,
+        lost: status.samples.lost() as f64,
+        handler_ns: status.handler.ns_per_sample.unwrap_or(0.0) * handler_runs,
         handler_runs,
-        table_bytes_per_cpu: number(&["table", "bytes_per_cpu"])?,
-    })
+        table_bytes_per_cpu: status.table.bytes_per_cpu as f64,
+    }
 }
 
 fn difference(before: &Reading, after: &Reading) -> Reading {
@@ -411,6 +408,7 @@ fn difference(before: &Reading, after: &Reading) -> Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::{CodeStoreStatus, EdgesStatus, HandlerStatus};
 
     #[test]
     fn perf_says_how_many_samples() {
@@ -420,12 +418,15 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_a_number_is_refused_by_name() {
-        let status = r#"{"samples": {"taken": 9, "unresolved": {"a": 1, "b": 2}, "lost": {}}, "table": {"misses": 4, "places": 3,
-            "bytes_per_cpu": 64}, "handler": {"ns_per_sample": 50.0, "calls": 8}, "daemon": {"cpu_s": 0.5}}"#;
-        let reading = read_status(status).unwrap();
-        assert_eq!((reading.taken, reading.unresolved, reading.handler_ns), (9.0, 3.0, 400.0));
-        let error = read_status(&status.replace("misses", "mrs")).unwrap_err();
-        assert!(error.to_string().contains("table.misses"), "{error}");
+    fn a_reading_leaves_out_the_code_store_and_adds_up_reasons() {
+        let mut status = Status::default();
+        status.daemon.cpu_s = 0.5;
+        status.code_store = Some(CodeStoreStatus { cpu_s: 0.125, ..CodeStoreStatus::default() });
+        status.samples.unresolved = [("a".to_owned(), 1), ("b".to_owned(), 2)].into();
+        status.handler = HandlerStatus { ns_per_sample: Some(50.0), calls: 8 };
+        status.edges = Some(EdgesStatus { taken: 4, ns_per_snapshot: Some(1e9), ..EdgesStatus::default() });
+        let reading = reading_of(&status);
+        assert_eq!((reading.cpu_s, reading.unresolved, reading.handler_ns), (0.375, 3.0, 400.0));
+        assert_eq!(reading.edges_cpu_s, 4.0);
     }
 }

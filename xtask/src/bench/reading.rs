@@ -52,7 +52,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let rounds = count(arguments, "--rounds", if quick { 3 } else { 7 })?;
     require_root("reading")?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::BENCH_TOOLS).chain(&packages::READERS))?;
-    must(&mut command("cargo build -q --release -p daemon -p analysis --bins"))?;
+    must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
     let (images, large) = if quick { (IMAGES_QUICK, LARGE_BYTES_QUICK) } else { (IMAGES, LARGE_BYTES) };
     let folder = format!("{FOLDER}/reading-{images}");
     programs::build(&folder, images, large)?;

@@ -41,7 +41,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED).chain(&packages::CALLGRIND))?;
     let folder = format!("{FOLDER}/truth");
     fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
-    build(&folder, &["dcpid", "dcpictl", "dcpilabel", "dcpi"])?;
+    build(&folder, &["dcpid", "dcpilabel", "dcpi"])?;
     println!(
         "{:<8} {:>9} {:>18} {:>18} {:>5} {:>6} {:>10} {:>7}",
         "program", "samples", "blocks 5/10/15 %", "edges 5/10/15 %", "high", "right", "wrong: low", "cycles"

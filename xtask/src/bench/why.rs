@@ -1,4 +1,4 @@
-//! `bench why`: how long explanations take: of samples in every procedure of everything that is installed (`analysis/tests/cli/everything.rs`), and
+//! `bench why`: how long explanations take: of samples in every procedure of everything that is installed (`analysis/dcpi/tests/cli/everything.rs`), and
 //! of procedures that grow (`stalls/examples/growth.rs`). With PATHs: of what is there.
 
 use super::{parted, refuse_others};
@@ -13,7 +13,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("why", &flags, &["--quick"], &[])?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED))?;
     let mut growth = command("cargo run --quiet --release --package stalls --example growth");
-    let mut everything = command("cargo test --quiet --release --package analysis --test cli -- --ignored --nocapture");
+    let mut everything = command("cargo test --quiet --release --package dcpi --test cli -- --ignored --nocapture");
     everything.arg("everything_that_is_installed_is_explained");
     if !paths.is_empty() {
         everything.env("WHY_OF", paths.join(":"));

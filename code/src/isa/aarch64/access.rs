@@ -1,6 +1,6 @@
 //! Loads and stores of A64, as far as values go that jumps go by (see `cfg`; DDI 0487, C4.1: loads and stores).
 
-use super::track::Step;
+use super::track::{Step, nowhere};
 use crate::cfg::ReadOnly;
 use crate::cfg::values::{Spot, Value, mixed};
 
@@ -233,9 +233,4 @@ impl<M: ReadOnly> Step<'_, M> {
 
 fn is_table(address: Option<Value>) -> bool {
     matches!(address, Some(Value::Number { scale, .. }) if scale > 1)
-}
-
-/// A place that is not known.
-pub(super) fn nowhere(at: u64) -> Spot {
-    Spot { address: None, table: false, id: at }
 }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::access::nowhere;
 use super::fields::{Word, ZERO};
 use crate::cfg::ReadOnly;
-use crate::cfg::values::{Decision, Order, State, Value};
+use crate::cfg::values::{Decision, Order, Spot, State, Value};
 
 /// Where the state keeps the stack pointer: no register has that number but it and the zero register, which needs no keeping.
 const STACK: u8 = 31;
@@ -410,4 +409,9 @@ fn ordered(condition: u32) -> Decision {
         9 => Decision::By(Order::BelowOrEqual, Order::Above),
         _ => Decision::None,
     }
+}
+
+/// A place that is not known.
+pub(super) fn nowhere(at: u64) -> Spot {
+    Spot { address: None, table: false, id: at }
 }

@@ -139,7 +139,7 @@ fn decide(no: bool, yes: bool) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::x86_64::decode::{Condition, Test};
+    use crate::isa::x86_64::flags::{Condition, Test};
 
     /// All values of 8 bits that `bits` may be.
     fn values(bits: Bits) -> impl Iterator<Item = u8> {

@@ -1,6 +1,7 @@
 //! What the flags came of, for those who ask when a branch will go another way.
 
-use super::decode::{Condition, Instruction, Op, Test};
+use super::decode::{Instruction, Op};
+use super::flags::{Condition, Test};
 use crate::interpret::{Bits, Comparison, Relation, mask};
 
 /// The numbers that the flags are of, all known.

@@ -6,7 +6,7 @@ use iced_x86::{
     Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
-use super::flags::Flags;
+use super::flags::{Condition, Flags, Test};
 
 /// Bytes of the longest instruction (Intel SDM volume 2, 2.3.11).
 pub(super) const LEN_MAX: usize = 15;
@@ -112,25 +112,6 @@ pub(super) enum Count {
     ScanForward,
     /// `bsr`.
     ScanReverse,
-}
-
-/// A condition on the flags: one of eight, or its opposite.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Condition {
-    pub(super) test: Test,
-    pub(super) negated: bool,
-}
-
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Test {
-    Overflow,
-    Below,
-    Equal,
-    BelowOrEqual,
-    Sign,
-    Parity,
-    Less,
-    LessOrEqual,
 }
 
 /// An operand.

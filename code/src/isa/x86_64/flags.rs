@@ -1,7 +1,5 @@
 //! The flags that branches ask for, each 0, 1 or unknown.
 
-use super::decode::{Condition, Test};
-
 /// CF, PF, ZF, SF, OF and DF. Nothing that compilers write asks for AF.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
@@ -85,6 +83,25 @@ fn either(a: Option<bool>, b: Option<bool>) -> Option<bool> {
         (Some(false), Some(false)) => Some(false),
         _ => None,
     }
+}
+
+/// A condition on the flags: one of eight, or its opposite.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Condition {
+    pub(super) test: Test,
+    pub(super) negated: bool,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    Overflow,
+    Below,
+    Equal,
+    BelowOrEqual,
+    Sign,
+    Parity,
+    Less,
+    LessOrEqual,
 }
 
 #[cfg(test)]

@@ -19,8 +19,7 @@ pub(in crate::isa) use text::disassemble;
 pub(in crate::isa) use track::Tracker;
 pub(in crate::isa) use work::{form_name, forms, work};
 
-use super::InstructionSet;
-use crate::interpret::{Bits, CodeView, Comparison, Memory, Step};
+use crate::interpret::{Bits, CodeView, Comparison, InstructionSet, Memory, Step};
 use compared::Compared;
 
 /// General registers.

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use iced_x86::InstructionInfoFactory;
 
-use super::decode::{Condition, Instruction, Op, Operand, Place, Shift, Test, Written};
+use super::decode::{Instruction, Op, Operand, Place, Shift, Written};
+use super::flags::{Condition, Test};
 use crate::cfg::ReadOnly;
 use crate::cfg::values::{Decision, Order, Spot, State, Value, mixed};
 

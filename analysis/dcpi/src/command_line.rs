@@ -1,0 +1,360 @@
+//! The command line: the subcommands, and what is typed. Their help is made from this file and from
+//! `options.rs`.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use query::error::AnalysisError;
+use query::select::EpochChoice;
+
+use crate::commands::html::Html;
+use crate::commands::record::Record;
+use crate::commands::top::Top;
+use crate::commands::{self, Calc, DiffArgs, Export, ImagesArgs, List, Outcome, StatsArgs, TopcountsArgs};
+use crate::options::{Epochs, Prof};
+
+/// Reads the profiles that dcpid collects and says where the time went.
+///
+/// Each subcommand may also be called by its classic name: dcpiprof is dcpi prof.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dcpi",
+    version,
+    subcommand_required = true,
+    after_help = after_help()
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one in a process, and it is boxed")]
+pub enum Command {
+    /// Samples per procedure, source line, or image
+    Prof(Prof),
+    /// Source lines and instructions of a procedure, with samples
+    List(List),
+    /// How often each block of a procedure ran, what an execution cost, and what may have stalled it
+    Calc(Calc),
+    /// What cycles were spent on: causes of stalls, waits, execution
+    Whatcg(commands::Whatcg),
+    /// The instructions that waited longest, and for what
+    Topstalls(commands::Topstalls),
+    /// A drawing of a procedure's control flow: how often, and how slow
+    Flow(commands::Flow),
+    /// How good the estimates of dcpi calc are, against callgrind's exact counts
+    Truth(commands::Truth),
+    /// Instructions with the most samples of an event, or of an event by another
+    Topcounts(TopcountsArgs),
+    /// How much procedures vary between sets of samples, the most variable first
+    Stats(StatsArgs),
+    /// What changed from one set of samples to another
+    Diff(DiffArgs),
+    /// Images with samples
+    Images(ImagesArgs),
+    /// Epochs in the database, oldest first
+    Epochs(Epochs),
+    /// Everything in the profiles, by offset: samples, or edges
+    Cat(commands::Cat),
+    /// Damage in the database, and what is lost by it
+    Check(commands::Check),
+    /// Epochs into another database, as of many hosts
+    Copy(commands::Copy),
+    /// Several epochs into one
+    Merge(commands::Merge),
+    /// Epochs and the code of their images into an archive, to be read elsewhere
+    Tar(commands::Tar),
+    /// The samples for other tools: pprof, flame graphs, the Firefox profiler, AutoFDO, BOLT
+    Export(Export),
+    /// Record a command, or everything for some seconds, with a daemon of its own, and report
+    Record(Record),
+    /// Recordings that dcpi record left in the directory for temporary files: lists and removes them
+    Clean(commands::Clean),
+    /// What takes the time now, from a running dcpid, in a terminal
+    Top(Top),
+    /// A report as one HTML file: tables, a map, listings; needs no network
+    Html(Html),
+}
+
+/// What `dcpi help output` shows: every field of JSON and CSV.
+const OUTPUT: &str = include_str!("../../../docs/output.md");
+
+/// From where to why: which command answers the question that the one before leaves.
+const WAY: [(&str, &str, &str); 18] = [
+    ("record", "record -- COMMAND", "a command, or -d 10s of everything: needs no running dcpid"),
+    ("top", "top", "what takes the time at this moment, from the running dcpid"),
+    ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
+    ("prof", "prof [IMAGE]", "where: in which procedures"),
+    ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
+    ("topcounts", "topcounts", "where: at which instructions of all, by an event or a ratio of two"),
+    ("calc", "calc IMAGE PROCEDURE", "why: how often each block ran, what it cost, and what stalled it"),
+    ("whatcg", "whatcg", "why: how much of the time each cause took"),
+    ("topstalls", "topstalls", "why: the instructions that waited longest, and for what"),
+    ("flow", "flow IMAGE PROC -o FILE", "why: the ways through a procedure, drawn"),
+    ("truth", "truth -- COMMAND", "how good these estimates are here, against exact counts"),
+    ("stats", "stats SET SET...", "what varies from run to run"),
+    ("diff", "diff SET SET", "what changed between two builds, days or runs"),
+    ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),
+    ("check", "check", "whether the database is whole"),
+    ("html", "html -o FILE.html", "all of it for a browser, to keep or send"),
+    ("clean", "clean", "what dcpi record left in the directory for temporary files"),
+    ("export", "export --to FORMAT", "for pprof, Firefox, compilers and others"),
+];
+
+/// The way through the commands that there are, for who asks for help and for no command in particular.
+fn after_help() -> String {
+    let known = Command::augment_subcommands(clap::Command::new("dcpi"));
+    let exists = |name: &str| known.get_subcommands().any(|subcommand| subcommand.get_name() == name);
+    let lines = WAY.iter().filter(|(name, ..)| exists(name));
+    let lines: String = lines.map(|(_, typed, says)| format!("  dcpi {typed:23}  {says}\n")).collect();
+    let fields = "Fields of --format json and csv: dcpi help output";
+    format!("From where to why:\n{lines}\n{fields}\nExit codes: 0 done; 1 done, with problems shown; 2 could not.")
+}
+
+/// Names of the subcommands, for the classic names of the program.
+fn names() -> Vec<String> {
+    Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
+impl Command {
+    /// Runs the command and writes its report.
+    ///
+    /// # Errors
+    /// Whatever keeps it from its work; see [`AnalysisError`].
+    pub fn run(&self, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+        match self {
+            Self::Prof(args) => commands::prof::run(args, out),
+            Self::List(args) => commands::list::run(args, out),
+            Self::Calc(args) => commands::calc::run(args, out),
+            Self::Whatcg(args) => commands::whatcg::run(args, out),
+            Self::Topstalls(args) => commands::topstalls::run(args, out),
+            Self::Flow(args) => commands::flow::run(args, out),
+            Self::Truth(args) => commands::truth::run(args, out),
+            Self::Topcounts(args) => commands::topcounts::run(args, out),
+            Self::Stats(args) => commands::stats::run(args, out),
+            Self::Diff(args) => commands::diff::run(args, out),
+            Self::Images(args) => commands::images::run(args, out),
+            Self::Epochs(args) => commands::epochs::run(args, out),
+            Self::Export(args) => commands::export::run(args, out),
+            Self::Cat(args) => commands::cat::run(args, out),
+            Self::Check(args) => commands::check::run(args, out),
+            Self::Copy(args) => commands::transfer::copy(args, out),
+            Self::Merge(args) => commands::transfer::merge(args, out),
+            Self::Tar(args) => commands::transfer::tar(args, out),
+            Self::Record(args) => commands::record::run(args, out),
+            Self::Clean(args) => commands::clean::run(args, out),
+            Self::Top(args) => commands::top::run(args, out),
+            Self::Html(args) => commands::html::run(args, out),
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub enum Invocation {
+    /// A subcommand.
+    Run(Box<Command>),
+    /// A text to show: help or version.
+    Show(String),
+}
+
+/// Understands a command line, the program's name included.
+///
+/// # Errors
+/// [`AnalysisError::Usage`].
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, AnalysisError> {
+    let arguments = with_marked_epochs(with_classic_name(arguments.into_iter().collect()));
+    if arguments.get(1..).is_some_and(|words| words == ["help", "output"]) {
+        return Ok(Invocation::Show(OUTPUT.to_owned()));
+    }
+    let command = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let ends_in_dashes = arguments.last().is_some_and(|last| last == "--");
+    let matches = Arguments::command().try_get_matches_from(arguments);
+    let understood = matches.and_then(|matches| Ok((has_empty_db(&matches), Arguments::from_arg_matches(&matches)?)));
+    let refused = |message: &str| {
+        let (message, help) = (message.to_owned(), format!("dcpi {command} --help"));
+        Err(AnalysisError::Usage { message, help })
+    };
+    match understood {
+        Ok((true, _)) => refused("--db is empty; name a directory, or leave --db out"),
+        Ok((_, Arguments { command: Command::Record(record) }))
+            if ends_in_dashes && record.command.is_empty() && record.duration.is_none() =>
+        {
+            refused("no command follows --; name one, or a time with -d")
+        }
+        Ok((_, arguments)) => Ok(Invocation::Run(Box::new(arguments.command))),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            Ok(Invocation::Show(error.render().to_string()))
+        }
+        Err(error) => {
+            let known = names().contains(&command);
+            Err(usage(&error, if known { format!("dcpi {command} --help") } else { "dcpi help".to_owned() }))
+        }
+    }
+}
+
+/// Whether `--db` was typed and is empty: most likely a variable of a script that is not set. Another database than the one meant would be
+/// read. An empty `$DCPIDB` counts as none.
+fn has_empty_db(matches: &ArgMatches) -> bool {
+    let Some((_, matches)) = matches.subcommand() else { return false };
+    let db = matches.try_get_one::<PathBuf>("db").ok().flatten();
+    db.is_some_and(|db| db.as_os_str().is_empty()) && matches.value_source("db") == Some(ValueSource::CommandLine)
+}
+
+/// Makes `dcpi prof` of `dcpiprof`.
+fn with_classic_name(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let name = arguments.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
+    let command = name.and_then(|name| name.strip_prefix("dcpi"));
+    if let Some(command) = names().into_iter().find(|known| command == Some(known)) {
+        arguments.splice(..1, [OsString::from("dcpi"), OsString::from(command)]);
+    }
+    arguments
+}
+
+/// Puts an `@` in front of each SET of `stats` and `diff` that is a range of epochs and begins with a dash, such as `-3..latest`. The
+/// argument parser takes `-3` for a value, but the begin of a range for an option; letting it take all words with a dash for
+/// values (clap's `allow_hyphen_values`) would make sets of the options behind the first SET.
+fn with_marked_epochs(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let takes_sets = arguments.get(1).is_some_and(|command| command == "stats" || command == "diff");
+    let mut previous = OsString::new();
+    for argument in arguments.iter_mut().skip(2).filter(|_| takes_sets) {
+        let text = argument.to_str().unwrap_or_default();
+        if text.starts_with('-') && previous != "--epoch" && previous != "-n" && text.parse::<EpochChoice>().is_ok() {
+            *argument = format!("@{text}").into();
+        }
+        previous.clone_from(argument);
+    }
+    arguments
+}
+
+/// One line of what the argument parser says in many, and where there is more.
+fn usage(error: &clap::Error, help: String) -> AnalysisError {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        || error.kind() == ErrorKind::MissingSubcommand
+    {
+        let message = format!("no subcommand is given: one of {}", names().join(", "));
+        return AnalysisError::Usage { message, help };
+    }
+    let text = error.render().to_string();
+    let said: Vec<&str> =
+        text.strip_prefix("error: ").unwrap_or(&text).lines().take_while(|line| !line.trim().is_empty()).collect();
+    let mut message = said.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+    let suggestions = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    let suggested = suggestions.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(one) => Some(one.clone()),
+        // The most alike comes last.
+        ContextValue::Strings(some) => some.last().cloned(),
+        _ => None,
+    });
+    if let Some(suggested) = suggested {
+        message.push_str(&format!(" (did you mean {suggested}?)"));
+    }
+    AnalysisError::Usage { message, help }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::By;
+
+    fn run(line: &str) -> Result<Invocation, AnalysisError> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    fn prof(line: &str) -> Prof {
+        match run(line) {
+            Ok(Invocation::Run(command)) => match *command {
+                Command::Prof(prof) => prof,
+                other => panic!("{line}: {other:?}"),
+            },
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn classic_names_are_subcommands() {
+        assert!(prof("/usr/bin/dcpiprof -i libc").by_image);
+        assert!(prof("dcpi prof -i libc").by_image);
+        assert_eq!(prof("dcpiprof --by label").by, Some(By::Label));
+        assert!(matches!(run("dcpiepochs"), Ok(Invocation::Run(command)) if matches!(*command, Command::Epochs(_))));
+        assert!(matches!(run("dcpiwhat"), Err(AnalysisError::Usage { .. })));
+    }
+
+    #[test]
+    fn options_are_understood() {
+        let args = prof(
+            "dcpi prof --epoch -2 --event cycles,imiss --sort imiss --keep 90% --confidence 99.9 -n 5 /bin/a b --db /d",
+        );
+        assert_eq!(args.chosen.epoch, EpochChoice::back(2));
+        assert_eq!(args.chosen.events, ["cycles", "imiss"]);
+        assert_eq!(args.keep, Some(0.9));
+        assert_eq!(args.look.confidence.percent(), 99.9);
+        assert_eq!(args.rows, Some(5));
+        assert_eq!(args.images, ["/bin/a", "b"]);
+        assert_eq!(args.chosen.source.db(), Path::new("/d"));
+        assert_eq!(prof("dcpi prof --keep 50").keep, Some(0.5));
+        let scope = prof("dcpi prof --label run --unit a.service --pid 7").chosen.source.scope;
+        assert_eq!(
+            (scope.label.as_deref(), scope.unit.as_deref(), scope.pid),
+            (Some("run"), Some("a.service"), Some(7))
+        );
+    }
+
+    #[test]
+    fn mistakes_are_told_in_one_line() {
+        for (line, said) in [
+            (
+                "dcpi",
+                "no subcommand is given: one of prof, list, calc, whatcg, topstalls, flow, truth, topcounts, stats, diff, images, epochs",
+            ),
+            ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
+            ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi prof --help"),
+            ("dcpi prof --confidence 100", "invalid value '100' for '--confidence <PERCENT>': must be"),
+            ("dcpi prof --keep 0", "invalid value '0' for '--keep <P%>': must be a percentage above 0"),
+            ("dcpi prof --epoch tomorrow", "invalid value 'tomorrow' for '--epoch <WHICH>': is none of latest"),
+            ("dcpi prof --format jsn", "(did you mean json?)"),
+            ("dcpi prof -n", "a value is required for '-n <N>'"),
+            ("dcpi prof -n -1", "invalid value '-1' for '-n <N>': must be a number of 0 or more; see dcpi prof --help"),
+            ("dcpi stats a b -n -1", "'-1' for '-n <N>': must be a number of 0 or more"),
+            ("dcpi html -o x -n -1", "'-1' for '-n <N>': must be a number of 0 or more"),
+            ("dcpi top -d -5s", "invalid value '-5s' for '--interval <T>': must be a time from"),
+            ("dcpi record -d -5s", "invalid value '-5s' for '--duration <T>': must be a time from"),
+            ("dcpi record -n -1 ls", "'-1' for '-n <N>': must be a number of 0 or more"),
+            ("dcpi record --", "no command follows --; name one, or a time with -d; see dcpi record --help"),
+            ("dcpi prof --db=", "--db is empty; name a directory, or leave --db out; see dcpi prof --help"),
+            ("dcpi list a b --db=", "--db is empty"),
+        ] {
+            let error = run(line).unwrap_err().to_string();
+            assert!(error.contains(said), "{line}: {error}");
+            assert!(!error.contains('\n'), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_meant_to_record_everything_or_a_time_is_understood() {
+        for line in ["dcpi record", "dcpi record -d 1s --", "dcpi record -- ls", "dcpi record --overhead-budget -1% ls"]
+        {
+            assert!(run(line).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_no_errors() {
+        for line in ["dcpi help", "dcpi --help", "dcpi prof --help", "dcpi help prof", "dcpi --version", "dcpiprof -h"]
+        {
+            assert!(matches!(run(line), Ok(Invocation::Show(_))), "{line}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! `dcpi calc`: how often each block of a procedure ran, what an execution cost, and why.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use code::cfg::{EdgeKind, To};
+use code::isa::Syntax;
+use estimate::Estimate;
+use image::Vaddr;
+use stalls::{Explained, Explanation};
+
+use super::Outcome;
+use super::costs::OnMachine;
+use super::list::{candidates, columns, meant};
+use super::loops::loops;
+use crate::options::{Chosen, Output, parse_confidence};
+use explain::graphs::{Graph, NOT_ESTIMATED, Surveyed};
+use explain::listing::{self, ByAddress};
+use names::named::Candidate;
+use query::error::AnalysisError;
+use query::error::quoted;
+use query::load::Samples;
+use query::problem;
+use query::progress;
+use report::{BlockRow, CalcReport, EdgeRow, ImageName, InstructionCost, Runs, Selection};
+use stats::{Confidence, wilson};
+
+/// `dcpi calc`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Calc {
+    /// The image: name, path, or id (may be cut short)
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub image: String,
+    /// The procedure: its name, part of that, or an address in it (0x1040)
+    #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
+    pub procedure: String,
+    /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
+    #[arg(long)]
+    pub intel: bool,
+    /// On which processor, and where debug files are.
+    #[command(flatten)]
+    pub on: OnMachine,
+    /// Confidence of the intervals, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
+    pub confidence: Confidence,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// How to write.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const NOTES: &str = "\
+runs: executions of a block for one entry of the procedure. They come from the branches that \
+dcpid followed from registers at samples, and where there were few, from the time that blocks took; \
+what comes into a block always goes out. The interval is what chance does, to the entry too; high, \
+medium and low say how sure the number is: probably within 10 %, within 15 %, or not known to be. \
+Where a procedure is hardly ever entered - one sample there, thousands in its loops - all of its runs \
+are low: compare blocks then; topstalls says how sure a block is beside the others.
+cy: cycles of an execution. Samples tell of time, not of how many executions it took; blocks are \
+taken to be as far from their best case - every load hits the first cache, every branch is \
+predicted - as most code's are: 3 times, in the geometric mean. The head says how many times as few \
+or as many there are in 19 of 20 procedures; where all of a procedure waits for memory there are \
+more. Where most samples of a procedure are at instructions that may have waited for memory, and its \
+other instructions have too few beside their best case, nothing tells how long an execution took: it is said \
+to be not known, from the best case to what all of it waiting would take. \
+Compare cycles within a procedure. With samples of instructions (dcpid --event cycles \
+--event instructions) they are measured. On processors that issue in order (Cortex-A53, -A55, \
+-A510) instructions that were hardly ever stalled tell them, as in the paper; that was held against \
+a simulation only.
+loop: blocks that are gone round. Rounds for one entry come from the same estimate. Where a loop's \
+test compares numbers that change by the same amount in each round, registers tell how many rounds \
+were left at a sample, and these how many entries make; not those so short that hardly a sample is \
+in them, however many they are.
+Letters before an instruction are what may have stalled it, the largest first, as long as nothing \
+clears it (JSON has also what cannot have been a tenth of the largest). o: results of instructions \
+that the best case found done, because it came another way, or its own latency.
+  i instruction cache      p branch mispredicted   w store buffer full
+  I instruction TLB        r branch found late     f store forwarding
+  d data cache             u busy unit             v divider
+  D data TLB               s barrier               l lock
+  o operands, another way  m microcode             ? none of these
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+pub(crate) fn run(args: &Calc, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let samples = args.chosen.question(std::slice::from_ref(&args.image)).samples()?;
+    let damage = problem::damage(&samples.problems);
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
+}
+
+pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, AnalysisError> {
+    let places = args.on.places();
+    let _stage = progress::stage("reading code and debug information", 0);
+    let mut problems = std::mem::take(&mut samples.problems);
+    let (candidates, without) = candidates(&samples, &places, &mut problems);
+    let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
+    let (event, skid) = samples.time()?;
+    let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
+    let surveyed = Surveyed::around(&samples, image, known, procedure, &mut problems);
+    let isa = surveyed.as_ref().map(Surveyed::isa);
+    let (machine, model) = args.on.model(&samples, isa)?;
+    let found = surveyed
+        .and_then(|surveyed| surveyed.graph(image, known, procedure, Some(syntax), (event, skid), Some(&machine)));
+    let refused = |why: &str| AnalysisError::Refused(format!("{}: {why}", procedure.name()));
+    let listing = format!("dcpi list {} {}", quoted(&args.image), quoted(&args.procedure));
+    let without_code = || match listing::code(image, known, procedure) {
+        Err(why) => refused(&format!("its instructions cannot be had: {why}; its samples: {listing}")),
+        Ok(_) => refused(&format!("its image's code cannot be surveyed; its samples: {listing}")),
+    };
+    let mut graph = found.ok_or_else(without_code)?;
+    let sampled = graph.parts.iter().any(|part| part.counts.get(event).is_some_and(|count| *count > 0));
+    if !sampled && graph.branches.is_empty() {
+        return Err(refused("no samples in this procedure; those with some: dcpi prof"));
+    }
+    if graph.estimate.is_none() {
+        return Err(refused(&format!("{NOT_ESTIMATED}; its samples: dcpi list")));
+    }
+    graph.parts.iter_mut().for_each(|part| problems.append(&mut part.problems));
+    let explained = graph.explained(&machine, event, samples.retired(event)).unwrap_or_default();
+    let mut counts = vec![0_u64; samples.events.len()];
+    for part in &graph.parts {
+        counts.iter_mut().zip(&part.counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+    }
+    let record = &image.record;
+    let (name, path) = (record.name.clone(), record.path.clone());
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    Ok(CalcReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        events: columns(&samples, &counts, args.confidence),
+        time: event,
+        confidence: args.confidence,
+        whose: samples.whose.clone(),
+        image: ImageName { id: record.id, kind: record.kind, name, path, ambiguous: false },
+        procedure: graph.parts.first().map_or_else(|| procedure.name().to_owned(), |part| part.procedure.clone()),
+        aliases: known.aliases(procedure, &places),
+        parts: graph.parts.iter().map(|part| (part.procedure.clone(), part.addresses.clone())).collect(),
+        skid,
+        kept: graph.parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.kept)),
+        branches: graph
+            .branches
+            .iter()
+            .fold(0, |sum: u64, seen| sum.saturating_add(seen.first).saturating_add(seen.later)),
+        missing_edges: graph.graph.missing_edges(),
+        findings: graph.graph.findings().iter().map(|found| (found.address.0, found.kind.to_string())).collect(),
+        machine: model,
+        scale: explained.scale,
+        sums: explained.sums.clone(),
+        loops: loops(&graph),
+        blocks: blocks(&graph, &explained, event, args.confidence),
+        edges: edges(&graph, args.confidence),
+        problems,
+    })
+}
+
+/// The blocks, without filler.
+pub(super) fn blocks(graph: &Graph, explained: &Explained, event: usize, confidence: Confidence) -> Vec<BlockRow> {
+    let Some(estimate) = &graph.estimate else { return Vec::new() };
+    let mut lines = ByAddress::of(&graph.parts);
+    let blocks =
+        || graph.graph.blocks().iter().zip(&estimate.blocks).enumerate().filter(|(_, (block, _))| !block.padding);
+    let row = |(number, (block, runs)): (usize, (&code::cfg::Block, &estimate::BlockEstimate))| {
+        let explanations = explained.blocks.get(number).map(Vec::as_slice).unwrap_or_default();
+        let instructions = graph.graph.instructions(number).enumerate().map(|(index, at)| {
+            let line = lines.at(at.0);
+            let counts = line.map(|line| line.counts.clone()).unwrap_or_default();
+            let samples = counts.get(event).copied().unwrap_or(0);
+            let text = line.map(|line| line.text.clone()).unwrap_or_default();
+            let why = explanations.get(index).cloned().unwrap_or_default();
+            InstructionCost { address: at.0, text, counts, samples, why }
+        });
+        let ran = runs.executions > 0.0 && explained.scale.is_some();
+        let cycles = |of: fn(&Explanation) -> f64| ran.then(|| explanations.iter().map(of).sum());
+        let known = explained.scale.is_some_and(|scale| scale.is_known());
+        BlockRow {
+            start: block.start.0,
+            end: block.end.0,
+            samples: runs.samples,
+            runs: runs_of(graph, estimate, number, confidence),
+            best: cycles(|why| why.best.cycles),
+            cycles: cycles(|why| why.cycles).filter(|_| known),
+            cycles_most: cycles(|why| why.cycles_most),
+            instructions: instructions.collect(),
+        }
+    };
+    blocks().map(row).collect()
+}
+
+/// How often a block ran.
+fn runs_of(graph: &Graph, estimate: &Estimate, number: usize, confidence: Confidence) -> Runs {
+    let runs = estimate.blocks.get(number).copied().unwrap_or_default();
+    // For one entry: how often the procedure was entered is as unsure as any other block.
+    let entry = graph.graph.entry().and_then(|entry| estimate.blocks.get(entry)).map_or(0.0, |entry| entry.spread);
+    let spread = if Some(number) == graph.graph.entry() { 0.0 } else { runs.spread.hypot(entry) };
+    let wide = (spread * confidence.z()).exp();
+    let value = runs.executions;
+    Runs { value, low: value / wide, high: value * wide, confidence: estimate::Confidence::of(spread) }
+}
+
+/// How often an edge was taken: as often as its block ran, if that has no other; else by how often it was seen of `all` edges of the block, and
+/// where none was seen, nothing is sure.
+fn runs_of_edge(value: f64, block: Runs, observed: u64, (all, edges): (u64, usize), confidence: Confidence) -> Runs {
+    let (low, high, sure) = match (edges, all) {
+        (1, _) => (1.0, 1.0, block.confidence),
+        (_, 0) => (0.0, 1.0, estimate::Confidence::Low),
+        _ => {
+            let share = wilson(observed, all, confidence);
+            (share.low, share.high, block.confidence)
+        }
+    };
+    Runs { value, low: value.min(block.low * low), high: value.max(block.high * high), confidence: sure }
+}
+
+fn edges(graph: &Graph, confidence: Confidence) -> Vec<EdgeRow> {
+    let Some(estimate) = &graph.estimate else { return Vec::new() };
+    let seen: BTreeMap<(Vaddr, Vaddr), u64> = graph
+        .branches
+        .iter()
+        .map(|branch| ((branch.from, branch.to), branch.first.saturating_add(branch.later)))
+        .collect();
+    let target = |edge: &code::cfg::Edge| match edge.to {
+        To::Block(to) => Some(graph.graph.blocks().get(to)?.start),
+        To::Outside(to) => Some(to),
+        _ => None,
+    };
+    let observed = |edge: &code::cfg::Edge| {
+        let from = graph.graph.blocks().get(edge.from)?;
+        seen.get(&(from.last, target(edge)?)).copied()
+    };
+    let mut rows = Vec::with_capacity(graph.graph.edges().len());
+    for (number, from) in graph.graph.blocks().iter().enumerate() {
+        let range = graph.graph.out_of(number);
+        let edges = graph.graph.edges().get(range.clone()).unwrap_or_default();
+        if edges.is_empty() {
+            continue;
+        }
+        let block = runs_of(graph, estimate, number, confidence);
+        let executions = estimate.blocks.get(number).map_or(0.0, |block| block.executions);
+        let seen: Vec<u64> = edges.iter().map(|edge| observed(edge).unwrap_or(0)).collect();
+        let all = seen.iter().fold(0, |sum: u64, seen| sum.saturating_add(*seen));
+        let taken = estimate.edges.get(range).unwrap_or_default();
+        for ((edge, taken), observed) in edges.iter().zip(taken).zip(seen) {
+            let share = Some(taken / executions).filter(|share| share.is_finite()).unwrap_or(0.0);
+            let runs = runs_of_edge(*taken, block, observed, (all, edges.len()), confidence);
+            let to = target(edge).map(|to| to.0);
+            rows.push(EdgeRow { from: from.start.0, to, kind: kind(edge), runs, share, observed });
+        }
+    }
+    rows
+}
+
+/// Why an edge is there, in words.
+fn kind(edge: &code::cfg::Edge) -> &'static str {
+    match (edge.kind, edge.to) {
+        (EdgeKind::Next | EdgeKind::NotTaken, _) => "falls through",
+        (EdgeKind::Taken, _) => "taken",
+        (EdgeKind::Jump, _) => "jump",
+        (EdgeKind::Case, _) => "case",
+        (EdgeKind::Observed, _) => "seen",
+        (EdgeKind::Indirect, To::Elsewhere) => "leaves",
+        (EdgeKind::Indirect, _) => "unknown",
+        (EdgeKind::Return, _) => "return",
+        (EdgeKind::End, _) => "end",
+    }
+}

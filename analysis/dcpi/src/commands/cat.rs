@@ -1,0 +1,170 @@
+//! `dcpi cat`: what the profiles hold, as it is: samples by offset, or edges.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use image::ImageOffset;
+use model::{EDGES, Edges};
+use serde::Serialize;
+
+use super::Outcome;
+use crate::options::{Chosen, Output};
+use query::error::AnalysisError;
+use query::load::{ImageSamples, Samples};
+use query::problem::{self, Problem};
+use report::{self, Report, Style};
+
+/// `dcpi cat`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Cat {
+    /// Only these images: name, path, or id (may be cut short)
+    #[arg(value_name = "IMAGE")]
+    pub images: Vec<String>,
+    /// Edges instead of samples: which way branches of user code went, as computed from snapshots of registers
+    #[arg(long)]
+    pub edges: bool,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// How to write.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const NOTES: &str = "\
+Offsets are those of the database: in a file, of the byte in the file; in the kernel, from _stext. \
+Counts of the selected epochs are added up. Edges are of user code only: the kernel's branches are \
+not followed. They are counted for each image as a whole: --label, --unit and --pid choose among \
+samples only.";
+
+pub(crate) fn run(args: &Cat, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let mut samples = args.chosen.question(&args.images).samples()?;
+    let mut problems = std::mem::take(&mut samples.problems);
+    let images: Vec<&ImageSamples> = samples.images.iter().filter(|image| image.wanted).collect();
+    let rows = match args.edges {
+        false => images.iter().flat_map(|image| counted(&samples, image)).collect(),
+        true => images.iter().flat_map(|image| edges(&samples, image, &mut problems)).collect(),
+    };
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().epoch.to_string()).collect();
+    let db = samples.db.root().display().to_string();
+    super::write(&Dump { db, epochs, of_edges: args.edges, rows, problems }, &args.output, out)
+}
+
+fn counted<'a>(samples: &'a Samples, image: &'a ImageSamples) -> impl Iterator<Item = Row> + 'a {
+    let events = samples.events.iter().zip(&image.profiles);
+    events.flat_map(move |(event, profile)| {
+        profile.iter().map(move |(offset, count)| Row {
+            event: Some(event.name.clone()),
+            offset: Some(offset),
+            ..row(image, count.samples)
+        })
+    })
+}
+
+fn edges(samples: &Samples, image: &ImageSamples, problems: &mut Vec<Problem>) -> Vec<Row> {
+    sum_of_edges(samples, image, problems)
+        .iter()
+        .map(|((from, to), count)| Row { from: Some(from), to: Some(to), ..row(image, count) })
+        .collect()
+}
+
+fn row(image: &ImageSamples, count: u64) -> Row {
+    let (image, image_id) = (image.record.name.clone(), image.record.id.to_string());
+    Row { image, image_id, event: None, offset: None, from: None, to: None, count }
+}
+
+/// Edges of an image, of all selected epochs together.
+fn sum_of_edges(samples: &Samples, image: &ImageSamples, problems: &mut Vec<Problem>) -> Edges {
+    let mut sum = Edges::new();
+    for epoch in &samples.epochs {
+        match epoch.observed(&EDGES, &image.record.id) {
+            Ok(edges) => sum.merge(&edges),
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    sum
+}
+
+struct Dump {
+    db: String,
+    epochs: Vec<String>,
+    of_edges: bool,
+    rows: Vec<Row>,
+    problems: Vec<Problem>,
+}
+
+/// A count, of an offset or of an edge.
+#[derive(Serialize)]
+struct Row {
+    image: String,
+    image_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hex")]
+    offset: Option<ImageOffset>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hex")]
+    from: Option<ImageOffset>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hex")]
+    to: Option<ImageOffset>,
+    count: u64,
+}
+
+#[expect(clippy::ref_option, reason = "serde passes the field")]
+fn hex<S: serde::Serializer>(offset: &Option<ImageOffset>, to: S) -> Result<S::Ok, S::Error> {
+    offset.map(|offset| format!("{:#x}", offset.0)).serialize(to)
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    db: &'a str,
+    epochs: &'a [String],
+    rows: &'a [Row],
+    problems: Vec<String>,
+}
+
+impl Dump {
+    fn places(&self, row: &Row) -> Vec<String> {
+        let places = if self.of_edges { vec![row.from, row.to] } else { vec![row.offset] };
+        places.into_iter().flatten().map(|offset| format!("{:#x}", offset.0)).collect()
+    }
+}
+
+impl Report for Dump {
+    const NAME: &'static str = "cat";
+
+    fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        for row in &self.rows {
+            write!(out, "{} ", report::escape(&row.image))?;
+            row.event.iter().try_for_each(|event| write!(out, "{event} "))?;
+            writeln!(out, "{} {}", self.places(row).join(" -> "), row.count)?;
+        }
+        self.problems.iter().try_for_each(|problem| writeln!(out, "# {}", report::escape(&problem.to_string())))
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        let problems = self.problems.iter().map(Problem::to_string).collect();
+        Json { db: &self.db, epochs: &self.epochs, rows: &self.rows, problems }
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let titles: &[&str] = if self.of_edges {
+            &["image", "image_id", "from", "to", "count"]
+        } else {
+            &["image", "image_id", "event", "offset", "count"]
+        };
+        report::record(out, &titles.iter().map(|title| (*title).to_owned()).collect::<Vec<_>>())?;
+        for row in &self.rows {
+            let mut cells = vec![row.image.clone(), row.image_id.clone()];
+            cells.extend(row.event.clone());
+            cells.extend(self.places(row));
+            cells.push(row.count.to_string());
+            report::record(out, &cells)?;
+        }
+        Ok(())
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}

@@ -1,0 +1,116 @@
+//! `dcpi check`: damage in a database, and what is lost by it.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use profiledb::{Database, Fault};
+use serde::Serialize;
+
+use super::Outcome;
+use crate::options::{Output, Place};
+use query::error::AnalysisError;
+use query::problem;
+use report::{self, Report, Style};
+
+/// `dcpi check`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Check {
+    /// What to look at.
+    #[command(flatten)]
+    pub place: Place,
+    /// How to write.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const NOTES: &str = "\
+Reads every file, also while a daemon writes. What is damaged is never believed by any command, so \
+its samples are missing from reports, which say so; all others are there. Remove a damaged file to \
+be told no more of it.
+
+Exit codes: 0 no damage, whatever a writer left or is writing just now; 1 damage, or files that do \
+not belong there; 2 could not look.";
+
+pub(crate) fn run(args: &Check, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    // What is no database at all is said as every command says it.
+    Database::open(args.place.db())?;
+    let problems = profiledb::check(args.place.db())?;
+    let sound = !problems.iter().any(|problem| problem.is_damage() || is_unknown(problem));
+    let checked = Checked { db: args.place.db().display().to_string(), problems };
+    Ok(Outcome { sound, ..super::write(&checked, &args.output, out)? })
+}
+
+/// It is no file of ours.
+fn is_unknown(problem: &profiledb::Problem) -> bool {
+    matches!(problem.fault, Fault::Unknown)
+}
+
+struct Checked {
+    db: String,
+    problems: Vec<profiledb::Problem>,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    db: &'a str,
+    problems: Vec<Found>,
+}
+
+#[derive(Serialize)]
+struct Found {
+    path: String,
+    damage: bool,
+    message: String,
+    lost: String,
+}
+
+impl Checked {
+    fn found(&self) -> impl Iterator<Item = Found> + '_ {
+        self.problems.iter().map(|problem| Found {
+            path: problem.path.display().to_string(),
+            damage: problem.is_damage(),
+            message: problem.to_string(),
+            lost: problem.lost.to_string(),
+        })
+    }
+}
+
+impl Report for Checked {
+    const NAME: &'static str = "check";
+
+    fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        for problem in &self.problems {
+            let remark = if problem.is_damage() || is_unknown(problem) { "" } else { "remark: " };
+            writeln!(out, "{remark}{}", report::escape(&problem.to_string()))?;
+        }
+        let damage = self.problems.iter().filter(|problem| problem.is_damage()).count();
+        let unknown = self.problems.iter().filter(|problem| is_unknown(problem)).count();
+        let db = report::escape(&self.db);
+        match (damage, unknown) {
+            (0, 0) => writeln!(out, "{db} is whole"),
+            (0, 1) => writeln!(out, "{db} is whole, but for 1 file that does not belong there"),
+            (0, unknown) => writeln!(out, "{db} is whole, but for {unknown} files that do not belong there"),
+            (damage, _) => {
+                let counted = report::counted;
+                let others = counted((self.problems.len() - damage) as u64, "other remark");
+                writeln!(out, "{db} has {}; {others}", counted(damage as u64, "damaged part"))
+            }
+        }
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        Json { db: &self.db, problems: self.found().collect() }
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        report::record(out, &["path", "damage", "message", "lost"].map(str::to_owned))?;
+        self.found().try_for_each(|Found { path, damage, message, lost }| {
+            report::record(out, &[path, damage.to_string(), message, lost])
+        })
+    }
+
+    fn problems(&self) -> &[problem::Problem] {
+        &[]
+    }
+}

@@ -1,0 +1,93 @@
+//! `dcpi diff`: what changed from one set of samples to another.
+
+use std::io::Write;
+
+use clap::Args;
+
+use super::Outcome;
+use super::stats::fold;
+use crate::options::{Compared as Sets, Format};
+use query::error::AnalysisError;
+use report::{DiffReport, DiffRow, SetsReport};
+use sets::{Row, SYNTAX, Set, SetChoice, Table};
+use stats::compare::{self, Compared, Counted, Judged, Measure};
+use stats::tally::Tally;
+
+/// `dcpi diff`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{SYNTAX}\n\n{NOTES}"))]
+pub struct DiffArgs {
+    /// The set before: epochs, a label or a database, see below
+    #[arg(value_name = "BEFORE")]
+    pub before: SetChoice,
+    /// The set after
+    #[arg(value_name = "AFTER")]
+    pub after: SetChoice,
+    /// Compare samples instead of shares, per epoch and host: for sets that did the same work
+    #[arg(long)]
+    pub amounts: bool,
+    /// What to compare.
+    #[command(flatten)]
+    pub with: Sets,
+}
+
+const NOTES: &str = "\
+A row's change has an interval that holds the true one with the given confidence (Newcombe's, of that row alone). A * marks rows \
+that changed: all marks together are right with the given confidence, so that two sets of the same have none in 95 of 100 tables \
+(Holm's correction, weighted by samples). Marked rows come first, the largest change before others. Rows with too few samples to \
+tell are folded, with a count.
+
+Samples of one epoch say how sure sampling is, not how much runs differ. Give each SET several epochs (or hosts), and a change \
+counts only if it is larger than the differences among these.
+
+Exit codes: 0 done; 1 done, but part of a database could not be read; 2 could not.";
+
+pub(crate) fn run(args: &DiffArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    super::write(&report(args)?, &args.with.output, out)
+}
+
+fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
+    let comparison = args.with.comparison();
+    let is_text = args.with.output.format == Format::Text;
+    let mut table = sets::read(&[args.before.clone(), args.after.clone()], false, &comparison)?;
+    let measure = if args.amounts { Measure::Amount } else { Measure::Share };
+    let folded = fold(&mut table, &comparison);
+    let compared: Vec<Compared> = table.rows.iter().map(|row| compared(&table, row, measure)).collect();
+    let (typical, judged) = compare::changes(measure, &compared, args.with.look.confidence);
+    let rows = table.rows.iter().zip(&compared).zip(judged);
+    let mut rows: Vec<DiffRow> = rows.map(|((found, compared), judged)| row(&table, found, compared, judged)).collect();
+    rows.sort_by(|a, b| {
+        let size = |row: &DiffRow| row.judged.change.value.abs();
+        let order = b.judged.significant.cmp(&a.judged.significant).then(size(b).total_cmp(&size(a)));
+        order.then_with(|| a.subject.cmp(&b.subject))
+    });
+    Ok(DiffReport { sets: SetsReport::of(table, measure, typical, folded, (&comparison, is_text)), rows })
+}
+
+/// A row before and after.
+fn compared(table: &Table, row: &Row, measure: Measure) -> Compared {
+    let weight = table.weight();
+    let of_sets = table.by_set(row);
+    let set = |at: usize| table.sets.get(at).zip(of_sets.get(at));
+    let counted = |at: usize| {
+        let counted = |(set, samples): (&Set, &&[Tally])| set.counted(measure, samples, weight, set.parts.len() as f64);
+        set(at).map_or(Counted::default(), counted)
+    };
+    let parts = |at: usize| {
+        let parts = |(set, samples): (&Set, &&[Tally])| set.counted_parts(measure, samples, weight);
+        set(at).map_or(Vec::new(), parts)
+    };
+    Compared { a: counted(0), b: counted(1), parts: [parts(0), parts(1)] }
+}
+
+fn row(table: &Table, row: &Row, compared: &Compared, judged: Judged) -> DiffRow {
+    let of_set = |at: usize| table.by_set(row).get(at).map_or(0, |tallies| sets::samples(tallies));
+    DiffRow {
+        subject: row.subject.clone(),
+        builds: row.builds.clone(),
+        samples: [of_set(0), of_set(1)],
+        a: compared.a.value(),
+        b: compared.b.value(),
+        judged,
+    }
+}

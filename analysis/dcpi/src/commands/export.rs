@@ -1,0 +1,218 @@
+//! `dcpi export`: the samples, for other tools.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::path::PathBuf;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum};
+use image::ImageKind;
+
+use super::Outcome;
+use crate::destination::Destination;
+use crate::options::Chosen;
+use export::resolve::{self, Detail, Wanted};
+use export::{Carried, Image, Resolved, addresses, autofdo, bolt, firefox, folded, otlp, pprof, script};
+use names::procedures::Places;
+use query::Question;
+use query::error::AnalysisError;
+use query::load;
+use query::problem::Problem;
+use report::counted;
+
+/// `dcpi export`.
+#[derive(Debug, Args)]
+#[command(after_help = EXPORT_NOTES)]
+pub struct Export {
+    /// Only these images: name, path, or id (may be cut short)
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub images: Vec<String>,
+    /// The format
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub to: Target,
+    /// The file to write, whole or not at all; - for standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub file: PathBuf,
+    /// Source lines and inlined calls too, from the images' debug information (pprof, otlp, folded, firefox)
+    #[arg(long, conflicts_with = "no_symbols")]
+    pub lines: bool,
+    /// Addresses without names: for tools that find them by themselves (pprof, otlp, script)
+    #[arg(long)]
+    pub no_symbols: bool,
+    /// Samples as they are, not executions as estimated from them and from edges (autofdo, bolt)
+    #[arg(long)]
+    pub no_edges: bool,
+    /// The idle loop too
+    #[arg(long)]
+    pub idle: bool,
+    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub debug_root: Vec<PathBuf>,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+}
+
+const EXPORT_NOTES: &str = "\
+Samples have no call stacks, so neither has what is written. What a format cannot carry is told on standard \
+error. folded, autofdo, autofdo-addresses and bolt are of one event: that of --event, else the first; pprof, \
+otlp, firefox and script say on which instruction samples land, the others have no place for it.
+
+  pprof              go tool pprof FILE
+  otlp               what takes a message ProfilesData of
+                     opentelemetry.proto.profiles.v1development (1.10.0, not stable yet)
+  folded             inferno-flamegraph FILE, flamegraph.pl FILE, speedscope FILE
+  firefox            profiler.firefox.com, \"Load a profile from file\"
+  autofdo            clang -fprofile-sample-use=FILE; llvm-profdata merge --sample FILE
+  autofdo-addresses  create_llvm_prof --profiler=text --use_lbr=false --binary=IMAGE
+                     --profile=FILE --out=OUT (its version 0.19: of programs built with -gdwarf-4)
+  bolt               llvm-bolt IMAGE --pa -p FILE -o OUT; without executions, as with --no-edges:
+                     llvm-bolt IMAGE --pa --ba -p FILE -o OUT (LLVM 22)
+  script             what reads the output of perf script
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+/// Formats.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    /// pprof's profile.proto, compressed
+    Pprof,
+    /// OpenTelemetry's profiles signal, v1development
+    Otlp,
+    /// A line per stack: image;procedure count
+    Folded,
+    /// JSON of the Firefox profiler
+    Firefox,
+    /// LLVM's sample profile as text; needs debug information
+    Autofdo,
+    /// Counts by address of one program, for create_llvm_prof and create_gcov
+    AutofdoAddresses,
+    /// BOLT's pre-aggregated branches, or samples, of one program
+    Bolt,
+    /// Text like that of perf script
+    Script,
+}
+
+impl Target {
+    /// What is looked up for it.
+    const fn detail(self, args: &Export) -> Detail {
+        match self {
+            Self::Autofdo => Detail::Sites,
+            Self::Pprof | Self::Otlp | Self::Script if args.no_symbols => Detail::Addresses,
+            Self::Pprof | Self::Otlp | Self::Folded | Self::Firefox if args.lines => Detail::Lines,
+            _ => Detail::Procedures,
+        }
+    }
+
+    /// Whether it has room for one event only.
+    const fn is_of_one_event(self) -> bool {
+        matches!(self, Self::Folded | Self::Autofdo | Self::AutofdoAddresses | Self::Bolt)
+    }
+
+    fn check(self, args: &Export) -> Result<(), AnalysisError> {
+        let wrong = |option: &str, formats: &str| {
+            let message = format!("{option} is of --to {formats} only");
+            Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() })
+        };
+        if args.lines && !matches!(self, Self::Pprof | Self::Otlp | Self::Folded | Self::Firefox) {
+            return wrong("--lines", "pprof, otlp, folded or firefox");
+        }
+        if args.no_symbols && !matches!(self, Self::Pprof | Self::Otlp | Self::Script) {
+            return wrong("--no-symbols", "pprof, otlp or script");
+        }
+        if args.no_edges && !matches!(self, Self::Autofdo | Self::Bolt) {
+            return wrong("--no-edges", "autofdo or bolt");
+        }
+        if args.images.is_empty() && matches!(self, Self::Bolt | Self::AutofdoAddresses) {
+            let message = "this format is of one program: name it as IMAGE".to_owned();
+            return Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() });
+        }
+        let to_terminal = args.file.as_os_str() == "-" && io::stdout().is_terminal();
+        if matches!(self, Self::Pprof | Self::Otlp) && to_terminal {
+            let message = "this format is not for terminals; name a file".to_owned();
+            return Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    args.to.check(args)?;
+    let mut samples = Question { by_scope: true, ..args.chosen.question(&args.images) }.samples()?;
+    let mut problems = std::mem::take(&mut samples.problems);
+    let wanted = Wanted {
+        detail: args.to.detail(args),
+        executed: matches!(args.to, Target::Autofdo | Target::Bolt) && !args.no_edges,
+        idle: args.idle,
+        everything: args.images.is_empty() && samples.whose.is_all(),
+        places: Places::with_debug_roots(args.debug_root.clone()),
+    };
+    let resolved = resolve::resolve(&samples, &wanted, &mut problems);
+    let carried = Destination::from_argument(&args.file).write(out, |out| write(args, &resolved, out))?;
+    let mut aside: Vec<String> =
+        problems.iter().filter(|problem| problem.is_serious()).map(Problem::to_string).collect();
+    let sound = aside.is_empty();
+    // Whoever needs lines counts the samples without; why they are missing is told here.
+    let is_of_lines =
+        |problem: &&Problem| matches!(problem, Problem::NoLines { why: Some(_), .. } | Problem::LinesCut { .. });
+    aside.extend(problems.iter().filter(is_of_lines).map(Problem::to_string));
+    aside.extend(said(args, &resolved, &carried));
+    Ok(Outcome { sound, aside, ..Outcome::default() })
+}
+
+fn write(args: &Export, resolved: &Resolved, out: &mut dyn Write) -> Result<Carried, AnalysisError> {
+    const FIRST: usize = 0;
+    Ok(match args.to {
+        Target::Pprof => pprof::write(resolved, out)?,
+        Target::Otlp => otlp::write(resolved, out)?,
+        Target::Folded => folded::write(resolved, FIRST, out)?,
+        Target::Firefox => firefox::write(resolved, out)?,
+        Target::Autofdo => autofdo::write(resolved, FIRST, out)?,
+        Target::AutofdoAddresses => addresses::write(resolved, program(args, resolved)?, FIRST, out)?,
+        Target::Bolt => bolt::write(resolved, program(args, resolved)?, FIRST, out)?,
+        Target::Script => script::write(resolved, out)?,
+    })
+}
+
+/// The one program that a format is of.
+fn program<'a>(args: &Export, resolved: &'a Resolved) -> Result<&'a Image, AnalysisError> {
+    let usage = |message: String| AnalysisError::Usage { message, help: "dcpi export --help".to_owned() };
+    let mut files = resolved.images.iter().filter(|image| image.kind == ImageKind::File);
+    match (files.next(), files.next()) {
+        (Some(image), None) => Ok(image),
+        (None, _) => Err(usage(format!("{} is no program or library", args.images.join(", ")))),
+        (Some(one), Some(other)) => {
+            let both = format!(
+                "this format is of one program, but {:?} names {} and {}",
+                args.images.join(", "),
+                one.id,
+                other.id
+            );
+            Err(usage(format!("{both}, and perhaps more; name one by its id")))
+        }
+    }
+}
+
+/// What the file does not say, a line each.
+fn said(args: &Export, resolved: &Resolved, carried: &Carried) -> Vec<String> {
+    let mut said = Vec::new();
+    let file = args.file.display();
+    let written: u64 = load::sum(carried.samples.iter().copied());
+    if written == 0 {
+        said.push(format!("{file} has no samples"));
+    }
+    for (reason, samples) in &carried.left_out {
+        said.push(format!("left out: {} {reason}", counted(*samples, "sample")));
+    }
+    if args.to.is_of_one_event() && resolved.events.len() > 1 {
+        let names = resolved.events.iter().map(|event| event.name.as_str());
+        let (first, others): (Vec<&str>, Vec<&str>) = (names.clone().take(1).collect(), names.skip(1).collect());
+        said.push(format!("of {} only; left out: {}", first.join(""), others.join(", ")));
+    }
+    if args.to == Target::Autofdo && carried.left_out.iter().any(|(reason, _)| reason == autofdo::NO_LINE) {
+        said.push(
+            "build with -g, and with -fdebug-info-for-profiling where the compiler has it, for more lines".to_owned(),
+        );
+    }
+    said.extend(carried.notes.iter().cloned());
+    said
+}

@@ -1,0 +1,179 @@
+//! `dcpi html`: a report as one file for a browser.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use code::isa::Syntax;
+use image::ImageId;
+
+use super::costs::{Finder, OnMachine};
+use super::{Outcome, prof};
+use crate::destination::Destination;
+use crate::options::{self, Chosen, Prof};
+use explain::graphs::Surveyed;
+use explain::listing::{self, Listing};
+use names::procedures::{self, Needed, Places};
+use query::error::AnalysisError;
+use query::load::{ImageSamples, Samples};
+use query::problem::Problem;
+use query::progress;
+use report::{Costs, HtmlReport, ProfReport, html};
+use stats::Confidence;
+
+/// Images in the table of images.
+const IMAGES_MAX: usize = 500;
+/// Procedures that a browser sorts without a noticeable pause.
+const ROWS_MAX: usize = 20_000;
+/// Listings in a page: each may have some hundred KiB.
+const LISTINGS_MAX: usize = 500;
+
+/// `dcpi html`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Html {
+    /// Show only these images: name, path, or id (may be cut short); shares are of their samples
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub images: Vec<String>,
+    /// File to write, - for the standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub file: PathBuf,
+    /// At most N procedures, 0 for 20000
+    #[arg(short = 'n', value_name = "N", default_value = "1000", value_parser = crate::options::parse_rows, allow_negative_numbers = true)]
+    pub rows: usize,
+    /// List the instructions of the N procedures with the most samples, at most 500
+    #[arg(long, value_name = "N", default_value = "40")]
+    pub listings: usize,
+    /// Instructions as Intel's manuals write them
+    #[arg(long)]
+    pub intel: bool,
+    /// In listings: how often instructions ran, what executions took, and what may have stalled them (of large images that takes a minute)
+    #[arg(long)]
+    pub why: bool,
+    /// Count the idle loop too, in rows and shares
+    #[arg(long)]
+    pub idle: bool,
+    /// Confidence of the intervals, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = crate::options::parse_confidence)]
+    pub confidence: Confidence,
+    /// On which processor, and where debug files are.
+    #[command(flatten)]
+    pub on: OnMachine,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+}
+
+const NOTES: &str = "\
+The file holds all it needs: it asks no network for anything, and may be sent and kept. It shows names of \
+procedures and, with debug information, of source files, and disassembled code.
+
+Exit codes: as those of dcpi prof.";
+
+pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let mut samples = args.chosen.question(&args.images).samples()?;
+    if args.why {
+        Finder::new(&samples, &args.on, args.confidence).known()?;
+    }
+    let images = prof::report(&prof_args(args, true)?, &mut samples)?;
+    let mut procedures = prof::report(&prof_args(args, false)?, &mut samples)?;
+    let mut problems = Vec::new();
+    let finder = args.why.then(|| Finder::new(&samples, &args.on, args.confidence));
+    let listings = listings(args, &samples, (&procedures, finder.as_ref()), &mut problems);
+    procedures.problems.append(&mut problems);
+    let serious = procedures.problems.iter().chain(&images.problems).filter(|problem| problem.is_serious());
+    let aside: Vec<String> = serious.map(ToString::to_string).collect();
+    let sound = aside.is_empty();
+    let named = |(event, skid): (usize, _)| Some((samples.events.get(event)?.name.clone(), skid));
+    let skid = samples.skid().and_then(named);
+    let report = HtmlReport { procedures, images, listings, skid };
+    // A number that no name in the report can have guessed.
+    let nonce = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
+    let destination = Destination::from_argument(&args.file);
+    destination.write(out, |out| Ok(html::write(&report, &nonce, out)?))?;
+    if destination == Destination::Stdout {
+        return Ok(Outcome { sound, aside, code: None });
+    }
+    writeln!(out, "{}: open it in a browser", report::escape(&args.file.display().to_string()))?;
+    Ok(Outcome { sound, aside, code: None })
+}
+
+/// The options of `dcpi prof` that make the tables.
+fn prof_args(args: &Html, by_image: bool) -> Result<Prof, AnalysisError> {
+    let Ok(mut prof) = options::typed::<Prof>(std::iter::empty::<std::ffi::OsString>()) else {
+        let message = "dcpi prof does not understand itself".to_owned();
+        return Err(AnalysisError::Usage { message, help: "dcpi help".to_owned() });
+    };
+    let rows = if args.rows == 0 { ROWS_MAX } else { args.rows.min(ROWS_MAX) };
+    prof.images.clone_from(&args.images);
+    prof.by_image = by_image;
+    prof.rows = Some(if by_image { IMAGES_MAX } else { rows });
+    prof.look.idle = args.idle;
+    prof.look.confidence = args.confidence;
+    prof.look.debug_root.clone_from(&args.on.debug_root);
+    prof.chosen = args.chosen.clone();
+    Ok(prof)
+}
+
+/// The listings of the first procedures, by the number of their row. Images are read one after the other.
+fn listings(
+    args: &Html,
+    samples: &Samples,
+    (report, finder): (&ProfReport, Option<&Finder<'_>>),
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<usize, (Listing, Option<Costs>)> {
+    let mut wanted: BTreeMap<ImageId, Vec<(usize, u64)>> = BTreeMap::new();
+    let rows = report.rows.iter().enumerate().filter_map(|(at, row)| {
+        let address = row.procedure.as_ref()?.address?;
+        Some((at, row.image.as_ref()?.id, address))
+    });
+    for (at, image, address) in rows.take(args.listings.min(LISTINGS_MAX)) {
+        wanted.entry(image).or_default().push((at, address));
+    }
+    let places = args.on.places();
+    let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
+    let mut listings = BTreeMap::new();
+    let stage = progress::stage("making listings", wanted.len() as u64);
+    for (id, rows) in wanted {
+        stage.advance(1);
+        if let Some(image) = samples.images.iter().find(|image| image.record.id == id) {
+            listings.extend(of_image((samples, finder), image, &rows, (&places, syntax), problems));
+        }
+    }
+    listings
+}
+
+fn of_image(
+    (samples, finder): (&Samples, Option<&Finder<'_>>),
+    image: &ImageSamples,
+    rows: &[(usize, u64)],
+    (places, syntax): (&Places, Syntax),
+    problems: &mut Vec<Problem>,
+) -> Vec<(usize, (Listing, Option<Costs>))> {
+    // The table has told what is wrong with the image.
+    let Ok(known) = procedures::known(samples, image, places, Needed::All, &mut Vec::new()) else { return Vec::new() };
+    let debug = known.debug_info(image, places, problems);
+    let lines = debug.as_ref().and_then(|debug| procedures::lines(debug, image, problems));
+    let procedure = |address: u64| known.offset(address).and_then(|offset| known.procedures.find(offset));
+    let worth = |finder: &&Finder<'_>| {
+        rows.iter().filter_map(|(_, address)| procedure(*address)).any(|found| finder.can(image, found).is_ok())
+    };
+    let surveyed =
+        finder.filter(worth).and_then(|finder| Some((finder, Surveyed::of(samples, image, &known, problems)?)));
+    let listing = |(row, address): &(usize, u64)| {
+        let procedure = procedure(*address)?;
+        let mut listing = listing::of(image, &known, procedure, Some(syntax), lines.as_ref());
+        samples.skid().into_iter().for_each(|skid| listing.attribute(skid));
+        let costs =
+            surveyed.as_ref().and_then(|(finder, surveyed)| finder.find(surveyed, (image, &known), procedure).ok());
+        Some((*row, (listing, costs)))
+    };
+    let listings = rows.iter().filter_map(listing).collect();
+    if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {
+        problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
+    }
+    listings
+}

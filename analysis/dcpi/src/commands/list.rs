@@ -1,0 +1,204 @@
+//! `dcpi list`: a procedure's source lines and instructions, with samples.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use code::isa::Syntax;
+use image::Procedure;
+
+use super::Outcome;
+use super::costs::{Finder, OnMachine};
+use crate::options::{Chosen, Output, parse_confidence};
+use explain::graphs::Surveyed;
+use explain::listing;
+use names::named::{self, Candidate};
+use names::procedures::{self, Known, Needed, Places};
+use names::sources::Sources;
+use query::error::AnalysisError;
+use query::load::{self, ImageSamples, Samples};
+use query::problem::{self, Problem};
+use query::progress;
+use report::{Costs, EventColumn, ImageName, ListReport, Selection, View};
+use stats::tally::Tally;
+use stats::{Confidence, wilson};
+
+/// `dcpi list`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct List {
+    /// The image: name, path, or id (may be cut short)
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub image: String,
+    /// The procedure: its name, part of that, or an address in it (0x1040)
+    #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
+    pub procedure: String,
+    /// Source lines only, by function and file
+    #[arg(long, conflicts_with_all = ["asm", "both"])]
+    pub source: bool,
+    /// Instructions only
+    #[arg(long, conflicts_with = "both")]
+    pub asm: bool,
+    /// Instructions with their source lines between them [default, where there are lines]
+    #[arg(long)]
+    pub both: bool,
+    /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
+    #[arg(long)]
+    pub intel: bool,
+    /// Samples on the instructions that they landed on, not on those that took the time
+    #[arg(long)]
+    pub raw: bool,
+    /// How often instructions ran, what executions took, and what may have stalled them, as dcpi calc tells it
+    #[arg(long, conflicts_with_all = ["source", "raw"])]
+    pub why: bool,
+    /// Where sources are that are not where they were compiled (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub source_dir: Vec<PathBuf>,
+    /// On which processor, and where debug files are.
+    #[command(flatten)]
+    pub on: OnMachine,
+    /// Confidence of the intervals, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
+    pub confidence: Confidence,
+    /// Which samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// How to write.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const NOTES: &str = "\
+Shares are of the procedure's samples; a share is sure to +- what stands beside it. A sample lands \
+on the instruction that was to run next when the counter overflowed, on most processors one after \
+the one that took the time. dcpid measures that when it starts, and samples are given back to the \
+one that took the time, but those where a loop begins are of its last branch, and stay; --raw shows \
+where they landed. Where a call was inlined, the samples are the inlined function's, and \
+the calls are named from the inside to the outside. > marks what a jump leads to. \
+With --why, runs are executions for one entry of the procedure, sure says how sure that is, \
+cy are cycles of an execution (to: at most), and letters are what may have stalled it: dcpi calc --help.
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+pub(crate) fn run(args: &List, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let samples = args.chosen.question(std::slice::from_ref(&args.image)).samples()?;
+    let damage = problem::damage(&samples.problems);
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
+}
+
+fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError> {
+    let places = args.on.places();
+    let _stage = progress::stage("reading code and debug information", 0);
+    let mut problems = std::mem::take(&mut samples.problems);
+    let (candidates, without) = candidates(&samples, &places, &mut problems);
+    let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
+    let from = *image;
+    let info = if args.asm { None } else { known.debug_info(image, &places, &mut problems) };
+    let lines = info.as_ref().and_then(|info| procedures::lines(info, image, &mut problems));
+    let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
+    let mut listing = listing::of(image, known, procedure, Some(syntax), lines.as_ref());
+    problems.append(&mut listing.problems);
+    let skid = samples.skid().filter(|_| !args.raw && listing.isa.is_some());
+    skid.into_iter().for_each(|skid| listing.attribute(skid));
+    if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {
+        problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
+    }
+    let record = &image.record;
+    let (name, path) = (record.name.clone(), record.path.clone());
+    let image = ImageName { id: record.id, kind: record.kind, name, path, ambiguous: false };
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    let costs = args.why.then(|| costs(args, &samples, (from, known), procedure, &mut problems));
+    let has_lines = listing.instructions.iter().any(|instruction| !instruction.frames.is_empty());
+    let view = match args {
+        _ if !has_lines => View::Instructions,
+        List { source: true, .. } => View::Source,
+        List { asm: true, .. } => View::Instructions,
+        _ => View::Both,
+    };
+    let events = columns(&samples, &listing.counts, args.confidence);
+    let shares = |counts: &[u64]| {
+        counts.iter().zip(&listing.counts).map(|(count, all)| wilson(*count, *all, args.confidence)).collect()
+    };
+    let shares = listing.instructions.iter().map(|instruction| shares(&instruction.counts)).collect();
+    let sources = Sources::below(args.source_dir.clone());
+    let mut report = ListReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        events,
+        confidence: args.confidence,
+        whose: samples.whose.clone(),
+        image,
+        aliases: known.aliases(procedure, &places),
+        listing,
+        shares,
+        skid: skid.and_then(|(event, skid)| Some((samples.events.get(event)?.name.clone(), skid))),
+        costs,
+        view,
+        debug_file: info.and_then(|info| info.path().map(|path| path.display().to_string())),
+        sources,
+        problems,
+    };
+    report.look_at_sources();
+    Ok(report)
+}
+
+/// What executions of a procedure's instructions took, or why that is not known.
+fn costs(
+    args: &List,
+    samples: &Samples,
+    (image, known): (&ImageSamples, &Known),
+    procedure: &Procedure,
+    problems: &mut Vec<Problem>,
+) -> Result<Costs, String> {
+    let finder = Finder::new(samples, &args.on, args.confidence);
+    finder.can(image, procedure)?;
+    let surveyed = Surveyed::around(samples, image, known, procedure, problems);
+    let surveyed = surveyed.ok_or_else(|| "its image has no code that can be read".to_owned())?;
+    finder.find(&surveyed, (image, known), procedure)
+}
+
+/// The images that may be meant, with what is known of them, and why the procedures of others are not known.
+pub(super) fn candidates<'a>(
+    samples: &'a Samples,
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> (Vec<Candidate<'a>>, Vec<String>) {
+    let mut candidates = Vec::new();
+    let mut without = Vec::new();
+    for image in samples.images.iter().filter(|image| image.wanted) {
+        match procedures::known(samples, image, places, Needed::All, problems) {
+            Ok(known) => candidates.push(Candidate { image, known, debug_roots: places.debug_roots.clone() }),
+            Err(why) => without.push(format!("; of {} none are known: {why}", image.record.name)),
+        }
+    }
+    (candidates, without)
+}
+
+/// The procedure that is meant by an image's and a procedure's name, of `candidates`; `without`: why those of other images are not known.
+pub(super) fn meant<'a, 'b>(
+    candidates: &'a [Candidate<'b>],
+    without: &[String],
+    (image, procedure): (&str, &str),
+) -> Result<(&'a Candidate<'b>, &'a Procedure), AnalysisError> {
+    let none = |why: &str| {
+        let (asked, image, why) = (procedure.to_owned(), image.to_owned(), why.to_owned());
+        AnalysisError::NoProcedure { asked, image, why }
+    };
+    let (at, found) = named::find(candidates, procedure).map_err(|error| match error {
+        AnalysisError::NoProcedure { .. } => none(without.first().map_or("", String::as_str)),
+        error => error,
+    })?;
+    Ok((candidates.get(at).ok_or_else(|| none(""))?, found))
+}
+
+/// The events; shares are of the procedure's samples.
+pub(super) fn columns(samples: &Samples, counts: &[u64], confidence: Confidence) -> Vec<EventColumn> {
+    let column = |(at, (event, counted)): (usize, (&load::EventSamples, &u64))| EventColumn {
+        event: event.clone(),
+        idle: samples.idle(at),
+        counted: Tally::of(*counted, event.weight),
+        occurrences: event.occurrences(confidence),
+        unresolved: Vec::new(),
+    };
+    samples.events.iter().zip(counts).enumerate().map(column).collect()
+}

@@ -1,0 +1,104 @@
+//! The subcommands, one file each.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::options::{Format, Output};
+use crate::terminal;
+use query::error::AnalysisError;
+use query::problem::Problem;
+use report::Report;
+
+pub(crate) mod calc;
+pub(crate) mod cat;
+pub(crate) mod check;
+pub(crate) mod clean;
+mod costs;
+pub(crate) mod diff;
+pub(crate) mod epochs;
+pub(crate) mod export;
+pub(crate) mod flow;
+pub mod html;
+pub(crate) mod images;
+pub(crate) mod list;
+mod loops;
+pub(crate) mod prof;
+pub mod record;
+mod scratch;
+pub(crate) mod stats;
+pub mod top;
+pub(crate) mod topcounts;
+pub(crate) mod topstalls;
+pub(crate) mod transfer;
+pub(crate) mod truth;
+pub(crate) mod whatcg;
+
+pub use calc::Calc;
+pub use cat::Cat;
+pub use check::Check;
+pub use clean::Clean;
+pub use diff::DiffArgs;
+pub use export::{Export, Target};
+pub use flow::Flow;
+pub use images::ImagesArgs;
+pub use list::List;
+pub use stats::StatsArgs;
+pub use topcounts::TopcountsArgs;
+pub use topstalls::Topstalls;
+pub use transfer::{Copy, Merge, Tar};
+pub use truth::Truth;
+pub use whatcg::Whatcg;
+
+/// How a command ended that did its work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The report is what it should be; else it says what is not.
+    pub sound: bool,
+    /// What the reader must know and the form of the report has no place for: for standard error.
+    pub aside: Vec<String>,
+    /// Another exit code than these two: that of a command that was run.
+    pub code: Option<u8>,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Self { sound: true, aside: Vec::new(), code: None }
+    }
+}
+
+/// The object that a report is as JSON.
+#[derive(Serialize)]
+struct Versioned<T> {
+    schema: Schema,
+    #[serde(flatten)]
+    report: T,
+}
+
+/// What the fields of an object mean: `docs/output.md` has them by name.
+#[derive(Serialize)]
+struct Schema {
+    name: String,
+    version: u32,
+}
+
+fn versioned<R: Report>(report: &R) -> impl Serialize + '_ {
+    Versioned { schema: Schema { name: format!("dcpi.{}", R::NAME), version: R::VERSION }, report: report.json() }
+}
+
+fn write(report: &impl Report, output: &Output, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let mut aside = Vec::new();
+    match output.format {
+        Format::Text => report.text(&terminal::style(output.full_names), out)?,
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut *out, &versioned(report)).map_err(AnalysisError::Json)?;
+            writeln!(out)?;
+        }
+        Format::Csv => {
+            report.csv(out)?;
+            aside.extend(report.problems().iter().filter(|problem| problem.is_serious()).map(Problem::to_string));
+        }
+    }
+    let sound = !report.problems().iter().any(Problem::is_serious);
+    Ok(Outcome { sound, aside, code: None })
+}

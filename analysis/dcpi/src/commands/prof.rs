@@ -1,0 +1,333 @@
+//! `dcpi prof`: samples per procedure, or per source line, image, label, unit, process.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+
+use image::{ImageId, ImageKind};
+use profiledb::{ImageRecord, Scope};
+
+use super::Outcome;
+use crate::options::{Chosen, Format, Prof};
+use names::by_line::{self, LineSamples};
+use names::procedures::{self, Counted, Place, Places};
+use names::shorten::Suffixes;
+use query::error::AnalysisError;
+use query::load::{EventSamples, ImageSamples, Samples};
+use query::problem::Problem;
+use query::scope::{Dimension, Part};
+use query::select;
+use query::unresolved;
+use report::{By, EventColumn, ImageName, LineName, Omitted, ProcedureName, ProfReport, Row, Selection};
+use stats::tally::{self, Tally, Weighed};
+use stats::{Confidence, share};
+
+/// Rows of a text, when no number is asked for: what fits a screen or two.
+const TEXT_ROWS: usize = 40;
+/// The smallest share of any event that a row of a text has, when no number is asked for.
+const TEXT_SHARE: f64 = 0.001;
+
+pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    // What is told apart by label is told of all of them.
+    let chosen = Chosen { all: args.chosen.all || args.by.is_some(), ..args.chosen.clone() };
+    let mut samples = chosen.question(&args.images).samples()?;
+    super::write(&report(args, &mut samples)?, &args.output, out)
+}
+
+/// The report of these samples, whose problems become its own.
+pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, AnalysisError> {
+    let sort = sort_event(args, &samples.events)?;
+    let restricted = !args.images.is_empty();
+    // An idle loop that was asked for by name is counted.
+    let counts = |image: &&ImageSamples| image.wanted && (args.look.idle || restricted || !image.is_idle());
+    let mut problems = std::mem::take(&mut samples.problems);
+    let samples = &*samples;
+    let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
+    let everything = !restricted && samples.whose.is_all();
+    let columns = columns(everything, args.look.confidence, samples, &images);
+    let by = match args.by.map(Dimension::from) {
+        Some(dimension) => By::Scope(dimension),
+        None if args.by_image => By::Image,
+        None if args.lines => By::Line,
+        None => By::Procedure,
+    };
+    let mut rows = match by {
+        By::Scope(dimension) => scope_rows(&images, &unresolved::nobodys(everything, samples), dimension),
+        By::Image => image_rows(&images),
+        By::Procedure => procedure_rows(samples, &images, args, &mut problems),
+        By::Line => line_rows(samples, &images, args, &mut problems),
+    };
+    if matches!(by, By::Procedure | By::Line | By::Image) {
+        for (reason, tallies) in unresolved::nobodys(everything, samples) {
+            let (id, name) = (ImageId::unresolved("", &reason), unresolved::name(&reason));
+            let (path, kind) = (String::new(), ImageKind::Unresolved);
+            let image = |name| ImageName { id, kind, name, path, ambiguous: false };
+            rows.push(match by {
+                By::Image => row(None, Some(image(name)), None, tallies),
+                _ => row(
+                    Some(procedure_name(Place::Unresolved(reason), false)),
+                    Some(image(String::new())),
+                    None,
+                    tallies,
+                ),
+            });
+        }
+    }
+    if by == By::Procedure && !rows.is_empty() && !rows.iter().any(is_procedure) {
+        problems.push(Problem::NoNames);
+    }
+    finish(&mut rows, &columns, sort, args.look.confidence);
+    let omitted = cut(&mut rows, &columns, sort, args);
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    Ok(ProfReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        events: columns,
+        sort,
+        confidence: args.look.confidence,
+        by,
+        whose: samples.whose.clone(),
+        restricted,
+        with_idle: args.look.idle,
+        rows,
+        omitted,
+        problems,
+    })
+}
+
+fn sort_event(args: &Prof, events: &[EventSamples]) -> Result<usize, AnalysisError> {
+    let Some(asked) = &args.sort else {
+        return Ok(0);
+    };
+    let shown: Vec<String> = events.iter().map(|event| event.name.clone()).collect();
+    let found = select::event(asked, &shown).and_then(|name| shown.iter().position(|shown| shown == name));
+    found.ok_or_else(|| AnalysisError::SortNotShown { asked: asked.clone(), shown })
+}
+
+/// The events with the number of samples that shares are of: those of the images counted, and, unless
+/// only some images or processes are, those of unknown code.
+pub(super) fn columns(
+    everything: bool,
+    confidence: Confidence,
+    samples: &Samples,
+    images: &[&ImageSamples],
+) -> Vec<EventColumn> {
+    let nobodys = unresolved::nobodys(everything, samples);
+    let of_images = images.iter().filter_map(|image| image.unresolved());
+    let reasons: BTreeSet<String> =
+        of_images.map(str::to_owned).chain(nobodys.iter().map(|(reason, _)| reason.clone())).collect();
+    let mut columns = Vec::with_capacity(samples.events.len());
+    for (at, event) in samples.events.iter().enumerate() {
+        let total = |image: &ImageSamples| image.profiles.get(at).map_or(Tally::default(), Weighed::total);
+        let idle = samples.idle(at);
+        let of_images: Tally = images.iter().map(|image| total(image)).sum();
+        let counted = of_images + nobodys.iter().filter_map(|(_, tallies)| tallies.get(at).copied()).sum();
+        let unresolved = reasons.iter().map(|reason| {
+            let of_reason = images.iter().filter(|image| image.unresolved() == Some(reason));
+            let nobodys = nobodys.iter().filter(|(of, _)| of == reason).filter_map(|(_, tallies)| tallies.get(at));
+            let samples = of_reason.map(|image| total(image)).chain(nobodys.copied()).sum();
+            (reason.clone(), samples, share(samples, counted, confidence))
+        });
+        let unresolved = unresolved.filter(|(_, samples, _)| !samples.is_empty()).collect();
+        let occurrences = event.occurrences(confidence);
+        columns.push(EventColumn { event: event.clone(), idle, counted, occurrences, unresolved });
+    }
+    columns
+}
+
+/// Rows of what samples were kept apart by.
+fn scope_rows(images: &[&ImageSamples], nobodys: &[(String, Vec<Tally>)], dimension: Dimension) -> Vec<Row> {
+    let mut parts: BTreeMap<Part, Vec<Tally>> = BTreeMap::new();
+    let nobody = Scope::default();
+    let nobodys = nobodys.iter().map(|(_, counts)| (&nobody, counts));
+    for (scope, counts) in images.iter().flat_map(|image| &image.scopes).chain(nobodys) {
+        tally::add_all(
+            parts.entry(dimension.of(scope)).or_insert_with(|| vec![Tally::default(); counts.len()]),
+            counts,
+        );
+    }
+    parts.into_iter().map(|(part, counts)| row(None, None, Some(part), counts)).collect()
+}
+
+fn image_rows(images: &[&ImageSamples]) -> Vec<Row> {
+    images.iter().map(|image| row(None, Some(image_name(image, images, true)), None, image.totals())).collect()
+}
+
+fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems: &mut Vec<Problem>) -> Vec<Row> {
+    let places = Places::with_debug_roots(args.look.debug_root.clone());
+    let mut rows = Vec::new();
+    for (image, by_procedure) in images.iter().zip(procedures::attribute(samples, images, &places)) {
+        problems.extend(by_procedure.problems);
+        let name = image_name(image, images, false);
+        let mut same: BTreeMap<Place, usize> = BTreeMap::new();
+        for counted in &by_procedure.rows {
+            *same.entry(without_address(&counted.place)).or_default() += 1;
+        }
+        let named = |counted: &Counted| match &counted.place {
+            Place::Procedure { name, .. } => Some(name.clone()),
+            Place::Unknown | Place::NoProcedures(_) | Place::Unresolved(_) => None,
+        };
+        let names: Vec<String> = by_procedure.rows.iter().filter_map(named).collect();
+        let suffixes = Suffixes::of(names.iter().map(|name| ("", name.as_str())));
+        for counted in by_procedure.rows {
+            let ambiguous = same.get(&without_address(&counted.place)).is_some_and(|&rows| rows > 1);
+            let mut procedure = procedure_name(counted.place, ambiguous);
+            procedure.needs_suffix = suffixes.needed("", &procedure.name);
+            rows.push(row(Some(procedure), Some(name.clone()), None, counted.counts));
+        }
+    }
+    rows
+}
+
+fn line_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems: &mut Vec<Problem>) -> Vec<Row> {
+    let places = Places::with_debug_roots(args.look.debug_root.clone());
+    let mut rows = Vec::new();
+    for (image, by_line) in images.iter().zip(by_line::attribute(samples, images, &places)) {
+        problems.extend(by_line.problems);
+        let name = image_name(image, images, false);
+        rows.extend(by_line.rows.into_iter().map(|LineSamples { place, counts }| {
+            let name_of = place.function.unwrap_or_default();
+            let procedure = ProcedureName { name: name_of, address: None, ambiguous: false, needs_suffix: false };
+            let line = place.file.map(|file| LineName { file, line: place.line });
+            Row { line, ..row(Some(procedure), Some(name.clone()), None, counts) }
+        }));
+    }
+    rows
+}
+
+fn row(procedure: Option<ProcedureName>, image: Option<ImageName>, part: Option<Part>, counts: Vec<Tally>) -> Row {
+    Row { procedure, line: None, image, part, counts, shares: Vec::new(), cumulative: 0.0 }
+}
+
+fn without_address(place: &Place) -> Place {
+    match place {
+        Place::Procedure { name, .. } => Place::Procedure { name: name.clone(), address: 0 },
+        other => other.clone(),
+    }
+}
+
+fn procedure_name(place: Place, ambiguous: bool) -> ProcedureName {
+    let (name, address) = match place {
+        Place::Procedure { name, address } => (name, Some(address)),
+        Place::Unknown => ("[unknown]".to_owned(), None),
+        Place::NoProcedures(why) => (format!("[no procedures: {why}]"), None),
+        Place::Unresolved(reason) => (unresolved::name(&reason), None),
+    };
+    ProcedureName { name, address, ambiguous, needs_suffix: false }
+}
+
+fn is_procedure(row: &Row) -> bool {
+    row.procedure.as_ref().is_some_and(|procedure| procedure.address.is_some())
+}
+
+/// How an image is called among others. By image, paths are shown, which are more often different.
+pub(super) fn image_name(image: &ImageSamples, among: &[&ImageSamples], by_path: bool) -> ImageName {
+    let record = &image.record;
+    if let Some(reason) = image.unresolved() {
+        let program = record.name.clone();
+        let name = if by_path { format!("{} {program}", unresolved::name(reason)) } else { program };
+        return ImageName { id: record.id, kind: record.kind, name, path: String::new(), ambiguous: false };
+    }
+    // Each is held against each: nothing is copied for it.
+    let same = |other: &ImageRecord| other.name == record.name && (!by_path || other.path == record.path);
+    let ambiguous =
+        among.iter().any(|other| other.record.id != record.id && other.unresolved().is_none() && same(&other.record));
+    let (name, path) = (record.name.clone(), record.path.clone());
+    ImageName { id: record.id, kind: record.kind, name, path, ambiguous }
+}
+
+/// Sorts the rows and gives them their shares. Rows with the same samples come in order of image and
+/// name, so that the same database makes the same report.
+fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Confidence) {
+    rows.sort_by(|a, b| {
+        let of = |row: &Row| row.counts.get(sort).map_or(0.0, |count| count.occurrences);
+        let samples = |row: &Row| Reverse(tally::samples(&row.counts));
+        of(b).total_cmp(&of(a)).then_with(|| samples(a).cmp(&samples(b))).then_with(|| subject(a).cmp(&subject(b)))
+    });
+    let mut above = Tally::default();
+    for row in rows {
+        let share = |(count, column): (&Tally, &EventColumn)| share(*count, column.counted, confidence);
+        row.shares = row.counts.iter().zip(columns).map(share).collect();
+        above += row.counts.get(sort).copied().unwrap_or_default();
+        row.cumulative = fraction(above, columns.get(sort));
+    }
+}
+
+/// What a row is of, to be sorted by.
+fn subject(row: &Row) -> impl Ord {
+    let procedure = row.procedure.as_ref().map(|procedure| (&procedure.name, procedure.address));
+    let line = row.line.as_ref().map(|line| (&line.file, line.line));
+    (row.image.as_ref().map(|image| &image.name), procedure, line, row.image.as_ref().map(|image| image.id), &row.part)
+}
+
+fn fraction(samples: Tally, column: Option<&EventColumn>) -> f64 {
+    match column {
+        Some(column) if column.counted.occurrences > 0.0 => samples.occurrences / column.counted.occurrences,
+        _ => 0.0,
+    }
+}
+
+/// Leaves out the rows that are not asked for.
+fn cut(rows: &mut Vec<Row>, columns: &[EventColumn], sort: usize, args: &Prof) -> Omitted {
+    let mut keep = rows.len();
+    if let Some(share) = args.keep {
+        // The row that reaches the share is kept too.
+        keep = keep.min(rows.partition_point(|row| row.cumulative < share) + 1);
+    }
+    match args.rows {
+        Some(0) => {}
+        Some(n) => keep = keep.min(n),
+        None if args.keep.is_none() && args.output.format == Format::Text => keep = keep.min(text_rows(rows)),
+        None => {}
+    }
+    let omitted = rows.split_off(keep.min(rows.len()));
+    let count = |at: usize| omitted.iter().filter_map(|row| row.counts.get(at).copied()).sum();
+    let counts: Vec<Tally> = (0..columns.len()).map(count).collect();
+    let share = fraction(counts.get(sort).copied().unwrap_or_default(), columns.get(sort));
+    Omitted { rows: omitted.len(), counts, share }
+}
+
+/// Rows of a text down to the last with a share that matters of any event. One row is not left out:
+/// to say so would take as much room.
+fn text_rows(rows: &[Row]) -> usize {
+    let matters = |row: &Row| row.shares.iter().any(|share| share.value >= TEXT_SHARE);
+    let last = rows.iter().rposition(matters).map_or(0, |last| last + 1);
+    let keep = last.clamp(1, TEXT_ROWS);
+    if keep + 1 == rows.len() { rows.len() } else { keep }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::Share;
+    use std::fmt::Write as _;
+
+    #[test]
+    fn a_text_shows_what_matters() {
+        let rows = |shares: &[f64]| {
+            let id = image::ImageId::from_name("a", "");
+            let row = |value: &f64| Row {
+                procedure: None,
+                line: None,
+                image: Some(ImageName {
+                    id,
+                    kind: image::ImageKind::File,
+                    name: String::new(),
+                    path: String::new(),
+                    ambiguous: false,
+                }),
+                part: None,
+                counts: vec![Tally::of(1, 1.0)],
+                shares: vec![Share { value: *value, low: 0.0, high: 1.0 }],
+                cumulative: 0.0,
+            };
+            shares.iter().map(row).collect::<Vec<_>>()
+        };
+        let mut said = String::new();
+        for shares in
+            [vec![], vec![0.5], vec![0.5, 0.000_1], vec![0.5, 0.000_1, 0.000_1], vec![0.01; 41], vec![0.01; 99]]
+        {
+            write!(said, "{} ", text_rows(&rows(&shares))).unwrap();
+        }
+        assert_eq!(said, "1 1 2 1 41 40 ");
+    }
+}

@@ -1,0 +1,250 @@
+//! `dcpi top`: what takes the time now, from a running dcpid.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write};
+use std::path::PathBuf;
+use std::sync::Once;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use clap::Args;
+use ratatui::Terminal;
+use ratatui::backend::TermionBackend;
+use ratatui::termion::event::Key;
+use ratatui::termion::input::TermRead as _;
+use ratatui::termion::raw::IntoRawMode as _;
+use ratatui::termion::screen::IntoAlternateScreen as _;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use wire::Counts;
+
+use super::Outcome;
+use crate::options::Output;
+use crate::signals;
+use query::error::AnalysisError;
+use stats::Confidence;
+
+mod ask;
+mod names;
+mod screen;
+mod window;
+
+use ask::Daemon;
+use names::{Named, Names};
+use screen::{Ask, Screen};
+use window::{Wanted, Window};
+
+/// The daemon forgets who does not ask for 30 s.
+const INTERVAL: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(20));
+const WINDOW: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(600));
+
+/// `dcpi top`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Top {
+    /// Ask so often
+    #[arg(short = 'd', long, value_name = "T", default_value = "2s", value_parser = interval, allow_hyphen_values = true)]
+    pub interval: Duration,
+    /// Show the samples of the last T
+    #[arg(short = 'w', long, value_name = "T", default_value = "10s", value_parser = window, allow_hyphen_values = true)]
+    pub window: Duration,
+    /// Write one table of the next interval, and end; needs no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// A row per image instead of per procedure
+    #[arg(short = 'i', long = "images")]
+    pub by_image: bool,
+    /// Count the idle loop too, in rows and shares
+    #[arg(long)]
+    pub idle: bool,
+    /// At most N rows with --once, 0 for all
+    #[arg(short = 'n', value_name = "N", default_value = "40", value_parser = crate::options::parse_rows, allow_negative_numbers = true)]
+    pub rows: usize,
+    /// Only rows that have this in a name, in whatever case
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub filter: String,
+    /// Confidence of the intervals, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = crate::options::parse_confidence)]
+    pub confidence: Confidence,
+    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub debug_root: Vec<PathBuf>,
+    /// Control socket of the daemon
+    #[arg(long, value_name = "PATH", default_value = "/run/dcpi/control.sock")]
+    pub control: PathBuf,
+    /// How to write with --once.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const NOTES: &str = "\
+Keys: q or Esc ends; space freezes; s sorts by samples, procedure, image; i images or procedures; / filters; \
+a since the begin or the last T; I with the idle loop; e the next event; z begins anew; arrows and pages.
+
+Nothing is written to disk for it. It needs what dcpictl needs: to be root or of the control socket's group.";
+
+/// Something that changes the screen.
+enum Message {
+    Key(Key),
+    Answer(Result<(Counts, Named), AnalysisError>),
+    Signal(i32),
+    /// Nobody types any more.
+    Gone,
+}
+
+pub(crate) fn run(args: &Top, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let daemon = Daemon::on(&args.control);
+    let terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+    if !args.once && !terminal {
+        let why = "dcpi top needs a terminal; use --once for one table";
+        return Err(AnalysisError::Refused(why.to_owned()));
+    }
+    // The watch begins here, and who may not ask is told before the screen is taken.
+    daemon.ask()?;
+    let wanted = Wanted { by_image: args.by_image, idle: args.idle, filter: args.filter.clone(), ..Wanted::default() };
+    if args.once { once(args, &daemon, &wanted, out) } else { watch(args, daemon, wanted) }
+}
+
+fn once(args: &Top, daemon: &Daemon, wanted: &Wanted, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    std::thread::sleep(args.interval);
+    let counts = daemon.ask()?;
+    let named = Names::new(args.debug_root.clone()).name(&counts);
+    let mut window = Window::new(args.window);
+    window.add(&counts, named);
+    let mut report = window.report(wanted, args.confidence);
+    if args.rows > 0 {
+        report.rows.truncate(args.rows);
+    }
+    super::write(&report, &args.output, out)
+}
+
+/// Shows the screen until somebody ends it.
+fn watch(args: &Top, daemon: Daemon, wanted: Wanted) -> Result<Outcome, AnalysisError> {
+    let (sender, messages) = channel();
+    hear_signals(sender.clone())?;
+    hear_keys(sender.clone())?;
+    let (stop, stopped) = channel();
+    let (interval, debug_roots) = (args.interval, args.debug_root.clone());
+    let worker = std::thread::Builder::new().name("counts".into());
+    worker
+        .spawn(move || keep_asking(&daemon, Names::new(debug_roots), interval, &sender, &stopped))
+        .map_err(terminal)?;
+    restore_before_a_panic_is_told();
+    let screen = io::stdout().into_raw_mode().and_then(|raw| raw.into_alternate_screen()).map_err(terminal)?;
+    // Both guards restore the terminal when they are dropped, however that comes.
+    let mut shown = Terminal::new(TermionBackend::new(screen)).map_err(terminal)?;
+    shown.hide_cursor().map_err(terminal)?;
+    let ended = show(args, wanted, &mut shown, &messages);
+    shown.show_cursor().map_err(terminal)?;
+    drop(stop);
+    ended
+}
+
+fn show<B: ratatui::backend::Backend<Error = io::Error>>(
+    args: &Top,
+    wanted: Wanted,
+    shown: &mut Terminal<B>,
+    messages: &Receiver<Message>,
+) -> Result<Outcome, AnalysisError> {
+    let mut window = Window::new(args.window);
+    let mut screen = Screen::new(wanted);
+    let mut report = window.report(&screen.wanted, args.confidence);
+    // What comes while it is frozen is counted, and shown afterwards.
+    let mut waiting: Vec<(Counts, Named)> = Vec::new();
+    loop {
+        shown.draw(|frame| screen.draw(frame, &report)).map_err(terminal)?;
+        let Ok(message) = messages.recv() else {
+            return Err(AnalysisError::Refused("a part of dcpi top has failed; please report this".to_owned()));
+        };
+        match message {
+            Message::Key(key) => match screen.key(key, window.events.len()) {
+                Ask::Draw => {}
+                Ask::Quit => return Ok(Outcome::default()),
+                Ask::Zero => {
+                    window.clear();
+                    waiting.clear();
+                }
+            },
+            Message::Answer(Ok(answer)) => {
+                screen.trouble = None;
+                waiting.push(answer);
+            }
+            Message::Answer(Err(error)) => screen.trouble = Some(error.to_string()),
+            Message::Signal(SIGWINCH) => {}
+            Message::Signal(signal) => {
+                return Ok(Outcome { code: u8::try_from(128 + signal).ok(), ..Outcome::default() });
+            }
+            Message::Gone => return Ok(Outcome::default()),
+        }
+        if !screen.frozen || waiting.len() > FROZEN_MAX {
+            waiting.drain(..).for_each(|(counts, named)| window.add(&counts, named));
+        }
+        report = window.report(&screen.wanted, args.confidence);
+    }
+}
+
+/// Answers that wait while the screen is frozen; then it goes on by itself.
+const FROZEN_MAX: usize = 300;
+
+fn keep_asking(
+    daemon: &Daemon,
+    mut names: Names,
+    interval: Duration,
+    sender: &Sender<Message>,
+    stopped: &Receiver<()>,
+) {
+    while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+        let answer = daemon.ask().map(|counts| {
+            let named = names.name(&counts);
+            (Counts { images: Vec::new(), ..counts }, named)
+        });
+        if sender.send(Message::Answer(answer)).is_err() {
+            return;
+        }
+    }
+}
+
+fn hear_signals(sender: Sender<Message>) -> Result<(), AnalysisError> {
+    let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH]).map_err(terminal)?;
+    let forward = move || heard.iter().try_for_each(|signal| sender.send(Message::Signal(signal)));
+    let thread = std::thread::Builder::new().name("screen".into()).spawn(move || drop(forward()));
+    thread.map(drop).map_err(terminal)
+}
+
+/// The thread ends with the program: a read of the terminal cannot be broken off.
+fn hear_keys(sender: Sender<Message>) -> Result<(), AnalysisError> {
+    let listen = move || {
+        for key in io::stdin().keys().map_while(Result::ok) {
+            if sender.send(Message::Key(key)).is_err() {
+                return;
+            }
+        }
+        let _ = sender.send(Message::Gone); // ending already
+    };
+    std::thread::Builder::new().name("keys".into()).spawn(listen).map(drop).map_err(terminal)
+}
+
+/// A panic's message would be on the screen that is left next.
+fn restore_before_a_panic_is_told() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let told = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if let Ok(mut terminal) = File::options().write(true).open("/dev/tty") {
+                let _ = terminal.write_all(b"\x1b[?1049l\x1b[?25h\r"); // nothing else can be done
+            }
+            told(panic);
+        }));
+    });
+}
+
+fn terminal(error: io::Error) -> AnalysisError {
+    AnalysisError::Refused(format!("the terminal: {error}; use --once for one table"))
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    crate::options::parse_time(text, INTERVAL.0, INTERVAL.1)
+}
+
+fn window(text: &str) -> Result<Duration, String> {
+    crate::options::parse_time(text, WINDOW.0, WINDOW.1)
+}

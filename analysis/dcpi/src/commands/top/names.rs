@@ -1,0 +1,224 @@
+//! From offsets in images to names, while the images run.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use image::{ImageId, ImageKind, ImageOffset};
+use profiledb::ImageRecord;
+use wire::{Counts, ImageCounts};
+
+use names::procedures::{Known, Needed, Places, in_files};
+use query::load::ImageSamples;
+
+/// Procedures kept in memory: those of the images that had samples last.
+const PROCEDURES_MAX: usize = 1_000_000;
+/// Images remembered.
+const IMAGES_MAX: usize = 4096;
+/// Names kept of an image that is no file.
+const SYMBOLS_MAX: usize = 65_536;
+
+/// What a row is of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Label {
+    /// The image's name.
+    pub(super) image: String,
+    /// The procedure's name, or in brackets why there is none.
+    pub(super) procedure: String,
+    /// It is the idle loop's.
+    pub(super) idle: bool,
+}
+
+/// Samples by event of each label.
+pub(super) type Named = BTreeMap<Arc<Label>, Vec<u64>>;
+
+/// What is known of the images that were met.
+#[derive(Debug)]
+pub(super) struct Names {
+    places: Places,
+    images: HashMap<String, Met>,
+    /// Counts the questions.
+    now: u64,
+}
+
+/// An image.
+#[derive(Debug)]
+struct Met {
+    name: String,
+    idle: bool,
+    /// Of a file: its procedures, or why there are none. None: not looked for, or let go.
+    known: Option<Result<Known, &'static str>>,
+    /// Of what is no file: by start, end and name.
+    symbols: BTreeMap<u64, (u64, String)>,
+    used: u64,
+}
+
+impl Names {
+    pub(super) fn new(debug_roots: Vec<PathBuf>) -> Self {
+        Self { places: Places::with_debug_roots(debug_roots), images: HashMap::new(), now: 0 }
+    }
+
+    /// Gives the samples their names. What is in no image has one by its reason.
+    pub(super) fn name(&mut self, counts: &Counts) -> Named {
+        self.now += 1;
+        let events = counts.events.len();
+        let mut named = Named::new();
+        for image in &counts.images {
+            self.name_image(image, events, &mut named);
+        }
+        for (event, of) in counts.events.iter().enumerate() {
+            for (reason, samples) in &of.unresolved {
+                let procedure = format!("[unresolved: {}]", reason.replace('_', " "));
+                add(&mut named, Label { procedure, ..Label::default() }, event, *samples, events);
+            }
+        }
+        if counts.beyond > 0 {
+            let procedure = "[more places than dcpid tells at once]".to_owned();
+            add(&mut named, Label { procedure, ..Label::default() }, 0, counts.beyond, events);
+        }
+        self.forget();
+        named
+    }
+
+    fn name_image(&mut self, counts: &ImageCounts, events: usize, named: &mut Named) {
+        let met = self.images.entry(counts.id.clone()).or_insert_with(|| Met::new(counts));
+        met.used = self.now;
+        for (start, end, name) in &counts.symbols {
+            if met.symbols.len() < SYMBOLS_MAX {
+                met.symbols.insert(*start, (*end, name.clone()));
+            }
+        }
+        if counts.kind == ImageKind::File.as_str() && met.known.is_none() {
+            met.known = Some(look_up(counts, &self.places));
+        }
+        for (event, places) in counts.places.iter().enumerate().take(events) {
+            for (offset, samples) in places {
+                let label = Label { image: met.name.clone(), procedure: met.procedure(*offset), idle: met.idle };
+                add(named, label, event, *samples, events);
+            }
+        }
+    }
+
+    /// Lets go of what was not used for longest, beyond the limits.
+    fn forget(&mut self) {
+        let size =
+            |met: &Met| met.known.as_ref().and_then(|known| known.as_ref().ok()).map_or(0, |k| k.procedures.len());
+        let mut all: usize = self.images.values().map(size).sum();
+        let mut by_age: Vec<(u64, String)> = self.images.iter().map(|(id, met)| (met.used, id.clone())).collect();
+        by_age.sort();
+        for (_, id) in by_age {
+            if all <= PROCEDURES_MAX && self.images.len() <= IMAGES_MAX {
+                return;
+            }
+            if let Some(met) = self.images.remove(&id) {
+                all -= size(&met);
+            }
+        }
+    }
+}
+
+impl Met {
+    fn new(counts: &ImageCounts) -> Self {
+        let idle = counts.kind == ImageKind::Idle.as_str();
+        Self { name: counts.name.clone(), idle, known: None, symbols: BTreeMap::new(), used: 0 }
+    }
+
+    fn procedure(&self, offset: u64) -> String {
+        if let Some((_, (end, name))) = self.symbols.range(..=offset).next_back()
+            && offset < *end
+        {
+            return name.clone();
+        }
+        match &self.known {
+            Some(Ok(known)) => known.procedures.find(ImageOffset(offset)).map_or("[unknown]", |p| p.name()).to_owned(),
+            Some(Err(why)) => format!("[no procedures: {why}]"),
+            None => "[unknown]".to_owned(),
+        }
+    }
+}
+
+fn add(named: &mut Named, label: Label, event: usize, samples: u64, events: usize) {
+    let counts = named.entry(Arc::new(label)).or_insert_with(|| vec![0; events]);
+    if let Some(count) = counts.get_mut(event) {
+        *count = count.saturating_add(samples);
+    }
+}
+
+/// The procedures of a file, if it is at its path and the build that runs.
+fn look_up(counts: &ImageCounts, places: &Places) -> Result<Known, &'static str> {
+    let id: ImageId = counts.id.parse().map_err(|_| "unknown id")?;
+    let record = ImageRecord {
+        id,
+        kind: ImageKind::File,
+        name: counts.name.clone(),
+        path: counts.path.clone(),
+        size_bytes: None,
+        first_seen_unix_s: 0,
+        last_seen_unix_s: 0,
+    };
+    let paths = if counts.path.is_empty() { Vec::new() } else { vec![record.real_path()] };
+    let (profiles, scopes, epochs) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let image = ImageSamples { record, paths, wanted: true, profiles, scopes, by_scope: BTreeMap::new(), epochs };
+    in_files(&image, places, Needed::All).map_err(|why| why.short())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::EventCounts;
+
+    fn image(id: &str, kind: ImageKind, path: &str, offsets: &[u64]) -> ImageCounts {
+        ImageCounts {
+            id: id.to_owned(),
+            kind: kind.as_str().to_owned(),
+            name: id.to_owned(),
+            path: path.to_owned(),
+            places: vec![offsets.iter().map(|offset| (*offset, 2)).collect()],
+            symbols: vec![(0, 16, "f".to_owned()), (32, 48, "g".to_owned())],
+        }
+    }
+
+    #[test]
+    fn what_has_no_file_is_named_by_the_daemon_and_what_has_none_says_why() {
+        let event =
+            EventCounts { unresolved: BTreeMap::from([("no_mapping".to_owned(), 5)]), ..EventCounts::default() };
+        let mut gone = image("x", ImageKind::File, "/does/not/exist", &[3]);
+        gone.symbols.clear();
+        gone.id = ImageId::from_name("x", "").to_string();
+        let images = vec![
+            image("[kernel]", ImageKind::Kernel, "", &[1, 15, 16, 40, u64::MAX]),
+            image("[idle]", ImageKind::Idle, "", &[4]),
+            gone,
+        ];
+        let mut names = Names::new(Vec::new());
+        let counts = Counts { since_ms: 1, events: vec![event], images, beyond: 7 };
+        let named = names.name(&counts);
+        let rows: Vec<_> = named
+            .iter()
+            .map(|(label, counts)| (label.image.as_str(), label.procedure.as_str(), label.idle, counts[0]))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                ("", "[more places than dcpid tells at once]", false, 7),
+                ("", "[unresolved: no mapping]", false, 5),
+                ("[idle]", "f", true, 2),
+                ("[kernel]", "[unknown]", false, 4),
+                ("[kernel]", "f", false, 4),
+                ("[kernel]", "g", false, 2),
+                ("x", "[no procedures: file gone]", false, 2),
+            ]
+        );
+    }
+
+    #[test]
+    fn images_are_forgotten_beyond_the_limit_the_oldest_first() {
+        let mut names = Names::new(Vec::new());
+        for at in 0..IMAGES_MAX + 3 {
+            let images = vec![image(&format!("{at}"), ImageKind::Bpf, "", &[1])];
+            let _ = names.name(&Counts { since_ms: 1, events: vec![EventCounts::default()], images, beyond: 0 });
+        }
+        assert_eq!(names.images.len(), IMAGES_MAX);
+        assert!(!names.images.contains_key("2") && names.images.contains_key("3"));
+    }
+}

@@ -1,0 +1,167 @@
+//! Where a command writes what it was asked for: standard output, or a file that is written as a whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use query::error::AnalysisError;
+
+/// Links to links that are followed, as many as the kernel does (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+
+/// Where to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Standard output.
+    Stdout,
+    /// A file.
+    File(PathBuf),
+}
+
+impl Destination {
+    /// `-` is standard output.
+    #[must_use]
+    pub fn from_argument(path: &Path) -> Self {
+        if path == Path::new("-") { Self::Stdout } else { Self::File(path.to_path_buf()) }
+    }
+
+    /// Writes by `write`, to `stdout` or to a file. A file that was there is replaced in one step when all is written; before, and if writing
+    /// fails, it stays as it was.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Output`], [`AnalysisError::OutputFile`]; whatever `write` returns.
+    pub fn write<T>(
+        &self,
+        stdout: &mut dyn Write,
+        write: impl FnOnce(&mut dyn Write) -> Result<T, AnalysisError>,
+    ) -> Result<T, AnalysisError> {
+        match self {
+            Self::Stdout => write(stdout),
+            Self::File(path) => to_file(path, write),
+        }
+    }
+}
+
+fn to_file<T>(
+    asked: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, AnalysisError>,
+) -> Result<T, AnalysisError> {
+    let failed = |source| AnalysisError::OutputFile { path: asked.to_path_buf(), source };
+    if let Ok(metadata) = fs::metadata(asked)
+        && !metadata.is_file()
+    {
+        let what = if metadata.is_dir() { "it is a directory" } else { "it is no plain file" };
+        return Err(failed(io::Error::other(what)));
+    }
+    let path = through_links(asked).map_err(failed)?;
+    let (partial, file) = partial(&path).map_err(failed)?;
+    let mut out = BufWriter::new(file);
+    let written = write(&mut out).map_err(|error| match error {
+        AnalysisError::Output(source) => failed(source),
+        other => other,
+    });
+    let kept = written.and_then(|value| {
+        let finished = out.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| file.sync_all());
+        finished.and_then(|()| fs::rename(&partial, &path)).map_err(failed)?;
+        Ok(value)
+    });
+    if kept.is_err() {
+        // It is ours, and nobody waits for it. If it cannot be removed, the error before is the one to tell.
+        let _ = fs::remove_file(&partial);
+    }
+    kept
+}
+
+/// What a symbolic link leads to, also where nothing is there yet: the link stays, its target is written. A path that is no link is as it was.
+pub(crate) fn through_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        match fs::read_link(&path) {
+            // A relative target is relative to where the link is; an absolute one replaces all before it.
+            Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::other("too many symbolic links lead to each other"))
+}
+
+/// A new file beside the one to write: a rename does not leave its file system.
+fn partial(path: &Path) -> io::Result<(PathBuf, File)> {
+    let name = path.file_name().ok_or_else(|| io::Error::other("it has no file name"))?;
+    let mut partial = std::ffi::OsString::from(".");
+    partial.push(name);
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = path.with_file_name(partial);
+    let file = OpenOptions::new().write(true).create_new(true).open(&partial)?;
+    Ok((partial, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, text: &str, fail: bool) -> Result<(), String> {
+        let mut stdout = Vec::new();
+        let destination = Destination::from_argument(path);
+        let written = destination.write(&mut stdout, |out| {
+            out.write_all(text.as_bytes())?;
+            if fail { Err(io::Error::other("the disk is full").into()) } else { Ok(()) }
+        });
+        assert!(stdout.is_empty());
+        written.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_is_written_whole_or_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (directory.path().join("x"), directory.path().join("link"));
+        write(&path, "one", false).unwrap();
+        let error = write(&path, "two", true).unwrap_err();
+        assert!(error.contains("the disk is full") && error.contains("/x"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        std::os::unix::fs::symlink("x", &link).unwrap();
+        write(&link, "three", false).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing is left behind");
+    }
+
+    /// A link to a file that was not there yet was replaced by the file: what should have appeared at its target did not.
+    #[test]
+    fn a_link_to_nothing_yet_stays_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::create_dir(at("reports")).unwrap();
+        std::os::unix::fs::symlink("reports/new", at("first")).unwrap();
+        std::os::unix::fs::symlink(at("first"), at("second")).unwrap();
+        write(&at("second"), "one", false).unwrap();
+        write(&at("first"), "two", false).unwrap();
+        assert_eq!(fs::read_to_string(at("reports/new")).unwrap(), "two");
+        assert!(["first", "second"].iter().all(|link| fs::symlink_metadata(at(link)).unwrap().is_symlink()));
+        assert_eq!(fs::read_dir(at("reports")).unwrap().count(), 1, "nothing is left behind");
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        assert!(write(&at("loop"), "", false).unwrap_err().contains("too many symbolic links"));
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for (path, said) in [
+            (directory.path().to_path_buf(), "it is a directory"),
+            (PathBuf::from("/dev/null"), "it is no plain file"),
+            (directory.path().join("no/such"), "No such file"),
+            (PathBuf::from("/"), "it is a directory"),
+        ] {
+            let error = write(&path, "", false).unwrap_err();
+            assert!(error.contains(said) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_dash_is_standard_output() {
+        let mut stdout = Vec::new();
+        let dash = Destination::from_argument(Path::new("-"));
+        dash.write(&mut stdout, |out| Ok(out.write_all(b"x")?)).unwrap();
+        assert_eq!(stdout, b"x");
+    }
+}

@@ -1,0 +1,23 @@
+//! Reads profile databases and says where the time went: the `dcpi` program.
+//!
+//! ```text
+//! arguments -> select -> load -> procedures -> report -> text, JSON or CSV
+//! ```
+//!
+//! Given: a database that the daemon writes, and the executables its samples are of. Gives: reports,
+//! as plain data ([`report`]) and rendered. Never writes to the database, and needs no privilege
+//! beyond reading it and the images.
+//!
+//! Invariants:
+//! - Every share is of a stated number of samples and carries its confidence interval.
+//! - No sample of the selection is silently left out: what has no name is a row of its own, what is
+//!   in no profile is told by reason, what could not be read is a [`query::Problem`].
+#![forbid(unsafe_code)]
+
+pub mod command_line;
+pub mod commands;
+pub mod destination;
+pub mod options;
+pub mod signals;
+pub mod suggestion;
+pub mod terminal;

@@ -1,0 +1,267 @@
+//! `docs/output.md`, held against what the commands print.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Permissions;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+
+use image::{ImageId, ImageKind};
+use serde_json::Value;
+use wire::{Counts, EventCounts, ImageCounts, Reply};
+
+use crate::database::{Db, Epoch, START, clock, cycles, kernel, named, runs, two_events, typical, variable};
+use crate::list::sampled;
+use crate::runs::{dcpi, on};
+use crate::truth::counts;
+use crate::why::{copies, copies_on_arm};
+
+/// The section of what all commands have.
+const COMMON: &str = "Every report";
+
+/// Sets that are compared, before and after.
+const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.service"];
+
+/// What no command prints here: cycles are true where callgrind ran the command itself, and these programs have no code
+/// whose ways are unknown.
+const NOT_HERE: [(&str, &str); 7] = [
+    ("calc", "findings[].address"),
+    ("calc", "findings[].kind"),
+    ("truth", "cycles.least"),
+    ("truth", "cycles.most"),
+    ("truth", "cycles.right"),
+    ("truth", "cycles.told"),
+    ("truth", "rows[].cycles[]"),
+];
+
+/// The fields of a command, and which of them were printed.
+#[derive(Default)]
+struct Section {
+    json: BTreeSet<String>,
+    csv: BTreeSet<String>,
+}
+
+fn sections(page: &str) -> BTreeMap<&str, Section> {
+    let mut sections: BTreeMap<&str, Section> = BTreeMap::new();
+    let mut name = "";
+    for line in page.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            name = heading.strip_prefix("dcpi ").unwrap_or(heading);
+        }
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [json, csv, _, _] = cells.as_slice() else { continue };
+        let section = sections.entry(name).or_default();
+        let field = |cell: &str| Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned());
+        let (json, csv) = (field(json), field(csv));
+        assert!(json.is_some() || csv.is_some() || line.starts_with("| JSON") || line.starts_with("|---"), "{line}");
+        section.json.extend(json);
+        section.csv.extend(csv);
+    }
+    sections
+}
+
+/// The paths of all fields of an object, as the page writes them, where `known` has them.
+fn paths(value: &Value, at: &str, known: &BTreeSet<&String>, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            let open = format!("{at}{{");
+            let map = known.iter().find_map(|path| Some((path.strip_prefix(&open)?.split_once('}')?.0, path)));
+            for (name, value) in fields {
+                let path = match map {
+                    Some((any, _)) => format!("{open}{any}}}"),
+                    None if at.is_empty() => name.clone(),
+                    None => format!("{at}.{name}"),
+                };
+                paths(value, &path, known, found);
+            }
+        }
+        // Else a list that is always empty here would never be missed on the page.
+        Value::Array(elements) if elements.is_empty() => {
+            let on_page = |path: &&String| path.strip_prefix(at).is_some_and(|rest| rest.starts_with("[]"));
+            if !known.iter().any(on_page) {
+                found.insert(format!("{at}[]"));
+            }
+        }
+        Value::Array(elements) => elements.iter().for_each(|value| paths(value, &format!("{at}[]"), known, found)),
+        // Of an object that may be missing the page has the fields only.
+        Value::Null
+            if known.iter().any(|path| path.strip_prefix(at).is_some_and(|rest| rest.starts_with(['.', '[']))) => {}
+        _ => {
+            found.insert(at.to_owned());
+        }
+    }
+}
+
+/// An event's name in a title, as the page writes it; and sets' names.
+fn title(command: &str, title: &str) -> String {
+    let mut title = title.to_owned();
+    for event in ["cpu-clock", "cycles", "L1-icache-load-misses"] {
+        if let Some(rest) = title.strip_prefix(event).filter(|rest| rest.is_empty() || rest.starts_with('_')) {
+            if event == "cycles" && ["calc", "topstalls"].contains(&command) {
+                continue; // columns of their own
+            }
+            title = format!("EVENT{rest}");
+        }
+    }
+    for (set, name) in SETS.iter().flat_map(|sets| sets.split(' ').zip(["A", "B"])) {
+        if let Some(rest) = title.strip_prefix(set).filter(|rest| ["", "_samples"].contains(rest)) {
+            title = format!("{name}{rest}");
+        }
+    }
+    title
+}
+
+/// What the commands printed, by their names.
+#[derive(Default)]
+struct Printed {
+    json: BTreeMap<String, BTreeSet<String>>,
+    csv: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Printed {
+    fn take(&mut self, command: &str, json: &[u8], csv: &[u8], sections: &BTreeMap<&str, Section>) {
+        let known = sections[command].json.iter().chain(&sections[COMMON].json).collect();
+        let json: Value = serde_json::from_slice(json).unwrap_or_else(|error| panic!("{command}: {error}"));
+        assert_eq!(json["schema"]["name"], format!("dcpi.{command}"));
+        assert!(json["schema"]["version"].as_u64() >= Some(1), "{command}");
+        paths(&json, "", &known, self.json.entry(command.to_owned()).or_default());
+        let titles = String::from_utf8(csv.to_vec()).unwrap();
+        let titles = titles.lines().next().unwrap().split(',').map(|name| title(command, name));
+        self.csv.entry(command.to_owned()).or_default().extend(titles);
+    }
+
+    fn run(&mut self, db: &Db, words: &str, sections: &BTreeMap<&str, Section>) {
+        let [json, csv] = ["json", "csv"].map(|format| {
+            let output = on(db, &format!("{words} --format {format}"));
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{words}: {output:?}");
+            output.stdout
+        });
+        self.take(words.split(' ').next().unwrap(), &json, &csv, sections);
+    }
+
+    /// What is on the page and was not printed, and the other way round.
+    fn differences(&self, sections: &BTreeMap<&str, Section>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let common = &sections[COMMON];
+        for (command, section) in sections.iter().filter(|(name, _)| **name != COMMON) {
+            let empty = BTreeSet::new();
+            let (json, csv) = (self.json.get(*command).unwrap_or(&empty), self.csv.get(*command).unwrap_or(&empty));
+            let not_told = json.iter().filter(|path| !section.json.contains(*path) && !common.json.contains(*path));
+            wrong.extend(not_told.map(|path| format!("{command} prints {path}")));
+            let missing = section.json.difference(json).filter(|path| !NOT_HERE.contains(&(*command, path.as_str())));
+            wrong.extend(missing.map(|path| format!("{command} does not print {path}")));
+            wrong.extend(csv.difference(&section.csv).map(|title| format!("{command}: CSV has {title}")));
+            wrong.extend(section.csv.difference(csv).map(|title| format!("{command}: CSV does not have {title}")));
+        }
+        let all: BTreeSet<&String> = self.json.values().flatten().collect();
+        wrong.extend(common.json.iter().filter(|path| !all.contains(path)).map(|path| format!("nobody prints {path}")));
+        wrong
+    }
+}
+
+/// What a daemon answers `dcpi top --once`, which asks twice.
+fn answer_top(listener: &UnixListener) {
+    for _ in 0..2 {
+        let (mut client, _) = listener.accept().unwrap();
+        BufReader::new(client.try_clone().unwrap()).read_line(&mut String::new()).unwrap();
+        let unresolved = [("x".to_owned(), 1)].into();
+        let event = EventCounts { name: "cycles".into(), unresolved, ..EventCounts::default() };
+        let image = ImageCounts {
+            id: "i".into(),
+            kind: "kernel".into(),
+            name: "[kernel]".into(),
+            path: String::new(),
+            places: vec![vec![(16, 3)]],
+            symbols: vec![(0, 32, "f".into())],
+        };
+        let counts = Counts { since_ms: 2000, events: vec![event], images: vec![image], beyond: 0 };
+        let reply = Reply { counts: Some(Box::new(counts)), ..Reply::default() };
+        client.write_all(&reply.encode().unwrap()).unwrap();
+    }
+}
+
+fn top(db: &Db, format: &str) -> Vec<u8> {
+    let path = db.root().with_file_name(format!("socket-{format}"));
+    let listener = UnixListener::bind(&path).unwrap();
+    // Nobody waits for it: should the command not ask twice, the test fails and does not hang.
+    std::thread::spawn(move || answer_top(&listener));
+    let mut command = dcpi();
+    command.args(["top", "--once", "-d", "500ms", "--format", format, "--control"]).arg(&path);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// What is told of a recording that was left.
+fn clean(db: &Db, format: &str) -> Vec<u8> {
+    let place = db.root().with_file_name("left");
+    std::fs::create_dir_all(place.join("dcpi-record-17-000123")).unwrap();
+    std::fs::set_permissions(place.join("dcpi-record-17-000123"), Permissions::from_mode(0o700)).unwrap();
+    let output = dcpi().env("TMPDIR", place).args(["clean", "--dry-run", "--format", format]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// An integrator had to guess what the fields of JSON and CSV are, and in which unit.
+#[test]
+fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/output.md")).unwrap();
+    let sections = sections(&page);
+    let mut printed = Printed::default();
+    let one = |epoch: Epoch| {
+        let db = Db::new();
+        db.epoch("node-7", epoch);
+        db
+    };
+    let mut run = |db: &Db, commands: &[&str]| commands.iter().for_each(|words| printed.run(db, words, &sections));
+    let with_code = one(typical());
+    with_code.keep("node-7", &std::env::current_exe().unwrap());
+    run(&with_code, &["epochs"]);
+    run(&one(typical()), &["prof", "prof -i", "epochs", "images", "cat", "topcounts"]);
+    run(&one(two_events()), &["prof -n 1", "topcounts --sort imiss/cycles", "images"]);
+    let apart =
+        ["epochs", "prof --by label", "prof --by unit", "prof --by pid", "prof --label before", "prof --pid 4711"];
+    run(&one(runs()), &apart);
+    run(&one(runs()), &["prof --unit web.service", &format!("diff {}", SETS[2]), "stats unit:web.service latest"]);
+    let copies = copies();
+    run(&copies, &["calc copy copy", "whatcg", "topstalls", "list copy copy --why", "cat --edges", "prof --lines"]);
+    run(&copies_on_arm(false), &["calc copy copy --machine cortex-a53", "whatcg --machine cortex-a53"]);
+    run(&copies, &[&format!("truth {}", counts(&copies, "./copy", 0))]);
+    let program = sampled(&["-g"]);
+    run(
+        &program.db,
+        &[
+            "list program work",
+            "list program work --source",
+            "list program workers",
+            "list program main",
+            "calc program workers",
+            "prof --lines",
+        ],
+    );
+    let variable = variable();
+    variable.epoch("node-7", Epoch { label: Some("empty"), ..Epoch::new(START + 500_000, vec![cycles()]) });
+    let file = |id: u8, path: &str| named(ImageId::from_build_id(&[id, 9]).unwrap(), ImageKind::File, "app", path);
+    let both = Epoch::new(START + 600_000, vec![cycles()])
+        .samples("cycles", &file(1, "/a/app"), &[(0, 700)])
+        .samples("cycles", &file(2, "/b/app"), &[(0, 800)])
+        .lost("cycles", "spill_full", 4);
+    variable.epoch("node-7", both);
+    run(&variable, &["stats all --each", "stats all --each -i", &format!("diff {}", SETS[1])]);
+    let pair = Db::new();
+    for start in [START, START + 5000] {
+        let epoch = Epoch::new(start, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 500)]);
+        pair.epoch("node-7", epoch.unresolved("cpu-clock", "anonymous_memory", 4).lost("cpu-clock", "spill_full", 4));
+    }
+    run(&pair, &[&format!("diff {}", SETS[0]), "stats -1 latest"]);
+    let damaged = one(typical());
+    std::fs::write(damaged.root().join("stranger"), "?").unwrap();
+    run(&damaged, &["check"]);
+    damaged.damage(|lost| matches!(lost, profiledb::Lost::Samples { .. }));
+    run(&damaged, &["cat", "prof"]);
+    printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
+    printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
+
+    let wrong = printed.differences(&sections);
+    assert!(wrong.is_empty(), "docs/output.md and what is printed differ:\n{}", wrong.join("\n"));
+}

@@ -1,0 +1,446 @@
+//! Graphs of procedures with what was sampled in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name};
+use code::isa::work::Work;
+use code::isa::{Isa, Syntax};
+use code::skid::Skid;
+use estimate::{Branch, Estimate, Sampled, Turned};
+use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
+use model::{EDGES, Edges, FIRST_EDGES, ROUNDS, Rounds, Turns, Values};
+use stalls::{Explained, Machine, Timed};
+
+use crate::listing::{self, ByAddress, Listing};
+use names::procedures::Known;
+use query::load::{ImageSamples, Retired, Samples};
+use query::problem::{self, Problem};
+
+/// A procedure's graph, and how often what of it ran.
+#[derive(Debug, Default)]
+pub struct Graph {
+    /// The instruction set.
+    pub isa: Option<Isa>,
+    /// The graph, of all parts of the procedure.
+    pub graph: Cfg,
+    /// How often its blocks ran; none where that cannot be said.
+    pub estimate: Option<Estimate>,
+    /// The graph's loops.
+    pub loops: Loops,
+    /// The parts, instruction by instruction; the first begins with the entry. Samples of time are at the instructions that took it.
+    pub parts: Vec<Listing>,
+    /// Branches that were seen.
+    pub branches: Vec<Branch>,
+    /// How often in a row they were going to go the same way.
+    turned: Vec<Turned>,
+    /// What the instructions of each block ask of a processor.
+    work: Vec<Vec<Work>>,
+}
+
+impl Graph {
+    /// Where the time of the procedure went on a machine with its instructions. `event` counts the time; `retired` counts instructions, where such an
+    /// event was sampled, and the cycles for which one sample of each stands. None where it is not known how often the blocks ran.
+    #[must_use]
+    pub fn explained(&self, machine: &Machine, event: usize, retired: Option<Retired>) -> Option<Explained> {
+        let estimate = self.estimate.as_ref()?;
+        let of_blocks = |event: usize| of_blocks(&self.graph, &self.parts, event);
+        let samples = of_blocks(event);
+        let measured = retired.and_then(|Retired { event, instructions, cycles }| {
+            let samples: f64 = of_blocks(event).iter().flatten().sum();
+            let blocks = self.graph.blocks().iter().zip(&estimate.blocks);
+            let executed: f64 = blocks.map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
+            let enough = samples >= MEASURED_MIN && executed > 0.0;
+            // Executions of the procedure, by the cycles that a sample stands for.
+            enough.then(|| samples * instructions / executed / cycles)
+        });
+        let timed = Timed {
+            graph: &self.graph,
+            loops: &self.loops,
+            estimate,
+            work: &self.work,
+            samples: &samples,
+            branches: &self.branches,
+            turned: &self.turned,
+            measured,
+        };
+        Some(stalls::explain(machine, &timed))
+    }
+}
+
+/// Why a procedure has no estimate.
+pub const NOT_ESTIMATED: &str =
+    "it has no entry, or is too large or has too many ways through it, to say how often its blocks ran";
+/// Fewer samples of instructions than this in a procedure do not tell how often it was executed.
+const MEASURED_MIN: f64 = 100.0;
+
+/// What of an image is the same for all its procedures.
+#[derive(Debug)]
+pub struct Surveyed<'a> {
+    isa: Isa,
+    procedures: &'a [Procedure],
+    survey: Survey,
+    constants: Constants,
+    branches: Branches,
+    /// In the order of their branches.
+    turned: Vec<Turned>,
+}
+
+/// The branches of an image that were seen.
+#[derive(Debug)]
+struct Branches {
+    /// In the order of where they come from.
+    by_from: Vec<Branch>,
+    /// The same in that of where they go to.
+    by_to: Vec<Branch>,
+}
+
+impl Branches {
+    fn new(branches: Vec<Branch>) -> Self {
+        let mut by_to = branches.clone();
+        by_to.sort_by_key(|branch| branch.to);
+        Self { by_from: branches, by_to }
+    }
+
+    /// Those that come from parts of a procedure or go there.
+    fn of(&self, parts: &[Part<'_>]) -> Vec<Branch> {
+        let mut found = BTreeMap::new();
+        for part in parts {
+            let from = within(&self.by_from, part, |branch| branch.from);
+            let to = within(&self.by_to, part, |branch| branch.to);
+            found.extend(from.iter().chain(to).map(|branch| ((branch.from, branch.to), *branch)));
+        }
+        found.into_values().collect()
+    }
+}
+
+/// The bytes of a file that never change.
+struct Memory<'a> {
+    binary: &'a Binary,
+    constants: &'a Constants,
+}
+
+impl ReadOnly for Memory<'_> {
+    fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64> {
+        match self.constants.at(address, len)? {
+            Constant::Address(vaddr) => Some(vaddr.0),
+            Constant::InFile(offset) => {
+                let read = self.binary.code(offset, u64::from(len)).ok()?;
+                let mut bytes = [0; 8];
+                bytes.get_mut(..usize::from(len))?.copy_from_slice(&read);
+                Some(u64::from_le_bytes(bytes))
+            }
+        }
+    }
+}
+
+impl<'a> Surveyed<'a> {
+    /// Looks at all code of an image. None where it has no bytes, or is of an instruction set that is not known.
+    #[must_use]
+    pub fn of(samples: &Samples, image: &ImageSamples, known: &'a Known, problems: &mut Vec<Problem>) -> Option<Self> {
+        Self::look(samples, image, known, None, problems)
+    }
+
+    /// As [`Surveyed::of`], but only for the [graph](Surveyed::graph) of this procedure: in a fraction of the time.
+    #[must_use]
+    pub fn around(
+        samples: &Samples,
+        image: &ImageSamples,
+        known: &'a Known,
+        procedure: &Procedure,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
+        Self::look(samples, image, known, Some(procedure), problems)
+    }
+
+    fn look(
+        samples: &Samples,
+        image: &ImageSamples,
+        known: &'a Known,
+        only: Option<&Procedure>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
+        let binary = known.binary.as_ref()?;
+        let procedures = known.procedures.iter().as_slice();
+        let Code { isa, ranges, text, never } = Code::of(binary, procedures)?;
+        let text: Vec<Part<'_>> = text.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
+        let number = |only: &Procedure| procedures.binary_search_by_key(&only.start, |other| other.start).ok();
+        let survey = match only {
+            Some(only) => Survey::around(isa, &text, &ranges, never, number(only)?),
+            None => Survey::of(isa, &text, &ranges, never),
+        };
+        let constants = binary.constants().unwrap_or_default();
+        Some(Self {
+            isa,
+            procedures,
+            survey,
+            constants,
+            branches: Branches::new(branches(samples, image, known, problems)),
+            turned: turned(samples, image, known, problems),
+        })
+    }
+
+    /// The image's instruction set.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Procedures with samples of an event, with those of all their parts.
+    #[must_use]
+    pub fn sampled(&self, image: &ImageSamples, event: usize) -> Vec<(&Procedure, u64)> {
+        let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
+        for (offset, samples) in image.equal(event).into_iter().flat_map(model::Profile::iter) {
+            let after = self.procedures.partition_point(|procedure| procedure.start <= offset);
+            let number = after
+                .checked_sub(1)
+                .filter(|number| self.procedures.get(*number).is_some_and(|procedure| procedure.contains(offset)));
+            if let Some(number) = number {
+                let sum = sums.entry(self.survey.whole(number)).or_default();
+                *sum = sum.saturating_add(samples);
+            }
+        }
+        sums.into_iter().filter_map(|(number, samples)| Some((self.procedures.get(number)?, samples))).collect()
+    }
+
+    /// The procedure that has a place, or the one that it is a part of.
+    #[must_use]
+    pub fn at(&self, offset: ImageOffset) -> Option<&Procedure> {
+        let number = self.procedures.partition_point(|procedure| procedure.start <= offset).checked_sub(1)?;
+        self.procedures.get(number).filter(|procedure| procedure.contains(offset))?;
+        self.procedures.get(self.survey.whole(number))
+    }
+
+    /// The graph of a procedure, or of the one that it is a part of, with the samples of `event`, which land `skid` behind what took the time. A machine
+    /// that issues in order tells more of how often blocks ran. Without a syntax instructions have no text.
+    #[must_use]
+    pub fn graph(
+        &self,
+        image: &ImageSamples,
+        known: &Known,
+        procedure: &Procedure,
+        syntax: Option<Syntax>,
+        (event, skid): (usize, Skid),
+        machine: Option<&Machine>,
+    ) -> Option<Graph> {
+        let binary = known.binary.as_ref()?;
+        let number = self.procedures.binary_search_by_key(&procedure.start, |other| other.start).ok()?;
+        let whole = self.survey.whole(number);
+        let numbers = std::iter::once(whole).chain(self.survey.parts(whole).iter().copied());
+        let procedures: Vec<&Procedure> = numbers.filter_map(|number| self.procedures.get(number)).collect();
+        let bytes: Vec<(Vaddr, Vec<u8>)> = procedures
+            .iter()
+            .filter_map(|part| {
+                let bytes = binary.code(part.start, part.size_bytes().min(CODE_BYTES_MAX)).ok()?;
+                Some((Vaddr(known.address(part.start)), bytes))
+            })
+            .collect();
+        let parts: Vec<Part<'_>> = bytes.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
+        let branches = self.branches.of(&parts);
+        let turned: Vec<Turned> =
+            parts.iter().flat_map(|part| within(&self.turned, part, |one| one.branch)).copied().collect();
+        let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
+        let listed: Vec<Listing> = listed.collect();
+        let mut memory = Memory { binary, constants: &self.constants };
+        let mut build = |observed: &[(Vaddr, Vaddr)]| {
+            let knowledge = Knowledge { no_return: Some(self.survey.no_return()), observed };
+            Cfg::build(self.isa, &parts, &mut memory, &knowledge)
+        };
+        let mut graph = build(&[]);
+        // Where jumps go that the code does not tell of, samples may.
+        let open = graph.blocks().iter().filter(|block| block.targets_incomplete);
+        let open: BTreeSet<Vaddr> = open.map(|block| block.last).collect();
+        let observed = branches.iter().filter(|branch| open.contains(&branch.from));
+        let observed: Vec<(Vaddr, Vaddr)> = observed.map(|branch| (branch.from, branch.to)).collect();
+        if !observed.is_empty() {
+            graph = build(&observed);
+        }
+        let loops = Loops::of(&graph);
+        let mut listed = listed;
+        listed.iter_mut().for_each(|part| part.attribute((event, skid)));
+        let count = |line: &listing::ListedInstruction| line.counts.get(event).copied().filter(|count| *count > 0);
+        let mut landed: Vec<(Vaddr, u64)> = listed
+            .iter()
+            .flat_map(|part| &part.instructions)
+            .filter_map(|line| Some((Vaddr(line.address), count(line)?)))
+            .collect();
+        landed.sort_unstable();
+        let sampled = Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
+        let work = work(self.isa, &graph, &bytes);
+        let samples = of_blocks(&graph, &listed, event);
+        let machine = machine.filter(|machine| machine.isa == self.isa);
+        let estimate = stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples));
+        Some(Graph { isa: Some(self.isa), graph, estimate, loops, parts: listed, branches, turned, work })
+    }
+}
+
+/// Samples of an event of the instructions of each block.
+fn of_blocks(graph: &Cfg, parts: &[Listing], event: usize) -> Vec<Vec<f64>> {
+    let mut lines = ByAddress::of(parts);
+    let mut count =
+        |at: Vaddr| lines.at(at.0).and_then(|line| line.counts.get(event)).map_or(0.0, |samples| *samples as f64);
+    (0..graph.blocks().len()).map(|block| graph.instructions(block).map(&mut count).collect()).collect()
+}
+
+/// What the instructions of each block ask of a processor.
+fn work(isa: Isa, graph: &Cfg, parts: &[(Vaddr, Vec<u8>)]) -> Vec<Vec<Work>> {
+    let at = |address: Vaddr| {
+        let (begin, bytes) =
+            parts.iter().find(|(begin, bytes)| address.0.wrapping_sub(begin.0) < bytes.len() as u64)?;
+        isa.work(bytes.get(usize::try_from(address.0 - begin.0).ok()?..)?)
+    };
+    let blocks = 0..graph.blocks().len();
+    blocks.map(|block| graph.instructions(block).map(|address| at(address).unwrap_or_default()).collect()).collect()
+}
+
+/// What of an image its survey needs.
+struct Code {
+    isa: Isa,
+    /// The addresses of each procedure.
+    ranges: Vec<Range<u64>>,
+    text: Vec<(Vaddr, Vec<u8>)>,
+    /// Procedures that do not return, by their names, and words through which such are called.
+    never: Vec<Vaddr>,
+}
+
+impl Code {
+    /// None for an instruction set that is not known.
+    fn of(binary: &Binary, procedures: &[Procedure]) -> Option<Self> {
+        let isa = Isa::of_elf_machine(binary.machine())?;
+        let address = |offset| binary.layout().file_offset_to_vaddr(offset).map_or(offset.0, |vaddr| vaddr.0);
+        let range = |procedure: &Procedure| {
+            let begin = address(procedure.start);
+            begin..begin.saturating_add(procedure.size_bytes())
+        };
+        let ranges: Vec<_> = procedures.iter().map(range).collect();
+        let imports = binary.imports().unwrap_or_else(|_| Imports::default());
+        let named = procedures.iter().zip(&ranges).filter(|(procedure, _)| is_no_return_name(procedure.raw_name()));
+        let never = imports
+            .iter()
+            .filter(|(_, name)| is_no_return_name(name))
+            .map(|(at, _)| at)
+            .chain(named.map(|(_, range)| Vaddr(range.start)))
+            .collect();
+        Some(Self { isa, ranges, text: text(binary), never })
+    }
+}
+
+/// The pieces of a file's code, by file offset, that no report on samples at these places needs: procedures that have none of them, are no
+/// part of one that has, and say nothing about those. None where the file's code is not understood.
+#[must_use]
+pub fn unneeded(binary: &Binary, sampled: &[ImageOffset], debug_roots: &[PathBuf]) -> Option<Vec<Range<u64>>> {
+    let (procedures, _) = binary.procedures(debug_roots).ok()?;
+    let procedures = procedures.iter().as_slice();
+    let Code { isa, ranges, text, never } = Code::of(binary, procedures)?;
+    let text: Vec<Part<'_>> = text.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
+    let holds = |offset: &ImageOffset| {
+        let number = procedures.partition_point(|procedure| procedure.start <= *offset).checked_sub(1)?;
+        procedures.get(number)?.contains(*offset).then_some(number)
+    };
+    let needed = code::cfg::needed(isa, &text, &ranges, never, &sampled.iter().filter_map(holds).collect());
+    let others = procedures.iter().enumerate().filter(|(number, _)| !needed.contains(number));
+    let segments = binary.layout().segments();
+    let is_code = |range: &Range<u64>| {
+        segments.iter().any(|segment| {
+            let end = segment.offset.0.saturating_add(segment.file_size_bytes);
+            segment.executable && segment.offset.0 <= range.start && range.end <= end
+        })
+    };
+    let (mut unneeded, mut before): (Vec<Range<u64>>, Option<usize>) = (Vec::new(), None);
+    for (number, range) in others.map(|(number, other)| (number, other.start.0..other.end.0)) {
+        if !is_code(&range) {
+            continue;
+        }
+        let adjoins = before.is_some_and(|before| before + 1 == number);
+        match unneeded.last_mut() {
+            Some(last) if adjoins && range.start.saturating_sub(last.end) < PADDING_MAX => {
+                last.end = last.end.max(range.end);
+            }
+            _ => unneeded.push(range),
+        }
+        before = Some(number);
+    }
+    Some(unneeded)
+}
+
+/// Bytes between two procedures in a row that are taken for padding: compilers align procedures to 64 bytes at most. What is kept of padding
+/// makes as many pieces of a large program as it has procedures, and a kept file has at most 65536.
+const PADDING_MAX: u64 = 64;
+
+/// Most bytes of code of an image that are surveyed.
+const TEXT_BYTES_MAX: u64 = 256 << 20;
+
+/// Bytes of them that are read at once: few enough to stay in a cache while they are put to the others.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// The code of a file, segment after segment, as much of it as can be read.
+fn text(binary: &Binary) -> Vec<(Vaddr, Vec<u8>)> {
+    let mut text = Vec::new();
+    let mut rest = TEXT_BYTES_MAX;
+    for segment in binary.layout().segments().iter().filter(|segment| segment.executable) {
+        let mut bytes = Vec::new();
+        let wanted = segment.file_size_bytes.min(rest);
+        while let Some(left) = wanted.checked_sub(bytes.len() as u64).filter(|left| *left > 0) {
+            let at = ImageOffset(segment.offset.0.saturating_add(bytes.len() as u64));
+            match binary.code_or_zeros(at, left.min(PIECE_BYTES)) {
+                Ok(mut more) if !more.is_empty() => bytes.append(&mut more),
+                _ => break,
+            }
+        }
+        rest -= wanted;
+        text.push((segment.vaddr, bytes));
+    }
+    text
+}
+
+/// The branches of an image that were seen.
+fn branches(samples: &Samples, image: &ImageSamples, known: &Known, problems: &mut Vec<Problem>) -> Vec<Branch> {
+    let mut counted: BTreeMap<(Vaddr, Vaddr), (u64, u64)> = BTreeMap::new();
+    for epoch in &samples.epochs {
+        let edges = |measure| epoch.observed::<Edges>(measure, &image.record.id);
+        let both = edges(&EDGES).and_then(|all| Ok((all, edges(&FIRST_EDGES)?)));
+        match both {
+            Ok((all, first)) => {
+                for ((from, to), count) in all.iter() {
+                    let sum = counted.entry((Vaddr(known.address(from)), Vaddr(known.address(to)))).or_default();
+                    sum.0 = sum.0.saturating_add(count);
+                    sum.1 = sum.1.saturating_add(first.get((from, to)));
+                }
+            }
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    let branch = |((from, to), (all, first)): ((Vaddr, Vaddr), (u64, u64))| Branch {
+        from,
+        to,
+        first,
+        later: all.saturating_sub(first),
+    };
+    counted.into_iter().map(branch).collect()
+}
+
+/// Those that are in a part of a procedure, of some in the order of where they are.
+fn within<'a, T>(all: &'a [T], part: &Part<'_>, at: fn(&T) -> Vaddr) -> &'a [T] {
+    let end = Vaddr(part.begin.0.saturating_add(part.bytes.len() as u64));
+    let before = |address| all.partition_point(|one| at(one) < address);
+    all.get(before(part.begin)..before(end)).unwrap_or_default()
+}
+
+/// How many rounds the loops of an image were going to make.
+fn turned(samples: &Samples, image: &ImageSamples, known: &Known, problems: &mut Vec<Problem>) -> Vec<Turned> {
+    let mut sum = Values::new();
+    for epoch in &samples.epochs {
+        match epoch.observed(&ROUNDS, &image.record.id) {
+            Ok(rounds) => sum.merge(&rounds),
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    let turned = |(Turns { branch, jumps, rounds }, count)| {
+        let branch = Vaddr(known.address(branch));
+        Turned { branch, jumps, rounds, width: Turns::class_width(rounds), count }
+    };
+    let mut turned: Vec<Turned> = Rounds::of(sum).iter().map(turned).collect();
+    turned.sort_by_key(|one| one.branch);
+    turned
+}

@@ -1,0 +1,8 @@
+//! How often each block of a procedure ran, what an execution cost and what may have stalled it: the
+//! models of `code`, `estimate` and `stalls` on what a database holds.
+#![forbid(unsafe_code)]
+
+pub mod excerpts;
+pub mod explained;
+pub mod graphs;
+pub mod listing;

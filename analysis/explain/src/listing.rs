@@ -1,0 +1,287 @@
+//! The instructions of a procedure with their samples and where each comes from in the source: what listings and their kin show.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use code::isa::{Isa, Syntax};
+use code::skid::{Sampled, Skid};
+use image::{CODE_BYTES_MAX, Frame, ImageId, ImageKind, ImageOffset, Lines, Procedure, Vaddr};
+
+use names::procedures::Known;
+use query::load::ImageSamples;
+use query::problem::{NoCode, Problem};
+
+/// A procedure, instruction by instruction.
+#[derive(Debug)]
+pub struct Listing {
+    /// The image's name.
+    pub image: String,
+    /// Its id.
+    pub id: ImageId,
+    /// The procedure's name, demangled.
+    pub procedure: String,
+    /// Where it is, as `nm` and `objdump` show it; in what is no file, its offsets in the image.
+    pub addresses: Range<u64>,
+    /// Where it is in the image.
+    pub offsets: Range<ImageOffset>,
+    /// The instruction set; none when there are no bytes to show, or it is none that we know.
+    pub isa: Option<Isa>,
+    /// The instructions in order, without a gap. Where there are no bytes: the places with samples.
+    pub instructions: Vec<ListedInstruction>,
+    /// Samples by event: the sum over the instructions.
+    pub counts: Vec<u64>,
+    /// Samples that [`Listing::attribute`] left where they landed.
+    pub kept: u64,
+    /// Why this may not be all.
+    pub problems: Vec<Problem>,
+}
+
+/// An instruction with its samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedInstruction {
+    /// Its first byte, as `objdump` shows it.
+    pub address: u64,
+    /// Its first byte in the image.
+    pub offset: ImageOffset,
+    /// Bytes it is long; 0 when it could not be read.
+    pub len: u64,
+    /// Mnemonic and operands; empty when it could not be read, or nobody asked for it.
+    pub text: String,
+    /// Where it jumps to or calls, if the instruction itself says so.
+    pub target: Option<u64>,
+    /// Whether samples that land behind it are not of it: [`code::isa::Line::bars`].
+    pub bars: bool,
+    /// What is there, if it is in another procedure: its name, and how far behind its begin.
+    pub target_name: Option<String>,
+    /// Samples by event, of all its bytes.
+    pub counts: Vec<u64>,
+    /// Where it comes from in the source: the innermost inlined call first, the procedure itself last. Empty when that is not known.
+    pub frames: Vec<Frame>,
+}
+
+/// A source line of a procedure, or of a function that is inlined there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// The function, file and line; the column is not told.
+    pub place: Frame,
+    /// Whether the function is inlined in the procedure.
+    pub inlined: bool,
+    /// Samples by event of all its instructions.
+    pub counts: Vec<u64>,
+}
+
+impl Listing {
+    /// The source lines of its instructions, the procedure's own first, then by function, file and line. Each instruction belongs to the
+    /// innermost function that is inlined there, so the lines' samples add up to the procedure's.
+    #[must_use]
+    pub fn by_line(&self) -> Vec<SourceLine> {
+        let mut lines: BTreeMap<(bool, Frame), Vec<u64>> = BTreeMap::new();
+        for instruction in &self.instructions {
+            let place = instruction.frames.first().cloned().unwrap_or_default();
+            let inlined = instruction.frames.len() > 1;
+            let sums =
+                lines.entry((inlined, Frame { column: None, ..place })).or_insert_with(|| vec![0; self.counts.len()]);
+            sums.iter_mut().zip(&instruction.counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+        }
+        lines.into_iter().map(|((inlined, place), counts)| SourceLine { place, inlined, counts }).collect()
+    }
+
+    /// Gives the samples of an event back to the instructions that took the time, where it is known how far behind them they land. Nothing is
+    /// done without bytes: what lies between two places with samples is not known then.
+    pub fn attribute(&mut self, (event, skid): (usize, Skid)) {
+        if self.isa.is_some() {
+            // Where a loop begins land the samples of the branch that goes back: what is before the loop is executed once for many of its rounds.
+            let back = |line: &ListedInstruction| line.target.filter(|target| *target <= line.address);
+            let begins: BTreeSet<u64> = self.instructions.iter().filter_map(back).collect();
+            let next = self.instructions.iter().skip(1).map(|next| begins.contains(&next.address));
+            let sampled = |(instruction, begins): (&ListedInstruction, bool)| Sampled {
+                samples: instruction.counts.get(event).copied().unwrap_or(0),
+                bars: instruction.bars || begins,
+            };
+            let sampled: Vec<Sampled> = self.instructions.iter().zip(next.chain([false])).map(sampled).collect();
+            let attributed = skid.attributed(&sampled);
+            self.kept = attributed.kept;
+            for (instruction, samples) in self.instructions.iter_mut().zip(attributed.samples) {
+                if let Some(count) = instruction.counts.get_mut(event) {
+                    *count = samples;
+                }
+            }
+        }
+    }
+
+    /// The addresses that instructions of this procedure jump to in it.
+    #[must_use]
+    pub fn jump_targets(&self) -> BTreeSet<u64> {
+        self.instructions
+            .iter()
+            .filter_map(|instruction| instruction.target)
+            .filter(|to| self.addresses.contains(to))
+            .collect()
+    }
+}
+
+/// The instructions of some listings, found by their addresses: fast where those that are asked for come one after the other.
+#[derive(Debug)]
+pub struct ByAddress<'a> {
+    /// In the order of their addresses.
+    lines: Vec<&'a ListedInstruction>,
+    /// The place after the last that was found.
+    next: usize,
+}
+
+impl<'a> ByAddress<'a> {
+    /// Those of these listings.
+    #[must_use]
+    pub fn of(parts: &'a [Listing]) -> Self {
+        let mut lines: Vec<&ListedInstruction> = parts.iter().flat_map(|part| &part.instructions).collect();
+        lines.sort_by_key(|line| line.address);
+        Self { lines, next: 0 }
+    }
+
+    /// The instruction at an address.
+    pub fn at(&mut self, address: u64) -> Option<&'a ListedInstruction> {
+        let is_there = |place: &usize| self.lines.get(*place).is_some_and(|line| line.address == address);
+        let place = Some(self.next).filter(is_there);
+        let place = place.or_else(|| self.lines.binary_search_by_key(&address, |line| line.address).ok())?;
+        self.next = place + 1;
+        self.lines.get(place).copied()
+    }
+}
+
+/// Lists a procedure of an image.
+///
+/// The bytes are of the file, if it is still the build that was sampled, else of what the daemon kept of it; for code of which there are
+/// none only the places with samples are listed. `lines` is where source lines come from, if they are wanted. Without a syntax instructions have no
+/// text, and what is in other procedures has no name.
+#[must_use]
+pub fn of(
+    image: &ImageSamples,
+    known: &Known,
+    procedure: &Procedure,
+    syntax: Option<Syntax>,
+    lines: Option<&Lines<'_>>,
+) -> Listing {
+    let mut problems = Vec::new();
+    let code = code(image, known, procedure);
+    let isa = code.as_ref().ok().map(|(isa, _)| *isa);
+    let mut instructions = match code {
+        Ok((isa, bytes)) => {
+            if (bytes.len() as u64) < procedure.size_bytes() {
+                problems
+                    .push(Problem::ListingCut { procedure: procedure.name().to_owned(), listed: bytes.len() as u64 });
+            }
+            disassembled(known, procedure, &bytes, isa, syntax)
+        }
+        Err(why) => {
+            problems.push(Problem::NoCode { image: image.record.name.clone(), id: image.record.id, why });
+            places(image, known, procedure)
+        }
+    };
+    let counts = count(image, procedure, &mut instructions);
+    if let Some(lines) = lines {
+        for instruction in &mut instructions {
+            instruction.frames = lines.frames(Vaddr(instruction.address));
+        }
+    }
+    let (start, end) = (procedure.start, procedure.end);
+    let first = known.address(start);
+    Listing {
+        image: image.record.name.clone(),
+        id: image.record.id,
+        procedure: procedure.name().to_owned(),
+        addresses: first..first.saturating_add(procedure.size_bytes()),
+        offsets: start..end,
+        isa,
+        instructions,
+        counts,
+        kept: 0,
+        problems,
+    }
+}
+
+/// The bytes of a procedure, as many as are listed, and what they mean.
+///
+/// # Errors
+/// Why there are none.
+pub fn code(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Result<(Isa, Vec<u8>), NoCode> {
+    let Some(binary) = &known.binary else {
+        return Err(match image.record.kind {
+            ImageKind::File | ImageKind::Vdso => NoCode::NotKept,
+            ImageKind::Kernel | ImageKind::Module | ImageKind::Idle | ImageKind::Bpf => NoCode::Kernel,
+            ImageKind::Jit | ImageKind::Unresolved => NoCode::Generated,
+        });
+    };
+    let machine = binary.machine();
+    let isa = Isa::of_elf_machine(machine).ok_or(NoCode::UnknownMachine { machine })?;
+    let bytes = binary.code(procedure.start, procedure.size_bytes().min(CODE_BYTES_MAX));
+    Ok((isa, bytes.map_err(|error| NoCode::Unreadable { error })?))
+}
+
+fn disassembled(
+    known: &Known,
+    procedure: &Procedure,
+    bytes: &[u8],
+    isa: Isa,
+    syntax: Option<Syntax>,
+) -> Vec<ListedInstruction> {
+    let first = known.address(procedure.start);
+    let listed = |line: code::isa::Line| ListedInstruction {
+        address: line.address.0,
+        offset: ImageOffset(procedure.start.0.saturating_add(line.address.0.wrapping_sub(first))),
+        len: line.len as u64,
+        text: line.text,
+        target: line.target.map(|target| target.0),
+        bars: line.bars,
+        target_name: line.target.filter(|_| syntax.is_some()).and_then(|at| target_name(known, procedure, at.0)),
+        counts: Vec::new(),
+        frames: Vec::new(),
+    };
+    isa.disassemble(bytes, Vaddr(first), syntax).into_iter().map(listed).collect()
+}
+
+/// How a place in another procedure is called.
+fn target_name(known: &Known, procedure: &Procedure, target: u64) -> Option<String> {
+    let offset = known.offset(target).filter(|offset| !procedure.contains(*offset))?;
+    let other = known.procedures.find(offset)?;
+    Some(match offset.0 - other.start.0 {
+        0 => other.name().to_owned(),
+        into => format!("{}+{into:#x}", other.name()),
+    })
+}
+
+/// The places with samples, for code without bytes.
+fn places(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Vec<ListedInstruction> {
+    let listed = |offset| ListedInstruction {
+        address: known.address(offset),
+        offset,
+        len: 0,
+        text: String::new(),
+        target: None,
+        bars: false,
+        target_name: None,
+        counts: Vec::new(),
+        frames: Vec::new(),
+    };
+    let within = image.profiles.iter().flat_map(|profile| profile.equal().within(procedure.start..procedure.end));
+    let offsets: BTreeSet<ImageOffset> = within.map(|(offset, _)| offset).collect();
+    offsets.into_iter().map(listed).collect()
+}
+
+/// Gives each instruction the samples of its bytes. Returns the sums.
+fn count(image: &ImageSamples, procedure: &Procedure, instructions: &mut [ListedInstruction]) -> Vec<u64> {
+    let events = image.profiles.len();
+    instructions.iter_mut().for_each(|instruction| instruction.counts = vec![0; events]);
+    let mut sums = vec![0_u64; events];
+    for (event, profile) in image.profiles.iter().enumerate() {
+        for (offset, samples) in profile.equal().within(procedure.start..procedure.end) {
+            // The instruction that holds the byte: the last that begins at it or before.
+            let after = instructions.partition_point(|instruction| instruction.offset <= offset);
+            let instruction = after.checked_sub(1).and_then(|at| instructions.get_mut(at));
+            let count = instruction.and_then(|instruction| instruction.counts.get_mut(event));
+            for count in [count, sums.get_mut(event)].into_iter().flatten() {
+                *count = count.saturating_add(samples);
+            }
+        }
+    }
+    sums
+}

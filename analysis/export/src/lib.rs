@@ -1,0 +1,293 @@
+//! Profiles for other tools. One file per format; each takes [`Resolved`] data and writes to any [`std::io::Write`].
+//!
+//! Samples of this profiler have no call stacks, no times of their own, and no process unless one was kept apart: no format can carry
+//! more than that, and most carry less. What a format had no place for is returned as [`Carried`], so that it can be said.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use image::{Frame, ImageId, ImageKind, Segment, Site};
+use profiledb::Scope;
+
+pub mod addresses;
+pub mod autofdo;
+pub mod bolt;
+pub mod executed;
+pub mod firefox;
+pub mod folded;
+pub mod otlp;
+pub mod pprof;
+pub mod resolve;
+pub mod script;
+
+mod pieces;
+mod protobuf;
+
+/// What samples of unknown code are samples of, in formats that have a place for them.
+pub const UNKNOWN_CODE: &str = "[unknown code]";
+
+/// Samples of a selection with everything that is known of the places they are at.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// The events; each place has a count for each of them.
+    pub events: Vec<Event>,
+    /// The images with samples, those with the most samples of the first event first.
+    pub images: Vec<Image>,
+    /// Whose the samples are; those of nobody in particular are an empty scope.
+    pub scopes: Vec<Scope>,
+    /// The hosts, each once.
+    pub hosts: Vec<String>,
+    /// The epochs, each once, by time.
+    pub epochs: Vec<String>,
+    /// Begin of the first epoch, seconds since 1970 UTC.
+    pub started_unix_s: u64,
+    /// End of the last epoch, or its last merge, seconds since 1970 UTC.
+    pub ended_unix_s: u64,
+    /// On which instruction samples are, in words.
+    pub landed: String,
+}
+
+/// An event.
+#[derive(Clone, Debug, Default)]
+pub struct Event {
+    /// Its name, as in perf.
+    pub name: String,
+    /// What its period counts: `ns`, `cycles` or `count`.
+    pub unit: String,
+    /// Mean distance of samples in `unit`.
+    pub period: u64,
+    /// How many occurrences a sample stands for, in `unit`: the period, and more where the event had a counter only part of the time.
+    pub weight: f64,
+    /// Samples of the images here.
+    pub samples: u64,
+    /// Samples of the idle loop that are not here.
+    pub idle: u64,
+    /// Samples of unknown code, by reason; only where all images and all processes were asked for.
+    pub unresolved: Vec<(String, u64)>,
+    /// Samples that were lost.
+    pub lost: u64,
+    /// What a reader of the numbers should know.
+    pub notes: Vec<String>,
+}
+
+/// An image with samples.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Which build.
+    pub id: ImageId,
+    /// What it is made from.
+    pub kind: ImageKind,
+    /// Its file's name, or a name in brackets.
+    pub name: String,
+    /// Its path, escaped; empty where there is none.
+    pub path: String,
+    /// Its pieces that may be executed; none where the file could not be read, and for what is no file: addresses are offsets then.
+    pub segments: Vec<Segment>,
+    /// Procedures with samples, by address.
+    pub procedures: Vec<Procedure>,
+    /// What a place outside of all procedures is called.
+    pub nameless: String,
+    /// Places with samples, by address.
+    pub places: Vec<Place>,
+    /// How often what was executed; none where that was not asked for, or nobody knows.
+    pub executed: Option<executed::Executed>,
+}
+
+/// A procedure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Procedure {
+    /// Its name for people.
+    pub name: String,
+    /// Its name for linkers.
+    pub raw: String,
+    /// Its first byte's address, as [`Place::address`].
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// An instruction with samples, or one behind which samples skidded.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Offset in the image.
+    pub offset: u64,
+    /// In a file the virtual address that `objdump` shows; else the offset.
+    pub address: u64,
+    /// Index of [`Image::procedures`].
+    pub procedure: Option<usize>,
+    /// Where it comes from in the source, the innermost inlined call first; none where that was not asked for, or is not known.
+    pub frames: Vec<Frame>,
+    /// The same as compilers have it, the procedure first; none where that was not asked for, or is not known.
+    pub sites: Vec<Site>,
+    /// Samples by event, for each scope that has some: index of [`Resolved::scopes`].
+    pub counts: Vec<(usize, Vec<u64>)>,
+}
+
+/// A procedure, or a call that is inlined in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call<'a> {
+    /// Its name for people.
+    pub name: &'a str,
+    /// Its name for linkers.
+    pub raw: &'a str,
+    /// Its source file; empty where that is not known.
+    pub file: &'a str,
+    /// The line.
+    pub line: Option<u32>,
+}
+
+/// What was written, and what the format has no place for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Samples by event.
+    pub samples: Vec<u64>,
+    /// Samples left out of events that were written, by reason.
+    pub left_out: Vec<(String, u64)>,
+    /// Other things to know.
+    pub notes: Vec<String>,
+}
+
+impl Place {
+    /// Samples of an event, of everybody.
+    #[must_use]
+    pub fn samples(&self, event: usize) -> u64 {
+        let of_event = self.counts.iter().filter_map(|(_, counts)| counts.get(event));
+        of_event.fold(0, |sum: u64, count| sum.saturating_add(*count))
+    }
+}
+
+impl Image {
+    /// The procedure of a place, or how a place without one is called.
+    #[must_use]
+    pub fn procedure_name(&self, place: &Place) -> &str {
+        self.procedure(place).map_or(&self.nameless, |procedure| &procedure.name)
+    }
+
+    /// The procedure of a place and the calls inlined there, the innermost last; one that has no name is called as places without procedure are.
+    #[must_use]
+    pub fn functions<'a>(&'a self, place: &'a Place) -> Vec<&'a str> {
+        // The symbol table's name, not the debug information's: it is what other reports show.
+        let inlined = place.frames.iter().rev().skip(1);
+        let inlined = inlined.map(|frame| frame.function.as_deref().unwrap_or(&self.nameless));
+        std::iter::once(self.procedure_name(place)).chain(inlined).collect()
+    }
+
+    /// The same with lines, the innermost first; none where no procedure is known.
+    #[must_use]
+    pub fn calls<'a>(&'a self, place: &'a Place) -> Vec<Call<'a>> {
+        let Some(procedure) = self.procedure(place) else { return Vec::new() };
+        let file = |frame: Option<&'a Frame>| frame.and_then(|frame| frame.file.as_deref()).unwrap_or_default();
+        let inlined = place.frames.split_last().map(|(_, inlined)| inlined).unwrap_or_default();
+        let inlined = inlined.iter().map(|frame| {
+            let name = frame.function.as_deref().unwrap_or(&self.nameless);
+            Call { name, raw: name, file: file(Some(frame)), line: frame.line }
+        });
+        let own = place.frames.last();
+        let (name, raw) = (&procedure.name, &procedure.raw);
+        inlined.chain([Call { name, raw, file: file(own), line: own.and_then(|frame| frame.line) }]).collect()
+    }
+
+    /// The procedure of a place.
+    #[must_use]
+    pub fn procedure(&self, place: &Place) -> Option<&Procedure> {
+        self.procedures.get(place.procedure?)
+    }
+
+    /// Samples of an event.
+    #[must_use]
+    pub fn samples(&self, event: usize) -> u64 {
+        self.places.iter().fold(0, |sum: u64, place| sum.saturating_add(place.samples(event)))
+    }
+
+    /// Whether the kernel runs it.
+    #[must_use]
+    pub const fn is_kernel(&self) -> bool {
+        matches!(self.kind, ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf | ImageKind::Idle)
+    }
+
+    /// The path, or the name where there is none.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        if self.path.is_empty() { &self.name } else { &self.path }
+    }
+}
+
+impl Event {
+    /// Samples of unknown code.
+    #[must_use]
+    pub fn unknown(&self) -> u64 {
+        self.unresolved.iter().fold(0, |sum: u64, (_, samples)| sum.saturating_add(*samples))
+    }
+
+    /// Occurrences that so many samples stand for, rounded.
+    #[must_use]
+    pub fn occurrences(&self, samples: u64) -> u64 {
+        // The cast saturates.
+        (samples as f64 * self.weight).round() as u64
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, unit, period, samples, idle, lost, .. } = self;
+        let unknown = self.unknown();
+        write!(
+            f,
+            "{name}: {samples} samples, one every {period} {unit} of a CPU; besides {unknown} of unknown code, {idle} idle, {lost} lost"
+        )?;
+        self.notes.iter().try_for_each(|note| write!(f, "; {note}"))
+    }
+}
+
+impl Resolved {
+    /// What a reader of any format should know, a line each.
+    #[must_use]
+    pub fn comments(&self) -> Vec<String> {
+        let mut comments = vec![
+            format!(
+                "dcpi {}, hosts {}, epochs {}",
+                env!("CARGO_PKG_VERSION"),
+                self.hosts.join(" "),
+                self.epochs.join(" ")
+            ),
+            "flat: samples have no call stacks".to_owned(),
+            self.landed.clone(),
+        ];
+        comments.extend(self.events.iter().map(Event::to_string));
+        comments
+    }
+
+    /// What samples of an event are called: as other profilers call them, where there is one event.
+    #[must_use]
+    pub fn samples_name(&self, event: &Event) -> String {
+        if self.events.len() == 1 { "samples".to_owned() } else { format!("{}_samples", event.name) }
+    }
+
+    /// Samples of unknown code, by reason and event.
+    #[must_use]
+    pub fn unknown_code(&self) -> Vec<(&str, Vec<u64>)> {
+        let mut reasons: Vec<(&str, Vec<u64>)> = Vec::new();
+        for (at, event) in self.events.iter().enumerate() {
+            for (reason, samples) in &event.unresolved {
+                let known = reasons.iter().position(|(known, _)| known == reason);
+                let number = known.unwrap_or_else(|| {
+                    reasons.push((reason, vec![0; self.events.len()]));
+                    reasons.len() - 1
+                });
+                if let Some(count) = reasons.get_mut(number).and_then(|(_, counts)| counts.get_mut(at)) {
+                    *count = *samples;
+                }
+            }
+        }
+        reasons
+    }
+
+    /// Samples by event that are at places.
+    #[must_use]
+    pub fn at_places(&self) -> Vec<u64> {
+        self.events.iter().map(|event| event.samples).collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod sample;

@@ -1,0 +1,231 @@
+//! From samples to places with names: what every format begins with.
+
+use std::collections::BTreeMap;
+
+use code::skid::Skid;
+use image::{ImageOffset, Vaddr};
+use profiledb::Scope;
+
+use super::executed::Executed;
+use super::{Event, Image, Place, Procedure, Resolved};
+use names::procedures::{self, Known, Needed, Places};
+use query::load::{self, EventSamples, ImageSamples, Samples};
+use query::problem::Problem;
+use query::unresolved;
+use report::LANDED;
+
+/// How much is looked up of each place.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Nothing: addresses only.
+    Addresses,
+    /// Procedures.
+    Procedures,
+    /// Procedures, source lines and inlined calls.
+    Lines,
+    /// Procedures, and what compilers call places.
+    Sites,
+}
+
+/// What to resolve.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// How much of it.
+    pub detail: Detail,
+    /// How often code was executed, too.
+    pub executed: bool,
+    /// The idle loop's samples too.
+    pub idle: bool,
+    /// Samples of unknown code are samples of what was asked for: all images of everybody.
+    pub everything: bool,
+    /// Where names are looked for.
+    pub places: Places,
+}
+
+/// Resolves samples. What could not be is told in `problems`.
+#[must_use]
+pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) -> Resolved {
+    let counts = |image: &&ImageSamples| image.wanted && (wanted.idle || !wanted.everything || !image.is_idle());
+    let chosen: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
+    let mut scopes: Vec<Scope> = chosen.iter().flat_map(|image| image.by_scope.keys().cloned()).collect();
+    scopes.sort();
+    scopes.dedup();
+    let mut images = Vec::with_capacity(chosen.len());
+    for (image, found) in procedures::each_image(&chosen, |image| resolve_image(samples, image, &scopes, wanted)) {
+        images.push(image);
+        problems.extend(found);
+    }
+    images.sort_by_cached_key(|image| (std::cmp::Reverse(image.samples(0)), image.name.clone(), image.id));
+    let nobodys = unresolved::nobodys(wanted.everything, samples);
+    let events = samples.events.iter().enumerate().map(|(at, event)| {
+        let idle = samples.total(at, |image| image.is_idle() && !counts(&image)).samples;
+        let here = load::sum(images.iter().map(|image| image.samples(at)));
+        let nobodys = nobodys.iter().filter_map(|(reason, tallies)| Some((reason, tallies.get(at)?)));
+        let nobodys = nobodys.map(|(reason, tally)| (reason.clone(), event.equal(*tally)));
+        resolve_event(event, (here, idle), nobodys.filter(|(_, samples)| *samples > 0).collect())
+    });
+    let metas = || samples.epochs.iter().map(profiledb::Epoch::meta);
+    let mut hosts: Vec<String> = metas().map(|meta| meta.host.clone()).collect();
+    hosts.dedup();
+    let mut epochs: Vec<String> = metas().map(|meta| meta.epoch.to_string()).collect();
+    epochs.sort();
+    epochs.dedup();
+    Resolved {
+        events: events.collect(),
+        images,
+        scopes,
+        hosts,
+        epochs,
+        started_unix_s: metas().map(|meta| meta.started_unix_s).min().unwrap_or(0),
+        ended_unix_s: metas().map(|meta| meta.ended_unix_s.unwrap_or(meta.updated_unix_s)).max().unwrap_or(0),
+        landed: landed(samples),
+    }
+}
+
+/// On which instruction samples are: nothing is given back here to the one that took the time.
+fn landed(samples: &Samples) -> String {
+    let named = |(event, skid): (usize, Skid)| Some((&samples.events.get(event)?.name, skid));
+    match samples.skid().and_then(named) {
+        Some((event, skid)) if skid.instructions() == 0 => {
+            format!("samples of {event} are on the instruction that took the time")
+        }
+        Some((event, skid)) => format!("samples of {event} are where they landed, {skid} the one that took the time"),
+        None => format!("samples {LANDED}"),
+    }
+}
+
+fn resolve_event(event: &EventSamples, (samples, idle): (u64, u64), unresolved: Vec<(String, u64)>) -> Event {
+    let scale = event.scale().unwrap_or(1.0);
+    let mut notes = event.notes.clone();
+    if scale > 1.0 {
+        notes.push(format!("counted {:.1} % of the time; occurrences are scaled to all of it", 100.0 / scale));
+    }
+    Event {
+        name: event.name.clone(),
+        unit: event.unit.clone(),
+        period: event.period,
+        weight: event.weight,
+        samples,
+        idle,
+        unresolved,
+        lost: event.lost(),
+        notes,
+    }
+}
+
+/// Samples of a place: by scope and event.
+type Counts = BTreeMap<usize, Vec<u64>>;
+
+fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], wanted: &Wanted) -> (Image, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let mut resolved = Image {
+        id: image.record.id,
+        kind: image.record.kind,
+        name: image.record.name.clone(),
+        path: image.record.path.clone(),
+        segments: Vec::new(),
+        procedures: Vec::new(),
+        nameless: "[unknown]".to_owned(),
+        places: places(&counts(image, scopes)),
+        executed: None,
+    };
+    if let Some(reason) = image.unresolved() {
+        resolved.nameless = unresolved::name(reason);
+        resolved.path.clear();
+        return (resolved, problems);
+    }
+    match procedures::known(samples, image, &wanted.places, Needed::All, &mut problems) {
+        Ok(known) => {
+            name_places(&mut resolved, (samples, image), &known, wanted, &mut problems);
+        }
+        Err(why) => {
+            resolved.nameless = format!("[no procedures: {}]", why.short());
+            let (image, id, counts) = (image.record.name.clone(), image.record.id, image.sample_totals());
+            problems.push(Problem::NoProcedures { image, id, counts, why });
+        }
+    }
+    if wanted.detail == Detail::Addresses {
+        resolved.procedures.clear();
+        resolved.places.iter_mut().for_each(|place| place.procedure = None);
+        problems.retain(Problem::is_serious);
+    }
+    (resolved, problems)
+}
+
+fn counts(image: &ImageSamples, scopes: &[Scope]) -> BTreeMap<u64, Counts> {
+    let mut by_offset: BTreeMap<u64, Counts> = BTreeMap::new();
+    for (scope, profiles) in &image.by_scope {
+        let Ok(scope) = scopes.binary_search(scope) else { continue };
+        for (event, profile) in profiles.iter().enumerate() {
+            for (offset, samples) in profile.equal().iter() {
+                let counts = by_offset.entry(offset.0).or_default().entry(scope);
+                if let Some(count) = counts.or_insert_with(|| vec![0; profiles.len()]).get_mut(event) {
+                    *count = samples;
+                }
+            }
+        }
+    }
+    by_offset
+}
+
+fn places(counts: &BTreeMap<u64, Counts>) -> Vec<Place> {
+    let place = |(offset, counts): (&u64, &Counts)| Place {
+        offset: *offset,
+        address: *offset,
+        procedure: None,
+        frames: Vec::new(),
+        sites: Vec::new(),
+        counts: counts.iter().map(|(scope, counts)| (*scope, counts.clone())).collect(),
+    };
+    counts.iter().map(place).collect()
+}
+
+fn name_places(
+    to: &mut Image,
+    (samples, image): (&Samples, &ImageSamples),
+    known: &Known,
+    wanted: &Wanted,
+    problems: &mut Vec<Problem>,
+) {
+    let mut index: BTreeMap<ImageOffset, usize> = BTreeMap::new();
+    for place in &mut to.places {
+        place.address = known.address(ImageOffset(place.offset));
+        let Some(procedure) = known.procedures.find(ImageOffset(place.offset)) else { continue };
+        let at = *index.entry(procedure.start).or_insert_with(|| {
+            to.procedures.push(Procedure {
+                name: procedure.name().to_owned(),
+                raw: procedure.raw_name().to_owned(),
+                address: known.address(procedure.start),
+                size: procedure.size_bytes(),
+            });
+            to.procedures.len() - 1
+        });
+        place.procedure = Some(at);
+    }
+    let Some(binary) = &known.binary else { return };
+    let segments = binary.layout().segments().iter().filter(|segment| segment.executable);
+    to.segments = segments.copied().collect();
+    // Formats with room for it are of the first event: only where that counts time do its samples tell of executions.
+    let time = samples.time().ok().filter(|(event, _)| wanted.executed && *event == 0);
+    if matches!(wanted.detail, Detail::Addresses | Detail::Procedures) {
+        to.executed = time.and_then(|time| Executed::of(samples, image, known, time, problems));
+        return;
+    }
+    let Some(info) = known.debug_info(image, &wanted.places, problems) else { return };
+    if wanted.detail == Detail::Lines {
+        let Some(lines) = procedures::lines(&info, image, problems) else { return };
+        to.places.iter_mut().for_each(|place| place.frames = lines.frames(Vaddr(place.address)));
+        if let Some(why) = lines.cut() {
+            problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
+        }
+        return;
+    }
+    match info.sites() {
+        Ok(sites) => {
+            to.executed = time.and_then(|time| Executed::of(samples, image, known, time, problems));
+            to.places.iter_mut().for_each(|place| place.sites = sites.at(Vaddr(place.address)));
+            to.executed.iter_mut().for_each(|executed| executed.locate(&sites));
+        }
+        Err(error) => problems.push(procedures::no_lines(image, Some(error.to_string()))),
+    }
+}

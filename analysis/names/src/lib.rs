@@ -1,0 +1,32 @@
+//! Which procedure and source line a sample is of: from executables, their debug files, and symbols
+//! that the daemon kept.
+//!
+//! # Example
+//!
+//! The procedures of one image with their samples of the first event, the most first:
+//!
+//! ```
+//! use names::procedures::{Place, Places, attribute};
+//! use query::{AnalysisError, Question};
+//!
+//! fn procedures(db: &str, image: &str) -> Result<Vec<(Place, u64)>, AnalysisError> {
+//!     let images = vec![image.to_owned()];
+//!     let samples = Question { db: db.into(), images, ..Question::default() }.samples()?;
+//!     let images: Vec<_> = samples.images.iter().filter(|image| image.wanted).collect();
+//!     let by_procedure = attribute(&samples, &images, &Places::with_debug_roots(Vec::new()));
+//!     let rows = by_procedure.into_iter().flat_map(|image| image.rows);
+//!     let mut rows: Vec<_> = rows.map(|row| (row.place, row.counts[0].samples)).collect();
+//!     rows.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
+//!     Ok(rows)
+//! }
+//! assert!(procedures("/nowhere", "libc").is_err());
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod by_line;
+pub mod debuginfod;
+pub mod in_order;
+pub mod named;
+pub mod procedures;
+pub mod shorten;
+pub mod sources;

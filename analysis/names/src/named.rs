@@ -1,0 +1,225 @@
+//! Which procedure is meant by a name or an address.
+
+use std::path::PathBuf;
+
+use image::{ImageKind, Procedure, without_suffix};
+
+use crate::procedures::Known;
+use crate::shorten::is_shown_as;
+use query::error::AnalysisError;
+use query::load::{ImageSamples, sum};
+use stats::tally::Weighed;
+
+/// An image with what is known of it.
+#[derive(Debug)]
+pub struct Candidate<'a> {
+    /// Its samples.
+    pub image: &'a ImageSamples,
+    /// Its procedures.
+    pub known: Known,
+    /// Directories of its debug file.
+    pub debug_roots: Vec<PathBuf>,
+}
+
+/// How well a name fits what was asked for, best first.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// It is the name.
+    Whole,
+    /// It is the name without what it is part of, and without parameters: `fold` of `<Map<I> as Iterator>::fold(int)`.
+    Last,
+    /// It is a word of the name.
+    Word,
+    /// It is part of the name.
+    Part,
+}
+
+/// How well a procedure fits, by whether it has samples and what it is called.
+type Fits<'a> = dyn Fn(&ImageSamples, &Procedure) -> Option<Fit> + 'a;
+
+/// A procedure that may be meant.
+struct Found<'a> {
+    at: usize,
+    procedure: &'a Procedure,
+    fit: Fit,
+    samples: u64,
+}
+
+/// The procedure that is meant, and which of the candidates has it: by its address, its mangled name,
+/// another symbol's for it, its demangled name, how reports show that (`sort<…>(…)`), or part of it.
+/// Those with samples are tried first.
+///
+/// # Errors
+/// [`AnalysisError::NoProcedure`], [`AnalysisError::AmbiguousProcedure`].
+pub fn find<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Result<(usize, &'a Procedure), AnalysisError> {
+    let mut found = match address(asked) {
+        Some(address) => by_address(candidates, address),
+        None => by_name(candidates, asked),
+    };
+    let best = found.iter().map(|found| (found.samples == 0, found.fit)).min();
+    found.retain(|found| best == Some((found.samples == 0, found.fit)));
+    // Compilers make a procedure of generated code again and again: the one that ran most is meant.
+    let generated = |found: &Found<'_>| candidates.get(found.at).is_some_and(|c| c.image.record.kind == ImageKind::Jit);
+    let one_name =
+        found.windows(2).all(|pair| matches!(pair, [a, b] if a.procedure.raw_name() == b.procedure.raw_name()));
+    if one_name && found.iter().all(generated) {
+        found.sort_by_key(|found| std::cmp::Reverse(found.samples));
+        found.truncate(1);
+    }
+    match found.as_slice() {
+        [one] => Ok((one.at, one.procedure)),
+        [] => Err(AnalysisError::NoProcedure {
+            asked: asked.to_owned(),
+            image: candidates.first().map_or_else(String::new, |candidate| candidate.image.record.name.clone()),
+            why: String::new(),
+        }),
+        several => {
+            let known = several.iter().map(|found| shown(candidates, found)).collect();
+            Err(AnalysisError::AmbiguousProcedure { asked: asked.to_owned(), known })
+        }
+    }
+}
+
+/// A number with `0x` before it.
+pub fn address(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+/// `parse [0x1040 of app]`.
+fn shown(candidates: &[Candidate<'_>], found: &Found<'_>) -> String {
+    let candidate = candidates.get(found.at);
+    let address = candidate.map_or(found.procedure.start.0, |candidate| candidate.known.address(found.procedure.start));
+    let of = match candidates {
+        [_] | [] => String::new(),
+        _ => candidate.map(|c| format!(" of {} {}", c.image.record.name, c.image.record.id)).unwrap_or_default(),
+    };
+    format!("{} [{address:#x}{of}]", found.procedure.name())
+}
+
+fn by_address<'a>(candidates: &'a [Candidate<'_>], address: u64) -> Vec<Found<'a>> {
+    let procedure = |(at, candidate): (usize, &'a Candidate<'_>)| {
+        let procedure = candidate.known.procedures.find(candidate.known.offset(address)?)?;
+        Some(Found { at, procedure, fit: Fit::Whole, samples: samples(candidate.image, procedure) })
+    };
+    candidates.iter().enumerate().filter_map(procedure).collect()
+}
+
+fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
+    // Mangled names, and those that need no demangling, cost nothing to compare; to demangle a hundred thousand takes a while.
+    let raw = |image: &ImageSamples, procedure: &Procedure| {
+        let name = procedure.raw_name();
+        // Reports leave out what a compiler appended.
+        let shown = || without_suffix(name) == asked && is_sampled(image, procedure);
+        if name == asked { Some(Fit::Whole) } else { shown().then_some(Fit::Last) }
+    };
+    let sampled = |image: &ImageSamples, procedure: &Procedure| {
+        if is_sampled(image, procedure) { fit(procedure, asked) } else { None }
+    };
+    let any = |_: &ImageSamples, procedure: &Procedure| fit(procedure, asked);
+    let tries: [Option<&Fits<'_>>; 4] = [Some(&raw), None, Some(&sampled), Some(&any)];
+    for fits in tries {
+        let Some(fits) = fits else {
+            let found = by_alias(candidates, asked);
+            if found.is_empty() {
+                continue;
+            }
+            return found;
+        };
+        let mut found = Vec::new();
+        for (at, Candidate { image, known, .. }) in candidates.iter().enumerate() {
+            for procedure in &known.procedures {
+                if let Some(fit) = fits(image, procedure) {
+                    found.push(Found { at, procedure, fit, samples: samples(image, procedure) });
+                }
+            }
+        }
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    Vec::new()
+}
+
+/// Procedures that have this name besides their own: a C library has one procedure for `memcpy` and `memmove`.
+fn by_alias<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
+    let mut found = Vec::new();
+    for (at, Candidate { image, known, debug_roots }) in candidates.iter().enumerate() {
+        let places = known.binary.as_ref().and_then(|binary| binary.symbols(debug_roots, |_, name| name == asked).ok());
+        for (place, _) in places.unwrap_or_default() {
+            if let Some(procedure) = known.procedures.find(place) {
+                found.push(Found { at, procedure, fit: Fit::Whole, samples: samples(image, procedure) });
+            }
+        }
+    }
+    found.dedup_by_key(|found| (found.at, found.procedure.start));
+    found
+}
+
+/// Whether there are samples of any event in a procedure.
+fn is_sampled(image: &ImageSamples, procedure: &Procedure) -> bool {
+    image.profiles.iter().any(|profile| profile.equal().within(procedure.start..procedure.end).next().is_some())
+}
+
+/// Samples of all events in a procedure.
+fn samples(image: &ImageSamples, procedure: &Procedure) -> u64 {
+    let of_profile =
+        |profile: &Weighed| sum(profile.equal().within(procedure.start..procedure.end).map(|(_, samples)| samples));
+    sum(image.profiles.iter().map(of_profile))
+}
+
+fn fit(procedure: &Procedure, asked: &str) -> Option<Fit> {
+    let name = procedure.name();
+    if name == asked {
+        return Some(Fit::Whole);
+    }
+    if asked.is_empty() {
+        return None;
+    }
+    if is_shown_as(name, asked) {
+        return Some(Fit::Last);
+    }
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut best = None;
+    for (at, _) in name.match_indices(asked) {
+        let (before, after) = (name.get(..at)?, name.get(at + asked.len()..)?);
+        let begins = !before.ends_with(is_word) || !asked.starts_with(is_word);
+        let ends = !after.starts_with(is_word) || !asked.ends_with(is_word);
+        let fit = match (begins, ends) {
+            (true, true) if (after.is_empty() || after.starts_with('(')) && !before.contains('(') => Fit::Last,
+            (true, true) => Fit::Word,
+            _ => Fit::Part,
+        };
+        best = best.min(Some(fit)).or(Some(fit));
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use image::ImageOffset;
+
+    use super::*;
+
+    #[test]
+    fn names_fit_more_or_less() {
+        for (name, asked, expected) in [
+            ("main", "main", Some(Fit::Whole)),
+            ("_ZN3foo3barEi", "foo::bar(int)", Some(Fit::Whole)),
+            ("_ZN3foo3barEi", "bar", Some(Fit::Last)),
+            ("_ZN3foo3barEi", "foo::bar", Some(Fit::Last)),
+            ("_ZN3foo3barEi", "foo", Some(Fit::Word)),
+            ("_ZN3foo3barEi", "ar", Some(Fit::Part)),
+            ("_ZN3foo3barEi", "int", Some(Fit::Word)),
+            ("remain_in_main", "main", Some(Fit::Part)),
+            ("a_main.main", "main", Some(Fit::Last)),
+            ("main", "", None),
+            ("main", "bar", None),
+            ("_ZN3foo3barEi", "foo::bar(…)", Some(Fit::Last)),
+            ("_ZN3foo3barEi.cold", "foo::bar(int)", Some(Fit::Last)),
+            ("_ZN3foo3barEi", "foo::baz(…)", None),
+        ] {
+            let procedure = Procedure::new(ImageOffset(0), ImageOffset(1), name);
+            assert_eq!(fit(&procedure, asked), expected, "{name} {asked}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Why a command could not do its work. Every message is one line that ends in what to do next.
+
+use std::io;
+use std::path::PathBuf;
+
+use profiledb::{DbError, NotADatabase};
+
+/// Why a command could not do its work.
+///
+/// What can be worked around is no error but a [`Problem`](crate::problem::Problem) of the report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnalysisError {
+    /// The database could not be read.
+    #[error("{0}{next}", next = next_step(.0))]
+    Database(#[from] DbError),
+    /// The database has no epoch of any host.
+    #[error("{} has no epochs yet; see whether the daemon runs: dcpictl status", root.display())]
+    Empty {
+        /// The database.
+        root: PathBuf,
+    },
+    /// No such host has written to the database.
+    #[error("{} has no host {asked:?}; it has {}", root.display(), list(known))]
+    NoHost {
+        /// The database.
+        root: PathBuf,
+        /// The host asked for.
+        asked: String,
+        /// Hosts there are.
+        known: Vec<String>,
+    },
+    /// No epoch fits the selection.
+    #[error("no epoch fits {asked}; see those there are: dcpi epochs --db {}", root.display())]
+    NoEpoch {
+        /// The database.
+        root: PathBuf,
+        /// The selection, as typed.
+        asked: String,
+    },
+    /// The selected epochs did not sample this event.
+    #[error("no event {asked:?} in these epochs; they have {}", list(known))]
+    NoEvent {
+        /// The event asked for.
+        asked: String,
+        /// Events there are.
+        known: Vec<String>,
+    },
+    /// Nobody's samples were kept apart so.
+    #[error("no samples {asked}; {}", there_are(known, how))]
+    NoScope {
+        /// Whose samples were asked for.
+        asked: String,
+        /// Whose there are; none: see `how`.
+        known: Vec<String>,
+        /// What else to do.
+        how: &'static str,
+    },
+    /// The command that was recorded has no samples.
+    #[error("no samples of {label}, which was recorded: it took too little CPU time; -a shows everybody's")]
+    NothingRecorded {
+        /// The command's label.
+        label: String,
+    },
+    /// The event to sort by is not one of those shown.
+    #[error("cannot sort by {asked:?}, which is not shown; add it to --event, or sort by {}", list(shown))]
+    SortNotShown {
+        /// The event to sort by.
+        asked: String,
+        /// The events shown.
+        shown: Vec<String>,
+    },
+    /// No image with samples fits an IMAGE argument.
+    #[error(
+        "no image with samples has the name, path or id {asked:?}; see those there are: dcpi prof -i (--epoch all: in all epochs)"
+    )]
+    NoImage {
+        /// The argument.
+        asked: String,
+    },
+    /// No procedure of the chosen images fits a PROCEDURE argument.
+    #[error(
+        "no procedure of {image} has the name or address {asked:?}{why}; see those with samples: dcpi prof {} -n 0 --full-names",
+        quoted(image)
+    )]
+    NoProcedure {
+        /// The argument.
+        asked: String,
+        /// The image.
+        image: String,
+        /// Why there may be none: empty, or from a semicolon on.
+        why: String,
+    },
+    /// More than one procedure fits a PROCEDURE argument.
+    #[error("{asked:?} may be one of {}; name one in full, or by its address", listed(known))]
+    AmbiguousProcedure {
+        /// The argument.
+        asked: String,
+        /// What it may be: name, address and image.
+        known: Vec<String>,
+    },
+    /// It cannot be done: why, and the next step.
+    #[error("{0}")]
+    Refused(String),
+    /// It could not be done, and part of the database could not be read, which may be why.
+    #[error("{error}; besides, {damage}; what is lost: dcpi check")]
+    BesideDamage {
+        /// What could not be done.
+        error: Box<AnalysisError>,
+        /// What could not be read.
+        damage: String,
+    },
+    /// A set has nothing to compare.
+    #[error("the set {set} is empty: {}; choose other epochs: dcpi epochs --db {root}", emptiness(*epochs, *least, event))]
+    EmptySet {
+        /// The set, as typed.
+        set: String,
+        /// Its database.
+        root: String,
+        /// How many epochs it names.
+        epochs: usize,
+        /// Samples that one of them needs.
+        least: u64,
+        /// The event that is compared.
+        event: String,
+    },
+    /// There is nothing to compare a set with.
+    #[error(
+        "there is one set only{}; name another, or make one of each epoch with --each (and --epoch all)",
+        too_small(*left_out, *least)
+    )]
+    OneSet {
+        /// Epochs that have too few samples to be sets.
+        left_out: usize,
+        /// Samples that an epoch needs to be one.
+        least: u64,
+    },
+    /// The command line cannot be understood.
+    #[error("{message}; see {help}")]
+    Usage {
+        /// What cannot be understood.
+        message: String,
+        /// The command that tells how to say it.
+        help: String,
+    },
+    /// The report could not be written.
+    #[error("cannot write the report: {0}; see where the standard output leads")]
+    Output(#[from] io::Error),
+    /// A file could not be written.
+    #[error("cannot write {}: {source}; name another file with -o, or - for standard output", path.display())]
+    OutputFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The report could not be turned into JSON.
+    #[error("cannot write the report as JSON: {0}; use --format text")]
+    Json(#[source] serde_json::Error),
+}
+
+impl AnalysisError {
+    /// The same, with what could not be read, if there is something.
+    #[must_use]
+    pub fn beside(self, damage: Option<String>) -> Self {
+        match damage {
+            Some(damage) => Self::BesideDamage { error: Box::new(self), damage },
+            None => self,
+        }
+    }
+
+    /// True when the reader of our output has gone: no failure of ours.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        match self {
+            Self::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Json(error) => error.io_error_kind() == Some(io::ErrorKind::BrokenPipe),
+            _ => false,
+        }
+    }
+}
+
+/// What to do about a database error, with the separator; empty where its message says it already.
+fn next_step(error: &DbError) -> &'static str {
+    match error {
+        DbError::NotADatabase { found: NotADatabase::Missing, .. } => {
+            "; name one with --db or $DCPIDB, or let dcpid make it"
+        }
+        DbError::NotADatabase { found: NotADatabase::Empty, .. } => {
+            "; start dcpid with it as --db, or name another with --db or $DCPIDB"
+        }
+        DbError::NotADatabase { found: NotADatabase::NoFormat, .. } => {
+            "; dcpid writes it anew when it starts with this --db"
+        }
+        DbError::NotADatabase { .. } => "; name the directory of a database with --db or $DCPIDB",
+        DbError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            "; read it as a member of the directory's group, or as root"
+        }
+        DbError::Io { .. } => "; see whether the file system is whole and the database in place",
+        DbError::Corrupt { path, .. } if path.file_name().is_some_and(|name| name == "format") => {
+            "; dcpi check names what else is damaged; remove this file, and dcpid writes it anew when it starts with this --db"
+        }
+        DbError::Corrupt { .. } => "; choose other epochs with --epoch (see dcpi epochs)",
+        DbError::NoSuchEpoch { .. } => "; see dcpi epochs",
+        DbError::InvalidName { .. } => "; see dcpi help",
+        _ => "",
+    }
+}
+
+/// `there are: a, b`, or how there come to be some.
+fn there_are(known: &[String], how: &str) -> String {
+    match known {
+        [] if how.starts_with("see") => how.to_owned(),
+        [] => format!("there are none in these epochs (--epoch chooses others): {how}"),
+        known => format!("there are: {} (in these epochs; --epoch chooses others)", list(known)),
+    }
+}
+
+/// Why a set of so many epochs is empty.
+fn emptiness(epochs: usize, least: u64, event: &str) -> String {
+    let epochs =
+        if epochs == 1 { "its epoch does not have".to_owned() } else { format!("none of its {epochs} epochs has") };
+    let samples = if least == 1 { "a sample".to_owned() } else { format!("{least} samples") };
+    format!("{epochs} {samples} of {event} outside the idle loop")
+}
+
+/// What became of the others, where there is one set only.
+fn too_small(left_out: usize, least: u64) -> String {
+    let what = if left_out == 1 { "epoch has" } else { "epochs have" };
+    if left_out == 0 { String::new() } else { format!(": {left_out} {what} fewer than {least} samples") }
+}
+
+/// A word as a shell takes it.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:@%~".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// Procedures for a message: their names have commas.
+fn listed(names: &[String]) -> String {
+    format!("{}: {}", names.len(), list(names).replace("], ", "]; "))
+}
+
+/// Names for a message: at most eight.
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
+    let more = names.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
+}

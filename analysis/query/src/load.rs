@@ -1,0 +1,548 @@
+//! From the database to sums over the selected epochs: samples per image and event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use code::skid::Skid;
+use image::{ImageId, ImageKind, ImageOffset, KeptFile};
+use model::{Cpuid, MeasuredSkid, OpensOn, Profile};
+use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, ImageRecord, Scope, Symbol};
+
+use crate::error::AnalysisError;
+use crate::problem::{self, Problem};
+use crate::progress;
+use crate::scope::ScopeChoice;
+use crate::select;
+use stats::tally::{self, Tally, Weighed};
+
+mod events;
+
+pub use events::EventSamples;
+use events::{join_event, weight};
+
+/// The samples of a selection.
+#[derive(Debug)]
+pub struct Samples {
+    /// The database.
+    pub db: Database,
+    /// The epochs, by host and time.
+    pub epochs: Vec<Epoch>,
+    /// The events asked for, in the order asked for; by default all, in the order of the epochs.
+    pub events: Vec<EventSamples>,
+    /// The images asked for (by default all) that have samples, and the idle loop's, by id.
+    pub images: Vec<ImageSamples>,
+    /// Whose samples they are: as asked for, or of the command that was recorded.
+    pub whose: ScopeChoice,
+    /// What could not be read.
+    pub problems: Vec<Problem>,
+}
+
+/// The samples of an image.
+#[derive(Debug)]
+pub struct ImageSamples {
+    /// The image, as last met.
+    pub record: ImageRecord,
+    /// Paths it was met at, latest first, on whatever host.
+    pub paths: Vec<PathBuf>,
+    /// Whether it was asked for: by name, or because all were.
+    pub wanted: bool,
+    /// Samples by event, in the order of [`Samples::events`].
+    pub profiles: Vec<Weighed>,
+    /// How many of them each event has of whom.
+    pub scopes: BTreeMap<Scope, Vec<Tally>>,
+    /// The profiles of each scope by event, which add up to `profiles`; only with [`Question::by_scope`], else none.
+    pub by_scope: BTreeMap<Scope, Vec<Weighed>>,
+    /// The epochs that have samples of it, as indices of [`Samples::epochs`].
+    pub epochs: Vec<usize>,
+}
+
+impl ImageSamples {
+    /// Samples by event.
+    #[must_use]
+    pub fn totals(&self) -> Vec<Tally> {
+        self.profiles.iter().map(Weighed::total).collect()
+    }
+
+    /// The same as numbers of samples.
+    #[must_use]
+    pub fn sample_totals(&self) -> Vec<u64> {
+        tally::samples(&self.totals())
+    }
+
+    /// Samples of an event, each of which stands for [`EventSamples::weight`].
+    pub fn equal(&self, event: usize) -> Option<&Profile> {
+        self.profiles.get(event).map(Weighed::equal)
+    }
+
+    /// The places that have samples of any event, in order.
+    #[must_use]
+    pub fn offsets(&self) -> Vec<ImageOffset> {
+        let mut offsets: Vec<ImageOffset> =
+            self.profiles.iter().flat_map(Weighed::iter).map(|(offset, _)| offset).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        offsets
+    }
+
+    /// The reason why the image of these samples is not known, where it is not.
+    #[must_use]
+    pub fn unresolved(&self) -> Option<&str> {
+        (self.record.kind == ImageKind::Unresolved).then_some(self.record.path.as_str())
+    }
+
+    /// True for the idle loop, which is time that nobody wanted.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.record.kind == ImageKind::Idle
+    }
+}
+
+impl Samples {
+    /// The symbols that the daemon saw for an image, in any of the epochs; of two with one start
+    /// the later epoch's.
+    ///
+    /// # Errors
+    /// The first file that could not be read.
+    pub fn symbols(&self, image: &ImageSamples) -> Result<Vec<Symbol>, DbError> {
+        let mut by_start = BTreeMap::new();
+        for epoch in image.epochs.iter().filter_map(|&at| self.epochs.get(at)) {
+            by_start.extend(epoch.symbols(&image.record.id)?.into_iter().map(|symbol| (symbol.start, symbol)));
+        }
+        Ok(by_start.into_values().collect())
+    }
+
+    /// Samples of an event, by its place in [`Samples::events`], of the idle loop.
+    #[must_use]
+    pub fn idle(&self, event: usize) -> u64 {
+        self.total(event, ImageSamples::is_idle).samples
+    }
+
+    /// Samples of an event in these images.
+    pub fn total(&self, event: usize, of: impl Fn(&ImageSamples) -> bool) -> Tally {
+        let images = self.images.iter().filter(|image| of(image));
+        images.filter_map(|image| image.profiles.get(event)).map(Weighed::total).sum()
+    }
+
+    /// The event that counts time, by its place in [`Samples::events`], and how far behind what took it its samples land: as measured, else 0.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`] when no event does.
+    pub fn time(&self) -> Result<(usize, Skid), AnalysisError> {
+        let counts_time = |event: &EventSamples| {
+            let name = event.name.split(':').next().unwrap_or_default();
+            matches!(name, "cpu-clock" | "task-clock" | "cycles" | "cpu-cycles")
+        };
+        let named = || Some((self.events.iter().position(counts_time)?, Skid::default()));
+        self.skid().or_else(named).ok_or_else(|| {
+            let why =
+                "no event of these samples counts time (cycles, cpu-clock); choose epochs that have one: dcpi epochs";
+            AnalysisError::Refused(why.to_owned())
+        })
+    }
+
+    /// How far behind the instruction that took the time samples of an event land, by its place in [`Samples::events`]; where the daemon has
+    /// measured that, and all epochs agree.
+    #[must_use]
+    pub fn skid(&self) -> Option<(usize, Skid)> {
+        let of = |epoch: &Epoch| {
+            let MeasuredSkid { event, instructions, .. } = epoch.meta().facts.get()?;
+            Some((event, Skid::new(instructions)?))
+        };
+        let mut skids = self.epochs.iter().map(of);
+        let first = skids.next()??;
+        if !skids.all(|skid| skid.as_ref() == Some(&first)) {
+            return None;
+        }
+        let event = self.events.iter().position(|event| event.name == first.0)?;
+        Some((event, first.1))
+    }
+
+    /// The processor that was sampled, where all epochs agree.
+    #[must_use]
+    pub fn cpuid(&self) -> Option<Cpuid> {
+        let mut all = self.epochs.iter().map(|epoch| epoch.meta().facts.get());
+        let first = all.next()??;
+        all.all(|cpuid| cpuid.as_ref() == Some(&first)).then_some(first)
+    }
+
+    /// Samples of executed instructions, beside those of time by the event with this place, if that counts cycles.
+    #[must_use]
+    pub fn retired(&self, time: usize) -> Option<Retired> {
+        let time = self.events.get(time).filter(|event| event.unit == "cycles")?;
+        let event = self.events.iter().position(|event| event.name == "instructions")?;
+        let instructions = self.events.get(event)?.weight;
+        Some(Retired { event, instructions, cycles: time.weight })
+    }
+
+    /// What the daemon kept of an image's file, on any of the hosts that have samples of it. Code stores that cannot be read are told in
+    /// `problems`.
+    #[must_use]
+    pub fn code(&self, image: &ImageSamples, problems: &mut Vec<Problem>) -> Option<KeptFile> {
+        let of_epochs = image.epochs.iter().filter_map(|&at| self.epochs.get(at));
+        let hosts: BTreeSet<&str> = of_epochs.map(|epoch| epoch.meta().host.as_str()).collect();
+        hosts.into_iter().find_map(|host| {
+            self.db.code(host, &image.record.id).unwrap_or_else(|error| {
+                problems.push(Problem::CodeUnreadable { error });
+                None
+            })
+        })
+    }
+}
+
+/// Samples of executed instructions.
+#[derive(Clone, Copy, Debug)]
+pub struct Retired {
+    /// Their event.
+    pub event: usize,
+    /// Instructions that one stands for.
+    pub instructions: f64,
+    /// Cycles that a sample of time stands for.
+    pub cycles: f64,
+}
+
+/// Sum of samples.
+#[must_use]
+pub fn sum(samples: impl IntoIterator<Item = u64>) -> u64 {
+    samples.into_iter().fold(0, u64::saturating_add)
+}
+
+/// What to read of a database.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// The directory of the database.
+    pub db: PathBuf,
+    /// Which epochs; by default the latest of each host.
+    pub epochs: select::Epochs,
+    /// Names of events, the database's or perf's; none: all.
+    pub events: Vec<String>,
+    /// Names, paths or beginnings of ids of images; none: all.
+    pub images: Vec<String>,
+    /// Whose samples; by default all, or those of the command that was recorded.
+    pub whose: ScopeChoice,
+    /// Everybody's, also where one command was recorded.
+    pub all: bool,
+    /// Fill [`ImageSamples::by_scope`] as well, which takes as much memory again.
+    pub by_scope: bool,
+}
+
+impl Question {
+    /// Reads the samples. Each epoch is read as of the moment it was opened, whatever a daemon does
+    /// meanwhile; a file that cannot be read is left out and told in [`Samples::problems`].
+    ///
+    /// # Errors
+    /// Those of [`Database::open`], [`select::epochs`] and [`load`].
+    pub fn samples(&self) -> Result<Samples, AnalysisError> {
+        let db = Database::open(&self.db)?;
+        let epochs = select::epochs(&db, &self.epochs)?;
+        let Self { events, images, whose, all, by_scope, .. } = self;
+        read(&db, &epochs, &Asked { events, images, whose, all: *all, by_scope: *by_scope })
+    }
+}
+
+/// What to read of epochs, as typed.
+struct Asked<'a> {
+    events: &'a [String],
+    images: &'a [String],
+    whose: &'a ScopeChoice,
+    /// Of everybody, also where one command was recorded.
+    all: bool,
+    by_scope: bool,
+}
+
+/// Reads what is selected. `events` and `images` are as typed; none means all. `whose` chooses among
+/// samples that were kept apart; without, and unless `all` are asked for, those of the one command that
+/// was recorded.
+///
+/// A file that cannot be read is left out and told in [`Samples::problems`].
+///
+/// # Errors
+/// [`AnalysisError::NoEvent`], [`AnalysisError::NoScope`], [`AnalysisError::NoImage`]; [`AnalysisError::Database`] when no epoch
+/// can be read at all.
+pub fn load(
+    db: &Database,
+    chosen: &[(String, EpochId)],
+    events: &[String],
+    images: &[String],
+    (whose, all): (&ScopeChoice, bool),
+) -> Result<Samples, AnalysisError> {
+    read(db, chosen, &Asked { events, images, whose, all, by_scope: false })
+}
+
+/// Reads what is asked for. Each epoch is read as of the moment it was opened, whatever the daemon does meanwhile.
+fn read(db: &Database, chosen: &[(String, EpochId)], asked: &Asked<'_>) -> Result<Samples, AnalysisError> {
+    let mut problems = Vec::new();
+    let samples = sums(db, (chosen, asked), &mut problems);
+    // What is asked for may be missing because of the damage.
+    let samples = samples.map_err(|error| error.beside(problem::damage(&problems)))?;
+    Ok(Samples { problems, ..samples })
+}
+
+/// The samples without their problems, which go to `problems`.
+fn sums(
+    db: &Database,
+    (chosen, asked): (&[(String, EpochId)], &Asked<'_>),
+    problems: &mut Vec<Problem>,
+) -> Result<Samples, AnalysisError> {
+    let epochs = open(db, chosen, problems)?;
+    let opens_on = if asked.whose.is_all() && !asked.all { opens_on(&epochs, problems) } else { None };
+    let whose = opens_on.clone().unwrap_or_else(|| asked.whose.clone());
+    let whose = &whose;
+    let names = event_names(&epochs, asked.events)?;
+    let mut events: Vec<EventSamples> = names.iter().map(|name| join_event(name, &epochs, problems)).collect();
+    let mut contents: Vec<Contents> = epochs.iter().map(|epoch| contents(epoch, &names, problems)).collect();
+    let known = contents.iter().flat_map(|contents| &contents.profiles).map(|(key, _)| &key.scope);
+    whose.check(known).map_err(|error| match opens_on.and_then(|whose| whose.label) {
+        Some(label) => AnalysisError::NothingRecorded { label },
+        None => error,
+    })?;
+    contents.iter_mut().for_each(|contents| contents.choose(whose));
+    if !whose.is_all() {
+        let each = || epochs.iter().zip(&contents);
+        events.iter_mut().enumerate().for_each(|(at, event)| event.narrow(at, each(), problems));
+    }
+    let wanted = if asked.images.is_empty() {
+        None
+    } else {
+        Some(select::images(asked.images, contents.iter().flat_map(Contents::met))?)
+    };
+    let mut images = BTreeMap::new();
+    let stage = progress::stage("reading epochs", epochs.len() as u64);
+    for (at, (epoch, contents)) in epochs.iter().zip(&contents).enumerate() {
+        let which = (wanted.as_ref(), asked.by_scope);
+        let totals = add_epoch(&mut images, (at, epoch, contents), &names, which, problems);
+        if let Some(totals) = totals {
+            check_balance(epoch.meta(), &names, &totals, problems);
+        }
+        stage.advance(1);
+    }
+    let mut images: Vec<ImageSamples> = images.into_values().collect();
+    images.retain(|image| image.profiles.iter().any(|profile| !profile.is_empty()));
+    for image in &mut images {
+        for profiles in std::iter::once(&mut image.profiles).chain(image.by_scope.values_mut()) {
+            profiles.iter_mut().zip(&events).for_each(|(profile, event)| profile.equalize(event.weight));
+        }
+    }
+    let whose = whose.clone();
+    Ok(Samples { db: db.clone(), epochs, events, images, whose, problems: Vec::new() })
+}
+
+/// Whose samples a reader begins with: those of the one command that all these epochs recorded, by
+/// what their descriptions say. Where they recorded several it is everybody's, and that is said.
+fn opens_on(epochs: &[Epoch], problems: &mut Vec<Problem>) -> Option<ScopeChoice> {
+    let of_epochs: BTreeSet<Option<String>> =
+        epochs.iter().map(|epoch| epoch.meta().facts.get().map(|OpensOn(label)| label)).collect();
+    if of_epochs.len() > 1 {
+        let labels = of_epochs.into_iter().flatten().collect();
+        problems.push(Problem::SeveralCommands { labels });
+        return None;
+    }
+    let label = of_epochs.into_iter().next()??;
+    Some(ScopeChoice { label: Some(label), ..ScopeChoice::default() })
+}
+
+/// Opens the epochs. Those that cannot be are left out, unless that is all of them.
+fn open(db: &Database, chosen: &[(String, EpochId)], problems: &mut Vec<Problem>) -> Result<Vec<Epoch>, AnalysisError> {
+    let mut epochs = Vec::with_capacity(chosen.len());
+    let mut failed = Vec::new();
+    for (host, epoch) in chosen {
+        match db.epoch(host, epoch) {
+            Ok(epoch) => epochs.push(epoch),
+            Err(error) => failed.push(error),
+        }
+    }
+    if epochs.is_empty()
+        && let Some(error) = failed.pop()
+    {
+        return Err(error.into());
+    }
+    problems.extend(failed.into_iter().map(|error| match error {
+        DbError::NoSuchEpoch { host, epoch, .. } => Problem::Vanished { host, epoch: epoch.to_string() },
+        error => Problem::Unreadable { error },
+    }));
+    Ok(epochs)
+}
+
+/// The names of the events asked for, each once, or of all.
+fn event_names(epochs: &[Epoch], asked: &[String]) -> Result<Vec<String>, AnalysisError> {
+    let mut known: Vec<String> = Vec::new();
+    for event in epochs.iter().flat_map(|epoch| &epoch.meta().events) {
+        if !known.contains(&event.name) {
+            known.push(event.name.clone());
+        }
+    }
+    if asked.is_empty() {
+        return Ok(known);
+    }
+    let mut names: Vec<String> = Vec::new();
+    for asked in &select::joined_events(asked) {
+        match select::event(asked, &known) {
+            Some(name) if names.contains(name) => {}
+            Some(name) => names.push(name.clone()),
+            None => return Err(AnalysisError::NoEvent { asked: asked.clone(), known }),
+        }
+    }
+    Ok(names)
+}
+
+/// Which profiles of the events an epoch has, and of what images.
+struct Contents {
+    records: BTreeMap<ImageId, ImageRecord>,
+    /// Image and event, the latter as index of the names.
+    profiles: Vec<(profiledb::ProfileKey, usize)>,
+    /// False when something could not be listed, or was not asked for.
+    complete: bool,
+}
+
+impl Contents {
+    /// Leaves out what is not of those processes.
+    fn choose(&mut self, whose: &ScopeChoice) {
+        if !whose.is_all() {
+            self.profiles.retain(|(key, _)| whose.admits(&key.scope));
+            self.complete = false;
+        }
+    }
+
+    /// The images with profiles.
+    fn met(&self) -> impl Iterator<Item = &ImageRecord> + Clone {
+        let with_samples: BTreeSet<ImageId> = self.profiles.iter().map(|(key, _)| key.image).collect();
+        // What stands for unknown code of a program has the program's name, and is none of its images.
+        let known = |record: &&ImageRecord| record.kind != ImageKind::Unresolved;
+        self.records.values().filter(known).filter(move |record| with_samples.contains(&record.id))
+    }
+}
+
+fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Contents {
+    let mut complete = true;
+    let mut failed = |error| {
+        complete = false;
+        problem::add_unreadable(problems, error);
+    };
+    let mut records = epoch.images().unwrap_or_else(|error| {
+        failed(error);
+        BTreeMap::new()
+    });
+    for damage in epoch.damage() {
+        let meta = epoch.meta();
+        failed(DbError::Damaged { host: meta.host.clone(), epoch: meta.epoch.clone(), why: damage.to_string() });
+    }
+    epoch.damaged_files().into_iter().for_each(&mut failed);
+    // Where this list is damaged the profiles tell for themselves, but it is damage all the same.
+    if let Err(error) = epoch.scopes() {
+        failed(error);
+    }
+    let keys = epoch.profiles().unwrap_or_else(|error| {
+        failed(error);
+        Vec::new()
+    });
+    let profiles: Vec<_> = keys
+        .into_iter()
+        .filter_map(|key| {
+            let event = events.iter().position(|event| event == key.name())?;
+            Some((key, event))
+        })
+        .collect();
+    for (key, _) in &profiles {
+        records.entry(key.image).or_insert_with(|| nameless(key.image, epoch.meta()));
+    }
+    Contents { records, profiles, complete }
+}
+
+/// A record for an image whose record could not be read: its samples are there all the same.
+fn nameless(id: ImageId, meta: &EpochMeta) -> ImageRecord {
+    let (name, path, at) = ("[unknown image]".to_owned(), String::new(), meta.started_unix_s);
+    let kind = ImageKind::File;
+    ImageRecord { id, kind, name, path, size_bytes: None, first_seen_unix_s: at, last_seen_unix_s: at }
+}
+
+/// Adds an epoch's profiles to the images. Returns their samples by event, if all could be read.
+fn add_epoch(
+    images: &mut BTreeMap<ImageId, ImageSamples>,
+    (at, epoch, contents): (usize, &Epoch, &Contents),
+    events: &[String],
+    (wanted, by_scope): (Option<&BTreeSet<ImageId>>, bool),
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<u64>> {
+    let mut totals = vec![0_u64; events.len()];
+    let mut complete = contents.complete && wanted.is_none();
+    for (key, event) in &contents.profiles {
+        let Some(record) = contents.records.get(&key.image) else {
+            continue;
+        };
+        let asked_for = wanted.is_none_or(|wanted| wanted.contains(&key.image));
+        if !asked_for && record.kind != ImageKind::Idle {
+            continue;
+        }
+        let profile = match epoch.profile(key) {
+            Ok(profile) => profile,
+            Err(error) => {
+                complete = false;
+                problem::add_unreadable(problems, error);
+                continue;
+            }
+        };
+        let (samples, weight) = (profile.total(), weight(epoch.meta(), key.name(), key.period()));
+        if let Some(total) = totals.get_mut(*event).filter(|_| !key.image.is_unresolved()) {
+            *total = total.saturating_add(samples);
+        }
+        let image = images.entry(key.image).or_insert_with(|| ImageSamples {
+            record: record.clone(),
+            paths: Vec::new(),
+            wanted: asked_for,
+            profiles: vec![Weighed::default(); events.len()],
+            scopes: BTreeMap::new(),
+            by_scope: BTreeMap::new(),
+            epochs: Vec::new(),
+        });
+        image.meet(record, at);
+        let none = || vec![Tally::default(); events.len()];
+        let of_scope = image.scopes.entry(key.scope.clone()).or_insert_with(none);
+        if let Some(total) = of_scope.get_mut(*event) {
+            *total += Tally::of(samples, weight);
+        }
+        if by_scope {
+            let none = || vec![Weighed::default(); events.len()];
+            let of_scope = image.by_scope.entry(key.scope.clone()).or_insert_with(none);
+            if let Some(sum) = of_scope.get_mut(*event) {
+                sum.add(weight, profile.clone());
+            }
+        }
+        if let Some(sum) = image.profiles.get_mut(*event) {
+            sum.add(weight, profile);
+        }
+    }
+    complete.then_some(totals)
+}
+
+impl ImageSamples {
+    /// Takes up what another epoch says about the image.
+    fn meet(&mut self, record: &ImageRecord, epoch: usize) {
+        if self.epochs.last() != Some(&epoch) {
+            self.epochs.push(epoch);
+        }
+        let path = record.real_path();
+        let newer = record.last_seen_unix_s > self.record.last_seen_unix_s;
+        let first_seen_unix_s = record.first_seen_unix_s.min(self.record.first_seen_unix_s);
+        if newer {
+            self.record = record.clone();
+        }
+        self.record.first_seen_unix_s = first_seen_unix_s;
+        if !record.path.is_empty() && !self.paths.contains(&path) {
+            self.paths.insert(if newer { 0 } else { self.paths.len() }, path);
+        }
+    }
+}
+
+fn check_balance(meta: &EpochMeta, events: &[String], totals: &[u64], problems: &mut Vec<Problem>) {
+    for (event, &profiles) in events.iter().zip(totals) {
+        let ledger = meta.ledgers.sum(event).merged;
+        if ledger != profiles {
+            problems.push(Problem::Unbalanced {
+                host: meta.host.clone(),
+                epoch: meta.epoch.to_string(),
+                event: event.clone(),
+                ledger,
+                profiles,
+            });
+        }
+    }
+}

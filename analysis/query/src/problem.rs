@@ -1,0 +1,368 @@
+//! What a reader of a report must know: names that could not be had, files that could not be read.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use image::{ImageError, ImageId, LinesCut};
+use profiledb::DbError;
+
+/// Something that a report had to work around.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A file of the database could not be read: its samples are missing from the report.
+    Unreadable {
+        /// Which, and why.
+        error: DbError,
+    },
+    /// What was kept of an image's file could not be read: its procedures come from elsewhere, if at all.
+    CodeUnreadable {
+        /// Which, and why.
+        error: DbError,
+    },
+    /// An image's file is not there as it was; its procedures are from what the daemon kept of it.
+    FromCodeStore {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Its samples by event.
+        counts: Vec<u64>,
+        /// What became of the file.
+        why: NoProcedures,
+    },
+    /// The processor has not the instructions of an image: its time is not explained.
+    NoMachine {
+        /// The image's name.
+        image: String,
+        /// The processor's.
+        machine: &'static str,
+    },
+    /// These epochs recorded several commands: the samples are everybody's.
+    SeveralCommands {
+        /// The labels of the commands.
+        labels: Vec<String>,
+    },
+    /// An epoch was removed while it was read.
+    Vanished {
+        /// Its host.
+        host: String,
+        /// Its name.
+        epoch: String,
+    },
+    /// An epoch's profiles have other samples than its account of them says.
+    Unbalanced {
+        /// Its host.
+        host: String,
+        /// Its name.
+        epoch: String,
+        /// The event.
+        event: String,
+        /// Samples by the account.
+        ledger: u64,
+        /// Samples in the profiles.
+        profiles: u64,
+    },
+    /// The epochs count an event in different units: sums of them mean nothing.
+    UnitsDiffer {
+        /// The event.
+        event: String,
+        /// The units.
+        units: Vec<String>,
+    },
+    /// An image's samples have no procedures.
+    NoProcedures {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Its samples by event.
+        counts: Vec<u64>,
+        /// Why.
+        why: NoProcedures,
+    },
+    /// Not one image has procedures.
+    NoNames,
+    /// An image has no symbol table, and samples in procedures of which only the address is known.
+    Stripped {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Those samples by event.
+        counts: Vec<u64>,
+    },
+    /// A procedure's instructions cannot be shown.
+    NoCode {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Why.
+        why: NoCode,
+    },
+    /// A procedure is larger than what is listed.
+    ListingCut {
+        /// The procedure.
+        procedure: String,
+        /// Bytes of it that are listed.
+        listed: u64,
+    },
+    /// An image's source lines are not known.
+    NoLines {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Its samples by event.
+        counts: Vec<u64>,
+        /// What was there and of no use; none: there is no debug information.
+        why: Option<String>,
+    },
+    /// Source files are not where the debug information says.
+    SourceMissing {
+        /// Their names.
+        files: Vec<String>,
+    },
+    /// Some source lines of an image are not known.
+    LinesCut {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// Why.
+        why: LinesCut,
+    },
+    /// The kernel's procedures are those of a file for its release, of which the build is not known.
+    KernelMapUnchecked {
+        /// The image's name.
+        image: String,
+        /// Its id.
+        id: ImageId,
+        /// The file.
+        map: PathBuf,
+    },
+}
+
+/// Adds damage, unless damage of the same file is named already: many profiles of one file are one problem. A damaged epoch names its file
+/// in words.
+pub fn add_unreadable(problems: &mut Vec<Problem>, error: DbError) {
+    let same = |problem: &Problem| match (problem, &error) {
+        (Problem::Unreadable { error: DbError::Corrupt { path: named, .. } }, DbError::Corrupt { path, .. }) => {
+            named == path
+        }
+        (Problem::Unreadable { error: DbError::Damaged { why, .. } }, DbError::Corrupt { path, .. })
+        | (Problem::Unreadable { error: DbError::Corrupt { path, .. } }, DbError::Damaged { why, .. }) => {
+            why.starts_with(&format!("{} is damaged", path.display()))
+        }
+        (Problem::Unreadable { error: known }, error) => known.to_string() == error.to_string(),
+        _ => false,
+    };
+    if !problems.iter().any(same) {
+        problems.push(Problem::Unreadable { error });
+    }
+}
+
+/// What is missing from all that was read, in a few words, for an error that may come of it; None: nothing is.
+#[must_use]
+pub fn damage(problems: &[Problem]) -> Option<String> {
+    let mut serious = problems.iter().filter(|problem| problem.is_serious());
+    let first = serious.next()?.to_string();
+    let more = serious.count();
+    Some(if more > 0 { format!("{first} (and {more} more)") } else { first })
+}
+
+/// Why a procedure's instructions cannot be shown.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NoCode {
+    /// The file is gone or was rebuilt, and the daemon kept no code of it.
+    NotKept,
+    /// The kernel's code is only in the running kernel, which patches it.
+    Kernel,
+    /// A program made the code while it ran.
+    Generated,
+    /// Nobody here knows these instructions.
+    UnknownMachine {
+        /// The ELF file's `e_machine`.
+        machine: u16,
+    },
+    /// The bytes could not be read.
+    Unreadable {
+        /// Why.
+        error: ImageError,
+    },
+}
+
+/// Why an image has no procedures.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NoProcedures {
+    /// There is no file at the image's path any more, or on this machine.
+    FileGone,
+    /// Another build has taken the file's place.
+    FileChanged {
+        /// The build that is there now.
+        found: ImageId,
+    },
+    /// The file is there, but cannot be read.
+    FileUnreadable {
+        /// Why.
+        error: ImageError,
+    },
+    /// The file has not a single one.
+    NoneInFile,
+    /// It is no file, and the daemon could not see its symbols.
+    NotRecorded,
+}
+
+impl Problem {
+    /// A stable word for programs.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "unreadable",
+            Self::CodeUnreadable { .. } => "code_unreadable",
+            Self::FromCodeStore { .. } => "from_code_store",
+            Self::NoMachine { .. } => "no_machine",
+            Self::SeveralCommands { .. } => "several_commands",
+            Self::Vanished { .. } => "vanished",
+            Self::Unbalanced { .. } => "unbalanced",
+            Self::UnitsDiffer { .. } => "units_differ",
+            Self::NoProcedures { .. } => "no_procedures",
+            Self::NoNames => "no_names",
+            Self::Stripped { .. } => "stripped",
+            Self::KernelMapUnchecked { .. } => "kernel_map_unchecked",
+            Self::NoCode { .. } => "no_code",
+            Self::ListingCut { .. } => "listing_cut",
+            Self::NoLines { .. } => "no_lines",
+            Self::SourceMissing { .. } => "source_missing",
+            Self::LinesCut { .. } => "lines_cut",
+        }
+    }
+
+    /// True when the report is not what it should be: samples are missing or counted wrongly, or not
+    /// one procedure of those asked for could be found. Exit code 1. A single image without names is not: programs are upgraded every day, all their samples
+    /// are counted, and the rows say so.
+    #[must_use]
+    pub const fn is_serious(&self) -> bool {
+        matches!(self, Self::Unreadable { .. } | Self::Vanished { .. } | Self::Unbalanced { .. } | Self::NoNames)
+    }
+
+    /// Name, id and samples of the image it is about.
+    #[must_use]
+    pub fn image(&self) -> Option<(&str, &ImageId)> {
+        match self {
+            Self::NoProcedures { image, id, .. }
+            | Self::FromCodeStore { image, id, .. }
+            | Self::Stripped { image, id, .. }
+            | Self::NoCode { image, id, .. }
+            | Self::NoLines { image, id, .. }
+            | Self::LinesCut { image, id, .. }
+            | Self::KernelMapUnchecked { image, id, .. } => Some((image, id)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { error } => write!(f, "left out: {error}"),
+            Self::CodeUnreadable { error } => write!(f, "kept code left out: {error}"),
+            Self::FromCodeStore { image, why, .. } => {
+                write!(f, "{image}: {why}; procedures are from the code that the daemon kept")
+            }
+            Self::NoMachine { image, machine } => {
+                write!(f, "{image}: not explained: its instructions are not those of {machine}; --machine")
+            }
+            Self::SeveralCommands { labels } => write!(
+                f,
+                "everybody's samples: these epochs recorded several commands ({}); --label chooses one",
+                labels.join(", ")
+            ),
+            Self::Vanished { host, epoch } => write!(f, "left out: epoch {epoch} of {host} is gone"),
+            Self::Unbalanced { host, epoch, event, ledger, profiles } => write!(
+                f,
+                "epoch {epoch} of {host} accounts for {ledger} samples of {event}, but its profiles have {profiles}"
+            ),
+            Self::UnitsDiffer { event, units } => write!(
+                f,
+                "{event} is counted in {} in these epochs: their sums mean nothing; choose some with --epoch",
+                units.join(" and in ")
+            ),
+            Self::NoProcedures { image, why, .. } => write!(f, "{image}: no procedures: {why}"),
+            Self::NoNames => f.write_str(
+                "no procedure of any image could be found: look where the images are (dcpi prof -i needs none)",
+            ),
+            Self::Stripped { image, .. } => {
+                write!(f, "{image}: no symbol table, here or in a debug file: some procedures are shown by address")
+            }
+            Self::KernelMapUnchecked { image, map, .. } => {
+                write!(f, "{image}: procedures are from {}, for this release but perhaps another build", map.display())
+            }
+            Self::NoCode { image, why, .. } => write!(f, "{image}: no instructions, only places with samples: {why}"),
+            Self::ListingCut { procedure, listed } => {
+                write!(
+                    f,
+                    "{procedure}: only its first {listed} bytes are listed; the rest's samples are in the last line"
+                )
+            }
+            Self::NoLines { image, why: None, .. } => write!(
+                f,
+                "{image}: no source lines: no debug information, here or in a debug file; install debug symbols, see --debug-root"
+            ),
+            Self::NoLines { image, why: Some(why), .. } => write!(f, "{image}: no source lines: {why}"),
+            Self::SourceMissing { files } => {
+                const NAMED: usize = 3;
+                let more = files.len().saturating_sub(NAMED);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let named: Vec<&str> = files.iter().take(NAMED).map(String::as_str).collect();
+                write!(f, "source not found: {}{more}; see --source-dir", named.join(", "))
+            }
+            Self::LinesCut { image, why, .. } => write!(f, "{image}: some source lines are missing: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for NoCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotKept => f.write_str("the file is gone or was rebuilt, and the daemon kept no code of it"),
+            Self::Kernel => f.write_str("the kernel's code is in no file"),
+            Self::Generated => f.write_str("the program made this code while it ran"),
+            Self::UnknownMachine { machine } => write!(f, "instructions of ELF machine {machine} are not known here"),
+            Self::Unreadable { error } => write!(f, "{error}"),
+        }
+    }
+}
+
+impl NoProcedures {
+    /// In a few words, for a row.
+    #[must_use]
+    pub const fn short(&self) -> &'static str {
+        match self {
+            Self::FileGone => "file gone",
+            Self::FileChanged { .. } => "file changed since",
+            Self::FileUnreadable { .. } => "file unreadable",
+            Self::NoneInFile => "none in file",
+            Self::NotRecorded => "not recorded",
+        }
+    }
+}
+
+impl fmt::Display for NoProcedures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FileGone => f.write_str("the file is gone, or not on this machine"),
+            Self::FileChanged { found } => write!(f, "the file was replaced since, by build {found}"),
+            Self::FileUnreadable { error } => {
+                write!(f, "{error}")?;
+                let source = std::error::Error::source(error);
+                source.map_or(Ok(()), |source| write!(f, ": {source}"))
+            }
+            Self::NoneInFile => f.write_str("the file has neither symbols nor an unwind table"),
+            Self::NotRecorded => f.write_str("the daemon could not see its symbols"),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Whose samples a report is of: a labelled run, a systemd unit or container, a process.
+
+use std::collections::BTreeSet;
+
+use profiledb::Scope;
+
+use crate::error::AnalysisError;
+
+/// A choice among samples that were kept apart; without any part, all are summed up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScopeChoice {
+    /// Only samples of runs with this label.
+    pub label: Option<String>,
+    /// Only samples of this systemd unit or container.
+    pub unit: Option<String>,
+    /// Only samples of this process number, in images that are kept apart by process.
+    pub pid: Option<u32>,
+}
+
+/// What samples can be kept apart by.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Dimension {
+    /// By label.
+    Label,
+    /// By systemd unit or container.
+    Unit,
+    /// By process.
+    Pid,
+}
+
+/// One value of a dimension; none: samples that were not kept apart by it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A label.
+    Label(Option<String>),
+    /// A unit.
+    Unit(Option<String>),
+    /// A process.
+    Pid(Option<u32>),
+}
+
+impl Dimension {
+    /// Where a scope lies.
+    #[must_use]
+    pub fn of(self, scope: &Scope) -> Part {
+        match self {
+            Self::Label => Part::Label(scope.label.clone()),
+            Self::Unit => Part::Unit(scope.unit.clone()),
+            Self::Pid => Part::Pid(scope.pid),
+        }
+    }
+
+    /// As a title.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Label => "label",
+            Self::Unit => "unit",
+            Self::Pid => "pid",
+        }
+    }
+
+    /// How samples of a value are spoken of.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Label => "labelled",
+            Self::Unit => "of unit",
+            Self::Pid => "of process",
+        }
+    }
+
+    /// How there come to be some.
+    const fn how(self) -> &'static str {
+        match self {
+            Self::Label => "dcpilabel LABEL COMMAND makes some",
+            Self::Unit => "dcpid --by-unit keeps units apart",
+            Self::Pid => "dcpid --per-process IMAGE keeps an image's processes apart",
+        }
+    }
+}
+
+impl Part {
+    /// What it is a value of.
+    #[must_use]
+    pub const fn dimension(&self) -> Dimension {
+        match self {
+            Self::Label(_) => Dimension::Label,
+            Self::Unit(_) => Dimension::Unit,
+            Self::Pid(_) => Dimension::Pid,
+        }
+    }
+
+    /// The value as text, if there is one.
+    #[must_use]
+    pub fn value(&self) -> Option<String> {
+        match self {
+            Self::Label(text) | Self::Unit(text) => text.clone(),
+            Self::Pid(pid) => pid.map(|pid| pid.to_string()),
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let none = match self {
+            Self::Label(_) => "[no label]",
+            Self::Unit(_) => "[no unit]",
+            Self::Pid(_) => "[not by process]",
+        };
+        self.value().unwrap_or_else(|| none.to_owned())
+    }
+}
+
+impl ScopeChoice {
+    /// True when all samples are meant.
+    #[must_use]
+    pub const fn is_all(&self) -> bool {
+        self.label.is_none() && self.unit.is_none() && self.pid.is_none()
+    }
+
+    /// What is asked for.
+    #[must_use]
+    pub fn parts(&self) -> Vec<Part> {
+        let parts = [Part::Label(self.label.clone()), Part::Unit(self.unit.clone()), Part::Pid(self.pid)];
+        parts.into_iter().filter(|part| part.value().is_some()).collect()
+    }
+
+    /// What is asked for, each with its value.
+    #[must_use]
+    pub fn asked(&self) -> Vec<(Dimension, String)> {
+        self.parts().into_iter().filter_map(|part| Some((part.dimension(), part.value()?))).collect()
+    }
+
+    /// Whether samples of this scope are meant.
+    #[must_use]
+    pub fn admits(&self, scope: &Scope) -> bool {
+        self.parts().into_iter().all(|part| part.dimension().of(scope) == part)
+    }
+
+    /// For people: `labelled "x", of process 7`.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let shown = |(dimension, value): (Dimension, String)| match dimension {
+            Dimension::Pid => format!("{} {value}", dimension.words()),
+            _ => format!("{} {value:?}", dimension.words()),
+        };
+        self.asked().into_iter().map(shown).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Refuses a choice of which there are no samples in any of these scopes.
+    ///
+    /// # Errors
+    /// [`AnalysisError::NoScope`], which names what there is.
+    pub fn check<'a>(&self, known: impl Iterator<Item = &'a Scope> + Clone) -> Result<(), AnalysisError> {
+        if self.is_all() || known.clone().any(|scope| self.admits(scope)) {
+            return Ok(());
+        }
+        let values = |dimension: Dimension| -> BTreeSet<Part> {
+            known.clone().map(|scope| dimension.of(scope)).filter(|part| part.value().is_some()).collect()
+        };
+        let unknown = self.asked().into_iter().find_map(|(dimension, asked)| {
+            let known = values(dimension);
+            (!known.iter().any(|part| part.value().as_ref() == Some(&asked))).then_some((dimension, asked, known))
+        });
+        // Each is there, but not together.
+        let Some((dimension, asked, known)) = unknown else {
+            return Err(AnalysisError::NoScope {
+                asked: self.shown(),
+                known: Vec::new(),
+                how: "see what there is of each: dcpi prof --by label, unit or pid",
+            });
+        };
+        let alone = match dimension {
+            Dimension::Label => Self { label: Some(asked), ..Self::default() },
+            Dimension::Unit => Self { unit: Some(asked), ..Self::default() },
+            Dimension::Pid => Self { pid: self.pid, ..Self::default() },
+        };
+        let known = known.into_iter().filter_map(|part| part.value()).collect();
+        Err(AnalysisError::NoScope { asked: alone.shown(), known, how: dimension.how() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(label: &str, unit: &str, pid: u32) -> Scope {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Scope { label: some(label), unit: some(unit), pid: (pid > 0).then_some(pid) }
+    }
+
+    fn choice(of: &Scope) -> ScopeChoice {
+        ScopeChoice { label: of.label.clone(), unit: of.unit.clone(), pid: of.pid }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_admitted() {
+        let known = scope("a", "u.service", 7);
+        for (asked, admits) in [
+            (scope("", "", 0), true),
+            (scope("a", "", 0), true),
+            (scope("b", "", 0), false),
+            (scope("", "u.service", 7), true),
+            (scope("a", "u.service", 8), false),
+        ] {
+            assert_eq!(choice(&asked).admits(&known), admits, "{asked:?}");
+        }
+        assert!(!choice(&scope("a", "", 0)).admits(&Scope::default()));
+    }
+
+    #[test]
+    fn what_there_is_none_of_is_refused_with_what_there_is() {
+        let known = [scope("b", "u", 0), scope("a", "", 7), scope("b", "", 10), Scope::default()];
+        for (asked, said) in [
+            (scope("x", "", 0), "no samples labelled \"x\"; there are: a, b"),
+            (scope("", "x", 0), "no samples of unit \"x\"; there are: u"),
+            (scope("a", "", 9), "no samples of process 9; there are: 7, 10"),
+            (scope("a", "u", 0), "no samples labelled \"a\", of unit \"u\"; see what there is of each: dcpi prof --by"),
+        ] {
+            let error = choice(&asked).check(known.iter()).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
+        let error = choice(&scope("x", "", 0)).check([Scope::default()].iter()).unwrap_err().to_string();
+        let said = "no samples labelled \"x\"; there are none in these epochs (--epoch chooses others): dcpilabel LABEL COMMAND makes some";
+        assert_eq!(error, said);
+        assert!(choice(&scope("b", "u", 0)).check(known.iter()).is_ok());
+        assert!(choice(&Scope::default()).check([].iter()).is_ok());
+    }
+}

@@ -1,0 +1,29 @@
+//! Samples whose image is not known: how they are called, and which of them have no process either.
+
+use std::collections::BTreeSet;
+
+use crate::load::{EventSamples, Samples};
+use stats::tally::Tally;
+
+/// How samples are called whose image is not known, for the reason of this name.
+#[must_use]
+pub fn name(reason: &str) -> String {
+    format!("[unresolved: {}]", reason.replace('_', " "))
+}
+
+/// By reason and event: samples of unknown code of which the process is not known either, or whose
+/// program the release that wrote them did not keep. None unless `everything` is asked for, and not
+/// some images or processes only.
+#[must_use]
+pub fn nobodys(everything: bool, samples: &Samples) -> Vec<(String, Vec<Tally>)> {
+    let reasons: BTreeSet<&String> = samples.events.iter().flat_map(|event| event.unknown.keys()).collect();
+    let rest = |reason: &String| {
+        let of_event = |(at, event): (usize, &EventSamples)| {
+            let of_programs = samples.total(at, |image| image.unresolved() == Some(reason));
+            event.unknown.get(reason).copied().unwrap_or_default().without(of_programs)
+        };
+        samples.events.iter().enumerate().map(of_event).collect::<Vec<_>>()
+    };
+    let found = reasons.into_iter().filter(|_| everything).map(|reason| (reason.clone(), rest(reason)));
+    found.filter(|(_, tallies)| tallies.iter().any(|tally| !tally.is_empty())).collect()
+}

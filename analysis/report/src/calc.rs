@@ -1,0 +1,482 @@
+//! `dcpi calc` as plain data, as text, JSON and CSV.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::ops::Range;
+
+use code::skid::Skid;
+use serde::Serialize;
+use serde_json::Value;
+use stalls::{By, Explanation, Scale, Sums, Wait};
+
+use super::costs::{self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, is_known, number, told, word};
+use super::csv::record;
+use super::json::{self, Event, Head, InOrder, ProblemEntry};
+use super::loops::{self, LoopRow};
+use super::quantity::{self, percent, period, plain, thousands};
+use super::table::width;
+use super::text::{self, head, note, problem_lines, selection};
+use super::{EventColumn, ImageName, Report, Selection, Style, escape, hottest, listing_text, ways};
+use query::problem::Problem;
+use query::scope::ScopeChoice;
+use stats::Confidence;
+
+/// `dcpi calc`.
+#[derive(Debug)]
+pub struct CalcReport {
+    /// What was read.
+    pub selection: Selection,
+    /// The events; shares are of the procedure's samples.
+    pub events: Vec<EventColumn>,
+    /// The one that counts time.
+    pub time: usize,
+    /// The confidence of all intervals.
+    pub confidence: Confidence,
+    /// Whose samples these are.
+    pub whose: ScopeChoice,
+    /// The procedure's image.
+    pub image: ImageName,
+    /// The procedure.
+    pub procedure: String,
+    /// What else its symbols call it.
+    pub aliases: Vec<String>,
+    /// What its parts are called, and where they are, as `objdump` shows them; the first is what it is called by.
+    pub parts: Vec<(String, Range<u64>)>,
+    /// How far behind what took the time samples landed.
+    pub skid: Skid,
+    /// Samples that were not given back from where they landed.
+    pub kept: u64,
+    /// Branches that were seen in it.
+    pub branches: u64,
+    /// Whether it may go where its edges do not say.
+    pub missing_edges: bool,
+    /// What was odd in its code, and where.
+    pub findings: Vec<(u64, String)>,
+    /// The processor whose best cases these are.
+    pub machine: Model,
+    /// What cycles are told by; none without samples.
+    pub scale: Option<Scale>,
+    /// Where the time went.
+    pub sums: Sums,
+    /// Its loops, those with most samples first.
+    pub loops: Vec<LoopRow>,
+    /// Its blocks, by address.
+    pub blocks: Vec<BlockRow>,
+    /// Its edges, by the block that they leave.
+    pub edges: Vec<EdgeRow>,
+    /// What the reader must know.
+    pub problems: Vec<Problem>,
+}
+
+/// A model of a processor.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// LLVM's name.
+    pub name: &'static str,
+    /// Whether it was not known which processor was sampled.
+    pub assumed: bool,
+}
+
+impl Model {
+    /// In words.
+    pub(super) fn shown(self) -> String {
+        let Self { name, assumed } = self;
+        let assumed = if assumed { ", assumed: the database does not say which it was (--machine)" } else { "" };
+        format!("{name}{assumed}")
+    }
+}
+
+/// How often something ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Runs {
+    /// Executions for one of the procedure, and the interval that they are in.
+    pub value: f64,
+    /// The least.
+    pub low: f64,
+    /// The most.
+    pub high: f64,
+    /// How sure the value is.
+    pub confidence: estimate::Confidence,
+}
+
+/// A block.
+#[derive(Clone, Debug)]
+pub struct BlockRow {
+    /// Its first byte.
+    pub start: u64,
+    /// The address after its last byte.
+    pub end: u64,
+    /// Samples that it took.
+    pub samples: f64,
+    /// How often it ran.
+    pub runs: Runs,
+    /// Cycles of an execution at best; none where it never ran.
+    pub best: Option<f64>,
+    /// Cycles that one took, as told ([`Scale::told`]).
+    pub cycles: Option<f64>,
+    /// And at most.
+    pub cycles_most: Option<f64>,
+    /// Its instructions.
+    pub instructions: Vec<InstructionCost>,
+}
+
+/// An instruction of a block.
+#[derive(Clone, Debug)]
+pub struct InstructionCost {
+    /// Its first byte.
+    pub address: u64,
+    /// Mnemonic and operands.
+    pub text: String,
+    /// Samples by event.
+    pub counts: Vec<u64>,
+    /// Of these, samples of time.
+    pub samples: u64,
+    /// What they were spent on.
+    pub why: Explanation,
+}
+
+/// An edge.
+#[derive(Clone, Debug)]
+pub struct EdgeRow {
+    /// The block that it leaves.
+    pub from: u64,
+    /// Where it goes, if that is a place.
+    pub to: Option<u64>,
+    /// Why.
+    pub kind: &'static str,
+    /// How often it was taken.
+    pub runs: Runs,
+    /// Of its block's executions.
+    pub share: f64,
+    /// How often it was seen.
+    pub observed: u64,
+}
+
+/// Characters before what stands beside an instruction's samples and cycles.
+const MARGIN: usize = 24;
+/// Characters by which what a terminal shows of a line in that column behind its first line is indented.
+const NEXT: usize = 2;
+
+impl Report for CalcReport {
+    const NAME: &'static str = "calc";
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        self.text_head(style, out)?;
+        loops::write(&self.loops, self.blocks.iter().map(|block| block.samples).sum(), style, out)?;
+        hottest::text(self, style, out)?;
+        for block in &self.blocks {
+            writeln!(out)?;
+            self.text_block(block, style, out)?;
+        }
+        if !self.problems.is_empty() {
+            writeln!(out)?;
+        }
+        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        calc(self)
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let titles = [
+            "block",
+            "end",
+            "samples",
+            "runs",
+            "low",
+            "high",
+            "confidence",
+            "instructions",
+            "best",
+            "cycles",
+            "cycles_most",
+        ];
+        record(out, &titles.map(str::to_owned))?;
+        for block in &self.blocks {
+            let number = |value: f64| format!("{value:.6}");
+            let cells = [
+                format!("{:#x}", block.start),
+                format!("{:#x}", block.end),
+                number(block.samples),
+                number(block.runs.value),
+                number(block.runs.low),
+                number(block.runs.high),
+                word(block.runs.confidence).to_owned(),
+                block.instructions.len().to_string(),
+                block.best.map(number).unwrap_or_default(),
+                block.cycles.map(number).unwrap_or_default(),
+                block.cycles_most.filter(|most| most.is_finite()).map(number).unwrap_or_default(),
+            ];
+            record(out, &cells)?;
+        }
+        Ok(())
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl CalcReport {
+    fn text_head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        selection(&self.selection, style, out)?;
+        let parts = self.parts.iter().map(|(name, at)| listing_text::of_procedure(name, at.clone(), style));
+        head(style, out, "procedure", &parts.collect::<Vec<String>>().join(" and "))?;
+        listing_text::also(&self.aliases, style, out)?;
+        let path = if self.image.path.is_empty() { &self.image.name } else { &self.image.path };
+        head(style, out, "image", &format!("{path}, {}", self.image.id))?;
+        if !self.whose.is_all() {
+            head(style, out, "only", &format!("samples {}", self.whose.shown()))?;
+        }
+        if let Some(column @ EventColumn { event, .. }) = self.events.get(self.time) {
+            let every = period(event.period, &event.unit);
+            head(
+                style,
+                out,
+                "event",
+                &format!("{}: {} here, one every {every}", event.name, quantity::counted(column.equal(), "sample")),
+            )?;
+            let landed = listing_text::landed(Some((event.name.as_str(), self.skid)), self.kept);
+            head(style, out, "samples", &landed)?;
+        }
+        head(style, out, "branches", &format!("{} seen from registers at samples", thousands(self.branches)))?;
+        let sure = plain(self.confidence.percent());
+        head(
+            style,
+            out,
+            "runs",
+            &format!(
+                "for one entry of the procedure; from–to of {sure} % confidence; (high, medium, low): how sure that is"
+            ),
+        )?;
+        self.text_scale(style, out)?;
+        if self.missing_edges {
+            head(
+                style,
+                out,
+                "missing",
+                "it has jumps whose targets are not all known: what is behind them is understated",
+            )?;
+        }
+        self.findings.iter().try_for_each(|(at, what)| head(style, out, "found", &format!("{what} at {at:#x}")))
+    }
+
+    fn text_block(&self, block: &BlockRow, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let all = self.events.get(self.time).map_or(0, EventColumn::equal).max(1) as f64;
+        let runs = &block.runs;
+        let (start, end) = (block.start, block.end);
+        let known = runs.low > 0.0 && runs.high / runs.low < UNKNOWN;
+        let range =
+            if known { format!("{}–{}", number(runs.low), number(runs.high)) } else { "by any factor".to_owned() };
+        let runs = format!("runs {}, {range} ({})", number(runs.value), word(runs.confidence));
+        let share = percent(block.samples / all);
+        text::line(style, out, MARGIN, &format!("{start:#x}..{end:#x}  {runs}, {share} % of samples"))?;
+        if let Some(cycles) = block.cycles {
+            let count = block.instructions.len().max(1) as f64;
+            let most = block.cycles_most.filter(|most| most.is_finite() && *most > cycles * ROUGHLY);
+            let most = most.map(|most| format!(", at most {}", cycle(most))).unwrap_or_default();
+            let shown = |cycles: f64| format!("{} cy ({} CPI)", cycle(cycles), cycle(cycles / count));
+            let best = block.best.map(|best| format!("best case {}, ", shown(best))).unwrap_or_default();
+            text::line(style, out, MARGIN, &format!("{:>21}  {best}took {}{most}", "", shown(cycles)))?;
+        } else if let Some(best) = block.best {
+            let most = block.cycles_most.filter(|most| most.is_finite() && *most > best);
+            let most = most.map_or_else(String::new, |most| format!(": from that to {}", cycle(most)));
+            let best = cycle(best);
+            text::line(style, out, MARGIN, &format!("{:>21}  best case {best} cy, took not known{most}", ""))?;
+        }
+        for line in &block.instructions {
+            self.text_stall(line, style, out)?;
+            let taken = (line.samples > 0 && is_known(self.scale)).then(|| format!("{} cy", cycle(line.why.cycles)));
+            let samples = if line.samples > 0 { thousands(line.samples) } else { String::new() };
+            let taken = taken.unwrap_or_default();
+            let at = format!("{samples:>12} {taken:>9}  {:#x}  ", line.address);
+            text::line(style, out, width(&at), &format!("{at}{}", escape(&line.text)))?;
+        }
+        let begin = self.edges.partition_point(|edge| edge.from < block.start);
+        let end = self.edges.partition_point(|edge| edge.from <= block.start);
+        let ways = ways::text(self.edges.get(begin..end).unwrap_or_default());
+        ways.lines().try_for_each(|line| text::line(style, out, MARGIN + NEXT, line))
+    }
+}
+
+impl CalcReport {
+    /// What cycles are, and what they were spent on.
+    fn text_scale(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        head(style, out, "machine", &self.machine.shown())?;
+        head(style, out, "cycles", &costs::cycles(self.scale))?;
+        if self.scale.is_none() {
+            return Ok(());
+        }
+        super::stalls::text(&self.sums, style, out)
+    }
+
+    /// What an instruction waited for, before it: a bubble.
+    fn text_stall(&self, line: &InstructionCost, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let stall = line.stall(self.scale, self.sums.samples);
+        let Some(Stall { least, most, letters }) = stall else { return Ok(()) };
+        let why = &line.why;
+        if why.best.wait != Wait::Nothing && why.best.cycles >= 1.0 {
+            let what = super::stalls::wait(why.best.wait);
+            let best = format!("{} cy", cycle(why.best.cycles));
+            text::line(style, out, MARGIN + NEXT, &format!("{:>12} {best:>9}  best case: {what}", ""))?;
+        }
+        let causes: Vec<String> = told(&why.culprits)
+            .map(|culprit| {
+                let at = if culprit.at == line.address { String::new() } else { format!(" at {:#x}", culprit.at) };
+                format!("{}{at}", culprit.cause)
+            })
+            .collect();
+        let stalled = if !is_known(self.scale) {
+            String::new()
+        } else if most > least * ROUGHLY {
+            format!("{}–{} cy", cycle(least), cycle(most))
+        } else {
+            format!("{} cy", cycle(least))
+        };
+        let causes = if causes.is_empty() { "nothing explains it".to_owned() } else { causes.join(", or ") };
+        text::line(style, out, MARGIN + NEXT, &format!("{letters:>12} {stalled:>9}  stalled: {causes}"))
+    }
+}
+
+#[derive(Serialize)]
+struct Calc<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    events: Vec<Event<'a>>,
+    confidence: f64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    only: BTreeMap<&'static str, Value>,
+    image: &'a str,
+    image_id: String,
+    path: &'a str,
+    procedure: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    aliases: &'a [String],
+    skid: u8,
+    samples_kept: u64,
+    branches: u64,
+    missing_edges: bool,
+    findings: Vec<Found<'a>>,
+    /// The processor, as LLVM names it.
+    machine: &'static str,
+    machine_assumed: bool,
+    /// How many times as many cycles an execution may have taken: at least.
+    cycles_factor_least: Option<f64>,
+    /// And at most; null where nothing limits it.
+    cycles_factor: Option<f64>,
+    cycles_measured: bool,
+    /// False where they are bounds only.
+    cycles_known: bool,
+    #[serde(flatten)]
+    spent: super::stalls::Spent,
+    loops: Vec<loops::Loop>,
+    blocks: Vec<Block<'a>>,
+    edges: Vec<Edge>,
+    problems: Vec<ProblemEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Found<'a> {
+    address: String,
+    kind: &'a str,
+}
+
+#[derive(Serialize)]
+struct Block<'a> {
+    start: String,
+    end: String,
+    samples: f64,
+    frequency: Frequency,
+    /// Cycles per instruction; null where it never ran.
+    best_cpi: Option<f64>,
+    cpi: Option<f64>,
+    instructions: Vec<Instruction<'a>>,
+}
+
+#[derive(Serialize)]
+struct Instruction<'a> {
+    address: String,
+    text: &'a str,
+    counts: InOrder<&'a str, u64>,
+    samples: u64,
+    #[serde(flatten)]
+    cost: Cost,
+}
+
+#[derive(Serialize)]
+struct Edge {
+    from: String,
+    to: Option<String>,
+    kind: &'static str,
+    frequency: Frequency,
+    share: f64,
+    observed: u64,
+}
+
+fn calc(report: &CalcReport) -> impl Serialize + '_ {
+    let known = report.scale.filter(Scale::is_known);
+    Calc {
+        head: Head::of(&report.selection),
+        events: report.events.iter().map(json::event).collect(),
+        confidence: report.confidence.percent(),
+        only: report.whose.parts().iter().map(json::part).collect(),
+        image: &report.image.name,
+        image_id: report.image.id.to_string(),
+        path: &report.image.path,
+        procedure: &report.procedure,
+        aliases: &report.aliases,
+        skid: report.skid.instructions(),
+        samples_kept: report.kept,
+        branches: report.branches,
+        missing_edges: report.missing_edges,
+        findings: report.findings.iter().map(|(at, kind)| Found { address: format!("{at:#x}"), kind }).collect(),
+        machine: report.machine.name,
+        machine_assumed: report.machine.assumed,
+        cycles_factor_least: known.map(|scale| digits(scale.told / scale.most)),
+        cycles_factor: known.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
+        cycles_known: known.is_some(),
+        cycles_measured: report.scale.is_some_and(|scale| scale.by == By::Instructions),
+        spent: super::stalls::spent(&report.sums),
+        loops: report.loops.iter().map(loops::json).collect(),
+        blocks: report.blocks.iter().map(|row| block(report, row)).collect(),
+        edges: report
+            .edges
+            .iter()
+            .map(|edge| Edge {
+                from: format!("{:#x}", edge.from),
+                to: edge.to.map(|to| format!("{to:#x}")),
+                kind: edge.kind,
+                frequency: Frequency::of(&edge.runs),
+                share: json::rounded(edge.share),
+                observed: edge.observed,
+            })
+            .collect(),
+        problems: json::problems(&report.problems),
+    }
+}
+
+fn block<'a>(report: &'a CalcReport, row: &'a BlockRow) -> Block<'a> {
+    let cpi = |cycles: f64| digits(cycles / row.instructions.len().max(1) as f64);
+    Block {
+        start: format!("{:#x}", row.start),
+        end: format!("{:#x}", row.end),
+        samples: digits(row.samples),
+        frequency: Frequency::of(&row.runs),
+        best_cpi: row.best.map(cpi),
+        cpi: row.cycles.map(cpi),
+        instructions: row.instructions.iter().map(|line| instruction(report, row.runs, line)).collect(),
+    }
+}
+
+fn instruction<'a>(report: &'a CalcReport, runs: Runs, line: &'a InstructionCost) -> Instruction<'a> {
+    let names = report.events.iter().map(|column| column.event.name.as_str());
+    let cost = Cost::of(runs, &line.why, report.scale);
+    Instruction {
+        address: format!("{:#x}", line.address),
+        text: &line.text,
+        counts: InOrder(names.zip(line.counts.iter().copied()).collect()),
+        samples: line.samples,
+        cost,
+    }
+}

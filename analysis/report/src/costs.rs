@@ -1,0 +1,303 @@
+//! What executions of instructions took, as reports show it.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+use stalls::{By, Cause, Culprit, Explanation, Scale};
+
+use super::Style;
+use super::quantity::thousands;
+use super::text::head;
+use super::{BlockRow, InstructionCost, LoopRow, Model, Runs, loops};
+
+/// A stall is told if it has so many samples, and so large a part of the procedure's.
+const STALL_SAMPLES: u64 = 10;
+const STALL_SHARE: f64 = 0.005;
+/// Ends of a range that are nearer than by this factor are one number.
+pub(super) const ROUGHLY: f64 = 1.2;
+/// An interval whose ends are farther apart than by this factor says nothing.
+pub(super) const UNKNOWN: f64 = 100.0;
+
+/// What the executions of a listing's instructions took.
+#[derive(Debug)]
+pub struct Costs {
+    /// The processor whose best cases these are.
+    pub machine: Model,
+    /// What cycles are told by; none: they are not known.
+    pub scale: Option<Scale>,
+    /// Samples of time of the whole procedure.
+    pub samples: f64,
+    /// Instructions by address, with how often they ran.
+    pub rows: BTreeMap<u64, (Runs, InstructionCost)>,
+    /// The procedure's loops, those with most samples first.
+    pub loops: Vec<LoopRow>,
+}
+
+/// What an instruction was stalled by.
+pub(super) struct Stall {
+    /// Cycles, as told and at most.
+    pub(super) least: f64,
+    pub(super) most: f64,
+    /// Letters of what may have stalled it.
+    pub(super) letters: String,
+}
+
+impl InstructionCost {
+    /// Its stall, if that is worth telling in a procedure with so many samples.
+    pub(super) fn stall(&self, scale: Option<Scale>, all: f64) -> Option<Stall> {
+        let why = &self.why;
+        let stall: f64 = why.cycles - why.best.cycles;
+        let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
+        let part = if why.cycles > 0.0 { largest.max(stall) / why.cycles * self.samples as f64 } else { 0.0 };
+        let told = scale.is_some() && self.samples >= STALL_SAMPLES && part >= all * STALL_SHARE;
+        let letters = || letters(&why.culprits, why.unexplained > stall / 10.0);
+        told.then(|| Stall { least: stall.max(0.0), most: largest.max(stall), letters: letters() })
+    }
+}
+
+/// What cycles are, in words.
+pub(super) fn cycles(scale: Option<Scale>) -> String {
+    let Some(Scale { told, most, least, by, .. }) = scale else {
+        return "not known: no samples of time".to_owned();
+    };
+    let (down, up) = (number(told / most), number(told / least));
+    match by {
+        By::Instructions => return "cy: cycles of an execution, by samples of executed instructions".to_owned(),
+        By::Nothing => return NOT_KNOWN.to_owned(),
+        By::Points => {
+            return format!(
+                "cy: cycles of an execution, by instructions that were hardly ever stalled; probably {down} to {up} times as many"
+            );
+        }
+        By::Most => {}
+    }
+    format!(
+        "cy: cycles of an execution, if stalled as most code is; {down} to {up} times as many in 19 of 20 procedures"
+    )
+}
+
+/// What is said where nothing tells of cycles.
+const NOT_KNOWN: &str =
+    "not known: most time is where it may have waited for memory; with samples of instructions they are measured";
+
+/// Whether cycles of executions are told, and not only bounds of them.
+pub(super) fn is_known(scale: Option<Scale>) -> bool {
+    scale.is_some_and(|scale| scale.is_known())
+}
+
+/// What runs are, in words.
+const RUNS: &str = "runs: executions for one entry of the procedure; sure: how well they are known";
+
+/// Titles of the cells of a listing.
+pub(super) const TITLES: [&str; 5] = ["runs", "sure", "cy", "to cy", "may be"];
+/// And in a spreadsheet.
+pub(super) const COLUMNS: [&str; 8] =
+    ["runs", "runs_low", "runs_high", "confidence", "best_cpi", "cpi", "cpi_most", "letters"];
+
+impl Costs {
+    /// What blocks' executions took.
+    #[must_use]
+    pub fn of(blocks: Vec<BlockRow>, loops: Vec<LoopRow>, machine: Model, scale: Option<Scale>, samples: f64) -> Self {
+        let row = |runs: Runs| move |line: InstructionCost| (line.address, (runs, line));
+        let rows = blocks.into_iter().flat_map(|block| block.instructions.into_iter().map(row(block.runs)));
+        Self { machine, scale, samples, rows: rows.collect(), loops }
+    }
+
+    /// The lines of a report's head.
+    pub(super) fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        head(style, out, "machine", &self.machine.shown())?;
+        head(style, out, "runs", &format!("{}; letters: dcpi calc --help", RUNS.trim_start_matches("runs: ")))?;
+        head(style, out, "cycles", &cycles(self.scale))
+    }
+
+    /// An instruction's cells, as [`TITLES`] says; empty where it is not known.
+    pub(super) fn cells(&self, address: u64) -> [String; TITLES.len()] {
+        let Some((runs, line)) = self.rows.get(&address) else { return Default::default() };
+        let Explanation { cycles, cycles_most, .. } = line.why;
+        let took = line.samples > 0 && self.scale.is_some() && runs.value > 0.0;
+        let known = is_known(self.scale);
+        let most = took && cycles_most.is_finite() && (cycles_most > cycles * ROUGHLY || !known);
+        let stall = line.stall(self.scale, self.samples);
+        [
+            number(runs.value),
+            word(runs.confidence).to_owned(),
+            if took && known { cycle(cycles) } else { String::new() },
+            if most { cycle(cycles_most) } else { String::new() },
+            stall.map(|stall| stall.letters).unwrap_or_default(),
+        ]
+    }
+
+    /// An instruction's cells, as [`COLUMNS`] says.
+    pub(super) fn columns(&self, address: u64) -> [String; COLUMNS.len()] {
+        let Some((runs, line)) = self.rows.get(&address) else { return Default::default() };
+        let number = |value: f64| if value.is_finite() { format!("{value:.6}") } else { String::new() };
+        let cycles = |value: f64| if self.scale.is_some() { number(value) } else { String::new() };
+        let stall = line.stall(self.scale, self.samples);
+        [
+            number(runs.value),
+            number(runs.low),
+            number(runs.high),
+            word(runs.confidence).to_owned(),
+            cycles(line.why.best.cycles),
+            if is_known(self.scale) { cycles(line.why.cycles) } else { String::new() },
+            cycles(line.why.cycles_most),
+            stall.map(|stall| stall.letters).unwrap_or_default(),
+        ]
+    }
+
+    /// What a page says of them.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut causes: Vec<Cause> = Vec::new();
+        let stalled = self.rows.values().filter(|(_, line)| line.stall(self.scale, self.samples).is_some());
+        for culprit in stalled.flat_map(|(_, line)| told(&line.why.culprits)) {
+            if !causes.contains(&culprit.cause) {
+                causes.push(culprit.cause);
+            }
+        }
+        let letters = causes.iter().map(|cause| format!("{} {cause}, ", cause.letter()));
+        let mut notes = vec![RUNS.to_owned(), format!("{} ({})", cycles(self.scale), self.machine.shown())];
+        if self.scale.is_some() {
+            notes.push(format!("what may have stalled an instruction: {}? none of these", letters.collect::<String>()));
+        }
+        notes
+    }
+
+    /// What a page says of its loops.
+    pub(super) fn loops(&self) -> Vec<String> {
+        let lines = loops::lines(&self.loops, self.samples);
+        lines.map(|(line, test)| test.map_or_else(|| line.clone(), |test| format!("{line}; {test}"))).collect()
+    }
+
+    /// An instruction for JSON.
+    pub(super) fn json(&self, address: u64) -> Option<Cost> {
+        let (runs, line) = self.rows.get(&address)?;
+        Some(Cost::of(*runs, &line.why, self.scale))
+    }
+}
+
+/// How often something ran.
+#[derive(Serialize)]
+pub(super) struct Frequency {
+    value: f64,
+    low: f64,
+    high: f64,
+    confidence: &'static str,
+}
+
+impl Frequency {
+    pub(super) fn of(runs: &Runs) -> Self {
+        let Runs { value, low, high, confidence } = *runs;
+        Self { value: digits(value), low: digits(low), high: digits(high), confidence: word(confidence) }
+    }
+}
+
+/// What an execution of an instruction took. Cycles are null where nothing tells of them.
+#[derive(Serialize)]
+pub(super) struct Cost {
+    frequency: Frequency,
+    best_cpi: Option<f64>,
+    cpi: Option<f64>,
+    /// Null where nothing limits it, too.
+    cpi_most: Option<f64>,
+    unexplained: Option<f64>,
+    culprits: Vec<CulpritEntry>,
+}
+
+impl Cost {
+    pub(super) fn of(runs: Runs, why: &Explanation, scale: Option<Scale>) -> Self {
+        let cycles = |cycles: f64| Some(digits(cycles)).filter(|cycles| scale.is_some() && cycles.is_finite());
+        let known = is_known(scale);
+        Self {
+            frequency: Frequency::of(&runs),
+            best_cpi: cycles(why.best.cycles),
+            cpi: cycles(why.cycles).filter(|_| known),
+            cpi_most: cycles(why.cycles_most),
+            unexplained: cycles(why.unexplained).filter(|_| known),
+            culprits: why.culprits.iter().map(|culprit| CulpritEntry::of(culprit, known)).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct CulpritEntry {
+    cause: String,
+    letter: char,
+    address: String,
+    /// Cycles of each execution; null where these are not known.
+    low: Option<f64>,
+    high: Option<f64>,
+}
+
+impl CulpritEntry {
+    pub(super) fn of(culprit: &Culprit, known: bool) -> Self {
+        Self {
+            cause: culprit.cause.to_string(),
+            letter: culprit.cause.letter(),
+            address: format!("{:#x}", culprit.at),
+            low: known.then(|| digits(culprit.low)),
+            high: known.then(|| digits(culprit.high)),
+        }
+    }
+}
+
+/// What cannot have been a tenth of the largest is not worth a letter. The largest comes first.
+pub(super) fn told(culprits: &[Culprit]) -> impl Iterator<Item = &Culprit> {
+    let largest = culprits.first().map_or(0.0, |culprit| culprit.high);
+    culprits.iter().filter(move |culprit| culprit.high >= largest / 10.0)
+}
+
+/// Letters of culprits, and a question mark if there is more to explain.
+pub(super) fn letters(culprits: &[Culprit], unexplained: bool) -> String {
+    let mut letters: String = told(culprits).map(|culprit| culprit.cause.letter()).collect();
+    if unexplained {
+        letters.push('?');
+    }
+    letters
+}
+
+/// Cycles.
+pub(super) fn cycle(value: f64) -> String {
+    match value {
+        value if value < 10.0 => format!("{value:.2}"),
+        value if value < 1000.0 => format!("{value:.1}"),
+        value => number(value),
+    }
+}
+
+/// A number for JSON: more than six digits, or less than a billionth, mean nothing, and are not the same on every machine.
+pub(super) fn digits(value: f64) -> f64 {
+    if !value.is_finite() {
+        return value;
+    }
+    if value.abs() < 1e-9 {
+        return 0.0;
+    }
+    let scale = 10_f64.powi(5 - value.abs().log10().floor() as i32);
+    (value * scale).round() / scale
+}
+
+/// A number in three digits, or four.
+pub(super) fn number(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        value if !(1e-3..1e9).contains(&value) => format!("{value:.2e}"),
+        value if value >= 100.0 => thousands(in_digits(value, 3)),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.3}"),
+    }
+}
+
+/// Rounded to so many digits, of which whole numbers are told.
+pub(super) fn in_digits(value: f64, digits: i32) -> u64 {
+    let unit = 10_f64.powi((value.max(1.0).log10().floor() as i32 + 1 - digits).max(0));
+    ((value / unit).round() * unit) as u64
+}
+
+pub(super) fn word(confidence: estimate::Confidence) -> &'static str {
+    match confidence {
+        estimate::Confidence::Low => "low",
+        estimate::Confidence::Medium => "medium",
+        estimate::Confidence::High => "high",
+    }
+}

@@ -1,0 +1,349 @@
+//! Reports as plain data, and their three forms. Nothing below this line reads a file or computes
+//! a share.
+#![forbid(unsafe_code)]
+
+use std::io::{self, Write};
+
+use image::{ImageId, ImageKind};
+use profiledb::{EpochId, EpochMeta};
+use serde::Serialize;
+
+use names::shorten::{Suffixes, fit as fit_procedure, shorten};
+use query::load::EventSamples;
+use query::problem::Problem;
+use query::scope::{Dimension, Part, ScopeChoice};
+use stats::tally::Tally;
+use stats::{Confidence, Occurrences, Share};
+
+mod calc;
+mod costs;
+mod csv;
+mod diff;
+mod escape;
+pub mod flow;
+mod hottest;
+pub mod html;
+mod images;
+mod json;
+mod listing;
+mod listing_text;
+mod loops;
+mod quantity;
+mod sets;
+mod stalls;
+mod table;
+mod text;
+mod top;
+mod topcounts;
+mod topstalls;
+mod truth;
+mod ways;
+mod whatcg;
+
+pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};
+pub use costs::Costs;
+pub use csv::record;
+pub use diff::{DiffReport, DiffRow};
+pub use escape::escape;
+pub use html::HtmlReport;
+pub use images::{ImageRow, ImagesReport};
+pub use listing::{ListReport, View};
+pub use loops::LoopRow;
+pub use quantity::{bytes, counted};
+pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
+pub use table::Style;
+pub use text::LANDED;
+pub use top::{TopReport, TopRow};
+pub use topcounts::{InstructionRow, Sort, TopcountsReport};
+pub use topstalls::{StallRow, TopstallsReport};
+pub use truth::{TruthReport, TruthRow};
+pub use whatcg::WhatcgReport;
+
+/// A report that can be written.
+pub trait Report {
+    /// The command whose report it is, as the schema of its JSON is called: `dcpi.NAME`.
+    const NAME: &'static str;
+    /// The schema's number: one more whenever a field goes away or means something else. New fields do not count.
+    const VERSION: u32 = 1;
+
+    /// For people.
+    ///
+    /// # Errors
+    /// Those of the output.
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()>;
+
+    /// For programs.
+    fn json(&self) -> impl Serialize + '_;
+
+    /// For spreadsheets (RFC 4180): a header and rows.
+    ///
+    /// # Errors
+    /// Those of the output.
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()>;
+
+    /// What the reader must know besides.
+    fn problems(&self) -> &[Problem];
+}
+
+/// What was read.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The database, as it was named.
+    pub db: String,
+    /// What the epochs say about themselves, by host and time.
+    pub epochs: Vec<EpochMeta>,
+}
+
+impl Selection {
+    /// The hosts, each once.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<&str> {
+        let mut hosts: Vec<&str> = self.epochs.iter().map(|epoch| epoch.host.as_str()).collect();
+        hosts.dedup();
+        hosts
+    }
+
+    /// The names of the epochs, each once, in order of time.
+    #[must_use]
+    pub fn epoch_ids(&self) -> Vec<&EpochId> {
+        let mut ids: Vec<&EpochId> = self.epochs.iter().map(|epoch| &epoch.epoch).collect();
+        ids.sort();
+        ids.dedup();
+        ids
+    }
+}
+
+/// An event of a profile.
+#[derive(Clone, Debug)]
+pub struct EventColumn {
+    /// The event.
+    pub event: EventSamples,
+    /// Samples of the idle loop.
+    pub idle: u64,
+    /// The samples that shares are of.
+    pub counted: Tally,
+    /// How often the event occurred in all; None when it never counted.
+    pub occurrences: Option<Occurrences>,
+    /// Those of them that are of unknown code, by reason, with their share.
+    pub unresolved: Vec<(String, Tally, Share)>,
+}
+
+impl EventColumn {
+    /// As many samples as stand for what those counted do, each for [`EventSamples::weight`].
+    #[must_use]
+    pub fn equal(&self) -> u64 {
+        self.event.equal(self.counted)
+    }
+}
+
+/// What a row of `dcpi prof` is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A procedure.
+    Procedure,
+    /// A source line.
+    Line,
+    /// An image.
+    Image,
+    /// What samples were kept apart by.
+    Scope(Dimension),
+}
+
+/// `dcpi prof`.
+#[derive(Debug)]
+pub struct ProfReport {
+    /// What was read.
+    pub selection: Selection,
+    /// The events, in order of columns.
+    pub events: Vec<EventColumn>,
+    /// The event that rows are sorted by, as index of `events`.
+    pub sort: usize,
+    /// The confidence of all intervals.
+    pub confidence: Confidence,
+    /// What a row is.
+    pub by: By,
+    /// Whose samples these are.
+    pub whose: ScopeChoice,
+    /// Only images that were asked for count.
+    pub restricted: bool,
+    /// The idle loop counts.
+    pub with_idle: bool,
+    /// The rows, those with the most samples of the sort event first.
+    pub rows: Vec<Row>,
+    /// Rows that were left out, all with fewer samples of the sort event.
+    pub omitted: Omitted,
+    /// What the reader must know.
+    pub problems: Vec<Problem>,
+}
+
+/// Rows that are not shown.
+#[derive(Clone, Debug, Default)]
+pub struct Omitted {
+    /// How many.
+    pub rows: usize,
+    /// Their samples by event.
+    pub counts: Vec<Tally>,
+    /// Their share of the sort event's samples: `0..=1`.
+    pub share: f64,
+}
+
+/// A procedure, an image, or a label, unit or process, with its samples.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The procedure.
+    pub procedure: Option<ProcedureName>,
+    /// The source line, where rows are lines and it is known.
+    pub line: Option<LineName>,
+    /// The image of a procedure or row.
+    pub image: Option<ImageName>,
+    /// The label, unit or process.
+    pub part: Option<Part>,
+    /// Samples by event.
+    pub counts: Vec<Tally>,
+    /// Share of [`EventColumn::counted`], by event.
+    pub shares: Vec<Share>,
+    /// Share of this and all rows above, of the sort event: `0..=1`.
+    pub cumulative: f64,
+}
+
+/// A procedure, or what stands for one.
+#[derive(Clone, Debug)]
+pub struct ProcedureName {
+    /// Its name, or in brackets why there is none.
+    pub name: String,
+    /// Its first byte: in a file its address as `nm` shows it, else its offset in the image.
+    pub address: Option<u64>,
+    /// Another procedure of the image has the same name.
+    pub ambiguous: bool,
+    /// Another procedure of the image has the same name but for what compilers appended to it.
+    pub needs_suffix: bool,
+}
+
+/// A source line.
+#[derive(Clone, Debug)]
+pub struct LineName {
+    /// Its file, as the debug information has it.
+    pub file: String,
+    /// Its number, from 1; none for code of no line in particular.
+    pub line: Option<u32>,
+}
+
+/// An image.
+#[derive(Clone, Debug)]
+pub struct ImageName {
+    /// Its id.
+    pub id: ImageId,
+    /// What it is.
+    pub kind: ImageKind,
+    /// Its name.
+    pub name: String,
+    /// Its path, escaped as in the database; empty if it has none.
+    pub path: String,
+    /// Another image has the same name.
+    pub ambiguous: bool,
+}
+
+/// `dcpi epochs`.
+#[derive(Debug)]
+pub struct EpochsReport {
+    /// What was read.
+    pub selection: Selection,
+    /// The epochs, in the order of the selection.
+    pub rows: Vec<EpochRow>,
+    /// What is kept of programs' code, by host; hosts without are not there.
+    pub code_stores: Vec<CodeStoreRow>,
+    /// What the reader must know.
+    pub problems: Vec<Problem>,
+}
+
+/// The code store of a host, which all its epochs share.
+#[derive(Clone, Debug, Serialize)]
+pub struct CodeStoreRow {
+    /// Whose it is.
+    pub host: String,
+    /// Images that are kept.
+    pub images: usize,
+    /// Bytes of their files.
+    pub size_bytes: u64,
+}
+
+/// An epoch.
+#[derive(Clone, Debug)]
+pub struct EpochRow {
+    /// What it says about itself.
+    pub meta: EpochMeta,
+    /// How many epochs of its host came later: 0 is the latest.
+    pub back: usize,
+    /// Labels of runs that have samples of their own, in order.
+    pub run_labels: Vec<String>,
+    /// How many images have samples; none when that cannot be read.
+    pub images: Option<usize>,
+    /// Bytes of its files; none when that cannot be read.
+    pub size_bytes: Option<u64>,
+}
+
+/// Seconds an epoch has lasted, until its last merge if it is open.
+#[must_use]
+pub fn duration_s(epoch: &EpochMeta) -> u64 {
+    epoch.ended_unix_s.unwrap_or(epoch.updated_unix_s).saturating_sub(epoch.started_unix_s)
+}
+
+impl ProfReport {
+    /// The reasons why counted samples are of unknown code, those with the most samples of the sort
+    /// event first.
+    #[must_use]
+    pub fn unresolved_reasons(&self) -> Vec<&str> {
+        let mut reasons: Vec<(f64, &str)> = Vec::new();
+        for (at, column) in self.events.iter().enumerate() {
+            for (reason, _, share) in &column.unresolved {
+                let share = if at == self.sort { share.value } else { 0.0 };
+                match reasons.iter_mut().find(|(_, known)| known == reason) {
+                    Some((sum, _)) => *sum += share,
+                    None => reasons.push((share, reason)),
+                }
+            }
+        }
+        reasons.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
+        reasons.into_iter().map(|(_, reason)| reason).collect()
+    }
+}
+
+impl Report for ProfReport {
+    const NAME: &'static str = "prof";
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        text::prof(self, style, out)
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        json::prof(self)
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        csv::prof(self, out)
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl Report for EpochsReport {
+    const NAME: &'static str = "epochs";
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        text::epochs(self, style, out)
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        json::epochs(self)
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        csv::epochs(self, out)
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}

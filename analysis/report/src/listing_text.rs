@@ -1,0 +1,387 @@
+//! `dcpi list` for people.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::ops::Range;
+
+use code::skid::Skid;
+use image::{Frame, ImageKind, without_suffix};
+
+use super::costs::TITLES;
+use super::quantity::{counted, percent, period, plain, thousands};
+use super::table::{Colour, cut, width};
+use super::text::{head, note, problem_lines, ratio, selection};
+use super::{EventColumn, ListReport, Style, View, escape, fit_procedure};
+use explain::listing::{ListedInstruction, SourceLine};
+use query::DEFAULT_DB;
+use query::error::quoted;
+use stats::Share;
+
+/// Source lines without samples between two with some are shown up to so many.
+const GAP_LINES: u32 = 12;
+/// Source lines shown around the first and the last of a function.
+const AROUND: u32 = 2;
+/// Source files named in the head.
+const FILES: usize = 5;
+/// Other names of the procedure in the head.
+const ALIASES: usize = 8;
+/// Spaces that a tab is worth.
+const TAB: &str = "    ";
+/// Least characters of a line's text, however wide the numbers are.
+const TEXT_MIN: usize = 20;
+/// Characters before what a line of the head says.
+const HEAD_LEFT: usize = 12;
+/// Characters of the name of what an instruction calls.
+const TARGET_MAX: usize = 60;
+
+pub(super) fn list(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    list_head(report, style, out)?;
+    writeln!(out)?;
+    let mut body = Body { report, style, rows: Vec::new(), files: file_names(report) };
+    match report.view {
+        View::Source => body.sources(),
+        View::Instructions | View::Both => body.instructions(),
+    }
+    body.write(out)?;
+    if report.listing.counts.iter().all(|count| *count == 0) {
+        let db = Some(&report.selection.db).filter(|db| *db != DEFAULT_DB);
+        let db = db.map(|db| format!(" --db {}", quoted(db))).unwrap_or_default();
+        let next = format!("no samples in this procedure; those with some: dcpi prof{db} {}", report.image.name);
+        writeln!(out)?;
+        note(style, out, &next)?;
+    } else if !report.problems.is_empty() {
+        writeln!(out)?;
+    }
+    problem_lines(&report.problems).iter().try_for_each(|line| note(style, out, line))
+}
+
+fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    selection(&report.selection, style, out)?;
+    let listing = &report.listing;
+    let (start, end) = (listing.addresses.start, listing.addresses.end);
+    head(style, out, "procedure", &of_procedure(&listing.procedure, start..end, style))?;
+    also(&report.aliases, style, out)?;
+    let path = if report.image.path.is_empty() { &report.image.name } else { &report.image.path };
+    head(style, out, "image", &format!("{path}, {}", report.image.id))?;
+    let files: BTreeSet<&str> = frames(report).filter_map(|frame| frame.file.as_deref()).collect();
+    for (at, file) in files.iter().take(FILES).enumerate() {
+        head(style, out, if at == 0 { "source" } else { "" }, file)?;
+    }
+    if files.len() > FILES {
+        head(style, out, "", &format!("and {} more", files.len() - FILES))?;
+    }
+    if !report.whose.is_all() {
+        head(style, out, "only", &format!("samples {}", report.whose.shown()))?;
+    }
+    for column in &report.events {
+        head(style, out, "event", &event(column, report.image.kind))?;
+    }
+    let sure = plain(report.confidence.percent());
+    let given = report.skid.as_ref().is_some_and(|(_, skid)| skid.instructions() > 0);
+    let landed = landed(report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid)), report.listing.kept);
+    head(style, out, "samples", &format!("{landed}{}", if given { " (--raw)" } else { "" }))?;
+    head(style, out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))?;
+    match &report.costs {
+        Some(Ok(costs)) => costs.text(style, out),
+        Some(Err(why)) => head(style, out, "cycles", &format!("not known: {why}")),
+        None => Ok(()),
+    }
+}
+
+/// A procedure and where it is, in a line of the head.
+pub(super) fn of_procedure(name: &str, addresses: Range<u64>, style: &Style) -> String {
+    let at = format!(" [{:#x}..{:#x}]", addresses.start, addresses.end);
+    let room = if style.full_names { usize::MAX } else { style.columns.saturating_sub(HEAD_LEFT + width(&at)) };
+    // The suffix stays: the address range is of this clone only.
+    format!("{}{at}", fit_procedure(name, room.max(TEXT_MIN)))
+}
+
+/// What else a procedure is called.
+pub(super) fn also(aliases: &[String], style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    if aliases.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<&str> = aliases.iter().take(ALIASES).map(String::as_str).collect();
+    let more = aliases.len().saturating_sub(ALIASES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    head(style, out, "also", &format!("{}{more}", shown.join(", ")))
+}
+
+/// Where samples are, in words. `kept`: those that were not given back.
+pub(super) fn landed(skid: Option<(&str, Skid)>, kept: u64) -> String {
+    match skid {
+        Some((event, skid)) if skid.instructions() > 0 => {
+            let but = match kept {
+                0 => String::new(),
+                kept => {
+                    let kept_at = "after a jump, call or no-op or at the begin of a loop or procedure";
+                    format!(", but for {} {kept_at}", thousands(kept))
+                }
+            };
+            format!("of {event} landed {skid} what took the time; given back{but}")
+        }
+        _ => "are on the instruction that they landed on, which may be the one after what took the time".to_owned(),
+    }
+}
+
+/// Of all samples but those of the idle loop, as `dcpi prof` has it, unless the procedure is in that.
+fn event(column: &EventColumn, kind: ImageKind) -> String {
+    let event = &column.event;
+    let idle = if kind == ImageKind::Idle { 0 } else { column.idle };
+    let (here, all) = (column.equal(), event.equal(event.taken).saturating_sub(idle));
+    format!(
+        "{}: {} here, {} % of {}{}, one every {}",
+        event.name,
+        counted(here, "sample"),
+        percent(ratio(here, all)),
+        thousands(all),
+        if idle > 0 { " that are not idle" } else { "" },
+        period(event.period, &event.unit)
+    )
+}
+
+fn frames(report: &ListReport) -> impl Iterator<Item = &Frame> {
+    report.listing.instructions.iter().filter_map(|instruction| instruction.frames.first())
+}
+
+/// How source files are called: by their last part, unless two have the same.
+fn file_names(report: &ListReport) -> BTreeMap<String, String> {
+    let all = report.listing.instructions.iter().flat_map(|instruction| &instruction.frames);
+    let files: BTreeSet<&str> = all.filter_map(|frame| frame.file.as_deref()).collect();
+    let last = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
+    let mut same: BTreeMap<String, usize> = BTreeMap::new();
+    files.iter().for_each(|file| *same.entry(last(file)).or_default() += 1);
+    let name = |file: &&str| {
+        let short = last(file);
+        let name = if same.get(&short).is_some_and(|files| *files > 1) { (*file).to_owned() } else { short };
+        ((*file).to_owned(), name)
+    };
+    files.iter().map(name).collect()
+}
+
+/// What is below the head.
+struct Body<'a> {
+    report: &'a ListReport,
+    style: &'a Style,
+    rows: Vec<Row>,
+    files: BTreeMap<String, String>,
+}
+
+/// A line: with numbers of an instruction or source line, or a heading.
+struct Row {
+    /// Samples, percent and how sure, of each event; empty where there are none.
+    numbers: Vec<[String; 3]>,
+    /// What executions took; empty where that is not told.
+    costs: [String; TITLES.len()],
+    /// The share of the first event's samples.
+    share: f64,
+    text: String,
+    heading: bool,
+}
+
+impl Body<'_> {
+    fn add(&mut self, counts: &[u64], shares: &[Share], costs: [String; TITLES.len()], text: String) {
+        let numbers = counts.iter().zip(shares).map(|(count, share)| match count {
+            0 => Default::default(),
+            count => [thousands(*count), percent(share.value), percent(share.reach())],
+        });
+        let share = shares.first().map_or(0.0, |share| share.value);
+        self.rows.push(Row { numbers: numbers.collect(), costs, share, text, heading: false });
+    }
+
+    fn heading(&mut self, text: String) {
+        self.rows.push(Row { numbers: Vec::new(), costs: Default::default(), share: 0.0, text, heading: true });
+    }
+
+    /// Instructions, and the source line before the first of each run of instructions of one line.
+    fn instructions(&mut self) {
+        let report = self.report;
+        let targets = report.listing.jump_targets();
+        let digits = format!("{:x}", report.listing.addresses.end).len();
+        let mut before: &[Frame] = &[];
+        for (instruction, shares) in report.listing.instructions.iter().zip(&report.shares) {
+            if report.view == View::Both && !same_lines(before, &instruction.frames) {
+                let heading = self.place(&instruction.frames);
+                self.heading(heading);
+                before = &instruction.frames;
+            }
+            let mark = if targets.contains(&instruction.address) { '>' } else { ' ' };
+            let indent = if report.view == View::Both { "  " } else { "" };
+            let text = self.instruction(instruction);
+            let costs = report.known_costs().map(|costs| costs.cells(instruction.address)).unwrap_or_default();
+            let text = format!("{indent}{mark} {:>digits$x}  {text}", instruction.address);
+            self.add(&instruction.counts, shares, costs, text);
+        }
+    }
+
+    fn instruction(&self, instruction: &ListedInstruction) -> String {
+        let mut text = escape(&instruction.text).into_owned();
+        match (&instruction.target_name, instruction.target) {
+            (Some(name), _) if self.style.full_names => text.push_str(&format!(" <{}>", escape(name))),
+            (Some(name), _) => {
+                text.push_str(&format!(" <{}>", escape(&fit_procedure(without_suffix(name), TARGET_MAX))))
+            }
+            (None, Some(target)) if self.report.listing.addresses.contains(&target) => {
+                text.push_str(if target > instruction.address { " ↓" } else { " ↑" });
+            }
+            _ => {}
+        }
+        text
+    }
+
+    /// A source line and its text, and the calls by which it is here: `helper.h:7  x += y;  [helper, inlined at main.c:12]`.
+    fn place(&self, frames: &[Frame]) -> String {
+        let Some((innermost, outer)) = frames.split_first() else {
+            return "no source line".to_owned();
+        };
+        let mut text = self.location(innermost);
+        if let Some(line) = self.report.text_of(innermost) {
+            text.push_str("  ");
+            text.push_str(&escape(line.trim().replace('\t', TAB).as_str()));
+        }
+        let function = |frame: &Frame| escape(frame.function.as_deref().unwrap_or("?")).into_owned();
+        if let Some((procedure, calls)) = outer.split_last() {
+            text.push_str(&format!("  [{}, inlined at", function(innermost)));
+            calls.iter().for_each(|call| text.push_str(&format!(" {} of {},", self.location(call), function(call))));
+            text.push_str(&format!(" {}]", self.location(procedure)));
+        }
+        text
+    }
+
+    fn location(&self, frame: &Frame) -> String {
+        let file = frame.file.as_deref().map(|file| self.files.get(file).map_or(file, String::as_str));
+        let file = escape(file.unwrap_or("?")).into_owned();
+        frame.line.map_or_else(|| format!("{file}:?"), |line| format!("{file}:{line}"))
+    }
+
+    /// Source lines by function and file, those of the procedure first.
+    fn sources(&mut self) {
+        let lines = self.report.lines();
+        let of_one = |a: &SourceLine, b: &SourceLine| {
+            (a.inlined, &a.place.function, &a.place.file) == (b.inlined, &b.place.function, &b.place.file)
+        };
+        for lines in lines.chunk_by(of_one) {
+            let Some(first) = lines.first() else {
+                continue;
+            };
+            let function = escape(first.place.function.as_deref().unwrap_or("?")).into_owned();
+            let file = escape(first.place.file.as_deref().unwrap_or("no source file")).into_owned();
+            let inlined = if first.inlined { ", inlined here" } else { "" };
+            self.heading(format!("{function} ({file}){inlined}"));
+            self.source_lines(lines);
+        }
+    }
+
+    fn source_lines(&mut self, lines: &[SourceLine]) {
+        let first = lines.iter().find_map(|line| line.place.line);
+        let mut next = first.map_or(1, |line| line.saturating_sub(AROUND).max(1));
+        let digits = lines.iter().filter_map(|line| line.place.line).max().unwrap_or(1).to_string().len();
+        for line in lines {
+            if let Some(number) = line.place.line {
+                self.between(&line.place, next..number, digits);
+                next = number.saturating_add(1);
+            }
+            let number = line.place.line.map_or_else(|| "?".to_owned(), |number| number.to_string());
+            let text = self.report.text_of(&line.place).unwrap_or_default();
+            let shares = self.report.shares_of(&line.counts);
+            self.add(
+                &line.counts,
+                &shares,
+                Default::default(),
+                format!("{number:>digits$}  {}", escape(&text.replace('\t', TAB))),
+            );
+        }
+        if let Some(last) = lines.last().filter(|line| line.place.line.is_some()) {
+            self.between(&last.place, next..next.saturating_add(AROUND), digits);
+        }
+    }
+
+    /// Lines without code, where they are few.
+    fn between(&mut self, like: &Frame, lines: std::ops::Range<u32>, digits: usize) {
+        if lines.end.saturating_sub(lines.start) > GAP_LINES {
+            return self.add(&[], &[], Default::default(), format!("{:>digits$}", "…"));
+        }
+        for number in lines {
+            let place = Frame { line: Some(number), ..like.clone() };
+            if let Some(text) = self.report.text_of(&place) {
+                self.add(
+                    &[],
+                    &[],
+                    Default::default(),
+                    format!("{number:>digits$}  {}", escape(&text.replace('\t', TAB))),
+                );
+            }
+        }
+    }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let events = self.report.events.len();
+        let mut widths = vec![[7, 5, 4]; events];
+        for row in &self.rows {
+            for (widths, cells) in widths.iter_mut().zip(&row.numbers) {
+                widths.iter_mut().zip(cells).for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
+            }
+        }
+        let costs = self.report.known_costs().map(|_| TITLES.map(width));
+        let costs = costs.map(|mut widths| {
+            for row in &self.rows {
+                widths.iter_mut().zip(&row.costs).for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
+            }
+            widths
+        });
+        let cost_cells =
+            |cells: &[String; TITLES.len()]| costs.map_or_else(String::new, |widths| right(cells, &widths));
+        if events > 1 {
+            let names = self.report.events.iter().zip(&widths).map(|(column, widths)| {
+                let wide = widths.iter().sum::<usize>() + 4;
+                format!("{:-^wide$}", format!(" {} ", escape(&column.event.name)))
+            });
+            writeln!(out, "{}", names.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        let titles = vec![["samples", "%", "±"].map(str::to_owned); events];
+        let titles = format!("{}{}", numbers(&titles, &widths), cost_cells(&TITLES.map(str::to_owned)));
+        writeln!(out, "{}", titles.trim_end())?;
+        let left: usize = widths.iter().map(|widths| widths.iter().sum::<usize>() + 6).sum();
+        let left = left + costs.map_or(0, |widths| widths.iter().sum::<usize>() + 2 * TITLES.len());
+        let room =
+            if self.style.full_names { usize::MAX } else { self.style.columns.saturating_sub(left).max(TEXT_MIN) };
+        for row in &self.rows {
+            let text = cut(&row.text, room);
+            let line = if row.heading {
+                format!("{}{}", " ".repeat(left), Colour::paint(Some(Colour::Faint), &text, self.style))
+            } else {
+                let cells = Colour::paint(Colour::of_share(row.share), &numbers(&row.numbers, &widths), self.style);
+                format!("{cells}{}{text}", cost_cells(&row.costs))
+            };
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether two instructions come from the same lines, columns aside.
+fn same_lines(a: &[Frame], b: &[Frame]) -> bool {
+    let place = |frame: &Frame| (frame.function.clone(), frame.file.clone(), frame.line);
+    !a.is_empty() && a.iter().map(place).eq(b.iter().map(place))
+}
+
+/// The numbers of a row, each event's behind that of the one before; as wide without numbers.
+fn numbers(cells: &[[String; 3]], widths: &[[usize; 3]]) -> String {
+    let mut line = String::new();
+    for (at, widths) in widths.iter().enumerate() {
+        let none = Default::default();
+        line.push_str(&right(cells.get(at).unwrap_or(&none), widths));
+    }
+    line
+}
+
+/// Cells side by side, each to the right.
+fn right<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
+    let mut line = String::new();
+    for (cell, width) in cells.iter().zip(widths) {
+        line.push_str(&" ".repeat(width.saturating_sub(self::width(cell))));
+        line.push_str(cell);
+        line.push_str("  ");
+    }
+    line
+}

@@ -1,0 +1,535 @@
+//! What reports that compare sets of samples have in common, and `dcpi stats`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use image::ImageId;
+use profiledb::EpochId;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::csv::{fraction, record};
+use super::json::{ProblemEntry, by_name, joined, part, problems, rounded};
+use super::quantity::{counted, percent, period, plain, thousands};
+use super::table::{Cell, Colour, Table};
+use super::text::{head, note, problem_lines};
+use super::{Report, Style, Suffixes};
+use query::load::sum;
+use query::problem::Problem;
+use sets::{Comparison, LeftOut, Set, Subject};
+use stats::Confidence;
+use stats::compare::{Measure, Typical};
+
+/// Sets that have a line each in the head.
+const SETS_SHOWN: usize = 12;
+/// Rows of a text, when no number is asked for.
+const TEXT_ROWS: usize = 40;
+/// Names in a line.
+const NAMED: usize = 5;
+
+/// Sets of samples that were compared.
+#[derive(Debug)]
+pub struct SetsReport {
+    /// The sets.
+    pub sets: Vec<Set>,
+    /// What a sample of the numbers stands for.
+    pub weight: f64,
+    /// What was compared.
+    pub measure: Measure,
+    /// How much rows vary where nothing changed.
+    pub typical: Typical,
+    /// The confidence of intervals, and of all marks together.
+    pub confidence: Confidence,
+    /// Rows are images.
+    pub by_image: bool,
+    /// Only images that were asked for count.
+    pub restricted: bool,
+    /// Rows to show at most.
+    pub most: usize,
+    /// Rows that had too few samples.
+    pub folded: Folded,
+    /// Images of several builds.
+    pub rebuilt: BTreeSet<String>,
+    /// Epochs with too few samples to be compared.
+    pub left_out: Vec<LeftOut>,
+    /// What the reader must know.
+    pub problems: Vec<Problem>,
+}
+
+/// Rows that had too few samples.
+#[derive(Clone, Debug, Default)]
+pub struct Folded {
+    /// How many.
+    pub rows: usize,
+    /// Their samples, by set.
+    pub samples: Vec<u64>,
+    /// A row with as many is one of its own.
+    pub min: u64,
+}
+
+/// `dcpi stats`.
+#[derive(Debug)]
+pub struct StatsReport {
+    /// The sets.
+    pub sets: SetsReport,
+    /// The rows, those that vary most first.
+    pub rows: Vec<StatsRow>,
+}
+
+/// A procedure or image over several sets. All but `n` and `p` is in samples, or shares.
+#[derive(Clone, Debug)]
+pub struct StatsRow {
+    /// What it is.
+    pub subject: Subject,
+    /// The builds of its image.
+    pub builds: BTreeSet<ImageId>,
+    /// Its samples in all sets.
+    pub samples: u64,
+    /// Largest less smallest, by the sum.
+    pub range: f64,
+    /// Sum over the sets.
+    pub sum: f64,
+    /// Its part of the sum of all rows.
+    pub share: f64,
+    /// The number of sets.
+    pub n: usize,
+    /// Mean over the sets.
+    pub mean: f64,
+    /// Standard deviation, of a sample.
+    pub stddev: f64,
+    /// What that would be by sampling alone.
+    pub by_sampling: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// Each set's.
+    pub values: Vec<f64>,
+    /// The probability of varying so much, where nothing differs.
+    pub p: f64,
+    /// The same, corrected for the other rows.
+    pub p_corrected: f64,
+    /// Marked.
+    pub significant: bool,
+}
+
+impl SetsReport {
+    /// Of what was read.
+    #[must_use]
+    pub fn of(
+        table: sets::Table,
+        measure: Measure,
+        typical: Typical,
+        folded: Folded,
+        (args, is_text): (&Comparison, bool),
+    ) -> Self {
+        let most = match args.rows {
+            Some(0) => usize::MAX,
+            Some(n) => n,
+            None if is_text => TEXT_ROWS,
+            None => usize::MAX,
+        };
+        Self {
+            weight: table.weight(),
+            measure,
+            typical,
+            confidence: args.confidence,
+            by_image: args.by_image,
+            restricted: !args.source.images.is_empty(),
+            most,
+            folded,
+            sets: table.sets,
+            rebuilt: table.rebuilt,
+            left_out: table.left_out,
+            problems: table.problems,
+        }
+    }
+
+    pub(super) fn text_head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let databases: BTreeSet<&str> = self.sets.iter().map(|set| set.db.as_str()).collect();
+        if let ([db], 1) = (Vec::from_iter(databases.iter().copied()).as_slice(), databases.len()) {
+            head(style, out, "database", db)?;
+        }
+        for (at, set) in self.sets.iter().enumerate().take(SETS_SHOWN) {
+            let samples = sum(set.parts.iter().map(|part| part.counted.samples));
+            let mut says = format!("{}: {}", set.name, counted(samples, "sample"));
+            match set.parts.as_slice() {
+                [part] if part.epoch.epoch.as_str() == set.name => {}
+                [part] => says.push_str(&format!(" of {}", part.epoch.epoch)),
+                parts => says.push_str(&format!(" of {} epochs", parts.len())),
+            }
+            if set.whose.label.as_ref().is_some_and(|label| !set.name.contains(label.as_str())) {
+                says.push_str(&format!(", {}", set.whose.shown()));
+            }
+            if databases.len() > 1 {
+                says.push_str(&format!(", {}", set.db));
+            }
+            head(style, out, &format!("set {}", at + 1), &says)?;
+        }
+        if self.sets.len() > SETS_SHOWN {
+            head(style, out, "", &format!("and {} more", self.sets.len() - SETS_SHOWN))?;
+        }
+        let first = self.sets.iter().flat_map(|set| &set.parts).next();
+        let (name, unit) = first.map_or(("", ""), |part| (&part.event.name, &part.event.unit));
+        let each = period(self.weight.round() as u64, unit);
+        let what = match self.measure {
+            Measure::Share if self.restricted => "shares of the samples of the chosen images".to_owned(),
+            Measure::Share => "shares of the samples counted".to_owned(),
+            Measure::Amount if self.sets.iter().all(|set| set.weighs(self.weight)) => {
+                format!("samples, one every {each}")
+            }
+            Measure::Amount => format!("samples, scaled to one every {each}"),
+        };
+        head(style, out, "event", &format!("{name}: {what}"))?;
+        let sure = plain(self.confidence.percent());
+        head(style, out, "marks", &format!("* at {sure} % confidence, of all marks together"))
+    }
+
+    /// What stands below the table; `kinds` of rows were left out.
+    pub(super) fn notes(&self, rows: usize, marked: usize) -> Vec<String> {
+        let what = if self.by_image { "image" } else { "procedure" };
+        let more = |number: u64| counted(number, &format!("more {what}"));
+        let mut notes = Vec::new();
+        let left = rows.saturating_sub(self.most);
+        if left > 0 {
+            notes.push(format!("{} (all: -n 0)", more(left as u64)));
+        }
+        let mut fate = format!("{marked} of {} marked", counted(rows as u64, what));
+        if self.folded.rows > 0 {
+            let samples = counted(sum(self.folded.samples.iter().copied()), "sample");
+            let folded = thousands(self.folded.rows as u64);
+            fate.push_str(&format!(
+                "; {folded} with fewer than {} folded: {samples}",
+                counted(self.folded.min, "sample")
+            ));
+        }
+        notes.push(fate);
+        notes.extend(self.left_out_note());
+        if self.typical != Typical::default() {
+            let (times, by) = (self.typical.factor.sqrt(), percent(self.typical.cv2.sqrt()));
+            notes.push(format!(
+                "rows vary more than sampling explains, typically {times:.1} times as much, large ones by {by} %; allowed for"
+            ));
+        }
+        if !self.rebuilt.is_empty() {
+            let names: Vec<&str> = self.rebuilt.iter().take(NAMED).map(String::as_str).collect();
+            let more = self.rebuilt.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            notes.push(format!("of different builds, taken for the same: {}{more}", names.join(", ")));
+        }
+        // Images without names are rows that say so.
+        let about_images = self.problems.iter().filter(|problem| problem.image().is_some()).count();
+        notes.extend(problem_lines(self.problems.iter().filter(|problem| problem.image().is_none())));
+        if about_images > 0 {
+            let images = counted(about_images as u64, "note");
+            notes.push(format!("{images} on images whose procedures are missing or not of their files: --format json"));
+        }
+        notes
+    }
+
+    /// Which epochs are not compared.
+    fn left_out_note(&self) -> Option<String> {
+        let samples = self.left_out.iter().map(|epoch| epoch.counted).max()?;
+        let few = match samples {
+            0 => "without samples".to_owned(),
+            _ => format!("with fewer than {} samples", sets::EACH_MIN_SAMPLES),
+        };
+        let what = if self.left_out.len() == 1 { "epoch" } else { "epochs" };
+        let names: Vec<&str> = self.left_out.iter().take(NAMED).map(|epoch| epoch.epoch.as_str()).collect();
+        let more = self.left_out.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Some(format!("left out: {} {what} {few}: {}{more}", self.left_out.len(), names.join(", ")))
+    }
+
+    /// Adds the rows' names to their numbers, and writes all.
+    pub(super) fn write(
+        &self,
+        mut table: Table,
+        rows: Vec<(Vec<String>, Option<Colour>, &Subject)>,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        if !self.by_image {
+            table.procedures("procedure");
+        }
+        if rows.iter().any(|(.., subject)| subject.path.is_some()) {
+            table.paths("image");
+        } else {
+            table.names("image");
+        }
+        fn names(subject: &Subject) -> (&str, &str) {
+            let image = subject.path.as_ref().or(subject.image.as_ref());
+            (image.map_or("", String::as_str), subject.procedure.as_deref().unwrap_or_default())
+        }
+        let suffixes = Suffixes::of(rows.iter().map(|(.., subject)| names(subject)));
+        for (cells, colour, subject) in rows {
+            let (image, procedure) = names(subject);
+            let procedure = Cell::name(suffixes.shown(image, procedure, style.full_names));
+            let mut cells: Vec<Cell> = cells.into_iter().map(Cell::from).collect();
+            if self.by_image && subject.image.is_none() {
+                cells.push(procedure);
+            } else {
+                cells.extend((!self.by_image).then_some(procedure));
+                cells.push(Cell::name(image));
+            }
+            table.coloured(cells, colour);
+        }
+        table.write(style, out)
+    }
+
+    pub(super) fn json(&self) -> SetsJson<'_> {
+        let parts = || self.sets.iter().flat_map(|set| &set.parts);
+        let mut epochs: Vec<&EpochId> = parts().map(|part| &part.epoch.epoch).collect();
+        epochs.sort();
+        epochs.dedup();
+        let hosts: BTreeSet<&str> = parts().map(|part| part.epoch.host.as_str()).collect();
+        let event = parts().next().map(|part| EventJson {
+            name: &part.event.name,
+            period: part.event.period,
+            unit: &part.event.unit,
+            total: sum(parts().map(|part| part.event.total())),
+        });
+        SetsJson {
+            db: self.sets.first().map_or("", |set| &set.db),
+            epochs,
+            hosts: hosts.into_iter().collect(),
+            events: event.into_iter().collect(),
+            sets: self.sets.iter().map(set_json).collect(),
+            measure: match self.measure {
+                Measure::Share => "share",
+                Measure::Amount => "samples",
+            },
+            sample: rounded(self.weight),
+            confidence: self.confidence.percent(),
+            typical_spread: TypicalJson { factor: rounded(self.typical.factor), cv2: rounded(self.typical.cv2) },
+            folded: FoldedJson { rows: self.folded.rows, samples: &self.folded.samples, min_samples: self.folded.min },
+            rebuilt: &self.rebuilt,
+            left_out: self.left_out.iter().map(left_out_json).collect(),
+            problems: problems(&self.problems),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct SetsJson<'a> {
+    db: &'a str,
+    epochs: Vec<&'a EpochId>,
+    hosts: Vec<&'a str>,
+    events: Vec<EventJson<'a>>,
+    sets: Vec<SetJson<'a>>,
+    measure: &'static str,
+    /// What one of the samples that amounts are told in stands for, in the event's unit.
+    sample: f64,
+    confidence: f64,
+    typical_spread: TypicalJson,
+    folded: FoldedJson<'a>,
+    rebuilt: &'a BTreeSet<String>,
+    left_out: Vec<LeftOutJson<'a>>,
+    problems: Vec<ProblemEntry<'a>>,
+}
+
+/// An epoch that is not compared, with the samples that shares would be of.
+#[derive(Serialize)]
+struct LeftOutJson<'a> {
+    host: &'a str,
+    epoch: &'a EpochId,
+    counted: u64,
+}
+
+fn left_out_json(epoch: &LeftOut) -> LeftOutJson<'_> {
+    LeftOutJson { host: &epoch.host, epoch: &epoch.epoch, counted: epoch.counted }
+}
+
+#[derive(Serialize)]
+struct EventJson<'a> {
+    name: &'a str,
+    period: u64,
+    unit: &'a str,
+    total: u64,
+}
+
+#[derive(Serialize)]
+struct SetJson<'a> {
+    name: &'a str,
+    db: &'a str,
+    epochs: Vec<&'a EpochId>,
+    hosts: Vec<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    only: BTreeMap<&'static str, Value>,
+    total: u64,
+    counted: u64,
+    unresolved: BTreeMap<&'a str, u64>,
+    lost: BTreeMap<&'a str, u64>,
+}
+
+#[derive(Serialize)]
+struct TypicalJson {
+    factor: f64,
+    cv2: f64,
+}
+
+#[derive(Serialize)]
+struct FoldedJson<'a> {
+    rows: usize,
+    samples: &'a [u64],
+    min_samples: u64,
+}
+
+fn set_json(set: &Set) -> SetJson<'_> {
+    SetJson {
+        name: &set.name,
+        db: &set.db,
+        epochs: set.parts.iter().map(|part| &part.epoch.epoch).collect(),
+        hosts: set.parts.iter().map(|part| part.epoch.host.as_str()).collect(),
+        only: set.whose.parts().iter().map(part).collect(),
+        total: sum(set.parts.iter().map(|part| part.event.total())),
+        counted: sum(set.parts.iter().map(|part| part.counted.samples)),
+        unresolved: joined(set.parts.iter().map(|part| part.event.unresolved_samples())),
+        lost: joined(set.parts.iter().map(|part| by_name(&part.event.ledger.lost))),
+    }
+}
+
+/// The keys that name a row.
+#[derive(Serialize)]
+pub(super) struct SubjectJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    procedure: Option<&'a str>,
+    image: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a str>,
+    image_ids: Vec<String>,
+}
+
+pub(super) fn subject_json<'a>(subject: &'a Subject, builds: &BTreeSet<ImageId>) -> SubjectJson<'a> {
+    SubjectJson {
+        procedure: subject.procedure.as_deref(),
+        image: subject.image.as_deref(),
+        path: subject.path.as_deref(),
+        image_ids: builds.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// The cells that name a row, and their titles.
+pub(super) const SUBJECT_TITLES: [&str; 3] = ["procedure", "image", "path"];
+
+pub(super) fn subject_cells(subject: &Subject) -> [String; 3] {
+    let cell = |text: &Option<String>| text.clone().unwrap_or_default();
+    [cell(&subject.procedure), cell(&subject.image), cell(&subject.path)]
+}
+
+#[derive(Serialize)]
+struct StatsJson<'a> {
+    #[serde(flatten)]
+    sets: SetsJson<'a>,
+    rows: Vec<StatsRowJson<'a>>,
+    omitted: OmittedJson,
+}
+
+#[derive(Serialize)]
+pub(super) struct OmittedJson {
+    pub(super) rows: usize,
+}
+
+#[derive(Serialize)]
+struct StatsRowJson<'a> {
+    #[serde(flatten)]
+    subject: SubjectJson<'a>,
+    range: f64,
+    sum: f64,
+    share: f64,
+    n: usize,
+    mean: f64,
+    stddev: f64,
+    stddev_by_sampling: f64,
+    min: f64,
+    max: f64,
+    values: Vec<f64>,
+    samples: u64,
+    p: f64,
+    p_corrected: f64,
+    significant: bool,
+}
+
+impl StatsReport {
+    fn shown(&self) -> &[StatsRow] {
+        self.rows.get(..self.sets.most).unwrap_or(&self.rows)
+    }
+}
+
+impl Report for StatsReport {
+    const NAME: &'static str = "stats";
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        self.sets.text_head(style, out)?;
+        writeln!(out)?;
+        let mut table = Table::default();
+        ["range %", "sum", "sum %", "N", "mean", "std-dev", "by chance", "min", "max"].into_iter().for_each(|title| {
+            table.number(title, "");
+            if ["sum %", "N", "min", "max"].contains(&title) {
+                table.spared();
+            }
+        });
+        table.words("");
+        let number = |value: f64| match self.sets.measure {
+            Measure::Share => percent(value),
+            Measure::Amount => thousands(value.round() as u64),
+        };
+        let row = |row: &StatsRow| {
+            let mut cells = vec![percent(row.range), number(row.sum), percent(row.share), row.n.to_string()];
+            cells.extend([row.mean, row.stddev, row.by_sampling, row.min, row.max].map(number));
+            cells.push(if row.significant { "*" } else { "" }.to_owned());
+            cells
+        };
+        let rows = self.shown().iter().map(|shown| (row(shown), None, &shown.subject)).collect();
+        self.sets.write(table, rows, style, out)?;
+        writeln!(out)?;
+        let marked = self.rows.iter().filter(|row| row.significant).count();
+        self.sets.notes(self.rows.len(), marked).iter().try_for_each(|line| note(style, out, line))
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        let row = |row: &'_ StatsRow| (row.values.iter().map(|value| rounded(*value)).collect::<Vec<f64>>(), row.p);
+        let rows = self.shown().iter().map(|shown| {
+            let (values, p) = row(shown);
+            StatsRowJson {
+                subject: subject_json(&shown.subject, &shown.builds),
+                range: rounded(shown.range),
+                sum: rounded(shown.sum),
+                share: rounded(shown.share),
+                n: shown.n,
+                mean: rounded(shown.mean),
+                stddev: rounded(shown.stddev),
+                stddev_by_sampling: rounded(shown.by_sampling),
+                min: rounded(shown.min),
+                max: rounded(shown.max),
+                values,
+                samples: shown.samples,
+                p: rounded(p),
+                p_corrected: rounded(shown.p_corrected),
+                significant: shown.significant,
+            }
+        });
+        let omitted = OmittedJson { rows: self.rows.len() - self.shown().len() };
+        StatsJson { rows: rows.collect(), sets: self.sets.json(), omitted }
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let numbers =
+            ["range", "sum", "share", "n", "mean", "stddev", "stddev_by_sampling", "min", "max", "p", "p_corrected"];
+        let titles = SUBJECT_TITLES.into_iter().chain(numbers).chain(["significant"]);
+        record(out, &titles.map(str::to_owned).collect::<Vec<_>>())?;
+        for row in self.shown() {
+            let mut cells = Vec::from(subject_cells(&row.subject));
+            let numbers = [row.range, row.sum, row.share, row.n as f64, row.mean, row.stddev];
+            let rest = [row.by_sampling, row.min, row.max, row.p, row.p_corrected];
+            cells.extend(numbers.into_iter().chain(rest).map(fraction));
+            cells.push(row.significant.to_string());
+            record(out, &cells)?;
+        }
+        Ok(())
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.sets.problems
+    }
+}

@@ -1,0 +1,114 @@
+//! What cycles were spent on, as text and for JSON and CSV: figure 4 of the paper.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use stalls::{Sums, Wait};
+
+use super::Style;
+use super::json::rounded;
+use super::quantity::percent;
+use super::text::head;
+
+/// What the best case waits for.
+pub(super) fn wait(wait: Wait) -> &'static str {
+    match wait {
+        Wait::Nothing => "its turn",
+        Wait::Operand => "results of other instructions",
+        Wait::Load => "loads that hit the first cache",
+        Wait::Unit => "a unit that others keep busy",
+    }
+}
+
+/// Parts of all samples by name: at least, and at most.
+pub(super) fn rows(sums: &Sums) -> Vec<(String, f64, f64)> {
+    let share = |samples: f64| samples / sums.samples.max(f64::MIN_POSITIVE);
+    let one = |name: &str, samples: f64| (name.to_owned(), share(samples), share(samples));
+    let mut rows: Vec<(String, f64, f64)> =
+        sums.causes.iter().map(|(cause, (low, high))| (cause.to_string(), share(*low), share(*high))).collect();
+    rows.push(one("unexplained stall", sums.unexplained));
+    rows.push(one("unexplained gain", -sums.gain));
+    rows.push(one("= dynamic", sums.dynamic + sums.unexplained - sums.gain));
+    rows.extend(sums.waits.iter().map(|(what, samples)| one(&format!("waits for {}", wait(*what)), *samples)));
+    rows.push(one("= static", sums.waits.values().sum()));
+    rows.push(one("execution", sums.execution));
+    rows.push(one("net sampling error", sums.error));
+    rows.push(one("not known: memory may have taken it all", sums.unknown));
+    rows
+}
+
+/// What dynamic, static, execution and error add up to, of all samples.
+pub(super) fn total(sums: &Sums) -> f64 {
+    let all = sums.dynamic + sums.unexplained - sums.gain
+        + sums.waits.values().sum::<f64>()
+        + sums.execution
+        + sums.error
+        + sums.unknown;
+    all / sums.samples.max(f64::MIN_POSITIVE)
+}
+
+/// The lines of a report's head.
+pub(super) fn text(sums: &Sums, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let told = rows(sums).into_iter().filter(|(_, low, high)| low.abs().max(high.abs()) >= TOLD);
+    for (number, (name, low, high)) in told.enumerate() {
+        let range = if low == high {
+            format!("{} %", percent(low))
+        } else {
+            format!("{} % to {} %", percent(low), percent(high))
+        };
+        head(style, out, if number == 0 { "spent on" } else { "" }, &format!("{name:<44} {range:>18}"))?;
+    }
+    Ok(())
+}
+
+/// What is less than this at most is not told.
+const TOLD: f64 = 0.0005;
+
+/// The same for JSON. Parts of all samples.
+#[derive(Serialize)]
+pub(super) struct Spent {
+    causes: Vec<CauseEntry>,
+    dynamic: f64,
+    unexplained: f64,
+    gain: f64,
+    statics: Vec<StaticEntry>,
+    execution: f64,
+    sampling_error: f64,
+    not_known: f64,
+}
+
+#[derive(Serialize)]
+struct CauseEntry {
+    name: String,
+    letter: char,
+    low: f64,
+    high: f64,
+}
+
+#[derive(Serialize)]
+struct StaticEntry {
+    name: &'static str,
+    share: f64,
+}
+
+/// Makes it.
+pub(super) fn spent(sums: &Sums) -> Spent {
+    let share = |samples: f64| if sums.samples > 0.0 { rounded(samples / sums.samples) } else { 0.0 };
+    let causes = sums.causes.iter().map(|(cause, (low, high))| CauseEntry {
+        name: cause.to_string(),
+        letter: cause.letter(),
+        low: share(*low),
+        high: share(*high),
+    });
+    let statics = sums.waits.iter().map(|(what, samples)| StaticEntry { name: wait(*what), share: share(*samples) });
+    Spent {
+        causes: causes.collect(),
+        dynamic: share(sums.dynamic + sums.unexplained - sums.gain),
+        unexplained: share(sums.unexplained),
+        gain: share(sums.gain),
+        statics: statics.collect(),
+        execution: share(sums.execution),
+        sampling_error: share(sums.error),
+        not_known: share(sums.unknown),
+    }
+}

@@ -1,0 +1,501 @@
+//! Reports for people: a head that says what the numbers are of, a table, and what to know besides.
+
+use std::io::{self, Write};
+
+use model::Ledger;
+use profiledb::EpochMeta;
+
+use super::quantity::{bytes, counted, duration, moment, percent, period, plain, thousands};
+use super::table::{Cell, Colour, Table, width};
+use super::{
+    By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport, Row, Selection, Style,
+    duration_s, escape,
+};
+use query::load::sum;
+use query::problem::Problem;
+use stats::Share;
+use stats::tally::Tally;
+
+/// Characters of an id that tell images of one name apart.
+const SHORT_ID: usize = 8;
+/// Names of hosts, labels or images in one line.
+const NAMED: usize = 5;
+/// Width of the words that the lines of the head begin with.
+const HEAD: usize = 10;
+/// An event that had a counter for so much of the time counted all of it.
+const WHOLE_TIME: f64 = 0.999;
+/// A reason for unresolved samples is explained from this share of samples on.
+const MEANING_SHARE: f64 = 0.001;
+
+pub(super) fn prof(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    prof_head(report, style, out)?;
+    writeln!(out)?;
+    prof_table(report, style).write(style, out)?;
+    let notes = prof_notes(report);
+    if !notes.is_empty() {
+        writeln!(out)?;
+    }
+    notes.iter().try_for_each(|line| note(style, out, line))
+}
+
+/// The lines of the head, each with a word in its first 12 characters.
+pub(super) fn head_lines(report: &ProfReport) -> Vec<String> {
+    let mut head = Vec::new();
+    let whole = Style { columns: usize::MAX, full_names: false, colour: false, wrap: false };
+    // Writing to memory cannot fail.
+    let _ = prof_head(report, &whole, &mut head);
+    String::from_utf8_lossy(&head).lines().map(str::to_owned).collect()
+}
+
+/// What to know besides, each in a line.
+pub(super) fn note_lines(report: &ProfReport) -> Vec<String> {
+    prof_notes(report).iter().map(|line| escape(line).into_owned()).collect()
+}
+
+pub(super) fn head(style: &Style, out: &mut dyn Write, word: &str, says: &str) -> io::Result<()> {
+    line(style, out, HEAD + 2, &format!("{word:HEAD$}  {}", escape(says)))
+}
+
+/// Columns by which what a terminal shows of a note behind its first line is indented.
+const NOTE: usize = 4;
+
+/// A line beside a table.
+pub(super) fn note(style: &Style, out: &mut dyn Write, says: &str) -> io::Result<()> {
+    line(style, out, NOTE, &escape(says))
+}
+
+/// A line, which a terminal shows as several where it is wider, all but the first of them indented. Files and pipes have it whole: programs
+/// look for its words.
+pub(super) fn line(style: &Style, out: &mut dyn Write, indent: usize, text: &str) -> io::Result<()> {
+    if !style.wrap {
+        return writeln!(out, "{text}");
+    }
+    let (mut rest, mut before, mut least) = (text, 0, indent);
+    loop {
+        let room = style.columns.saturating_sub(before);
+        let mut breaks =
+            rest.match_indices(' ').map(|(at, _)| at).filter(|at| width(rest.get(..*at).unwrap_or_default()) >= least);
+        let first = breaks.clone().next();
+        let fitting = breaks.rfind(|at| width(rest.get(..*at).unwrap_or_default()) <= room);
+        let (shown, left) = match fitting.or(first).filter(|_| width(rest) > room) {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        writeln!(out, "{:before$}{}", "", shown.trim_end())?;
+        if left.trim().is_empty() {
+            return Ok(());
+        }
+        (rest, before, least) = (left.trim_start(), indent, 1);
+    }
+}
+
+pub(super) fn selection(selection: &Selection, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    head(style, out, "database", &selection.db)?;
+    let hosts = selection.hosts();
+    head(style, out, if hosts.len() == 1 { "host" } else { "hosts" }, &some_of(&hosts))?;
+    match selection.epochs.as_slice() {
+        [epoch] => head(style, out, "epoch", &format!("{}: {}", epoch.epoch, span(epoch)))?,
+        several => head(style, out, "epochs", &together(several))?,
+    }
+    let mut labels: Vec<&str> = selection.epochs.iter().filter_map(|epoch| epoch.label.as_deref()).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    match labels.as_slice() {
+        [] => Ok(()),
+        [label] => head(style, out, "label", label),
+        labels => head(style, out, "labels", &some_of(labels)),
+    }
+}
+
+/// `3: a, b, c`, or the one.
+pub(super) fn some_of(names: &[&str]) -> String {
+    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len() {
+        1 => shown,
+        n if n > NAMED => format!("{n}: {shown} and {} more", n - NAMED),
+        n => format!("{n}: {shown}"),
+    }
+}
+
+fn span(epoch: &EpochMeta) -> String {
+    let (start, lasted) = (moment(epoch.started_unix_s), duration_s(epoch));
+    let end = moment(epoch.started_unix_s.saturating_add(lasted));
+    // Whether somebody still adds to it, nobody can tell from the database.
+    let last = if epoch.ended_unix_s.is_none() { " (last merge)" } else { "" };
+    format!("{start} to {end} UTC{last}, {}", duration(lasted))
+}
+
+fn together(epochs: &[EpochMeta]) -> String {
+    let start = epochs.iter().map(|epoch| epoch.started_unix_s).min().unwrap_or(0);
+    let end = epochs.iter().map(|epoch| epoch.started_unix_s.saturating_add(duration_s(epoch))).max().unwrap_or(0);
+    let lasted = duration(sum(epochs.iter().map(duration_s)));
+    format!("{}: {} to {} UTC, {lasted} in sum", epochs.len(), moment(start), moment(end))
+}
+
+/// What the event's period implies and nobody took, when it is worth a line: one in a hundred.
+pub(super) fn missed(ledger: &Ledger) -> Option<String> {
+    let missed = ledger.implied.saturating_sub(ledger.taken);
+    (missed > 0 && missed >= ledger.implied / 100).then(|| {
+        let of_implied = percent(ratio(missed, ledger.implied));
+        format!(
+            "{of_implied} % of the samples that the period implies were not taken: the kernel throttled the event, as it does on an idle \
+             CPU, or interrupts came late; idle is more than stated"
+        )
+    })
+}
+
+/// How much of the time the event had a counter, when that is not all of it.
+fn part_of_time(column: &EventColumn) -> Option<String> {
+    let event = &column.event;
+    let (Some(scale), Some(count)) = (event.scale(), column.occurrences) else {
+        return Some(
+            "never counted: other events had the counters all the time; sample fewer at once, or --mux them".to_owned(),
+        );
+    };
+    (1.0 / scale < WHOLE_TIME).then(|| {
+        let [value, low, high] = [count.value, count.low, count.high].map(|count| thousands(count.round() as u64));
+        let unit = if event.unit == "count" { "occurrences" } else { &event.unit };
+        format!(
+            "counted {:.1} % of the time (multiplexed): counts are scaled by {scale:.2}, to {value} {unit} ({low}–{high})",
+            100.0 / scale
+        )
+    })
+}
+
+/// What was sampled of an event, and what the reader must know of it.
+pub(super) fn event_head(column: &EventColumn, with_idle: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let event = &column.event;
+    let mut says = format!(
+        "{}: {}, one every {}",
+        event.name,
+        counted(event.total(), "sample"),
+        period(event.period, &event.unit)
+    );
+    if column.idle > 0 && !with_idle {
+        let of_all = ratio(column.idle, event.total());
+        says.push_str(&format!("; {} % idle, not counted below (--idle)", percent(of_all)));
+    }
+    head(style, out, "event", &says)?;
+    if let Some(part) = part_of_time(column) {
+        head(style, out, "", &part)?;
+    }
+    if let Some(missed) = missed(&event.ledger) {
+        head(style, out, "", &format!("note: {missed}"))?;
+    }
+    for note in &event.notes {
+        head(style, out, "", &format!("note: {note}"))?;
+    }
+    Ok(())
+}
+
+/// Where single instructions' samples are, in reports that do not look at the code.
+pub const LANDED: &str = "are on the instruction that they landed on, often the one after what took the time; dcpi list gives them back, where dcpid could measure that";
+
+fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    selection(&report.selection, style, out)?;
+    report.events.iter().try_for_each(|column| event_head(column, report.with_idle, style, out))?;
+    if !report.whose.is_all() {
+        head(style, out, "only", &format!("samples {}", report.whose.shown()))?;
+    }
+    let all: Vec<String> = report.events.iter().map(|column| thousands(column.counted.samples)).collect();
+    let noun = if matches!(report.events.as_slice(), [one] if one.counted.samples == 1) { "sample" } else { "samples" };
+    let whose = match (report.restricted, report.whose.is_all()) {
+        (true, true) => "of the chosen images",
+        (true, false) => "of the chosen images among these",
+        (false, true) => "counted",
+        (false, false) => "of these",
+    };
+    if report.by == By::Line {
+        head(style, out, "samples", LANDED)?;
+    }
+    let sure = format!("{} % confidence", plain(report.confidence.percent()));
+    head(style, out, "shares", &format!("of {} {noun} {whose}; intervals of {sure}", all.join(" and ")))
+}
+
+pub(super) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// The table with procedures, or images, and samples of unknown code.
+fn prof_table(report: &ProfReport, style: &Style) -> Table {
+    let mut table = Table::default();
+    let single = report.events.len() == 1;
+    for (at, column) in report.events.iter().enumerate() {
+        let group = if single { "" } else { &column.event.name };
+        table.number("samples", group);
+        table.number("%", group);
+        table.number(if single { "low–high" } else { "±" }, group);
+        if at == report.sort {
+            table.number("cum %", group);
+        }
+    }
+    if matches!(report.by, By::Procedure | By::Line) {
+        table.procedures("procedure");
+    }
+    match report.by {
+        By::Procedure => table.names("image"),
+        By::Line => ["source", "image"].into_iter().for_each(|title| table.names(title)),
+        By::Image => table.paths("image"),
+        By::Scope(dimension) => table.names(dimension.name()),
+    }
+    for row in &report.rows {
+        let mut cells: Vec<Cell> = row_numbers(report, row).into_iter().map(Cell::from).collect();
+        cells.extend(row.procedure.as_ref().map(|name| procedure(name, style)));
+        cells.extend((report.by == By::Line).then(|| source_line(row, style)));
+        cells.push(subject(report, row));
+        table.coloured(cells, row.shares.get(report.sort).and_then(|share| Colour::of_share(share.value)));
+    }
+    table
+}
+
+fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
+    let mut cells = Vec::new();
+    for (at, (count, share)) in row.counts.iter().zip(&row.shares).enumerate() {
+        cells.extend(count_cells(report, count.samples, share));
+        if at == report.sort {
+            cells.push(percent(row.cumulative));
+        }
+    }
+    cells
+}
+
+/// Samples, share, interval. Where there is room the interval's ends; else how far it reaches to its
+/// farther end.
+fn count_cells(report: &ProfReport, count: u64, share: &Share) -> [String; 3] {
+    let interval = if report.events.len() == 1 {
+        format!("{}–{}", percent(share.low), percent(share.high))
+    } else {
+        percent(share.reach())
+    };
+    [thousands(count), percent(share.value), interval]
+}
+
+/// A procedure, with its address where others have its name, or would be shown like it.
+fn procedure(procedure: &ProcedureName, style: &Style) -> Cell {
+    let with_suffix = procedure.needs_suffix || style.full_names;
+    let name = if with_suffix { &procedure.name } else { image::without_suffix(&procedure.name) };
+    let at = procedure.address.map(|at| format!(" [{at:#x}]")).unwrap_or_default();
+    let tail = if procedure.ambiguous { at.clone() } else { String::new() };
+    Cell::name(name).tail(tail).apart(at)
+}
+
+/// A row's file and line: of the file its last part, unless names are asked for in full length.
+fn source_line(row: &Row, style: &Style) -> Cell {
+    let Some(LineName { file, line }) = &row.line else {
+        return Cell::default();
+    };
+    let file = if style.full_names { file } else { file.rsplit('/').next().unwrap_or(file) };
+    Cell::name(file).tail(line.map_or_else(|| ":?".to_owned(), |number| format!(":{number}")))
+}
+
+/// What a row is about, or the image that its procedure is of.
+fn subject(report: &ProfReport, row: &Row) -> Cell {
+    match (&row.image, &row.part) {
+        (Some(image), _) if report.by == By::Image && image.kind == image::ImageKind::File => {
+            let path = if image.path.is_empty() { &image.name } else { &image.path };
+            Cell::name(path).tail(image_id(image))
+        }
+        (Some(image), _) => image_cell(image),
+        (None, Some(part)) => Cell::name(&part.shown()),
+        (None, None) => Cell::default(),
+    }
+}
+
+/// An image's name, with its id where another has the same.
+pub(super) fn image_cell(image: &ImageName) -> Cell {
+    Cell::name(&image.name).tail(image_id(image))
+}
+
+fn image_id(image: &ImageName) -> String {
+    if image.ambiguous { format!(" ({})", short_id(&image.id)) } else { String::new() }
+}
+
+pub(super) fn short_id(id: &image::ImageId) -> String {
+    let id = id.to_string();
+    id.rsplit('-').next().unwrap_or(&id).chars().take(SHORT_ID).collect()
+}
+
+/// Why a table is empty where nothing is damaged, and what to do.
+const NO_SAMPLES: &str = "no samples yet: nothing was merged into this epoch; dcpictl flush has the daemon write what it \
+    counted; --epoch -1 is the epoch before";
+
+/// Why a table is empty; damage may be the reason, and then it is the first to be named.
+pub(super) fn no_samples(problems: &[Problem]) -> Vec<String> {
+    let mut lines = problem_lines(problems.iter().filter(|problem| problem.is_serious()));
+    lines.push(if lines.is_empty() { NO_SAMPLES.to_owned() } else { "no samples in what could be read".to_owned() });
+    lines
+}
+
+fn prof_notes(report: &ProfReport) -> Vec<String> {
+    let is_empty = report.rows.is_empty() && report.omitted.rows == 0;
+    let mut notes = if is_empty { no_samples(&report.problems) } else { Vec::new() };
+    if report.omitted.rows > 0 {
+        let what = match report.by {
+            By::Procedure => "procedure",
+            By::Line => "source line",
+            By::Image => "image",
+            By::Scope(dimension) => dimension.name(),
+        };
+        let rows = counted(report.omitted.rows as u64, &format!("more {what}"));
+        notes.push(format!("{rows}, {} % (all: -n 0)", percent(report.omitted.share)));
+    }
+    notes.extend(report.unresolved_reasons().into_iter().filter_map(|reason| meaning(report, reason)));
+    notes.extend(report.events.iter().filter_map(|column| lost(report, column)));
+    let more = problems(report).into_iter().filter(|line| !notes.contains(line));
+    let more: Vec<String> = more.collect();
+    notes.extend(more);
+    notes
+}
+
+/// What a reason means, if it has a part of the samples that matters.
+fn meaning(report: &ProfReport, reason: &str) -> Option<String> {
+    let shares = report.events.iter().flat_map(|column| &column.unresolved);
+    let matters = |(known, _, share): &(String, Tally, Share)| known == reason && share.value >= MEANING_SHARE;
+    let text = model::meaning(reason).filter(|_| shares.clone().any(matters))?;
+    Some(format!("{}: {text}", reason.replace('_', " ")))
+}
+
+fn lost(report: &ProfReport, column: &EventColumn) -> Option<String> {
+    let lost = column.event.lost();
+    let reasons: Vec<String> = column
+        .event
+        .ledger
+        .lost
+        .iter()
+        .filter(|(_, samples)| **samples > 0)
+        .map(|(reason, samples)| format!("{} {}", thousands(*samples), reason.replace('_', " ")))
+        .collect();
+    let of = if report.events.len() > 1 { format!(" of {}", column.event.name) } else { String::new() };
+    let share = percent(ratio(lost, column.event.ledger.taken));
+    (lost > 0)
+        .then(|| format!("lost: {}{of}, {share} % of those taken ({})", counted(lost, "sample"), reasons.join(", ")))
+}
+
+/// Serious problems each in a line; images without names together, by what can be done about it.
+fn problems(report: &ProfReport) -> Vec<String> {
+    let all = report.events.get(report.sort).map_or(0, |column| column.counted.samples);
+    let samples = |counts: &[u64]| counts.get(report.sort).copied().unwrap_or(0);
+    let mut lines = Vec::new();
+    let mut nameless = Vec::new();
+    let mut stripped = Vec::new();
+    let mut kept = Vec::new();
+    let mut without_lines = Vec::new();
+    for problem in &report.problems {
+        match problem {
+            Problem::NoProcedures { image, counts, why, .. } => {
+                nameless.push((samples(counts), format!("{image} ({})", why.short())));
+            }
+            Problem::Stripped { image, counts, .. } => stripped.push((samples(counts), image.clone())),
+            Problem::NoLines { image, counts, .. } => without_lines.push((samples(counts), image.clone())),
+            Problem::FromCodeStore { image, counts, why, .. } => {
+                kept.push((samples(counts), format!("{image} ({})", why.short())));
+            }
+            problem => push_new(&mut lines, problem_line(problem)),
+        }
+    }
+    lines.extend(group(kept, all, "named from kept code", "see dcpid --code-store"));
+    let what = "without procedure";
+    lines.extend(group(nameless, all, what, "see why: --format json"));
+    let what = "in procedures without name";
+    lines.extend(group(stripped, all, what, "install debug symbols, see --debug-root"));
+    lines.extend(group(without_lines, all, "without source lines", "install debug symbols, see --debug-root"));
+    lines
+}
+
+pub(super) fn problem_line(problem: &Problem) -> String {
+    let word = if problem.is_serious() { "problem" } else { "note" };
+    format!("{word}: {problem}")
+}
+
+/// Problems each in a line, and each once: the parts of a report may meet the same damage.
+pub(super) fn problem_lines<'a>(problems: impl IntoIterator<Item = &'a Problem>) -> Vec<String> {
+    let mut lines = Vec::new();
+    problems.into_iter().for_each(|problem| push_new(&mut lines, problem_line(problem)));
+    lines
+}
+
+fn push_new(lines: &mut Vec<String>, line: String) {
+    if !lines.contains(&line) {
+        lines.push(line);
+    }
+}
+
+/// Images of one fate in a line, those with the most samples first.
+fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Option<String> {
+    if images.is_empty() {
+        return None;
+    }
+    images.sort_by(|(a, first), (b, second)| b.cmp(a).then(first.cmp(second)));
+    let share = percent(ratio(sum(images.iter().map(|(samples, _)| *samples)), all));
+    let named: Vec<&str> = images.iter().take(NAMED).map(|(_, name)| name.as_str()).collect();
+    let more = images.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let of = counted(images.len() as u64, "image");
+    Some(format!("note: {share} % {what}, of {of}: {}{more}; {next}", named.join(", ")))
+}
+
+pub(super) fn epochs(report: &EpochsReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    head(style, out, "database", &report.selection.db)?;
+    writeln!(out)?;
+    let mut table = Table::default();
+    for title in ["samples", "unresolved %", "lost %", "back", "lasted", "size", "images"] {
+        table.number(title, "");
+        if ["back", "lasted", "size", "images"].contains(&title) {
+            table.spared();
+        }
+    }
+    table.words("epoch");
+    ["host", "event", "label"].into_iter().for_each(|title| table.names(title));
+    let any_runs = report.rows.iter().any(|row| !row.run_labels.is_empty());
+    if any_runs {
+        table.names("labelled runs");
+    }
+    for row in &report.rows {
+        epoch_rows(row, any_runs, &mut table);
+    }
+    table.write(style, out)?;
+    if !report.problems.is_empty() || !report.code_stores.is_empty() {
+        writeln!(out)?;
+    }
+    for CodeStoreRow { host, images, size_bytes } in &report.code_stores {
+        let (host, size) = (escape(host), bytes(*size_bytes));
+        let images = counted(*images as u64, "image");
+        note(style, out, &format!("beside the epochs of {host}: code of {images}, {size} (dcpid --code-store)"))?;
+    }
+    problem_lines(&report.problems).iter().try_for_each(|line| note(style, out, line))
+}
+
+/// A line per event of the epoch; what is the epoch's only in the first.
+fn epoch_rows(row: &super::EpochRow, with_runs: bool, table: &mut Table) {
+    let meta = &row.meta;
+    let lasted = duration(duration_s(meta));
+    let back = if row.back == 0 { "latest".to_owned() } else { format!("-{}", row.back) };
+    let unknown = || "?".to_owned();
+    let mut of_epoch = [
+        back,
+        lasted,
+        row.size_bytes.map_or_else(unknown, bytes),
+        row.images.map_or_else(unknown, |images| thousands(images as u64)),
+        meta.epoch.to_string(),
+        meta.host.clone(),
+    ];
+    let mut label = meta.label.clone().unwrap_or_default();
+    let runs: Vec<&str> = row.run_labels.iter().map(String::as_str).collect();
+    let mut runs = if runs.is_empty() { String::new() } else { some_of(&runs) };
+    for event in &meta.events {
+        let ledger = meta.ledgers.sum(&event.name);
+        let lost = sum(ledger.lost.values().copied());
+        let unresolved = sum(ledger.unresolved.values().copied());
+        let samples = ledger.taken.saturating_sub(lost);
+        let mut cells =
+            vec![thousands(samples), percent(ratio(unresolved, samples)), percent(ratio(lost, ledger.taken))];
+        cells.extend(of_epoch.iter().map(|cell| escape(cell).into_owned()));
+        cells.push(escape(&event.name).into_owned());
+        cells.push(escape(&std::mem::take(&mut label)).into_owned());
+        if with_runs {
+            cells.push(escape(&std::mem::take(&mut runs)).into_owned());
+        }
+        table.row(cells);
+        of_epoch = Default::default();
+    }
+}

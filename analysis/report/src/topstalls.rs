@@ -1,0 +1,192 @@
+//! `dcpi topstalls` as plain data, as text, JSON and CSV.
+
+use std::io::{self, Write};
+
+use estimate::Confidence;
+use serde::Serialize;
+use stalls::Culprit;
+
+use super::costs::{CulpritEntry, cycle, digits, letters, word};
+use super::csv::record;
+use super::json::{self, Event, Head, ProblemEntry};
+use super::quantity::{counted, percent, thousands};
+use super::table::{Cell, Colour, Table};
+use super::text::{head, note, problem_lines, selection};
+use super::{EventColumn, Model, Report, Selection, Style, Suffixes};
+use query::problem::Problem;
+
+/// `dcpi topstalls`.
+#[derive(Debug)]
+pub struct TopstallsReport {
+    /// What was read.
+    pub selection: Selection,
+    /// The events, with the samples of the images that were asked for.
+    pub events: Vec<EventColumn>,
+    /// The processor whose best cases these are.
+    pub machine: Model,
+    /// Samples of time of the images that were asked for.
+    pub samples: u64,
+    /// Of procedures that were explained.
+    pub explained: u64,
+    /// The longest stalls, in order.
+    pub rows: Vec<StallRow>,
+    /// Rows that come after these.
+    pub omitted: usize,
+    /// What the reader must know.
+    pub problems: Vec<Problem>,
+}
+
+/// A stalled instruction.
+#[derive(Clone, Debug)]
+pub struct StallRow {
+    /// Samples beyond its best case.
+    pub stall: f64,
+    /// The same if executions were as few as they can be.
+    pub most: f64,
+    /// Cycles of each execution, if they are known.
+    pub cycles: Option<f64>,
+    /// How sure it is how often it was executed.
+    pub confidence: Confidence,
+    /// What may have stalled it.
+    pub culprits: Vec<Culprit>,
+    /// Whether there is more than that.
+    pub unexplained: bool,
+    /// Its image.
+    pub image: String,
+    /// Its procedure.
+    pub procedure: String,
+    /// Its first byte.
+    pub address: u64,
+    /// Mnemonic and operands.
+    pub text: String,
+}
+
+impl Report for TopstallsReport {
+    const NAME: &'static str = "topstalls";
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        selection(&self.selection, style, out)?;
+        head(style, out, "machine", &self.machine.shown())?;
+        let part = percent(self.explained as f64 / self.samples.max(1) as f64);
+        head(style, out, "explained", &format!("{part} % of {} of time", counted(self.samples, "sample")))?;
+        writeln!(out)?;
+        let mut table = Table::default();
+        table.number("stall %", "");
+        table.number("up to %", "");
+        table.spared();
+        table.number("cycles", "");
+        table.words("sure");
+        table.spared();
+        table.words("may be");
+        table.words("address");
+        table.texts("instruction");
+        table.procedures("procedure");
+        table.names("image");
+        let suffixes = Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
+        let share = |samples: f64| percent(samples / self.samples.max(1) as f64);
+        for row in &self.rows {
+            let numbers = [
+                share(row.stall),
+                share(row.most),
+                row.cycles.map_or_else(|| "?".to_owned(), cycle),
+                word(row.confidence).to_owned(),
+                letters(&row.culprits, row.unexplained),
+                format!("{:#x}", row.address),
+            ];
+            let procedure = suffixes.shown(&row.image, &row.procedure, style.full_names);
+            let names = [row.text.as_str(), procedure, &row.image].map(Cell::name);
+            table.coloured(
+                numbers.map(Cell::from).into_iter().chain(names).collect::<Vec<_>>(),
+                Colour::of_share(row.stall / self.samples.max(1) as f64),
+            );
+        }
+        table.write(style, out)?;
+        if self.omitted > 0 {
+            writeln!(out, "and {} more; -n 0 shows all", thousands(self.omitted as u64))?;
+        }
+        if !self.problems.is_empty() {
+            writeln!(out)?;
+        }
+        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        Topstalls {
+            head: Head::of(&self.selection),
+            events: self.events.iter().map(json::event).collect(),
+            machine: self.machine.name,
+            machine_assumed: self.machine.assumed,
+            samples: self.samples,
+            explained: self.explained,
+            rows: self.rows.iter().map(|row| entry(row, self.samples)).collect(),
+            problems: json::problems(&self.problems),
+        }
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let titles =
+            ["stall", "most", "cycles", "confidence", "letters", "address", "instruction", "procedure", "image"];
+        record(out, &titles.map(str::to_owned))?;
+        for row in &self.rows {
+            let share = |samples: f64| format!("{:.6}", samples / self.samples.max(1) as f64);
+            let cells = [
+                share(row.stall),
+                share(row.most),
+                row.cycles.map(|cycles| format!("{cycles:.3}")).unwrap_or_default(),
+                word(row.confidence).to_owned(),
+                letters(&row.culprits, row.unexplained),
+                format!("{:#x}", row.address),
+                row.text.clone(),
+                row.procedure.clone(),
+                row.image.clone(),
+            ];
+            record(out, &cells)?;
+        }
+        Ok(())
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+#[derive(Serialize)]
+struct Topstalls<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    events: Vec<Event<'a>>,
+    machine: &'static str,
+    machine_assumed: bool,
+    samples: u64,
+    explained: u64,
+    rows: Vec<Row<'a>>,
+    problems: Vec<ProblemEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    stall: f64,
+    most: f64,
+    cycles: Option<f64>,
+    confidence: &'static str,
+    image: &'a str,
+    procedure: &'a str,
+    address: String,
+    text: &'a str,
+    culprits: Vec<CulpritEntry>,
+}
+
+fn entry(row: &StallRow, samples: u64) -> Row<'_> {
+    let share = |part: f64| json::rounded(part / samples.max(1) as f64);
+    Row {
+        stall: share(row.stall),
+        most: share(row.most),
+        cycles: row.cycles.map(digits),
+        confidence: word(row.confidence),
+        image: &row.image,
+        procedure: &row.procedure,
+        address: format!("{:#x}", row.address),
+        text: &row.text,
+        culprits: row.culprits.iter().map(|culprit| CulpritEntry::of(culprit, row.cycles.is_some())).collect(),
+    }
+}

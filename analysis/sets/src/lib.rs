@@ -1,0 +1,220 @@
+//! Sets of samples to compare: what is typed for one, and reading several.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use query::load::Question;
+use query::scope::ScopeChoice;
+use query::select::EpochChoice;
+use stats::Confidence;
+
+mod table;
+
+pub use table::{EACH_MIN_SAMPLES, LeftOut, Part, Row, Set, Subject, Table, read, samples};
+
+/// What a SET may be, for `--help`.
+pub const SYNTAX: &str = "\
+A SET is one of
+  WHICH           epochs of the database, as for --epoch: latest, all, ID, ID..ID, -N
+  DIR             another database
+  DIR@WHICH       epochs of another database
+  KEY:VALUE,...   of db, epoch, epoch-label, host, label, unit, pid: each as the option of that name
+So 'dcpi diff label:before label:after' compares two runs of dcpilabel, 'dcpi diff -1 latest' the last two epochs, and 'dcpi \
+diff epoch-label:old,host:a epoch-label:new,host:a' what dcpictl epoch --label began on a. What a SET leaves out is as the options \
+say: --db, --epoch, --host, --label and so on. A directory that looks like something else is db:DIR.
+
+Procedures of one name in an image are one row, and so are images of one name, built anew or not: only where a set has several \
+files of that name at once does the path count.";
+
+/// A set of samples, as typed. What is none is as the options say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetChoice {
+    /// As typed.
+    pub typed: String,
+    /// The database's directory.
+    pub db: Option<PathBuf>,
+    /// The epochs.
+    pub epoch: Option<EpochChoice>,
+    /// Their label.
+    pub epoch_label: Option<String>,
+    /// Their host.
+    pub host: Option<String>,
+    /// The label of runs.
+    pub label: Option<String>,
+    /// The systemd unit or container.
+    pub unit: Option<String>,
+    /// The process.
+    pub pid: Option<u32>,
+}
+
+const KEYS: [&str; 7] = ["db", "epoch", "epoch-label", "host", "label", "unit", "pid"];
+
+impl FromStr for SetChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // `@WHICH` is how the command line marks epochs that begin with a dash (`args::with_marked_epochs`).
+        let typed = text.strip_prefix('@').unwrap_or(text).to_owned();
+        let mut set = Self { typed, ..Self::default() };
+        if key_of(text).is_some() {
+            for pair in pairs(text) {
+                set.take(pair)?;
+            }
+        } else if let Ok(epoch) = text.parse() {
+            set.epoch = Some(epoch);
+        } else if let Some((db, epoch)) = text.rsplit_once('@')
+            && let Ok(epoch) = epoch.parse()
+        {
+            set.db = (!db.is_empty()).then(|| db.into());
+            set.epoch = Some(epoch);
+        } else if text.is_empty() {
+            return Err("is empty; it is epochs, a database, or KEY:VALUE".to_owned());
+        } else {
+            set.db = Some(text.into());
+        }
+        Ok(set)
+    }
+}
+
+impl SetChoice {
+    fn take(&mut self, pair: &str) -> Result<(), String> {
+        let (key, value) = pair.split_once(':').unwrap_or((pair, ""));
+        if value.is_empty() {
+            return Err(format!("has no value behind {key}:"));
+        }
+        let twice = match key {
+            "db" => self.db.replace(value.into()).is_some(),
+            "epoch" => {
+                let epoch = value.parse().map_err(|why| format!("has epochs {value:?}, which {why}"))?;
+                self.epoch.replace(epoch).is_some()
+            }
+            "epoch-label" => self.epoch_label.replace(value.to_owned()).is_some(),
+            "host" => self.host.replace(value.to_owned()).is_some(),
+            "label" => self.label.replace(value.to_owned()).is_some(),
+            "unit" => self.unit.replace(value.to_owned()).is_some(),
+            _ => {
+                let pid = value.parse().map_err(|_| format!("has a pid {value:?}, which is no number"))?;
+                self.pid.replace(pid).is_some()
+            }
+        };
+        if twice { Err(format!("has {key}: twice")) } else { Ok(()) }
+    }
+}
+
+fn key_of(text: &str) -> Option<&str> {
+    let (key, _) = text.split_once(':')?;
+    KEYS.contains(&key).then_some(key)
+}
+
+/// Parted at the commas that a key follows: a label may have others.
+fn pairs(text: &str) -> Vec<&str> {
+    let begins = |at: usize| text.get(at + 1..).is_some_and(|rest| key_of(rest).is_some());
+    let mut pairs = Vec::new();
+    let mut from = 0;
+    for (at, _) in text.match_indices(',').filter(|(at, _)| begins(*at)) {
+        pairs.extend(text.get(from..at));
+        from = at + 1;
+    }
+    pairs.extend(text.get(from..));
+    pairs
+}
+
+/// What to compare of sets.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// What to read where a set does not say: the database, the epochs, whose samples; the images
+    /// whose samples shares are of. Its events are those below.
+    pub source: Question,
+    /// The event to compare; None: the first.
+    pub event: Option<String>,
+    /// A row per image instead of per procedure.
+    pub by_image: bool,
+    /// Count the idle loop too.
+    pub idle: bool,
+    /// Where separate debug files are, besides /usr/lib/debug.
+    pub debug_roots: Vec<PathBuf>,
+    /// The confidence of intervals and marks.
+    pub confidence: Confidence,
+    /// Samples that a row must have in all sets together to be a row of its own; None: 5 for each set.
+    pub min_samples: Option<u64>,
+    /// Most rows; 0 for all; None: as many as the form of the report is made for.
+    pub rows: Option<usize>,
+}
+
+impl Comparison {
+    /// Samples that a row must have in all sets together to be a row of its own.
+    #[must_use]
+    pub fn min_samples(&self, sets: usize) -> u64 {
+        // Below, chi-squared is not (W. G. Cochran, "Some methods for strengthening the common chi-squared tests", Biometrics 10, 1954).
+        self.min_samples.unwrap_or(5_u64.saturating_mul(sets as u64))
+    }
+}
+
+impl SetChoice {
+    /// What to read of the set: `source`, but for what the set says itself.
+    #[must_use]
+    pub fn question(&self, source: &Question) -> Question {
+        let either = |said: &Option<String>, else_: &Option<String>| said.clone().or_else(|| else_.clone());
+        let mut own = source.clone();
+        if let Some(db) = &self.db {
+            own.db.clone_from(db);
+        }
+        if let Some(which) = &self.epoch {
+            own.epochs.which.clone_from(which);
+        }
+        own.epochs.host = either(&self.host, &source.epochs.host);
+        own.epochs.label = either(&self.epoch_label, &source.epochs.label);
+        own.whose = ScopeChoice {
+            label: either(&self.label, &source.whose.label),
+            unit: either(&self.unit, &source.whose.unit),
+            pid: self.pid.or(source.whose.pid),
+        };
+        own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> SetChoice {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn sets_are_epochs_databases_or_keys() {
+        for epoch in ["latest", "all", "-1", "20261105", "20261105-080000..-2"] {
+            let expected =
+                SetChoice { typed: epoch.into(), epoch: Some(epoch.parse().unwrap()), ..SetChoice::default() };
+            assert_eq!(set(epoch), expected);
+            let there = set(&format!("/data/a@b@{epoch}"));
+            assert_eq!((there.db, there.epoch), (Some("/data/a@b".into()), expected.epoch.clone()));
+            assert_eq!(set(&format!("@{epoch}")), expected);
+        }
+        for directory in ["db", "./20261105", "/var/lib/dcpi", "a@b", "x:y", "c,d"] {
+            assert_eq!(set(directory).db, Some(directory.into()), "{directory}");
+        }
+        let all = set("label:after, -O3,pid:7,unit:a.service,host:h,epoch-label:x,y,epoch:-1,db:/a,b");
+        assert_eq!(
+            (all.label.as_deref(), all.pid, all.unit.as_deref()),
+            (Some("after, -O3"), Some(7), Some("a.service"))
+        );
+        assert_eq!((all.host.as_deref(), all.epoch_label.as_deref()), (Some("h"), Some("x,y")));
+        assert_eq!((all.epoch, all.db), (Some(EpochChoice::back(1)), Some("/a,b".into())));
+    }
+
+    #[test]
+    fn what_cannot_be_a_set_is_told() {
+        for (text, said) in [
+            ("", "is empty"),
+            ("label:", "has no value behind label:"),
+            ("epoch:tomorrow", "is none of latest"),
+            ("pid:x", "which is no number"),
+            ("label:a,label:b", "has label: twice"),
+        ] {
+            let error = text.parse::<SetChoice>().unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Samples that need not stand for the same: an event's period changes with the sampling budget and
+//! from host to host, and an event that takes turns with others counts for a part of the time only.
+//!
+//! Each sample has a *weight*: the occurrences of the event that it stands for, its period by the
+//! share of the time in which the event counted. Sums, shares and rankings are of weights; how sure
+//! they are follows from the sum of their squares.
+
+use std::collections::BTreeMap;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Range};
+
+use image::ImageOffset;
+use model::Profile;
+
+/// Samples, and what they stand for.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Samples taken.
+    pub samples: u64,
+    /// Sum of their weights: occurrences, in the event's unit (ns, cycles, events).
+    pub occurrences: f64,
+    /// Sum of the squares of their weights: the variance of `occurrences`, where samples are
+    /// Poisson.
+    pub squares: f64,
+    /// The largest weight that a sample of these may have had, whether one was seen or not.
+    pub heaviest: f64,
+}
+
+impl Tally {
+    /// So many samples of one weight.
+    #[must_use]
+    pub fn of(samples: u64, weight: f64) -> Self {
+        let occurrences = samples as f64 * weight;
+        Self { samples, occurrences, squares: occurrences * weight, heaviest: if samples > 0 { weight } else { 0.0 } }
+    }
+
+    /// The weight of which `occurrences^2 / squares` samples would be as unsure as these: the
+    /// weight itself where all have one; 0 of nothing.
+    #[must_use]
+    pub fn weight(self) -> f64 {
+        if self.occurrences > 0.0 { self.squares / self.occurrences } else { 0.0 }
+    }
+
+    /// What is left without `part`, of which it has all.
+    #[must_use]
+    pub fn without(self, part: Self) -> Self {
+        Self {
+            samples: self.samples.saturating_sub(part.samples),
+            occurrences: (self.occurrences - part.occurrences).max(0.0),
+            squares: (self.squares - part.squares).max(0.0),
+            heaviest: self.heaviest,
+        }
+    }
+
+    /// True when no sample is in it.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.samples == 0
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.occurrences += other.occurrences;
+        self.squares += other.squares;
+        self.heaviest = self.heaviest.max(other.heaviest);
+    }
+}
+
+impl Add for Tally {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
+    }
+}
+
+impl Sum for Tally {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, one| {
+            sum += one;
+            sum
+        })
+    }
+}
+
+/// Adds each of `counts` to that of its place.
+pub fn add_all(sums: &mut [Tally], counts: &[Tally]) {
+    sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += *count);
+}
+
+/// Samples of these.
+#[must_use]
+pub fn samples(tallies: &[Tally]) -> Vec<u64> {
+    tallies.iter().map(|tally| tally.samples).collect()
+}
+
+/// Samples by place, those of each weight apart.
+#[derive(Clone, Debug, Default)]
+pub struct Weighed {
+    /// Each weight once, in the order in which they were met.
+    parts: Vec<(f64, Profile)>,
+    /// What [`Weighed::equal`] gives, where that is not the only part.
+    equal: Option<Profile>,
+}
+
+impl Weighed {
+    /// Adds a profile whose samples have this weight.
+    pub fn add(&mut self, weight: f64, profile: Profile) {
+        match self.parts.iter_mut().find(|(known, _)| *known == weight) {
+            Some((_, sum)) => sum.merge(&profile),
+            // Most are the only ones of their image, with millions of entries: not copied.
+            None if !profile.is_empty() => self.parts.push((weight, profile)),
+            None => {}
+        }
+    }
+
+    /// Adds those of another.
+    pub fn merge(&mut self, other: &Self) {
+        other.parts.iter().for_each(|(weight, profile)| self.add(*weight, profile.clone()));
+    }
+
+    /// True when there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn total(&self) -> Tally {
+        self.parts.iter().map(|(weight, profile)| Tally::of(profile.total(), *weight)).sum()
+    }
+
+    /// Makes [`Weighed::equal`] of samples that stand for `weight` occurrences each.
+    pub fn equalize(&mut self, weight: f64) {
+        self.equal = None;
+        if self.parts.iter().all(|(known, _)| *known == weight) {
+            return;
+        }
+        // What is rounded off at one place counts at the next: the sum over any range of places is
+        // off by less than a sample.
+        let mut rest = 0.0;
+        let places: Vec<(ImageOffset, Tally)> = self.iter().collect();
+        let equal = places.into_iter().map(|(offset, tally)| {
+            let due = rest + tally.occurrences / weight;
+            let samples = due.round();
+            rest = due - samples;
+            (offset, samples as u64)
+        });
+        self.equal = Some(Profile::from_counts(equal.filter(|(_, samples)| *samples > 0)));
+    }
+
+    /// As many samples at each place as stand for its occurrences if all have the weight that was
+    /// given to [`Weighed::equalize`]: for what knows one weight only, as estimates of executions do.
+    /// Where all have that weight these are the samples themselves.
+    #[must_use]
+    pub fn equal(&self) -> &Profile {
+        const NONE: &Profile = &Profile::new();
+        let only = || self.parts.first().map(|(_, only)| only);
+        self.equal.as_ref().or_else(only).unwrap_or(NONE)
+    }
+
+    /// Each place with its samples, in order.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = (ImageOffset, Tally)> + '_> {
+        self.places(|profile| profile.iter())
+    }
+
+    /// The places in a range with their samples, in order.
+    pub fn within(&self, range: Range<ImageOffset>) -> Box<dyn Iterator<Item = (ImageOffset, Tally)> + '_> {
+        self.places(move |profile| profile.within(range.clone()))
+    }
+
+    fn places<'a, Places>(
+        &'a self,
+        of: impl Fn(&'a Profile) -> Places,
+    ) -> Box<dyn Iterator<Item = (ImageOffset, Tally)> + 'a>
+    where
+        Places: Iterator<Item = (ImageOffset, u64)> + 'a,
+    {
+        if let [(weight, profile)] = self.parts.as_slice() {
+            let weight = *weight;
+            return Box::new(of(profile).map(move |(offset, samples)| (offset, Tally::of(samples, weight))));
+        }
+        let mut sums: BTreeMap<ImageOffset, Tally> = BTreeMap::new();
+        for (weight, profile) in &self.parts {
+            for (offset, samples) in of(profile) {
+                *sums.entry(offset).or_default() += Tally::of(samples, *weight);
+            }
+        }
+        Box::new(sums.into_iter())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_two_weights_are_added_up_by_place() {
+        let profile = |counts: &[(u64, u64)]| {
+            Profile::from_counts(counts.iter().map(|(offset, samples)| (ImageOffset(*offset), *samples)))
+        };
+        let mut weighed = Weighed::default();
+        weighed.add(10.0, profile(&[(1, 4), (5, 2)]));
+        weighed.add(30.0, profile(&[(5, 1), (9, 1)]));
+        weighed.add(10.0, profile(&[(1, 1)]));
+        weighed.add(70.0, profile(&[]));
+        let places: Vec<_> =
+            weighed.iter().map(|(offset, tally)| (offset.0, tally.samples, tally.occurrences)).collect();
+        assert_eq!(places, [(1, 5, 50.0), (5, 3, 50.0), (9, 1, 30.0)]);
+        let total = weighed.total();
+        assert_eq!((total.samples, total.occurrences, total.squares), (9, 130.0, 2500.0));
+        assert_eq!(weighed.within(ImageOffset(2)..ImageOffset(9)).count(), 1);
+        weighed.equalize(20.0);
+        let equal: Vec<_> = weighed.equal().iter().map(|(offset, samples)| (offset.0, samples)).collect();
+        assert_eq!(equal, [(1, 3), (5, 2), (9, 2)], "130 / 20, each to within one of all before it");
+        let mut twice = weighed.clone();
+        twice.merge(&weighed);
+        assert_eq!((twice.total().samples, twice.parts.len()), (18, 2));
+        assert_eq!(total.without(Tally::of(7, 10.0)), Tally::of(2, 30.0));
+        assert!((Tally::of(7, 10.0).weight() - 10.0).abs() < 1e-12 && Tally::default().weight() == 0.0);
+    }
+
+    /// Nine samples at 30/s beside others at 5000/s were nine of 230 in exports, 130 times too many.
+    #[test]
+    fn samples_that_stand_for_less_than_one_of_the_others_are_none() {
+        let mut weighed = Weighed::default();
+        weighed.add(1.0, Profile::from_counts([(ImageOffset(1), 9)]));
+        weighed.equalize(166.0);
+        assert!(weighed.equal().is_empty(), "{:?}", weighed.equal());
+        weighed.equalize(1.0);
+        assert_eq!(weighed.equal().total(), 9);
+    }
+}

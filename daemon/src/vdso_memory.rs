@@ -1,0 +1,29 @@
+//! The vdso in the memory of processes.
+
+use std::fs::File;
+
+/// The bytes of the vdso as this process has it. None where the kernel gives none.
+#[must_use]
+pub fn vdso_bytes() -> Option<Vec<u8>> {
+    let (start, end) = own_vdso_range()?;
+    memory_of("self", start, end)
+}
+
+/// Where this process has the vdso: first address, and first after it. None where the kernel gives
+/// none.
+#[must_use]
+pub fn own_vdso_range() -> Option<(u64, u64)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split_whitespace().next()?;
+    let (start, end) = range.split_once('-')?;
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+/// Memory of a process (its number, or `self`), at most 1 MiB. None when it cannot be read.
+#[must_use]
+pub fn memory_of(process: &str, start: u64, end: u64) -> Option<Vec<u8>> {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok().filter(|len| *len <= 1 << 20)?];
+    File::open(format!("/proc/{process}/mem")).ok()?.read_exact_at(&mut bytes, start).ok()?;
+    Some(bytes)
+}

@@ -1,0 +1,130 @@
+//! Counts by place and number: a distribution at each place.
+
+use image::ImageOffset;
+
+use super::table::Table;
+
+/// How often a number was seen at a place of an image: by (place, number).
+pub type Values = Table<(ImageOffset, i64)>;
+
+/// Of branches that were seen in loops: how often in a row they were going to go the same way.
+///
+/// As [`Values`] at the branch: the number of rounds where the branch jumps those times, else its
+/// negative. Rounds are kept in classes: each number up to 15, then eight classes from each power of
+/// two to the next, which are at most an eighth wide.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rounds(Values);
+
+/// How often in a row a branch was going to go the same way.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Turns {
+    /// The branch.
+    pub branch: ImageOffset,
+    /// Whether it jumps, those times.
+    pub jumps: bool,
+    /// So often, at least 1; as the lowest number of its class.
+    pub rounds: u64,
+}
+
+impl Turns {
+    /// What `rounds` are counted as: the lowest number of their class.
+    #[must_use]
+    pub const fn class(rounds: u64) -> u64 {
+        rounds & !(Self::class_width(rounds) - 1)
+    }
+
+    /// How many numbers are in the class of `rounds`.
+    #[must_use]
+    pub const fn class_width(rounds: u64) -> u64 {
+        let bits = u64::BITS - rounds.leading_zeros();
+        1 << bits.saturating_sub(4)
+    }
+
+    /// The same as a number at the branch; None for no rounds, and for 2^62 and more.
+    #[must_use]
+    pub fn value(self) -> Option<(ImageOffset, i64)> {
+        let Self { branch, jumps, rounds } = self;
+        let rounds = i64::try_from(Self::class(rounds)).ok().filter(|rounds| (1..1 << 62).contains(rounds))?;
+        Some((branch, if jumps { rounds } else { -rounds }))
+    }
+}
+
+impl Rounds {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Values::new())
+    }
+
+    /// The rounds of these counts; the same may come more than once. What has no rounds, or 2^62 and
+    /// more, is left out.
+    pub fn from_counts(counts: impl IntoIterator<Item = (Turns, u64)>) -> Self {
+        let counts = counts.into_iter().filter_map(|(turns, count)| Some((turns.value()?, count)));
+        Self(Values::from_counts(counts))
+    }
+
+    /// The rounds that these numbers at branches stand for.
+    #[must_use]
+    pub const fn of(values: Values) -> Self {
+        Self(values)
+    }
+
+    /// Adds all counts of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.merge(&other.0);
+    }
+
+    /// All counts together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.total()
+    }
+
+    /// True when there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each with its count, in the order of branches.
+    pub fn iter(&self) -> impl Iterator<Item = (Turns, u64)> + '_ {
+        self.0.iter().filter(|((_, number), _)| *number != 0).map(|((branch, number), count)| {
+            (Turns { branch, jumps: number > 0, rounds: number.unsigned_abs() }, count)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_an_eighth_wide_and_leave_nothing_out() {
+        let mut next = 1;
+        while next < 1 << 40 {
+            let (class, width) = (Turns::class(next), Turns::class_width(next));
+            assert_eq!(class, next);
+            assert!(width == 1 || width * 8 <= next, "{next}: {width}");
+            assert_eq!((Turns::class(next + width - 1), Turns::class_width(next + width - 1)), (class, width));
+            next += width;
+        }
+        let classes = [1, 15, 16, 17, 18, 1000, u64::MAX].map(Turns::class);
+        assert_eq!(classes, [1, 15, 16, 16, 18, 960, 15 << 60]);
+    }
+
+    #[test]
+    fn both_ways_are_told_apart() {
+        let turns = |branch, jumps, rounds| Turns { branch: ImageOffset(branch), jumps, rounds };
+        let counts = [
+            (turns(0x10, true, 1000), 2),
+            (turns(0x10, true, 1001), 3),
+            (turns(0x10, false, 7), 1),
+            (turns(0x20, true, 0), 9),
+            (turns(0x20, true, u64::MAX), 9),
+        ];
+        let rounds = Rounds::from_counts(counts);
+        let all: Vec<_> = rounds.iter().collect();
+        assert_eq!(all, [(turns(0x10, false, 7), 1), (turns(0x10, true, 960), 5)]);
+        assert_eq!(rounds.total(), 6);
+    }
+}

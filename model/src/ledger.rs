@@ -1,0 +1,261 @@
+//! Where every sample of an event went.
+
+use std::collections::BTreeMap;
+
+use image::ImageId;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::measure::Measure;
+
+/// Where the samples of one event went. All numbers are samples but for the times, and saturate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Samples the kernel side took.
+    pub taken: u64,
+    /// Samples that the event's count and period imply; more than `taken` where the kernel throttled or an interrupt came late. 0: not
+    /// known (a writer before 0.1, or a source that cannot tell).
+    #[serde(default)]
+    pub implied: u64,
+    /// Time in which the event should have counted, all CPUs together, ns. 0: not known (a writer before this was kept).
+    #[serde(default)]
+    pub enabled_ns: u64,
+    /// Time in which it had a counter, ns: less than `enabled_ns` where events were more than counters, or took turns.
+    #[serde(default)]
+    pub running_ns: u64,
+    /// Samples in the profiles.
+    pub merged: u64,
+    /// Samples of unknown code, by reason.
+    #[serde(default)]
+    pub unresolved: BTreeMap<String, u64>,
+    /// Samples that were dropped, by reason.
+    #[serde(default)]
+    pub lost: BTreeMap<String, u64>,
+}
+
+impl Ledger {
+    /// Adds the numbers of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.taken = self.taken.saturating_add(other.taken);
+        self.implied = self.implied.saturating_add(other.implied);
+        self.enabled_ns = self.enabled_ns.saturating_add(other.enabled_ns);
+        self.running_ns = self.running_ns.saturating_add(other.running_ns);
+        self.merged = self.merged.saturating_add(other.merged);
+        add_reasons(&mut self.unresolved, &other.unresolved);
+        add_reasons(&mut self.lost, &other.lost);
+    }
+
+    /// True when every sample is accounted for: taken = merged + unresolved + lost.
+    #[must_use]
+    pub fn closes(&self) -> bool {
+        self.taken == self.accounted()
+    }
+
+    /// Samples of which it is known where they went.
+    #[must_use]
+    pub fn accounted(&self) -> u64 {
+        self.merged.saturating_add(sum(&self.unresolved)).saturating_add(sum(&self.lost))
+    }
+}
+
+/// Event to period to where the samples of that period went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Ledgers(BTreeMap<String, BTreeMap<u64, Ledger>>);
+
+impl Ledgers {
+    /// The ledger of an event at a period, empty at first.
+    pub fn entry(&mut self, event: &str, period: u64) -> &mut Ledger {
+        self.0.entry(event.to_owned()).or_default().entry(period).or_default()
+    }
+
+    /// The ledger of an event at a period, if it was sampled at that.
+    #[must_use]
+    pub fn at(&self, event: &str, period: u64) -> Option<&Ledger> {
+        self.0.get(event)?.get(&period)
+    }
+
+    /// The ledgers of an event, by period.
+    pub fn of(&self, event: &str) -> impl Iterator<Item = (u64, &Ledger)> {
+        self.0.get(event).into_iter().flatten().map(|(period, ledger)| (*period, ledger))
+    }
+
+    /// The ledger of an event over all its periods: samples that need not stand for the same.
+    #[must_use]
+    pub fn sum(&self, event: &str) -> Ledger {
+        let mut sum = Ledger::default();
+        self.of(event).for_each(|(_, ledger)| sum.add(ledger));
+        sum
+    }
+
+    /// All of them: event, period and ledger.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64, &Ledger)> {
+        self.0.iter().flat_map(|(event, of)| of.iter().map(move |(period, ledger)| (event.as_str(), *period, ledger)))
+    }
+
+    /// Adds the numbers of `other`.
+    pub fn add(&mut self, other: &Self) {
+        other.iter().for_each(|(event, period, ledger)| self.entry(event, period).add(ledger));
+    }
+
+    /// The most periods that an event has.
+    #[must_use]
+    pub fn periods(&self) -> usize {
+        self.0.values().map(BTreeMap::len).max().unwrap_or(0)
+    }
+
+    /// Gives ledgers of an event that name no period (0) this one.
+    pub fn describe(&mut self, event: &str, period: u64) {
+        let Some(of) = self.0.get_mut(event) else { return };
+        if let Some(ledger) = of.remove(&0) {
+            of.entry(period).or_default().add(&ledger);
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ledgers {
+    /// Reads ledgers by event and period, and those by event alone that were written before an
+    /// epoch could have several periods: these are at period 0.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum OfEvent {
+            One(Ledger),
+            ByPeriod(BTreeMap<String, Ledger>),
+        }
+        let mut ledgers = Self::default();
+        for (event, of) in BTreeMap::<String, OfEvent>::deserialize(from)? {
+            match of {
+                OfEvent::One(ledger) => *ledgers.entry(&event, 0) = ledger,
+                OfEvent::ByPeriod(by_period) => {
+                    for (period, ledger) in by_period {
+                        let period = period.parse().map_err(serde::de::Error::custom)?;
+                        *ledgers.entry(&event, period) = ledger;
+                    }
+                }
+            }
+        }
+        Ok(ledgers)
+    }
+}
+
+/// Samples of the profiles by event and period: of known code, and of unknown.
+#[derive(Debug, Default)]
+pub struct Totals(BTreeMap<(String, u64), (u64, u64)>);
+
+impl Totals {
+    /// Counts the samples of a profile. What is no sample has no ledger, and is left out.
+    pub fn add(&mut self, measure: &Measure, image: Option<&ImageId>, samples: u64) {
+        let Some(period) = measure.period() else { return };
+        let (known, unknown) = self.0.entry((measure.name.to_string(), period)).or_default();
+        let sum = if image.is_some_and(ImageId::is_unresolved) { unknown } else { known };
+        *sum = sum.saturating_add(samples);
+    }
+
+    /// The names of the events that have samples, each at least once.
+    pub fn events(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(|(event, _)| event.as_str())
+    }
+
+    /// What does not fit the ledgers: event, samples of its ledger and of its profiles. Known code
+    /// has exactly the merged samples, and unknown code at most the unresolved ones: some of these
+    /// belong to no process.
+    pub fn unbalanced<'a>(&'a self, ledgers: &'a Ledgers) -> impl Iterator<Item = (String, u64, u64)> + 'a {
+        let mut keys: Vec<(String, u64)> = self.0.keys().cloned().collect();
+        keys.extend(ledgers.iter().map(|(event, period, _)| (event.to_owned(), period)));
+        keys.sort();
+        keys.dedup();
+        keys.into_iter().filter_map(|key| {
+            let (known, unknown) = self.0.get(&key).copied().unwrap_or_default();
+            let none = Ledger::default();
+            let ledger = ledgers.at(&key.0, key.1).unwrap_or(&none);
+            let unresolved = sum(&ledger.unresolved);
+            if ledger.merged != known {
+                return Some((key.0, ledger.merged, known));
+            }
+            (unresolved < unknown).then_some((key.0, unresolved, unknown))
+        })
+    }
+}
+
+fn add_reasons(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
+    for (reason, samples) in from {
+        match to.get_mut(reason) {
+            Some(sum) => *sum = sum.saturating_add(*samples),
+            None => {
+                to.insert(reason.clone(), *samples);
+            }
+        }
+    }
+}
+
+fn sum(reasons: &BTreeMap<String, u64>) -> u64 {
+    reasons.values().fold(0, |sum: u64, samples| sum.saturating_add(*samples))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reasons(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        pairs.iter().map(|(r, n)| ((*r).to_owned(), *n)).collect()
+    }
+
+    #[test]
+    fn ledgers_add_by_reason() {
+        let mut ledger = Ledger {
+            taken: 10,
+            implied: 11,
+            enabled_ns: 900,
+            running_ns: 300,
+            merged: 7,
+            unresolved: reasons(&[("no mapping", 2)]),
+            lost: reasons(&[("table full", 1)]),
+        };
+        assert!(ledger.closes());
+        ledger.add(&Ledger {
+            taken: 5,
+            implied: 5,
+            enabled_ns: 100,
+            running_ns: 50,
+            merged: 1,
+            unresolved: reasons(&[("no mapping", 1), ("anonymous", 3)]),
+            lost: reasons(&[]),
+        });
+        assert_eq!(ledger.unresolved, reasons(&[("no mapping", 3), ("anonymous", 3)]));
+        assert_eq!((ledger.taken, ledger.implied, ledger.merged), (15, 16, 8));
+        assert_eq!((ledger.enabled_ns, ledger.running_ns), (1000, 350));
+        assert!(ledger.closes());
+        ledger.taken += 1;
+        assert!(!ledger.closes());
+    }
+
+    #[test]
+    fn balance_is_checked_both_ways() {
+        let mut ledgers = Ledgers::default();
+        *ledgers.entry("cycles", 7) =
+            Ledger { merged: 3, unresolved: reasons(&[("no mapping", 2)]), ..Ledger::default() };
+        let (known, unknown) = (ImageId::from_name("a", ""), ImageId::unresolved("a", "no mapping"));
+        let balance = |profiles: &[(&str, u64, &ImageId, u64)]| {
+            let mut totals = Totals::default();
+            profiles
+                .iter()
+                .for_each(|(event, period, image, n)| totals.add(&Measure::samples(event, *period), Some(image), *n));
+            totals.unbalanced(&ledgers).next().is_none()
+        };
+        let merged = ("cycles", 7, &known, 3);
+        assert!(balance(&[merged]) && balance(&[merged, ("cycles", 7, &unknown, 2)]));
+        assert!(!balance(&[merged, ("cycles", 7, &unknown, 3)]), "more than are unresolved");
+        for profiles in
+            [&[][..], &[("cycles", 7, &known, 2)], &[("cycles", 8, &known, 3)], &[merged, ("e", 7, &known, 1)]]
+        {
+            assert!(!balance(profiles), "{profiles:?}");
+        }
+    }
+
+    #[test]
+    fn ledgers_of_before_times_were_kept_are_read() {
+        let old = r#"{"taken":5,"merged":5}"#;
+        let ledger: Ledger = serde_json::from_str(old).unwrap();
+        assert_eq!(ledger, Ledger { taken: 5, merged: 5, ..Ledger::default() });
+    }
+}

@@ -1,0 +1,76 @@
+//! Measures: what is counted, in which shape, and what one count stands for.
+
+use std::borrow::Cow;
+
+/// What one observation is of. A closed set: each shape has a type in [`crate::Counts`] and a codec
+/// in the profile database.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Shape {
+    /// A place in an image: [`crate::Profile`].
+    Places,
+    /// Two places of an image, in order: [`crate::Edges`].
+    Pairs,
+    /// A number that was seen at a place of an image: [`crate::Values`].
+    Values,
+}
+
+impl Shape {
+    /// Every shape.
+    pub const ALL: [Self; 3] = [Self::Places, Self::Pairs, Self::Values];
+}
+
+/// What one count of a measure stands for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Weight {
+    /// One observation. Such counts have no ledger: nothing says how many there should have been.
+    One,
+    /// A sample of an event, taken each time the event has occurred this often on a CPU: the
+    /// sampling period, in the event's unit (ns, cycles or occurrences). A reader scales it by the
+    /// share of the time in which the event had a counter. Such counts balance with a ledger.
+    Period(u64),
+}
+
+/// What is counted: a name, unique in its epoch, with shape and weight.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Measure {
+    /// The event's name for samples (`cycles`, `cpu-clock`), else the measure's.
+    pub name: Cow<'static, str>,
+    /// What one observation is of.
+    pub shape: Shape,
+    /// What one count stands for.
+    pub weight: Weight,
+}
+
+/// Branches: how often control went from one place of an image to another, in walks that begin at a
+/// snapshot of a thread's registers.
+pub static EDGES: Measure = Measure::observed("edges", Shape::Pairs);
+
+/// The edges that came first in their walk. They do not depend on the walks' lengths, which differ
+/// with the code that follows.
+pub static FIRST_EDGES: Measure = Measure::observed("first_edges", Shape::Pairs);
+
+/// Loops: how often in a row the branch that ends a loop was going to go the same way: [`crate::Rounds`].
+pub static ROUNDS: Measure = Measure::observed("rounds", Shape::Values);
+
+impl Measure {
+    /// A measure whose counts are single observations.
+    #[must_use]
+    pub const fn observed(name: &'static str, shape: Shape) -> Self {
+        Self { name: Cow::Borrowed(name), shape, weight: Weight::One }
+    }
+
+    /// Samples of an event at a period in the event's unit, by place.
+    #[must_use]
+    pub fn samples(event: &str, period: u64) -> Self {
+        Self { name: Cow::Owned(event.to_owned()), shape: Shape::Places, weight: Weight::Period(period) }
+    }
+
+    /// The sampling period in the event's unit; None where a count is one observation.
+    #[must_use]
+    pub const fn period(&self) -> Option<u64> {
+        match self.weight {
+            Weight::Period(period) => Some(period),
+            Weight::One => None,
+        }
+    }
+}

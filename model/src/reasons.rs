@@ -1,0 +1,144 @@
+//! Why a sample has no image, or was lost: names in the ledgers, in `dcpictl status` and in every
+//! report, each with what it means.
+
+macro_rules! reasons {
+    ($(#[$doc:meta])* $of:ident { $($(#[$why:meta])* $reason:ident $name:literal $meaning:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $of {
+            $($(#[$why])* $reason,)*
+        }
+
+        impl $of {
+            /// Every reason.
+            pub const ALL: &[Self] = &[$(Self::$reason,)*];
+
+            /// The name in files and reports. It never changes.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $name,)*
+                }
+            }
+
+            /// What the reason means, in a phrase, and what to do about it where something can be done.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $meaning,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Why the image of a sample is not known. The sample is counted under the reason.
+    Unresolved {
+        /// The process was never seen: no record of it, and it was gone when looked for.
+        UnknownProcess "unknown_process"
+            "a process that came and went between two looks, or whose records the kernel dropped",
+        /// Nothing is mapped at the address, and the process has ended.
+        ExitedUnseen "exited_unseen"
+            "a process that ended before anybody was told what it had there",
+        /// The process is known, but nothing is mapped at the address.
+        NoMapping "no_mapping"
+            "nothing is known to be mapped there; it came and went between two looks, or its record was dropped",
+        /// Two files were mapped at the address in turn since the last drain.
+        AmbiguousMapping "ambiguous_mapping"
+            "two files were there in turn between two drains; shorten --drain-interval",
+        /// The memory belongs to no file: code made at run time, of which its maker tells nothing.
+        Anonymous "anonymous_memory"
+            "code made at run time; have its maker write /tmp/perf-PID.map, or tell with dcpictl register",
+        /// Memory of no file, in a process that is known to compile at run time.
+        JitWithoutMap "jit_without_map"
+            "run node with --perf-basic-prof, .NET with DOTNET_PerfMapEnabled=1; for java jcmd PID Compiler.perfmap",
+        /// Memory of no file, in a process that tells of its code, but not of this.
+        JitNotInMap "jit_not_in_map"
+            "made at run time; its maker's map does not have it, or not yet; tell with dcpictl register",
+        /// Memory of no file, in a process whose map is not believed, or too large.
+        JitMapRefused "jit_map_refused"
+            "the map of code made at run time is no plain file of the process's user, or too large; see dcpid's log",
+        /// The stack, which is executable in this process.
+        ExecutableStack "executable_stack"
+            "code that a program put on its stack; tell with dcpictl register",
+        /// The page where the kernel has a process execute instructions under a probe.
+        UprobesPage "uprobes_page"
+            "instructions under a probe (uprobes); nothing to do",
+        /// Another page that the kernel maps into every process.
+        KernelPage "kernel_page"
+            "a page that the kernel maps into 32-bit programs; nothing to do",
+        /// The vdso of a 32-bit program that was gone before it could be read.
+        NarrowVdso "vdso_of_32_bit"
+            "the kernel's code in 32-bit programs that were gone before it could be read",
+        /// The file could not be opened any more when its first sample was resolved, and the record had no build id.
+        FileGone "file_gone"
+            "a file without build id that was gone before it could be read; link with --build-id",
+        /// The mapped file is no ELF file.
+        NotElf "not_elf"
+            "code in a file that is no ELF file; tell with dcpictl register --file",
+        /// The file is an ELF file, but which build cannot be told: damaged, or unreadable.
+        Unidentified "unidentified_file"
+            "a file that is damaged or cannot be read",
+        /// The legacy vsyscall page.
+        Vsyscall "vsyscall"
+            "the legacy page of system calls; an old libc",
+        /// A kernel address outside every known symbol.
+        KernelTextUnknown "kernel_text_unknown"
+            "code of the kernel that /proc/kallsyms does not list",
+        /// The kernel hides its addresses (kernel.kptr_restrict).
+        KernelAddressesHidden "kernel_addresses_hidden"
+            "sysctl kernel.kptr_restrict=1, or 0, shows the kernel's symbols to dcpid",
+        /// A process outside the daemon's pid namespace.
+        OtherPidNamespace "other_pid_namespace"
+            "processes outside dcpid's pid namespace; run it in the first one",
+        /// The user asked to leave it out: the image, the process or its control group. Only the number is kept.
+        Excluded "excluded"
+            "dcpid was told to leave them out: --exclude-image, --exclude-cgroup, --exclude-pid",
+    }
+}
+
+reasons! {
+    /// Why a sample that was taken is in no profile, nor among the unresolved.
+    Loss {
+        /// The sampler found bucket and spill buffer full: the daemon did not drain in time.
+        SpillFull "spill_full"
+            "the sampler's buffers were full; dcpid got too little CPU time to drain them",
+        /// Too many distinct places are waiting for a disk that does not take them.
+        PendingFull "pending_full"
+            "too much waits for a disk that does not take it; see dcpid's log",
+        /// The sampler's own count of samples is higher than the sum of its entries: must not happen.
+        Uncounted "uncounted"
+            "the sampler counted more samples than it wrote down; report it",
+    }
+}
+
+/// What the name of a reason why samples are unresolved means, in a phrase; None for one that a later
+/// program wrote.
+#[must_use]
+pub fn meaning(name: &str) -> Option<&'static str> {
+    Unresolved::ALL.iter().find(|reason| reason.name() == name).map(|reason| reason.meaning())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_reason_has_a_name_of_its_own_and_a_meaning_of_one_phrase() {
+        let unresolved = Unresolved::ALL.iter().map(|reason| (reason.name(), reason.meaning()));
+        let lost = Loss::ALL.iter().map(|reason| (reason.name(), reason.meaning()));
+        let all: Vec<_> = unresolved.chain(lost).collect();
+        let names: BTreeSet<_> = all.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), all.len());
+        for (name, text) in all {
+            let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+            assert!(name.bytes().all(plain), "{name}");
+            assert!(text.len() <= 130 && !text.contains('\n') && !text.ends_with('.'), "{text}");
+        }
+        assert!(meaning("jit_without_map").is_some_and(|text| text.contains("--perf-basic-prof")));
+        assert!(meaning("excluded").is_some());
+        assert_eq!(meaning("of_a_later_program"), None);
+    }
+}
