@@ -1,8 +1,10 @@
-//! The bytes that cross the kernel boundary: what the sampler (`ebpf/src/sampler.bpf.c`) writes and the daemon reads.
+//! The bytes that cross the kernel boundary: what the sampler (`ebpf/src/sampler.bpf.c`) writes and
+//! the daemon reads.
 //!
-//! Writer: the eBPF program, on every counter overflow, in the memory of the CPU it runs on. Reader: the daemon, through `mmap`
-//! of the same maps, one half at a time. Every structure here has its twin of the same name in the C source; sizes and offsets
-//! are asserted on both sides, so a change made on one side alone does not compile.
+//! Writer: the eBPF program, on every counter overflow, in the memory of the CPU it runs on.
+//! Reader: the daemon, through `mmap` of the same maps, one half at a time. Every structure here
+//! has its twin of the same name in the C source; sizes and offsets are asserted on both sides, so
+//! a change made on one side alone does not compile.
 //!
 //! [`notice`] has the bytes that the loader hook sends to the daemon.
 //!
@@ -22,32 +24,39 @@ pub const BUCKETS: usize = 31;
 /// Halves of a CPU's table: one counts while the other is drained.
 pub const HALVES: usize = 2;
 
-/// Programs in the object, `sample_0` to `sample_15`: each counts under its own event number, so none tests a flag per sample.
+/// Programs in the object, `sample_0` to `sample_15`: each counts under its own event number, so
+/// none tests a flag per sample.
 pub const EVENTS_MAX: usize = 16;
 
-/// Bits of [`Entry::key`] that hold the program counter: x86-64 with five-level paging has 57 significant address bits
-/// (Intel SDM volume 1, 3.3.7.1), arm64 with LVA 52; bit 56 is the sign.
+/// Bits of [`Entry::key`] that hold the program counter: x86-64 with five-level paging has 57
+/// significant address bits (Intel SDM volume 1, 3.3.7.1), arm64 with LVA 52; bit 56 is the sign.
 pub const PC_BITS: u32 = 57;
 
-/// [`Entry::space`] of a program counter in kernel addresses: they mean the same in every process, so they are counted once.
+/// [`Entry::space`] of a program counter in kernel addresses: they mean the same in every process,
+/// so they are counted once.
 pub const SPACE_KERNEL: u32 = 0;
 
-/// Bits of [`Entry::space`] that hold the process id: `PID_MAX_LIMIT` is 2^22 (include/linux/threads.h).
+/// Bits of [`Entry::space`] that hold the process id: `PID_MAX_LIMIT` is 2^22
+/// (include/linux/threads.h).
 pub const PID_BITS: u32 = 22;
 
-/// Set in [`Entry::key`] of a program's own text: the program counter is then a distance from its begin, and [`Entry::space`] names the program.
+/// Set in [`Entry::key`] of a program's own text: the program counter is then a distance from its
+/// begin, and [`Entry::space`] names the program.
 pub const IN_PROGRAM: u64 = 1 << 63;
 
-/// [`Slot::program`] of a process whose samples must not be mixed with those of others; [`Change::program`] of a new mapping.
+/// [`Slot::program`] of a process whose samples must not be mixed with those of others;
+/// [`Change::program`] of a new mapping.
 pub const PROGRAM_APART: u32 = u32::MAX;
 
-/// [`Change::generation`] of the mapping of a library whose code is counted once for all processes that map it.
+/// [`Change::generation`] of the mapping of a library whose code is counted once for all processes
+/// that map it.
 pub const CHANGE_LIBRARY: u32 = 1 << 31;
 
 /// log2 of the lines in the sampler's table of processes.
 pub const SLOT_BITS: u32 = 15;
 
-/// [`Entry::space`] of a process that the daemon's pid namespace cannot see. No user code runs as process 0.
+/// [`Entry::space`] of a process that the daemon's pid namespace cannot see. No user code runs as
+/// process 0.
 pub const SPACE_FOREIGN: u32 = 1 << PID_BITS;
 
 /// Whose addresses the program counter of an entry is one of.
@@ -72,10 +81,11 @@ pub enum Space {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// [`IN_PROGRAM`], event number in the 6 bits below it, the low [`PC_BITS`] of the program counter in the rest.
+    /// [`IN_PROGRAM`], event number in the 6 bits below it, the low [`PC_BITS`] of the program
+    /// counter in the rest.
     pub key: u64,
-    /// Process id (thread-group id) as the daemon's pid namespace names it in the low [`PID_BITS`], its generation above;
-    /// [`SPACE_KERNEL`] or [`SPACE_FOREIGN`]; or the number of a program.
+    /// Process id (thread-group id) as the daemon's pid namespace names it in the low [`PID_BITS`],
+    /// its generation above; [`SPACE_KERNEL`] or [`SPACE_FOREIGN`]; or the number of a program.
     pub space: u32,
     /// Samples; 0 marks an entry that was never used.
     pub count: u32,
@@ -111,13 +121,15 @@ impl Entry {
         self.space & ((1 << PID_BITS) - 1)
     }
 
-    /// Which of the address spaces that the process id had or will have; 0 where the kernel does not let the sampler see.
+    /// Which of the address spaces that the process id had or will have; 0 where the kernel does
+    /// not let the sampler see.
     #[must_use]
     pub fn generation(&self) -> u16 {
         (self.space >> PID_BITS) as u16
     }
 
-    /// The entry that the sampler writes for the text of a program, `distance` bytes from its begin.
+    /// The entry that the sampler writes for the text of a program, `distance` bytes from its
+    /// begin.
     #[must_use]
     pub fn in_program(event: u8, distance: u64, program: u32, count: u32) -> Entry {
         let entry = Entry::new(event, distance, program, count);
@@ -144,7 +156,8 @@ pub struct Bucket {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HalfStats {
-    /// Samples taken. Equals the counts in the half's buckets and spill buffer plus its [`Losses`]: the daemon checks that.
+    /// Samples taken. Equals the counts in the half's buckets and spill buffer plus its [`Losses`]:
+    /// the daemon checks that.
     pub taken: u64,
     /// Samples that found no entry of theirs in their bucket.
     pub misses: u32,
@@ -152,7 +165,8 @@ pub struct HalfStats {
     pub spilled: u32,
 }
 
-/// The private page of one CPU: the sampler on that CPU writes all of it but what the daemon writes, `half`, `snapshot_every`, and the half that it drains.
+/// The private page of one CPU: the sampler on that CPU writes all of it but what the daemon
+/// writes, `half`, `snapshot_every`, and the half that it drains.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuBlock {
@@ -164,17 +178,19 @@ pub struct CpuBlock {
     pub stats: [HalfStats; HALVES],
     /// One [`Snapshot`] for so many samples of user code; 0: none. The daemon writes it.
     pub snapshot_every: u32,
-    /// The table, per half: as much as fits in the page. Each page more that a sample touches is one that the processor must look up anew, for the
-    /// program had 200 us to make it forget it.
+    /// The table, per half: as much as fits in the page. Each page more that a sample touches is
+    /// one that the processor must look up anew, for the program had 200 us to make it forget it.
     pub table: [[Bucket; BUCKETS]; HALVES],
 }
 
 /// Snapshots that a CPU can keep for the daemon.
 pub const SNAPSHOTS_PER_CPU: usize = 128;
 
-/// The registers of user code at a sample of event 0, and what is around the top of its stack. x86-64 in 64-bit mode only.
+/// The registers of user code at a sample of event 0, and what is around the top of its stack.
+/// x86-64 in 64-bit mode only.
 ///
-/// They are a process's own: they are interpreted at the next drain, never written anywhere, and wiped.
+/// They are a process's own: they are interpreted at the next drain, never written anywhere, and
+/// wiped.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Snapshot {
@@ -186,8 +202,8 @@ pub struct Snapshot {
     pub stack_len: u32,
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
     pub registers: [u64; 18],
-    /// From the stack pointer on: 256 bytes are worth nearly what 512 are (70.0 and 69.5 % of samples yield an edge), and the red zone below nothing
-    /// (`cargo xtask bench walks`).
+    /// From the stack pointer on: 256 bytes are worth nearly what 512 are (70.0 and 69.5 % of
+    /// samples yield an edge), and the red zone below nothing (`cargo xtask bench walks`).
     pub stack: [u8; 256],
 }
 
@@ -207,7 +223,8 @@ pub struct SnapshotRing {
     pub reserved_too: [u32; 15],
 }
 
-/// Samples of one half that were taken but not counted, by event number. Written on a rare path, so not in the private line.
+/// Samples of one half that were taken but not counted, by event number. Written on a rare path, so
+/// not in the private line.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
@@ -227,8 +244,9 @@ pub struct Library {
     pub number: u32,
 }
 
-/// What the sampler knows of a process, one cache line, written when it forks, execs or maps a file; the daemon writes that of those that it
-/// keeps apart. Processes are found by the low [`SLOT_BITS`] of their number in the root namespace.
+/// What the sampler knows of a process, one cache line, written when it forks, execs or maps a
+/// file; the daemon writes that of those that it keeps apart. Processes are found by the low
+/// [`SLOT_BITS`] of their number in the root namespace.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
@@ -248,8 +266,9 @@ pub struct Slot {
     pub libraries: [Library; 2],
 }
 
-/// From now on process `pid` samples in the address space `generation`: after an exec, or because a file is being mapped where another may have
-/// been before. Or, where that is [`CHANGE_LIBRARY`]: the code that it is mapping now is counted as that of `program`.
+/// From now on process `pid` samples in the address space `generation`: after an exec, or because a
+/// file is being mapped where another may have been before. Or, where that is [`CHANGE_LIBRARY`]:
+/// the code that it is mapping now is counted as that of `program`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
@@ -259,7 +278,8 @@ pub struct Change {
     pub text: u64,
     /// Bytes of it; 0: it is not shared. For a mapping, the generation before.
     pub text_len: u32,
-    /// Number of the program that was exec'ed, 0 when it is not known, or of the library; [`PROGRAM_APART`] for a mapping.
+    /// Number of the program that was exec'ed, 0 when it is not known, or of the library;
+    /// [`PROGRAM_APART`] for a mapping.
     pub program: u32,
     /// Process id, as in [`Entry::pid`].
     pub pid: u32,
@@ -268,16 +288,30 @@ pub struct Change {
 }
 
 const _: () = {
-    assert!(size_of::<Slot>() == 64 && offset_of!(Slot, text_len) == 16 && offset_of!(Slot, space) == 24);
-    assert!(offset_of!(Slot, libraries) == 32 && offset_of!(Library, len) == 8 && offset_of!(Library, number) == 12);
-    assert!(size_of::<Change>() == 32 && offset_of!(Change, text_len) == 16 && offset_of!(Change, pid) == 24);
+    assert!(
+        size_of::<Slot>() == 64
+            && offset_of!(Slot, text_len) == 16
+            && offset_of!(Slot, space) == 24
+    );
+    assert!(
+        offset_of!(Slot, libraries) == 32
+            && offset_of!(Library, len) == 8
+            && offset_of!(Library, number) == 12
+    );
+    assert!(
+        size_of::<Change>() == 32
+            && offset_of!(Change, text_len) == 16
+            && offset_of!(Change, pid) == 24
+    );
     assert!(size_of::<Entry>() == 16);
     assert!(size_of::<Bucket>() == 64);
     assert!(size_of::<HalfStats>() == 16);
     assert!(size_of::<CpuBlock>() == 4096 && offset_of!(CpuBlock, snapshot_every) == 40);
     assert!(offset_of!(CpuBlock, table) == 64);
     assert!(
-        size_of::<Snapshot>() == 416 && offset_of!(Snapshot, registers) == 16 && offset_of!(Snapshot, stack) == 160
+        size_of::<Snapshot>() == 416
+            && offset_of!(Snapshot, registers) == 16
+            && offset_of!(Snapshot, stack) == 160
     );
     assert!(size_of::<SnapshotRing>() == 128 && offset_of!(SnapshotRing, taken) == 64);
     assert!(offset_of!(Entry, space) == 8 && offset_of!(Entry, count) == 12);
@@ -292,12 +326,22 @@ mod tests {
 
     #[test]
     fn key_keeps_event_and_program_counter() {
-        for pc in
-            [0, 0x1000, 0x7fff_ffff_f000, 0x00ff_ffff_ffff_f123, 0xffff_ffff_8100_0000, 0xff00_0000_0000_0000, u64::MAX]
-        {
+        for pc in [
+            0,
+            0x1000,
+            0x7fff_ffff_f000,
+            0x00ff_ffff_ffff_f123,
+            0xffff_ffff_8100_0000,
+            0xff00_0000_0000_0000,
+            u64::MAX,
+        ] {
             for event in [0u8, 1, 15, 63] {
                 let entry = Entry::new(event, pc, 7, 1);
-                assert_eq!((entry.event(), entry.pc(), entry.space), (usize::from(event), pc, 7), "pc {pc:#x}");
+                assert_eq!(
+                    (entry.event(), entry.pc(), entry.space),
+                    (usize::from(event), pc, 7),
+                    "pc {pc:#x}"
+                );
             }
         }
         let entry = Entry::in_program(15, 0x1234, 0, 1);

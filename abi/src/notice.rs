@@ -1,7 +1,9 @@
-//! What the loader hook (`loader-hook/`) tells the daemon: one datagram for the objects that the dynamic loader mapped in one go.
+//! What the loader hook (`loader-hook/`) tells the daemon: one datagram for the objects that the
+//! dynamic loader mapped in one go.
 //!
-//! Writer: the hook, inside a program that it must not disturb, so nothing here allocates, panics or reads a clock. Reader: the daemon, which
-//! believes none of it: anybody may write anything to its socket.
+//! Writer: the hook, inside a program that it must not disturb, so nothing here allocates, panics
+//! or reads a clock. Reader: the daemon, which believes none of it: anybody may write anything to
+//! its socket.
 //!
 //! All numbers are little-endian and unaligned:
 //!
@@ -19,10 +21,12 @@ pub const VERSION: u16 = 1;
 /// A datagram is never longer, in bytes.
 pub const DATAGRAM_MAX: usize = 3072;
 
-/// The longest build id that is told, in bytes: SHA-1 has 20, SHA-512 has 64. A longer one is left out.
+/// The longest build id that is told, in bytes: SHA-1 has 20, SHA-512 has 64. A longer one is left
+/// out.
 pub const BUILD_ID_MAX: usize = 64;
 
-/// The longest path that is told, in bytes. A longer one is left out: half a path names another file.
+/// The longest path that is told, in bytes. A longer one is left out: half a path names another
+/// file.
 pub const PATH_MAX: usize = 1024;
 
 /// Bytes before the first object.
@@ -44,7 +48,8 @@ pub struct LoaderNotice<'a> {
     pub end: u64,
     /// GNU build id; empty: none, or longer than [`BUILD_ID_MAX`].
     pub build_id: &'a [u8],
-    /// Path as the loader has it, relative paths and symbolic links included; empty: none, or longer than [`PATH_MAX`].
+    /// Path as the loader has it, relative paths and symbolic links included; empty: none, or
+    /// longer than [`PATH_MAX`].
     pub path: &'a [u8],
 }
 
@@ -57,7 +62,8 @@ pub fn begin(buffer: &mut [u8], pid: u32) -> Option<usize> {
     at
 }
 
-/// Adds an object to a datagram of which `used` bytes are used: gives the bytes used then. None when it does not fit; the datagram is as before.
+/// Adds an object to a datagram of which `used` bytes are used: gives the bytes used then. None
+/// when it does not fit; the datagram is as before.
 #[must_use]
 pub fn push(buffer: &mut [u8], used: usize, object: &LoaderNotice<'_>) -> Option<usize> {
     let build_id = if object.build_id.len() > BUILD_ID_MAX { &[] } else { object.build_id };
@@ -93,7 +99,10 @@ impl<'a> Datagram<'a> {
     /// Reads the header; None for what is no datagram of this version.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
-        if bytes.len() > DATAGRAM_MAX || bytes.get(..MAGIC.len())? != MAGIC || u16_at(bytes, 4)? != VERSION {
+        if bytes.len() > DATAGRAM_MAX
+            || bytes.get(..MAGIC.len())? != MAGIC
+            || u16_at(bytes, 4)? != VERSION
+        {
             return None;
         }
         let pid = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
@@ -109,8 +118,10 @@ impl<'a> Iterator for Datagram<'a> {
         self.objects = self.objects.checked_sub(1)?;
         let (fixed, rest) = self.rest.split_at_checked(OBJECT_BYTES)?;
         let (build_id, path) = (usize::from(*fixed.get(24)?), usize::from(u16_at(fixed, 26)?));
-        let (build_id, rest) = rest.split_at_checked(build_id).filter(|(id, _)| id.len() <= BUILD_ID_MAX)?;
-        let (path, rest) = rest.split_at_checked(path).filter(|(path, _)| path.len() <= PATH_MAX)?;
+        let (build_id, rest) =
+            rest.split_at_checked(build_id).filter(|(id, _)| id.len() <= BUILD_ID_MAX)?;
+        let (path, rest) =
+            rest.split_at_checked(path).filter(|(path, _)| path.len() <= PATH_MAX)?;
         let word = |at: usize| Some(u64::from_le_bytes(fixed.get(at..at + 8)?.try_into().ok()?));
         self.rest = rest;
         Some(LoaderNotice { base: word(0)?, start: word(8)?, end: word(16)?, build_id, path })
@@ -125,7 +136,8 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 fn put(buffer: &mut [u8], at: usize, bytes: &[u8]) -> Option<usize> {
     let end = at.checked_add(bytes.len())?;
     let place = buffer.get_mut(at..end)?;
-    // Not copy_from_slice: it holds a panic for lengths that differ, and no panic may be linked into the hook.
+    // Not copy_from_slice: it holds a panic for lengths that differ, and no panic may be linked
+    // into the hook.
     place.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     Some(end)
 }
@@ -136,14 +148,21 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    const LIBC: LoaderNotice<'_> =
-        LoaderNotice { base: 0x7000, start: 0x8000, end: 0x9000, build_id: &[7; 20], path: b"/lib/libc.so.6" };
-    const PROGRAM: LoaderNotice<'_> = LoaderNotice { base: 0, start: 1, end: u64::MAX, build_id: &[], path: b"" };
+    const LIBC: LoaderNotice<'_> = LoaderNotice {
+        base: 0x7000,
+        start: 0x8000,
+        end: 0x9000,
+        build_id: &[7; 20],
+        path: b"/lib/libc.so.6",
+    };
+    const PROGRAM: LoaderNotice<'_> =
+        LoaderNotice { base: 0, start: 1, end: u64::MAX, build_id: &[], path: b"" };
 
     fn datagram(objects: &[LoaderNotice<'_>]) -> Vec<u8> {
         let mut buffer = [0; DATAGRAM_MAX];
-        let used =
-            objects.iter().try_fold(begin(&mut buffer, 42).unwrap(), |used, object| push(&mut buffer, used, object));
+        let used = objects.iter().try_fold(begin(&mut buffer, 42).unwrap(), |used, object| {
+            push(&mut buffer, used, object)
+        });
         buffer[..used.unwrap()].to_vec()
     }
 
@@ -168,7 +187,10 @@ mod tests {
                 LoaderNotice { build_id: &id[1..], path: &path[1..], ..LIBC },
             ),
         ] {
-            assert_eq!(Datagram::decode(&datagram(&[object])).unwrap().collect::<Vec<_>>(), [expected]);
+            assert_eq!(
+                Datagram::decode(&datagram(&[object])).unwrap().collect::<Vec<_>>(),
+                [expected]
+            );
         }
     }
 
@@ -207,7 +229,11 @@ mod tests {
         }
         let mut counted = whole.clone();
         counted[OBJECTS_AT..OBJECTS_AT + 2].copy_from_slice(&[0xff, 0xff]);
-        assert_eq!(Datagram::decode(&counted).unwrap().count(), 2, "more objects announced than there are");
+        assert_eq!(
+            Datagram::decode(&counted).unwrap().count(),
+            2,
+            "more objects announced than there are"
+        );
         assert_eq!(Datagram::decode(&[&whole[..], &[0; DATAGRAM_MAX]].concat()), None);
     }
 }

@@ -1,8 +1,9 @@
 //! Skid: how many instructions after the stalled one a sample lands.
 //!
-//! An interrupt is taken when the oldest instruction has retired, so the sample names the one *after* the one that took the time: on the
-//! machine that this was written on, exactly one after. A counter that is precise, or another processor, may name the instruction itself.
-//! A loop of which it is known where the time goes tells: see [`Skid::measured`].
+//! An interrupt is taken when the oldest instruction has retired, so the sample names the one
+//! *after* the one that took the time: on the machine that this was written on, exactly one after.
+//! A counter that is precise, or another processor, may name the instruction itself. A loop of
+//! which it is known where the time goes tells: see [`Skid::measured`].
 
 use std::fmt;
 
@@ -31,9 +32,10 @@ impl Skid {
         self.0
     }
 
-    /// The skid that samples of a known loop show. `counts` has the samples of each instruction in the order of execution, of which the
-    /// one at `stalled` takes nearly all the time (a division that waits for the one before); at least [`Skid::MAX`] cheap ones that are
-    /// neither branches nor fused with one must follow it. None where that is too few, or it is not clear.
+    /// The skid that samples of a known loop show. `counts` has the samples of each instruction in
+    /// the order of execution, of which the one at `stalled` takes nearly all the time (a division
+    /// that waits for the one before); at least [`Skid::MAX`] cheap ones that are neither branches
+    /// nor fused with one must follow it. None where that is too few, or it is not clear.
     #[must_use]
     pub fn measured(counts: &[u64], stalled: usize) -> Option<Self> {
         let total: u64 = counts.iter().fold(0, |sum, count| sum.saturating_add(*count));
@@ -46,11 +48,12 @@ impl Skid {
         })
     }
 
-    /// The samples of each instruction, given back to the one that took the time. `instructions` are those of one procedure in the order of
-    /// their addresses, without a gap.
+    /// The samples of each instruction, given back to the one that took the time. `instructions`
+    /// are those of one procedure in the order of their addresses, without a gap.
     ///
-    /// A sample moves back within its block. Onto a block's first instruction it came from wherever the block is entered: it moves to the
-    /// instruction before only if that falls through, is no branch and no padding, and no loop begins there, and else stays; after a call it is of the
+    /// A sample moves back within its block. Onto a block's first instruction it came from wherever
+    /// the block is entered: it moves to the instruction before only if that falls through, is no
+    /// branch and no padding, and no loop begins there, and else stays; after a call it is of the
     /// procedure that was called, which has none of these instructions.
     #[must_use]
     pub fn attributed(self, instructions: &[Sampled]) -> Attributed {
@@ -59,7 +62,8 @@ impl Skid {
             let mut place = index;
             for _ in 0..self.0 {
                 let before = place.checked_sub(1);
-                let open = before.filter(|at| instructions.get(*at).is_some_and(|before| !before.bars));
+                let open =
+                    before.filter(|at| instructions.get(*at).is_some_and(|before| !before.bars));
                 let Some(before) = open else {
                     attributed.kept = attributed.kept.saturating_add(instruction.samples);
                     break;
@@ -89,8 +93,8 @@ impl fmt::Display for Skid {
 pub struct Attributed {
     /// Samples by instruction, in the order of the instructions.
     pub samples: Vec<u64>,
-    /// Samples that could not go back by the whole skid, because a jump, a call, a no-op, or the begin
-    /// of a loop or of the procedure is before the instruction that they landed on.
+    /// Samples that could not go back by the whole skid, because a jump, a call, a no-op, or the
+    /// begin of a loop or of the procedure is before the instruction that they landed on.
     pub kept: u64,
 }
 
@@ -99,8 +103,8 @@ pub struct Attributed {
 pub struct Sampled {
     /// How many.
     pub samples: u64,
-    /// Whether it is a jump (conditional or not), a call or a return, or a loop begins after it, so that what is after it was rather come to from
-    /// elsewhere; or a no-op.
+    /// Whether it is a jump (conditional or not), a call or a return, or a loop begins after it, so
+    /// that what is after it was rather come to from elsewhere; or a no-op.
     pub bars: bool,
 }
 
@@ -133,7 +137,8 @@ mod tests {
 
     #[test]
     fn samples_go_back_to_what_took_the_time_and_not_across_branches() {
-        let instructions = [sampled(5), sampled(100), sampled(7), branch(30), sampled(11), sampled(13)];
+        let instructions =
+            [sampled(5), sampled(100), sampled(7), branch(30), sampled(11), sampled(13)];
         let attributed = |skid| {
             let Attributed { samples, kept } = Skid::new(skid).unwrap().attributed(&instructions);
             (samples, kept)

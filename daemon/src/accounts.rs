@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 pub struct Account {
     /// Samples that the sampler took.
     pub taken: u64,
-    /// Samples that the event's count and period imply, of which those missed were throttled, or their interrupt came late; and for how
-    /// long it counted.
+    /// Samples that the event's count and period imply, of which those missed were throttled, or
+    /// their interrupt came late; and for how long it counted.
     pub counted: Counted,
     /// Samples whose image is known, in profiles or on the way there.
     pub resolved: u64,
@@ -52,8 +52,16 @@ impl Account {
             enabled_ns: self.counted.enabled_ns,
             running_ns: self.counted.running_ns,
             merged: self.resolved,
-            unresolved: self.unresolved.iter().map(|(reason, samples)| (reason.name().to_owned(), *samples)).collect(),
-            lost: self.lost.iter().map(|(loss, samples)| (loss.name().to_owned(), *samples)).collect(),
+            unresolved: self
+                .unresolved
+                .iter()
+                .map(|(reason, samples)| (reason.name().to_owned(), *samples))
+                .collect(),
+            lost: self
+                .lost
+                .iter()
+                .map(|(loss, samples)| (loss.name().to_owned(), *samples))
+                .collect(),
         }
     }
 }
@@ -74,6 +82,10 @@ mod tests {
         assert!(ledger.closes(), "{ledger:?}");
         assert_eq!((ledger.taken, ledger.merged), (20, 12));
         assert_eq!(ledger.unresolved, BTreeMap::from([("anonymous_memory".to_owned(), 6)]));
-        assert_eq!(ledger.lost, BTreeMap::from([("spill_full".to_owned(), 2)]), "no row for a reason without samples");
+        assert_eq!(
+            ledger.lost,
+            BTreeMap::from([("spill_full".to_owned(), 2)]),
+            "no row for a reason without samples"
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! What is kept apart, and what is left out: the rules that the settings give, and what they and labels say of each process.
+//! What is kept apart, and what is left out: the rules that the settings give, and what they and
+//! labels say of each process.
 //!
-//! Nothing here costs anything per sample while nobody asked for it: a process without label, unit and exclusion has no scope.
+//! Nothing here costs anything per sample while nobody asked for it: a process without label, unit
+//! and exclusion has no scope.
 
 use crate::cgroup::{self, Pattern};
 use crate::images::Image;
@@ -11,7 +13,8 @@ use std::sync::Arc;
 
 /// Different labels in force at once. A label is forgotten with the last process that has it.
 pub const LABELS_MAX: usize = 1024;
-/// Different scopes in force at once, processes that are kept apart not counted. Beyond it a process has no unit.
+/// Different scopes in force at once, processes that are kept apart not counted. Beyond it a
+/// process has no unit.
 pub const SCOPES_MAX: usize = profiledb::SCOPES_MAX;
 
 /// What is kept apart and what is left out.
@@ -34,11 +37,14 @@ pub struct Rules {
 pub struct Images(BTreeSet<String>);
 
 impl Images {
-    /// The images of these names. A path also means the file that it leads to now: what is mapped has the path without symbolic links.
+    /// The images of these names. A path also means the file that it leads to now: what is mapped
+    /// has the path without symbolic links.
     #[must_use]
     pub fn new(names: &[String]) -> Self {
-        let real =
-            names.iter().filter(|name| name.starts_with('/')).filter_map(|name| Path::new(name).canonicalize().ok());
+        let real = names
+            .iter()
+            .filter(|name| name.starts_with('/'))
+            .filter_map(|name| Path::new(name).canonicalize().ok());
         let given = names.iter().map(|name| ImageRecord::escape_path(Path::new(name)));
         Self(given.chain(real.map(|path| ImageRecord::escape_path(&path))).collect())
     }
@@ -79,8 +85,8 @@ pub struct Tags {
     excluded: bool,
     /// Its control group is left out.
     cgroup_excluded: bool,
-    /// The control group is to be read: before the process is sampled first, and after an exec, which is how service managers and
-    /// container engines end up in the group that they made.
+    /// The control group is to be read: before the process is sampled first, and after an exec,
+    /// which is how service managers and container engines end up in the group that they made.
     unread: bool,
 }
 
@@ -175,11 +181,13 @@ impl Tagger {
         Some(Tags { scope, ..tags.clone() })
     }
 
-    /// What a process has whose control group was read; None: it is gone, and what it has inherited stays.
+    /// What a process has whose control group was read; None: it is gone, and what it has inherited
+    /// stays.
     pub fn read(&mut self, tags: &Tags, cgroup: Option<&[u8]>) -> Tags {
         let Some(path) = cgroup else { return Tags { unread: false, ..tags.clone() } };
         let unit = cgroup::unit_name(path);
-        let cgroup_excluded = self.rules.exclude_cgroups.iter().any(|pattern| pattern.means(path, unit.as_deref()));
+        let cgroup_excluded =
+            self.rules.exclude_cgroups.iter().any(|pattern| pattern.means(path, unit.as_deref()));
         let label = tags.scope.as_ref().and_then(|scope| scope.label.clone());
         let unit = unit.filter(|_| self.rules.by_unit && !cgroup_excluded);
         let scope = self.intern(Scope { label, unit, pid: None });
@@ -241,7 +249,11 @@ mod tests {
             ("line\nbreak", "/tmp/line\\x0abreak", true),
             (&link, real.to_str().unwrap(), true),
         ] {
-            assert_eq!(Images::new(&[named.to_owned()]).contain(&image(path)), means, "{named} {path}");
+            assert_eq!(
+                Images::new(&[named.to_owned()]).contain(&image(path)),
+                means,
+                "{named} {path}"
+            );
         }
         assert!(!Images::default().contain(&image("")));
     }
@@ -259,10 +271,17 @@ mod tests {
         };
         assert_eq!(scope(&read), ("run".into(), "a.service".into()));
         assert!(!read.unread());
-        assert_eq!(scope(&tagger.read(&read.with_unread(true), None)), scope(&read), "gone: as inherited");
+        assert_eq!(
+            scope(&tagger.read(&read.with_unread(true), None)),
+            scope(&read),
+            "gone: as inherited"
+        );
         let moved = read.with_unread(true);
         assert_eq!(scope(&tagger.read(&moved, Some(b"/"))), ("run".into(), String::new()));
-        assert_eq!(scope(&tagger.labelled(&read, "again").unwrap()), ("again".into(), "a.service".into()));
+        assert_eq!(
+            scope(&tagger.labelled(&read, "again").unwrap()),
+            ("again".into(), "a.service".into())
+        );
         assert_eq!(read.of_process(7).pid, Some(7));
         assert!(Arc::ptr_eq(
             tagger.read(&labelled, Some(b"/system.slice/a.service")).scope().unwrap(),
@@ -272,7 +291,8 @@ mod tests {
 
     #[test]
     fn groups_are_left_out_and_taken_in_again() {
-        let rules = Rules { exclude_cgroups: vec![Pattern::new("/secret").unwrap()], ..Rules::default() };
+        let rules =
+            Rules { exclude_cgroups: vec![Pattern::new("/secret").unwrap()], ..Rules::default() };
         let mut tagger = Tagger::new(rules);
         let tags = tagger.unknown();
         let inside = tagger.read(&tags, Some(b"/secret/x"));
@@ -280,25 +300,39 @@ mod tests {
         assert!(!tagger.read(&inside, Some(b"/public")).excluded(), "it was moved");
         assert!(tagger.read(&inside.with_unread(true), None).excluded(), "gone: as before");
         let process = tagger.left_out(&tags);
-        assert!(tagger.read(&process, Some(b"/public")).excluded(), "a process is left out wherever it goes");
+        assert!(
+            tagger.read(&process, Some(b"/public")).excluded(),
+            "a process is left out wherever it goes"
+        );
     }
 
     #[test]
     fn labels_and_scopes_are_bounded_and_forgotten_with_their_processes() {
         let mut tagger = Tagger::new(Rules { by_unit: true, ..Rules::default() });
         let nobody = tagger.unknown();
-        let mut kept: Vec<Tags> =
-            (0..LABELS_MAX).map(|n| tagger.labelled(&nobody, &format!("label {n}")).unwrap()).collect();
+        let mut kept: Vec<Tags> = (0..LABELS_MAX)
+            .map(|n| tagger.labelled(&nobody, &format!("label {n}")).unwrap())
+            .collect();
         assert!(tagger.labelled(&nobody, "one more").is_none());
         assert!(tagger.labelled(&nobody, "label 3").is_some(), "known ones go on");
         kept.pop();
-        assert!(tagger.labelled(&nobody, "one more").is_some(), "a label ended with its last process");
+        assert!(
+            tagger.labelled(&nobody, "one more").is_some(),
+            "a label ended with its last process"
+        );
         let path = |n: usize| format!("/unit{n}.service").into_bytes();
-        let units: Vec<Tags> = (0..SCOPES_MAX).map(|n| tagger.read(&nobody, Some(&path(n)))).collect();
+        let units: Vec<Tags> =
+            (0..SCOPES_MAX).map(|n| tagger.read(&nobody, Some(&path(n)))).collect();
         assert!(tagger.refused > 0 && units.last().unwrap().scope().is_none());
         assert!(tagger.scopes.len() <= SCOPES_MAX);
-        assert!(tagger.labelled(&nobody, "label 3").unwrap().scope().is_some(), "labels still have room");
+        assert!(
+            tagger.labelled(&nobody, "label 3").unwrap().scope().is_some(),
+            "labels still have room"
+        );
         drop(units);
-        assert!(tagger.read(&nobody, Some(&path(SCOPES_MAX))).scope().is_some(), "there is room again");
+        assert!(
+            tagger.read(&nobody, Some(&path(SCOPES_MAX))).scope().is_some(),
+            "there is room again"
+        );
     }
 }

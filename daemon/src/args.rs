@@ -4,16 +4,19 @@ use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What was typed, or the end of the program: help and version on standard output with exit code 0, a mistake as one line with exit code 2.
+/// What was typed, or the end of the program: help and version on standard output with exit code 0,
+/// a mistake as one line with exit code 2.
 #[must_use]
 pub fn parse<Arguments: Parser>(program: &str) -> Arguments {
     Arguments::try_parse().unwrap_or_else(|error| {
         if !error.use_stderr() {
             error.exit()
         }
-        // clap's first paragraph says what is wrong; usage and tips below it are what --help is for.
+        // clap's first paragraph says what is wrong; usage and tips below it are what --help is
+        // for.
         let text = error.render().to_string();
-        let said: Vec<_> = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
+        let said: Vec<_> =
+            text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
         let said = said.join(" ");
         let said = said.strip_prefix("error: ").unwrap_or(&said);
         let said = if said.starts_with("Steers dcpid") { "no command is given" } else { said };
@@ -30,9 +33,14 @@ pub fn refuse(program: &str, reason: &str) -> ! {
 
 /// Always-on profiler: samples every CPU of this machine into an epoch database.
 #[derive(Parser, Debug)]
-#[command(name = "dcpid", version, after_help = "Steer it with dcpictl; read its database with dcpi.")]
+#[command(
+    name = "dcpid",
+    version,
+    after_help = "Steer it with dcpictl; read its database with dcpi."
+)]
 pub struct DcpidArgs {
-    /// Settings in TOML; every flag has a key of its name there, and flags win [default: /etc/dcpi/dcpid.toml when present]
+    /// Settings in TOML; every flag has a key of its name there, and flags win [default:
+    /// /etc/dcpi/dcpid.toml when present]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Settings that may also stand in the configuration file.
@@ -68,11 +76,13 @@ pub struct Settings {
     /// Group of the control socket, by name or number [default: dcpid's own]
     #[arg(long, value_name = "GROUP")]
     pub control_group: Option<String>,
-    /// What clients may ask for who are neither root nor dcpid's own user. read: status, flush, counts (dcpi top), and labels of their own
-    /// processes (dcpilabel); control: everything [default: control]
+    /// What clients may ask for who are neither root nor dcpid's own user. read: status, flush,
+    /// counts (dcpi top), and labels of their own processes (dcpilabel); control: everything
+    /// [default: control]
     #[arg(long, value_name = "read|control")]
     pub clients_may: Option<String>,
-    /// Socket that the loader hook writes to, or off [default: loader.sock beside the control socket]
+    /// Socket that the loader hook writes to, or off [default: loader.sock beside the control
+    /// socket]
     #[arg(long, value_name = "PATH|off")]
     pub loader_socket: Option<PathBuf>,
     /// Events to sample, see [`crate::event::EventSpec`].
@@ -83,7 +93,8 @@ pub struct Settings {
     )]
     #[serde(default, rename = "event")]
     pub events: Vec<String>,
-    /// Events that take turns, one of them counting at a time on each CPU; may be repeated, for other groups
+    /// Events that take turns, one of them counting at a time on each CPU; may be repeated, for
+    /// other groups
     #[arg(long, value_name = "SPEC,SPEC,...")]
     #[serde(default)]
     pub mux: Vec<String>,
@@ -93,39 +104,51 @@ pub struct Settings {
     /// Time between two merges to disk [default: 10m]
     #[arg(long, value_name = "T")]
     pub merge_interval: Option<String>,
-    /// An epoch ends after this long, and another begins. off: only dcpictl epoch ends one [default: 1d]
+    /// An epoch ends after this long, and another begins. off: only dcpictl epoch ends one
+    /// [default: 1d]
     #[arg(long, value_name = "T|off")]
     pub epoch_length: Option<String>,
-    /// How long epochs are kept, any of: an age (hours, days, weeks), "newest N" that stay whatever their age and size, and a size that all may have together (KiB, MiB, GiB, TiB); "all": for ever [default: "7 days, newest 3"]
+    /// How long epochs are kept, any of: an age (hours, days, weeks), "newest N" that stay whatever
+    /// their age and size, and a size that all may have together (KiB, MiB, GiB, TiB); "all": for
+    /// ever [default: "7 days, newest 3"]
     #[arg(long, value_name = "RULES")]
     pub retain: Option<String>,
     /// Host name in the database [default: this machine's]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Part of all CPU time that sampling may cost, such as 1%; lowers the rate of events whose frequency is not given. off: no limit [default: 1%]
+    /// Part of all CPU time that sampling may cost, such as 1%; lowers the rate of events whose
+    /// frequency is not given. off: no limit [default: 1%]
     #[arg(long, value_name = "P%", allow_hyphen_values = true)]
     pub overhead_budget: Option<String>,
-    /// Snapshots of registers a second and CPU at most, taken with samples of user code: which way branches go is computed from them in dcpid's memory, and nothing else of them is kept. Within a fifth of the budget, on x86-64. off: none [default: 50]
+    /// Snapshots of registers a second and CPU at most, taken with samples of user code: which way
+    /// branches go is computed from them in dcpid's memory, and nothing else of them is kept.
+    /// Within a fifth of the budget, on x86-64. off: none [default: 50]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,
-    /// Resident memory of dcpid, such as 192MiB, beyond which it samples less: at the lowest rate, then without snapshots, then not at all, until it is
-    /// better [default: off]
+    /// Resident memory of dcpid, such as 192MiB, beyond which it samples less: at the lowest rate,
+    /// then without snapshots, then not at all, until it is better [default: off]
     #[arg(long, value_name = "SIZE|off")]
     pub memory_limit: Option<String>,
     /// While this file exists nothing is sampled, or off [default: pause beside the control socket]
     #[arg(long, value_name = "PATH|off")]
     pub pause_file: Option<PathBuf>,
-    /// Where metrics are served to Prometheus, by HTTP: a Unix socket (/...), or a loopback address (127.0.0.1:9187) [default: off]
+    /// Where metrics are served to Prometheus, by HTTP: a Unix socket (/...), or a loopback address
+    /// (127.0.0.1:9187) [default: off]
     #[arg(long, value_name = "PATH|ADDRESS:PORT|off")]
     pub metrics: Option<String>,
-    /// Disk space for the code of images with samples, such as 512MiB, from 1MiB; kept beside their profiles so that they can be named and listed when their files are gone. off: none [default: 512MiB]
+    /// Disk space for the code of images with samples, such as 512MiB, from 1MiB; kept beside their
+    /// profiles so that they can be named and listed when their files are gone. off: none [default:
+    /// 512MiB]
     #[arg(long, value_name = "SIZE")]
     pub code_store: Option<String>,
-    /// Entries (16 bytes) in each half of a CPU's table, 124 to 16384, rounded up to a multiple of 4. 124 fit into one page with what else the sampler needs.
-    /// More of them find more samples' places, each at a higher cost, and need memory: 16384 need 512 KiB more for each possible CPU [default: 124]
+    /// Entries (16 bytes) in each half of a CPU's table, 124 to 16384, rounded up to a multiple of
+    /// 4. 124 fit into one page with what else the sampler needs. More of them find more samples'
+    /// places, each at a higher cost, and need memory: 16384 need 512 KiB more for each possible
+    /// CPU [default: 124]
     #[arg(long, value_name = "N")]
     pub table_entries: Option<u32>,
-    /// Entries (16 bytes) in each of a CPU's two spill buffers, for samples whose place the table has no room for, 1 to 1048576 [default: 16384]
+    /// Entries (16 bytes) in each of a CPU's two spill buffers, for samples whose place the table
+    /// has no room for, 1 to 1048576 [default: 16384]
     #[arg(long, value_name = "N")]
     pub spill_entries: Option<u32>,
     /// Keep this image's samples apart by process, by the image's name or path; may be repeated
@@ -136,7 +159,8 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub by_unit: bool,
-    /// Count kernel code by the process that it runs for, so that it is kept apart too; takes more places in the tables
+    /// Count kernel code by the process that it runs for, so that it is kept apart too; takes more
+    /// places in the tables
     #[arg(long)]
     #[serde(default)]
     pub kernel_by_process: bool,
@@ -144,7 +168,8 @@ pub struct Settings {
     #[arg(long, value_name = "IMAGE")]
     #[serde(default)]
     pub exclude_image: Vec<String>,
-    /// Leave out the processes of these control groups: a path, with all below it, or the name of a unit, container or part of the path; may be repeated
+    /// Leave out the processes of these control groups: a path, with all below it, or the name of a
+    /// unit, container or part of the path; may be repeated
     #[arg(long, value_name = "GROUP")]
     #[serde(default)]
     pub exclude_cgroup: Vec<String>,
@@ -182,7 +207,8 @@ pub enum Command {
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
     },
-    /// Label a running process, its children and those it will have: their samples are kept apart from now on
+    /// Label a running process, its children and those it will have: their samples are kept apart
+    /// from now on
     Label {
         /// The process
         #[arg(value_name = "PID")]
@@ -191,7 +217,8 @@ pub enum Command {
         #[arg(value_name = "LABEL")]
         label: String,
     },
-    /// Tell what is in a region of a process's memory: its samples are counted as a procedure of that name, until the process ends
+    /// Tell what is in a region of a process's memory: its samples are counted as a procedure of
+    /// that name, until the process ends
     Register {
         /// Process, as dcpid sees it
         pid: u32,
@@ -225,7 +252,8 @@ pub enum Command {
     Quit,
 }
 
-/// Runs a command and keeps its samples, and those of its children, apart under a label: see them with dcpi prof --label.
+/// Runs a command and keeps its samples, and those of its children, apart under a label: see them
+/// with dcpi prof --label.
 #[derive(Parser, Debug)]
 #[command(
     name = "dcpilabel",
@@ -240,7 +268,12 @@ pub struct DcpilabelArgs {
     #[arg(value_name = "LABEL")]
     pub label: String,
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub command: Vec<OsString>,
 }
 

@@ -1,32 +1,37 @@
 //! What sampling may cost, and the highest rate that fits.
 //!
-//! Most of the bill is the interrupt itself, which no profiler can make cheaper: about a microsecond on real hardware, 14 us where a
-//! hypervisor emulates the timer. So the daemon measures it at start and picks its rate; then it holds the bill against the budget.
+//! Most of the bill is the interrupt itself, which no profiler can make cheaper: about a
+//! microsecond on real hardware, 14 us where a hypervisor emulates the timer. So the daemon
+//! measures it at start and picks its rate; then it holds the bill against the budget.
 
 use crate::event::PlannedEvent;
 use std::time::Duration;
 
-/// Rates in samples per second and CPU, highest first, each 1/sqrt(2) of the one before. Few values, so that a restart, whose measurement
-/// differs a little, continues the epoch at the same rate.
-pub const RATES: [u64; 16] = [5200, 3700, 2600, 1850, 1300, 920, 650, 460, 325, 230, 160, 115, 80, 57, 40, 28];
+/// Rates in samples per second and CPU, highest first, each 1/sqrt(2) of the one before. Few
+/// values, so that a restart, whose measurement differs a little, continues the epoch at the same
+/// rate.
+pub const RATES: [u64; 16] =
+    [5200, 3700, 2600, 1850, 1300, 920, 650, 460, 325, 230, 160, 115, 80, 57, 40, 28];
 
 /// Part of the budget that is kept for the daemon's own work.
 const DAEMON_PART: f64 = 0.2;
 /// A bill is judged over this time.
 pub const TERM: Duration = Duration::from_secs(60);
-/// The rate goes down when two terms in a row cost more than this part of the budget, or one more than the other. What a storm of compilers makes the daemon do
-/// in one minute is no reason: larger values let sampling cost more, smaller ones let the rate follow noise.
+/// The rate goes down when two terms in a row cost more than this part of the budget, or one more
+/// than the other. What a storm of compilers makes the daemon do in one minute is no reason: larger
+/// values let sampling cost more, smaller ones let the rate follow noise.
 const TOO_MUCH: f64 = 1.25;
 const FAR_TOO_MUCH: f64 = 4.0;
-/// It goes down to where the bill would have been this part of the budget. In a simulation of busy hours (the test below) 1.0 takes a second step down more than twice
-/// as often.
+/// It goes down to where the bill would have been this part of the budget. In a simulation of busy
+/// hours (the test below) 1.0 takes a second step down more than twice as often.
 const AIM_DOWN: f64 = 0.8;
-/// Below this part of the budget, in each of so many terms, the rate goes up: to where the dearest of them would have cost the other part. What is between it and
-/// [`TOO_MUCH`] moves nothing, and a step up of the square root of 2 from the one does not reach the other.
+/// Below this part of the budget, in each of so many terms, the rate goes up: to where the dearest
+/// of them would have cost the other part. What is between it and [`TOO_MUCH`] moves nothing, and a
+/// step up of the square root of 2 from the one does not reach the other.
 const PLENTY: f64 = 0.5;
 const AIM_UP: f64 = 0.75;
-/// Terms of plenty before a step up. Each step down that follows one up doubles them, up to the other number: a host that is busy
-/// for some minutes of each hour soon keeps one rate.
+/// Terms of plenty before a step up. Each step down that follows one up doubles them, up to the
+/// other number: a host that is busy for some minutes of each hour soon keeps one rate.
 const PATIENCE_MIN: u32 = 30;
 const PATIENCE_MAX: u32 = 320;
 /// Below this part of its limit there is plenty of memory.
@@ -36,8 +41,8 @@ const MEMORY_PLENTY: f64 = 0.8;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget(pub f64);
 
-/// The index in [`RATES`] of the highest rate that fits when a sample of one of `events` events costs `ns_per_sample`; the lowest when
-/// none does.
+/// The index in [`RATES`] of the highest rate that fits when a sample of one of `events` events
+/// costs `ns_per_sample`; the lowest when none does.
 #[must_use]
 pub fn affordable(budget: Budget, ns_per_sample: f64, events: usize) -> usize {
     let share = |rate: u64| rate as f64 * events as f64 * ns_per_sample / 1e9;
@@ -48,7 +53,8 @@ pub fn affordable(budget: Budget, ns_per_sample: f64, events: usize) -> usize {
 /// How many events count at once: of those that take turns, one of each group.
 #[must_use]
 pub fn at_once(events: &[PlannedEvent]) -> usize {
-    let groups: std::collections::BTreeSet<usize> = events.iter().filter_map(|event| event.mux).collect();
+    let groups: std::collections::BTreeSet<usize> =
+        events.iter().filter_map(|event| event.mux).collect();
     events.iter().filter(|event| event.mux.is_none()).count() + groups.len()
 }
 
@@ -125,8 +131,8 @@ pub struct Change {
     pub why: String,
 }
 
-/// Holds bills against the budget, and memory against its limit: under pressure first the rate goes down, then there are only counts, then nothing;
-/// after long plenty the other way.
+/// Holds bills against the budget, and memory against its limit: under pressure first the rate goes
+/// down, then there are only counts, then nothing; after long plenty the other way.
 #[derive(Clone, Debug)]
 pub struct Governor {
     budget: Option<Budget>,
@@ -192,8 +198,9 @@ impl Governor {
         self.last_change.as_ref()
     }
 
-    /// Judges the bill of a term that ends now, and `memory`, the part of its limit that is used at its end (0 without a limit). `allowed` is the
-    /// step of [`RATES`] that the measured cost of a sample allows: no step up goes beyond it.
+    /// Judges the bill of a term that ends now, and `memory`, the part of its limit that is used at
+    /// its end (0 without a limit). `allowed` is the step of [`RATES`] that the measured cost of a
+    /// sample allows: no step up goes beyond it.
     pub fn judge(&mut self, bill: Bill, memory: f64, allowed: usize, now_unix_s: u64) -> Verdict {
         let used = self.budget.map_or(0.0, |budget| bill.share() / budget.0);
         let before = std::mem::replace(&mut self.used_before, used);
@@ -223,19 +230,24 @@ impl Governor {
                 let fits = |higher: &usize| self.dearest * factor(self.step, *higher) <= AIM_UP;
                 step = (allowed..self.step).find(fits).unwrap_or(self.step);
                 let (terms, dearest) = (self.terms_of_plenty, 100.0 * self.dearest);
-                why = format!("sampling cost at most {dearest:.0} % of the budget for {terms} minutes");
+                why = format!(
+                    "sampling cost at most {dearest:.0} % of the budget for {terms} minutes"
+                );
             }
             _ => {}
         }
-        let verdict =
-            Verdict { rate: (step != self.step).then(|| rate(step)), doing: (doing != self.doing).then_some(doing) };
+        let verdict = Verdict {
+            rate: (step != self.step).then(|| rate(step)),
+            doing: (doing != self.doing).then_some(doing),
+        };
         if step != self.step {
             let goes_up = step < self.step;
             if self.went_up && !goes_up {
                 self.patience = (self.patience * 2).min(PATIENCE_MAX);
             }
             self.went_up = goes_up;
-            self.last_change = Some(Change { unix_s: now_unix_s, from: rate(self.step), to: rate(step), why });
+            self.last_change =
+                Some(Change { unix_s: now_unix_s, from: rate(self.step), to: rate(step), why });
         }
         if verdict != Verdict::default() {
             (self.step, self.doing, self.terms_of_plenty, self.dearest) = (step, doing, 0, 0.0);
@@ -260,9 +272,14 @@ mod tests {
 
     #[test]
     fn the_rate_is_the_highest_that_fits() {
-        let rate = |percent: f64, ns, events| RATES[affordable(Budget(percent / 100.0), ns, events)];
+        let rate =
+            |percent: f64, ns, events| RATES[affordable(Budget(percent / 100.0), ns, events)];
         assert_eq!(rate(1.0, 1_000.0, 1), 5200, "real hardware: 0.52 %");
-        assert_eq!(rate(1.0, 14_000.0, 1), 460, "a virtual timer: 0.64 %, and 650/s would be 0.91 %");
+        assert_eq!(
+            rate(1.0, 14_000.0, 1),
+            460,
+            "a virtual timer: 0.64 %, and 650/s would be 0.91 %"
+        );
         assert_eq!(rate(1.0, 14_000.0, 2), 230);
         assert_eq!(rate(10.0, 14_000.0, 1), 5200);
         assert_eq!(rate(0.001, 14_000.0, 1), 28, "never nothing at all");
@@ -280,27 +297,45 @@ mod tests {
         let mut governor = Governor::new(Some(Budget(0.01)), true, 2);
         let rate = |governor: &mut Governor, bill| governor.judge(bill, 0.5, 0, NOW).rate;
         assert!((bill(2.0).share() - 0.02).abs() < 1e-12);
-        assert_eq!([1.2, 1.2, 3.9, 1.2].map(|percent| rate(&mut governor, bill(percent))), [None; 4], "one dear term");
+        assert_eq!(
+            [1.2, 1.2, 3.9, 1.2].map(|percent| rate(&mut governor, bill(percent))),
+            [None; 4],
+            "one dear term"
+        );
         assert_eq!(rate(&mut governor, bill(1.3)), None);
         assert_eq!(rate(&mut governor, bill(1.35)), Some(1300));
-        let change = Change { unix_s: NOW, from: 2600, to: 1300, why: "sampling cost 1.3 times the budget".into() };
+        let change = Change {
+            unix_s: NOW,
+            from: 2600,
+            to: 1300,
+            why: "sampling cost 1.3 times the budget".into(),
+        };
         assert_eq!(governor.last_change(), Some(&change));
         for _ in 1..PATIENCE_MIN {
             assert_eq!(rate(&mut governor, bill(0.4)), None);
         }
-        assert_eq!(rate(&mut governor, bill(0.7)), None, "one dearer term, and patience begins anew");
+        assert_eq!(
+            rate(&mut governor, bill(0.7)),
+            None,
+            "one dearer term, and patience begins anew"
+        );
         for _ in 1..PATIENCE_MIN {
             assert_eq!(rate(&mut governor, bill(0.4)), None);
         }
         assert_eq!(rate(&mut governor, bill(0.4)), Some(1850));
-        assert_eq!(rate(&mut governor, bill(4.1)), Some(325), "far too much: at once, and all the way");
+        assert_eq!(
+            rate(&mut governor, bill(4.1)),
+            Some(325),
+            "far too much: at once, and all the way"
+        );
         for _ in 1..2 * PATIENCE_MIN {
             assert_eq!(rate(&mut governor, bill(0.1)), None, "it was up too early");
         }
         assert_eq!(rate(&mut governor, bill(0.1)), Some(1850), "as far as the bill allows");
     }
 
-    /// A busy host's bills and costs went up and down by the minute, and the rate with them: 5200, 3700, 2600, 3700, ... in an hour.
+    /// A busy host's bills and costs went up and down by the minute, and the rate with them: 5200,
+    /// 3700, 2600, 3700, ... in an hour.
     #[test]
     fn a_busy_hour_changes_the_rate_at_most_twice() {
         let mut random = fastrand::Rng::with_seed(11);
@@ -316,9 +351,14 @@ mod tests {
                 let factor = if is_disturbed { 1.0 + 3.0 * random.f64() } else { 1.0 };
                 let (cpu_ns, samples) = (60e9, 60.0 * governor.rate().unwrap() as f64);
                 let measured_ns = ns * (0.8 + 0.4 * random.f64());
-                let bill = Bill { cpu_ns, sampling_ns: samples * measured_ns, daemon_ns: samples * daemon_ns * factor };
+                let bill = Bill {
+                    cpu_ns,
+                    sampling_ns: samples * measured_ns,
+                    daemon_ns: samples * daemon_ns * factor,
+                };
                 let allowed = affordable(budget, measured_ns, 1);
-                changes += u32::from(governor.judge(bill, 0.0, allowed, NOW + 60 * minute).rate.is_some());
+                changes +=
+                    u32::from(governor.judge(bill, 0.0, allowed, NOW + 60 * minute).rate.is_some());
             }
             assert!(changes <= 2, "hour {hour}: {changes} changes, {:?}", governor.last_change());
         }
@@ -327,7 +367,10 @@ mod tests {
     #[test]
     fn the_measured_cost_limits_what_plenty_may_raise() {
         let mut governor = Governor::new(Some(Budget(0.01)), true, 5);
-        assert!((0..200).all(|_| governor.judge(bill(0.1), 0.0, 5, NOW) == Verdict::default()), "no margin");
+        assert!(
+            (0..200).all(|_| governor.judge(bill(0.1), 0.0, 5, NOW) == Verdict::default()),
+            "no margin"
+        );
         let raised = (0..200).find_map(|_| governor.judge(bill(0.1), 0.0, 4, NOW).rate);
         assert_eq!(raised, Some(RATES[4]), "and no further");
     }
@@ -337,7 +380,10 @@ mod tests {
         let mut governor = Governor::new(Some(Budget(0.01)), true, 0);
         assert!((0..50).all(|_| governor.judge(bill(0.0), 0.0, 0, NOW) == Verdict::default()));
         let mut governor = Governor::new(None, true, 3);
-        assert!((0..50).all(|_| governor.judge(bill(99.0), 0.9, 0, NOW) == Verdict::default()), "no budget, no limit");
+        assert!(
+            (0..50).all(|_| governor.judge(bill(99.0), 0.9, 0, NOW) == Verdict::default()),
+            "no budget, no limit"
+        );
         assert_eq!(governor.rate(), None);
     }
 

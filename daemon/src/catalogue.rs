@@ -1,17 +1,21 @@
-//! What was learnt of files, so that it is not learnt again after a restart: which image a file is that the kernel's records give no build
-//! id of. To find that out may take reading 256 MiB in the middle of a drain.
+//! What was learnt of files, so that it is not learnt again after a restart: which image a file is
+//! that the kernel's records give no build id of. To find that out may take reading 256 MiB in the
+//! middle of a drain.
 //!
-//! Everything is in memory; on disk it is a sled database, private to this daemon and worth nothing but time. sled is open only while it is
-//! read at the start and written now and then, on a thread of its own: it panics, or waits for ever, on half of all damaged files (tried
-//! with 0.34.7), so it never sees one. A checksum of its files is kept beside them, and where that is wrong they are put aside. No failure
-//! here costs more than a log line and the time to learn again.
+//! Everything is in memory; on disk it is a sled database, private to this daemon and worth nothing
+//! but time. sled is open only while it is read at the start and written now and then, on a thread
+//! of its own: it panics, or waits for ever, on half of all damaged files (tried with 0.34.7), so
+//! it never sees one. A checksum of its files is kept beside them, and where that is wrong they are
+//! put aside. No failure here costs more than a log line and the time to learn again.
 
 use image::ImageId;
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, Metadata};
 use std::io;
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, SystemTime};
@@ -24,7 +28,8 @@ const DISK_BYTES_MAX: u64 = 16 << 20;
 const CACHE_BYTES: u64 = 256 << 10;
 /// sled's unit of writing: its smallest file.
 const SEGMENT_BYTES: usize = 64 << 10;
-/// What was changed so recently may be changed again within one tick of the file system's clock, and nobody would see it.
+/// What was changed so recently may be changed again within one tick of the file system's clock,
+/// and nobody would see it.
 const SETTLED: Duration = Duration::from_secs(2);
 /// How long sled may take. It needs a hundredth of a second.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,10 +52,12 @@ impl FileKey {
     /// The key of an open file.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Self {
-        let times = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
+        let times =
+            [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
         let numbers = [metadata.dev(), metadata.ino(), metadata.size()];
         let mut bytes = [0; KEY_BYTES];
-        let fields = numbers.into_iter().chain(times.map(i64::cast_unsigned)).flat_map(u64::to_be_bytes);
+        let fields =
+            numbers.into_iter().chain(times.map(i64::cast_unsigned)).flat_map(u64::to_be_bytes);
         bytes.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
         Self(bytes)
     }
@@ -100,19 +107,26 @@ struct State {
 }
 
 impl Catalogue {
-    /// The catalogue in this directory, which is made when there is none; `place.sum` beside it has its checksum. Always succeeds: what
-    /// cannot be used is put aside, or left alone where another process holds it, and said in the log.
+    /// The catalogue in this directory, which is made when there is none; `place.sum` beside it has
+    /// its checksum. Always succeeds: what cannot be used is put aside, or left alone where another
+    /// process holds it, and said in the log.
     #[must_use]
     pub fn open(place: &Path) -> Self {
         let mut state = State { place: Some(place.to_owned()), ..State::default() };
         match load(place) {
             Ok(files) => state.files = files,
             Err(Failure::Locked) => {
-                tracing::warn!("{} is held by another process; what is learnt now is not kept", place.display());
+                tracing::warn!(
+                    "{} is held by another process; what is learnt now is not kept",
+                    place.display()
+                );
                 state.place = None;
             }
             Err(failure) => {
-                tracing::warn!("{} cannot be used ({failure}); it is put aside and learnt anew", place.display());
+                tracing::warn!(
+                    "{} cannot be used ({failure}); it is put aside and learnt anew",
+                    place.display()
+                );
                 put_aside(place);
             }
         }
@@ -128,8 +142,8 @@ impl Catalogue {
         Some(learnt)
     }
 
-    /// Remembers what a file is; `before` is what the system said of it before it was read, `after` when that was done. A file that was
-    /// changed meanwhile, or a moment ago, is not remembered.
+    /// Remembers what a file is; `before` is what the system said of it before it was read, `after`
+    /// when that was done. A file that was changed meanwhile, or a moment ago, is not remembered.
     pub fn learn(&self, before: &Metadata, after: &Metadata, learnt: Learnt) {
         let key = FileKey::of(before);
         if key == FileKey::of(after) && is_settled(before) {
@@ -149,7 +163,8 @@ impl Catalogue {
         self.state().files.is_empty()
     }
 
-    /// Puts on disk what was learnt since the last time. Takes a while: never called from the drain.
+    /// Puts on disk what was learnt since the last time. Takes a while: never called from the
+    /// drain.
     pub fn save(&self) {
         let (place, mut anew, files) = {
             let state = self.state();
@@ -159,14 +174,23 @@ impl Catalogue {
             }
             let anew = state.begin_anew || size_on_disk(&place) > DISK_BYTES_MAX;
             let wanted = |key: &FileKey| anew || state.unsaved.contains(key);
-            let files = state.files.iter().filter(|(key, _)| wanted(key)).map(|(key, learnt)| (*key, *learnt));
+            let files = state
+                .files
+                .iter()
+                .filter(|(key, _)| wanted(key))
+                .map(|(key, learnt)| (*key, *learnt));
             (place, anew, files.collect::<Vec<_>>())
         };
         let saved = store(&place, anew, &files).or_else(|failure| match failure {
             Failure::Damaged(_) | Failure::Sled(_) => {
                 put_aside(&place);
                 anew = true;
-                let all = self.state().files.iter().map(|(key, learnt)| (*key, *learnt)).collect::<Vec<_>>();
+                let all = self
+                    .state()
+                    .files
+                    .iter()
+                    .map(|(key, learnt)| (*key, *learnt))
+                    .collect::<Vec<_>>();
                 store(&place, false, &all)
             }
             failure => Err(failure),
@@ -183,7 +207,10 @@ impl Catalogue {
             Err(failure) => {
                 let complaint = failure.to_string();
                 if state.complaint.as_ref() != Some(&complaint) {
-                    tracing::warn!("what was learnt of files is not kept in {}: {complaint}", place.display());
+                    tracing::warn!(
+                        "what was learnt of files is not kept in {}: {complaint}",
+                        place.display()
+                    );
                 }
                 state.complaint = Some(complaint);
             }
@@ -213,7 +240,8 @@ impl State {
     }
 }
 
-/// Whether the last change of a file was so long ago that another one would give it another [`FileKey`].
+/// Whether the last change of a file was so long ago that another one would give it another
+/// [`FileKey`].
 pub fn is_settled(metadata: &Metadata) -> bool {
     let changed = metadata.modified().ok().zip(changed(metadata));
     changed.is_some_and(|(modified, changed)| {
@@ -223,7 +251,8 @@ pub fn is_settled(metadata: &Metadata) -> bool {
 
 /// Time of the last change of contents or attributes (ctime).
 fn changed(metadata: &Metadata) -> Option<SystemTime> {
-    let (seconds, nanoseconds) = (u64::try_from(metadata.ctime()).ok()?, u32::try_from(metadata.ctime_nsec()).ok()?);
+    let (seconds, nanoseconds) =
+        (u64::try_from(metadata.ctime()).ok()?, u32::try_from(metadata.ctime_nsec()).ok()?);
     SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds.min(999_999_999)))
 }
 
@@ -245,8 +274,11 @@ enum Failure {
 impl From<sled::Error> for Failure {
     fn from(error: sled::Error) -> Self {
         match error {
-            // sled 0.34.7, config.rs, `try_lock`: any failure to lock is one of this kind with these words.
-            sled::Error::Io(error) if error.to_string().contains("could not acquire lock") => Failure::Locked,
+            // sled 0.34.7, config.rs, `try_lock`: any failure to lock is one of this kind with
+            // these words.
+            sled::Error::Io(error) if error.to_string().contains("could not acquire lock") => {
+                Failure::Locked
+            }
             sled::Error::Io(error) => Failure::Io(error),
             error => Failure::Sled(error.to_string().lines().next().unwrap_or_default().to_owned()),
         }
@@ -257,7 +289,8 @@ fn load(place: &Path) -> Result<HashMap<FileKey, Learnt>, Failure> {
     if !place.exists() {
         return Ok(HashMap::new());
     }
-    let expected = read_limited(&sum_path(place), 4096).map_err(|_| Failure::Damaged("its checksum is missing"))?;
+    let expected = read_limited(&sum_path(place), 4096)
+        .map_err(|_| Failure::Damaged("its checksum is missing"))?;
     let expected = String::from_utf8(expected).unwrap_or_default();
     if expected.lines().next() != Some(FIRST_LINE) {
         return Err(Failure::Damaged("it is of another version"));
@@ -271,7 +304,9 @@ fn load(place: &Path) -> Result<HashMap<FileKey, Learnt>, Failure> {
         let mut files = HashMap::new();
         for entry in tree.iter().take(FILES_MAX) {
             let (key, value) = entry?;
-            if let (Ok(key), Some(learnt)) = (<[u8; KEY_BYTES]>::try_from(key.as_ref()), Learnt::parse(&value)) {
+            if let (Ok(key), Some(learnt)) =
+                (<[u8; KEY_BYTES]>::try_from(key.as_ref()), Learnt::parse(&value))
+            {
                 files.insert(FileKey(key), learnt);
             }
         }
@@ -284,7 +319,9 @@ fn load(place: &Path) -> Result<HashMap<FileKey, Learnt>, Failure> {
 
 /// Adds files to those on disk, or replaces these.
 fn store(place: &Path, anew: bool, files: &[(FileKey, Learnt)]) -> Result<(), Failure> {
-    if place.exists() && !anew && checksum(place)? != read_limited(&sum_path(place), 4096).map(text).unwrap_or_default()
+    if place.exists()
+        && !anew
+        && checksum(place)? != read_limited(&sum_path(place), 4096).map(text).unwrap_or_default()
     {
         return Err(Failure::Damaged("its checksum is wrong"));
     }
@@ -307,7 +344,8 @@ fn store(place: &Path, anew: bool, files: &[(FileKey, Learnt)]) -> Result<(), Fa
     })
 }
 
-/// Makes sled's directory before sled does, closed to others: sled leaves its files' modes to the umask.
+/// Makes sled's directory before sled does, closed to others: sled leaves its files' modes to the
+/// umask.
 fn make_private(place: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(place)?;
     // A release before made it with mode 0755.
@@ -325,9 +363,13 @@ fn sled_at(directory: &Path) -> sled::Result<sled::Db> {
 }
 
 /// Does it on a thread of its own, which may panic or never end.
-fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let (sender, answer) = mpsc::channel();
-    std::thread::Builder::new().name("catalogue".into()).spawn(move || drop(sender.send(work())))?;
+    std::thread::Builder::new()
+        .name("catalogue".into())
+        .spawn(move || drop(sender.send(work())))?;
     answer.recv_timeout(PATIENCE).map_err(|error| match error {
         mpsc::RecvTimeoutError::Timeout => Failure::Stuck,
         mpsc::RecvTimeoutError::Disconnected => Failure::Sled("sled panicked".to_owned()),
@@ -354,7 +396,8 @@ fn write_checksum(place: &Path) -> Result<(), Failure> {
     Ok(std::fs::rename(temporary, sum_path(place))?)
 }
 
-/// The text of the checksum file: a line of our own, and name, size and CRC-32C of each of sled's files.
+/// The text of the checksum file: a line of our own, and name, size and CRC-32C of each of sled's
+/// files.
 fn checksum(place: &Path) -> Result<String, Failure> {
     let mut files = files_of(place)?;
     files.sort();
@@ -364,7 +407,10 @@ fn checksum(place: &Path) -> Result<String, Failure> {
     let mut lines = vec![FIRST_LINE.to_owned()];
     for (path, size) in files {
         let sum = crc32c::crc32c(&read_limited(&path, size)?);
-        lines.push(format!("{sum:08x} {size} {}", path.strip_prefix(place).unwrap_or(&path).display()));
+        lines.push(format!(
+            "{sum:08x} {size} {}",
+            path.strip_prefix(place).unwrap_or(&path).display()
+        ));
     }
     Ok(lines.join("\n"))
 }
@@ -471,7 +517,10 @@ mod tests {
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&place), mode(&sum_path(&place))), (DIRECTORY_MODE, FILE_MODE));
         let files = files_of(&place).unwrap();
-        assert!(!files.is_empty() && files.iter().all(|(path, _)| mode(path) == FILE_MODE), "{files:?}");
+        assert!(
+            !files.is_empty() && files.iter().all(|(path, _)| mode(path) == FILE_MODE),
+            "{files:?}"
+        );
         assert_eq!(reopened(&place).len(), 4);
     }
 
@@ -507,7 +556,8 @@ mod tests {
         let whole = place.with_extension("whole");
         let copy = |from: &Path, to: &Path| {
             remove(to).unwrap();
-            let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+            let copied =
+                std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
             assert!(copied.success());
         };
         copy(&place, &whole);
@@ -518,7 +568,9 @@ mod tests {
         for at in (0..size).step_by(size as usize / 37) {
             let database = &database;
             damages.push(Box::new(move || flip(database, at)));
-            damages.push(Box::new(move || File::options().write(true).open(database).unwrap().set_len(at).unwrap()));
+            damages.push(Box::new(move || {
+                File::options().write(true).open(database).unwrap().set_len(at).unwrap()
+            }));
         }
         for at in 0..std::fs::metadata(&settings).unwrap().len() {
             let settings = &settings;
@@ -557,11 +609,14 @@ mod tests {
         std::fs::write(path, bytes).unwrap();
     }
 
-    /// One that has something. Threads of sled let go of the files a moment after it is dropped, on a loaded machine a long one.
+    /// One that has something. Threads of sled let go of the files a moment after it is dropped, on
+    /// a loaded machine a long one.
     fn reopened(place: &Path) -> Catalogue {
         let mut tries = std::iter::repeat_with(|| Catalogue::open(place)).take(1000);
         tries
-            .find(|catalogue| !catalogue.is_empty() || (std::thread::sleep(Duration::from_millis(5)), false).1)
+            .find(|catalogue| {
+                !catalogue.is_empty() || (std::thread::sleep(Duration::from_millis(5)), false).1
+            })
             .unwrap()
     }
 
@@ -572,7 +627,9 @@ mod tests {
         filled(&place, 10).save();
         // Threads of sled let go of the files a moment after it is dropped.
         let wait = || std::thread::sleep(Duration::from_millis(5));
-        let held = std::iter::repeat_with(|| sled_at(&place)).take(1000).find_map(|held| held.map_err(|_| wait()).ok());
+        let held = std::iter::repeat_with(|| sled_at(&place))
+            .take(1000)
+            .find_map(|held| held.map_err(|_| wait()).ok());
         let held = held.unwrap();
         write_checksum(&place).unwrap();
         let catalogue = Catalogue::open(&place);

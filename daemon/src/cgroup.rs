@@ -1,4 +1,5 @@
-//! Which systemd unit or container a process belongs to, as its control group tells (cgroups(7), /proc/PID/cgroup).
+//! Which systemd unit or container a process belongs to, as its control group tells (cgroups(7),
+//! /proc/PID/cgroup).
 
 use std::fs::File;
 use std::io::Read;
@@ -10,45 +11,58 @@ const NAME_BYTES_MAX: usize = 128;
 /// Digits that are kept of a container's id: what `docker ps` shows.
 const ID_DIGITS: usize = 12;
 /// What is a name of its own in a path, least telling last (systemd.unit(5)).
-const UNIT_SUFFIXES: [&[u8]; 6] = [b".service", b".scope", b".socket", b".mount", b".swap", b".slice"];
+const UNIT_SUFFIXES: [&[u8]; 6] =
+    [b".service", b".scope", b".socket", b".mount", b".swap", b".slice"];
 
-/// The control group of a process now: its path below the root of the hierarchy, `/` where there is none. None when it is gone.
+/// The control group of a process now: its path below the root of the hierarchy, `/` where there is
+/// none. None when it is gone.
 #[must_use]
 pub fn of_process(pid: u32) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    File::open(format!("/proc/{pid}/cgroup")).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
+    File::open(format!("/proc/{pid}/cgroup"))
+        .ok()?
+        .take(FILE_BYTES_MAX)
+        .read_to_end(&mut text)
+        .ok()?;
     Some(parse(&text))
 }
 
-/// The path in the unified hierarchy (`0::`), or, where the process is at the root of that, in systemd's own (`name=systemd`), which is
-/// where version 1 has units and containers.
+/// The path in the unified hierarchy (`0::`), or, where the process is at the root of that, in
+/// systemd's own (`name=systemd`), which is where version 1 has units and containers.
 fn parse(text: &[u8]) -> Vec<u8> {
     let path = |controllers: &[u8]| {
         let of_line = |line: &[u8]| {
             let mut fields = line.splitn(3, |byte| *byte == b':');
             let (_, found, path) = (fields.next()?, fields.next()?, fields.next()?);
-            (found == controllers).then(|| path.strip_suffix(b" (deleted)").unwrap_or(path).to_vec())
+            (found == controllers)
+                .then(|| path.strip_suffix(b" (deleted)").unwrap_or(path).to_vec())
         };
         text.split(|byte| *byte == b'\n').find_map(of_line).filter(|path| path.len() > 1)
     };
     path(b"").or_else(|| path(b"name=systemd")).unwrap_or_else(|| b"/".to_vec())
 }
 
-/// A short, stable name for a control group: the container, else the unit, else the path itself. None for the root, where kernel threads
-/// are and, without systemd, everybody else. At most 128 bytes without control character, whatever the path.
+/// A short, stable name for a control group: the container, else the unit, else the path itself.
+/// None for the root, where kernel threads are and, without systemd, everybody else. At most 128
+/// bytes without control character, whatever the path.
 #[must_use]
 pub fn unit_name(path: &[u8]) -> Option<String> {
-    let parts: Vec<&[u8]> =
-        path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b"..").collect();
+    let parts: Vec<&[u8]> = path
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b"..")
+        .collect();
     // The innermost container, whatever units run in it: those are the container's business.
     let container = (0..parts.len()).rev().find_map(|at| container(&parts, at));
     let unit = || {
         // A user's manager is in a group `init.scope` of its own, below its service.
         let named = |suffix: &&[u8]| {
-            let is = |(at, part): &(usize, &&[u8])| part.ends_with(suffix) && !(*at > 0 && **part == b"init.scope");
+            let is = |(at, part): &(usize, &&[u8])| {
+                part.ends_with(suffix) && !(*at > 0 && **part == b"init.scope")
+            };
             parts.iter().enumerate().rev().find(is).map(|(at, part)| (at, part.to_vec()))
         };
-        let (slices, others) = (named(&b".slice".as_slice()), UNIT_SUFFIXES.iter().take(5).filter_map(named));
+        let (slices, others) =
+            (named(&b".slice".as_slice()), UNIT_SUFFIXES.iter().take(5).filter_map(named));
         others.max_by_key(|(at, _)| *at).or(slices).map(|(_, part)| part)
     };
     let whole = || (!parts.is_empty()).then(|| [b"/", parts.join(&b'/').as_slice()].concat());
@@ -60,13 +74,16 @@ fn container(parts: &[&[u8]], at: usize) -> Option<Vec<u8>> {
     let part = *parts.get(at)?;
     let bare = part.strip_suffix(b".scope").unwrap_or(part);
     let digits = bare.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    // docker-ID.scope, cri-containerd-ID.scope, crio-ID, libpod-ID.scope; ID alone in a group of the engine's name (docker/ID,
-    // kubepods/burstable/podUID/ID).
+    // docker-ID.scope, cri-containerd-ID.scope, crio-ID, libpod-ID.scope; ID alone in a group of
+    // the engine's name (docker/ID, kubepods/burstable/podUID/ID).
     if digits == 64 {
         let (engine, id) = bare.split_at(bare.len() - digits);
         let engine = engine.strip_suffix(b"-").unwrap_or(engine);
-        let engine =
-            if engine.is_empty() { parts.first().filter(|_| at > 0).copied().unwrap_or(b"container") } else { engine };
+        let engine = if engine.is_empty() {
+            parts.first().filter(|_| at > 0).copied().unwrap_or(b"container")
+        } else {
+            engine
+        };
         let engine = engine.strip_suffix(b".slice").unwrap_or(engine);
         return Some([engine, b"-", id.get(..ID_DIGITS).unwrap_or(id)].concat());
     }
@@ -99,11 +116,13 @@ fn printable(name: &[u8]) -> String {
 
 /// FNV-1a, 64 bits (draft-eastlake-fnv): the same in every release, as names on disk must be.
 fn fnv_1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
-/// Control groups that a user names: by path, `/user.slice`, with all groups below; or by the name of a unit, container or any part of
-/// the path.
+/// Control groups that a user names: by path, `/user.slice`, with all groups below; or by the name
+/// of a unit, container or any part of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
@@ -120,7 +139,9 @@ impl Pattern {
     pub fn means(&self, path: &[u8], unit: Option<&str>) -> bool {
         let pattern = self.0.as_bytes();
         if pattern.starts_with(b"/") {
-            return path.strip_prefix(pattern).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
+            return path
+                .strip_prefix(pattern)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
         }
         unit == Some(&self.0) || path.split(|byte| *byte == b'/').any(|part| part == pattern)
     }
@@ -166,23 +187,44 @@ mod tests {
             ("/init.scope", Some("init.scope")),
             ("/user.slice/user-0.slice/session-3.scope", Some("session-3.scope")),
             ("/user.slice/user-1000.slice/user@1000.service/init.scope", Some("user@1000.service")),
-            ("/user.slice/user-1000.slice/user@1000.service/app.slice/app-foot.scope", Some("app-foot.scope")),
-            ("/user.slice/user-1000.slice/user@1000.service/app.slice/dbus.socket", Some("dbus.socket")),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/app.slice/app-foot.scope",
+                Some("app-foot.scope"),
+            ),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/app.slice/dbus.socket",
+                Some("dbus.socket"),
+            ),
             (&id("/system.slice/docker-", ".scope"), Some("docker-0123456789ab")),
             (&id("/docker/", ""), Some("docker-0123456789ab")),
-            (&id("/system.slice/docker-", ".scope/system.slice/cron.service"), Some("docker-0123456789ab")),
+            (
+                &id("/system.slice/docker-", ".scope/system.slice/cron.service"),
+                Some("docker-0123456789ab"),
+            ),
             (&id("/machine.slice/libpod-", ".scope/container"), Some("libpod-0123456789ab")),
             (&id("/kubepods/besteffort/pod2f8c/", ""), Some("kubepods-0123456789ab")),
             (
-                &id("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-", ".scope"),
+                &id(
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-",
+                    ".scope",
+                ),
                 Some("cri-containerd-0123456789ab"),
             ),
             (&id("/kubepods.slice/", ""), Some("kubepods-0123456789ab")),
             (&id("/", ""), Some("container-0123456789ab")),
             (&id("/crio-conmon-", ".scope"), Some("crio-conmon-0123456789ab")),
-            (&id(&format!("/docker/{}/kubepods/x/", ID.replace('0', "f")), ""), Some("docker-0123456789ab")),
-            ("/machine.slice/machine-debian.scope/payload/system.slice/cron.service", Some("machine-debian.scope")),
-            ("/machine.slice/systemd-nspawn@web.service/payload", Some("systemd-nspawn@web.service")),
+            (
+                &id(&format!("/docker/{}/kubepods/x/", ID.replace('0', "f")), ""),
+                Some("docker-0123456789ab"),
+            ),
+            (
+                "/machine.slice/machine-debian.scope/payload/system.slice/cron.service",
+                Some("machine-debian.scope"),
+            ),
+            (
+                "/machine.slice/systemd-nspawn@web.service/payload",
+                Some("systemd-nspawn@web.service"),
+            ),
             ("/lxc.payload.web/system.slice/cron.service", Some("lxc.payload.web")),
             ("/lxc/web", Some("lxc/web")),
             ("/../system.slice/cron.service", Some("cron.service")),
@@ -204,12 +246,26 @@ mod tests {
             assert_eq!(unit_name(path).as_deref(), Some(name));
         }
         let long = |c: &str, n: usize| format!("/{}", c.repeat(n));
-        for path in [long("x", 4000), long("\u{fc}", 200), long("a/", 2000), long("\u{1}", 300), long("x", 128)] {
+        for path in [
+            long("x", 4000),
+            long("\u{fc}", 200),
+            long("a/", 2000),
+            long("\u{1}", 300),
+            long("x", 128),
+        ] {
             let name = unit_name(path.as_bytes()).unwrap();
             assert!(profiledb::check_unit(&name).is_ok(), "{name}");
-            assert_ne!(unit_name(format!("{path}y").as_bytes()).unwrap(), name, "what is cut off still counts");
+            assert_ne!(
+                unit_name(format!("{path}y").as_bytes()).unwrap(),
+                name,
+                "what is cut off still counts"
+            );
         }
-        assert_eq!(unit_name(long("x", 127).as_bytes()).unwrap(), long("x", 127), "128 bytes are not too long");
+        assert_eq!(
+            unit_name(long("x", 127).as_bytes()).unwrap(),
+            long("x", 127),
+            "128 bytes are not too long"
+        );
     }
 
     #[test]
@@ -225,13 +281,24 @@ mod tests {
             ("user-0.slice", true),
             ("session-3", false),
         ] {
-            assert_eq!(Pattern::new(pattern).unwrap().means(path, unit_name(path).as_deref()), means, "{pattern}");
+            assert_eq!(
+                Pattern::new(pattern).unwrap().means(path, unit_name(path).as_deref()),
+                means,
+                "{pattern}"
+            );
         }
         let docker = format!("/docker/{ID}");
         let means = |pattern: &str| {
-            Pattern::new(pattern).unwrap().means(docker.as_bytes(), unit_name(docker.as_bytes()).as_deref())
+            Pattern::new(pattern)
+                .unwrap()
+                .means(docker.as_bytes(), unit_name(docker.as_bytes()).as_deref())
         };
-        assert!(means("docker-0123456789ab") && means("docker") && means(ID) && !means("0123456789ab"));
-        assert!(Pattern::new("").is_none() && Pattern::new("/").is_none(), "that would be everybody");
+        assert!(
+            means("docker-0123456789ab") && means("docker") && means(ID) && !means("0123456789ab")
+        );
+        assert!(
+            Pattern::new("").is_none() && Pattern::new("/").is_none(),
+            "that would be everybody"
+        );
     }
 }

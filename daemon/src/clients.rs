@@ -1,7 +1,8 @@
 //! Who is connected to the control socket: a bounded number, and nobody can take all places.
 //!
-//! When all are taken, whoever comes next gets the place of one that keeps us waiting: of the user who has the most of them, the one that
-//! has done so for the longest time. A request that waits for its answer is never let go.
+//! When all are taken, whoever comes next gets the place of one that keeps us waiting: of the user
+//! who has the most of them, the one that has done so for the longest time. A request that waits
+//! for its answer is never let go.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +34,8 @@ struct Here {
 
 struct Client {
     user: u32,
-    /// Since when we wait for it to write or to read; None: it waits for us, or is not looked at yet.
+    /// Since when we wait for it to write or to read; None: it waits for us, or is not looked at
+    /// yet.
     waiting: Option<Instant>,
     task: Option<AbortHandle>,
 }
@@ -140,13 +142,20 @@ mod tests {
         let first = come(&mut here, 0, 0); // idle for the longest time, but of a user who has few
         let crowd: Vec<u64> = (1..CLIENTS_MAX as u64).map(|ms| come(&mut here, 1000, ms)).collect();
         let another = come(&mut here, 7, 1000);
-        assert!(!here.clients.contains_key(&crowd[0]), "the one that has kept us waiting the longest");
+        assert!(
+            !here.clients.contains_key(&crowd[0]),
+            "the one that has kept us waiting the longest"
+        );
         assert!(here.clients.contains_key(&first) && here.clients.contains_key(&another));
         // Who waits for us stays.
         here.clients.get_mut(&crowd[1]).unwrap().waiting = None;
         come(&mut here, 1000, 1001);
         assert!(here.clients.contains_key(&crowd[1]) && !here.clients.contains_key(&crowd[2]));
-        assert_eq!((here.clients.len(), here.let_go), (CLIENTS_MAX, 1), "said once, and counted since");
+        assert_eq!(
+            (here.clients.len(), here.let_go),
+            (CLIENTS_MAX, 1),
+            "said once, and counted since"
+        );
     }
 
     #[test]

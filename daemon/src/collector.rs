@@ -1,4 +1,5 @@
-//! One drain: counts out of the source, records in order of time, every sample to its image or its reason.
+//! One drain: counts out of the source, records in order of time, every sample to its image or its
+//! reason.
 
 use crate::accounts::Account;
 use crate::clock;
@@ -45,8 +46,8 @@ pub struct CpuLedger {
 }
 
 impl CpuLedger {
-    /// Samples implied and neither taken nor throttled: the timer came late because a hypervisor ran something else, or an interrupt came
-    /// while another BPF program held this CPU.
+    /// Samples implied and neither taken nor throttled: the timer came late because a hypervisor
+    /// ran something else, or an interrupt came while another BPF program held this CPU.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.implied.saturating_sub(self.taken + self.throttled)
@@ -69,19 +70,23 @@ impl CpuLedger {
     }
 }
 
-/// Records kept between drains; beyond it they stay in the kernel's rings, which drop and count what does not fit.
+/// Records kept between drains; beyond it they stay in the kernel's rings, which drop and count
+/// what does not fit.
 const HELD_MAX: usize = 200_000;
 
-/// A drain comes early when a spill buffer is so full, 0 to 1: what is left has to last until the next look.
+/// A drain comes early when a spill buffer is so full, 0 to 1: what is left has to last until the
+/// next look.
 const SPILL_USED_MAX: f64 = 0.7;
-/// A drain comes early when so many processes have ended since the last: they are kept until their samples have been drained.
+/// A drain comes early when so many processes have ended since the last: they are kept until their
+/// samples have been drained.
 const ENDED_MAX: usize = 4096;
 
-/// After a new file was mapped, drains come every second for a while: what has to be seen of its process (code, names of generated
-/// code) can only be seen while it lives.
+/// After a new file was mapped, drains come every second for a while: what has to be seen of its
+/// process (code, names of generated code) can only be seen while it lives.
 const NEWS_NS: u64 = 3_000_000_000;
 const NEWS_DRAIN_NS: u64 = 1_000_000_000;
-/// After a drain of so many records the memory that they took is given back: they are small pieces among others that stay.
+/// After a drain of so many records the memory that they took is given back: they are small pieces
+/// among others that stay.
 const RECORDS_MANY: usize = 30_000;
 
 /// The state between drains.
@@ -127,7 +132,8 @@ pub struct Collector<Source> {
 }
 
 impl<Source: SampleSource> Collector<Source> {
-    /// Takes up what runs now; images are looked up in `library`. The source's records must flow already, so that nothing falls between them and the scan.
+    /// Takes up what runs now; images are looked up in `library`. The source's records must flow
+    /// already, so that nothing falls between them and the scan.
     pub fn new(
         source: Source,
         kernel: KernelText,
@@ -170,7 +176,8 @@ impl<Source: SampleSource> Collector<Source> {
         Self { notices, ..self }
     }
 
-    /// Takes the records out of the kernel's rings, which a storm of mappings fills faster than one drain follows another. Gives their number.
+    /// Takes the records out of the kernel's rings, which a storm of mappings fills faster than one
+    /// drain follows another. Gives their number.
     pub fn collect_records(&mut self) -> usize {
         let known = self.held.len();
         if known < HELD_MAX {
@@ -178,12 +185,13 @@ impl<Source: SampleSource> Collector<Source> {
         }
         self.edges.hold(|into| self.source.snapshots(into));
         let ended = self.held.get(known..).unwrap_or_default();
-        self.ended += ended.iter().filter(|record| matches!(record.kind, RecordKind::Exit { .. })).count();
+        self.ended +=
+            ended.iter().filter(|record| matches!(record.kind, RecordKind::Exit { .. })).count();
         self.held.len() - known
     }
 
-    /// Whether records should be looked at soon again: a spill buffer fills fast, a drain is near because of a new file, or the kernel throttles
-    /// events, which then wait to be revived.
+    /// Whether records should be looked at soon again: a spill buffer fills fast, a drain is near
+    /// because of a new file, or the kernel throttles events, which then wait to be revived.
     pub fn is_watchful(&self) -> bool {
         self.has_news() || self.saw_throttle || self.source.spill_used() > SPILL_USED_MAX / 4.0
     }
@@ -196,10 +204,13 @@ impl<Source: SampleSource> Collector<Source> {
     pub fn wants_drain(&self) -> bool {
         let news = self.has_news() && clock::monotonic_ns() >= self.drained_from_ns + NEWS_DRAIN_NS;
         let records = self.held.len() + self.applied;
-        news || self.ended > ENDED_MAX || records >= HELD_MAX / 4 || self.source.spill_used() > SPILL_USED_MAX
+        news || self.ended > ENDED_MAX
+            || records >= HELD_MAX / 4
+            || self.source.spill_used() > SPILL_USED_MAX
     }
 
-    /// Has the snapshots interpreted, where many are held. The tables wait for their drain: what the records tell meanwhile is of its window.
+    /// Has the snapshots interpreted, where many are held. The tables wait for their drain: what
+    /// the records tell meanwhile is of its window.
     pub fn follow_branches(&mut self) {
         if !self.edges.are_many() {
             return;
@@ -246,7 +257,8 @@ impl<Source: SampleSource> Collector<Source> {
         let begun_ns = clock::monotonic_ns();
         let drained = self.source.drain(&mut self.entries);
         self.edges.hold(|into| self.source.snapshots(into));
-        // A CPU's samples of now are in its other half as soon as it has been drained, before the others are.
+        // A CPU's samples of now are in its other half as soon as it has been drained, before the
+        // others are.
         let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
         self.drained_from_ns = begun_ns;
         self.apply_records(window);
@@ -291,8 +303,8 @@ impl<Source: SampleSource> Collector<Source> {
         Ok(())
     }
 
-    /// Takes up a region that somebody tells of: [`Jit::register`]. The process's own text is no longer counted together with that of others,
-    /// for the region may be in it.
+    /// Takes up a region that somebody tells of: [`Jit::register`]. The process's own text is no
+    /// longer counted together with that of others, for the region may be in it.
     ///
     /// # Errors
     /// One line with the next step.
@@ -364,13 +376,17 @@ impl<Source: SampleSource> Collector<Source> {
     /// Holds what each CPU took against what its events imply.
     fn book_cpus(&mut self, drained: &Drained, now_ns: u64) {
         // One that came back before anybody saw it gone is in both.
-        drained.gone.iter().for_each(|(cpu, since_ns)| self.cpus.entry(*cpu).or_default().went_offline(*since_ns));
+        drained
+            .gone
+            .iter()
+            .for_each(|(cpu, since_ns)| self.cpus.entry(*cpu).or_default().went_offline(*since_ns));
         drained.back.iter().for_each(|cpu| self.cpus.entry(*cpu).or_default().came_back(now_ns));
         for cpu in &drained.cpus {
             let ledger = self.cpus.entry(cpu.cpu).or_default();
             ledger.taken += cpu.taken;
             ledger.implied += cpu.implied;
-            if ledger.throttles > std::mem::replace(&mut ledger.throttles_booked, ledger.throttles) {
+            if ledger.throttles > std::mem::replace(&mut ledger.throttles_booked, ledger.throttles)
+            {
                 ledger.throttled += cpu.implied.saturating_sub(cpu.taken);
             }
         }
@@ -437,7 +453,14 @@ mod tests {
 
     fn mmap(time_ns: u64, name: &str) -> TimedRecord {
         let file = MappedFileId::BuildId(vec![7; 20]);
-        let record = Record { pid: PID, start: 0x1000, len: 0x1000, file_offset: 0, path: name.into(), file };
+        let record = Record {
+            pid: PID,
+            start: 0x1000,
+            len: 0x1000,
+            file_offset: 0,
+            path: name.into(),
+            file,
+        };
         TimedRecord { time_ns, kind: RecordKind::Mmap(record) }
     }
 
@@ -450,13 +473,22 @@ mod tests {
     fn every_sample_is_booked_somewhere() {
         let mut lost = [0; abi::EVENTS_MAX];
         lost[1] = 4;
-        let entries = vec![Entry::new(0, 0x1010, PID, 3), Entry::new(1, 0x9000, PID, 2), Entry::new(0, u64::MAX, 0, 5)];
+        let entries = vec![
+            Entry::new(0, 0x1010, PID, 3),
+            Entry::new(1, 0x9000, PID, 2),
+            Entry::new(0, u64::MAX, 0, 5),
+        ];
         let drained = Drained { taken: 3 + 2 + 5 + 4 + 1, misses: 2, lost, ..Drained::default() };
         let mut collector = collector(vec![(entries, drained.clone(), vec![mmap(1, "a")])]);
         collector.drain();
-        let accounts: Vec<&Account> = collector.pending.accounts().map(|(_, account)| account).collect();
+        let accounts: Vec<&Account> =
+            collector.pending.accounts().map(|(_, account)| account).collect();
         assert_eq!(accounts[0].taken + accounts[1].taken, drained.taken);
-        assert_eq!(accounts[0].lost.get(&Loss::Uncounted), Some(&1), "the sampler said one more than it wrote");
+        assert_eq!(
+            accounts[0].lost.get(&Loss::Uncounted),
+            Some(&1),
+            "the sampler said one more than it wrote"
+        );
         assert_eq!(accounts[1].lost.get(&Loss::SpillFull), Some(&4));
         assert_eq!(accounts[0].unresolved.get(&Unresolved::KernelAddressesHidden), Some(&5));
         assert_eq!(accounts[1].unresolved.get(&Unresolved::NoMapping), Some(&2));
@@ -466,11 +498,20 @@ mod tests {
 
     #[test]
     fn the_time_in_which_a_cpu_was_offline_is_counted() {
-        let away =
-            |gone: &[(u32, u64)], back: &[u32]| Drained { gone: gone.into(), back: back.into(), ..Drained::default() };
+        let away = |gone: &[(u32, u64)], back: &[u32]| Drained {
+            gone: gone.into(),
+            back: back.into(),
+            ..Drained::default()
+        };
         let now = clock::monotonic_ns();
-        let batches = [away(&[(1, now - 5_000)], &[]), away(&[], &[1]), away(&[(1, now)], &[1]), away(&[], &[0])];
-        let mut collector = collector(batches.into_iter().map(|drained| (vec![], drained, vec![])).collect());
+        let batches = [
+            away(&[(1, now - 5_000)], &[]),
+            away(&[], &[1]),
+            away(&[(1, now)], &[1]),
+            away(&[], &[0]),
+        ];
+        let mut collector =
+            collector(batches.into_iter().map(|drained| (vec![], drained, vec![])).collect());
         collector.drain();
         let gone = collector.cpus[&1];
         assert_eq!((gone.offline, gone.offline_ns(now)), (1, 5_000));
@@ -488,7 +529,8 @@ mod tests {
         assert_eq!(collector.cpus[&0].offline_ns(u64::MAX), 0);
     }
 
-    /// Where snapshots were interpreted between two drains, and the records with them, the drain after did not know of the throttling.
+    /// Where snapshots were interpreted between two drains, and the records with them, the drain
+    /// after did not know of the throttling.
     #[test]
     fn a_cpu_that_was_throttled_between_two_drains_was_so_in_the_second() {
         let batch = || {
@@ -506,13 +548,20 @@ mod tests {
         assert_eq!(collector.cpus[&1].throttled, 7, "once");
     }
 
-    /// A record may arrive with a drain although it happened after it: the samples of that drain were taken before.
+    /// A record may arrive with a drain although it happened after it: the samples of that drain
+    /// were taken before.
     #[test]
     fn records_of_a_later_time_wait_for_the_next_drain() {
         let far = clock::monotonic_ns() + 3_600_000_000_000;
-        let batch =
-            |records| (vec![Entry::new(0, 0x1010, PID, 1)], Drained { taken: 1, ..Drained::default() }, records);
-        let mut collector = collector(vec![batch(vec![mmap(far, "later"), mmap(1, "now")]), batch(vec![])]);
+        let batch = |records| {
+            (
+                vec![Entry::new(0, 0x1010, PID, 1)],
+                Drained { taken: 1, ..Drained::default() },
+                records,
+            )
+        };
+        let mut collector =
+            collector(vec![batch(vec![mmap(far, "later"), mmap(1, "now")]), batch(vec![])]);
         collector.drain();
         let names: Vec<_> = collector
             .pending

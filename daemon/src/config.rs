@@ -20,7 +20,8 @@ use std::time::Duration;
 /// Read when present and no other is named.
 pub const DEFAULT_CONFIG: &str = "/etc/dcpi/dcpid.toml";
 
-/// Bytes of a configuration file at most. One with every key and its comments has some 4 KiB; exclusions are a line each.
+/// Bytes of a configuration file at most. One with every key and its comments has some 4 KiB;
+/// exclusions are a line each.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// Checked settings.
@@ -71,7 +72,8 @@ impl Config {
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         let rules = &self.rules;
-        let by_process = rules.want_cgroups() || !rules.per_process.is_empty() || !rules.exclude_pids.is_empty();
+        let by_process =
+            rules.want_cgroups() || !rules.per_process.is_empty() || !rules.exclude_pids.is_empty();
         let (kernel_by_process, snapshots) = (self.kernel_by_process, self.edges.is_some());
         Sharing { kernel_by_process, programs_by_process: by_process, snapshots }
     }
@@ -84,16 +86,25 @@ impl Config {
         let path = file.unwrap_or(Path::new(DEFAULT_CONFIG));
         let text = match read(path) {
             Ok(text) => text,
-            Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => {
+                String::new()
+            }
             Err(error) => {
                 let path = path.display();
-                anyhow::bail!("reading --config {path}: {error}; name a TOML file that dcpid may read, or /dev/null")
+                anyhow::bail!(
+                    "reading --config {path}: {error}; name a TOML file that dcpid may read, or /dev/null"
+                )
             }
         };
         let file: Settings = toml::from_str(&text).map_err(|error| {
-            let line =
-                error.span().map_or(1, |span| text.get(..span.start).unwrap_or_default().matches('\n').count() + 1);
-            anyhow::anyhow!("{}:{line}: {}; see dcpid --help for the keys", path.display(), error.message())
+            let line = error.span().map_or(1, |span| {
+                text.get(..span.start).unwrap_or_default().matches('\n').count() + 1
+            });
+            anyhow::anyhow!(
+                "{}:{line}: {}; see dcpid --help for the keys",
+                path.display(),
+                error.message()
+            )
         })?;
         let given = flags.clone();
         let merged = Settings {
@@ -118,12 +129,28 @@ impl Config {
             code_store: flags.code_store.or(file.code_store),
             table_entries: flags.table_entries.or(file.table_entries),
             spill_entries: flags.spill_entries.or(file.spill_entries),
-            per_process: if flags.per_process.is_empty() { file.per_process } else { flags.per_process },
+            per_process: if flags.per_process.is_empty() {
+                file.per_process
+            } else {
+                flags.per_process
+            },
             by_unit: flags.by_unit || file.by_unit,
             kernel_by_process: flags.kernel_by_process || file.kernel_by_process,
-            exclude_image: if flags.exclude_image.is_empty() { file.exclude_image } else { flags.exclude_image },
-            exclude_cgroup: if flags.exclude_cgroup.is_empty() { file.exclude_cgroup } else { flags.exclude_cgroup },
-            exclude_pid: if flags.exclude_pid.is_empty() { file.exclude_pid } else { flags.exclude_pid },
+            exclude_image: if flags.exclude_image.is_empty() {
+                file.exclude_image
+            } else {
+                flags.exclude_image
+            },
+            exclude_cgroup: if flags.exclude_cgroup.is_empty() {
+                file.exclude_cgroup
+            } else {
+                flags.exclude_cgroup
+            },
+            exclude_pid: if flags.exclude_pid.is_empty() {
+                file.exclude_pid
+            } else {
+                flags.exclude_pid
+            },
         };
         Self::check(merged).map_err(|error| match Self::check(given) {
             // What is wrong on the command line is told as it was typed.
@@ -135,16 +162,25 @@ impl Config {
     fn check(settings: Settings) -> anyhow::Result<Self> {
         let events = events(&settings)?;
         let spill_entries = settings.spill_entries.unwrap_or(16384);
-        ensure!((1..=1 << 20).contains(&spill_entries), "--spill-entries {spill_entries}: must be from 1 to 1048576");
+        ensure!(
+            (1..=1 << 20).contains(&spill_entries),
+            "--spill-entries {spill_entries}: must be from 1 to 1048576"
+        );
         let buckets = settings.table_entries.map_or(Ok(0), buckets)?;
-        let interval = |flag, text: Option<&str>, default, min, max| duration(flag, text.unwrap_or(default), min, max);
+        let interval = |flag, text: Option<&str>, default, min, max| {
+            duration(flag, text.unwrap_or(default), min, max)
+        };
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
         let (rules, access) = (rules(&settings)?, access(&settings)?);
         let control = settings.control.unwrap_or_else(|| "/run/dcpi/control.sock".into());
-        let loader_socket = settings.loader_socket.unwrap_or_else(|| control.with_file_name("loader.sock"));
+        let loader_socket =
+            settings.loader_socket.unwrap_or_else(|| control.with_file_name("loader.sock"));
         let pause_file = settings.pause_file.unwrap_or_else(|| control.with_file_name("pause"));
         Ok(Self {
-            memory_limit: sized("--memory-limit", settings.memory_limit.as_deref().unwrap_or("off"))?,
+            memory_limit: sized(
+                "--memory-limit",
+                settings.memory_limit.as_deref().unwrap_or("off"),
+            )?,
             pause_file: Some(pause_file).filter(|path| path != Path::new("off")),
             metrics: endpoint(settings.metrics.as_deref().unwrap_or("off"))?,
             access,
@@ -159,7 +195,13 @@ impl Config {
                 second / 100,
                 hour,
             )?,
-            merge_interval: interval("--merge-interval", settings.merge_interval.as_deref(), "10m", second, 24 * hour)?,
+            merge_interval: interval(
+                "--merge-interval",
+                settings.merge_interval.as_deref(),
+                "10m",
+                second,
+                24 * hour,
+            )?,
             epoch_length: match settings.epoch_length.as_deref() {
                 Some("off") => None,
                 text => Some(interval("--epoch-length", text, "1d", second * 60, 24 * 365 * hour)?),
@@ -182,25 +224,32 @@ impl Config {
     }
 }
 
-/// What is wrong with a key's value in the configuration file, with the file, the line where it can be told, and the key: flags and keys have
-/// the same names.
+/// What is wrong with a key's value in the configuration file, with the file, the line where it can
+/// be told, and the key: flags and keys have the same names.
 fn in_file(path: &Path, text: &str, error: &anyhow::Error) -> anyhow::Error {
     let (path, message) = (path.display(), format!("{error:#}"));
-    let Some(message) = message.strip_prefix("--") else { return anyhow::anyhow!("{path}: {message}") };
+    let Some(message) = message.strip_prefix("--") else {
+        return anyhow::anyhow!("{path}: {message}");
+    };
     let key = message.split([' ', ':', ',']).next().unwrap_or_default();
-    let is_key =
-        |line: &str| line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='));
-    let line = text.lines().position(is_key).map(|before| format!(":{}", before + 1)).unwrap_or_default();
+    let is_key = |line: &str| {
+        line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    let line =
+        text.lines().position(is_key).map(|before| format!(":{}", before + 1)).unwrap_or_default();
     anyhow::anyhow!("{path}{line}: {}", message.replacen("event, --mux:", "event, mux:", 1))
 }
 
-/// The text of a configuration file, and of /dev/null none. Whatever else is there is neither waited for nor read to an end that never comes.
+/// The text of a configuration file, and of /dev/null none. Whatever else is there is neither
+/// waited for nor read to an end that never comes.
 fn read(path: &Path) -> io::Result<String> {
     let refused = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
     let mut options = std::fs::File::options();
-    let file = options.read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits()).open(path)?;
+    let file =
+        options.read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits()).open(path)?;
     let found = file.metadata()?;
-    let is_null = std::fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == found.rdev() && found.rdev() != 0);
+    let is_null = std::fs::metadata("/dev/null")
+        .is_ok_and(|null| null.rdev() == found.rdev() && found.rdev() != 0);
     if found.file_type().is_char_device() && is_null {
         return Ok(String::new());
     }
@@ -221,7 +270,8 @@ fn read(path: &Path) -> io::Result<String> {
 
 /// Those of --event, then those of each --mux.
 fn events(settings: &Settings) -> anyhow::Result<Vec<EventSpec>> {
-    let mut events = settings.events.iter().map(|spec| EventSpec::parse(spec)).collect::<Result<Vec<_>, _>>()?;
+    let mut events =
+        settings.events.iter().map(|spec| EventSpec::parse(spec)).collect::<Result<Vec<_>, _>>()?;
     for (number, group) in settings.mux.iter().enumerate() {
         events.extend(EventSpec::parse_group(group, number)?);
     }
@@ -229,7 +279,9 @@ fn events(settings: &Settings) -> anyhow::Result<Vec<EventSpec>> {
     ensure!(count <= limit, "--event, --mux: {count} events are too many; name at most {limit}");
     let mut names: Vec<_> = events.iter().map(|spec| &spec.event.name).collect();
     names.sort();
-    if let Some(twice) = names.windows(2).find(|pair| pair.first() == pair.last()).and_then(|pair| pair.first()) {
+    if let Some(twice) =
+        names.windows(2).find(|pair| pair.first() == pair.last()).and_then(|pair| pair.first())
+    {
         anyhow::bail!("--event, --mux: {twice} is given twice; give each event once");
     }
     Ok(events)
@@ -244,11 +296,16 @@ fn rules(settings: &Settings) -> anyhow::Result<Rules> {
         Ok(Images::new(names))
     };
     let group = |text: &String| {
-        Pattern::new(text)
-            .with_context(|| format!("--exclude-cgroup {text}: would leave out everybody; name a group below the root"))
+        Pattern::new(text).with_context(|| {
+            format!(
+                "--exclude-cgroup {text}: would leave out everybody; name a group below the root"
+            )
+        })
     };
     // An exclusion that does not hold must not look as if it did.
-    if let Some(gone) = settings.exclude_pid.iter().find(|pid| mappings::start_time(**pid).is_none()) {
+    if let Some(gone) =
+        settings.exclude_pid.iter().find(|pid| mappings::start_time(**pid).is_none())
+    {
         anyhow::bail!(
             "--exclude-pid {gone}: there is no such process; name one that runs, or leave out its image or control group"
         );
@@ -257,7 +314,11 @@ fn rules(settings: &Settings) -> anyhow::Result<Rules> {
         by_unit: settings.by_unit,
         per_process: named("--per-process", &settings.per_process)?,
         exclude_images: named("--exclude-image", &settings.exclude_image)?,
-        exclude_cgroups: settings.exclude_cgroup.iter().map(group).collect::<anyhow::Result<_>>()?,
+        exclude_cgroups: settings
+            .exclude_cgroup
+            .iter()
+            .map(group)
+            .collect::<anyhow::Result<_>>()?,
         exclude_pids: settings.exclude_pid.clone(),
     })
 }
@@ -265,8 +326,11 @@ fn rules(settings: &Settings) -> anyhow::Result<Rules> {
 fn access(settings: &Settings) -> anyhow::Result<Access> {
     let text = settings.control_mode.as_deref().unwrap_or("0660");
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    let mode = mode.with_context(|| format!("--control-mode {text}: must be a mode in octal digits, such as 0660"))?;
-    let group = |name: &String| match name.parse() {
+    let mode = mode.with_context(|| {
+        format!("--control-mode {text}: must be a mode in octal digits, such as 0660")
+    })?;
+    let group = |name: &String| {
+        match name.parse() {
         Ok(number) => Ok(number),
         Err(_) => {
             nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw()).with_context(|| {
@@ -275,6 +339,7 @@ fn access(settings: &Settings) -> anyhow::Result<Access> {
                 )
             })
         }
+    }
     };
     let rights = match settings.clients_may.as_deref().unwrap_or("control") {
         "read" => Rights::Read,
@@ -294,11 +359,19 @@ fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
     if text == "off" {
         return Ok(None);
     }
-    ensure!(cfg!(target_arch = "x86_64"), "--edges {text}: registers are interpreted on x86-64 only; say off");
-    let rate =
-        text.strip_suffix("/s").unwrap_or(text).parse::<f64>().ok().filter(|rate| (1.0..=10_000.0).contains(rate));
-    rate.map(Some)
-        .with_context(|| format!("--edges {text}: must be from 1 to 10000 snapshots a second, such as 50, or off"))
+    ensure!(
+        cfg!(target_arch = "x86_64"),
+        "--edges {text}: registers are interpreted on x86-64 only; say off"
+    );
+    let rate = text
+        .strip_suffix("/s")
+        .unwrap_or(text)
+        .parse::<f64>()
+        .ok()
+        .filter(|rate| (1.0..=10_000.0).contains(rate));
+    rate.map(Some).with_context(|| {
+        format!("--edges {text}: must be from 1 to 10000 snapshots a second, such as 50, or off")
+    })
 }
 
 /// `1%`, `0.5%` or `off`.
@@ -308,7 +381,8 @@ fn budget(text: &str) -> anyhow::Result<Option<Budget>> {
     }
     let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
     let percent = percent.filter(|percent| (0.01..=50.0).contains(percent));
-    let percent = percent.with_context(|| format!("--overhead-budget {text}: must be from 0.01% to 50%, or off"))?;
+    let percent = percent
+        .with_context(|| format!("--overhead-budget {text}: must be from 0.01% to 50%, or off"))?;
     Ok(Some(Budget(percent / 100.0)))
 }
 
@@ -318,24 +392,31 @@ fn retention(text: &str) -> anyhow::Result<Retention> {
     if text.trim() == "all" {
         return Ok(retention);
     }
-    let hint = || format!("--retain {text}: must be rules such as \"7 days, newest 3, 2GiB\", or all");
+    let hint =
+        || format!("--retain {text}: must be rules such as \"7 days, newest 3, 2GiB\", or all");
     let mut newest = None;
     for rule in text.split(',').map(str::trim) {
         if let Some(number) = rule.strip_prefix("newest ") {
-            let number = number.trim().parse().ok().filter(|number| (0..=1_000_000).contains(number));
+            let number =
+                number.trim().parse().ok().filter(|number| (0..=1_000_000).contains(number));
             ensure!(newest.is_none() && number.is_some(), hint());
             newest = number;
         } else if let Some(bytes) = size(rule) {
             ensure!(retention.max_bytes.replace(bytes).is_none(), hint());
         } else {
-            let (number, unit) = rule.split_at(rule.find(|c: char| !c.is_ascii_digit()).unwrap_or(rule.len()));
+            let (number, unit) =
+                rule.split_at(rule.find(|c: char| !c.is_ascii_digit()).unwrap_or(rule.len()));
             let unit_s = match unit.trim() {
                 "h" | "hour" | "hours" => 3600,
                 "d" | "day" | "days" => 86_400,
                 "w" | "week" | "weeks" => 7 * 86_400,
                 _ => 0,
             };
-            let age_s = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_s)).filter(|age| *age > 0);
+            let age_s = number
+                .parse::<u64>()
+                .ok()
+                .and_then(|number| number.checked_mul(unit_s))
+                .filter(|age| *age > 0);
             ensure!(age_s.is_some() && retention.max_age_s.is_none(), hint());
             retention.max_age_s = age_s;
         }
@@ -348,7 +429,9 @@ fn retention(text: &str) -> anyhow::Result<Retention> {
 /// `512MiB`, `2GiB`.
 fn size(text: &str) -> Option<u64> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1_u64 << 40)];
-    units.iter().find_map(|(unit, bytes)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*bytes))
+    units.iter().find_map(|(unit, bytes)| {
+        text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*bytes)
+    })
 }
 
 /// A socket's path or a loopback address, or `off`.
@@ -356,9 +439,13 @@ fn endpoint(text: &str) -> anyhow::Result<Option<Endpoint>> {
     if text == "off" {
         return Ok(None);
     }
-    let address = || text.parse::<std::net::SocketAddr>().ok().filter(|address| address.ip().is_loopback());
-    let endpoint =
-        if text.starts_with('/') { Some(Endpoint::Unix(text.into())) } else { address().map(Endpoint::Loopback) };
+    let address =
+        || text.parse::<std::net::SocketAddr>().ok().filter(|address| address.ip().is_loopback());
+    let endpoint = if text.starts_with('/') {
+        Some(Endpoint::Unix(text.into()))
+    } else {
+        address().map(Endpoint::Loopback)
+    };
     endpoint.map(Some).with_context(|| {
         format!("--metrics {text}: must be the path of a socket, a loopback address such as 127.0.0.1:9187, or off")
     })
@@ -370,22 +457,29 @@ fn sized(flag: &str, text: &str) -> anyhow::Result<Option<u64>> {
         return Ok(None);
     }
     let bytes = size(text).filter(|bytes| (1 << 20..=1 << 50).contains(bytes));
-    bytes.map(Some).with_context(|| format!("{flag} {text}: must be a size of 1MiB or more, such as 512MiB, or off"))
+    bytes.map(Some).with_context(|| {
+        format!("{flag} {text}: must be a size of 1MiB or more, such as 512MiB, or off")
+    })
 }
 
 /// Buckets outside of a CPU's page for so many entries.
 fn buckets(entries: u32) -> anyhow::Result<u32> {
     let in_page = (abi::BUCKETS * abi::WAYS) as u32;
-    ensure!((in_page..=1 << 14).contains(&entries), "--table-entries {entries}: must be from {in_page} to 16384");
+    ensure!(
+        (in_page..=1 << 14).contains(&entries),
+        "--table-entries {entries}: must be from {in_page} to 16384"
+    );
     Ok(if entries == in_page { 0 } else { entries.div_ceil(abi::WAYS as u32) })
 }
 
 /// `500ms`, `10s`, `10m`, `1h`, `1d`, within `min..=max`.
 fn duration(flag: &str, text: &str, min: Duration, max: Duration) -> anyhow::Result<Duration> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
-    let parsed =
-        units.iter().find_map(|(unit, ms)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms));
-    let duration = parsed.map(Duration::from_millis).filter(|duration| (min..=max).contains(duration));
+    let parsed = units.iter().find_map(|(unit, ms)| {
+        text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms)
+    });
+    let duration =
+        parsed.map(Duration::from_millis).filter(|duration| (min..=max).contains(duration));
     duration.with_context(|| {
         format!("{flag} {text}: must be a time from {min:?} to {max:?} with a unit, such as 500ms, 10s, 10m or 1h")
     })
@@ -405,24 +499,38 @@ mod tests {
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let file = "db = \"/a\"\nmerge-interval = \"1m\"\nevent = [\"cpu-clock@100\"]\nspill-entries = 64\ntable-entries = 130\n";
-        let config = config(file, Settings { db: Some("/b".into()), ..Settings::default() }).unwrap();
+        let config =
+            config(file, Settings { db: Some("/b".into()), ..Settings::default() }).unwrap();
         assert_eq!(config.db, Path::new("/b"));
-        assert_eq!((config.merge_interval, config.drain_interval), (Duration::from_secs(60), Duration::from_secs(10)));
-        assert_eq!((config.events.len(), config.table.spill_entries, config.table.buckets), (1, 64, 33));
+        assert_eq!(
+            (config.merge_interval, config.drain_interval),
+            (Duration::from_secs(60), Duration::from_secs(10))
+        );
+        assert_eq!(
+            (config.events.len(), config.table.spill_entries, config.table.buckets),
+            (1, 64, 33)
+        );
         assert_eq!(config.code_store, Some(512 << 20));
         assert_eq!(config.access, Access { mode: 0o660, group: None, rights: Rights::Control });
         assert_eq!(sized("--x", "2GiB").unwrap(), Some(2 << 30));
         assert_eq!(sized("--x", "off").unwrap(), None);
         assert_eq!(config.pause_file.as_deref(), Some(Path::new("/run/dcpi/pause")));
         assert_eq!((config.metrics, config.memory_limit), (None, None));
-        assert_eq!(endpoint("[::1]:9").unwrap(), Some(Endpoint::Loopback("[::1]:9".parse().unwrap())));
+        assert_eq!(
+            endpoint("[::1]:9").unwrap(),
+            Some(Endpoint::Loopback("[::1]:9".parse().unwrap()))
+        );
         assert_eq!(endpoint("/a b").unwrap(), Some(Endpoint::Unix("/a b".into())));
-        assert_eq!((config.epoch_length, config.retention), (Some(Duration::from_secs(86_400)), Retention::default()));
+        assert_eq!(
+            (config.epoch_length, config.retention),
+            (Some(Duration::from_secs(86_400)), Retention::default())
+        );
     }
 
     #[test]
     fn rules_of_retention_come_in_any_order() {
-        let rules = |max_age_s, keep_newest, max_bytes| Retention { max_age_s, keep_newest, max_bytes };
+        let rules =
+            |max_age_s, keep_newest, max_bytes| Retention { max_age_s, keep_newest, max_bytes };
         for (text, expected) in [
             ("7 days, newest 3, 2GiB", rules(Some(7 * 86_400), 3, Some(2 << 30))),
             ("2GiB", rules(None, 3, Some(2 << 30))),
@@ -436,7 +544,8 @@ mod tests {
 
     #[test]
     fn groups_of_events_come_behind_the_events_and_flags_win_over_the_file() {
-        let file = "event = [\"cycles\"]\nmux = [\"imiss,dmiss\", \"r1,cpu/event=1,umask=2/,r3\"]\n";
+        let file =
+            "event = [\"cycles\"]\nmux = [\"imiss,dmiss\", \"r1,cpu/event=1,umask=2/,r3\"]\n";
         let groups = |flags| {
             let events = config(file, flags).unwrap().events;
             events.iter().map(|spec| (spec.event.name.clone(), spec.mux)).collect::<Vec<_>>()
@@ -450,7 +559,11 @@ mod tests {
         let flags = Settings { mux: vec!["branches,branch-misses".into()], ..Settings::default() };
         assert_eq!(
             groups(flags),
-            [("cycles".into(), None), ("branches".into(), Some(0)), ("branch-misses".into(), Some(0))]
+            [
+                ("cycles".into(), None),
+                ("branches".into(), Some(0)),
+                ("branch-misses".into(), Some(0))
+            ]
         );
     }
 
@@ -466,8 +579,15 @@ mod tests {
         assert_eq!(of_file.rules.exclude_pids, [me]);
         let flags = Settings { exclude_image: vec!["pass".into()], ..Settings::default() };
         let both = config(&file, flags).unwrap().rules;
-        assert_eq!((both.exclude_images, both.per_process), (Images::new(&["pass".into()]), of_file.rules.per_process));
-        assert_eq!(config("", Settings::default()).unwrap().rules, Rules::default(), "nothing unless asked for");
+        assert_eq!(
+            (both.exclude_images, both.per_process),
+            (Images::new(&["pass".into()]), of_file.rules.per_process)
+        );
+        assert_eq!(
+            config("", Settings::default()).unwrap().rules,
+            Rules::default(),
+            "nothing unless asked for"
+        );
     }
 
     #[test]
@@ -483,7 +603,8 @@ mod tests {
         }
     }
 
-    /// A FIFO as --config waited for a writer for ever, /dev/zero was read until memory ran out, and a directory was "Is a directory".
+    /// A FIFO as --config waited for a writer for ever, /dev/zero was read until memory ran out,
+    /// and a directory was "Is a directory".
     #[test]
     fn what_is_no_configuration_is_refused_at_once_in_one_line() {
         let directory = tempfile::tempdir().unwrap();
@@ -503,8 +624,12 @@ mod tests {
             (at("missing"), "No such file or directory"),
             (at("loop"), "Too many levels"),
         ] {
-            let message = format!("{:#}", Config::new(Settings::default(), Some(&path)).unwrap_err());
-            assert!(message.starts_with(&format!("reading --config {}: ", path.display())), "{message}");
+            let message =
+                format!("{:#}", Config::new(Settings::default(), Some(&path)).unwrap_err());
+            assert!(
+                message.starts_with(&format!("reading --config {}: ", path.display())),
+                "{message}"
+            );
             assert!(message.contains(words) && !message.contains('\n'), "{message}");
         }
         for path in [at("empty"), "/dev/null".into()] {
@@ -520,7 +645,10 @@ mod tests {
             ("drain-interval = \"5\"", "dcpid.toml:1: drain-interval 5"),
             ("control-mode = \"999\"", "dcpid.toml:1: control-mode 999: must be a mode"),
             ("control-mode = \"7777\"", "dcpid.toml:1: control-mode 7777"),
-            ("control-group = \"no such\"", "dcpid.toml:1: control-group no such: there is no such group"),
+            (
+                "control-group = \"no such\"",
+                "dcpid.toml:1: control-group no such: there is no such group",
+            ),
             ("clients-may = \"all\"", "dcpid.toml:1: clients-may all: must be read or control"),
             ("drain-interval = \"0s\"", "dcpid.toml:1: drain-interval 0s"),
             ("merge-interval = \"99999999999999999999d\"", "dcpid.toml:1: merge-interval"),
@@ -528,8 +656,14 @@ mod tests {
             ("table-entries = 123", "dcpid.toml:1: table-entries 123: must be from 124 to 16384"),
             ("table-entries = 16385", "dcpid.toml:1: table-entries 16385"),
             ("event = [\"cpu-clock\", \"cpu-clock@9\"]", "given twice"),
-            ("event = [\"cycles\"]\nmux = [\"imiss,cpu-cycles\"]", "dcpid.toml:1: event, mux: cycles is given twice"),
-            ("mux = [\"imiss,dmiss\", \"branches,imiss:5000\"]", "L1-icache-load-misses is given twice"),
+            (
+                "event = [\"cycles\"]\nmux = [\"imiss,cpu-cycles\"]",
+                "dcpid.toml:1: event, mux: cycles is given twice",
+            ),
+            (
+                "mux = [\"imiss,dmiss\", \"branches,imiss:5000\"]",
+                "L1-icache-load-misses is given twice",
+            ),
             ("mux = [\"cycles\"]", "dcpid.toml:1: mux cycles: takes turns with nobody"),
             (
                 "mux = [\"r1,r2,r3,r4,r5,r6,r7,r8\", \"r11,r12,r13,r14,r15,r16,r17,r18,r19\"]",
@@ -549,11 +683,20 @@ mod tests {
             ("retain = \"\"", "dcpid.toml:1: retain : must be"),
             ("epoch-length = \"1s\"", "dcpid.toml:1: epoch-length 1s: must be a time from"),
             ("event = [\"bogus\"]", "unknown event 'bogus'"),
-            ("host = \"h\"\n\nretain = \"7 dogs\"", "dcpid.toml:3: retain 7 dogs: must be rules such as"),
+            (
+                "host = \"h\"\n\nretain = \"7 dogs\"",
+                "dcpid.toml:3: retain 7 dogs: must be rules such as",
+            ),
             ("by-unit = 1", "dcpid.toml:1:"),
-            ("exclude-cgroup = [\"/\"]", "dcpid.toml:1: exclude-cgroup /: would leave out everybody"),
+            (
+                "exclude-cgroup = [\"/\"]",
+                "dcpid.toml:1: exclude-cgroup /: would leave out everybody",
+            ),
             ("exclude-image = [\"\"]", "dcpid.toml:1: exclude-image: is empty"),
-            ("exclude-pid = [4294967295]", "dcpid.toml:1: exclude-pid 4294967295: there is no such process"),
+            (
+                "exclude-pid = [4294967295]",
+                "dcpid.toml:1: exclude-pid 4294967295: there is no such process",
+            ),
         ] {
             let message = format!("{:#}", config(file, Settings::default()).unwrap_err());
             assert!(message.contains(words), "{file}: {message}");
@@ -562,7 +705,8 @@ mod tests {
         let typed = Settings { retain: Some("7 dogs".into()), ..Settings::default() };
         let message = format!("{:#}", config("retain = \"7 cats\"", typed).unwrap_err());
         assert!(message.starts_with("--retain 7 dogs: "), "{message}");
-        let missing = Config::new(Settings::default(), Some(Path::new("/does/not/exist"))).unwrap_err();
+        let missing =
+            Config::new(Settings::default(), Some(Path::new("/does/not/exist"))).unwrap_err();
         assert!(format!("{missing:#}").contains("--config /does/not/exist"));
     }
 }

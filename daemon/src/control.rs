@@ -1,7 +1,8 @@
 //! The control socket: a Unix stream socket, one request and one reply per line.
 //!
-//! Nobody who may connect can keep it from others: clients, requests and times are bounded ([`crate::clients`]), and however many come, they are
-//! taken up and answered at a pace that costs little.
+//! Nobody who may connect can keep it from others: clients, requests and times are bounded
+//! ([`crate::clients`]), and however many come, they are taken up and answered at a pace that costs
+//! little.
 
 use crate::clients::{CLIENTS_MAX, Clients, Seat};
 use std::io;
@@ -44,7 +45,10 @@ impl Rights {
     fn allow(self, request: &Request, user: u32) -> bool {
         let own = user == 0 || user == nix::unistd::geteuid().as_raw();
         match request {
-            Request::Status | Request::Flush | Request::Counts { .. } | Request::Label { pid: None, .. } => true,
+            Request::Status
+            | Request::Flush
+            | Request::Counts { .. }
+            | Request::Label { pid: None, .. } => true,
             Request::Epoch { .. }
             | Request::Label { .. }
             | Request::Quit
@@ -97,7 +101,8 @@ pub enum ControlError {
 }
 
 impl ControlSocket {
-    /// Binds the socket, for those who may connect. A socket that a dead daemon left is replaced; anything else is not.
+    /// Binds the socket, for those who may connect. A socket that a dead daemon left is replaced;
+    /// anything else is not.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -120,10 +125,13 @@ impl ControlSocket {
                 Ok((client, _)) => {
                     failed = false;
                     let seat = Arc::new(clients.seat(Peer::of(&client).user).await);
-                    let (asked, answering, kept) = (asked.clone(), self.answering.clone(), seat.clone());
+                    let (asked, answering, kept) =
+                        (asked.clone(), self.answering.clone(), seat.clone());
                     let rights = self.rights;
                     // A client that goes away is no concern of ours.
-                    let served = async move { drop(serve_client(client, asked, answering, rights, &kept).await) };
+                    let served = async move {
+                        drop(serve_client(client, asked, answering, rights, &kept).await)
+                    };
                     let task = tokio::spawn(served);
                     seat.served_by(task.abort_handle());
                 }
@@ -148,11 +156,15 @@ impl ControlSocket {
     }
 }
 
-/// A Unix socket for those who may connect. One that a dead daemon left is replaced; anything else is not.
+/// A Unix socket for those who may connect. One that a dead daemon left is replaced; anything else
+/// is not.
 ///
 /// # Errors
 /// [`ControlError`].
-pub fn listen(path: &Path, access: Access) -> Result<std::os::unix::net::UnixListener, ControlError> {
+pub fn listen(
+    path: &Path,
+    access: Access,
+) -> Result<std::os::unix::net::UnixListener, ControlError> {
     use std::os::unix::fs::FileTypeExt;
     let shown = path.display().to_string();
     let fail = |source| ControlError::Listen { path: shown.clone(), source };
@@ -191,7 +203,8 @@ struct Peer {
 impl Peer {
     fn of(client: &UnixStream) -> Self {
         let credentials = client.peer_cred().ok();
-        let pid = credentials.as_ref().and_then(|credentials| u32::try_from(credentials.pid()?).ok());
+        let pid =
+            credentials.as_ref().and_then(|credentials| u32::try_from(credentials.pid()?).ok());
         Self { user: credentials.map_or(u32::MAX, |credentials| credentials.uid()), pid }
     }
 }
@@ -210,7 +223,8 @@ async fn serve_client(
     loop {
         let mut line = Vec::new();
         let mut bounded = (&mut lines).take(REQUEST_BYTES_MAX as u64);
-        let read = tokio::time::timeout(CLIENT_TIMEOUT, bounded.read_until(b'\n', &mut line)).await??;
+        let read =
+            tokio::time::timeout(CLIENT_TIMEOUT, bounded.read_until(b'\n', &mut line)).await??;
         if read == 0 {
             return Ok(());
         }
@@ -241,7 +255,9 @@ async fn serve_client(
 /// The request, with what the kernel says of the client where it means itself.
 fn from_peer(request: Request, peer: Peer) -> Request {
     match request {
-        Request::Label { pid: None, label, .. } => Request::Label { pid: peer.pid, start_time: None, label },
+        Request::Label { pid: None, label, .. } => {
+            Request::Label { pid: peer.pid, start_time: None, label }
+        }
         Request::Counts { watch, .. } => Request::Counts { watch, user: Some(peer.user) },
         request => request,
     }
@@ -264,9 +280,18 @@ mod tests {
     #[test]
     fn who_labels_itself_is_told_by_the_kernel() {
         let label = |pid, start_time| Request::Label { pid, start_time, label: "x".into() };
-        assert!(!Rights::Read.allow(&label(Some(9), None), u32::MAX) && Rights::Read.allow(&label(Some(9), None), 0));
-        assert!(!Rights::Read.allow(&Request::Quit, u32::MAX) && Rights::Control.allow(&Request::Quit, u32::MAX));
-        assert!(Rights::Read.allow(&label(None, None), u32::MAX) && Rights::Read.allow(&Request::Status, u32::MAX));
+        assert!(
+            !Rights::Read.allow(&label(Some(9), None), u32::MAX)
+                && Rights::Read.allow(&label(Some(9), None), 0)
+        );
+        assert!(
+            !Rights::Read.allow(&Request::Quit, u32::MAX)
+                && Rights::Control.allow(&Request::Quit, u32::MAX)
+        );
+        assert!(
+            Rights::Read.allow(&label(None, None), u32::MAX)
+                && Rights::Read.allow(&Request::Status, u32::MAX)
+        );
         let peer = |pid| Peer { user: 1000, pid };
         assert_eq!(from_peer(label(None, None), peer(Some(7))), label(Some(7), None));
         assert_eq!(from_peer(label(None, Some(3)), peer(Some(7))), label(Some(7), None));
@@ -274,7 +299,11 @@ mod tests {
         assert_eq!(from_peer(label(Some(9), Some(3)), peer(Some(7))), label(Some(9), Some(3)));
         assert_eq!(from_peer(Request::Flush, peer(Some(7))), Request::Flush);
         let counts = |user| Request::Counts { watch: 1, user };
-        assert_eq!(from_peer(counts(Some(0)), peer(Some(7))), counts(Some(1000)), "nobody speaks for another user");
+        assert_eq!(
+            from_peer(counts(Some(0)), peer(Some(7))),
+            counts(Some(1000)),
+            "nobody speaks for another user"
+        );
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (client, server) = UnixStream::pair().unwrap();

@@ -31,9 +31,12 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
     let control = ControlSocket::bind(&config.control, config.access)?;
-    let metrics = config.metrics.as_ref().map(|at| MetricsSocket::bind(at, config.access)).transpose()?;
-    let notices = config.loader_socket.as_deref().map(Notices::bind).transpose()?.unwrap_or_default();
-    let mut writer = Writer::open(&config.db, &config.host_or(&machine.host)).map_err(cannot_write)?;
+    let metrics =
+        config.metrics.as_ref().map(|at| MetricsSocket::bind(at, config.access)).transpose()?;
+    let notices =
+        config.loader_socket.as_deref().map(Notices::bind).transpose()?.unwrap_or_default();
+    let mut writer =
+        Writer::open(&config.db, &config.host_or(&machine.host)).map_err(cannot_write)?;
     let (table, budget, sharing) = (config.table, config.budget, config.sharing());
     let settings = SourceSettings { events, table, budget, sharing };
     let mut source = KernelSource::open(&settings, &machine)?;
@@ -58,15 +61,20 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let mut collector = collector.hearing(notices);
     collector.mappings.keep_apart(config.rules.clone());
 
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
     runtime.block_on(async {
         let (done_sender, done) = mpsc::unbounded_channel();
-        let flusher = Flusher::start(writer, start, (config.db.clone(), config.retention), done_sender)
-            .context("starting the flush thread")?;
+        let flusher =
+            Flusher::start(writer, start, (config.db.clone(), config.retention), done_sender)
+                .context("starting the flush thread")?;
         let (asked_sender, asked) = mpsc::channel(64);
         let again = move || Config::new(args.settings.clone(), args.config.as_deref());
         let (stop, reload) = signals(args.until_eof, again).context("listening to signals")?;
-        let alarm = kernel::Alarm::new().context("the loop's timer (when descriptors ran out: raise LimitNOFILE)")?;
+        let alarm = kernel::Alarm::new()
+            .context("the loop's timer (when descriptors ran out: raise LimitNOFILE)")?;
         let serve = serve(&control, metrics, asked_sender);
         let db = config.db.display().to_string();
         tracing::info!(%epoch, db, control = %config.control.display(), "dcpid ready");
@@ -94,7 +102,11 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
 }
 
 /// Answers clients of all sockets for ever.
-async fn serve(control: &ControlSocket, metrics: Option<MetricsSocket>, asked: mpsc::Sender<Asked>) {
+async fn serve(
+    control: &ControlSocket,
+    metrics: Option<MetricsSocket>,
+    asked: mpsc::Sender<Asked>,
+) {
     let ended = |socket: &str, result: std::io::Result<()>| {
         if let Err(error) = result {
             tracing::error!(%error, "the {socket} socket is gone; signals still work");
@@ -131,7 +143,10 @@ fn log_landing(landing: Option<kernel::Landing>) {
     match landing {
         Some(landing) => {
             let instructions = landing.skid.instructions();
-            tracing::info!(instructions, "samples land so many instructions behind the one that takes the time");
+            tracing::info!(
+                instructions,
+                "samples land so many instructions behind the one that takes the time"
+            );
         }
         None => tracing::info!("on which instruction samples land could not be measured here"),
     }
@@ -160,20 +175,28 @@ fn kernel_text(machine: &Machine) -> KernelText {
     kernel_text
 }
 
-/// The thread that keeps code and what was learnt of files, both beside the host's epochs. Without a code store sampling goes on.
-fn start_librarian(config: &Config, writer: &Writer, machine: &Machine) -> anyhow::Result<(Librarian, Library)> {
+/// The thread that keeps code and what was learnt of files, both beside the host's epochs. Without
+/// a code store sampling goes on.
+fn start_librarian(
+    config: &Config,
+    writer: &Writer,
+    machine: &Machine,
+) -> anyhow::Result<(Librarian, Library)> {
     let host = config.db.join("hosts").join(config.host_or(&machine.host));
     let catalogue = Catalogue::open(&host.join("catalogue"));
     let store = config.code_store.and_then(|limit| {
         let opened = CodeStore::open(writer, limit);
         opened.inspect_err(|error| tracing::error!("code is not kept: {error}")).ok()
     });
-    // A quarter of what all may cost: with sampling at the four fifths that it takes at most, that is within what the budget's judge allows.
+    // A quarter of what all may cost: with sampling at the four fifths that it takes at most, that
+    // is within what the budget's judge allows.
     let cpu_share = config.budget.map(|budget| budget.0 * 0.25 * machine.cpus.len() as f64);
-    Librarian::start(catalogue, store, config.code_store.unwrap_or(0), cpu_share).context("starting the librarian")
+    Librarian::start(catalogue, store, config.code_store.unwrap_or(0), cpu_share)
+        .context("starting the librarian")
 }
 
-/// The error and its causes on one line, nothing twice: causes are often quoted by what they caused.
+/// The error and its causes on one line, nothing twice: causes are often quoted by what they
+/// caused.
 #[must_use]
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -187,9 +210,12 @@ pub fn one_line(error: &anyhow::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A message for each SIGTERM or SIGINT, and for the end of the standard input if that is asked for; and with each SIGHUP the configuration, read
-/// `again`.
-fn signals(until_eof: bool, again: impl Fn() -> anyhow::Result<Config> + Send + 'static) -> std::io::Result<Signals> {
+/// A message for each SIGTERM or SIGINT, and for the end of the standard input if that is asked
+/// for; and with each SIGHUP the configuration, read `again`.
+fn signals(
+    until_eof: bool,
+    again: impl Fn() -> anyhow::Result<Config> + Send + 'static,
+) -> std::io::Result<Signals> {
     let (sender, receiver) = mpsc::channel(1);
     let (reloads, reload) = mpsc::channel(1);
     if until_eof {
@@ -201,8 +227,11 @@ fn signals(until_eof: bool, again: impl Fn() -> anyhow::Result<Config> + Send + 
             let _ = sender.blocking_send(()); // ending already
         })?;
     }
-    let (mut term, mut int, mut hup) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?);
+    let (mut term, mut int, mut hup) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+    );
     tokio::spawn(async move {
         loop {
             tokio::select! {

@@ -1,6 +1,7 @@
 //! Events by name: what the user may ask for and what the kernel is asked for.
 //!
-//! Names are perf's; DCPI's words are accepted where they mean the same. Numbers are those of linux/perf_event.h.
+//! Names are perf's; DCPI's words are accepted where they mean the same. Numbers are those of
+//! linux/perf_event.h.
 
 use std::fmt;
 
@@ -10,7 +11,8 @@ pub(crate) const SOFTWARE: u32 = 1;
 pub(crate) const HW_CACHE: u32 = 3;
 pub(crate) const RAW: u32 = 4;
 
-/// Samples per second and CPU unless the user says otherwise (the paper's rate: SOSP 1997, abstract).
+/// Samples per second and CPU unless the user says otherwise (the paper's rate: SOSP 1997,
+/// abstract).
 pub const DEFAULT_RATE: u64 = 5200;
 
 /// Mean period of an event whose frequency nobody can know ahead, when the user gives none.
@@ -153,7 +155,8 @@ impl PlannedEvent {
         Self { period, rate: Some(rate), ..self.clone() }
     }
 
-    /// Samples a second that a CPU takes of it, with a clock of `clock_hz`; of occurrences an upper bound.
+    /// Samples a second that a CPU takes of it, with a clock of `clock_hz`; of occurrences an upper
+    /// bound.
     #[must_use]
     pub fn samples_per_s(&self, clock_hz: u64) -> f64 {
         self.event.unit.per_second(clock_hz) as f64 / self.period.max(1) as f64
@@ -167,7 +170,9 @@ impl PlannedEvent {
 
     /// Adds to what the reader should know.
     pub fn remark(&mut self, words: &str) {
-        self.note = Some(self.note.take().map_or_else(|| words.to_owned(), |note| format!("{note}; {words}")));
+        self.note = Some(
+            self.note.take().map_or_else(|| words.to_owned(), |note| format!("{note}; {words}")),
+        );
     }
 }
 
@@ -199,7 +204,9 @@ pub enum EventError {
     #[error("event '{0}': its period is given twice; give it once, as :N or as period=N")]
     PeriodTwice(String),
     /// A rate for an event without a known frequency.
-    #[error("event '{0}': how often it happens depends on the program, so give a period (:N) instead of a rate")]
+    #[error(
+        "event '{0}': how often it happens depends on the program, so give a period (:N) instead of a rate"
+    )]
     NoRate(String),
     /// `PMU/terms` without its end.
     #[error("event '{0}': its second slash is missing; write PMU/term=value,.../")]
@@ -264,7 +271,9 @@ pub enum EventError {
     )]
     TooLong(String),
     /// A group of one.
-    #[error("--mux {0}: takes turns with nobody; name two events or more, with commas between, or use --event")]
+    #[error(
+        "--mux {0}: takes turns with nobody; name two events or more, with commas between, or use --event"
+    )]
     Alone(String),
 }
 
@@ -274,12 +283,18 @@ impl EventSpec {
     /// # Errors
     /// [`EventError`] says what to type instead.
     pub fn parse(spec: &str) -> Result<Self, EventError> {
-        let (event, period, rate) = if spec.split(['@', ':']).next().is_some_and(|name| name.contains('/')) {
+        let (event, period, rate) = if spec
+            .split(['@', ':'])
+            .next()
+            .is_some_and(|name| name.contains('/'))
+        {
             let (event, period) = Event::of_terms(spec)?;
             (event, period, None)
         } else {
-            let (rest, rate) = spec.split_once('@').map_or((spec, None), |(rest, rate)| (rest, Some(rate)));
-            let (name, period) = rest.split_once(':').map_or((rest, None), |(name, period)| (name, Some(period)));
+            let (rest, rate) =
+                spec.split_once('@').map_or((spec, None), |(rest, rate)| (rest, Some(rate)));
+            let (name, period) =
+                rest.split_once(':').map_or((rest, None), |(name, period)| (name, Some(period)));
             (Event::named(name).ok_or_else(|| EventError::Unknown(name.to_owned()))?, period, rate)
         };
         let number = |text: &str, what, min, max| {
@@ -288,20 +303,29 @@ impl EventSpec {
         };
         let frequency = match (period, rate) {
             (Some(_), Some(_)) => return Err(EventError::Both(spec.to_owned())),
-            // The kernel raises a timer's period to 10 us (kernel/events/core.c, perf_swevent_start_hrtimer), so less would be a lie;
-            // a counter must not overflow faster than its handler returns.
+            // The kernel raises a timer's period to 10 us (kernel/events/core.c,
+            // perf_swevent_start_hrtimer), so less would be a lie; a counter must not overflow
+            // faster than its handler returns.
             (Some(period), None) => {
                 let min = if event.unit == Unit::Nanoseconds { 10_000 } else { 1_000 };
                 Frequency::Period(number(period, "period", min, 1 << 47)?)
             }
-            (None, Some(_)) if event.unit == Unit::Occurrences => return Err(EventError::NoRate(spec.to_owned())),
-            (None, Some(rate)) => Frequency::Rate(number(rate.strip_suffix("/s").unwrap_or(rate), "rate", 1, 100_000)?),
+            (None, Some(_)) if event.unit == Unit::Occurrences => {
+                return Err(EventError::NoRate(spec.to_owned()));
+            }
+            (None, Some(rate)) => Frequency::Rate(number(
+                rate.strip_suffix("/s").unwrap_or(rate),
+                "rate",
+                1,
+                100_000,
+            )?),
             (None, None) => Frequency::Default,
         };
         Ok(Self { event, frequency, mux: None })
     }
 
-    /// Parses `SPEC,SPEC,...`, the events of a group that take turns. Commas between the slashes of `PMU/.../` part nothing.
+    /// Parses `SPEC,SPEC,...`, the events of a group that take turns. Commas between the slashes of
+    /// `PMU/.../` part nothing.
     ///
     /// # Errors
     /// [`EventError`] says what to type instead.
@@ -311,7 +335,8 @@ impl EventSpec {
             inside ^= letter == '/';
             letter == ',' && !inside
         });
-        let group = members.map(|member| Ok(Self { mux: Some(number), ..Self::parse(member.trim())? }));
+        let group =
+            members.map(|member| Ok(Self { mux: Some(number), ..Self::parse(member.trim())? }));
         let group: Vec<_> = group.collect::<Result<_, EventError>>()?;
         if group.len() < 2 { Err(EventError::Alone(text.to_owned())) } else { Ok(group) }
     }
@@ -341,18 +366,21 @@ impl Event {
             Some(Self { name: name.to_owned(), coding, unit })
         };
         let canonical = profiledb::event_name(name).unwrap_or(name);
-        if let Some((_, kind, config, unit)) = NAMED.iter().find(|(known, ..)| *known == canonical) {
+        if let Some((_, kind, config, unit)) = NAMED.iter().find(|(known, ..)| *known == canonical)
+        {
             return make(canonical, *kind, *config, *unit);
         }
         if let Some(config) = cache_event(canonical) {
             return make(canonical, HW_CACHE, config, Unit::Occurrences);
         }
-        let digits = canonical.strip_prefix('r').filter(|digits| (1..=16).contains(&digits.len()))?;
+        let digits =
+            canonical.strip_prefix('r').filter(|digits| (1..=16).contains(&digits.len()))?;
         make(canonical, RAW, u64::from_str_radix(digits, 16).ok()?, Unit::Occurrences)
     }
 
-    /// The event `PMU/TERM=VALUE,.../[:PERIOD]`, with its period where one is given, before it is known what the machine has. Its name is
-    /// the text without spaces, period and empty terms, so that each event has one.
+    /// The event `PMU/TERM=VALUE,.../[:PERIOD]`, with its period where one is given, before it is
+    /// known what the machine has. Its name is the text without spaces, period and empty terms, so
+    /// that each event has one.
     fn of_terms(spec: &str) -> Result<(Self, Option<&str>), EventError> {
         let whole = || spec.to_owned();
         let (pmu, rest) = spec.split_once('/').ok_or_else(|| EventError::Unclosed(whole()))?;
@@ -361,11 +389,14 @@ impl Event {
             Some(period) => Some(period),
             None if behind.is_empty() => None,
             None if behind.starts_with('@') => return Err(EventError::NoRate(whole())),
-            None => return Err(EventError::Modifier { spec: whole(), modifier: behind.to_owned() }),
+            None => {
+                return Err(EventError::Modifier { spec: whole(), modifier: behind.to_owned() });
+            }
         };
         let (mut terms, mut words) = (Vec::new(), Vec::new());
         for word in inner.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            let (term, value) = word.split_once('=').map_or((word, None), |(term, value)| (term, Some(value)));
+            let (term, value) =
+                word.split_once('=').map_or((word, None), |(term, value)| (term, Some(value)));
             let (term, value) = (term.trim(), value.map(str::trim));
             if term == "period" {
                 if period.replace(value.unwrap_or_default()).is_some() {
@@ -374,7 +405,10 @@ impl Event {
                 continue;
             }
             let wrong = || EventError::TermValue { spec: whole(), term: term.to_owned(), bits: 64 };
-            terms.push((term.to_owned(), value.map(|value| number(value).ok_or_else(wrong)).transpose()?));
+            terms.push((
+                term.to_owned(),
+                value.map(|value| number(value).ok_or_else(wrong)).transpose()?,
+            ));
             words.push(value.map_or_else(|| term.to_owned(), |value| format!("{term}={value}")));
         }
         let name = format!("{}/{}/", pmu.trim(), words.join(","));
@@ -429,7 +463,8 @@ fn cache_event(name: &str) -> Option<u64> {
         ("prefetches", 2, 0),
         ("prefetch-misses", 2, 1),
     ];
-    let (id, rest) = caches.iter().enumerate().find_map(|(id, cache)| Some((id, name.strip_prefix(cache)?)))?;
+    let (id, rest) =
+        caches.iter().enumerate().find_map(|(id, cache)| Some((id, name.strip_prefix(cache)?)))?;
     let (_, operation, result) = operations.iter().find(|(operation, ..)| *operation == rest)?;
     Some(id as u64 | operation << 8 | result << 16)
 }
@@ -442,7 +477,8 @@ mod tests {
     fn specifications() {
         let spec = |text: &str| {
             let spec = EventSpec::parse(text)?;
-            let Coding::Generic(Encoding { kind, config: [config, 0, 0] }) = spec.event.coding else {
+            let Coding::Generic(Encoding { kind, config: [config, 0, 0] }) = spec.event.coding
+            else {
                 panic!("{text}")
             };
             Ok::<_, EventError>((spec.event.name, kind, config, spec.frequency))
@@ -503,14 +539,20 @@ mod tests {
             assert_eq!((spec.event.name.as_str(), spec.frequency), (name, frequency), "{text}");
             assert_eq!(EventSpec::parse(name).unwrap().event, spec.event, "one event, one name");
         }
-        let Coding::Terms { pmu, terms } = EventSpec::parse("cpu/event=0x3c,inv,cmask=16/").unwrap().event.coding
+        let Coding::Terms { pmu, terms } =
+            EventSpec::parse("cpu/event=0x3c,inv,cmask=16/").unwrap().event.coding
         else {
             panic!("terms")
         };
         assert_eq!(pmu, "cpu");
-        assert_eq!(terms, [("event".into(), Some(0x3c)), ("inv".into(), None), ("cmask".into(), Some(16))]);
+        assert_eq!(
+            terms,
+            [("event".into(), Some(0x3c)), ("inv".into(), None), ("cmask".into(), Some(16))]
+        );
         let long = format!("cpu/{}/", "event=0x3c,".repeat(12));
-        assert!(EventSpec::parse(&long).unwrap_err().to_string().contains("write config=0x... instead"));
+        assert!(
+            EventSpec::parse(&long).unwrap_err().to_string().contains("write config=0x... instead")
+        );
     }
 
     #[test]

@@ -1,16 +1,20 @@
-//! The thread that owns the database's writer: merges take as long as the disk does, and sampling and draining go on meanwhile.
+//! The thread that owns the database's writer: merges take as long as the disk does, and sampling
+//! and draining go on meanwhile.
 
 use crate::clock;
 use crate::event::PlannedEvent;
 use crate::kernel::Machine;
-use profiledb::{Database, DbError, Delta, EpochId, EpochStart, EventMeta, MergeReport, Retention, Writer};
+use profiledb::{
+    Database, DbError, Delta, EpochId, EpochStart, EventMeta, MergeReport, Retention, Writer,
+};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// While there is nothing else to do, so many bytes of small files are made into larger ones, and then again after this long: a merge an
-/// hour ago or a week of them is the same few milliseconds a second.
+/// While there is nothing else to do, so many bytes of small files are made into larger ones, and
+/// then again after this long: a merge an hour ago or a week of them is the same few milliseconds a
+/// second.
 const FOLD_BYTES: u64 = 128 << 10;
 const FOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Old epochs are looked for at the start, with each new epoch, and this often.
@@ -51,7 +55,8 @@ pub struct Flusher {
 }
 
 impl Flusher {
-    /// Hands the writer over, whose open epoch was begun with `start`, and the rules by which old ones go; answers go to `done`, in the order of the jobs.
+    /// Hands the writer over, whose open epoch was begun with `start`, and the rules by which old
+    /// ones go; answers go to `done`, in the order of the jobs.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -74,14 +79,17 @@ impl Flusher {
                 // Once all is folded only a merge can bring something to fold.
                 let next = queue.recv_timeout(if folds { FOLD_PAUSE } else { GARBAGE_INTERVAL });
                 let answer = match next {
-                    Ok(Job::Merge(delta)) => Done::Merged(merge(&mut writer, &start, &root, &delta)),
+                    Ok(Job::Merge(delta)) => {
+                        Done::Merged(merge(&mut writer, &start, &root, &delta))
+                    }
                     Ok(Job::Retain(rules)) => {
                         (retention, looked) = (rules, None);
                         continue;
                     }
                     Ok(Job::NextEpoch(next)) => {
                         start = *next;
-                        let epoch = in_place(&mut writer, |writer| writer.next_epoch(start.clone()));
+                        let epoch =
+                            in_place(&mut writer, |writer| writer.next_epoch(start.clone()));
                         let epoch = epoch.map_err(|error| error.to_string());
                         looked = None;
                         Done::Epoch(epoch)
@@ -110,7 +118,11 @@ impl Flusher {
 
 /// What an epoch is opened with.
 #[must_use]
-pub fn epoch_start(machine: &Machine, events: &[PlannedEvent], label: Option<String>) -> EpochStart {
+pub fn epoch_start(
+    machine: &Machine,
+    events: &[PlannedEvent],
+    label: Option<String>,
+) -> EpochStart {
     let events = events.iter().map(|plan| EventMeta {
         name: plan.event.name.clone(),
         unit: plan.event.unit.to_string(),
@@ -134,7 +146,8 @@ pub fn epoch_start(machine: &Machine, events: &[PlannedEvent], label: Option<Str
     }
 }
 
-/// Removes the epochs that are too old, or too many bytes. One that cannot be removed is tried again.
+/// Removes the epochs that are too old, or too many bytes. One that cannot be removed is tried
+/// again.
 fn remove_old(writer: &mut Writer, retention: &Retention) {
     match writer.collect_garbage(retention, clock::unix_s()) {
         Ok(gone) => {
@@ -158,19 +171,30 @@ fn fold(writer: &mut Writer) -> bool {
 }
 
 /// Does it, and where the database, or a part of it, was removed meanwhile, makes that anew first.
-fn in_place<T>(writer: &mut Writer, mut work: impl FnMut(&mut Writer) -> Result<T, DbError>) -> Result<T, DbError> {
+fn in_place<T>(
+    writer: &mut Writer,
+    mut work: impl FnMut(&mut Writer) -> Result<T, DbError>,
+) -> Result<T, DbError> {
     match work(writer) {
         Err(removed @ DbError::Removed { .. }) => {
             writer.reopen()?;
-            tracing::error!("{removed}; what is missing is made anew and takes the samples from here on");
+            tracing::error!(
+                "{removed}; what is missing is made anew and takes the samples from here on"
+            );
             work(writer)
         }
         done => done,
     }
 }
 
-fn merge(writer: &mut Writer, start: &EpochStart, root: &Path, delta: &Delta) -> Result<Merged, String> {
-    let report = in_place(writer, |writer| add(writer, start, delta)).map_err(|error| error.to_string())?;
+fn merge(
+    writer: &mut Writer,
+    start: &EpochStart,
+    root: &Path,
+    delta: &Delta,
+) -> Result<Merged, String> {
+    let report =
+        in_place(writer, |writer| add(writer, start, delta)).map_err(|error| error.to_string())?;
     let epoch = writer.epoch().cloned().ok_or("no epoch is open; restart dcpid")?;
     Ok(Merged { epoch, report, database_bytes: database_bytes(root).unwrap_or(0) })
 }
@@ -180,11 +204,16 @@ fn add(writer: &mut Writer, start: &EpochStart, delta: &Delta) -> Result<MergeRe
     match writer.merge(delta) {
         // The epoch has the delta already; the writer does the rest before its next change.
         Err(DbError::Unfinished { source, .. }) => {
-            tracing::warn!("the merge is decided but not finished: {source}; it is finished with the next");
+            tracing::warn!(
+                "the merge is decided but not finished: {source}; it is finished with the next"
+            );
             Ok(MergeReport::default())
         }
-        // Trying again cannot mend these. The epoch is kept as it is, and a new one takes the samples.
-        Err(error @ (DbError::Corrupt { .. } | DbError::TooLarge { .. } | DbError::TooMany { .. })) => {
+        // Trying again cannot mend these. The epoch is kept as it is, and a new one takes the
+        // samples.
+        Err(
+            error @ (DbError::Corrupt { .. } | DbError::TooLarge { .. } | DbError::TooMany { .. }),
+        ) => {
             tracing::error!("{error}; the epoch is closed, and a new one begins");
             let start = EpochStart { now_unix_s: clock::unix_s(), ..start.clone() };
             writer.next_epoch(start).and_then(|_| writer.merge(delta))
@@ -216,7 +245,8 @@ mod tests {
     use super::*;
     use profiledb::EventMeta;
 
-    /// A full disk let `dcpictl epoch` close the epoch and not open the next: every merge after that failed, for ever.
+    /// A full disk let `dcpictl epoch` close the epoch and not open the next: every merge after
+    /// that failed, for ever.
     #[test]
     fn a_merge_without_an_open_epoch_opens_one() {
         let directory = tempfile::tempdir().unwrap();

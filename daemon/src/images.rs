@@ -1,7 +1,8 @@
 //! From mapped files to images: which build of which file a mapping shows.
 //!
-//! A build id in the kernel's record is taken as it is; otherwise the file is opened, through the process while it lives, and read, unless
-//! the [catalogue](crate::catalogue) knows it. Either happens once for a file, when its first sample is resolved. Then the
+//! A build id in the kernel's record is taken as it is; otherwise the file is opened, through the
+//! process while it lives, and read, unless the [catalogue](crate::catalogue) knows it. Either
+//! happens once for a file, when its first sample is resolved. Then the
 //! [librarian](crate::librarian) hears of it, which keeps its code.
 
 use crate::catalogue::Learnt;
@@ -21,11 +22,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// Files remembered although no process maps them; beyond it those are forgotten and, if they come back, learnt again.
+/// Files remembered although no process maps them; beyond it those are forgotten and, if they come
+/// back, learnt again.
 const FILES_MAX: usize = 16_384;
 
-/// Files without build id that are read as soon as they are mapped, each time records are read. More are read when they have samples, if they are
-/// the same still.
+/// Files without build id that are read as soon as they are mapped, each time records are read.
+/// More are read when they have samples, if they are the same still.
 const IDENTIFIED_MAX: usize = 64;
 /// And the CPU time for it, ns: a file has up to 256 MiB of text to read.
 const IDENTIFIED_NS_MAX: u64 = 20_000_000;
@@ -77,16 +79,21 @@ pub struct Files {
 impl Files {
     /// The file of that identity and path.
     pub fn intern(&mut self, id: MappedFileId, path: &[u8]) -> Arc<MappedFile> {
-        let same = self.known.get(&id).and_then(|files| files.iter().find(|file| file.path == path));
+        let same =
+            self.known.get(&id).and_then(|files| files.iter().find(|file| file.path == path));
         if let Some(file) = same {
-            // An inode that nobody maps any more may be another file by now: rebuilt in place, or its number reused.
-            let may_be_another = matches!(id, MappedFileId::Inode { .. }) && Arc::strong_count(file) == 1;
+            // An inode that nobody maps any more may be another file by now: rebuilt in place, or
+            // its number reused.
+            let may_be_another =
+                matches!(id, MappedFileId::Inode { .. }) && Arc::strong_count(file) == 1;
             if !may_be_another {
                 return file.clone();
             }
         }
         if self.len >= FILES_MAX {
-            self.known.values_mut().for_each(|files| files.retain(|file| Arc::strong_count(file) > 1));
+            self.known
+                .values_mut()
+                .for_each(|files| files.retain(|file| Arc::strong_count(file) > 1));
             self.known.retain(|_, files| !files.is_empty());
             self.len = self.known.values().map(Vec::len).sum();
         }
@@ -117,10 +124,19 @@ impl Files {
         (self.identified, self.identified_ns) = (0, 0);
     }
 
-    /// Looks at a file of which the kernel told only the inode, that was mapped at `time_ns`. Gives the identity that tells it from another that
-    /// is built in its place, and reads such a one now, for it may be gone at the drain.
-    pub fn look_at(&mut self, id: &MappedFileId, path: &[u8], at: MappedAt, time_ns: u64) -> MappedFileId {
-        let MappedFileId::Inode { major, minor, inode: inode @ 1.. } = *id else { return id.clone() };
+    /// Looks at a file of which the kernel told only the inode, that was mapped at `time_ns`. Gives
+    /// the identity that tells it from another that is built in its place, and reads such a one
+    /// now, for it may be gone at the drain.
+    pub fn look_at(
+        &mut self,
+        id: &MappedFileId,
+        path: &[u8],
+        at: MappedAt,
+        time_ns: u64,
+    ) -> MappedFileId {
+        let MappedFileId::Inode { major, minor, inode: inode @ 1.. } = *id else {
+            return id.clone();
+        };
         let content = self.versions.content(id, path, at, time_ns);
         MappedFileId::Version { major, minor, inode, content }
     }
@@ -155,22 +171,27 @@ impl Files {
 }
 
 impl MappedFile {
-    /// Whether both are the same build, by whatever path, as far as that is known already: hard links, or a file that was renamed.
+    /// Whether both are the same build, by whatever path, as far as that is known already: hard
+    /// links, or a file that was renamed.
     #[must_use]
     pub fn is_same_build(&self, other: &MappedFile) -> bool {
         let anonymous = matches!(self.id, MappedFileId::Inode { inode: 0, .. });
-        let same = std::ptr::eq(self, other) || (self.id == other.id && (!anonymous || self.path == other.path));
+        let same = std::ptr::eq(self, other)
+            || (self.id == other.id && (!anonymous || self.path == other.path));
         same || self.build().is_some_and(|build| other.build() == Some(build))
     }
 
     fn build(&self) -> Option<ImageId> {
         match &self.id {
             MappedFileId::BuildId(bytes) => ImageId::from_build_id(bytes),
-            MappedFileId::Inode { .. } | MappedFileId::Version { .. } => Some(self.image.get()?.as_ref().ok()?.id),
+            MappedFileId::Inode { .. } | MappedFileId::Version { .. } => {
+                Some(self.image.get()?.as_ref().ok()?.id)
+            }
         }
     }
 
-    /// The image, found out on the first call; `at` is where it is mapped then, and `vdso` the kernel's.
+    /// The image, found out on the first call; `at` is where it is mapped then, and `vdso` the
+    /// kernel's.
     ///
     /// # Errors
     /// Why nobody can know.
@@ -195,7 +216,10 @@ impl MappedFile {
             && self.library.wants(&self.offer)
         {
             let (file, path) = (self.id.clone(), self.path.clone());
-            self.library.offer(Wanted { id: image.id, kind: image.kind, file, path, at, opened }, &self.offer);
+            self.library.offer(
+                Wanted { id: image.id, kind: image.kind, file, path, at, opened },
+                &self.offer,
+            );
         }
         image
     }
@@ -210,8 +234,8 @@ impl MappedFile {
             b"[vdso]" => return vdso.cloned().ok_or(Unresolved::Unidentified),
             b"[vsyscall]" => return Err(Unresolved::Vsyscall),
             b"[stack]" => return Err(Unresolved::ExecutableStack),
-            // The page where instructions under a probe run, and since 6.18 also the one where their trampolines are (kernel/events/uprobes.c,
-            // arch/x86/kernel/uprobes.c).
+            // The page where instructions under a probe run, and since 6.18 also the one where
+            // their trampolines are (kernel/events/uprobes.c, arch/x86/kernel/uprobes.c).
             b"[uprobes]" | b"[uprobes-trampoline]" => return Err(Unresolved::UprobesPage),
             // What 32-bit programs of arm have (arch/arm64/kernel/vdso.c).
             b"[vectors]" | b"[sigpage]" => return Err(Unresolved::KernelPage),
@@ -224,7 +248,8 @@ impl MappedFile {
             }
             MappedFileId::Inode { inode: 0, .. } => Err(Unresolved::Anonymous),
             MappedFileId::Inode { .. } => {
-                let file = open_mapped(&self.id, &self.path, at, |_| true).ok_or(Unresolved::FileGone)?;
+                let file =
+                    open_mapped(&self.id, &self.path, at, |_| true).ok_or(Unresolved::FileGone)?;
                 let id = self.identify_file(&file)?;
                 let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
                 *opened = Some(file);
@@ -276,10 +301,13 @@ impl MappedFile {
             MappedFileId::Inode { .. } => open_mapped(&self.id, &self.path, at, |_| true),
             // By its path only if nobody has touched it since.
             MappedFileId::Version { content, .. } => {
-                let same = |file: &File| file.metadata().is_ok_and(|now| Some(content_of(&now)) == content);
+                let same = |file: &File| {
+                    file.metadata().is_ok_and(|now| Some(content_of(&now)) == content)
+                };
                 let mapped = open_through_mapping(at);
                 // Something else may be mapped there by now.
-                let mapped = mapped.filter(|file| file.metadata().is_ok_and(|now| is_inode(&self.id, &now)));
+                let mapped =
+                    mapped.filter(|file| file.metadata().is_ok_and(|now| is_inode(&self.id, &now)));
                 mapped.or_else(|| open_by_path(&self.id, &self.path, at).find(same))
             }
         }
@@ -289,23 +317,28 @@ impl MappedFile {
 impl MappedFile {
     /// Opens the file, if it is still there and is that build.
     pub(crate) fn open_build(&self, id: &ImageId, at: MappedAt) -> Option<File> {
-        let is_it = |file: &File| identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(*id));
+        let is_it = |file: &File| {
+            identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(*id))
+        };
         open_mapped(&self.id, &self.path, at, is_it)
     }
 }
 
-/// The vdso as this process has it: every 64-bit process of one kernel has the same. None where the kernel gives none.
+/// The vdso as this process has it: every 64-bit process of one kernel has the same. None where the
+/// kernel gives none.
 #[must_use]
 pub fn own_vdso() -> Option<Arc<Image>> {
     let (start, end) = own_vdso_range()?;
     vdso_at("self", start, end, "[vdso]").map(Arc::new)
 }
 
-/// The vdso in the memory of a process (its number, or "self"), between these addresses. None when it cannot be read.
+/// The vdso in the memory of a process (its number, or "self"), between these addresses. None when
+/// it cannot be read.
 pub(crate) fn vdso_at(process: &str, start: u64, end: u64, name: &str) -> Option<Image> {
     let bytes = memory_of(process, start, end)?;
     let id = image::identify(&bytes).ok()?;
-    let procedures = image::procedures_of(&bytes, Some(&id), &[]).ok().map(|(procedures, _)| procedures);
+    let procedures =
+        image::procedures_of(&bytes, Some(&id), &[]).ok().map(|(procedures, _)| procedures);
     let (name, path) = (name.to_owned(), name.to_owned());
     Some(Image { id, kind: ImageKind::Vdso, name, path, size_bytes: Some(end - start), procedures })
 }
@@ -323,8 +356,10 @@ mod tests {
     fn a_file_without_a_build_id_in_its_record_is_opened_and_read() {
         let path = std::env::current_exe().unwrap();
         let metadata = path.metadata().unwrap();
-        let (major, minor) =
-            (nix::sys::stat::major(metadata.dev()) as u32, nix::sys::stat::minor(metadata.dev()) as u32);
+        let (major, minor) = (
+            nix::sys::stat::major(metadata.dev()) as u32,
+            nix::sys::stat::minor(metadata.dev()) as u32,
+        );
         let mut files = Files::default();
         let name = path.as_os_str().as_encoded_bytes();
         let image = files
@@ -334,8 +369,9 @@ mod tests {
         assert_eq!(image.id, image::identify_file(&File::open(&path).unwrap()).unwrap());
         assert_eq!(image.size_bytes, Some(metadata.len()));
         assert_eq!(image.name, path.file_name().unwrap().to_str().unwrap());
-        let other =
-            files.intern(MappedFileId::Inode { major, minor, inode: metadata.ino() + 1 }, name).image(here(), None);
+        let other = files
+            .intern(MappedFileId::Inode { major, minor, inode: metadata.ino() + 1 }, name)
+            .image(here(), None);
         assert_eq!(other.unwrap_err(), Unresolved::FileGone, "the path now leads to another file");
     }
 
@@ -348,39 +384,50 @@ mod tests {
             ("[vsyscall]", Unresolved::Vsyscall),
             ("[vdso]", Unresolved::Unidentified),
         ] {
-            assert_eq!(files.intern(none.clone(), path.as_bytes()).image(here(), None).unwrap_err(), reason, "{path}");
+            assert_eq!(
+                files.intern(none.clone(), path.as_bytes()).image(here(), None).unwrap_err(),
+                reason,
+                "{path}"
+            );
         }
         let vdso = own_vdso().expect("this kernel gives a vdso");
-        assert_eq!(files.intern(none, b"[vdso] ").image(here(), Some(&vdso)).unwrap_err(), Unresolved::Anonymous);
-        assert!(
-            vdso.procedures
-                .as_ref()
-                .is_some_and(|procedures| procedures.iter().any(|p| p.name().contains("clock_gettime")))
+        assert_eq!(
+            files.intern(none, b"[vdso] ").image(here(), Some(&vdso)).unwrap_err(),
+            Unresolved::Anonymous
         );
+        assert!(vdso.procedures.as_ref().is_some_and(|procedures| {
+            procedures.iter().any(|p| p.name().contains("clock_gettime"))
+        }));
     }
 
     #[test]
     fn a_build_id_needs_no_file() {
-        let file = Files::default().intern(MappedFileId::BuildId(vec![0xab; 20]), b"/gone/for/ever (deleted)");
+        let file = Files::default()
+            .intern(MappedFileId::BuildId(vec![0xab; 20]), b"/gone/for/ever (deleted)");
         let image = file.image(here(), None).unwrap();
         assert_eq!((image.name.as_str(), image.path.as_str()), ("ever", "/gone/for/ever"));
         assert_eq!(image.id.to_string(), "ab".repeat(20));
     }
 
-    /// A program without build id was rebuilt in place between two runs, and both runs' samples went to the first build.
+    /// A program without build id was rebuilt in place between two runs, and both runs' samples
+    /// went to the first build.
     #[test]
     fn an_inode_that_nobody_maps_is_looked_at_again() {
         let mut files = Files::default();
         let id = MappedFileId::Inode { major: 0, minor: 1, inode: 2 };
         let first = files.intern(id.clone(), b"/bin/x");
-        assert!(Arc::ptr_eq(&first, &files.intern(id.clone(), b"/bin/x")), "one that is mapped is the same");
+        assert!(
+            Arc::ptr_eq(&first, &files.intern(id.clone(), b"/bin/x")),
+            "one that is mapped is the same"
+        );
         let weak = Arc::downgrade(&first);
         drop(first);
         files.intern(id, b"/bin/x");
         assert!(weak.upgrade().is_none());
     }
 
-    /// The runs of two builds in one inode within one drain: the dead process of the first still holds the file when the second is mapped.
+    /// The runs of two builds in one inode within one drain: the dead process of the first still
+    /// holds the file when the second is mapped.
     #[test]
     fn two_builds_in_one_inode_are_two_files_and_one_build_at_two_paths_is_one() {
         let directory = tempfile::tempdir().unwrap();
@@ -390,8 +437,10 @@ mod tests {
         let mut look = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
             let metadata = path.metadata().unwrap();
-            let (major, minor) =
-                (nix::sys::stat::major(metadata.dev()) as u32, nix::sys::stat::minor(metadata.dev()) as u32);
+            let (major, minor) = (
+                nix::sys::stat::major(metadata.dev()) as u32,
+                nix::sys::stat::minor(metadata.dev()) as u32,
+            );
             let id = MappedFileId::Inode { major, minor, inode: metadata.ino() };
             let at = MappedAt { pid: u32::MAX, start: 0, end: 0 };
             files.look_anew();
@@ -407,7 +456,8 @@ mod tests {
         assert!(!first_file.is_same_build(&second_file) && first_file.is_same_build(&first_file));
         let gone = other_path.image(here(), None).unwrap_err();
         assert_eq!(gone, Unresolved::FileGone, "changed since");
-        let build = |files: &mut Files, path: &[u8]| files.intern(MappedFileId::BuildId(vec![5; 20]), path);
+        let build =
+            |files: &mut Files, path: &[u8]| files.intern(MappedFileId::BuildId(vec![5; 20]), path);
         let (one, link) = (build(&mut files, b"/one"), build(&mut files, b"/link"));
         assert!(!Arc::ptr_eq(&one, &link) && one.is_same_build(&link), "hard links");
     }

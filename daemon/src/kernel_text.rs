@@ -1,4 +1,5 @@
-//! Kernel addresses to images: the kernel itself, its modules, BPF programs, and the idle loop, which is kept apart.
+//! Kernel addresses to images: the kernel itself, its modules, BPF programs, and the idle loop,
+//! which is kept apart.
 
 use crate::images::Image;
 use crate::kernel::{KernelSymbol, Machine};
@@ -12,18 +13,21 @@ use std::hash::{Hash as _, Hasher as _};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The list of modules is looked at this often, because nothing tells when one comes or goes; and the kernel's text is read again at most
-/// this often, when modules changed, or records of BPF programs were lost.
+/// The list of modules is looked at this often, because nothing tells when one comes or goes; and
+/// the kernel's text is read again at most this often, when modules changed, or records of BPF
+/// programs were lost.
 const REFRESH_INTERVAL_NS: u64 = 10_000_000_000;
-/// The same when only an address is in none of it: there is code that the kernel lists nowhere, and asking for it again is in vain.
+/// The same when only an address is in none of it: there is code that the kernel lists nowhere, and
+/// asking for it again is in vain.
 const VAIN_REFRESH_INTERVAL_NS: u64 = 600_000_000_000;
 
 /// Modules and BPF programs remembered.
 const PARTS_MAX: usize = 4096;
 
-/// Procedures in which a CPU waits for work, besides those in the kernel's idle text (`__cpuidle`, the range that its own
-/// cpu_in_idle() tests): they lie elsewhere because paravirtualisation or a driver has them (arch/x86/kernel/paravirt.c and
-/// drivers/idle/intel_idle.c, 6.18; arch/x86/include/asm/irqflags.h, 5.10).
+/// Procedures in which a CPU waits for work, besides those in the kernel's idle text (`__cpuidle`,
+/// the range that its own cpu_in_idle() tests): they lie elsewhere because paravirtualisation or a
+/// driver has them (arch/x86/kernel/paravirt.c and drivers/idle/intel_idle.c, 6.18;
+/// arch/x86/include/asm/irqflags.h, 5.10).
 const IDLE_PROCEDURES: [&str; 11] = [
     "arch_cpu_idle", // arm64 before 6.2, where it is noinstr
     "cpu_do_idle",
@@ -44,11 +48,13 @@ pub struct KernelPlace<'a> {
     pub image: Arc<Image>,
     /// At which offset.
     pub offset: ImageOffset,
-    /// The first address after it of which this may not be so: those until then have the same image and symbol.
+    /// The first address after it of which this may not be so: those until then have the same image
+    /// and symbol.
     pub until: u64,
     /// Offsets of the symbol there.
     pub symbol_range: Range<u64>,
-    /// Its name: the reader of the profile may not be allowed to ask the kernel, or be on another machine.
+    /// Its name: the reader of the profile may not be allowed to ask the kernel, or be on another
+    /// machine.
     pub symbol: &'a str,
 }
 
@@ -74,7 +80,14 @@ impl KernelText {
     #[must_use]
     pub fn new(machine: &Machine) -> Self {
         let image = |id, kind, name: &str, path: String| {
-            Arc::new(Image { id, kind, name: name.to_owned(), path, size_bytes: None, procedures: None })
+            Arc::new(Image {
+                id,
+                kind,
+                name: name.to_owned(),
+                path,
+                size_bytes: None,
+                procedures: None,
+            })
         };
         let path = format!("/boot/vmlinuz-{}", machine.kernel_release);
         let idle = ImageId::from_name("[idle]", &machine.kernel_id.to_string());
@@ -120,7 +133,8 @@ impl KernelText {
     /// Whether it is time to read the symbols again; `modules` gives the list of modules.
     #[must_use]
     pub fn wants_refresh(&mut self, now_ns: u64, modules: impl FnOnce() -> Vec<u8>) -> bool {
-        let checked = self.modules != 0 && now_ns.saturating_sub(self.checked_ns) < REFRESH_INTERVAL_NS;
+        let checked =
+            self.modules != 0 && now_ns.saturating_sub(self.checked_ns) < REFRESH_INTERVAL_NS;
         if self.symbols.is_none() || checked {
             return false;
         }
@@ -136,10 +150,14 @@ impl KernelText {
     /// Where `address` lies.
     ///
     /// # Errors
-    /// [`Unresolved::KernelAddressesHidden`], [`Unresolved::Vsyscall`] or [`Unresolved::KernelTextUnknown`].
+    /// [`Unresolved::KernelAddressesHidden`], [`Unresolved::Vsyscall`] or
+    /// [`Unresolved::KernelTextUnknown`].
     pub fn place(&mut self, address: u64) -> Result<KernelPlace<'_>, Unresolved> {
-        // The x86-64 vsyscall page is user code at a kernel address (Documentation/arch/x86/x86_64/mm.rst).
-        if cfg!(target_arch = "x86_64") && (0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000).contains(&address) {
+        // The x86-64 vsyscall page is user code at a kernel address
+        // (Documentation/arch/x86/x86_64/mm.rst).
+        if cfg!(target_arch = "x86_64")
+            && (0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000).contains(&address)
+        {
             return Err(Unresolved::Vsyscall);
         }
         let symbols = self.symbols.as_ref().ok_or(Unresolved::KernelAddressesHidden)?;
@@ -150,9 +168,12 @@ impl KernelText {
         };
         let end = address.saturating_add(place.symbol_end.0.saturating_sub(place.offset.0));
         let idle = symbols.idle_text().filter(|idle| idle.end > address);
-        // Where the idle text begins or ends, and what was written into a gap, parts a symbol at most.
-        let idle_edge = idle.as_ref().map(|idle| if idle.start > address { idle.start } else { idle.end });
-        let until = self.written.next_after(address).into_iter().chain(idle_edge).fold(end, u64::min);
+        // Where the idle text begins or ends, and what was written into a gap, parts a symbol at
+        // most.
+        let idle_edge =
+            idle.as_ref().map(|idle| if idle.start > address { idle.start } else { idle.end });
+        let until =
+            self.written.next_after(address).into_iter().chain(idle_edge).fold(end, u64::min);
         let found = |image: &Arc<Image>| KernelPlace {
             image: image.clone(),
             offset: place.offset,
@@ -160,7 +181,9 @@ impl KernelText {
             symbol_range: place.symbol_start.0..place.symbol_end.0,
             symbol: place.symbol,
         };
-        if idle.is_some_and(|idle| idle.contains(&address)) || IDLE_PROCEDURES.contains(&place.symbol) {
+        if idle.is_some_and(|idle| idle.contains(&address))
+            || IDLE_PROCEDURES.contains(&place.symbol)
+        {
             return Ok(found(&self.idle));
         }
         let (kind, name) = match place.owner {
@@ -180,7 +203,8 @@ impl KernelText {
     }
 }
 
-/// A module has a build id of its own; a BPF program's name contains a hash of its instructions (kernel/bpf/syscall.c, bpf_prog_calc_tag).
+/// A module has a build id of its own; a BPF program's name contains a hash of its instructions
+/// (kernel/bpf/syscall.c, bpf_prog_calc_tag).
 fn part(kind: ImageKind, name: &str, kernel: &ImageId) -> Image {
     let notes = format!("/sys/module/{name}/notes/.note.gnu.build-id");
     let build_id = || image::kernel::build_id_from_notes(&std::fs::read(notes).ok()?);
@@ -190,8 +214,8 @@ fn part(kind: ImageKind, name: &str, kernel: &ImageId) -> Image {
     Image { id, kind, path: name.clone(), name, size_bytes: None, procedures: None }
 }
 
-/// Of each line of /proc/modules (name, size, users, used by, state, address) the name, the size and the address: who uses a module changes
-/// all the time.
+/// Of each line of /proc/modules (name, size, users, used by, state, address) the name, the size
+/// and the address: who uses a module changes all the time.
 fn module_addresses(list: &[u8]) -> impl Iterator<Item = [&[u8]; 3]> {
     list.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(u8::is_ascii_whitespace);
@@ -218,18 +242,24 @@ mod tests {
         KernelSymbol { address, len: 0x80, is_bpf: true, is_gone, name: name.into() }
     }
 
-    /// A BPF program was loaded, and for 10 s its samples were of no image, or of the program that had been at its address before.
+    /// A BPF program was loaded, and for 10 s its samples were of no image, or of the program that
+    /// had been at its address before.
     #[test]
     fn a_program_has_its_name_as_soon_as_the_kernel_tells() {
         let mut text = text();
-        let name = |text: &mut KernelText, address| text.place(address).map(|place| place.image.name.clone());
+        let name = |text: &mut KernelText, address| {
+            text.place(address).map(|place| place.image.name.clone())
+        };
         assert_eq!(name(&mut text, 0xffff_ffff_c000_1010), Ok("[bpf_prog_aa_old]".into()));
         assert_eq!(name(&mut text, 0xffff_ffff_c100_0010), Err(Unresolved::KernelTextUnknown));
         text.apply(&symbol(0xffff_ffff_c000_1000, "bpf_prog_bb_new", false), 2 * SECOND);
         text.apply(&symbol(0xffff_ffff_c100_0000, "bpf_prog_cc", false), 2 * SECOND);
         assert_eq!(name(&mut text, 0xffff_ffff_c000_1010), Ok("[bpf_prog_bb_new]".into()));
         let place = text.place(0xffff_ffff_c100_007f).unwrap();
-        assert_eq!((place.image.kind, place.offset.0, place.symbol_range), (ImageKind::Bpf, 0x7f, 0..0x80));
+        assert_eq!(
+            (place.image.kind, place.offset.0, place.symbol_range),
+            (ImageKind::Bpf, 0x7f, 0..0x80)
+        );
         assert_eq!(name(&mut text, 0xffff_ffff_c100_0080), Err(Unresolved::KernelTextUnknown));
         // Its samples of the drain in which it goes are still its own.
         text.apply(&symbol(0xffff_ffff_c100_0000, "bpf_prog_cc", true), 3 * SECOND);
@@ -243,8 +273,9 @@ mod tests {
     #[test]
     fn the_symbols_are_read_again_only_for_what_no_record_tells() {
         let mut text = text();
-        let modules =
-            |used: u8, more: &str| format!("ext4 1048576 {used} jbd2, Live 0xffffffffc0a00000\n{more}").into_bytes();
+        let modules = |used: u8, more: &str| {
+            format!("ext4 1048576 {used} jbd2, Live 0xffffffffc0a00000\n{more}").into_bytes()
+        };
         let mut at = 11 * SECOND;
         let mut asked = |text: &mut KernelText, list: Vec<u8>, step: u64| {
             at += step;
@@ -266,7 +297,10 @@ mod tests {
         assert!(asked(&mut text, modules(2, ""), 10 * SECOND), "records were lost");
         text.refresh(None, 100 * SECOND);
         let _ = text.place(0xffff_ffff_c900_0000);
-        assert!(asked(&mut text, modules(2, ""), 700 * SECOND), "an unknown address is one after a long time");
+        assert!(
+            asked(&mut text, modules(2, ""), 700 * SECOND),
+            "an unknown address is one after a long time"
+        );
     }
 
     #[test]

@@ -5,10 +5,13 @@
 //!   └──────records──> Mappings ───────────┘
 //! ```
 //!
-//! Modules in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe code; [`collector`] does one drain;
-//! [`mappings`], [`images`], [`jit`] and [`kernel_text`] say what is mapped where, with [`loader`]'s hints, [`apart`] and [`cgroup`] whose it is;
-//! [`resolve`] and [`pending`] turn entries into counts; [`flush`] owns the database's writer; [`librarian`] keeps the code of images with samples,
-//! [`catalogue`] what was learnt of files; [`pipeline`] is the one loop; [`watch`] tells who asks what came since; [`accounts`] keeps every sample accounted for.
+//! Modules in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe
+//! code; [`collector`] does one drain; [`mappings`], [`images`], [`jit`] and [`kernel_text`] say
+//! what is mapped where, with [`loader`]'s hints, [`apart`] and [`cgroup`] whose it is; [`resolve`]
+//! and [`pending`] turn entries into counts; [`flush`] owns the database's writer; [`librarian`]
+//! keeps the code of images with samples, [`catalogue`] what was learnt of files; [`pipeline`] is
+//! the one loop; [`watch`] tells who asks what came since; [`accounts`] keeps every sample
+//! accounted for.
 
 pub mod accounts;
 pub mod apart;

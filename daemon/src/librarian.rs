@@ -1,7 +1,9 @@
-//! Keeps the code of images that have samples, so that they can be named, listed and analysed when their files are gone.
+//! Keeps the code of images that have samples, so that they can be named, listed and analysed when
+//! their files are gone.
 //!
-//! The drain tells of each image once a day and never waits for this thread. The thread opens the file at once, while the process lives,
-//! and copies it when there is time: those that are deleted already first, then the smallest.
+//! The drain tells of each image once a day and never waits for this thread. The thread opens the
+//! file at once, while the process lives, and copies it when there is time: those that are deleted
+//! already first, then the smallest.
 
 use crate::catalogue::{self, Catalogue, FileKey, Learnt};
 use crate::clock;
@@ -23,14 +25,16 @@ use wire::CodeStoreStatus;
 const REQUESTS_MAX: usize = 1024;
 /// Files that are open and wait to be copied.
 const WAITING_MAX: usize = 256;
-/// A file that cannot be opened is tried so often, each time through another process that has samples in it.
+/// A file that cannot be opened is tried so often, each time through another process that has
+/// samples in it.
 const TRIES_MAX: u32 = 8;
 /// What was learnt of files is put on disk this often.
 const SAVE_INTERVAL: Duration = Duration::from_secs(300);
 /// Bytes that the store leaves free on the disk: the profiles need them.
 const LEFT_FREE_BYTES: u64 = 64 << 20;
-/// How long copying may go on at the end, of what is deleted and of the rest, which the next daemon may find again; and how long the end
-/// waits for this thread altogether: a file system may never answer.
+/// How long copying may go on at the end, of what is deleted and of the rest, which the next daemon
+/// may find again; and how long the end waits for this thread altogether: a file system may never
+/// answer.
 const LAST_DELETED_MAX: Duration = Duration::from_secs(5);
 const LAST_OTHERS_MAX: Duration = Duration::from_millis(500);
 const END_MAX: Duration = Duration::from_secs(15);
@@ -74,7 +78,8 @@ fn today() -> u32 {
     u32::try_from(clock::unix_s() / 86_400).unwrap_or(u32::MAX - 1)
 }
 
-/// Where images are looked up, and told of to be kept. The default one knows nothing and keeps nothing.
+/// Where images are looked up, and told of to be kept. The default one knows nothing and keeps
+/// nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Library {
     /// What is known of files.
@@ -159,8 +164,8 @@ pub struct Librarian {
 }
 
 impl Librarian {
-    /// Starts it. Without a store it only saves the catalogue. `limit_bytes` is the store's; `cpu_share` is the part of one CPU that it may
-    /// take, None: any.
+    /// Starts it. Without a store it only saves the catalogue. `limit_bytes` is the store's;
+    /// `cpu_share` is the part of one CPU that it may take, None: any.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -173,7 +178,8 @@ impl Librarian {
         let (requests, queue) = mpsc::sync_channel(REQUESTS_MAX);
         let (ended, done) = mpsc::channel();
         let counts = Arc::new(Counts { limit_bytes, ..Counts::default() });
-        let desk = store.is_some().then(|| Desk { requests: requests.clone(), counts: counts.clone() });
+        let desk =
+            store.is_some().then(|| Desk { requests: requests.clone(), counts: counts.clone() });
         let intake = Intake {
             queue,
             waiting: Vec::new(),
@@ -191,7 +197,8 @@ impl Librarian {
         Ok((Self { requests, counts, done }, Library { catalogue, desk }))
     }
 
-    /// Tells it to end and waits until it has: it copies on for 5 s where files are deleted, and else for half a second.
+    /// Tells it to end and waits until it has: it copies on for 5 s where files are deleted, and
+    /// else for half a second.
     pub fn finish(self) {
         self.counts.ending.store(true, Relaxed);
         let _ = self.requests.try_send(Message::Wake); // with a full queue it is awake
@@ -224,14 +231,17 @@ struct Identified {
 }
 
 impl Identified {
-    /// Whether it is still what was identified. Between then and the end of the copy the file waits, and a program may be written anew in
-    /// place: its code must not be kept under the id of the build before.
+    /// Whether it is still what was identified. Between then and the end of the copy the file
+    /// waits, and a program may be written anew in place: its code must not be kept under the id of
+    /// the build before.
     fn is_still(&self, id: ImageId) -> io::Result<bool> {
         if FileKey::of(&self.file.metadata()?) != FileKey::of(&self.before) {
             return Ok(false);
         }
-        // Two changes within one tick of the file system's clock give one key, so a file that was changed just before tells nothing.
-        Ok(catalogue::is_settled(&self.before) || image::identify_file(&self.file).is_ok_and(|found| found == id))
+        // Two changes within one tick of the file system's clock give one key, so a file that was
+        // changed just before tells nothing.
+        Ok(catalogue::is_settled(&self.before)
+            || image::identify_file(&self.file).is_ok_and(|found| found == id))
     }
 }
 
@@ -256,7 +266,8 @@ struct Worker {
 
 impl Worker {
     fn run(&mut self) {
-        let lowered = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
+        let lowered =
+            rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
         if let Err(error) = lowered {
             tracing::debug!(%error, "the librarian's priority stays");
         }
@@ -294,12 +305,17 @@ impl Worker {
             let now = clock::unix_s();
             let outcome = match store.follow() {
                 Err(error) => Err(error.to_string()),
-                Ok(()) if store.has(&job.id) => store.seen(&job.id, now).map_err(|error| error.to_string()),
+                Ok(()) if store.has(&job.id) => {
+                    store.seen(&job.id, now).map_err(|error| error.to_string())
+                }
                 Ok(()) => keep(store, &mut self.intake, &job, now),
             };
             if self.intake.is_ending() && outcome.is_err() {
                 // Perhaps only because there is no more time for it.
-                tracing::debug!("the code of {} is not kept: {outcome:?}", String::from_utf8_lossy(&job.path));
+                tracing::debug!(
+                    "the code of {} is not kept: {outcome:?}",
+                    String::from_utf8_lossy(&job.path)
+                );
                 if self.intake.last_copies_until.is_none() {
                     self.intake.waiting.push(job);
                 }
@@ -308,7 +324,10 @@ impl Worker {
             if let Err(error) = &outcome {
                 self.intake.counts.refused.fetch_add(1, Relaxed);
                 if self.complaint.as_ref() != Some(error) {
-                    tracing::warn!("the code of {} is not kept: {error}", String::from_utf8_lossy(&job.path));
+                    tracing::warn!(
+                        "the code of {} is not kept: {error}",
+                        String::from_utf8_lossy(&job.path)
+                    );
                 }
                 job.offer.failed();
             }
@@ -328,7 +347,12 @@ impl Worker {
 }
 
 /// Copies a file into the store, whole or not at all; errors are one line.
-fn keep(store: &mut CodeStore, intake: &mut Intake, job: &Job, now_unix_s: u64) -> Result<(), String> {
+fn keep(
+    store: &mut CodeStore,
+    intake: &mut Intake,
+    job: &Job,
+    now_unix_s: u64,
+) -> Result<(), String> {
     let counts = intake.counts.clone();
     if let Some(free) = free_bytes(store)
         && free < job.ranges.len().saturating_add(LEFT_FREE_BYTES)
@@ -342,7 +366,11 @@ fn keep(store: &mut CodeStore, intake: &mut Intake, job: &Job, now_unix_s: u64) 
                 out.write_all(piece)?;
                 intake.rest()
             })?;
-            if identified.is_still(job.id)? { Ok(()) } else { Err(io::Error::other("it was changed meanwhile")) }
+            if identified.is_still(job.id)? {
+                Ok(())
+            } else {
+                Err(io::Error::other("it was changed meanwhile"))
+            }
         }
     });
     match kept {
@@ -352,9 +380,9 @@ fn keep(store: &mut CodeStore, intake: &mut Intake, job: &Job, now_unix_s: u64) 
             tracing::debug!(id = %job.id, bytes = kept.bytes, "kept the code of {}", String::from_utf8_lossy(&job.path));
             Ok(())
         }
-        Err(DbError::TooLarge { bytes, limit, .. }) => {
-            Err(format!("it has {bytes} bytes and the store takes {limit}; give it more with --code-store"))
-        }
+        Err(DbError::TooLarge { bytes, limit, .. }) => Err(format!(
+            "it has {bytes} bytes and the store takes {limit}; give it more with --code-store"
+        )),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -408,9 +436,18 @@ impl Intake {
             ImageKind::File => self.take_file(wanted, offer),
             ImageKind::Vdso => {
                 let kept = vdso_bytes().and_then(|bytes| KeptFile::of(&bytes).ok());
-                if let Some(kept) = kept.filter(|kept| kept.identify().is_ok_and(|id| id == wanted.id)) {
+                if let Some(kept) =
+                    kept.filter(|kept| kept.identify().is_ok_and(|id| id == wanted.id))
+                {
                     let (id, ranges, path) = (wanted.id, kept.ranges().clone(), wanted.path);
-                    self.waiting.push(Job { id, ranges, source: Code::Memory(kept), offer, is_deleted: true, path });
+                    self.waiting.push(Job {
+                        id,
+                        ranges,
+                        source: Code::Memory(kept),
+                        offer,
+                        is_deleted: true,
+                        path,
+                    });
                 }
             }
             // Their code is in the kernel's memory, or changes while it runs.
@@ -432,7 +469,9 @@ impl Intake {
             identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(id))
         };
         let found = opened.filter(is_it).or_else(|| open_mapped(&file, &path, at, is_it));
-        let Some(identified) = found.zip(before.take()).map(|(file, before)| Identified { file, before }) else {
+        let Some(identified) =
+            found.zip(before.take()).map(|(file, before)| Identified { file, before })
+        else {
             self.counts.gone.fetch_add(1, Relaxed);
             offer.failed();
             return;
@@ -440,11 +479,21 @@ impl Intake {
         match KeptRanges::of_file(&identified.file) {
             Ok(ranges) => {
                 let is_deleted = identified.before.nlink() == 0;
-                self.waiting.push(Job { id, ranges, source: Code::File(identified), offer, is_deleted, path });
+                self.waiting.push(Job {
+                    id,
+                    ranges,
+                    source: Code::File(identified),
+                    offer,
+                    is_deleted,
+                    path,
+                });
             }
             Err(error) => {
                 self.counts.refused.fetch_add(1, Relaxed);
-                tracing::info!("the code of {} is not kept: {error}", String::from_utf8_lossy(&path));
+                tracing::info!(
+                    "the code of {} is not kept: {error}",
+                    String::from_utf8_lossy(&path)
+                );
             }
         }
     }
@@ -456,8 +505,9 @@ impl Intake {
         Some(self.waiting.swap_remove(at))
     }
 
-    /// Rests until this thread has taken no more than its share of a CPU; what comes in meanwhile is opened. An error when the copy that
-    /// is being made must end: for those that are more urgent at the end, and then for the end itself.
+    /// Rests until this thread has taken no more than its share of a CPU; what comes in meanwhile
+    /// is opened. An error when the copy that is being made must end: for those that are more
+    /// urgent at the end, and then for the end itself.
     fn rest(&mut self) -> io::Result<()> {
         if self.is_ending() {
             let in_time = self.last_copies_until.is_some_and(|until| Instant::now() < until);
@@ -488,7 +538,9 @@ impl Intake {
 /// # Errors
 /// When the file cannot be read, or tells nothing.
 pub fn identify_known(file: &File, library: &Library) -> Result<Learnt, image::ImageError> {
-    let stat = || file.metadata().map_err(|source| image::ImageError::Io { op: "stat", path: None, source });
+    let stat = || {
+        file.metadata().map_err(|source| image::ImageError::Io { op: "stat", path: None, source })
+    };
     let before = stat()?;
     if let Some(learnt) = library.catalogue.find(&FileKey::of(&before)) {
         return Ok(learnt);
@@ -518,8 +570,10 @@ mod tests {
     /// A request for the image in this file, and how it may be offered.
     fn wanted(path: &Path) -> (Wanted, Arc<Offer>) {
         let metadata = path.metadata().unwrap();
-        let (major, minor) =
-            (nix::sys::stat::major(metadata.dev()) as u32, nix::sys::stat::minor(metadata.dev()) as u32);
+        let (major, minor) = (
+            nix::sys::stat::major(metadata.dev()) as u32,
+            nix::sys::stat::minor(metadata.dev()) as u32,
+        );
         let id = image::identify_file(&File::open(path).unwrap()).unwrap();
         let file = MappedFileId::Inode { major, minor, inode: metadata.ino() };
         let path = path.as_os_str().as_encoded_bytes().to_vec();
@@ -529,11 +583,13 @@ mod tests {
     fn started(root: &Path, cpu_share: Option<f64>) -> (Writer, Librarian, Library) {
         let writer = Writer::open(root, "here").unwrap();
         let store = CodeStore::open(&writer, LIMIT).unwrap();
-        let (librarian, library) = Librarian::start(Catalogue::default(), Some(store), LIMIT, cpu_share).unwrap();
+        let (librarian, library) =
+            Librarian::start(Catalogue::default(), Some(store), LIMIT, cpu_share).unwrap();
         (writer, librarian, library)
     }
 
-    /// At the slowest pace nothing but the end lets a copy be finished; the deleted file has no name any more by then.
+    /// At the slowest pace nothing but the end lets a copy be finished; the deleted file has no
+    /// name any more by then.
     #[test]
     fn the_code_of_a_file_that_is_deleted_is_kept() {
         let directory = tempfile::tempdir().unwrap();
@@ -553,12 +609,16 @@ mod tests {
         let kept = Database::open(&root).unwrap().code("here", &id).unwrap().unwrap();
         assert_eq!(kept, KeptFile::of(&original).unwrap());
         let status = library.status().unwrap();
-        assert_eq!((status.images, status.kept, status.refused, status.limit_bytes), (1, 1, 0, LIMIT));
+        assert_eq!(
+            (status.images, status.kept, status.refused, status.limit_bytes),
+            (1, 1, 0, LIMIT)
+        );
         assert!(status.bytes > 0 && status.bytes < original.len() as u64);
     }
 
-    /// A program was written anew in place while it waited to be copied: the new build was kept under the id of the old one, and every
-    /// reader, also of a copy of the database, called that damage ("damaged at byte 79: it belongs somewhere else").
+    /// A program was written anew in place while it waited to be copied: the new build was kept
+    /// under the id of the old one, and every reader, also of a copy of the database, called that
+    /// damage ("damaged at byte 79: it belongs somewhere else").
     #[test]
     fn a_program_that_is_built_anew_while_it_waits_is_not_kept() {
         let original = std::fs::read("/bin/sh").unwrap();
@@ -612,18 +672,34 @@ mod tests {
         let (_writer, librarian, library) = started(&root, None);
         let vdso = crate::images::own_vdso().expect("this kernel gives a vdso");
         let none = MappedFileId::Inode { major: 0, minor: 0, inode: 0 };
-        for (id, kind) in [(vdso.id, ImageKind::Vdso), (ImageId::from_name("[kernel]", ""), ImageKind::Kernel)] {
-            let wanted = Wanted { id, kind, file: none.clone(), path: b"[vdso]".to_vec(), at: here(), opened: None };
+        for (id, kind) in
+            [(vdso.id, ImageKind::Vdso), (ImageId::from_name("[kernel]", ""), ImageKind::Kernel)]
+        {
+            let wanted = Wanted {
+                id,
+                kind,
+                file: none.clone(),
+                path: b"[vdso]".to_vec(),
+                at: here(),
+                opened: None,
+            };
             library.offer(wanted, &Arc::default());
         }
         librarian.finish();
         let database = Database::open(&root).unwrap();
         assert_eq!(database.code_images("here").unwrap(), [vdso.id]);
         let kept = database.code("here", &vdso.id).unwrap().unwrap();
-        assert!(kept.procedures(None, None, &[]).unwrap().0.iter().any(|p| p.name().contains("clock_gettime")));
+        assert!(
+            kept.procedures(None, None, &[])
+                .unwrap()
+                .0
+                .iter()
+                .any(|p| p.name().contains("clock_gettime"))
+        );
     }
 
-    /// A path may lead to another build than the process has mapped: its code must not be kept under this one's id.
+    /// A path may lead to another build than the process has mapped: its code must not be kept
+    /// under this one's id.
     #[test]
     fn another_build_is_not_kept_and_the_image_is_tried_again() {
         let directory = tempfile::tempdir().unwrap();
@@ -667,7 +743,10 @@ mod tests {
         assert!(made.success());
         for path in [fifo.as_path(), Path::new("/dev/zero"), directory.path()] {
             let id = MappedFileId::BuildId(vec![1; 20]);
-            assert!(open_mapped(&id, path.as_os_str().as_encoded_bytes(), here(), |_| true).is_none(), "{path:?}");
+            assert!(
+                open_mapped(&id, path.as_os_str().as_encoded_bytes(), here(), |_| true).is_none(),
+                "{path:?}"
+            );
         }
     }
 }

@@ -1,12 +1,15 @@
-//! The loader hook's notices: a Unix datagram socket that every program may write to, and the check of what they say.
+//! The loader hook's notices: a Unix datagram socket that every program may write to, and the check
+//! of what they say.
 //!
-//! A notice is a hint and nothing more. It is held against the kernel's records first; only where those are silent, or name another build,
-//! is the sender looked up in /proc, and what is taken up then is what /proc shows. The process is the one that the kernel names
-//! (SCM_CREDENTIALS, unix(7)), not the one that the notice names, so nobody can speak for another.
+//! A notice is a hint and nothing more. It is held against the kernel's records first; only where
+//! those are silent, or name another build, is the sender looked up in /proc, and what is taken up
+//! then is what /proc shows. The process is the one that the kernel names (SCM_CREDENTIALS,
+//! unix(7)), not the one that the notice names, so nobody can speak for another.
 //!
-//! The socket is read together with the kernel's records, ten times a second, and not when something comes: waking the daemon would cost the
-//! sending program more than all the rest of the hook. What does not fit into the socket's queue meanwhile (`net.unix.max_dgram_qlen`, 10 or
-//! 512 datagrams) is dropped by its sender.
+//! The socket is read together with the kernel's records, ten times a second, and not when
+//! something comes: waking the daemon would cost the sending program more than all the rest of the
+//! hook. What does not fit into the socket's queue meanwhile (`net.unix.max_dgram_qlen`, 10 or 512
+//! datagrams) is dropped by its sender.
 
 use crate::clock;
 use crate::images::Files;
@@ -15,7 +18,9 @@ use crate::mappings::{Mappings, MapsLine, look};
 use crate::opening::MappedAt;
 use abi::notice::{DATAGRAM_MAX, Datagram};
 use image::ImageId;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, UnixCredentials, recvmsg, setsockopt, sockopt};
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, UnixAddr, UnixCredentials, recvmsg, setsockopt, sockopt,
+};
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
@@ -29,14 +34,17 @@ use wire::LoaderStatus;
 const DATAGRAMS_MAX: usize = 256;
 /// Objects that wait for the next drain; more are refused.
 const WAITING_MAX: usize = 4096;
-/// Processes looked up in /proc in a second, each once, and the CPU time that may take: a process with 65530 mappings takes it all.
+/// Processes looked up in /proc in a second, each once, and the CPU time that may take: a process
+/// with 65530 mappings takes it all.
 const LOOKS_MAX: usize = 64;
 const LOOKS_CPU_NS: u64 = 20_000_000;
 const LOOKS_TERM_NS: u64 = 1_000_000_000;
 
 /// Why the socket could not be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen to the loader hook on {path} ({source}); choose another --loader-socket, or off")]
+#[error(
+    "cannot listen to the loader hook on {path} ({source}); choose another --loader-socket, or off"
+)]
 pub struct LoaderError {
     path: String,
     source: io::Error,
@@ -85,14 +93,18 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Binds the socket; anybody may send to it. One that a dead daemon left is replaced; anything else is not.
+    /// Binds the socket; anybody may send to it. One that a dead daemon left is replaced; anything
+    /// else is not.
     ///
     /// # Errors
     /// Somebody listens there, or the system refuses.
     pub fn bind(path: &Path) -> Result<Self, LoaderError> {
         let fail = |source| LoaderError { path: path.display().to_string(), source };
         if UnixDatagram::unbound().and_then(|probe| probe.connect(path)).is_ok() {
-            return Err(fail(io::Error::new(io::ErrorKind::AddrInUse, "another dcpid listens there")));
+            return Err(fail(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another dcpid listens there",
+            )));
         }
         if path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket()) {
             std::fs::remove_file(path).map_err(fail)?;
@@ -113,12 +125,14 @@ impl Notices {
         self.counts.clone()
     }
 
-    /// Reads what has come. After the kernel has dropped records its senders are looked up at once, for they may not live until the next drain.
+    /// Reads what has come. After the kernel has dropped records its senders are looked up at once,
+    /// for they may not live until the next drain.
     pub fn read(&mut self, records_were_lost: bool, now_ns: u64) {
         self.is_doubtful |= records_were_lost;
         let mut bytes = [0; DATAGRAM_MAX + 1]; // one more, so that one that is too long is seen to be
         for _ in 0..DATAGRAMS_MAX {
-            let received = self.socket.as_ref().and_then(|bound| receive(&bound.socket, &mut bytes));
+            let received =
+                self.socket.as_ref().and_then(|bound| receive(&bound.socket, &mut bytes));
             let Some((len, pid)) = received else { break };
             self.take(bytes.get(..len).unwrap_or_default(), pid, now_ns);
         }
@@ -148,7 +162,8 @@ impl Notices {
         self.waiting.push(hint);
     }
 
-    /// Holds what has come against what is known; to be called when all records before `now_ns` are applied.
+    /// Holds what has come against what is known; to be called when all records before `now_ns` are
+    /// applied.
     pub fn judge(&mut self, mappings: &mut Mappings, now_ns: u64) {
         for hint in std::mem::take(&mut self.waiting) {
             if mappings.shows(hint.pid, hint.address, hint.build) {
@@ -162,13 +177,18 @@ impl Notices {
         self.is_doubtful = false;
     }
 
-    /// Takes up what /proc shows at the hint's address; None when it shows nothing, or another build, or may not be asked now.
+    /// Takes up what /proc shows at the hint's address; None when it shows nothing, or another
+    /// build, or may not be asked now.
     fn learn(&mut self, hint: Hint, mappings: &mut Mappings, now_ns: u64) -> Option<()> {
         let seen = hint.seen.or_else(|| self.looks.look(hint.pid, now_ns))?;
         if mappings.has_left_since(hint.pid, seen.time_ns) {
             return None; // what was seen was another program's
         }
-        let line = seen.lines.as_ref()?.iter().find(|line| (line.start..line.end).contains(&hint.address))?;
+        let line = seen
+            .lines
+            .as_ref()?
+            .iter()
+            .find(|line| (line.start..line.end).contains(&hint.address))?;
         let file = match hint.build {
             Some(build) => {
                 let found = self.looks.spend(|| build_in(hint.pid, line))?;
@@ -225,11 +245,13 @@ fn build_in(pid: u32, line: &MapsLine) -> Option<ImageId> {
 
 /// One datagram: its length, and who sent it as the kernel says. None when there is none.
 fn receive(socket: &UnixDatagram, bytes: &mut [u8]) -> Option<(usize, Option<u32>)> {
-    // Room for the credentials only: descriptors that somebody sends along are dropped by the kernel.
+    // Room for the credentials only: descriptors that somebody sends along are dropped by the
+    // kernel.
     let mut space = nix::cmsg_space!(UnixCredentials);
     let mut parts = [IoSliceMut::new(bytes)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-    let message = recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags).ok()?;
+    let message =
+        recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags).ok()?;
     let pid = message.cmsgs().ok().into_iter().flatten().find_map(|control| match control {
         ControlMessageOwned::ScmCredentials(credentials) => {
             u32::try_from(credentials.pid()).ok().filter(|pid| *pid > 0)
@@ -280,7 +302,8 @@ mod tests {
     fn datagram(pid: u32, address: u64, build_id: &[u8]) -> Vec<u8> {
         let mut buffer = [0; DATAGRAM_MAX];
         let used = notice::begin(&mut buffer, pid).unwrap();
-        let object = LoaderNotice { base: 0, start: address, end: address + 1, build_id, path: b"/x" };
+        let object =
+            LoaderNotice { base: 0, start: address, end: address + 1, build_id, path: b"/x" };
         let used = notice::push(&mut buffer, used, &object).unwrap();
         buffer[..used].to_vec()
     }
@@ -308,7 +331,10 @@ mod tests {
             while sleeper.address == 0 {
                 // Until its exec is done, its code is ours.
                 let lines = look(sleeper.child.id()).unwrap_or_default();
-                sleeper.address = lines.iter().find(|line| line.path.ends_with(b"sleep")).map_or(0, |line| line.start);
+                sleeper.address = lines
+                    .iter()
+                    .find(|line| line.path.ends_with(b"sleep"))
+                    .map_or(0, |line| line.start);
                 std::thread::yield_now();
             }
             sleeper
@@ -359,19 +385,24 @@ mod tests {
         let (address, build_id) = own();
         place.send(&datagram(1, address, &build_id)).unwrap();
         assert_eq!(place.counts(SECOND), [1, 0, 1, 0]);
-        assert!(place.mappings.shows(std::process::id(), address, None) && !place.mappings.shows(1, address, None));
+        assert!(
+            place.mappings.shows(std::process::id(), address, None)
+                && !place.mappings.shows(1, address, None)
+        );
     }
 
-    /// Records were dropped in a storm of short processes, and at the drain /proc no longer knew those that had told of themselves.
+    /// Records were dropped in a storm of short processes, and at the drain /proc no longer knew
+    /// those that had told of themselves.
     #[test]
     fn after_lost_records_a_process_is_looked_at_while_it_lives() {
         for (records_were_lost, expected) in [(true, [1, 0, 1, 0]), (false, [1, 0, 0, 1])] {
             let mut place = Place::new();
             let sleeper = Sleeper::new();
             place.notices.read(records_were_lost, SECOND);
-            place
-                .notices
-                .admit(Hint { pid: sleeper.child.id(), address: sleeper.address, build: None, seen: None }, SECOND);
+            place.notices.admit(
+                Hint { pid: sleeper.child.id(), address: sleeper.address, build: None, seen: None },
+                SECOND,
+            );
             drop(sleeper);
             assert_eq!(place.counts(SECOND), expected, "records were lost: {records_were_lost}");
         }
@@ -395,8 +426,9 @@ mod tests {
         let [received, known, learnt, refused] = place.counts(SECOND);
         assert_eq!((learnt, received), (1, known + learnt + refused), "one look for all of them");
         // Many processes: each is looked up once in a second, and no more than so many of all.
-        place.notices.waiting =
-            (0..1000).map(|n| Hint { pid: (1 << abi::PID_BITS) + n, address, build: None, seen: None }).collect();
+        place.notices.waiting = (0..1000)
+            .map(|n| Hint { pid: (1 << abi::PID_BITS) + n, address, build: None, seen: None })
+            .collect();
         place.notices.judge(&mut place.mappings, 2 * SECOND);
         assert!(place.notices.looks.seen.len() <= LOOKS_MAX);
     }
@@ -412,7 +444,8 @@ mod tests {
         sendmsg::<()>(sender.as_raw_fd(), &parts, &control, MsgFlags::empty(), None).unwrap();
         drop(writer);
         assert_eq!(place.counts(SECOND), [1, 0, 0, 1]);
-        nix::fcntl::fcntl(&reader, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).unwrap();
+        nix::fcntl::fcntl(&reader, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))
+            .unwrap();
         assert_eq!(reader.read(&mut [0]).unwrap(), 0, "its last writer is closed");
     }
 

@@ -1,4 +1,5 @@
-//! The log has an end too: a line that comes again and again is left out for a while, and their number is said.
+//! The log has an end too: a line that comes again and again is left out for a while, and their
+//! number is said.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -13,7 +14,8 @@ use tracing_subscriber::layer::Context;
 const LINES_MAX: u32 = 20;
 const TERM: Duration = Duration::from_secs(60);
 
-/// Leaves out what comes too often. A kind of line is a place in the source; there is an end to those.
+/// Leaves out what comes too often. A kind of line is a place in the source; there is an end to
+/// those.
 #[derive(Default)]
 pub struct Limited {
     kinds: Mutex<HashMap<Identifier, Kind>>,
@@ -47,7 +49,8 @@ impl<S: Subscriber> Layer<S> for Limited {
         }
         let now = Instant::now();
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner); // nobody panics while holding it
-        let kind = kinds.entry(metadata.callsite()).or_insert(Kind { began: now, lines: 0, left_out: 0 });
+        let kind =
+            kinds.entry(metadata.callsite()).or_insert(Kind { began: now, lines: 0, left_out: 0 });
         let (admitted, left_out) = kind.admit(now);
         if left_out > 0 {
             let _ = writeln!(std::io::stderr(), "{left_out} lines like the next were left out"); // nowhere left to say it

@@ -1,4 +1,5 @@
-//! Metrics for Prometheus: the status as text, by HTTP, on a Unix socket or a loopback address. One reader at a time, for a moment each.
+//! Metrics for Prometheus: the status as text, by HTTP, on a Unix socket or a loopback address. One
+//! reader at a time, for a moment each.
 
 use crate::control::{Access, Asked, ControlError, listen};
 use std::fmt::Write as _;
@@ -42,10 +43,12 @@ impl MetricsSocket {
             Endpoint::Unix(path) => listen(path, access).map(Self::Unix),
             Endpoint::Loopback(address) => {
                 let bound = std::net::TcpListener::bind(address);
-                let bound = bound.and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
-                bound
-                    .map(Self::Loopback)
-                    .map_err(|source| ControlError::Metrics { address: address.to_string(), source })
+                let bound =
+                    bound.and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+                bound.map(Self::Loopback).map_err(|source| ControlError::Metrics {
+                    address: address.to_string(),
+                    source,
+                })
             }
         }
     }
@@ -55,7 +58,8 @@ impl MetricsSocket {
     /// # Errors
     /// When the runtime cannot take the socket.
     pub async fn serve(self, asked: mpsc::Sender<Asked>) -> io::Result<()> {
-        // A reader that goes away is no concern of ours; one that waits does so for the others' five seconds at most.
+        // A reader that goes away is no concern of ours; one that waits does so for the others'
+        // five seconds at most.
         match self {
             Self::Unix(listener) => {
                 let listener = tokio::net::UnixListener::from_std(listener)?;
@@ -99,7 +103,8 @@ async fn answer(mut reader: impl AsyncRead + AsyncWrite + Unpin, asked: &mpsc::S
             None => ("503 Service Unavailable", String::new()),
         };
         let head = "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\nConnection: close";
-        let answer = format!("HTTP/1.1 {code}\r\n{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let answer =
+            format!("HTTP/1.1 {code}\r\n{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         reader.write_all(answer.as_bytes()).await?;
         reader.shutdown().await
     };
@@ -115,7 +120,11 @@ pub fn text(status: &Status) -> String {
         reasons.iter().map(|(reason, n)| (label("reason", reason), *n as f64)).collect()
     };
     let of_events = |value: fn(&wire::EventStatus) -> u64| -> Vec<(String, f64)> {
-        status.events.iter().map(|event| (label("event", &event.name), value(event) as f64)).collect()
+        status
+            .events
+            .iter()
+            .map(|event| (label("event", &event.name), value(event) as f64))
+            .collect()
     };
     let one = |value: f64| vec![(String::new(), value)];
     let restraint = match status.restraint.doing.as_str() {
@@ -132,12 +141,32 @@ pub fn text(status: &Status) -> String {
     };
     metric("samples_total", "counter", "Samples taken.", of_events(|event| event.samples));
     metric("period", "gauge", "Mean units between two samples.", of_events(|event| event.period));
-    metric("samples_merged_total", "counter", "Samples in profiles on disk.", one(samples.merged as f64));
-    metric("samples_pending", "gauge", "Samples on their way to the disk.", one(samples.pending as f64));
-    metric("samples_unresolved_total", "counter", "Samples without an image.", reasons(&samples.unresolved));
+    metric(
+        "samples_merged_total",
+        "counter",
+        "Samples in profiles on disk.",
+        one(samples.merged as f64),
+    );
+    metric(
+        "samples_pending",
+        "gauge",
+        "Samples on their way to the disk.",
+        one(samples.pending as f64),
+    );
+    metric(
+        "samples_unresolved_total",
+        "counter",
+        "Samples without an image.",
+        reasons(&samples.unresolved),
+    );
     metric("samples_lost_total", "counter", "Samples in no profile.", reasons(&samples.lost));
     metric("cpu_seconds_total", "counter", "CPU time of dcpid.", one(status.daemon.cpu_s));
-    metric("resident_bytes", "gauge", "Resident memory of dcpid.", one(status.daemon.rss_bytes as f64));
+    metric(
+        "resident_bytes",
+        "gauge",
+        "Resident memory of dcpid.",
+        one(status.daemon.rss_bytes as f64),
+    );
     let overhead = &status.overhead;
     metric(
         "overhead_ratio",
@@ -145,7 +174,12 @@ pub fn text(status: &Status) -> String {
         "Part of all CPU time in the last minute.",
         overhead.share.map(one).unwrap_or_default(),
     );
-    metric("overhead_budget_ratio", "gauge", "What it may be.", overhead.budget.map(one).unwrap_or_default());
+    metric(
+        "overhead_budget_ratio",
+        "gauge",
+        "What it may be.",
+        overhead.budget.map(one).unwrap_or_default(),
+    );
     metric("restraint", "gauge", "0: all is sampled, 1: counts only, 2: nothing.", one(restraint));
     metric("processes", "gauge", "Processes known.", one(status.processes as f64));
     metric(
@@ -154,7 +188,12 @@ pub fn text(status: &Status) -> String {
         "Records of mappings that the kernel dropped.",
         one(status.lost_records as f64),
     );
-    metric("merge_failed", "gauge", "1 while the disk takes no samples.", one(f64::from(status.merge_error.is_some())));
+    metric(
+        "merge_failed",
+        "gauge",
+        "1 while the disk takes no samples.",
+        one(f64::from(status.merge_error.is_some())),
+    );
     let merged = status.last_merge.map(|at| one(at as f64)).unwrap_or_default();
     metric("last_merge_timestamp_seconds", "gauge", "When the disk took samples last.", merged);
     metric("database_bytes", "gauge", "Size of the database.", one(status.db.bytes as f64));
@@ -175,12 +214,18 @@ mod tests {
     #[test]
     fn the_status_as_text() {
         let mut status = Status::default();
-        status.events.push(EventStatus { name: "a\"b\\c\nd".into(), samples: 7, period: 3, ..EventStatus::default() });
+        status.events.push(EventStatus {
+            name: "a\"b\\c\nd".into(),
+            samples: 7,
+            period: 3,
+            ..EventStatus::default()
+        });
         status.samples.lost.insert("spill_full".into(), 2);
         let text = text(&status);
         assert!(text.contains("dcpi_samples_total{event=\"a\\\"b\\\\c\\nd\"} 7\n"), "{text}");
         assert!(
-            text.contains("dcpi_samples_lost_total{reason=\"spill_full\"} 2\n") && text.contains("dcpi_restraint 0\n")
+            text.contains("dcpi_samples_lost_total{reason=\"spill_full\"} 2\n")
+                && text.contains("dcpi_restraint 0\n")
         );
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             assert!(line.rsplit_once(' ').unwrap().1.parse::<f64>().is_ok(), "{line}");

@@ -6,18 +6,21 @@ use crate::kernel::Counted;
 use crate::unresolved::Owner;
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
-use model::{Counts, Edges, Ledgers, Loss, Measure, Observation, Profile, Shape, Unresolved, Values};
+use model::{
+    Counts, Edges, Ledgers, Loss, Measure, Observation, Profile, Shape, Unresolved, Values,
+};
 use profiledb::{Delta, ImageRecord, PeriodChange, ProfileKey, Scope, Symbol};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Distinct places that may wait, about 40 bytes each: a disk that takes nothing for long costs samples, not the machine's memory.
+/// Distinct places that may wait, about 40 bytes each: a disk that takes nothing for long costs
+/// samples, not the machine's memory.
 pub const PLACES_MAX: usize = 2_000_000;
 
-/// Distinct observations of measures other than samples (edges, rounds of loops) that may wait, about
-/// 50 bytes each; an observation that finds no room is not counted.
+/// Distinct observations of measures other than samples (edges, rounds of loops) that may wait,
+/// about 50 bytes each; an observation that finds no room is not counted.
 pub const OBSERVATIONS_MAX: usize = 400_000;
 
 /// What is counted of an image: an event at a period, by its place in [`Pending::runs`], or another
@@ -53,8 +56,12 @@ impl Waiting {
     fn count(&mut self, observation: Observation, times: u64, room: &mut Room) -> bool {
         match (self, observation) {
             (Self::Places(counts), Observation::Place(at)) => room.count(counts, at, times),
-            (Self::Pairs(counts), Observation::Pair(from, to)) => room.count(counts, (from, to), times),
-            (Self::Values(counts), Observation::Value(at, number)) => room.count(counts, (at, number), times),
+            (Self::Pairs(counts), Observation::Pair(from, to)) => {
+                room.count(counts, (from, to), times)
+            }
+            (Self::Values(counts), Observation::Value(at, number)) => {
+                room.count(counts, (at, number), times)
+            }
             _ => false,
         }
     }
@@ -79,20 +86,30 @@ impl Waiting {
     /// Each observation with its count.
     fn iter(&self) -> Box<dyn Iterator<Item = (Observation, u64)> + '_> {
         match self {
-            Self::Places(counts) => Box::new(counts.iter().map(|(at, n)| (Observation::Place(*at), *n))),
-            Self::Pairs(counts) => Box::new(counts.iter().map(|((from, to), n)| (Observation::Pair(*from, *to), *n))),
-            Self::Values(counts) => {
-                Box::new(counts.iter().map(|((at, number), n)| (Observation::Value(*at, *number), *n)))
+            Self::Places(counts) => {
+                Box::new(counts.iter().map(|(at, n)| (Observation::Place(*at), *n)))
             }
+            Self::Pairs(counts) => {
+                Box::new(counts.iter().map(|((from, to), n)| (Observation::Pair(*from, *to), *n)))
+            }
+            Self::Values(counts) => Box::new(
+                counts.iter().map(|((at, number), n)| (Observation::Value(*at, *number), *n)),
+            ),
         }
     }
 
     /// In order, as the database has them.
     fn counts(&self) -> Counts {
         match self {
-            Self::Places(counts) => Profile::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into(),
-            Self::Pairs(counts) => Edges::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into(),
-            Self::Values(counts) => Values::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into(),
+            Self::Places(counts) => {
+                Profile::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into()
+            }
+            Self::Pairs(counts) => {
+                Edges::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into()
+            }
+            Self::Values(counts) => {
+                Values::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into()
+            }
         }
     }
 }
@@ -105,7 +122,12 @@ struct Room {
 }
 
 impl Room {
-    fn count<K: Eq + Hash>(&mut self, counts: &mut HashMap<K, u64, RandomState>, key: K, times: u64) -> bool {
+    fn count<K: Eq + Hash>(
+        &mut self,
+        counts: &mut HashMap<K, u64, RandomState>,
+        key: K,
+        times: u64,
+    ) -> bool {
         if let Some(count) = counts.get_mut(&key) {
             *count += times;
         } else if self.used < self.max {
@@ -167,7 +189,8 @@ impl Pending {
     /// All that waits; what comes from now on is of the same periods.
     #[must_use]
     pub fn take(&mut self) -> Self {
-        let periods: Vec<u64> = self.now.iter().filter_map(|run| self.runs.get(*run)).map(|run| run.period).collect();
+        let periods: Vec<u64> =
+            self.now.iter().filter_map(|run| self.runs.get(*run)).map(|run| run.period).collect();
         std::mem::replace(self, Self::new(periods))
     }
 
@@ -227,10 +250,11 @@ impl Pending {
     ) {
         let Some(Run { account, .. }) = self.runs.get_mut(run) else { return };
         let is_known = !image.id.is_unresolved();
-        let counts = self.profiles.entry((image.id, Series::Run(run), scope)).or_insert_with(|| {
-            self.images.entry(image.id).or_insert_with(|| image.clone());
-            Waiting::of(Shape::Places)
-        });
+        let counts =
+            self.profiles.entry((image.id, Series::Run(run), scope)).or_insert_with(|| {
+                self.images.entry(image.id).or_insert_with(|| image.clone());
+                Waiting::of(Shape::Places)
+            });
         for (offset, samples) in places {
             let counted = counts.count(Observation::Place(offset), samples, &mut self.places);
             match (is_known, counted) {
@@ -241,9 +265,14 @@ impl Pending {
         }
     }
 
-    /// Counts one observation of a measure in an image, of everybody's processes together. False when
-    /// there is no room for it, or it is not of the measure's shape.
-    pub fn observe(&mut self, image: &Arc<Image>, measure: &'static Measure, observation: Observation) -> bool {
+    /// Counts one observation of a measure in an image, of everybody's processes together. False
+    /// when there is no room for it, or it is not of the measure's shape.
+    pub fn observe(
+        &mut self,
+        image: &Arc<Image>,
+        measure: &'static Measure,
+        observation: Observation,
+    ) -> bool {
         self.observe_times(image, measure, observation, 1)
     }
 
@@ -254,15 +283,23 @@ impl Pending {
         observation: Observation,
         times: u64,
     ) -> bool {
-        let counts = self.profiles.entry((image.id, Series::Observed(measure), None)).or_insert_with(|| {
-            self.images.entry(image.id).or_insert_with(|| image.clone());
-            Waiting::of(measure.shape)
-        });
+        let counts =
+            self.profiles.entry((image.id, Series::Observed(measure), None)).or_insert_with(|| {
+                self.images.entry(image.id).or_insert_with(|| image.clone());
+                Waiting::of(measure.shape)
+            });
         counts.count(observation, times, &mut self.observations)
     }
 
-    /// Counts samples without an image, and where their process is known, under its program and scope.
-    pub fn unresolve(&mut self, event: usize, reason: Unresolved, samples: u64, owner: Option<&Owner>) {
+    /// Counts samples without an image, and where their process is known, under its program and
+    /// scope.
+    pub fn unresolve(
+        &mut self,
+        event: usize,
+        reason: Unresolved,
+        samples: u64,
+        owner: Option<&Owner>,
+    ) {
         if let Some(account) = self.account(event) {
             account.unresolve(reason, samples);
         }
@@ -275,25 +312,33 @@ impl Pending {
     pub fn name(&mut self, image: &ImageId, range: Range<u64>, name: &str) {
         let symbols = self.symbols.entry(*image).or_default();
         if symbols.get(&range.start).is_none_or(|known| known.name != name) {
-            symbols.insert(range.start, Symbol { start: range.start, end: range.end, name: name.to_owned() });
+            symbols.insert(
+                range.start,
+                Symbol { start: range.start, end: range.end, name: name.to_owned() },
+            );
         }
     }
 
-    /// Samples of known code in the waiting profiles of an event, summed up from the profiles themselves.
+    /// Samples of known code in the waiting profiles of an event, summed up from the profiles
+    /// themselves.
     #[must_use]
     pub fn samples(&self, event: usize) -> u64 {
         let is_of = |series: &Series| match series {
             Series::Run(run) => self.runs.get(*run).is_some_and(|run| run.event == event),
             Series::Observed(_) => false,
         };
-        let of_event = self.profiles.iter().filter(|((image, series, _), _)| is_of(series) && !image.is_unresolved());
+        let of_event = self
+            .profiles
+            .iter()
+            .filter(|((image, series, _), _)| is_of(series) && !image.is_unresolved());
         of_event.map(|(_, counts)| counts.total()).sum()
     }
 
     /// Whether a merge would add nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let counts_nothing = |account: &Account| account.taken == 0 && account.counted == Counted::default();
+        let counts_nothing =
+            |account: &Account| account.taken == 0 && account.counted == Counted::default();
         self.changes.is_empty() && self.runs.iter().all(|run| counts_nothing(&run.account))
     }
 
@@ -305,16 +350,18 @@ impl Pending {
 
     /// Takes back what could not be written, which came before what waits here.
     pub fn absorb(&mut self, other: Pending) {
-        let runs: Vec<usize> = other.runs.iter().map(|run| self.run(run.event, run.period)).collect();
+        let runs: Vec<usize> =
+            other.runs.iter().map(|run| self.run(run.event, run.period)).collect();
         for ((id, series, scope), counts) in other.profiles {
             let Some(image) = other.images.get(&id) else { continue };
             match series {
                 Series::Run(run) => {
                     let Some(run) = runs.get(run) else { continue };
-                    let places = counts.iter().filter_map(|(observation, times)| match observation {
-                        Observation::Place(at) => Some((at, times)),
-                        _ => None,
-                    });
+                    let places =
+                        counts.iter().filter_map(|(observation, times)| match observation {
+                            Observation::Place(at) => Some((at, times)),
+                            _ => None,
+                        });
                     self.count_in(*run, image, scope, places);
                 }
                 Series::Observed(measure) => {
@@ -347,7 +394,8 @@ impl Pending {
             let measure = match series {
                 Series::Observed(measure) => (*measure).clone(),
                 Series::Run(run) => {
-                    let (event, period) = self.runs.get(*run).map_or((usize::MAX, 0), |run| (run.event, run.period));
+                    let (event, period) =
+                        self.runs.get(*run).map_or((usize::MAX, 0), |run| (run.event, run.period));
                     Measure::samples(&name(event), period)
                 }
             };
@@ -377,7 +425,11 @@ impl Pending {
         Delta {
             profiles: profiles.collect(),
             images: images.collect(),
-            symbols: self.symbols.iter().map(|(id, symbols)| (*id, symbols.values().cloned().collect())).collect(),
+            symbols: self
+                .symbols
+                .iter()
+                .map(|(id, symbols)| (*id, symbols.values().cloned().collect()))
+                .collect(),
             ledgers,
             period_changes,
             now_unix_s,
@@ -448,7 +500,10 @@ mod tests {
         let delta = pending.delta(&["cycles".into()], 7);
         let key = |scope| ProfileKey::samples(image("a").id, "cycles", PERIOD, scope);
         let total = |scope| delta.profiles[&key(scope)].total();
-        assert_eq!((total(Scope::default()), total(run), delta.ledgers.sum("cycles").merged), (1, 6, 7));
+        assert_eq!(
+            (total(Scope::default()), total(run), delta.ledgers.sum("cycles").merged),
+            (1, 6, 7)
+        );
     }
 
     /// A change of rate began an epoch, and the label of the one before was lost with it.
@@ -469,7 +524,8 @@ mod tests {
         pending.account(0).unwrap().taken += 1;
         pending.absorb(failed);
         let delta = pending.delta(&["cycles".into()], 7);
-        let merged = |period| delta.ledgers.at("cycles", period).map(|ledger| (ledger.taken, ledger.merged));
+        let merged =
+            |period| delta.ledgers.at("cycles", period).map(|ledger| (ledger.taken, ledger.merged));
         assert_eq!((merged(PERIOD), merged(PERIOD / 2)), (Some((11, 11)), Some((7, 7))));
         assert_eq!(delta.period_changes["cycles"], [faster, back]);
         assert_eq!(delta.profiles.values().map(Counts::total).collect::<Vec<_>>(), [7, 11]);
@@ -479,7 +535,12 @@ mod tests {
     fn places_beyond_the_limit_are_lost_by_name_and_known_ones_still_count() {
         let mut pending = Pending::new([PERIOD]);
         let a = image("a");
-        pending.count(&a, 0, None, (0..PLACES_MAX as u64 + 3).map(|offset| (ImageOffset(offset), 1)));
+        pending.count(
+            &a,
+            0,
+            None,
+            (0..PLACES_MAX as u64 + 3).map(|offset| (ImageOffset(offset), 1)),
+        );
         pending.count(&a, 0, None, [(ImageOffset(5), 2)].into_iter());
         let (_, account) = pending.accounts().next().unwrap();
         assert_eq!(account.lost, BTreeMap::from([(Loss::PendingFull, 3)]));

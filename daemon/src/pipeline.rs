@@ -1,4 +1,5 @@
-//! The one loop: drains on a timer, merges on another, answers requests, ends on a signal. It owns all state and does no work itself.
+//! The one loop: drains on a timer, merges on another, answers requests, ends on a signal. It owns
+//! all state and does no work itself.
 
 mod answers;
 mod reload;
@@ -25,16 +26,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use wire::{Reply, Request};
 
-/// The rings of records are emptied this often, each holds some 4000 mappings: in a storm, and when little happens.
-const RECORDS_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(400));
+/// The rings of records are emptied this often, each holds some 4000 mappings: in a storm, and when
+/// little happens.
+const RECORDS_INTERVALS: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_millis(400));
 /// More records at once are a storm.
 const RECORDS_STORM: usize = 100;
 /// A merge that failed is tried again after this long, or the merge interval if that is shorter.
 const MERGE_RETRY: Duration = Duration::from_secs(30);
-/// Requests are answered together, so many at once at most. Then comes a pause, so many times as long as that took, within these limits:
-/// whoever asks as fast as he can takes a quarter of the daemon's time.
+/// Requests are answered together, so many at once at most. Then comes a pause, so many times as
+/// long as that took, within these limits: whoever asks as fast as he can takes a quarter of the
+/// daemon's time.
 const REQUESTS_MAX: usize = 64;
-const REQUESTS_PAUSE: (u32, Duration, Duration) = (3, Duration::from_millis(5), Duration::from_millis(250));
+const REQUESTS_PAUSE: (u32, Duration, Duration) =
+    (3, Duration::from_millis(5), Duration::from_millis(250));
 /// The service manager is told no oftener that the loop turns.
 const WATCHDOG_MIN: Duration = Duration::from_millis(100);
 /// Merges tried at the end before samples are given up, and the pause between them.
@@ -219,7 +224,11 @@ impl<Source: SampleSource> Pipeline<Source> {
                 }
                 if self.failed_last_merges >= LAST_MERGES_MAX {
                     let samples = self.waiting().map(taken).sum();
-                    return Err(LastSamplesLost { samples, why: self.merge_error.unwrap_or_default() }.into());
+                    return Err(LastSamplesLost {
+                        samples,
+                        why: self.merge_error.unwrap_or_default(),
+                    }
+                    .into());
                 }
                 if self.failed_last_merges > 0 {
                     tokio::time::sleep(self.last_merges_pause).await;
@@ -263,11 +272,13 @@ impl<Source: SampleSource> Pipeline<Source> {
             Event::Asked(requests) => {
                 self.answer(requests);
                 let (times, min, max) = REQUESTS_PAUSE;
-                self.requests_pause_end = Instant::now() + (begun.elapsed() * times).clamp(min, max);
+                self.requests_pause_end =
+                    Instant::now() + (begun.elapsed() * times).clamp(min, max);
             }
             Event::Reload(config) => {
                 self.reload(*config);
-                // Never later than it was to be: who reads the configuration again and again puts nothing off.
+                // Never later than it was to be: who reads the configuration again and again puts
+                // nothing off.
                 self.ticks.drain = self.ticks.drain.min(begun + self.period(Tick::Drain));
                 self.ticks.merge = self.ticks.merge.min(begun + self.period(Tick::Merge));
             }
@@ -296,9 +307,11 @@ impl<Source: SampleSource> Pipeline<Source> {
                 let collector = &mut self.parts.collector;
                 let storm = collector.collect_records() >= RECORDS_STORM || collector.is_watchful();
                 collector.rotate();
-                // Turns are as long as ticks: the more of them, the more alike is what each event counts.
+                // Turns are as long as ticks: the more of them, the more alike is what each event
+                // counts.
                 let takes_turns = self.parts.events.iter().any(|event| event.mux.is_some());
-                let interval = if storm || takes_turns { RECORDS_INTERVALS.0 } else { RECORDS_INTERVALS.1 };
+                let interval =
+                    if storm || takes_turns { RECORDS_INTERVALS.0 } else { RECORDS_INTERVALS.1 };
                 self.records_interval = self
                     .snapshot_rate
                     .filter(|rate| *rate > 0.0)
@@ -336,7 +349,9 @@ impl<Source: SampleSource> Pipeline<Source> {
         match tick {
             Tick::Records => self.records_interval,
             Tick::Drain => self.parts.config.drain_interval,
-            Tick::Merge if self.merge_error.is_some() => self.parts.config.merge_interval.min(MERGE_RETRY),
+            Tick::Merge if self.merge_error.is_some() => {
+                self.parts.config.merge_interval.min(MERGE_RETRY)
+            }
             Tick::Merge => self.parts.config.merge_interval,
             Tick::Watchdog => self.watchdog.unwrap_or(MERGE_RETRY), // without one it never ticks
         }
@@ -345,8 +360,10 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn is_epoch_over(&self) -> bool {
         let began = self.parts.epoch.parse::<EpochId>().map_or(u64::MAX, |epoch| epoch.unix_s());
         let length = self.parts.config.epoch_length.map(|length| length.as_secs());
-        let one_comes = self.waiters.iter().chain(self.in_flight.iter().flat_map(|merge| &merge.waiters));
-        let one_comes = one_comes.map(|(after, _)| after).any(|after| matches!(after, After::Epoch(_)));
+        let one_comes =
+            self.waiters.iter().chain(self.in_flight.iter().flat_map(|merge| &merge.waiters));
+        let one_comes =
+            one_comes.map(|(after, _)| after).any(|after| matches!(after, After::Epoch(_)));
         if one_comes || !self.epoch_waiters.is_empty() {
             return false;
         }
@@ -369,16 +386,22 @@ impl<Source: SampleSource> Pipeline<Source> {
 
     /// Takes as many snapshots as their cost allows.
     fn pace_snapshots(&mut self) {
-        let (Some(rate_max), Some(first)) = (self.parts.config.edges, self.parts.events.first()) else { return };
+        let (Some(rate_max), Some(first)) = (self.parts.config.edges, self.parts.events.first())
+        else {
+            return;
+        };
         if self.restraint.doing() != Doing::All {
             self.snapshot_rate = Some(0.0);
             self.parts.collector.snapshot_every(0);
             return;
         }
-        let (budget, cpus) = (self.parts.config.budget.map(|budget| budget.0), self.parts.machine.cpus.len());
+        let (budget, cpus) =
+            (self.parts.config.budget.map(|budget| budget.0), self.parts.machine.cpus.len());
         let rate = self.parts.collector.edges.affordable(budget, rate_max, cpus);
         self.snapshot_rate = Some(rate);
-        self.parts.collector.snapshot_every(every(first.samples_per_s(crate::kernel::clock_hz()), rate));
+        self.parts
+            .collector
+            .snapshot_every(every(first.samples_per_s(crate::kernel::clock_hz()), rate));
     }
 
     fn stop(&mut self) {
@@ -390,15 +413,18 @@ impl<Source: SampleSource> Pipeline<Source> {
         self.merge_due = true;
     }
 
-    /// Hands everything pending to the disk, if somebody or the timer wants that and nothing is on its way yet.
+    /// Hands everything pending to the disk, if somebody or the timer wants that and nothing is on
+    /// its way yet.
     fn start_merge(&mut self) {
         let wanted = self.merge_due || !self.waiters.is_empty();
         if !wanted || self.in_flight.is_some() {
             return;
         }
         self.merge_due = false;
-        let in_flight =
-            InFlight { pending: self.parts.collector.pending.take(), waiters: std::mem::take(&mut self.waiters) };
+        let in_flight = InFlight {
+            pending: self.parts.collector.pending.take(),
+            waiters: std::mem::take(&mut self.waiters),
+        };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
         delta.facts = facts(self.parts.landing, self.parts.machine.cpuid.as_ref(), &self.names);
         if let Some(label) = &self.parts.opens_on {
@@ -413,7 +439,8 @@ impl<Source: SampleSource> Pipeline<Source> {
         self.in_flight = Some(in_flight);
         if !self.parts.flusher.send(Job::Merge(Box::new(delta))) {
             self.merged(Err(
-                "the thread that writes the database has ended; restart dcpid and report its log".to_owned()
+                "the thread that writes the database has ended; restart dcpid and report its log"
+                    .to_owned(),
             ));
         }
     }
@@ -427,7 +454,11 @@ impl<Source: SampleSource> Pipeline<Source> {
                         written.add(account);
                     }
                 }
-                tracing::debug!(files = merged.report.files_written, bytes = merged.report.bytes_written, "merged");
+                tracing::debug!(
+                    files = merged.report.files_written,
+                    bytes = merged.report.bytes_written,
+                    "merged"
+                );
                 if self.merge_error.take().is_some() {
                     tracing::info!("the database takes samples again; nothing was lost meanwhile");
                     self.ticks.merge = Instant::now() + self.period(Tick::Merge);
@@ -440,7 +471,9 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
             Err(error) => {
                 if self.merge_error.as_ref() != Some(&error) {
-                    tracing::error!("{error}; samples are kept in memory and the merge is tried again");
+                    tracing::error!(
+                        "{error}; samples are kept in memory and the merge is tried again"
+                    );
                 }
                 self.parts.collector.pending.absorb(pending);
                 self.failed_last_merges += u32::from(self.stopping);
@@ -481,7 +514,8 @@ impl<Source: SampleSource> Pipeline<Source> {
         if self.parts.flusher.send(Job::NextEpoch(Box::new(start))) {
             self.epoch_waiters.push_back(waiter);
         } else {
-            let _ = waiter.send(Reply::error("the thread that writes the database has ended; restart dcpid"));
+            let _ = waiter
+                .send(Reply::error("the thread that writes the database has ended; restart dcpid"));
         }
     }
 
@@ -501,8 +535,13 @@ impl<Source: SampleSource> Pipeline<Source> {
         if self.restraint.is_told_to_pause() {
             return;
         }
-        let memory = self.parts.config.memory_limit.map_or(0.0, |limit| resident_bytes() as f64 / limit as f64);
-        let verdict = self.governor.judge(bill, memory, affordable_step(&self.parts), clock::unix_s());
+        let memory = self
+            .parts
+            .config
+            .memory_limit
+            .map_or(0.0, |limit| resident_bytes() as f64 / limit as f64);
+        let verdict =
+            self.governor.judge(bill, memory, affordable_step(&self.parts), clock::unix_s());
         if memory > 1.0 {
             self.merge_due = true; // what waits for the disk is memory too
         }
@@ -511,7 +550,9 @@ impl<Source: SampleSource> Pipeline<Source> {
         }
         let Some(rate) = verdict.rate else { return };
         tracing::info!(rate, cost_percent = 100.0 * bill.share(), "the bill changes the rate");
-        for (number, event) in self.parts.events.iter_mut().enumerate().filter(|(_, event)| event.adjustable) {
+        for (number, event) in
+            self.parts.events.iter_mut().enumerate().filter(|(_, event)| event.adjustable)
+        {
             *event = event.at_rate(rate, crate::kernel::clock_hz());
             let (period, rate_per_s) = (event.period, event.rate);
             let change = PeriodChange { at_unix_s: clock::unix_s(), period, rate_per_s };
@@ -521,7 +562,8 @@ impl<Source: SampleSource> Pipeline<Source> {
 
     /// Samples taken since the start, all events together.
     fn taken(&self) -> u64 {
-        self.written.iter().map(|account| account.taken).sum::<u64>() + self.waiting().map(taken).sum::<u64>()
+        self.written.iter().map(|account| account.taken).sum::<u64>()
+            + self.waiting().map(taken).sum::<u64>()
     }
 
     /// What is not on disk yet.
@@ -548,7 +590,8 @@ fn planned_step(events: &[PlannedEvent]) -> usize {
     RATES.iter().position(|step| Some(*step) == rate).unwrap_or(0)
 }
 
-/// The step of the ladder of rates that the budget allows by what a sample costs; the highest without a budget.
+/// The step of the ladder of rates that the budget allows by what a sample costs; the highest
+/// without a budget.
 fn affordable_step<Source>(parts: &Parts<Source>) -> usize {
     let events = at_once(&parts.events);
     parts.config.budget.map_or(0, |budget| affordable(budget, parts.cost.ns_per_sample, events))

@@ -1,9 +1,12 @@
 //! What dcpid may do once it samples: less than it needed to begin.
 
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
+};
 
-/// Needed for as long as it runs (capabilities(7)): events of a CPU that comes online; other users' /proc/PID/maps, /proc/PID/map_files and the
-/// files behind them; the kernel's symbols, read again when a module comes. Memory for the ring of that CPU, where limits are low.
+/// Needed for as long as it runs (capabilities(7)): events of a CPU that comes online; other users'
+/// /proc/PID/maps, /proc/PID/map_files and the files behind them; the kernel's symbols, read again
+/// when a module comes. Memory for the ring of that CPU, where limits are low.
 const RUNNING: CapabilitySet = CapabilitySet::PERFMON
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::CHECKPOINT_RESTORE)
@@ -11,20 +14,23 @@ const RUNNING: CapabilitySet = CapabilitySet::PERFMON
     .union(CapabilitySet::SYSLOG)
     .union(CapabilitySet::IPC_LOCK);
 /// What root writes his database with, wherever it is.
-const ROOTS: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::FOWNER).union(CapabilitySet::CHOWN);
+const ROOTS: CapabilitySet =
+    CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::FOWNER).union(CapabilitySet::CHOWN);
 
-/// Gives up what was only needed to load the sampler and open sockets: CAP_BPF, and of root's everything that is not used. To be called before any
-/// thread is started that stays.
+/// Gives up what was only needed to load the sampler and open sockets: CAP_BPF, and of root's
+/// everything that is not used. To be called before any thread is started that stays.
 pub fn give_up_unneeded() {
     keep(|permitted| {
         let running = if nix::unistd::geteuid().is_root() { RUNNING | ROOTS } else { RUNNING };
         // It stands for both where they are not there.
-        let has_own = permitted.contains(CapabilitySet::PERFMON | CapabilitySet::CHECKPOINT_RESTORE);
+        let has_own =
+            permitted.contains(CapabilitySet::PERFMON | CapabilitySet::CHECKPOINT_RESTORE);
         if has_own { running } else { running | CapabilitySet::SYS_ADMIN }
     });
 }
 
-/// Gives up everything for a thread that only writes files of its own; root keeps what he writes them with.
+/// Gives up everything for a thread that only writes files of its own; root keeps what he writes
+/// them with.
 pub fn give_up_all() {
     keep(|_| if nix::unistd::geteuid().is_root() { ROOTS } else { CapabilitySet::empty() });
 }
@@ -34,8 +40,14 @@ fn keep(kept: impl Fn(CapabilitySet) -> CapabilitySet) {
         let permitted = held.permitted & kept(held.permitted);
         let effective = held.effective & permitted;
         clear_ambient_capability_set()?;
-        set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })?;
-        tracing::debug!("capabilities {permitted:?} are kept, {:?} given up", held.permitted.difference(permitted));
+        set_capabilities(
+            None,
+            CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() },
+        )?;
+        tracing::debug!(
+            "capabilities {permitted:?} are kept, {:?} given up",
+            held.permitted.difference(permitted)
+        );
         Ok(())
     });
     if let Err(error) = changed {
@@ -54,10 +66,16 @@ mod tests {
             give_up_unneeded();
             let left = capabilities(None).unwrap();
             assert!(!left.permitted.contains(CapabilitySet::BPF));
-            assert!((left.permitted & !(RUNNING | ROOTS | CapabilitySet::SYS_ADMIN)).is_empty(), "{left:?}");
+            assert!(
+                (left.permitted & !(RUNNING | ROOTS | CapabilitySet::SYS_ADMIN)).is_empty(),
+                "{left:?}"
+            );
             give_up_all();
             let left = capabilities(None).unwrap();
-            assert!((left.permitted & !ROOTS).is_empty() && left.inheritable.is_empty(), "{left:?}");
+            assert!(
+                (left.permitted & !ROOTS).is_empty() && left.inheritable.is_empty(),
+                "{left:?}"
+            );
             assert!((left.effective & !left.permitted).is_empty());
         })
         .join()

@@ -1,5 +1,6 @@
-//! From drained entries to counts per (image, offset): the paper's three look-ups per sample (section 4.3.1), shared by all entries of one
-//! mapping because the entries are sorted first (its own future work, section 5.4).
+//! From drained entries to counts per (image, offset): the paper's three look-ups per sample
+//! (section 4.3.1), shared by all entries of one mapping because the entries are sorted first (its
+//! own future work, section 5.4).
 
 use crate::apart::{Rules, Tags};
 use crate::images::Image;
@@ -21,8 +22,11 @@ pub fn coalesce(entries: &mut Vec<Entry>) {
     entries.sort_unstable_by_key(|entry| (entry.space, entry.key));
     // Counts of one place that do not fit in one entry stay in two.
     entries.dedup_by(|next, kept| {
-        let sum =
-            if (next.space, next.key) == (kept.space, kept.key) { kept.count.checked_add(next.count) } else { None };
+        let sum = if (next.space, next.key) == (kept.space, kept.key) {
+            kept.count.checked_add(next.count)
+        } else {
+            None
+        };
         sum.inspect(|sum| kept.count = *sum).is_some()
     });
 }
@@ -46,12 +50,15 @@ pub struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Counts every entry in `pending`, under its image or under the reason why there is none. Entries must be [coalesced](coalesce).
+    /// Counts every entry in `pending`, under its image or under the reason why there is none.
+    /// Entries must be [coalesced](coalesce).
     pub fn resolve(&mut self, entries: &[Entry], pending: &mut Pending) {
         for same in entries.chunk_by(|a, b| a.whose() == b.whose() && a.event() == b.event()) {
             let Some(first) = same.first() else { continue };
-            // Kernel addresses have the higher keys. They have a process only where the sampler was asked to count them by process.
-            let (user, kernel) = same.split_at(same.partition_point(|entry| entry.pc() as i64 >= 0));
+            // Kernel addresses have the higher keys. They have a process only where the sampler was
+            // asked to count them by process.
+            let (user, kernel) =
+                same.split_at(same.partition_point(|entry| entry.pc() as i64 >= 0));
             match first.whose() {
                 Space::Kernel => self.resolve_kernel(0, &Tags::default(), same, pending),
                 Space::Foreign => {
@@ -59,26 +66,43 @@ impl Resolver<'_> {
                     self.resolve_kernel(0, &Tags::default(), kernel, pending);
                 }
                 Space::Process { pid, generation } => {
-                    self.resolve_user((Some(pid), generation), user, pending, |mappings, pc, window| {
-                        let found = mappings.find(pid, generation, pc, window)?;
-                        let at = MappedAt { pid, start: found.mapping.start, end: found.mapping.end };
-                        Ok((found, at))
-                    });
+                    self.resolve_user(
+                        (Some(pid), generation),
+                        user,
+                        pending,
+                        |mappings, pc, window| {
+                            let found = mappings.find(pid, generation, pc, window)?;
+                            let at = MappedAt {
+                                pid,
+                                start: found.mapping.start,
+                                end: found.mapping.end,
+                            };
+                            Ok((found, at))
+                        },
+                    );
                     if !kernel.is_empty() {
                         let tags = self.mappings.tags(pid, generation, self.window);
                         self.resolve_kernel(pid, &tags, kernel, pending);
                     }
                 }
                 // Whose text is kept apart is not counted here.
-                Space::Program(program) => self.resolve_user((None, 0), user, pending, |mappings, pc, window| {
-                    let (mapping, at) = mappings.find_in_program(program, pc, window)?;
-                    Ok((Found { mapping, tags: Tags::default() }, at))
-                }),
+                Space::Program(program) => {
+                    self.resolve_user((None, 0), user, pending, |mappings, pc, window| {
+                        let (mapping, at) = mappings.find_in_program(program, pc, window)?;
+                        Ok((Found { mapping, tags: Tags::default() }, at))
+                    })
+                }
             }
         }
     }
 
-    fn resolve_kernel(&mut self, pid: u32, tags: &Tags, mut entries: &[Entry], pending: &mut Pending) {
+    fn resolve_kernel(
+        &mut self,
+        pid: u32,
+        tags: &Tags,
+        mut entries: &[Entry],
+        pending: &mut Pending,
+    ) {
         if tags.excluded() {
             return self.unresolve(entries, Unresolved::Excluded, None, pending);
         }
@@ -92,12 +116,14 @@ impl Resolver<'_> {
                     continue;
                 }
             };
-            let (here, rest) = entries.split_at(entries.partition_point(|entry| entry.pc() < place.until).max(1));
+            let (here, rest) =
+                entries.split_at(entries.partition_point(|entry| entry.pc() < place.until).max(1));
             entries = rest;
             match whose(self.mappings.tagger.rules(), tags, pid, &place.image) {
                 Ok(scope) => {
                     pending.name(&place.image.id, place.symbol_range, place.symbol);
-                    let offset = |entry: &Entry| ImageOffset(place.offset.0 + (entry.pc() - first.pc()));
+                    let offset =
+                        |entry: &Entry| ImageOffset(place.offset.0 + (entry.pc() - first.pc()));
                     let places = here.iter().map(|entry| (offset(entry), u64::from(entry.count)));
                     pending.count(&place.image, first.event(), scope, places);
                 }
@@ -124,7 +150,8 @@ impl Resolver<'_> {
                     continue;
                 }
             };
-            let (here, rest) = entries.split_at(entries.partition_point(|entry| entry.pc() < mapping.end).max(1));
+            let (here, rest) =
+                entries.split_at(entries.partition_point(|entry| entry.pc() < mapping.end).max(1));
             entries = rest;
             if tags.excluded() {
                 self.unresolve(here, Unresolved::Excluded, None, pending);
@@ -156,17 +183,21 @@ impl Resolver<'_> {
                     Ok(scope) => scope,
                     Err(reason) => return self.unresolve(here, reason, None, pending),
                 };
-                let offset =
-                    |entry: &Entry| ImageOffset((entry.pc() - mapping.start).wrapping_add(mapping.file_offset));
+                let offset = |entry: &Entry| {
+                    ImageOffset((entry.pc() - mapping.start).wrapping_add(mapping.file_offset))
+                };
                 let places = here.iter().map(|entry| (offset(entry), u64::from(entry.count)));
                 pending.count(&image, event, scope, places);
-                for procedure in here.iter().filter_map(|entry| image.procedures.as_ref()?.find(offset(entry))) {
+                for procedure in
+                    here.iter().filter_map(|entry| image.procedures.as_ref()?.find(offset(entry)))
+                {
                     pending.name(&image.id, procedure.start.0..procedure.end.0, procedure.name());
                 }
             }
             Err(reason) => {
                 for entry in here {
-                    match self.jit.place(self.asked(inside, entry), reason, mapping, self.mappings) {
+                    match self.jit.place(self.asked(inside, entry), reason, mapping, self.mappings)
+                    {
                         Ok(place) => self.count_generated(inside, entry, &place, pending),
                         Err(reason) => {
                             let process = Some((at.pid, inside.generation));
@@ -180,7 +211,13 @@ impl Resolver<'_> {
 
     /// Counts entries under the reason why their image is not known, and where their process is
     /// known, under its program and scope as well. Of what is left out only the number is kept.
-    fn unresolve(&mut self, entries: &[Entry], reason: Unresolved, process: Option<(u32, u16)>, pending: &mut Pending) {
+    fn unresolve(
+        &mut self,
+        entries: &[Entry],
+        reason: Unresolved,
+        process: Option<(u32, u16)>,
+        pending: &mut Pending,
+    ) {
         let owner = process.and_then(|(pid, generation)| {
             let (file, tags) = self.mappings.program(pid, generation)?;
             if tags.excluded() {
@@ -214,12 +251,23 @@ impl Resolver<'_> {
         Asked { pid: at.pid, generation, address: entry.pc(), now_ns: self.window.to_ns }
     }
 
-    fn count_generated(&self, inside: Inside<'_>, entry: &Entry, place: &JitPlace, pending: &mut Pending) {
+    fn count_generated(
+        &self,
+        inside: Inside<'_>,
+        entry: &Entry,
+        place: &JitPlace,
+        pending: &mut Pending,
+    ) {
         let samples = u64::from(entry.count);
         match whose(self.mappings.tagger.rules(), inside.tags, inside.at.pid, &place.image) {
             Ok(scope) => {
                 pending.name(&place.image.id, place.range.clone(), &place.name);
-                pending.count(&place.image, entry.event(), scope, [(place.offset, samples)].into_iter());
+                pending.count(
+                    &place.image,
+                    entry.event(),
+                    scope,
+                    [(place.offset, samples)].into_iter(),
+                );
             }
             // As the user asked: of what is left out only the number is kept.
             Err(reason) => pending.unresolve(entry.event(), reason, samples, None),
@@ -241,7 +289,12 @@ struct Inside<'a> {
 }
 
 /// Whose samples of an image are; nobody's in particular unless somebody asked.
-fn whose(rules: &Rules, tags: &Tags, pid: u32, image: &Image) -> Result<Option<Arc<Scope>>, Unresolved> {
+fn whose(
+    rules: &Rules,
+    tags: &Tags,
+    pid: u32,
+    image: &Image,
+) -> Result<Option<Arc<Scope>>, Unresolved> {
     if rules.exclude_images.contain(image) {
         return Err(Unresolved::Excluded);
     }
@@ -268,7 +321,14 @@ mod tests {
         let file = MappedFileId::BuildId(vec![build_id; 20]);
         TimedRecord {
             time_ns: 1,
-            kind: RecordKind::Mmap(Record { pid: PID, start, len, file_offset, path: path.into(), file }),
+            kind: RecordKind::Mmap(Record {
+                pid: PID,
+                start,
+                len,
+                file_offset,
+                path: path.into(),
+                file,
+            }),
         }
     }
 
@@ -276,14 +336,16 @@ mod tests {
         resolved_with(entries, Rules::default(), None)
     }
 
-    /// The same with these rules, after the test's own process was labelled and had forked the sampled one.
+    /// The same with these rules, after the test's own process was labelled and had forked the
+    /// sampled one.
     fn resolved_with(entries: &[Entry], rules: Rules, label: Option<&str>) -> Pending {
         let mut mappings = Mappings::default();
         mappings.keep_apart(rules);
         if let Some(label) = label {
             let me = std::process::id();
             mappings.label(me, None, label, false).unwrap();
-            mappings.apply(TimedRecord { time_ns: 0, kind: RecordKind::Fork { pid: PID, parent: me } });
+            mappings
+                .apply(TimedRecord { time_ns: 0, kind: RecordKind::Fork { pid: PID, parent: me } });
         }
         mappings.apply(record(0x1000, 0x1000, 0x400, 1, "/bin/program"));
         mappings.apply(record(0x2000, 0x1000, 0, 2, "/lib/library"));
@@ -294,9 +356,11 @@ mod tests {
         let mut pending = Pending::new([1, 1]);
         let window = Window { from_ns: 0, to_ns: 10 };
         let (mut narrow_vdso, mut jit) = (NarrowVdso::default(), Jit::default());
-        let (mappings, kernel, narrow_vdso, jit) = (&mut mappings, &mut kernel, &mut narrow_vdso, &mut jit);
+        let (mappings, kernel, narrow_vdso, jit) =
+            (&mut mappings, &mut kernel, &mut narrow_vdso, &mut jit);
         let unknown = &mut UnknownCode::default();
-        Resolver { mappings, kernel, vdso: None, narrow_vdso, jit, unknown, window }.resolve(&entries, &mut pending);
+        Resolver { mappings, kernel, vdso: None, narrow_vdso, jit, unknown, window }
+            .resolve(&entries, &mut pending);
         pending
     }
 
@@ -312,7 +376,9 @@ mod tests {
                 model::Profile::of(profile.clone())
                     .unwrap()
                     .iter()
-                    .map(move |(offset, samples)| (image.clone(), key.name().to_owned(), offset.0, samples))
+                    .map(move |(offset, samples)| {
+                        (image.clone(), key.name().to_owned(), offset.0, samples)
+                    })
                     .collect::<Vec<_>>()
             })
             .collect();
@@ -332,7 +398,9 @@ mod tests {
         coalesce(&mut entries);
         let total: u64 = entries.iter().map(|entry| u64::from(entry.count)).sum();
         assert_eq!(total, 14 + u64::from(u32::MAX), "nothing wraps");
-        assert!(entries.contains(&Entry::new(0, 5, 9, 5)) && entries.contains(&Entry::new(1, 5, 9, 2)));
+        assert!(
+            entries.contains(&Entry::new(0, 5, 9, 5)) && entries.contains(&Entry::new(1, 5, 9, 2))
+        );
     }
 
     #[test]
@@ -344,7 +412,9 @@ mod tests {
             Entry::new(1, 0x1010, PID, 7),
             Entry::new(0, 0x3000, PID, 11),
         ]);
-        let row = |image: &str, event: &str, offset, samples| (image.to_owned(), event.to_owned(), offset, samples);
+        let row = |image: &str, event: &str, offset, samples| {
+            (image.to_owned(), event.to_owned(), offset, samples)
+        };
         let expected = [
             row("library", "e0", 0, 5),
             row("program", "e0", 0x410, 3),
@@ -362,7 +432,12 @@ mod tests {
     fn scopes(pending: &Pending) -> Vec<(String, Option<String>, Option<u32>, u64)> {
         let delta = pending.delta(&["e0".into(), "e1".into()], 0);
         let row = |(key, profile): (&profiledb::ProfileKey, &model::Counts)| {
-            (delta.images[&key.image].name.clone(), key.scope.label.clone(), key.scope.pid, profile.total())
+            (
+                delta.images[&key.image].name.clone(),
+                key.scope.label.clone(),
+                key.scope.pid,
+                profile.total(),
+            )
         };
         let mut rows: Vec<_> = delta.profiles.iter().map(row).collect();
         rows.sort();
@@ -379,9 +454,14 @@ mod tests {
             Entry::new(0, kernel, PID, 11),
             Entry::new(0, kernel, SPACE_FOREIGN, 13),
         ];
-        let row =
-            |image: &str, label: Option<&str>, pid, samples| (image.to_owned(), label.map(str::to_owned), pid, samples);
-        let nothing = [row("[kernel]", None, None, 31), row("library", None, None, 5), row("program", None, None, 3)];
+        let row = |image: &str, label: Option<&str>, pid, samples| {
+            (image.to_owned(), label.map(str::to_owned), pid, samples)
+        };
+        let nothing = [
+            row("[kernel]", None, None, 31),
+            row("library", None, None, 5),
+            row("program", None, None, 3),
+        ];
         assert_eq!(scopes(&resolved(&entries)), nothing, "whatever the sampler counts by process");
         assert_eq!(
             scopes(&resolved_with(&entries, Rules::default(), Some("run"))),
@@ -411,29 +491,56 @@ mod tests {
         )));
     }
 
-    /// `dcpi record -- node hot.js` showed 1,171 of 22,816 samples: those of code that node made at run time had no label, so that
-    /// they were in no report of the command.
+    /// `dcpi record -- node hot.js` showed 1,171 of 22,816 samples: those of code that node made at
+    /// run time had no label, so that they were in no report of the command.
     #[test]
     fn samples_of_unknown_code_keep_program_label_and_process() {
-        let entries = [Entry::new(0, 0x9000, PID, 4), Entry::new(1, 0x9100, PID, 2), Entry::new(0, 0x1010, PID, 3)];
+        let entries = [
+            Entry::new(0, 0x9000, PID, 4),
+            Entry::new(1, 0x9100, PID, 2),
+            Entry::new(0, 0x1010, PID, 3),
+        ];
         let unknown = |pending: &Pending| {
             let delta = pending.delta(&["e0".into(), "e1".into()], 0);
             let row = |(key, profile): (&profiledb::ProfileKey, &model::Counts)| {
                 let image = &delta.images[&key.image];
-                assert_eq!((image.kind, image.path.as_str()), (image::ImageKind::Unresolved, "no_mapping"));
-                (key.name().to_owned(), image.name.clone(), key.scope.label.clone(), key.scope.pid, profile.total())
+                assert_eq!(
+                    (image.kind, image.path.as_str()),
+                    (image::ImageKind::Unresolved, "no_mapping")
+                );
+                (
+                    key.name().to_owned(),
+                    image.name.clone(),
+                    key.scope.label.clone(),
+                    key.scope.pid,
+                    profile.total(),
+                )
             };
-            delta.profiles.iter().filter(|(key, _)| key.image.is_unresolved()).map(row).collect::<Vec<_>>()
+            delta
+                .profiles
+                .iter()
+                .filter(|(key, _)| key.image.is_unresolved())
+                .map(row)
+                .collect::<Vec<_>>()
         };
         let row = |event: &str, label: Option<&str>, pid, samples| {
             (event.to_owned(), "program".to_owned(), label.map(str::to_owned), pid, samples)
         };
         let pending = resolved_with(&entries, Rules::default(), Some("run"));
-        assert_eq!(unknown(&pending), [row("e0", Some("run"), None, 4), row("e1", Some("run"), None, 2)]);
+        assert_eq!(
+            unknown(&pending),
+            [row("e0", Some("run"), None, 4), row("e1", Some("run"), None, 2)]
+        );
         assert_eq!(pending.samples(0), 3, "they are unresolved, not pending");
-        let per_process = Rules { per_process: crate::apart::Images::new(&["program".into()]), ..Rules::default() };
+        let per_process = Rules {
+            per_process: crate::apart::Images::new(&["program".into()]),
+            ..Rules::default()
+        };
         let pending = resolved_with(&entries, per_process, None);
-        assert_eq!(unknown(&pending), [row("e0", None, Some(PID), 4), row("e1", None, Some(PID), 2)]);
+        assert_eq!(
+            unknown(&pending),
+            [row("e0", None, Some(PID), 4), row("e1", None, Some(PID), 2)]
+        );
         let account = pending.accounts().next().unwrap().1;
         assert_eq!((account.resolved, account.unresolved[&Unresolved::NoMapping]), (3, 4));
         let nobody = Entry::new(0, 0x9000, PID + 1, 7);
@@ -461,12 +568,17 @@ mod tests {
         ] {
             let pending = resolved_with(&entries, exclude(names), None);
             let delta = pending.delta(&["e0".into(), "e1".into()], 0);
-            let mut images: Vec<_> = delta.images.values().map(|image| image.name.as_str()).collect();
+            let mut images: Vec<_> =
+                delta.images.values().map(|image| image.name.as_str()).collect();
             images.sort_unstable();
             images.dedup();
             assert_eq!(images, left);
             assert!(delta.symbols.keys().all(|id| delta.images.contains_key(id)));
-            assert_eq!(pending.accounts().next().unwrap().1.unresolved[&Unresolved::Excluded], excluded, "{names:?}");
+            assert_eq!(
+                pending.accounts().next().unwrap().1.unresolved[&Unresolved::Excluded],
+                excluded,
+                "{names:?}"
+            );
         }
     }
 
@@ -481,7 +593,8 @@ mod tests {
             Entry::new(0, 0xffff_8000_0000_0000, SPACE_KERNEL, 4),
             Entry::new(0, 0x1234, SPACE_FOREIGN, 6),
         ]);
-        let row = |image: &str, offset, samples| (image.to_owned(), "e0".to_owned(), offset, samples);
+        let row =
+            |image: &str, offset, samples| (image.to_owned(), "e0".to_owned(), offset, samples);
         assert_eq!(
             counts(&pending),
             [
@@ -491,12 +604,25 @@ mod tests {
                 row("[kernel]", 0x104, 3)
             ]
         );
-        let expected =
-            [(Unresolved::Vsyscall, 1), (Unresolved::KernelTextUnknown, 4), (Unresolved::OtherPidNamespace, 6)];
-        assert_eq!(pending.accounts().next().unwrap().1.unresolved.clone().into_iter().collect::<Vec<_>>(), expected);
+        let expected = [
+            (Unresolved::Vsyscall, 1),
+            (Unresolved::KernelTextUnknown, 4),
+            (Unresolved::OtherPidNamespace, 6),
+        ];
+        assert_eq!(
+            pending.accounts().next().unwrap().1.unresolved.clone().into_iter().collect::<Vec<_>>(),
+            expected
+        );
         let delta = pending.delta(&["e0".into(), "e1".into()], 0);
-        let names: Vec<_> =
-            delta.symbols.values().flatten().map(|symbol| (symbol.name.as_str(), symbol.start, symbol.end)).collect();
-        assert!(names.contains(&("work", 0x100, 0x200)) && names.contains(&("halt", 0x200, 0x300)), "{names:?}");
+        let names: Vec<_> = delta
+            .symbols
+            .values()
+            .flatten()
+            .map(|symbol| (symbol.name.as_str(), symbol.start, symbol.end))
+            .collect();
+        assert!(
+            names.contains(&("work", 0x100, 0x200)) && names.contains(&("halt", 0x200, 0x300)),
+            "{names:?}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! How much is done: what the bill and the memory allow, and nothing while a file says so. Each change is logged once and kept for the epoch.
+//! How much is done: what the bill and the memory allow, and nothing while a file says so. Each
+//! change is logged once and kept for the epoch.
 
 use crate::budget::Doing;
 use crate::clock;
@@ -40,9 +41,11 @@ impl Restraint {
 
     /// Looks whether the file is there that stops sampling. True when something changes by it.
     pub fn look(&mut self, file: Option<&Path>) -> bool {
-        // A link that leads nowhere is there too. Root's or our own: the directory may be one that others write to.
+        // A link that leads nowhere is there too. Root's or our own: the directory may be one that
+        // others write to.
         let own = |user| user == 0 || user == nix::unistd::geteuid().as_raw();
-        let told = file.is_some_and(|file| file.symlink_metadata().is_ok_and(|found| own(found.uid())));
+        let told =
+            file.is_some_and(|file| file.symlink_metadata().is_ok_and(|found| own(found.uid())));
         if told == self.told_to_pause {
             return false;
         }
@@ -57,7 +60,10 @@ impl Restraint {
         let before = self.doing();
         let less = allowed > self.allowed;
         self.allowed = allowed;
-        self.note(before, if less { PRESSURE.to_owned() } else { "there is enough again".to_owned() })
+        self.note(
+            before,
+            if less { PRESSURE.to_owned() } else { "there is enough again".to_owned() },
+        )
     }
 
     fn note(&mut self, before: Doing, why: String) -> bool {
@@ -93,7 +99,11 @@ impl Restraint {
     /// For the status.
     #[must_use]
     pub fn status(&self) -> RestraintStatus {
-        RestraintStatus { doing: self.doing().as_str().to_owned(), why: self.why.clone(), changes: self.changed }
+        RestraintStatus {
+            doing: self.doing().as_str().to_owned(),
+            why: self.why.clone(),
+            changes: self.changed,
+        }
     }
 }
 
@@ -106,14 +116,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pause");
         let mut restraint = Restraint::default();
-        assert!(!restraint.look(Some(&file)) && !restraint.look(None) && restraint.fact().is_none());
+        assert!(
+            !restraint.look(Some(&file)) && !restraint.look(None) && restraint.fact().is_none()
+        );
         assert_eq!(restraint.status().doing, "all");
         std::fs::write(&file, "").unwrap();
         assert!(restraint.look(Some(&file)) && !restraint.look(Some(&file)), "said once");
         assert_eq!(restraint.doing(), Doing::Nothing);
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
-            assert!(restraint.look(Some(&file)) && restraint.doing() == Doing::All, "another user's says nothing");
+            assert!(
+                restraint.look(Some(&file)) && restraint.doing() == Doing::All,
+                "another user's says nothing"
+            );
             std::os::unix::fs::chown(&file, Some(0), None).unwrap();
             assert!(restraint.look(Some(&file)));
         }
@@ -130,6 +145,9 @@ mod tests {
         }
         let fact = restraint.fact().unwrap();
         assert_eq!(fact.0.len(), CHANGES_MAX);
-        assert!(serde_json::to_string(&fact).unwrap().len() < 16 << 10, "there is room for other facts");
+        assert!(
+            serde_json::to_string(&fact).unwrap().len() < 16 << 10,
+            "there is room for other facts"
+        );
     }
 }

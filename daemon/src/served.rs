@@ -1,6 +1,7 @@
-//! Files that a program or another machine serves: FUSE, NFS and the like. Whoever asks for them waits for an answer that may never come, so that any
-//! user could have the daemon stand still, and not even end. So nothing here asks before it knows: a handle says which mount it is of (statx(2), from
-//! what the kernel knows already), and the list of mounts says what that is.
+//! Files that a program or another machine serves: FUSE, NFS and the like. Whoever asks for them
+//! waits for an answer that may never come, so that any user could have the daemon stand still, and
+//! not even end. So nothing here asks before it knows: a handle says which mount it is of
+//! (statx(2), from what the kernel knows already), and the list of mounts says what that is.
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use rustix::fs::{AtFlags, MemfdFlags, StatxFlags};
@@ -11,11 +12,12 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Bytes of a list of mounts that are looked at: our own namespace's, and another's, which any user may have made long. With a longer one
-/// nothing is known to be local.
+/// Bytes of a list of mounts that are looked at: our own namespace's, and another's, which any user
+/// may have made long. With a longer one nothing is known to be local.
 const MOUNTINFO_BYTES_MAX: (u64, u64) = (4 << 20, 256 << 10);
 /// Kinds of file systems that ask others, beside all of FUSE.
-const SERVED: [&str; 11] = ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "afs", "autofs", "lustre", "coda", "orangefs"];
+const SERVED: [&str; 11] =
+    ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "afs", "autofs", "lustre", "coda", "orangefs"];
 
 /// Whether a file system of this kind, as mountinfo names it, asks a program or another machine.
 #[must_use]
@@ -23,29 +25,38 @@ pub fn asks_others(kind: &str) -> bool {
     kind == "fuse" || kind == "fuseblk" || kind.starts_with("fuse.") || SERVED.contains(&kind)
 }
 
-/// What a mapping of a process is of, as a handle that can be looked at but not read (O_PATH). None when it is gone, or somebody else serves it.
+/// What a mapping of a process is of, as a handle that can be looked at but not read (O_PATH). None
+/// when it is gone, or somebody else serves it.
 #[must_use]
 pub fn mapped(pid: u32, start: u64, end: u64) -> Option<File> {
     // The link leads to the file itself: nobody is asked for a name on the way.
     let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-    let handle = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(link).ok()?;
+    let handle =
+        OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(link).ok()?;
     local(handle, &mounts(&pid.to_string())?)
 }
 
-/// What a path leads to for the process `pid` ("self": for us), as such a handle. The path is the kernel's, without links. None when there is nothing, or
-/// it, or anything on the way, is served by somebody else.
+/// What a path leads to for the process `pid` ("self": for us), as such a handle. The path is the
+/// kernel's, without links. None when there is nothing, or it, or anything on the way, is served by
+/// somebody else.
 #[must_use]
 pub fn at(pid: &str, path: &Path) -> Option<File> {
     let mounts = mounts(pid)?;
-    let asks =
-        |line: &str| Mount::parse(line).is_some_and(|mount| asks_others(mount.kind) && path.starts_with(mount.place));
-    // Mount points with blanks are escaped: where there are such, nothing below them is reached by name.
+    let asks = |line: &str| {
+        Mount::parse(line)
+            .is_some_and(|mount| asks_others(mount.kind) && path.starts_with(mount.place))
+    };
+    // Mount points with blanks are escaped: where there are such, nothing below them is reached by
+    // name.
     if mounts.lines().any(asks) || (mounts.contains("\\0") && has_escaped(path)) {
         return None;
     }
     let flags = (OFlag::O_PATH | OFlag::O_DIRECTORY).bits();
-    let root = OpenOptions::new().read(true).custom_flags(flags).open(format!("/proc/{pid}/root")).ok()?;
-    let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    let root =
+        OpenOptions::new().read(true).custom_flags(flags).open(format!("/proc/{pid}/root")).ok()?;
+    let resolve = ResolveFlag::RESOLVE_IN_ROOT
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS
+        | ResolveFlag::RESOLVE_NO_SYMLINKS;
     let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve);
     let found = openat2(root, path.strip_prefix("/").ok()?, how).ok()?;
     local(File::from(found), &mounts)
@@ -62,13 +73,20 @@ impl<'a> Mount<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let (mount, source) = line.split_once(" - ")?;
         let mut words = mount.split(' ');
-        Some(Self { number: words.next()?.parse().ok()?, place: words.nth(3)?, kind: source.split(' ').next()? })
+        Some(Self {
+            number: words.next()?.parse().ok()?,
+            place: words.nth(3)?,
+            kind: source.split(' ').next()?,
+        })
     }
 }
 
 /// Bytes that mountinfo writes as `\040` and the like.
 fn has_escaped(path: &Path) -> bool {
-    path.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\\' | b'#'))
+    path.as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\\' | b'#'))
 }
 
 fn mounts(pid: &str) -> Option<String> {
@@ -87,10 +105,12 @@ fn local(handle: File, mounts: &str) -> Option<File> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let known = rustix::fs::statx(handle.as_fd(), "", flags, StatxFlags::MNT_ID).ok()?;
     let of = |text: &str| {
-        let mount = text.lines().filter_map(Mount::parse).find(|mount| mount.number == known.stx_mnt_id);
+        let mount =
+            text.lines().filter_map(Mount::parse).find(|mount| mount.number == known.stx_mnt_id);
         mount.map(|mount| asks_others(mount.kind))
     };
-    // Another namespace's mount, perhaps ours; none that anybody sees: memory of the kernel's own mount, or a disk that was unmounted meanwhile.
+    // Another namespace's mount, perhaps ours; none that anybody sees: memory of the kernel's own
+    // mount, or a disk that was unmounted meanwhile.
     let asks = of(mounts).or_else(|| of(&self::mounts("self")?));
     let unseen = || known.stx_dev_major == 0 && Some((0, known.stx_dev_minor)) != memory();
     (!asks.unwrap_or_else(unseen)).then_some(handle)
@@ -100,7 +120,10 @@ fn local(handle: File, mounts: &str) -> Option<File> {
 fn memory() -> Option<(u32, u32)> {
     static MEMORY: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *MEMORY.get_or_init(|| {
-        let device = File::from(rustix::fs::memfd_create("served", MemfdFlags::CLOEXEC).ok()?).metadata().ok()?.dev();
+        let device = File::from(rustix::fs::memfd_create("served", MemfdFlags::CLOEXEC).ok()?)
+            .metadata()
+            .ok()?
+            .dev();
         let part = |part: u64| u32::try_from(part).ok();
         Some((part(nix::sys::stat::major(device))?, part(nix::sys::stat::minor(device))?))
     })
@@ -123,7 +146,10 @@ mod tests {
             at("self", &directory.path().canonicalize().unwrap().join("link")).is_none(),
             "the kernel's paths have none"
         );
-        assert!(at("self", Path::new("relative")).is_none() && at("self", Path::new("/does/not/exist")).is_none());
+        assert!(
+            at("self", Path::new("relative")).is_none()
+                && at("self", Path::new("/does/not/exist")).is_none()
+        );
         let mut memory = File::from(rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC).unwrap());
         memory.write_all(b"x").unwrap();
         assert!(local(memory, &mounts("self").unwrap()).is_some());
@@ -148,13 +174,17 @@ mod tests {
         ] {
             assert_eq!(asks_others(kind), expected, "{kind}");
         }
-        let mount = Mount::parse("30 22 0:30 /a /mnt\\040x rw shared:2 master:3 - nfs4 host:/x rw").unwrap();
+        let mount = Mount::parse("30 22 0:30 /a /mnt\\040x rw shared:2 master:3 - nfs4 host:/x rw")
+            .unwrap();
         assert_eq!((mount.number, mount.place, mount.kind), (30, "/mnt\\040x", "nfs4"));
         assert!(Mount::parse("rubbish - x").is_none() && Mount::parse("").is_none());
         // The same file, were its mount another.
         let file = || File::open("/proc/self/exe").unwrap();
-        let known = rustix::fs::statx(file().as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).unwrap();
+        let known =
+            rustix::fs::statx(file().as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).unwrap();
         let mount = |kind: &str| format!("{} 1 0:30 / / rw - {kind} x rw\n", known.stx_mnt_id);
-        assert!(local(file(), &mount("ext4")).is_some() && local(file(), &mount("fuse.x")).is_none());
+        assert!(
+            local(file(), &mount("ext4")).is_some() && local(file(), &mount("fuse.x")).is_none()
+        );
     }
 }

@@ -7,16 +7,19 @@ use abi::{Entry, Snapshot};
 pub trait SampleSource {
     /// Moves what was counted since the last call to `entries`.
     fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained;
-    /// Moves all records that are there now to `records`; to be called after [`SampleSource::drain`], so that whatever was mapped
-    /// when a drained sample was taken is known.
+    /// Moves all records that are there now to `records`; to be called after
+    /// [`SampleSource::drain`], so that whatever was mapped when a drained sample was taken is
+    /// known.
     fn records(&mut self, records: &mut Vec<TimedRecord>);
-    /// Counts a process's own text no longer together with that of others, nor that of children it will have.
+    /// Counts a process's own text no longer together with that of others, nor that of children it
+    /// will have.
     fn keep_apart(&mut self, _pid: u32) {}
     /// How full the fullest spill buffer is that counts now, 0 to 1.
     fn spill_used(&self) -> f64 {
         0.0
     }
-    /// Moves the snapshots that are there now to `into`. Gives the number of those that found no room since the last call.
+    /// Moves the snapshots that are there now to `into`. Gives the number of those that found no
+    /// room since the last call.
     fn snapshots(&mut self, _into: &mut Vec<Snapshot>) -> u64 {
         0
     }
@@ -32,7 +35,8 @@ pub trait SampleSource {
     fn rotate(&mut self) {}
     /// Changes the mean period of an event, now.
     fn set_period(&mut self, _event: usize, _period: u64) {}
-    /// Nanoseconds and runs of the sampler as the kernel measured them; None where it does not measure.
+    /// Nanoseconds and runs of the sampler as the kernel measured them; None where it does not
+    /// measure.
     fn handler_cost(&self) -> Option<(u64, u64)> {
         None
     }
@@ -114,7 +118,9 @@ impl Recording {
 #[cfg(test)]
 impl SampleSource for Recording {
     fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
-        let Some((batch, drained, records)) = self.batches.pop_front() else { return Drained::default() };
+        let Some((batch, drained, records)) = self.batches.pop_front() else {
+            return Drained::default();
+        };
         entries.extend(batch);
         self.records = records;
         drained

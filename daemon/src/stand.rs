@@ -23,13 +23,17 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
     }
 }
 
-/// What the epoch keeps of where samples land, which is unknown where it could not be measured, and of
-/// the processor. `names` are the events' by number.
+/// What the epoch keeps of where samples land, which is unknown where it could not be measured, and
+/// of the processor. `names` are the events' by number.
 #[must_use]
 pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) -> Facts {
     let mut facts = Facts::default();
     let skid = landing.and_then(|Landing { event, skid, samples }| {
-        Some(MeasuredSkid { event: names.get(event)?.clone(), instructions: skid.instructions(), samples })
+        Some(MeasuredSkid {
+            event: names.get(event)?.clone(),
+            instructions: skid.instructions(),
+            samples,
+        })
     });
     match skid {
         Some(skid) => facts.state(&skid),
@@ -39,8 +43,9 @@ pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) 
     facts
 }
 
-/// What sampling costs, for the epoch: `ns_per_sample` with its interrupt, the daemon's `cpu_s` and samples `taken` since it started, and the `share` of
-/// all CPU time in the last minute, null before the first has passed.
+/// What sampling costs, for the epoch: `ns_per_sample` with its interrupt, the daemon's `cpu_s` and
+/// samples `taken` since it started, and the `share` of all CPU time in the last minute, null
+/// before the first has passed.
 #[must_use]
 pub fn bill(ns_per_sample: f64, share: Option<f64>, cpu_ns: u64, taken: u64) -> Value {
     json!({"ns_per_sample": ns_per_sample, "share": share, "cpu_s": cpu_ns as f64 / 1e9, "taken": taken})
@@ -57,11 +62,19 @@ pub fn edges_status(rate_per_s: f64, totals: &edges::Totals) -> EdgesStatus {
 /// What a CPU took, and why it took no more.
 #[must_use]
 pub fn cpu_status(cpu: u32, ledger: &CpuLedger) -> CpuStatus {
-    let missed =
-        [("throttled", ledger.throttled), ("late", ledger.late())].into_iter().filter(|(_, samples)| *samples > 0);
+    let missed = [("throttled", ledger.throttled), ("late", ledger.late())]
+        .into_iter()
+        .filter(|(_, samples)| *samples > 0);
     let missed = missed.map(|(reason, samples)| (reason.to_owned(), samples)).collect();
     let offline_s = ledger.offline_ns(clock::monotonic_ns()) as f64 / 1e9;
-    CpuStatus { cpu, taken: ledger.taken, implied: ledger.implied, missed, offline: ledger.offline, offline_s }
+    CpuStatus {
+        cpu,
+        taken: ledger.taken,
+        implied: ledger.implied,
+        missed,
+        offline: ledger.offline,
+        offline_s,
+    }
 }
 
 /// An event, and what it counted.
@@ -82,7 +95,9 @@ pub fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {
 #[must_use]
 pub fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
+    let pages: u64 =
+        statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    let page =
+        nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
     pages * page as u64
 }

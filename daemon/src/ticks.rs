@@ -33,8 +33,12 @@ impl Ticks {
     #[must_use]
     pub fn first(&self) -> (Tick, Instant) {
         let watchdog = self.watchdog.map(|at| (Tick::Watchdog, at));
-        let rest = [(Tick::Drain, self.drain), (Tick::Merge, self.merge)].into_iter().chain(watchdog);
-        rest.fold((Tick::Records, self.records), |first, other| if other.1 < first.1 { other } else { first })
+        let rest =
+            [(Tick::Drain, self.drain), (Tick::Merge, self.merge)].into_iter().chain(watchdog);
+        rest.fold(
+            (Tick::Records, self.records),
+            |first, other| if other.1 < first.1 { other } else { first },
+        )
     }
 
     /// This one at that time.
@@ -56,8 +60,12 @@ mod tests {
     fn the_first_comes_first() {
         let now = Instant::now();
         let second = std::time::Duration::from_secs(1);
-        let mut ticks =
-            Ticks { records: now + second / 2, drain: now + second, merge: now + 3 * second, watchdog: None };
+        let mut ticks = Ticks {
+            records: now + second / 2,
+            drain: now + second,
+            merge: now + 3 * second,
+            watchdog: None,
+        };
         assert_eq!(ticks.first(), (Tick::Records, now + second / 2));
         ticks.set(Tick::Records, now + 2 * second);
         assert_eq!(ticks.first(), (Tick::Drain, now + second));

@@ -1,4 +1,5 @@
-//! The vdso of 32-bit programs: the kernel has another one for them (vdso(7)), which this process cannot see in itself.
+//! The vdso of 32-bit programs: the kernel has another one for them (vdso(7)), which this process
+//! cannot see in itself.
 
 use crate::images::{Image, vdso_at};
 use crate::mappings::Mapping;
@@ -17,10 +18,13 @@ pub struct NarrowVdso {
 }
 
 impl NarrowVdso {
-    /// Whether the mapping is one: 32-bit address spaces end at 4 GiB, and in all others the vdso lies above the stack.
+    /// Whether the mapping is one: 32-bit address spaces end at 4 GiB, and in all others the vdso
+    /// lies above the stack.
     #[must_use]
     pub fn is_at(mapping: &Mapping) -> bool {
-        cfg!(target_pointer_width = "64") && mapping.file.path == b"[vdso]" && mapping.end <= 1 << 32
+        cfg!(target_pointer_width = "64")
+            && mapping.file.path == b"[vdso]"
+            && mapping.end <= 1 << 32
     }
 
     /// The image, read from the memory of the first process that has it.
@@ -32,7 +36,10 @@ impl NarrowVdso {
         if let Some(known) = self.by_len.get(&len) {
             return Ok(known.clone());
         }
-        let image = Arc::new(vdso_at(&at.pid.to_string(), at.start, at.end, "[vdso32]").ok_or(Unresolved::NarrowVdso)?);
+        let image = Arc::new(
+            vdso_at(&at.pid.to_string(), at.start, at.end, "[vdso32]")
+                .ok_or(Unresolved::NarrowVdso)?,
+        );
         if self.by_len.len() < KINDS_MAX {
             self.by_len.insert(len, image.clone());
         }
@@ -49,8 +56,10 @@ mod tests {
 
     #[test]
     fn only_what_lies_below_4_gib_is_one() {
-        let file =
-            |path: &str| Files::default().intern(MappedFileId::Inode { major: 0, minor: 0, inode: 0 }, path.as_bytes());
+        let file = |path: &str| {
+            Files::default()
+                .intern(MappedFileId::Inode { major: 0, minor: 0, inode: 0 }, path.as_bytes())
+        };
         for (start, path, expected) in [
             (0xf7f0_0000, "[vdso]", true),
             (0x7fff_0000_0000, "[vdso]", false),

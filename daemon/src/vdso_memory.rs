@@ -23,7 +23,8 @@ pub fn own_vdso_range() -> Option<(u64, u64)> {
 #[must_use]
 pub fn memory_of(process: &str, start: u64, end: u64) -> Option<Vec<u8>> {
     use std::os::unix::fs::FileExt;
-    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok().filter(|len| *len <= 1 << 20)?];
+    let mut bytes =
+        vec![0; usize::try_from(end.checked_sub(start)?).ok().filter(|len| *len <= 1 << 20)?];
     File::open(format!("/proc/{process}/mem")).ok()?.read_exact_at(&mut bytes, start).ok()?;
     Some(bytes)
 }

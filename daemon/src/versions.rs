@@ -1,8 +1,9 @@
-//! Which content of a file a process mapped, where the kernel tells nothing but the inode: a program without build id may be built anew in the
-//! same inode, or in a new one of the same number, and run again before the next drain.
+//! Which content of a file a process mapped, where the kernel tells nothing but the inode: a
+//! program without build id may be built anew in the same inode, or in a new one of the same
+//! number, and run again before the next drain.
 //!
-//! Such a file is looked at when the record of its mapping is read, a fraction of a second after it was mapped. Files with build id cost
-//! nothing here.
+//! Such a file is looked at when the record of its mapping is read, a fraction of a second after it
+//! was mapped. Files with build id cost nothing here.
 
 use crate::catalogue::FileKey;
 use crate::clock;
@@ -37,10 +38,17 @@ impl Versions {
         self.looked.clear();
     }
 
-    /// The content of a file that was mapped at `time_ns` (CLOCK_MONOTONIC): a number that is another after each change. None: it was changed
-    /// or removed before anybody looked.
-    pub fn content(&mut self, id: &MappedFileId, path: &[u8], at: MappedAt, time_ns: u64) -> Option<u64> {
-        let looked = self.looked.entry((id.clone(), path.to_vec())).or_insert_with(|| by_path(id, path, at));
+    /// The content of a file that was mapped at `time_ns` (CLOCK_MONOTONIC): a number that is
+    /// another after each change. None: it was changed or removed before anybody looked.
+    pub fn content(
+        &mut self,
+        id: &MappedFileId,
+        path: &[u8],
+        at: MappedAt,
+        time_ns: u64,
+    ) -> Option<u64> {
+        let looked =
+            self.looked.entry((id.clone(), path.to_vec())).or_insert_with(|| by_path(id, path, at));
         if let Some(looked) = looked.filter(|looked| looked.changed_ns <= time_ns) {
             return Some(looked.content);
         }
@@ -54,7 +62,8 @@ impl Versions {
 fn by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> Option<Looked> {
     let path = Path::new(OsStr::from_bytes(path));
     let pid = at.pid.to_string();
-    let found = [pid.as_str(), "self"].into_iter().filter_map(|pid| served::at(pid, path)?.metadata().ok());
+    let found =
+        [pid.as_str(), "self"].into_iter().filter_map(|pid| served::at(pid, path)?.metadata().ok());
     let metadata = { found }.find(|metadata| is_inode(id, metadata))?;
     let changed_ns = clock::monotonic_of_real(metadata.ctime(), metadata.ctime_nsec());
     Some(Looked { content: content_of(&metadata), changed_ns })
@@ -81,11 +90,13 @@ mod tests {
         fs::write(&path, text).unwrap();
         let metadata = path.metadata().unwrap();
         let device = metadata.dev();
-        let (major, minor) = (nix::sys::stat::major(device) as u32, nix::sys::stat::minor(device) as u32);
+        let (major, minor) =
+            (nix::sys::stat::major(device) as u32, nix::sys::stat::minor(device) as u32);
         (path, MappedFileId::Inode { major, minor, inode: metadata.ino() })
     }
 
-    /// Built anew in place between two runs: the second build is another file, and which one the first run had cannot be known any more.
+    /// Built anew in place between two runs: the second build is another file, and which one the
+    /// first run had cannot be known any more.
     #[test]
     fn what_was_changed_after_it_was_mapped_is_not_what_was_mapped() {
         let directory = tempfile::tempdir().unwrap();
@@ -95,7 +106,8 @@ mod tests {
         let first = versions.content(&id, bytes, NOBODY, clock::monotonic_ns());
         assert!(first.is_some());
         let first_run = clock::monotonic_ns();
-        // Times of files are those of the last timer tick, so a change is seen once that is later than the run.
+        // Times of files are those of the last timer tick, so a change is seen once that is later
+        // than the run.
         let second = loop {
             let (_, same) = written(directory.path(), "second");
             assert_eq!(same, id, "written in place");
@@ -106,26 +118,39 @@ mod tests {
         };
         assert!(second.is_some() && second != first, "{first:?} {second:?}");
         fs::remove_file(&path).unwrap();
-        assert_eq!(versions.content(&id, bytes, NOBODY, clock::monotonic_ns()), second, "looked at once");
+        assert_eq!(
+            versions.content(&id, bytes, NOBODY, clock::monotonic_ns()),
+            second,
+            "looked at once"
+        );
         versions.look_anew();
         assert_eq!(versions.content(&id, bytes, NOBODY, clock::monotonic_ns()), None);
         let other = MappedFileId::Inode { major: 0, minor: 0, inode: 1 };
         let (path, _) = written(directory.path(), "third");
-        assert_eq!(versions.content(&other, path.as_os_str().as_encoded_bytes(), NOBODY, u64::MAX), None);
+        assert_eq!(
+            versions.content(&other, path.as_os_str().as_encoded_bytes(), NOBODY, u64::MAX),
+            None
+        );
     }
 
     #[test]
     fn what_a_process_has_mapped_is_what_it_mapped_whatever_became_of_its_name() {
         let exe = fs::metadata("/proc/self/exe").unwrap();
         let device = exe.dev();
-        let (major, minor) = (nix::sys::stat::major(device) as u32, nix::sys::stat::minor(device) as u32);
+        let (major, minor) =
+            (nix::sys::stat::major(device) as u32, nix::sys::stat::minor(device) as u32);
         let id = MappedFileId::Inode { major, minor, inode: exe.ino() };
         let maps = crate::mappings::executable_mappings(std::process::id()).unwrap();
         let own = std::env::current_exe().unwrap();
-        let line = maps.iter().find(|line| line.path == own.as_os_str().as_encoded_bytes()).unwrap();
+        let line =
+            maps.iter().find(|line| line.path == own.as_os_str().as_encoded_bytes()).unwrap();
         let at = MappedAt { pid: std::process::id(), start: line.start, end: line.end };
         let through_mapping = Versions::default().content(&id, b"/gone", at, 0);
-        // Who may not look through mappings (it takes a capability) sees nothing, which is no error.
-        assert!(through_mapping.is_none_or(|content| content == content_of(&exe)), "{through_mapping:?}");
+        // Who may not look through mappings (it takes a capability) sees nothing, which is no
+        // error.
+        assert!(
+            through_mapping.is_none_or(|content| content == content_of(&exe)),
+            "{through_mapping:?}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Who watches the counts as they come (`dcpi top`): for each the samples since its last question, beside those that wait for the disk.
+//! Who watches the counts as they come (`dcpi top`): for each the samples since its last question,
+//! beside those that wait for the disk.
 //!
 //! Nobody pays for it while nobody watches. A watch that is not asked for a while is forgotten.
 
@@ -62,11 +63,17 @@ impl Watches {
         self.watches.iter_mut().for_each(|watch| watch.recent.add(&delta));
     }
 
-    /// What came since the last question of the user's client that chose this number; a new one is taken up.
+    /// What came since the last question of the user's client that chose this number; a new one is
+    /// taken up.
     ///
     /// # Errors
     /// One line, when too many watch.
-    pub fn ask(&mut self, token: (u32, u64), events: &[PlannedEvent], now: Instant) -> Result<Counts, String> {
+    pub fn ask(
+        &mut self,
+        token: (u32, u64),
+        events: &[PlannedEvent],
+        now: Instant,
+    ) -> Result<Counts, String> {
         if let Some(watch) = self.watches.iter_mut().find(|watch| watch.token == token) {
             let since = now.saturating_duration_since(watch.asked);
             watch.asked = now;
@@ -88,13 +95,20 @@ impl Recent {
     fn add(&mut self, delta: &Delta) {
         // Samples of two periods do not add up: what came before the change is let go.
         let sampled = delta.ledgers.iter().filter(|(_, _, ledger)| ledger.taken > 0);
-        let periods: BTreeMap<String, u64> = sampled.map(|(event, period, _)| (event.to_owned(), period)).collect();
-        if periods.iter().any(|(event, period)| self.periods.get(event).is_some_and(|known| known != period)) {
+        let periods: BTreeMap<String, u64> =
+            sampled.map(|(event, period, _)| (event.to_owned(), period)).collect();
+        if periods
+            .iter()
+            .any(|(event, period)| self.periods.get(event).is_some_and(|known| known != period))
+        {
             *self = Self::default();
         }
         self.periods.extend(periods);
         for (key, counts) in &delta.profiles {
-            let (Ok(event), model::Counts::Places(profile)) = (key.name().parse::<usize>(), counts) else { continue };
+            let (Ok(event), model::Counts::Places(profile)) = (key.name().parse::<usize>(), counts)
+            else {
+                continue;
+            };
             // They are counted by reason.
             if key.image.is_unresolved() {
                 continue;
@@ -140,7 +154,9 @@ impl Recent {
             let Some(record) = self.records.get(id) else { continue };
             let places = |event| -> Vec<(u64, u64)> {
                 let profile = profiles.get(&event);
-                profile.map(|profile| profile.iter().map(|(offset, n)| (offset.0, n)).collect()).unwrap_or_default()
+                profile
+                    .map(|profile| profile.iter().map(|(offset, n)| (offset.0, n)).collect())
+                    .unwrap_or_default()
             };
             let symbols = self.symbols.remove(id).unwrap_or_default();
             images.push(ImageCounts {
@@ -149,7 +165,10 @@ impl Recent {
                 name: record.name.clone(),
                 path: record.path.clone(),
                 places: (0..events.len()).map(places).collect(),
-                symbols: symbols.into_values().map(|symbol| (symbol.start, symbol.end, symbol.name)).collect(),
+                symbols: symbols
+                    .into_values()
+                    .map(|symbol| (symbol.start, symbol.end, symbol.name))
+                    .collect(),
             });
         }
         let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
@@ -169,7 +188,14 @@ mod tests {
     fn drained(places: impl Iterator<Item = (u64, u64)>) -> Pending {
         let id = ImageId::from_name("a", "");
         let (name, path) = ("a".to_owned(), "/a".to_owned());
-        let image = Arc::new(Image { id, kind: ImageKind::Kernel, name, path, size_bytes: None, procedures: None });
+        let image = Arc::new(Image {
+            id,
+            kind: ImageKind::Kernel,
+            name,
+            path,
+            size_bytes: None,
+            procedures: None,
+        });
         let mut pending = Pending::new([1]);
         pending.count(&image, 0, None, places.map(|(offset, n)| (ImageOffset(offset), n)));
         pending.name(&id, 0..16, "f");
@@ -187,7 +213,11 @@ mod tests {
         assert!(!watches.any(start));
         assert_eq!(watches.ask((0, 7), &events(), start).unwrap().images, []);
         watches.note(&drained([(1, 3)].into_iter()));
-        assert_eq!(watches.ask((0, 8), &events(), start).unwrap().images, [], "the second watch begins here");
+        assert_eq!(
+            watches.ask((0, 8), &events(), start).unwrap().images,
+            [],
+            "the second watch begins here"
+        );
         watches.note(&drained([(1, 1), (2, 5)].into_iter()));
         let first = watches.ask((0, 7), &events(), start + Duration::from_secs(2)).unwrap();
         assert_eq!((first.since_ms, first.beyond), (2000, 0));
@@ -205,11 +235,21 @@ mod tests {
         for token in 0..OF_A_USER_MAX as u64 {
             watches.ask((0, token), &events(), start).unwrap();
         }
-        assert!(watches.ask((0, 99), &events(), start).unwrap_err().contains("4 of them yours; end one"));
+        assert!(
+            watches
+                .ask((0, 99), &events(), start)
+                .unwrap_err()
+                .contains("4 of them yours; end one")
+        );
         for token in 0..(WATCHES_MAX - OF_A_USER_MAX) as u64 {
             watches.ask((1000, token), &events(), start).unwrap();
         }
-        assert!(watches.ask((7, 99), &events(), start).unwrap_err().contains("8 clients watch the counts already, 0"));
+        assert!(
+            watches
+                .ask((7, 99), &events(), start)
+                .unwrap_err()
+                .contains("8 clients watch the counts already, 0")
+        );
         watches.note(&drained((0..PLACES_MAX as u64 + 3).map(|offset| (offset, 2))));
         watches.note(&drained([(0, 1)].into_iter()));
         let counts = watches.ask((0, 0), &events(), start).unwrap();

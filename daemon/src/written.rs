@@ -1,4 +1,5 @@
-//! Code that the kernel wrote for itself since its symbols were read: BPF programs and trampolines, as its records tell at once.
+//! Code that the kernel wrote for itself since its symbols were read: BPF programs and trampolines,
+//! as its records tell at once.
 
 use crate::kernel::KernelSymbol;
 use image::ImageOffset;
@@ -30,18 +31,24 @@ impl Written {
     pub fn apply(&mut self, symbol: &KernelSymbol, time_ns: u64) {
         let (start, end) = (symbol.address, symbol.address.saturating_add(u64::from(symbol.len)));
         if symbol.is_gone {
-            // Samples taken before are still to come; one that was only read of needs no end, for what takes its place is told of.
+            // Samples taken before are still to come; one that was only read of needs no end, for
+            // what takes its place is told of.
             if let Some(piece) = self.by_start.get_mut(&start) {
                 piece.until_ns = time_ns;
             }
             return;
         }
-        while let Some((&at, _)) = self.by_start.range(..end).next_back().filter(|(_, piece)| piece.end > start) {
+        while let Some((&at, _)) =
+            self.by_start.range(..end).next_back().filter(|(_, piece)| piece.end > start)
+        {
             self.by_start.remove(&at);
         }
         let name = symbol.name.get(..symbol.name.floor_char_boundary(NAME_MAX)).unwrap_or_default();
         if start < end && !name.is_empty() && self.by_start.len() < PIECES_MAX {
-            self.by_start.insert(start, Piece { end, is_bpf: symbol.is_bpf, name: name.into(), until_ns: u64::MAX });
+            self.by_start.insert(
+                start,
+                Piece { end, is_bpf: symbol.is_bpf, name: name.into(), until_ns: u64::MAX },
+            );
         }
     }
 
@@ -85,9 +92,13 @@ mod tests {
     #[test]
     fn the_last_at_an_address_is_there() {
         let mut written = Written::default();
-        for (address, len, name) in
-            [(100, 50, "a"), (150, 50, "b"), (140, 20, "c"), (300, 0, "empty"), (u64::MAX, 9, "end")]
-        {
+        for (address, len, name) in [
+            (100, 50, "a"),
+            (150, 50, "b"),
+            (140, 20, "c"),
+            (300, 0, "empty"),
+            (u64::MAX, 9, "end"),
+        ] {
             written.apply(&symbol(address, len, name), 1);
         }
         let found = [99, 100, 140, 159, 160, 300, u64::MAX].map(|address| name(&written, address));

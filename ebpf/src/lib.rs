@@ -1,7 +1,9 @@
-//! The sampler's compiled objects, one for each architecture, as committed: a build of the daemon needs no BPF compiler.
+//! The sampler's compiled objects, one for each architecture, as committed: a build of the daemon
+//! needs no BPF compiler.
 //!
-//! Source: `sampler.bpf.c` (GPL-2.0, as the kernel asks of programs that call its helpers). `cargo xtask ebpf` rebuilds the objects with
-//! Debian's clang; `cargo xtask ebpf --check` fails when the committed bytes do not come from the source.
+//! Source: `sampler.bpf.c` (GPL-2.0, as the kernel asks of programs that call its helpers). `cargo
+//! xtask ebpf` rebuilds the objects with Debian's clang; `cargo xtask ebpf --check` fails when the
+//! committed bytes do not come from the source.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -23,7 +25,8 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../objects/sampler.aar
 pub struct Settings {
     /// Entries of a half's spill buffer; below 2^31.
     pub spill_entries: u32,
-    /// How to look into the current task: 0 not at all, 1 by copying (Linux 5.10 with BTF), 2 by typed pointers (5.11).
+    /// How to look into the current task: 0 not at all, 1 by copying (Linux 5.10 with BTF), 2 by
+    /// typed pointers (5.11).
     pub task_access: u32,
     /// Count a program's own text, and that of two libraries, once for all processes that run it.
     pub share_programs: bool,
@@ -38,17 +41,32 @@ pub struct Settings {
 /// Stands in the object for settings, with their number in the low byte: `SETTING` in the source.
 const SETTING: u32 = 0x5e77_1e00;
 
-/// The sampler for the architecture this crate is compiled for: an ELF object with BTF, maps `CPUS`, `SPILL`, `LOSSES` and
-/// programs `sample_0` to `sample_15`, with the settings in its instructions. It begins at an address that allocations of its size have, one of 16.
+/// The sampler for the architecture this crate is compiled for: an ELF object with BTF, maps
+/// `CPUS`, `SPILL`, `LOSSES` and programs `sample_0` to `sample_15`, with the settings in its
+/// instructions. It begins at an address that allocations of its size have, one of 16.
 #[must_use]
 pub fn sampler(settings: &Settings) -> Vec<u8> {
-    let Settings { spill_entries, task_access, share_programs, kernel_by_process, snapshots, buckets } = *settings;
-    let values =
-        [spill_entries, task_access, share_programs.into(), kernel_by_process.into(), snapshots.into(), buckets];
+    let Settings {
+        spill_entries,
+        task_access,
+        share_programs,
+        kernel_by_process,
+        snapshots,
+        buckets,
+    } = *settings;
+    let values = [
+        spill_entries,
+        task_access,
+        share_programs.into(),
+        kernel_by_process.into(),
+        snapshots.into(),
+        buckets,
+    ];
     let mut object = OBJECT.0.to_vec();
     let (instructions, _) = object.as_chunks_mut::<8>();
     for [opcode, _, low, high, immediate @ ..] in instructions {
-        // Instructions are aligned to 8 in the file, too. `rN = number` (Documentation/bpf/standardization/instruction-set.rst).
+        // Instructions are aligned to 8 in the file, too. `rN = number`
+        // (Documentation/bpf/standardization/instruction-set.rst).
         let number = u32::from_le_bytes(*immediate).wrapping_sub(SETTING + 1);
         if let (0xb7, 0, 0, Some(value)) = (*opcode, *low, *high, values.get(number as usize)) {
             *immediate = value.to_le_bytes();
@@ -62,8 +80,9 @@ mod tests {
     use super::*;
     use object::{Object as _, ObjectSection as _};
 
-    /// Since Linux 6.13 a program with 64 bytes of stack or more has one of its own, for each CPU (kernel/bpf/verifier.c, BPF_PRIV_STACK_MIN_SIZE;
-    /// sizes are rounded up to 16): one more page and line that no cache has. It cost a sixth of a sample.
+    /// Since Linux 6.13 a program with 64 bytes of stack or more has one of its own, for each CPU
+    /// (kernel/bpf/verifier.c, BPF_PRIV_STACK_MIN_SIZE; sizes are rounded up to 16): one more page
+    /// and line that no cache has. It cost a sixth of a sample.
     const STACK_BYTES_MAX: i32 = 48;
 
     #[test]
@@ -91,10 +110,21 @@ mod tests {
         assert!(before.iter().enumerate().all(is_right), "each setting is asked for: {before:?}");
         let loaded = sampler(&settings(12345));
         assert_eq!(stand_ins(&loaded), [0; 7], "none is left");
-        let changed = OBJECT.0.as_chunks::<4>().0.iter().zip(loaded.as_chunks::<4>().0).filter(|(was, is)| was != is);
+        let changed = OBJECT
+            .0
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .zip(loaded.as_chunks::<4>().0)
+            .filter(|(was, is)| was != is);
         assert_eq!(changed.count(), before.iter().sum::<usize>());
         let other = sampler(&settings(54321));
-        let different = loaded.as_chunks::<4>().0.iter().zip(other.as_chunks::<4>().0).filter(|(one, two)| one != two);
+        let different = loaded
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .zip(other.as_chunks::<4>().0)
+            .filter(|(one, two)| one != two);
         let number = |word: &[u8; 4]| u32::from_le_bytes(*word);
         assert!(different.clone().all(|(one, two)| (number(one), number(two)) == (12345, 54321)));
         assert_eq!(different.count(), before[1]);
@@ -110,10 +140,12 @@ mod tests {
             let code = object.section_by_name(section).unwrap().data().unwrap();
             let mut copy_of_frame = None;
             for instruction in code.chunks_exact(8) {
-                let [opcode, registers, low, high, immediate @ ..] = <[u8; 8]>::try_from(instruction).unwrap();
+                let [opcode, registers, low, high, immediate @ ..] =
+                    <[u8; 8]>::try_from(instruction).unwrap();
                 let (to, from) = (registers & 15, registers >> 4);
                 let offset = i32::from(i16::from_le_bytes([low, high]));
-                // Documentation/bpf/standardization/instruction-set.rst: loads, stores, and `rN = r10` before `rN += number`.
+                // Documentation/bpf/standardization/instruction-set.rst: loads, stores, and `rN =
+                // r10` before `rN += number`.
                 let (load, store) = (opcode & 7 == 1, matches!(opcode & 7, 2 | 3));
                 if (load && from == 10) || (store && to == 10) {
                     deepest = deepest.min(offset);

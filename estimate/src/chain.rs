@@ -1,28 +1,34 @@
 //! A Markov chain that ends: how often each state is visited, and what visits are worth.
 //!
-//! States are eliminated one after the other, as Grassmann, Taksar and Heyman do (Operations Research 33, 1985): nothing is ever
-//! subtracted, so a loop that is left once in a million rounds is as exact as any other. States with few neighbours go first, which keeps the
-//! graphs of procedures nearly as sparse as they are.
+//! States are eliminated one after the other, as Grassmann, Taksar and Heyman do (Operations
+//! Research 33, 1985): nothing is ever subtracted, so a loop that is left once in a million rounds
+//! is as exact as any other. States with few neighbours go first, which keeps the graphs of
+//! procedures nearly as sparse as they are.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Most transitions that elimination may have made, together: a graph in which everything leads everywhere is not a procedure.
+/// Most transitions that elimination may have made, together: a graph in which everything leads
+/// everywhere is not a procedure.
 const TRANSITIONS_MAX: usize = 1 << 22;
-/// The least probability of leaving a state for good or for another: a state that is never left is left so seldom.
+/// The least probability of leaving a state for good or for another: a state that is never left is
+/// left so seldom.
 const LEAVE_MIN: f64 = 1e-15;
 
-/// In which order states are eliminated, and what that does to the transitions between them: that depends on which there are, not on how
-/// probable they are, and is found once for all probabilities.
+/// In which order states are eliminated, and what that does to the transitions between them: that
+/// depends on which there are, not on how probable they are, and is found once for all
+/// probabilities.
 #[derive(Clone, Debug)]
 pub struct Order {
     states: usize,
     steps: Vec<Step>,
     /// The state at the other end of each transition that a step has.
     others: Vec<u32>,
-    /// Where each transition that the order was made for is among those; [`NONE`] where it leads to where it comes from.
+    /// Where each transition that the order was made for is among those; [`NONE`] where it leads to
+    /// where it comes from.
     places: Vec<u32>,
-    /// For each step, for each transition to its state, for each transition from it: where the one is that elimination adds to.
+    /// For each step, for each transition to its state, for each transition from it: where the one
+    /// is that elimination adds to.
     added: Vec<u32>,
 }
 
@@ -41,8 +47,8 @@ const NONE: u32 = u32::MAX;
 /// The chain, with all states eliminated.
 #[derive(Debug)]
 pub struct Chain {
-    /// Transitions from the state of each step, when it came, and those to it; in the order of the steps, those of one in reverse. Each step has one of
-    /// each at least.
+    /// Transitions from the state of each step, when it came, and those to it; in the order of the
+    /// steps, those of one in reverse. Each step has one of each at least.
     to: Vec<Transition>,
     from: Vec<Transition>,
 }
@@ -54,16 +60,21 @@ struct Transition {
     state: u32,
     other: u32,
     probability: f64,
-    /// How often the state of the step is visited on end: 1 by how probable it is to leave it, for good or for another.
+    /// How often the state of the step is visited on end: 1 by how probable it is to leave it, for
+    /// good or for another.
     stays: f64,
     /// The same, of the step's first here; 1 of others.
     stays_once: f64,
 }
 
 impl Order {
-    /// An order for `states` states between which there are these transitions. None when the graph would become too dense.
+    /// An order for `states` states between which there are these transitions. None when the graph
+    /// would become too dense.
     #[must_use]
-    pub fn of(states: usize, transitions: impl Iterator<Item = (usize, usize)> + Clone) -> Option<Self> {
+    pub fn of(
+        states: usize,
+        transitions: impl Iterator<Item = (usize, usize)> + Clone,
+    ) -> Option<Self> {
         let mut to = vec![BTreeSet::new(); states];
         let mut from = vec![BTreeSet::new(); states];
         for (a, b) in transitions.clone().filter(|(a, b)| a != b) {
@@ -74,15 +85,23 @@ impl Order {
         let fill = |to: &[BTreeSet<usize>], from: &[BTreeSet<usize>], state: usize| {
             to.get(state).map_or(0, BTreeSet::len) * from.get(state).map_or(0, BTreeSet::len)
         };
-        let mut queue: BTreeSet<(usize, usize)> = (0..states).map(|state| (fill(&to, &from, state), state)).collect();
-        let mut this = Self { states, steps: Vec::new(), others: Vec::new(), places: Vec::new(), added: Vec::new() };
+        let mut queue: BTreeSet<(usize, usize)> =
+            (0..states).map(|state| (fill(&to, &from, state), state)).collect();
+        let mut this = Self {
+            states,
+            steps: Vec::new(),
+            others: Vec::new(),
+            places: Vec::new(),
+            added: Vec::new(),
+        };
         let mut made = 0;
         while let Some((cost, state)) = queue.pop_first() {
             made += cost;
             if made > TRANSITIONS_MAX {
                 return None;
             }
-            let (next, before) = (std::mem::take(to.get_mut(state)?), std::mem::take(from.get_mut(state)?));
+            let (next, before) =
+                (std::mem::take(to.get_mut(state)?), std::mem::take(from.get_mut(state)?));
             let touched: BTreeSet<usize> = next.union(&before).copied().collect();
             for &other in &touched {
                 queue.remove(&(fill(&to, &from, other), other));
@@ -99,7 +118,8 @@ impl Order {
             }
             queue.extend(touched.iter().map(|&other| (fill(&to, &from, other), other)));
             let begin = this.others.len();
-            this.others.extend(next.iter().chain(&before).filter_map(|other| u32::try_from(*other).ok()));
+            this.others
+                .extend(next.iter().chain(&before).filter_map(|other| u32::try_from(*other).ok()));
             let (middle, end) = (begin + next.len(), this.others.len());
             this.steps.push(Step { state, to: begin..middle, from: middle..end, added: 0..0 });
         }
@@ -125,8 +145,9 @@ impl Order {
             let row = rows.get(a)?;
             row.get(row.binary_search_by_key(&b, |(b, _)| *b).ok()?).map(|(_, place)| *place)
         };
-        self.places =
-            transitions.map(|(a, b)| place(a, u32::try_from(b).ok()?).or(Some(NONE))).collect::<Option<_>>()?;
+        self.places = transitions
+            .map(|(a, b)| place(a, u32::try_from(b).ok()?).or(Some(NONE)))
+            .collect::<Option<_>>()?;
         for step in &mut self.steps {
             let begin = self.added.len();
             for a in self.others.get(step.from.clone())? {
@@ -140,7 +161,8 @@ impl Order {
 }
 
 impl Chain {
-    /// The chain with these probabilities of the transitions that the order was made for, in their order, and of ending.
+    /// The chain with these probabilities of the transitions that the order was made for, in their
+    /// order, and of ending.
     #[must_use]
     pub fn eliminate(order: &Order, transitions: impl Iterator<Item = f64>, ends: &[f64]) -> Self {
         let mut probabilities = vec![0.0; order.others.len()];
@@ -176,12 +198,14 @@ impl Chain {
         this
     }
 
-    /// Makes of how often the chain begins in each state how often each is visited: of several such questions at once.
+    /// Makes of how often the chain begins in each state how often each is visited: of several such
+    /// questions at once.
     pub fn visits<const N: usize>(&self, begins: &mut [[f64; N]]) {
         solve(begins, &self.to, &self.from);
     }
 
-    /// Makes of what a visit of each state is worth what is gained from each on: the transpose of [`Chain::visits`].
+    /// Makes of what a visit of each state is worth what is gained from each on: the transpose of
+    /// [`Chain::visits`].
     pub fn values<const N: usize>(&self, worth: &mut [[f64; N]]) {
         solve(worth, &self.from, &self.to);
     }
@@ -208,7 +232,8 @@ fn solve<const N: usize>(values: &mut [[f64; N]], forth: &[Transition], back: &[
         let share = at_each(values, *state as usize).map(|comes| comes * stays);
         add_each(values, *other as usize, share, *probability);
     }
-    // What begins in a state, or came through states that are gone, and what comes from those that were still there.
+    // What begins in a state, or came through states that are gone, and what comes from those that
+    // were still there.
     for Transition { state, other, probability, stays_once, .. } in back.iter().rev() {
         let other = at_each(values, *other as usize);
         if let Some(solved) = values.get_mut(*state as usize) {
@@ -226,21 +251,32 @@ pub(super) fn at_each<const N: usize>(values: &[[f64; N]], place: usize) -> [f64
 }
 
 /// Adds so many times `more` to the numbers at a place.
-pub(super) fn add_each<const N: usize>(values: &mut [[f64; N]], place: usize, more: [f64; N], times: f64) {
+pub(super) fn add_each<const N: usize>(
+    values: &mut [[f64; N]],
+    place: usize,
+    more: [f64; N],
+    times: f64,
+) {
     if let Some(values) = values.get_mut(place) {
         values.iter_mut().zip(more).for_each(|(value, more)| *value += times * more);
     }
 }
 
 /// What becomes of each number and its partner.
-pub(super) fn each<const N: usize>(mut a: [f64; N], b: [f64; N], of: impl Fn(f64, f64) -> f64) -> [f64; N] {
+pub(super) fn each<const N: usize>(
+    mut a: [f64; N],
+    b: [f64; N],
+    of: impl Fn(f64, f64) -> f64,
+) -> [f64; N] {
     a.iter_mut().zip(b).for_each(|(a, b)| *a = of(*a, b));
     a
 }
 
 /// The inner product of each two.
 pub(super) fn products<const N: usize>(a: &[[f64; N]], b: &[[f64; N]]) -> [f64; N] {
-    a.iter().zip(b).fold([0.0; N], |sum, (a, b)| each(sum, each(*a, *b, |a, b| a * b), |sum, one| sum + one))
+    a.iter()
+        .zip(b)
+        .fold([0.0; N], |sum, (a, b)| each(sum, each(*a, *b, |a, b| a * b), |sum, one| sum + one))
 }
 
 /// The number at a place; 0 where there is none.
@@ -287,7 +323,8 @@ mod tests {
     fn rare_exits_are_exact() {
         // Two nested loops, each left once in a million rounds.
         let p = 1e-6;
-        let transitions = [(0, 1, 1.0), (1, 2, 1.0), (2, 2, 1.0 - p), (2, 1, p * (1.0 - p)), (2, 3, p * p)];
+        let transitions =
+            [(0, 1, 1.0), (1, 2, 1.0), (2, 2, 1.0 - p), (2, 1, p * (1.0 - p)), (2, 3, p * p)];
         let order = order(4, &transitions);
         let probabilities = transitions.iter().map(|(.., probability)| *probability);
         let chain = Chain::eliminate(&order, probabilities, &[0.0, 0.0, 0.0, 1.0]);
@@ -307,7 +344,10 @@ mod tests {
             for a in 0..states {
                 let targets = random.usize(0..4);
                 let mut rest = 0.98;
-                for b in std::iter::repeat_with(|| random.usize(0..states)).take(targets).collect::<BTreeSet<_>>() {
+                for b in std::iter::repeat_with(|| random.usize(0..states))
+                    .take(targets)
+                    .collect::<BTreeSet<_>>()
+                {
                     let probability = rest * random.f64();
                     rest -= probability;
                     transitions.push((a, b, probability));
@@ -315,15 +355,22 @@ mod tests {
             }
             let order = order(states, &transitions);
             let chain = chain(&order, &transitions);
-            let begins: Vec<[f64; 3]> = (0..states).map(|_| [random.f64(), random.f64(), 0.0]).collect();
+            let begins: Vec<[f64; 3]> =
+                (0..states).map(|_| [random.f64(), random.f64(), 0.0]).collect();
             let worth: Vec<f64> = (0..states).map(|_| random.f64()).collect();
             let mut values = worth.clone();
             chain.values(values.as_chunks_mut::<1>().0);
             let all = visits(&chain, &begins);
             // Each of the questions has its own answer.
             let one: Vec<[f64; 1]> = begins.iter().map(|begins| [begins[1]]).collect();
-            assert!(visits(&chain, &one).iter().zip(&all).all(|(one, all)| one[0] == all[1] && all[2] == 0.0));
-            let [begins, visits] = [&begins, &all].map(|all| all.iter().map(|one| one[0]).collect::<Vec<f64>>());
+            assert!(
+                visits(&chain, &one)
+                    .iter()
+                    .zip(&all)
+                    .all(|(one, all)| one[0] == all[1] && all[2] == 0.0)
+            );
+            let [begins, visits] =
+                [&begins, &all].map(|all| all.iter().map(|one| one[0]).collect::<Vec<f64>>());
             let mut comes = begins.clone();
             transitions.iter().for_each(|&(a, b, probability)| comes[b] += visits[a] * probability);
             for (visits, comes) in visits.iter().zip(&comes) {
@@ -338,7 +385,8 @@ mod tests {
     #[test]
     fn a_state_that_is_never_left_costs_no_infinity() {
         let transitions = [(0, 1, 1.0), (1, 1, 1.0)];
-        let visits = visits(&chain(&order(2, &transitions), &transitions), &[[1.0], [0.0]]).into_flattened();
+        let visits =
+            visits(&chain(&order(2, &transitions), &transitions), &[[1.0], [0.0]]).into_flattened();
         assert!(visits.iter().all(|visits| visits.is_finite()) && visits[1] > 1e6, "{visits:?}");
     }
 

@@ -4,12 +4,15 @@
 //! Cfg + samples -> observe -> solve -> Estimate
 //! ```
 //!
-//! Against callgrind's counts (`cargo xtask bench truth`) of gzip, bzip2, xz, sqlite3, python3, perl, and a C and a Rust program, 550,000
-//! samples of each, on an AMD EPYC guest: within 5, 10, 15 % are blocks with 70, 76, 79 % of the samples, and edges with 60, 70, 76 % of the
-//! executions (means over programs). DCPI had 73, 87, 92 and 58 % of edges, of an in-order processor whose cycles it knew (SOSP 1997, section 6.2).
+//! Against callgrind's counts (`cargo xtask bench truth`) of gzip, bzip2, xz, sqlite3, python3,
+//! perl, and a C and a Rust program, 550,000 samples of each, on an AMD EPYC guest: within 5, 10,
+//! 15 % are blocks with 70, 76, 79 % of the samples, and edges with 60, 70, 76 % of the executions
+//! (means over programs). DCPI had 73, 87, 92 and 58 % of edges, of an in-order processor whose
+//! cycles it knew (SOSP 1997, section 6.2).
 //!
-//! Executions are relative: of a procedure's blocks to each other. Samples of time alone do not tell how long an execution took; with the best cases of a
-//! processor that issues in order they do (`issue.rs`).
+//! Executions are relative: of a procedure's blocks to each other. Samples of time alone do not
+//! tell how long an execution took; with the best cases of a processor that issues in order they do
+//! (`issue.rs`).
 #![forbid(unsafe_code)]
 
 pub mod issue;
@@ -84,7 +87,8 @@ const BLOCKS_MAX: usize = 1 << 16;
 const EDGES_MAX: usize = 1 << 18;
 /// And of instructions: each takes close to a kilobyte while it is explained.
 const INSTRUCTIONS_MAX: usize = 1 << 21;
-/// Largest graph of which it is found out how sure its solution is, and the fewest samples and branches of a procedure of which anything is.
+/// Largest graph of which it is found out how sure its solution is, and the fewest samples and
+/// branches of a procedure of which anything is.
 const SURE_BLOCKS_MAX: usize = 1 << 13;
 const SURE_MIN: f64 = 100.0;
 /// Standard deviation of the logarithm of what is not known at all: a factor of e^10 either way.
@@ -93,40 +97,52 @@ const UNSURE: f64 = 10.0;
 const REPLICAS: usize = 8;
 /// What part of a sample what has none is taken to have.
 const FEW: f64 = 0.5;
-/// How far the share p of a branch is off however many samples there are: a standard deviation of this times the root of p (1 - p). Branches are
-/// met where time is spent, and one way may take more of it. `bench walks --callgrind` has a mean error of .026, and `bench truth` says how right
+/// How far the share p of a branch is off however many samples there are: a standard deviation of
+/// this times the root of p (1 - p). Branches are met where time is spent, and one way may take
+/// more of it. `bench walks --callgrind` has a mean error of .026, and `bench truth` says how right
 /// what is called sure is: with this 99 % of it are within a tenth, without 96 %.
 const BIAS: f64 = 0.06;
-/// Standard deviation of the logarithm of how often a guard that no sample tells of lets its loop be entered: a
-/// factor of four either way, 19 times of 20. Any value above 0.08 calls it not sure.
+/// Standard deviation of the logarithm of how often a guard that no sample tells of lets its loop
+/// be entered: a factor of four either way, 19 times of 20. Any value above 0.08 calls it not sure.
 const GUARDED: f64 = 0.7;
 /// How much more solutions of those differ than is said to first order.
 const CURVED: f64 = 1.15;
 
-/// Estimates how often the blocks of `graph` were executed. None where nothing can be said: no entry, a graph too large or too dense.
+/// Estimates how often the blocks of `graph` were executed. None where nothing can be said: no
+/// entry, a graph too large or too dense.
 #[must_use]
 pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Option<Estimate> {
     let instructions: usize = graph.blocks().iter().map(|block| block.instructions).sum();
-    if graph.blocks().len() > BLOCKS_MAX || graph.edges().len() > EDGES_MAX || instructions > INSTRUCTIONS_MAX {
+    if graph.blocks().len() > BLOCKS_MAX
+        || graph.edges().len() > EDGES_MAX
+        || instructions > INSTRUCTIONS_MAX
+    {
         return None;
     }
     let mut trips = rounds::trips(graph, loops, sampled);
     let first = attempt(graph, loops, sampled, &trips)?;
     let contradicts = contradictions(graph, loops, &first, &trips);
     let mut decided = false;
-    for (trips, _) in trips.iter_mut().zip(&contradicts).filter(|(trips, apart)| **apart > 0.0 && !trips.decides) {
+    for (trips, _) in
+        trips.iter_mut().zip(&contradicts).filter(|(trips, apart)| **apart > 0.0 && !trips.decides)
+    {
         (trips.decides, decided) = (true, true);
     }
     let mut estimate = if decided { attempt(graph, loops, sampled, &trips)? } else { first };
     for (number, block) in estimate.blocks.iter_mut().enumerate() {
-        let apart = trips.iter().zip(&contradicts).filter(|(trips, _)| loops.contains(trips.number, number));
-        block.spread = apart.fold(block.spread, |spread, (_, apart)| spread.hypot(*apart)).min(UNSURE);
+        let apart = trips
+            .iter()
+            .zip(&contradicts)
+            .filter(|(trips, _)| loops.contains(trips.number, number));
+        block.spread =
+            apart.fold(block.spread, |spread, (_, apart)| spread.hypot(*apart)).min(UNSURE);
         block.confidence = Confidence::of(block.spread);
     }
     Some(Estimate { trips, ..estimate })
 }
 
-/// How far the rounds of each of `trips` are from what the branches of `estimate` say: [`Trips::contradicts`].
+/// How far the rounds of each of `trips` are from what the branches of `estimate` say:
+/// [`Trips::contradicts`].
 fn contradictions(graph: &Cfg, loops: &Loops, estimate: &Estimate, trips: &[Trips]) -> Vec<f64> {
     if trips.is_empty() {
         return Vec::new();
@@ -150,12 +166,13 @@ fn attempt(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips]) -
     let sure = known >= SURE_MIN && observed.blocks.len() <= SURE_BLOCKS_MAX;
     let spread = if sure { spread(&observed, &flow) } else { vec![UNSURE; observed.blocks.len()] };
     let states = observed.blocks.iter().zip(flow.blocks()).zip(spread);
-    let blocks = states.take(graph.blocks().len()).map(|((block, executions), spread)| BlockEstimate {
-        samples: block.samples,
-        executions: *executions,
-        spread,
-        confidence: Confidence::of(spread),
-    });
+    let blocks =
+        states.take(graph.blocks().len()).map(|((block, executions), spread)| BlockEstimate {
+            samples: block.samples,
+            executions: *executions,
+            spread,
+            confidence: Confidence::of(spread),
+        });
     let mut edges = vec![0.0; graph.edges().len()];
     for (way, flow) in observed.ways.iter().zip(&flow.ways) {
         way.edge.and_then(|edge| edges.get_mut(edge)).into_iter().for_each(|edge| *edge = *flow);
@@ -167,7 +184,8 @@ fn attempt(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>, trips: &[Trips]) -
     Some(Estimate { blocks: blocks.collect(), edges, trips: Vec::new(), pace })
 }
 
-/// By how much the logarithms of executions, beside the mean of the procedure's samples, differ where samples are drawn anew.
+/// By how much the logarithms of executions, beside the mean of the procedure's samples, differ
+/// where samples are drawn anew.
 fn spread(observed: &observed::Observed, flow: &solve::Flow<'_>) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(0x5eed);
     let mut seen = vec![0.0; observed.blocks.len()];
@@ -180,14 +198,17 @@ fn spread(observed: &observed::Observed, flow: &solve::Flow<'_>) -> Vec<f64> {
             let all = seen.get(way.from).copied().unwrap_or(0.0);
             let bias = if way.seen < all { BIAS * BIAS * way.seen * all } else { 0.0 };
             // What was never seen may have been missed.
-            way.seen = (way.seen + (way.seen + way.guess + bias).sqrt() * normal(&mut random)).max(0.0);
-            way.told
-                .iter_mut()
-                .for_each(|(share, spread)| *share = (*share * (*spread * normal(&mut random)).exp()).min(1.0));
+            way.seen =
+                (way.seen + (way.seen + way.guess + bias).sqrt() * normal(&mut random)).max(0.0);
+            way.told.iter_mut().for_each(|(share, spread)| {
+                *share = (*share * (*spread * normal(&mut random)).exp()).min(1.0)
+            });
         }
         for guarded in &observed.guarded {
             let way = drawn.ways.get_mut(*guarded);
-            way.into_iter().for_each(|way| way.told = Some((way.guess * (GUARDED * normal(&mut random)).exp(), 1.0)));
+            way.into_iter().for_each(|way| {
+                way.told = Some((way.guess * (GUARDED * normal(&mut random)).exp(), 1.0))
+            });
         }
         for (number, block) in drawn.blocks.iter_mut().enumerate() {
             // What has no sample could have had one.
@@ -203,10 +224,14 @@ fn spread(observed: &observed::Observed, flow: &solve::Flow<'_>) -> Vec<f64> {
     let weights: f64 = observed.blocks.iter().map(|block| block.samples).sum::<f64>().max(1e-9);
     let mut means = [0.0; REPLICAS];
     for (differences, block) in differences.iter().zip(&observed.blocks) {
-        means.iter_mut().zip(differences).for_each(|(mean, one)| *mean += one * block.samples / weights);
+        means
+            .iter_mut()
+            .zip(differences)
+            .for_each(|(mean, one)| *mean += one * block.samples / weights);
     }
     let square = |differences: &[f64; REPLICAS]| {
-        differences.iter().zip(means).map(|(one, mean)| (one - mean).powi(2)).sum::<f64>() / REPLICAS as f64
+        differences.iter().zip(means).map(|(one, mean)| (one - mean).powi(2)).sum::<f64>()
+            / REPLICAS as f64
     };
     // Of what is never come to nothing is known.
     let spread = |(differences, executions): (_, &f64)| {

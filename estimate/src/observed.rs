@@ -4,8 +4,9 @@ use crate::issue::Told;
 
 /// Standard deviation of a probability that remains however many branches were seen.
 const BIAS: f64 = 0.012;
-/// What is left of a guess where a branch was seen, but never that way: if probabilities of rare ways are of any size between 1e-6 and 1/2
-/// alike, that of one not seen in n times is .1/n in the mean.
+/// What is left of a guess where a branch was seen, but never that way: if probabilities of rare
+/// ways are of any size between 1e-6 and 1/2 alike, that of one not seen in n times is .1/n in the
+/// mean.
 const UNSEEN: f64 = 0.1;
 
 /// A graph with what was seen of it.
@@ -37,7 +38,8 @@ pub struct ObservedBlock {
 /// A way from a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
-    /// The edge of the graph that it is; none: the end that a loop without one must have, or a way to or from a state between blocks.
+    /// The edge of the graph that it is; none: the end that a loop without one must have, or a way
+    /// to or from a state between blocks.
     pub edge: Option<usize>,
     /// The block that it leaves.
     pub from: usize,
@@ -45,13 +47,16 @@ pub struct Way {
     pub to: Option<usize>,
     /// How often it was seen.
     pub seen: f64,
-    /// What part of its block's executions takes it, if nothing is known. Those of a block add up to 1.
+    /// What part of its block's executions takes it, if nothing is known. Those of a block add up
+    /// to 1.
     pub guess: f64,
-    /// What part takes it, as the rounds of a loop tell that it ends, and the standard deviation of its logarithm.
+    /// What part takes it, as the rounds of a loop tell that it ends, and the standard deviation of
+    /// its logarithm.
     pub told: Option<(f64, f64)>,
 }
 
-/// An edge that is two ways: to a state that other blocks lead to as well, and from there. Both are numbers of ways.
+/// An edge that is two ways: to a state that other blocks lead to as well, and from there. Both are
+/// numbers of ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joint {
     /// The edge of the graph.

@@ -1,10 +1,13 @@
 //! How many rounds loops make, from samples of how many were left.
 //!
-//! A sample is in any of a loop's rounds alike, so that r tests are left is seen as often as there were entries that made r tests or more: how often
-//! each number is seen falls, and what it begins with is the part of tests that end the loop (the density of a renewal process's remaining life; Cox,
-//! Renewal Theory, 1962). What is seen is made to fall by its least concave majorant (Grenander 1956). That one test is left is also seen of samples
-//! before the loop, so it begins with two. Where all numbers up to the largest are seen alike, all entries make as many: then all samples tell, and not
-//! only those of the fewest rounds, whose largest slope is too large by chance.
+//! A sample is in any of a loop's rounds alike, so that r tests are left is seen as often as there
+//! were entries that made r tests or more: how often each number is seen falls, and what it begins
+//! with is the part of tests that end the loop (the density of a renewal process's remaining life;
+//! Cox, Renewal Theory, 1962). What is seen is made to fall by its least concave majorant
+//! (Grenander 1956). That one test is left is also seen of samples before the loop, so it begins
+//! with two. Where all numbers up to the largest are seen alike, all entries make as many: then all
+//! samples tell, and not only those of the fewest rounds, whose largest slope is too large by
+//! chance.
 
 use std::collections::HashMap;
 
@@ -28,17 +31,18 @@ pub struct Trips {
     pub ends: f64,
     /// Standard deviation of the logarithm of that, for chance and what samples of time are off.
     pub spread: f64,
-    /// Rounds that a tenth, half, and nine tenths of the entries do not exceed: each the fewest and the most of
-    /// the class that they are counted in.
+    /// Rounds that a tenth, half, and nine tenths of the entries do not exceed: each the fewest and
+    /// the most of the class that they are counted in.
     pub quantiles: [(u64, u64); 3],
     /// Whether all entries make as many rounds, as far as samples tell.
     pub alike: bool,
-    /// Whether entries are seen that make one test only. They are not counted: this is of those that come to it again.
+    /// Whether entries are seen that make one test only. They are not counted: this is of those
+    /// that come to it again.
     pub once: bool,
     /// Whether nothing else leaves the loop. Else it ends so at the latest.
     pub only: bool,
-    /// Whether the test decides how often the loop is left: where nothing else leaves it, or branches that
-    /// were seen say more rounds than the test allows.
+    /// Whether the test decides how often the loop is left: where nothing else leaves it, or
+    /// branches that were seen say more rounds than the test allows.
     pub decides: bool,
 }
 
@@ -55,8 +59,9 @@ impl Trips {
         range(self.ends, self.spread)
     }
 
-    /// The logarithm of the factor between `rounds`, which branches say of the loop, and what the test
-    /// says of it; 0 where the two agree. A loop that is left elsewhere, too, may make fewer rounds.
+    /// The logarithm of the factor between `rounds`, which branches say of the loop, and what the
+    /// test says of it; 0 where the two agree. A loop that is left elsewhere, too, may make fewer
+    /// rounds.
     #[must_use]
     pub fn contradicts(&self, rounds: f64) -> f64 {
         let over = (rounds * self.ends).ln();
@@ -71,9 +76,10 @@ fn range(ends: f64, spread: f64) -> (f64, f64) {
     ((1.0 / ends / wide).max(1.0), wide / ends)
 }
 
-/// Of branches that samples tell of: at most how often, beside their executions, they go another way than the time before (95 %
-/// confidence). `first` is how often a branch was the first after a sample: where less than `TELLING` of these
-/// tell what comes next, those that do are not like the others.
+/// Of branches that samples tell of: at most how often, beside their executions, they go another
+/// way than the time before (95 % confidence). `first` is how often a branch was the first after a
+/// sample: where less than `TELLING` of these tell what comes next, those that do are not like the
+/// others.
 pub fn changes(turned: &[Turned], first: impl Fn(Vaddr) -> u64) -> HashMap<Vaddr, f64> {
     let mut counts: HashMap<Vaddr, (f64, f64)> = HashMap::new();
     for one in turned {
@@ -81,7 +87,9 @@ pub fn changes(turned: &[Turned], first: impl Fn(Vaddr) -> u64) -> HashMap<Vaddr
         *all += one.count as f64;
         *changes += if one.rounds == 1 { one.count as f64 } else { 0.0 };
     }
-    let tells = |(branch, (all, _)): &(Vaddr, (f64, f64))| *all >= SAMPLES_MIN.max(TELLING * first(*branch) as f64);
+    let tells = |(branch, (all, _)): &(Vaddr, (f64, f64))| {
+        *all >= SAMPLES_MIN.max(TELLING * first(*branch) as f64)
+    };
     let most = |(branch, (all, changes)): (Vaddr, (f64, f64))| {
         (branch, ((changes + 2.0 * changes.sqrt() + 3.0) / all).min(1.0))
     };
@@ -94,8 +102,9 @@ pub fn changes(turned: &[Turned], first: impl Fn(Vaddr) -> u64) -> HashMap<Vaddr
 pub fn entries(graph: &Cfg, loops: &Loops, edges: &[f64]) -> Vec<f64> {
     let of_loop = |(number, one): (usize, &code::cfg::Loop)| {
         let into = graph.into_of(one.header).iter();
-        let outside =
-            into.filter(|edge| graph.edges().get(**edge).is_some_and(|edge| !loops.contains(number, edge.from)));
+        let outside = into.filter(|edge| {
+            graph.edges().get(**edge).is_some_and(|edge| !loops.contains(number, edge.from))
+        });
         let called = if graph.entry() == Some(one.header) { 1.0 } else { 0.0 };
         called + outside.filter_map(|edge| edges.get(*edge)).sum::<f64>()
     };
@@ -104,22 +113,26 @@ pub fn entries(graph: &Cfg, loops: &Loops, edges: &[f64]) -> Vec<f64> {
 
 /// Fewer samples than this tell nothing.
 const SAMPLES_MIN: f64 = 50.0;
-/// So many samples of the fewest rounds tell how many there are of one: fewer are chance, more have not seen the loops that end before.
+/// So many samples of the fewest rounds tell how many there are of one: fewer are chance, more have
+/// not seen the loops that end before.
 const FEWEST: f64 = 100.0;
 const FEWEST_PART: f64 = 0.02;
 /// What part of the samples in a loop must tell: else those that are short do so more often.
 const TELLING: f64 = 0.8;
-/// Standard deviation of the logarithm that remains: samples are where time is spent, which not every round takes alike.
+/// Standard deviation of the logarithm that remains: samples are where time is spent, which not
+/// every round takes alike.
 const BIAS: f64 = 0.05;
-/// What branches and a loop's test say of its rounds contradict each other where they are more of the test's
-/// standard deviations apart than this. Smaller values call chance a contradiction.
+/// What branches and a loop's test say of its rounds contradict each other where they are more of
+/// the test's standard deviations apart than this. Smaller values call chance a contradiction.
 const CONTRADICTS: f64 = 4.0;
-/// What is seen alike is so but for chance if it is nowhere farther off than this part of a sample's chance (Kolmogorov's distribution: a quarter of
-/// what is alike is farther off).
+/// What is seen alike is so but for chance if it is nowhere farther off than this part of a
+/// sample's chance (Kolmogorov's distribution: a quarter of what is alike is farther off).
 const ALIKE: f64 = 1.02;
-/// And if the fewest rounds are not seen oftener by more standard deviations than this: short entries beside long ones are in few samples.
+/// And if the fewest rounds are not seen oftener by more standard deviations than this: short
+/// entries beside long ones are in few samples.
 const FEW_MORE: f64 = 3.0;
-/// The same of the logarithm where all entries make as many rounds: whichever round takes longer, that is seen alike.
+/// The same of the logarithm where all entries make as many rounds: whichever round takes longer,
+/// that is seen alike.
 const BIAS_ALIKE: f64 = 0.02;
 /// Steps out of loops, edge by edge.
 const STEPS_MAX: usize = 1 << 22;
@@ -149,17 +162,23 @@ pub fn trips(graph: &Cfg, loops: &Loops, sampled: &Sampled<'_>) -> Vec<Trips> {
                 EdgeKind::Taken => false,
                 _ => return None,
             };
-            let goes_on = |edge: &Edge| matches!(edge.to, To::Block(to) if loops.contains(number, to));
-            let stays = graph.out_of(edge.from).find(|other| graph.edges().get(*other).is_some_and(goes_on))?;
+            let goes_on =
+                |edge: &Edge| matches!(edge.to, To::Block(to) if loops.contains(number, to));
+            let stays = graph
+                .out_of(edge.from)
+                .find(|other| graph.edges().get(*other).is_some_and(goes_on))?;
             let address = |edge: usize| target(graph, graph.edges().get(edge)?);
-            let seen = |edge: usize| address(edge).and_then(|to| first.get(&(block.last, to))).map_or(0, |seen| *seen);
+            let seen = |edge: usize| {
+                address(edge).and_then(|to| first.get(&(block.last, to))).map_or(0, |seen| *seen)
+            };
             let (ended, stayed) = (seen(leaves) as f64, seen(stays) as f64);
             let turned = turned.get(&(block.last, jumps))?;
             let mut counts: Vec<(u64, u64, f64)> =
                 turned.iter().map(|one| (one.rounds, one.width, one.count as f64)).collect();
             counts.sort_unstable_by_key(|(rounds, ..)| *rounds);
             let Told { ends, spread, quantiles, alike } = tell(&counts, stayed)?;
-            // Entries that make one test are seen where none of them is left only; so are those that are yet to begin.
+            // Entries that make one test are seen where none of them is left only; so are those
+            // that are yet to begin.
             let some = ends * (ended + stayed) * 2.0;
             let once = ended > some + 3.0 * some.max(1.0).sqrt();
             let samples = turned.iter().fold(0_u64, |sum, one| sum.saturating_add(one.count));
@@ -199,7 +218,8 @@ fn exits(graph: &Cfg, loops: &Loops) -> Option<Vec<Exits>> {
         let innermost = loops.innermost(edge.from);
         let mut within = innermost;
         let mut target = if let To::Block(to) = edge.to { loops.innermost(to) } else { None };
-        // The loops that both are in are the same from some on; those around a loop have smaller numbers.
+        // The loops that both are in are the same from some on; those around a loop have smaller
+        // numbers.
         while within != target {
             steps += 1;
             if steps > STEPS_MAX {
@@ -228,13 +248,15 @@ struct Told {
     alike: bool,
 }
 
-/// From counts of rounds that were left (fewest, width of the class, samples; in ascending order), of a test that was seen to go on so often.
+/// From counts of rounds that were left (fewest, width of the class, samples; in ascending order),
+/// of a test that was seen to go on so often.
 fn tell(counts: &[(u64, u64, f64)], stayed: f64) -> Option<Told> {
     let sum: f64 = counts.iter().map(|(.., count)| count).sum();
     if sum < SAMPLES_MIN || sum < TELLING * stayed {
         return None;
     }
-    // Tests that are left, the one that ends the loop too, and how many samples have at most so many, but one.
+    // Tests that are left, the one that ends the loop too, and how many samples have at most so
+    // many, but one.
     let mut points = vec![(1.0, 0.0)];
     let mut before = 0.0;
     for (rounds, width, count) in counts {
@@ -252,7 +274,8 @@ fn tell(counts: &[(u64, u64, f64)], stayed: f64) -> Option<Told> {
     }
     let fewest = (sum / 10.0).clamp(SAMPLES_MIN, FEWEST).max(sum * FEWEST_PART).min(sum);
     let steep = |(tests, samples): &(f64, f64)| samples / (tests - 1.0);
-    // As long as it does not fall, more of it tells the same with more samples. Where chance can explain a slope, it is not taken for one.
+    // As long as it does not fall, more of it tells the same with more samples. Where chance can
+    // explain a slope, it is not taken for one.
     let surely = |point: &(f64, f64)| steep(point) * (1.0 - 1.0 / point.1.sqrt());
     let enough = points.iter().skip(1).filter(|(_, samples)| *samples >= fewest);
     let window = enough.max_by(|a, b| surely(a).total_cmp(&surely(b)))?;
@@ -278,8 +301,8 @@ fn tell(counts: &[(u64, u64, f64)], stayed: f64) -> Option<Told> {
     })
 }
 
-/// Up to how many tests, and of how many samples, all numbers are seen alike: all of them, but for the last class, which the largest number may not
-/// fill. None where they are not.
+/// Up to how many tests, and of how many samples, all numbers are seen alike: all of them, but for
+/// the last class, which the largest number may not fill. None where they are not.
 fn alike(counts: &[(u64, u64, f64)], points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let (_, width, _) = counts.last()?;
     let filled = points.get(..points.len() - usize::from(*width > 1))?;
@@ -292,12 +315,14 @@ fn alike(counts: &[(u64, u64, f64)], points: &[(f64, f64)]) -> Option<(f64, f64)
     filled.iter().all(is_alike).then_some((tests, samples))
 }
 
-/// The corners of the least concave function that is nowhere below `points`, which are in ascending order.
+/// The corners of the least concave function that is nowhere below `points`, which are in ascending
+/// order.
 fn majorant(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut corners: Vec<(f64, f64)> = Vec::with_capacity(points.len());
     for &point in points {
         while let [.., before, last] = corners.as_slice() {
-            let turn = (last.0 - before.0) * (point.1 - before.1) - (last.1 - before.1) * (point.0 - before.0);
+            let turn = (last.0 - before.0) * (point.1 - before.1)
+                - (last.1 - before.1) * (point.0 - before.0);
             if turn < 0.0 {
                 break;
             }
@@ -312,7 +337,8 @@ fn majorant(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
 
-    /// Samples at random in a loop whose entries make as many tests as `entry` says, in classes as the database has them.
+    /// Samples at random in a loop whose entries make as many tests as `entry` says, in classes as
+    /// the database has them.
     fn sampled(samples: usize, entry: impl FnMut(&mut fastrand::Rng) -> u64) -> Told {
         seeded(3, samples, entry)
     }
@@ -335,7 +361,8 @@ mod tests {
                 *counts.entry((rounds & !(width - 1), width)).or_insert(0.0) += 1.0;
             }
         }
-        let counts: Vec<_> = counts.into_iter().map(|((rounds, width), count)| (rounds, width, count)).collect();
+        let counts: Vec<_> =
+            counts.into_iter().map(|((rounds, width), count)| (rounds, width, count)).collect();
         tell(&counts, samples as f64 - ended).unwrap()
     }
 
@@ -351,7 +378,9 @@ mod tests {
             told.quantiles.iter().for_each(|(_, most)| near(*most as f64, rounds as f64, 0.25));
         }
         // In the mean they are right, rather than too few.
-        let mean = (0..100).map(|seed| (1.0 / seeded(seed, 1000, |_| 100).ends / 100.0).ln() / 100.0).sum::<f64>();
+        let mean = (0..100)
+            .map(|seed| (1.0 / seeded(seed, 1000, |_| 100).ends / 100.0).ln() / 100.0)
+            .sum::<f64>();
         assert!(mean.abs() < 0.03, "{mean}");
     }
 
@@ -369,13 +398,16 @@ mod tests {
 
     #[test]
     fn short_entries_are_told_of_though_long_ones_are_sampled_more_often() {
-        // Half make 4 rounds, half 400: 202 in the mean, and 99 of 100 samples are in the long ones.
+        // Half make 4 rounds, half 400: 202 in the mean, and 99 of 100 samples are in the long
+        // ones.
         let told = sampled(20_000, |random| if random.bool() { 4 } else { 400 });
         near(1.0 / told.ends, 202.0, 0.35);
         near(told.quantiles[0].1 as f64, 4.0, 0.4);
         near(told.quantiles[2].1 as f64, 400.0, 0.2);
         // That all make 400 is hardly ever told.
-        let long = |seed: &u64| seeded(*seed, 4000, |random| if random.bool() { 4 } else { 400 }).ends < 1.0 / 370.0;
+        let long = |seed: &u64| {
+            seeded(*seed, 4000, |random| if random.bool() { 4 } else { 400 }).ends < 1.0 / 370.0
+        };
         let long = (0..100).filter(long).count();
         assert!(long <= 8, "{long} of 100");
     }

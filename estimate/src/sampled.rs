@@ -31,7 +31,8 @@ pub struct Branch {
     pub later: u64,
 }
 
-/// Samples in a loop whose test, a branch, was going to go the same way `rounds` times in a row, or up to `width` - 1 times more.
+/// Samples in a loop whose test, a branch, was going to go the same way `rounds` times in a row, or
+/// up to `width` - 1 times more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turned {
     /// The test.

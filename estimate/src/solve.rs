@@ -1,15 +1,19 @@
-//! The most likely flow through a graph of blocks, from samples of time, which are everywhere and say little, and from branches that were seen, which say
-//! much about a few.
+//! The most likely flow through a graph of blocks, from samples of time, which are everywhere and
+//! say little, and from branches that were seen, which say much about a few.
 //!
-//! The unknowns are the probabilities of branches, so flow is conserved exactly, and how often each block is executed follows from them
-//! ([`Chain`]). They are found by least squares in logarithms (Gauss and Newton's steps, damped as Levenberg does; each step by conjugate gradients,
-//! which need no matrix):
+//! The unknowns are the probabilities of branches, so flow is conserved exactly, and how often each
+//! block is executed follows from them ([`Chain`]). They are found by least squares in logarithms
+//! (Gauss and Newton's steps, damped as Levenberg does; each step by conjugate gradients, which
+//! need no matrix):
 //!
-//! * a branch that was seen n times agrees with the shares seen, to their standard deviation and no better than 0.012: samples are
-//!   taken where time is spent, and that correlates with where branches go;
-//! * what is executed takes time: samples per instruction are as executions, but only to a factor of e^±0.4, since instructions differ that
-//!   much in what they cost, and some much more: what is farther off weighs less. What is come to from branches that go elsewhere as well pays for
-//!   what was begun there. Where the processor issues in order, what issue points tell takes the place of that, as sure as it is.
+//! * a branch that was seen n times agrees with the shares seen, to their standard deviation and no
+//!   better than 0.012: samples are taken where time is spent, and that correlates with where
+//!   branches go;
+//! * what is executed takes time: samples per instruction are as executions, but only to a factor
+//!   of e^±0.4, since instructions differ that much in what they cost, and some much more: what is
+//!   farther off weighs less. What is come to from branches that go elsewhere as well pays for what
+//!   was begun there. Where the processor issues in order, what issue points tell takes the place
+//!   of that, as sure as it is.
 
 use std::ops::Range;
 
@@ -22,21 +26,23 @@ mod time;
 
 /// Steps at most.
 const STEPS: usize = 25;
-/// Conjugate gradients end at this part of the square of what there is to explain: the next step begins where one leads. And of samples drawn anew,
-/// which are chance. And after so many.
+/// Conjugate gradients end at this part of the square of what there is to explain: the next step
+/// begins where one leads. And of samples drawn anew, which are chance. And after so many.
 const REST: f64 = 0.03;
 const REST_DRAWN: f64 = 0.01;
 const GRADIENTS: usize = 40;
 /// Largest change of an unknown in one step: of a logit, or of a logarithm.
 const STRIDE: f64 = 3.0;
-/// A step that changes the sum of squares by less than this part is the last; where issue points tell; and before what is weighed changes.
+/// A step that changes the sum of squares by less than this part is the last; where issue points
+/// tell; and before what is weighed changes.
 const ENOUGH: f64 = 3e-4;
 const ENOUGH_TOLD: f64 = 1e-5;
 const ROUGHLY: f64 = 1e-2;
 /// Standard deviation of the logarithm of how often a block is entered from aside.
 const ASIDE_SD: f64 = 2.0;
 
-/// How often times are weighed anew, and where issue points tell: more changes weights still, but makes nothing better.
+/// How often times are weighed anew, and where issue points tell: more changes weights still, but
+/// makes nothing better.
 const DOUBTS: usize = 2;
 const DOUBTS_TOLD: usize = 6;
 /// By how much it is above what it should be at first, by its logarithm.
@@ -56,8 +62,11 @@ pub struct Flow<'a> {
 pub fn solve<'a>(observed: &'a Observed, order: &'a Order) -> Option<Flow<'a>> {
     let mut problem = Problem::of(observed, order)?;
     let mut unknowns = problem.begin();
-    let (doubts, before, enough) =
-        if problem.is_told() { (DOUBTS_TOLD, ENOUGH_TOLD, ENOUGH_TOLD) } else { (DOUBTS, ROUGHLY, ENOUGH) };
+    let (doubts, before, enough) = if problem.is_told() {
+        (DOUBTS_TOLD, ENOUGH_TOLD, ENOUGH_TOLD)
+    } else {
+        (DOUBTS, ROUGHLY, ENOUGH)
+    };
     let mut state = problem.least(&mut unknowns, before);
     for doubt in 1..=doubts {
         problem.doubt(&state);
@@ -66,8 +75,12 @@ pub fn solve<'a>(observed: &'a Observed, order: &'a Order) -> Option<Flow<'a>> {
     if !state.cost.is_finite() || !state.visits.iter().all(|visits| visits.is_finite()) {
         return None;
     }
-    let ways =
-        observed.ways.iter().zip(&state.shares).map(|(way, share)| at(&state.visits, way.from) * share).collect();
+    let ways = observed
+        .ways
+        .iter()
+        .zip(&state.shares)
+        .map(|(way, share)| at(&state.visits, way.from) * share)
+        .collect();
     Some(Flow { ways, problem, state })
 }
 
@@ -78,11 +91,16 @@ impl Flow<'_> {
         &self.state.visits
     }
 
-    /// How far off what issue points tell of a block may be, where they do: the standard deviation of its logarithm.
+    /// How far off what issue points tell of a block may be, where they do: the standard deviation
+    /// of its logarithm.
     #[must_use]
     pub(crate) fn spread(&self, block: usize) -> Option<f64> {
         let _ = self.problem.observed.blocks.get(block)?.told?;
-        self.problem.time.get(block).filter(|(_, weight)| *weight > 0.0).map(|(_, weight)| 1.0 / weight)
+        self.problem
+            .time
+            .get(block)
+            .filter(|(_, weight)| *weight > 0.0)
+            .map(|(_, weight)| 1.0 / weight)
     }
 
     /// How many samples a cycle of an execution makes, as far as issue points tell.
@@ -96,35 +114,49 @@ impl Flow<'_> {
             Some(told.spread(state.over(*rate, *visits).max(f64::MIN_POSITIVE)).powi(2).recip())
         };
         let weights: f64 = told.filter_map(weight).sum();
-        Pace { told: (-state.scale).exp(), spread: if weights > 0.0 { weights.sqrt().recip() } else { f64::INFINITY } }
+        Pace {
+            told: (-state.scale).exp(),
+            spread: if weights > 0.0 { weights.sqrt().recip() } else { f64::INFINITY },
+        }
     }
 
     /// Executions of the edges that are two ways each.
     pub fn joint<'b>(&'b self, joint: &'b [Joint]) -> impl Iterator<Item = (usize, f64)> + 'b {
-        joint.iter().map(|one| (one.edge, at(&self.ways, one.to_state) * at(&self.state.shares, one.from_state)))
+        joint.iter().map(|one| {
+            (one.edge, at(&self.ways, one.to_state) * at(&self.state.shares, one.from_state))
+        })
     }
 
-    /// By how much the logarithm of each block's executions would differ, to first order, if this had been seen of the same graph instead.
+    /// By how much the logarithm of each block's executions would differ, to first order, if this
+    /// had been seen of the same graph instead.
     #[must_use]
     pub fn differences<const N: usize>(&self, drawn: &[Observed; N]) -> Vec<[f64; N]> {
         let (problem, state) = (&self.problem, &self.state);
         let ways = drawn.each_ref().map(wanted);
         let ways = problem.choices.iter().map(|choice| {
-            let drawn = ways.each_ref().map(|drawn| drawn.get(choice.way).map_or(choice.wanted, |(drawn, _)| *drawn));
+            let drawn = ways
+                .each_ref()
+                .map(|drawn| drawn.get(choice.way).map_or(choice.wanted, |(drawn, _)| *drawn));
             drawn.map(|drawn| (choice.wanted - drawn) * choice.weight)
         });
-        let time =
-            problem.observed.blocks.iter().zip(&problem.time).enumerate().map(|(number, (block, (_, weight)))| {
+        let time = problem.observed.blocks.iter().zip(&problem.time).enumerate().map(
+            |(number, (block, (_, weight)))| {
                 let known = rate(block);
-                let drawn = drawn.each_ref().map(|drawn| drawn.blocks.get(number).map_or(known, rate));
+                let drawn =
+                    drawn.each_ref().map(|drawn| drawn.blocks.get(number).map_or(known, rate));
                 drawn.map(|drawn| (known / drawn).ln() * weight)
-            });
+            },
+        );
         let rest = std::iter::repeat_n([0.0; N], problem.aside.len() + 1);
-        let mut along =
-            Residuals { unknowns: ways.chain(rest).collect(), time: time.collect(), groups: problem.room() };
+        let mut along = Residuals {
+            unknowns: ways.chain(rest).collect(),
+            time: time.collect(),
+            groups: problem.room(),
+        };
         along.unknowns = problem.solve(state, 0.0, &mut along, REST_DRAWN);
         problem.moved(state, &mut along);
-        let of = |(change, visits): (&[f64; N], &f64)| change.map(|change| change / visits.max(1e-300));
+        let of =
+            |(change, visits): (&[f64; N], &f64)| change.map(|change| change / visits.max(1e-300));
         along.time.iter().zip(&state.visits).map(of).collect()
     }
 }
@@ -132,7 +164,10 @@ impl Flow<'_> {
 /// An order for the graph: [`Order::of`].
 #[must_use]
 pub fn order(observed: &Observed) -> Option<Order> {
-    Order::of(observed.blocks.len(), observed.ways.iter().filter_map(|way| Some((way.from, way.to?))))
+    Order::of(
+        observed.blocks.len(),
+        observed.ways.iter().filter_map(|way| Some((way.from, way.to?))),
+    )
 }
 
 /// A way from a block that has others, too.
@@ -151,8 +186,9 @@ struct Choice {
 /// The number of no block.
 const NOWHERE: u32 = u32::MAX;
 
-/// What does not change from step to step. The unknowns are: a logit for each choice, the logarithm of how often each block that is entered
-/// from aside is, and that of executions a sample per instruction.
+/// What does not change from step to step. The unknowns are: a logit for each choice, the logarithm
+/// of how often each block that is entered from aside is, and that of executions a sample per
+/// instruction.
 #[derive(Debug)]
 struct Problem<'a> {
     observed: &'a Observed,
@@ -214,10 +250,12 @@ impl State {
     }
 }
 
-/// By how many standard deviations choices, entries and times differ, each of the sum of squares; of several sets of them.
+/// By how many standard deviations choices, entries and times differ, each of the sum of squares;
+/// of several sets of them.
 #[derive(Clone, Debug)]
 struct Residuals<const N: usize> {
-    /// Of choices, of entries from aside, and one place that is of none, for the last of the unknowns.
+    /// Of choices, of entries from aside, and one place that is of none, for the last of the
+    /// unknowns.
     unknowns: Vec<[f64; N]>,
     /// Of blocks.
     time: Vec<[f64; N]>,
@@ -253,22 +291,28 @@ impl<'a> Problem<'a> {
         }
         let takes_time = |block: &&ObservedBlock| block.instructions > 0.0;
         let fastest = observed.blocks.iter().filter(takes_time).map(rate).fold(0.0, f64::max);
-        let aside =
-            observed.blocks.iter().enumerate().filter(|(number, block)| block.aside && *number != observed.entry);
+        let aside = observed
+            .blocks
+            .iter()
+            .enumerate()
+            .filter(|(number, block)| block.aside && *number != observed.entry);
         let aside = aside.map(|(number, block)| {
-            let part = if block.samples > 0.0 && fastest > 0.0 { rate(block) / fastest } else { 0.0 };
+            let part =
+                if block.samples > 0.0 && fastest > 0.0 { rate(block) / fastest } else { 0.0 };
             (number, f64::max(part.ln(), -9.0))
         });
         let aside: Vec<(usize, f64)> = aside.collect();
         let reached = reached(observed, &ends, &aside);
         let time = observed.blocks.iter().zip(reached).map(|(block, reached)| {
-            let spread = block.told.map_or_else(|| spread_of_time(block), |told| told.spread(ALIKE));
+            let spread =
+                block.told.map_or_else(|| spread_of_time(block), |told| told.spread(ALIKE));
             (rate(block).ln(), if reached && takes_time(&block) { 1.0 / spread } else { 0.0 })
         });
         Some(Self { observed, order, choices, groups, time: time.collect(), aside })
     }
 
-    /// Where the sum of squares is least, from `unknowns` on, which become those, until a step makes less than the part `enough` of it.
+    /// Where the sum of squares is least, from `unknowns` on, which become those, until a step
+    /// makes less than the part `enough` of it.
     fn least(&self, unknowns: &mut Vec<f64>, enough: f64) -> State {
         let mut state = self.at(unknowns);
         let mut damping = 1e-3;
@@ -302,7 +346,10 @@ impl<'a> Problem<'a> {
 
     /// Where so much of a step leads.
     fn after(&self, unknowns: &[f64], step: &[f64], part: f64) -> (Vec<f64>, State) {
-        let moved = unknowns.iter().zip(step).map(|(unknown, step)| unknown + part * step.clamp(-STRIDE, STRIDE));
+        let moved = unknowns
+            .iter()
+            .zip(step)
+            .map(|(unknown, step)| unknown + part * step.clamp(-STRIDE, STRIDE));
         let moved: Vec<f64> = moved.collect();
         let state = self.at(&moved);
         (moved, state)
@@ -313,15 +360,18 @@ impl<'a> Problem<'a> {
         self.observed.blocks.iter().any(|block| block.told.is_some())
     }
 
-    /// Weighs times by where the flow is. Of what issue points tell, what is below it is hardly wrong, what is above was stalled, the more surely the
-    /// further; other times are off both ways, but what is far off is so for a reason of its own.
+    /// Weighs times by where the flow is. Of what issue points tell, what is below it is hardly
+    /// wrong, what is above was stalled, the more surely the further; other times are off both
+    /// ways, but what is far off is so for a reason of its own.
     fn doubt(&mut self, state: &State) {
         let mut wrong = vec![0.0; self.observed.blocks.len()];
         for chosen in &state.chosen {
             add(&mut wrong, chosen.to as usize, chosen.flow * (1.0 - chosen.share));
         }
         let blocks = self.observed.blocks.iter().zip(&state.timed).zip(wrong);
-        for (((block, timed), wrong), (time, weight)) in blocks.zip(&mut self.time).filter(|(_, time)| time.1 > 0.0) {
+        for (((block, timed), wrong), (time, weight)) in
+            blocks.zip(&mut self.time).filter(|(_, time)| time.1 > 0.0)
+        {
             let visits = timed.visits;
             if let Some(told) = block.told {
                 *weight = 1.0 / told.spread(state.over(*time, visits));
@@ -344,7 +394,10 @@ impl<'a> Problem<'a> {
             weights += weight * weight;
         }
         let mut unknowns = unknowns;
-        unknowns.last_mut().into_iter().for_each(|scale| *scale = if weights > 0.0 { sum / weights } else { 0.0 });
+        unknowns
+            .last_mut()
+            .into_iter()
+            .for_each(|scale| *scale = if weights > 0.0 { sum / weights } else { 0.0 });
         unknowns
     }
 
@@ -371,30 +424,39 @@ impl<'a> Problem<'a> {
         let begins: Vec<f64> = aside.iter().map(|aside| aside.exp()).collect();
         let mut visits = vec![0.0; self.observed.blocks.len()];
         add(&mut visits, self.observed.entry, 1.0);
-        self.aside.iter().zip(&begins).for_each(|((block, _), begins)| add(&mut visits, *block, *begins));
+        self.aside
+            .iter()
+            .zip(&begins)
+            .for_each(|((block, _), begins)| add(&mut visits, *block, *begins));
         let chain = self.chain(&shares);
         chain.visits(visits.as_chunks_mut::<1>().0);
         let ways = self.choices.iter().zip(&chosen);
-        let ways = ways.map(|(choice, share)| [(share.max(1e-300).ln() - choice.wanted) * choice.weight]);
+        let ways =
+            ways.map(|(choice, share)| [(share.max(1e-300).ln() - choice.wanted) * choice.weight]);
         let time = self.time.iter().zip(&visits);
-        let time = time.map(|((rate, weight), visits)| [(visits.max(1e-300).ln() - rate - scale) * weight]);
+        let time = time
+            .map(|((rate, weight), visits)| [(visits.max(1e-300).ln() - rate - scale) * weight]);
         let differs = |((_, known), aside): (&(usize, f64), &f64)| [(aside - known) / ASIDE_SD];
         let aside = self.aside.iter().zip(aside).map(differs);
         let unknowns = ways.chain(aside).chain([[0.0]]).collect();
         let residuals = Residuals { unknowns, time: time.collect(), groups: self.room() };
-        let (ways, aside) = residuals.unknowns.split_at_checked(self.choices.len()).unwrap_or_default();
+        let (ways, aside) =
+            residuals.unknowns.split_at_checked(self.choices.len()).unwrap_or_default();
         let all = ways.iter().chain(&residuals.time).chain(aside);
         let cost = all.map(|[residual]| residual * residual).sum();
-        let group = (0..).zip(&self.groups).flat_map(|(number, len)| std::iter::repeat_n(number, *len));
-        let chosen = self.choices.iter().zip(chosen).zip(group).map(|((choice, share), group)| Chosen {
-            share,
-            flow: at(&visits, choice.from) * share,
-            weight: choice.weight,
-            to: choice.to,
-            group,
-        });
+        let group =
+            (0..).zip(&self.groups).flat_map(|(number, len)| std::iter::repeat_n(number, *len));
+        let chosen =
+            self.choices.iter().zip(chosen).zip(group).map(|((choice, share), group)| Chosen {
+                share,
+                flow: at(&visits, choice.from) * share,
+                weight: choice.weight,
+                to: choice.to,
+                group,
+            });
         let timed = visits.iter().zip(&self.time);
-        let timed = timed.map(|(visits, (_, weight))| Timed { visits: visits.max(1e-300), weight: *weight });
+        let timed = timed
+            .map(|(visits, (_, weight))| Timed { visits: visits.max(1e-300), weight: *weight });
         let (chosen, timed) = (chosen.collect(), timed.collect());
         State { shares, chosen, timed, begins, chain, visits, residuals, scale, cost }
     }
@@ -407,19 +469,25 @@ impl<'a> Problem<'a> {
     fn chain(&self, shares: &[f64]) -> Chain {
         // What goes nowhere ends.
         let mut ends = vec![1.0; self.observed.blocks.len()];
-        self.observed.ways.iter().for_each(|way| ends.get_mut(way.from).into_iter().for_each(|end| *end = 0.0));
+        self.observed
+            .ways
+            .iter()
+            .for_each(|way| ends.get_mut(way.from).into_iter().for_each(|end| *end = 0.0));
         let ways = self.observed.ways.iter().zip(shares);
-        ways.clone().filter(|(way, _)| way.to.is_none()).for_each(|(way, share)| add(&mut ends, way.from, *share));
+        ways.clone()
+            .filter(|(way, _)| way.to.is_none())
+            .for_each(|(way, share)| add(&mut ends, way.from, *share));
         Chain::eliminate(self.order, ways.filter_map(|(way, share)| way.to.map(|_| *share)), &ends)
     }
 
-    /// The step that makes the sum of squares least, were all linear: (J'J + damping D) step = -J'r.
+    /// The step that makes the sum of squares least, were all linear: (J'J + damping D) step =
+    /// -J'r.
     fn step(&self, state: &State, damping: f64) -> Vec<f64> {
         self.solve(state, damping, &mut state.residuals.clone(), REST).into_flattened()
     }
 
-    /// Solves (J'J + damping D) x = -J' `residuals`, by conjugate gradients, until the part `enough` of its square is left. What is in `residuals`
-    /// afterwards is of no use.
+    /// Solves (J'J + damping D) x = -J' `residuals`, by conjugate gradients, until the part
+    /// `enough` of its square is left. What is in `residuals` afterwards is of no use.
     fn solve<const N: usize>(
         &self,
         state: &State,
@@ -436,7 +504,8 @@ impl<'a> Problem<'a> {
             residuals.unknowns.iter().map(|gradient| gradient.map(|gradient| -gradient)).collect();
         let image = residuals;
         let mut solved = vec![[0.0; N]; rest.len()];
-        let mut direction: Vec<[f64; N]> = rest.iter().zip(&diagonal).map(|(r, d)| r.map(|r| r / d)).collect();
+        let mut direction: Vec<[f64; N]> =
+            rest.iter().zip(&diagonal).map(|(r, d)| r.map(|r| r / d)).collect();
         let mut size = products(&rest, &direction);
         let small = size.map(|size| size * enough);
         for _ in 0..GRADIENTS {
@@ -447,11 +516,17 @@ impl<'a> Problem<'a> {
             self.changes(state, image);
             self.gradient(state, image);
             let mut along = [0.0; N];
-            for ((image, direction), diagonal) in image.unknowns.iter_mut().zip(&direction).zip(&diagonal) {
-                image.iter_mut().zip(direction).for_each(|(image, one)| *image += damping * diagonal * one);
+            for ((image, direction), diagonal) in
+                image.unknowns.iter_mut().zip(&direction).zip(&diagonal)
+            {
+                image
+                    .iter_mut()
+                    .zip(direction)
+                    .for_each(|(image, one)| *image += damping * diagonal * one);
                 along = each(along, each(*direction, *image, |a, b| a * b), |sum, one| sum + one);
             }
-            let ratio = |a: [f64; N], b: [f64; N]| each(a, b, |a, b| if b > 0.0 { a / b } else { 0.0 });
+            let ratio =
+                |a: [f64; N], b: [f64; N]| each(a, b, |a, b| if b > 0.0 { a / b } else { 0.0 });
             let length = ratio(size, along);
             if length == [0.0; N] {
                 break;
@@ -463,18 +538,23 @@ impl<'a> Problem<'a> {
             {
                 *solved = each(*solved, each(*direction, length, |a, b| a * b), |a, b| a + b);
                 *rest = each(*rest, each(*image, length, |a, b| a * b), |a, b| a - b);
-                next_size = each(next_size, rest.map(|rest| rest * rest / diagonal), |sum, square| sum + square);
+                next_size =
+                    each(next_size, rest.map(|rest| rest * rest / diagonal), |sum, square| {
+                        sum + square
+                    });
             }
             let turn = ratio(next_size, size);
             for ((direction, rest), diagonal) in direction.iter_mut().zip(&rest).zip(&diagonal) {
-                *direction = each(each(*direction, turn, |a, b| a * b), *rest, |a, b| a + b / diagonal);
+                *direction =
+                    each(each(*direction, turn, |a, b| a * b), *rest, |a, b| a + b / diagonal);
             }
             size = next_size;
         }
         solved
     }
 
-    /// Makes of a direction of the unknowns how logarithms of the shares of choices change along it, and how visits do.
+    /// Makes of a direction of the unknowns how logarithms of the shares of choices change along
+    /// it, and how visits do.
     fn moved<const N: usize>(&self, state: &State, along: &mut Residuals<N>) {
         let Residuals { unknowns, time: comes, groups: means } = along;
         comes.fill([0.0; N]);
@@ -501,7 +581,9 @@ impl<'a> Problem<'a> {
         for (change, Timed { visits, weight }) in along.time.iter_mut().zip(&state.timed) {
             *change = each(*change, scale, |change, scale| (change / visits - scale) * weight);
         }
-        let Some((ways, aside)) = along.unknowns.split_at_mut_checked(self.choices.len()) else { return };
+        let Some((ways, aside)) = along.unknowns.split_at_mut_checked(self.choices.len()) else {
+            return;
+        };
         for (change, chosen) in ways.iter_mut().zip(&state.chosen) {
             *change = change.map(|change| change * chosen.weight);
         }
@@ -510,7 +592,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Makes of residuals J' residuals, in place of those of the unknowns; what becomes of those of time is of no use.
+    /// Makes of residuals J' residuals, in place of those of the unknowns; what becomes of those of
+    /// time is of no use.
     fn gradient<const N: usize>(&self, state: &State, residuals: &mut Residuals<N>) {
         let Residuals { unknowns, time: worth, groups: sums } = residuals;
         let mut scale = [0.0; N];
@@ -526,7 +609,9 @@ impl<'a> Problem<'a> {
         let Some((ways, rest)) = unknowns.split_at_mut_checked(self.choices.len()) else { return };
         for (gradient, chosen) in ways.iter_mut().zip(&state.chosen) {
             let value = at_each(values, chosen.to as usize);
-            *gradient = each(*gradient, value, |residual, value| residual * chosen.weight + chosen.flow * value);
+            *gradient = each(*gradient, value, |residual, value| {
+                residual * chosen.weight + chosen.flow * value
+            });
             add_each(sums, chosen.group as usize, *gradient, 1.0);
         }
         for (gradient, chosen) in ways.iter_mut().zip(&state.chosen) {
@@ -534,7 +619,9 @@ impl<'a> Problem<'a> {
             *gradient = each(*gradient, sum, |one, sum| one - chosen.share * sum);
         }
         for ((aside, (block, _)), begins) in rest.iter_mut().zip(&self.aside).zip(&state.begins) {
-            *aside = each(at_each(values, *block), *aside, |value, aside| value * begins + aside / ASIDE_SD);
+            *aside = each(at_each(values, *block), *aside, |value, aside| {
+                value * begins + aside / ASIDE_SD
+            });
         }
         rest.last_mut().into_iter().for_each(|last| *last = scale);
     }
@@ -543,11 +630,15 @@ impl<'a> Problem<'a> {
 /// Which blocks are ever executed.
 fn reached(observed: &Observed, groups: &[Range<usize>], aside: &[(usize, f64)]) -> Vec<bool> {
     let mut reached = vec![false; observed.blocks.len()];
-    let mut pending: Vec<usize> = aside.iter().map(|(block, _)| *block).chain([observed.entry]).collect();
+    let mut pending: Vec<usize> =
+        aside.iter().map(|(block, _)| *block).chain([observed.entry]).collect();
     while let Some(block) = pending.pop() {
         let Some(seen) = reached.get_mut(block).filter(|seen| !**seen) else { continue };
         *seen = true;
-        let ways = groups.get(block).and_then(|group| observed.ways.get(group.clone())).unwrap_or_default();
+        let ways = groups
+            .get(block)
+            .and_then(|group| observed.ways.get(group.clone()))
+            .unwrap_or_default();
         pending.extend(ways.iter().filter_map(|way| way.to));
     }
     reached

@@ -1,4 +1,5 @@
-//! How good estimates are, against exact counts: callgrind's (`valgrind --tool=callgrind --dump-instr=yes --collect-jumps=yes`).
+//! How good estimates are, against exact counts: callgrind's (`valgrind --tool=callgrind
+//! --dump-instr=yes --collect-jumps=yes`).
 
 use std::collections::HashMap;
 
@@ -16,8 +17,8 @@ pub struct Counts {
     pub jumped: HashMap<(Vaddr, Vaddr), u64>,
 }
 
-/// Reads what callgrind wrote with `--compress-strings=no --compress-pos=no`: counts by object (Valgrind's manual, "Callgrind Format
-/// Specification"). Addresses are the object's own.
+/// Reads what callgrind wrote with `--compress-strings=no --compress-pos=no`: counts by object
+/// (Valgrind's manual, "Callgrind Format Specification"). Addresses are the object's own.
 #[must_use]
 pub fn read(text: &str) -> HashMap<String, Counts> {
     let mut objects: HashMap<String, Counts> = HashMap::new();
@@ -29,21 +30,36 @@ pub fn read(text: &str) -> HashMap<String, Counts> {
             name.clone_into(&mut object);
         } else if line.starts_with("calls=") {
             lines.next(); // what the call cost, with all in it
-        } else if let Some(jump) = line.strip_prefix("jcnd=").or_else(|| line.strip_prefix("jump=")) {
+        } else if let Some(jump) = line.strip_prefix("jcnd=").or_else(|| line.strip_prefix("jump="))
+        {
             let mut fields = jump.split_ascii_whitespace();
-            let count = fields.next().and_then(|count| count.split('/').next()).and_then(|count| count.parse().ok());
+            let count = fields
+                .next()
+                .and_then(|count| count.split('/').next())
+                .and_then(|count| count.parse().ok());
             let to = fields.next().and_then(address);
-            let from = lines.next().and_then(|line| line.split_ascii_whitespace().next()).and_then(address);
+            let from = lines
+                .next()
+                .and_then(|line| line.split_ascii_whitespace().next())
+                .and_then(address);
             if let (Some(count), Some(from), Some(to)) = (count, from, to) {
                 let count: u64 = count;
-                let sum = objects.entry(object.clone()).or_default().jumped.entry((from, to)).or_default();
+                let sum = objects
+                    .entry(object.clone())
+                    .or_default()
+                    .jumped
+                    .entry((from, to))
+                    .or_default();
                 *sum = sum.saturating_add(count);
             }
         } else if line.starts_with("0x") {
             let mut fields = line.split_ascii_whitespace();
             let at = fields.next().and_then(address);
-            if let (Some(at), Some(count)) = (at, fields.nth(1).and_then(|count| count.parse::<u64>().ok())) {
-                let sum = objects.entry(object.clone()).or_default().executed.entry(at).or_default();
+            if let (Some(at), Some(count)) =
+                (at, fields.nth(1).and_then(|count| count.parse::<u64>().ok()))
+            {
+                let sum =
+                    objects.entry(object.clone()).or_default().executed.entry(at).or_default();
                 *sum = sum.saturating_add(count);
             }
         }
@@ -89,7 +105,8 @@ pub struct Scored {
     pub blocks: [Score; 3],
     /// Edges, weighted by true executions.
     pub edges: Score,
-    /// Rounds of loops that nothing but their test ends, where samples tell how many were left; weighted by those samples.
+    /// Rounds of loops that nothing but their test ends, where samples tell how many were left;
+    /// weighted by those samples.
     pub rounds: Score,
     /// Logarithms of estimated by true executions of each block that was executed, after scaling.
     pub errors: Vec<(usize, f64)>,
@@ -99,18 +116,22 @@ pub struct Scored {
     pub scale: f64,
 }
 
-/// Scores a procedure's estimate, with the one factor for all its blocks that suits most samples. None where nothing was executed.
+/// Scores a procedure's estimate, with the one factor for all its blocks that suits most samples.
+/// None where nothing was executed.
 #[must_use]
 pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored> {
-    let executed = |block: &code::cfg::Block| truth.executed.get(&block.start).copied().unwrap_or(0) as f64;
+    let executed =
+        |block: &code::cfg::Block| truth.executed.get(&block.start).copied().unwrap_or(0) as f64;
     let blocks: Vec<(f64, f64, f64)> = graph
         .blocks()
         .iter()
         .zip(&estimate.blocks)
         .map(|(block, estimated)| (estimated.executions, executed(block), estimated.samples))
         .collect();
-    let ratios = blocks.iter().filter(|(estimated, executed, _)| *estimated > 0.0 && *executed > 0.0);
-    let mut ratios: Vec<(f64, f64)> = ratios.map(|(e, t, samples)| ((e / t).ln(), *samples)).collect();
+    let ratios =
+        blocks.iter().filter(|(estimated, executed, _)| *estimated > 0.0 && *executed > 0.0);
+    let mut ratios: Vec<(f64, f64)> =
+        ratios.map(|(e, t, samples)| ((e / t).ln(), *samples)).collect();
     ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
     let half = ratios.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
     let mut sum = 0.0;
@@ -120,12 +141,17 @@ pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored>
     });
     let scale = scale?.0;
     let mut scored = Scored { scale: scale.exp(), ..Scored::default() };
-    for (number, ((estimated, executed, samples), block)) in blocks.iter().zip(&estimate.blocks).enumerate() {
+    for (number, ((estimated, executed, samples), block)) in
+        blocks.iter().zip(&estimate.blocks).enumerate()
+    {
         if *executed == 0.0 {
             scored.phantom += samples;
         }
-        let error =
-            if *estimated > 0.0 && *executed > 0.0 { (estimated / executed).ln() - scale } else { f64::INFINITY };
+        let error = if *estimated > 0.0 && *executed > 0.0 {
+            (estimated / executed).ln() - scale
+        } else {
+            f64::INFINITY
+        };
         if *executed > 0.0 {
             scored.errors.push((number, error));
         }
@@ -136,7 +162,9 @@ pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored>
     for (edge, flow) in graph.edges().iter().zip(&estimate.edges) {
         let truly = taken(graph, truth, edge);
         if truly > 0.0 {
-            scored.edges.add(if *flow > 0.0 { (flow / truly).ln() - scale } else { f64::INFINITY }, truly);
+            scored
+                .edges
+                .add(if *flow > 0.0 { (flow / truly).ln() - scale } else { f64::INFINITY }, truly);
         }
     }
     for trips in estimate.trips.iter().filter(|trips| trips.only && !trips.once) {
@@ -200,7 +228,8 @@ mod tests {
             Branch { from: JUMP, to: HEAD, first: 9_900, later: 50_000 },
             Branch { from: JUMP, to: END, first: 100, later: 500 },
         ];
-        // What lands on the first instruction of the loop is of the loop: a jump, not what is above, was before it.
+        // What lands on the first instruction of the loop is of the loop: a jump, not what is
+        // above, was before it.
         let landed = [(Vaddr(0x1000), 30), (HEAD, 4_000), (Vaddr(0x1004), 6_000), (END, 20)];
         let sampled = Sampled { landed: &landed, branches: &branches, ..Sampled::default() };
         let estimate = estimate(&graph, &loops, &sampled).unwrap();
@@ -211,7 +240,10 @@ mod tests {
         let text = "fl=x\nob=/bin/x\nfn=f\n0x1000 0 7\n0x1002 0 700\n0x1004 0 700\n0x1006 0 700\njcnd=693/700 0x1002 0\n0x1006 0\n\
                     calls=7 0x2000\n0x1006 0 99999\n0x1008 0 7\n";
         let counts = read(text).remove("/bin/x").unwrap();
-        assert_eq!((counts.executed[&HEAD], counts.executed[&JUMP], counts.jumped[&(JUMP, HEAD)]), (700, 700, 693));
+        assert_eq!(
+            (counts.executed[&HEAD], counts.executed[&JUMP], counts.jumped[&(JUMP, HEAD)]),
+            (700, 700, 693)
+        );
         let scored = score(&graph, &estimate, &counts).unwrap();
         assert_eq!(scored.edges.shares(), [1.0; 3], "{scored:?}");
         // A truth of ten rounds is another.
@@ -224,7 +256,10 @@ mod tests {
     fn nothing_is_sure_of_what_was_not_sampled() {
         let (graph, loops) = graph(&COUNTED);
         let estimate = estimate(&graph, &loops, &Sampled::default()).unwrap();
-        assert!(estimate.blocks.iter().all(|block| block.confidence == Confidence::Low), "{estimate:?}");
+        assert!(
+            estimate.blocks.iter().all(|block| block.confidence == Confidence::Low),
+            "{estimate:?}"
+        );
     }
 
     #[test]
@@ -232,7 +267,10 @@ mod tests {
         // `clc` again and again; `ret`.
         let [fits, too_many] = [1 << 10, 1 << 21].map(|many| {
             let (graph, loops) = graph(&[vec![0xf8; many], vec![0xc3]].concat());
-            assert_eq!(graph.blocks().iter().map(|block| block.instructions).sum::<usize>(), many + 1);
+            assert_eq!(
+                graph.blocks().iter().map(|block| block.instructions).sum::<usize>(),
+                many + 1
+            );
             estimate(&graph, &loops, &Sampled::default()).is_some()
         });
         assert!(fits && !too_many);

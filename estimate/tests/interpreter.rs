@@ -1,5 +1,5 @@
-//! An interpreter whose instructions all jump through one table: a thousand edges are estimated by way of a state that they have in common, and
-//! are what they would be alone.
+//! An interpreter whose instructions all jump through one table: a thousand edges are estimated by
+//! way of a state that they have in common, and are what they would be alone.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
 use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, To};
@@ -10,7 +10,9 @@ use image::Vaddr;
 const PIECES: u64 = 32;
 const TABLE: u64 = 0x10_0000;
 /// movzx eax, byte ptr [rdi]; inc rdi; and eax, 31; jmp [rax * 8 + TABLE]
-const PIECE: &[u8] = &[0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7, 0x83, 0xe0, 0x1f, 0xff, 0x24, 0xc5, 0x00, 0x00, 0x10, 0x00];
+const PIECE: &[u8] = &[
+    0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7, 0x83, 0xe0, 0x1f, 0xff, 0x24, 0xc5, 0x00, 0x00, 0x10, 0x00,
+];
 /// Its jump.
 const JUMP: u64 = 9;
 
@@ -68,18 +70,29 @@ fn pieces_are_executed_as_their_time_says() {
 
 #[test]
 fn what_was_seen_of_one_piece_is_its_own() {
-    let (from, to) = (5 * PIECE.len() as u64 + JUMP, |piece: u64| Vaddr(piece * PIECE.len() as u64));
+    let (from, to) =
+        (5 * PIECE.len() as u64 + JUMP, |piece: u64| Vaddr(piece * PIECE.len() as u64));
     let branch = |piece, first| Branch { from: Vaddr(from), to: to(piece), first, later: 0 };
     let (graph, estimate) = estimated(|_| 1000, &[branch(6, 9000), branch(9, 1000)]);
     balanced(&graph, &estimate);
     let share = |from: usize, to: usize| {
-        let edge = graph.out_of(from).find(|edge| graph.edges()[*edge].to == To::Block(to)).unwrap();
+        let edge =
+            graph.out_of(from).find(|edge| graph.edges()[*edge].to == To::Block(to)).unwrap();
         estimate.edges[edge] / estimate.blocks[from].executions
     };
-    assert!((share(5, 6) - 0.9).abs() < 0.02 && (share(5, 9) - 0.1).abs() < 0.02, "{} {}", share(5, 6), share(5, 9));
+    assert!(
+        (share(5, 6) - 0.9).abs() < 0.02 && (share(5, 9) - 0.1).abs() < 0.02,
+        "{} {}",
+        share(5, 6),
+        share(5, 9)
+    );
     assert!(share(5, 8) < 0.001, "{}", share(5, 8));
     // Nothing was seen of the others, and nothing of theirs differs.
-    assert!((share(4, 8) / share(3, 8) - 1.0).abs() < 1e-6 && share(4, 8) > 0.01, "{}", share(4, 8));
+    assert!(
+        (share(4, 8) / share(3, 8) - 1.0).abs() < 1e-6 && share(4, 8) > 0.01,
+        "{}",
+        share(4, 8)
+    );
     // Where little was seen, what goes by way of the others' state comes to the same piece, too.
     let (graph, estimate) = estimated(|_| 1000, &[branch(6, 9), branch(9, 1)]);
     balanced(&graph, &estimate);

@@ -7,14 +7,17 @@ use estimate::{Branch, Confidence, Estimate, Sampled, Turned};
 use image::Vaddr;
 
 /// test rsi, rsi; je 12; xor eax, eax; 7: add eax, esi; dec rsi; jne 7; ret; 15: xor eax, eax; ret
-const GUARDED: &[u8] =
-    &[0x48, 0x85, 0xf6, 0x74, 0x0a, 0x31, 0xc0, 0x01, 0xf0, 0x48, 0xff, 0xce, 0x75, 0xf9, 0xc3, 0x31, 0xc0, 0xc3];
+const GUARDED: &[u8] = &[
+    0x48, 0x85, 0xf6, 0x74, 0x0a, 0x31, 0xc0, 0x01, 0xf0, 0x48, 0xff, 0xce, 0x75, 0xf9, 0xc3, 0x31,
+    0xc0, 0xc3,
+];
 /// xor eax, eax; 2: cmp [rdi], eax; je 12; dec rsi; jne 2; 11: nop; 12: ret
-const TWO_EXITS: &[u8] = &[0x31, 0xc0, 0x39, 0x07, 0x74, 0x06, 0x48, 0xff, 0xce, 0x75, 0xf7, 0x90, 0xc3];
+const TWO_EXITS: &[u8] =
+    &[0x31, 0xc0, 0x39, 0x07, 0x74, 0x06, 0x48, 0xff, 0xce, 0x75, 0xf7, 0x90, 0xc3];
 
-/// The graph's blocks by where they begin, with what is said of them. Samples of time are in the loop only; its
-/// test, the last of the branches from one place to another that were `seen` 5000 times, goes back to its header and makes
-/// `rounds` rounds.
+/// The graph's blocks by where they begin, with what is said of them. Samples of time are in the
+/// loop only; its test, the last of the branches from one place to another that were `seen` 5000
+/// times, goes back to its header and makes `rounds` rounds.
 fn estimated(code: &[u8], seen: &[(u64, u64)], rounds: u64) -> (Vec<u64>, Estimate) {
     let parts = [Part { begin: Vaddr(0), bytes: code }];
     let graph = Cfg::build(Isa::X86_64, &parts, &mut (), &Knowledge::default());
@@ -36,8 +39,9 @@ fn estimated(code: &[u8], seen: &[(u64, u64)], rounds: u64) -> (Vec<u64>, Estima
     (graph.blocks().iter().map(|block| block.start.0).collect(), estimate)
 }
 
-/// A loop of a million rounds, whose guard no sample tells of, ran 194,706 times for one entry of the procedure, "high":
-/// the guard was guessed to be taken 4 of 5 times, because its block had no sample.
+/// A loop of a million rounds, whose guard no sample tells of, ran 194,706 times for one entry of
+/// the procedure, "high": the guard was guessed to be taken 4 of 5 times, because its block had no
+/// sample.
 #[test]
 fn a_guard_without_samples_is_one_more_of_the_tests_of_its_loop() {
     let (blocks, estimate) = estimated(GUARDED, &[(12, 7)], 1 << 20);
@@ -50,8 +54,9 @@ fn a_guard_without_samples_is_one_more_of_the_tests_of_its_loop() {
     assert_eq!(estimate.blocks[1].confidence, Confidence::High);
 }
 
-/// Branches that were seen to go on 5000 times, and never out, say that a loop makes hundreds of thousands of rounds; its
-/// test, that it ends after a thousand at the latest. The test decides, and nothing is called sure.
+/// Branches that were seen to go on 5000 times, and never out, say that a loop makes hundreds of
+/// thousands of rounds; its test, that it ends after a thousand at the latest. The test decides,
+/// and nothing is called sure.
 #[test]
 fn where_branches_and_a_test_contradict_the_test_decides() {
     let (blocks, estimate) = estimated(TWO_EXITS, &[(4, 6), (9, 2)], 1000);

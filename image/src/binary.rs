@@ -1,4 +1,5 @@
-//! An image's file, or what was kept of it, held open for several questions: so all answers are of one build, whatever becomes of the path.
+//! An image's file, or what was kept of it, held open for several questions: so all answers are of
+//! one build, whatever becomes of the path.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,9 @@ use crate::collect::{collect, collect_at, symbols};
 use crate::elf::{Elf, malformed};
 use crate::identify::identify_elf;
 use crate::source::{self, Source};
-use crate::{Constants, Finding, ImageError, ImageId, ImageOffset, Imports, KeptFile, Layout, Procedures};
+use crate::{
+    Constants, Finding, ImageError, ImageId, ImageOffset, Imports, KeptFile, Layout, Procedures,
+};
 
 /// Most bytes of code read at once: no procedure that people write is larger.
 pub const CODE_BYTES_MAX: u64 = 4 << 20;
@@ -32,8 +35,9 @@ impl Binary {
     /// The ELF file at `path`, if it is the build `expect` (`None`: of whatever build it is).
     ///
     /// # Errors
-    /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`] or [`ImageError::TooLarge`] when the file or program
-    /// headers are; [`ImageError::NotRegular`]; [`ImageError::Io`]. When a build is expected, also [`ImageError::NoText`].
+    /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`] or
+    /// [`ImageError::TooLarge`] when the file or program headers are; [`ImageError::NotRegular`];
+    /// [`ImageError::Io`]. When a build is expected, also [`ImageError::NoText`].
     pub fn open(path: &Path, expect: Option<&ImageId>) -> Result<Self, ImageError> {
         let file = source::open(path)?;
         Self::new(Content::File(file), Some(path), expect).map_err(|error| error.of(path))
@@ -43,7 +47,11 @@ impl Binary {
     ///
     /// # Errors
     /// As [`Binary::open`].
-    pub fn of_kept(kept: KeptFile, path: Option<&Path>, expect: Option<&ImageId>) -> Result<Self, ImageError> {
+    pub fn of_kept(
+        kept: KeptFile,
+        path: Option<&Path>,
+        expect: Option<&ImageId>,
+    ) -> Result<Self, ImageError> {
         if let Some(expected) = expect
             && !kept.may_be(expected)?
         {
@@ -52,7 +60,11 @@ impl Binary {
         Self::new(Content::Kept(kept), path, None)
     }
 
-    fn new(content: Content, path: Option<&Path>, expect: Option<&ImageId>) -> Result<Self, ImageError> {
+    fn new(
+        content: Content,
+        path: Option<&Path>,
+        expect: Option<&ImageId>,
+    ) -> Result<Self, ImageError> {
         let (machine, layout) = {
             let elf = Elf::parse(content.source()?)?;
             if let Some(expected) = expect {
@@ -103,12 +115,15 @@ impl Binary {
     ///
     /// # Errors
     /// As [`crate::procedures`], but for the build, which is known.
-    pub fn procedures(&self, debug_roots: &[PathBuf]) -> Result<(Procedures, Vec<Finding>), ImageError> {
+    pub fn procedures(
+        &self,
+        debug_roots: &[PathBuf],
+    ) -> Result<(Procedures, Vec<Finding>), ImageError> {
         collect(self.content.source()?, None, self.path(), debug_roots)
     }
 
-    /// Those of its procedures that hold one of `offsets`, each as it is among all of [`Binary::procedures`]; others may be there or not. If
-    /// there is none, all.
+    /// Those of its procedures that hold one of `offsets`, each as it is among all of
+    /// [`Binary::procedures`]; others may be there or not. If there is none, all.
     ///
     /// # Errors
     /// As [`Binary::procedures`].
@@ -123,8 +138,8 @@ impl Binary {
         }
     }
 
-    /// The symbols of code that `is_wanted` asks for, by where they begin and their names as the image has them: of several at one place
-    /// [`Binary::procedures`] has but one. At most 100.
+    /// The symbols of code that `is_wanted` asks for, by where they begin and their names as the
+    /// image has them: of several at one place [`Binary::procedures`] has but one. At most 100.
     ///
     /// # Errors
     /// As [`Binary::procedures`].
@@ -155,8 +170,8 @@ impl Binary {
     /// `len` bytes from `offset`.
     ///
     /// # Errors
-    /// [`ImageError::Malformed`] when they are not in the file, or were not kept; [`ImageError::TooLarge`] beyond [`CODE_BYTES_MAX`];
-    /// [`ImageError::Io`].
+    /// [`ImageError::Malformed`] when they are not in the file, or were not kept;
+    /// [`ImageError::TooLarge`] beyond [`CODE_BYTES_MAX`]; [`ImageError::Io`].
     pub fn code(&self, offset: ImageOffset, len: u64) -> Result<Vec<u8>, ImageError> {
         if let Content::Kept(kept) = &self.content
             && usize::try_from(len).ok().is_none_or(|len| kept.get(offset.0, len).is_none())

@@ -23,7 +23,8 @@ const MINI_LIMIT: u64 = 128 << 20;
 const MINI_MEMORY_KIB: u32 = 128 << 10;
 /// Most symbols that are told by name or place.
 const ALIASES_MAX: usize = 100;
-/// How often the symbols near some addresses are looked at anew because some were no procedures after all; then all are taken.
+/// How often the symbols near some addresses are looked at anew because some were no procedures
+/// after all; then all are taken.
 const ROUNDS: usize = 4;
 
 /// Procedures of the ELF file at `path`, at file offsets, if it is the build `expect` (`None`: of
@@ -76,7 +77,8 @@ pub(crate) fn collect(
     collect_at(source, expect, path, roots, None)
 }
 
-/// [`collect`], of which only those that hold one of these offsets are sure to be there: the fewer of them, the faster.
+/// [`collect`], of which only those that hold one of these offsets are sure to be there: the fewer
+/// of them, the faster.
 pub(crate) fn collect_at(
     source: Source<'_>,
     expect: Option<&ImageId>,
@@ -121,7 +123,8 @@ pub(crate) fn collect_at(
     Ok((tables.procedures(&pieces, &sections, &layout), findings))
 }
 
-/// The symbols of code that `wanted` asks for, each once, by where they begin and name; at most [`ALIASES_MAX`].
+/// The symbols of code that `wanted` asks for, each once, by where they begin and name; at most
+/// [`ALIASES_MAX`].
 pub(crate) fn symbols(
     source: Source<'_>,
     path: Option<&Path>,
@@ -140,7 +143,11 @@ pub(crate) fn symbols(
             let (at, name) = (Vaddr(symbol.span.start), symbol.name);
             let start = layout.code_at(at.0).and_then(|segment| segment.offset_of(at));
             let name = table.names().get(name).and_then(|name| str::from_utf8(name).ok());
-            let Some((start, name)) = start.zip(name).filter(|(start, name)| is_wanted(*start, name)) else { continue };
+            let Some((start, name)) =
+                start.zip(name).filter(|(start, name)| is_wanted(*start, name))
+            else {
+                continue;
+            };
             if matches!(symbol.named(table.names(), &mut bytes_left), Verdict::Procedure(_)) {
                 found.insert((start, name.to_owned()));
             }
@@ -158,14 +165,21 @@ fn mini_debug_info(elf: &Elf<'_>, section: &Section) -> Result<Vec<u8>, ImageErr
     let packed = elf.section_bytes(what, section, MINI_LIMIT)?;
     let mut bytes = Vec::new();
     let reader = lzma_rust2::XzReader::new_mem_limit(&*packed, false, MINI_MEMORY_KIB);
-    reader.take(MINI_LIMIT + 1).read_to_end(&mut bytes).map_err(|_| malformed(what, section.offset))?;
+    reader
+        .take(MINI_LIMIT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|_| malformed(what, section.offset))?;
     match bytes.len() as u64 {
         size if size > MINI_LIMIT => Err(ImageError::TooLarge { what, size, limit: MINI_LIMIT }),
         _ => Ok(bytes),
     }
 }
 
-fn or_finding<T: Default>(result: Result<T, ImageError>, part: &'static str, findings: &mut Vec<Finding>) -> T {
+fn or_finding<T: Default>(
+    result: Result<T, ImageError>,
+    part: &'static str,
+    findings: &mut Vec<Finding>,
+) -> T {
     result.unwrap_or_else(|error| {
         findings.push(Finding::Unreadable { part, error });
         T::default()
@@ -197,7 +211,13 @@ impl Tables {
     }
 
     /// Adds a table of the image itself. Returns whether it names any code.
-    fn add(&mut self, wanted: &Wanted<'_>, kind: u32, layout: &Layout, findings: &mut Vec<Finding>) -> bool {
+    fn add(
+        &mut self,
+        wanted: &Wanted<'_>,
+        kind: u32,
+        layout: &Layout,
+        findings: &mut Vec<Finding>,
+    ) -> bool {
         let (part, source) = if kind == elf::SHT_DYNSYM {
             ("dynamic symbols", ProcedureSource::DynamicSymbols)
         } else {
@@ -208,7 +228,12 @@ impl Tables {
     }
 
     /// Adds the symbol table of the first debug file that has one.
-    fn add_debug_file(&mut self, wanted: &Wanted<'_>, layout: &Layout, findings: &mut Vec<Finding>) -> bool {
+    fn add_debug_file(
+        &mut self,
+        wanted: &Wanted<'_>,
+        layout: &Layout,
+        findings: &mut Vec<Finding>,
+    ) -> bool {
         debug_file::find(wanted, findings, |path, file, findings| {
             let read = Source::file(file).and_then(Elf::parse).and_then(|elf| {
                 let sections = elf.sections()?;
@@ -226,9 +251,17 @@ impl Tables {
         })
     }
 
-    /// Adds the symbol table that the image has compressed in a section of its own ("MiniDebugInfo", GDB manual).
-    fn add_mini_debug_info(&mut self, wanted: &Wanted<'_>, layout: &Layout, findings: &mut Vec<Finding>) -> bool {
-        let Some(section) = wanted.sections.iter().find(|section| &*section.name == ".gnu_debugdata") else {
+    /// Adds the symbol table that the image has compressed in a section of its own
+    /// ("MiniDebugInfo", GDB manual).
+    fn add_mini_debug_info(
+        &mut self,
+        wanted: &Wanted<'_>,
+        layout: &Layout,
+        findings: &mut Vec<Finding>,
+    ) -> bool {
+        let Some(section) =
+            wanted.sections.iter().find(|section| &*section.name == ".gnu_debugdata")
+        else {
             return false;
         };
         let read = mini_debug_info(wanted.elf, section).and_then(|bytes| {
@@ -247,8 +280,9 @@ impl Tables {
     /// Keeps a table, unless it names no code.
     fn push(&mut self, table: Table, source: ProcedureSource, layout: &Layout) -> bool {
         let mut bytes_left = NameBytes::default();
-        let is_candidate =
-            |symbol: Unnamed| matches!(symbol.named(table.names(), &mut bytes_left), Verdict::Procedure(_));
+        let is_candidate = |symbol: Unnamed| {
+            matches!(symbol.named(table.names(), &mut bytes_left), Verdict::Procedure(_))
+        };
         let names_any = table.symbols(layout).flatten().any(is_candidate);
         if names_any {
             self.tables.push(table);
@@ -271,10 +305,11 @@ impl Tables {
         (all, left_out)
     }
 
-    /// The candidates that decide what holds these addresses, and how many symbols of code were seen to be left out. None where that would
-    /// take more work than to take them all.
+    /// The candidates that decide what holds these addresses, and how many symbols of code were
+    /// seen to be left out. None where that would take more work than to take them all.
     fn near(&self, addresses: &[u64], layout: &Layout) -> Option<(Vec<Candidate>, usize)> {
-        // The names of symbols that are no procedures, by table: such symbols are many, their names few.
+        // The names of symbols that are no procedures, by table: such symbols are many, their names
+        // few.
         let mut refused: BTreeSet<(usize, u32)> = BTreeSet::new();
         for _ in 0..ROUNDS {
             let mut near = Near::new(addresses);
@@ -293,7 +328,9 @@ impl Tables {
             let mut candidates = Vec::new();
             for (number, table) in self.tables.iter().enumerate() {
                 let mut bytes_left = NameBytes::default();
-                for symbol in table.symbols(layout).flatten().filter(|symbol| deciding.has(symbol.span.start)) {
+                for symbol in
+                    table.symbols(layout).flatten().filter(|symbol| deciding.has(symbol.span.start))
+                {
                     let name = (number, symbol.name);
                     if refused.contains(&name) {
                         continue;
@@ -319,12 +356,19 @@ impl Tables {
         cover::flatten(&spans)
     }
 
-    fn procedures(&self, pieces: &[Piece<Label>], sections: &[Section], layout: &Layout) -> Procedures {
+    fn procedures(
+        &self,
+        pieces: &[Piece<Label>],
+        sections: &[Section],
+        layout: &Layout,
+    ) -> Procedures {
         let mut symbols = vec![0; self.sources.len()];
         let (mut named, mut unnamed) = (0, 0);
         let mut list = Vec::with_capacity(pieces.len());
         for piece in pieces {
-            let Some(start) = layout.code_at(piece.start).and_then(|segment| segment.offset_of(Vaddr(piece.start)))
+            let Some(start) = layout
+                .code_at(piece.start)
+                .and_then(|segment| segment.offset_of(Vaddr(piece.start)))
             else {
                 continue;
             };
@@ -333,7 +377,10 @@ impl Tables {
                 Label::Symbol { table, name } => {
                     let table = usize::from(table);
                     let name = self.tables.get(table).and_then(|table| table.names().get(name));
-                    (String::from_utf8_lossy(name.unwrap_or_default()).into(), symbols.get_mut(table))
+                    (
+                        String::from_utf8_lossy(name.unwrap_or_default()).into(),
+                        symbols.get_mut(table),
+                    )
                 }
                 Label::Section(index) => {
                     let section = sections.get(index as usize);
@@ -372,7 +419,8 @@ fn candidates(table: &Table, layout: &Layout) -> (Vec<Candidate>, usize) {
 
 /// Sections of code that hold no procedures of the programmer's.
 fn named_sections(sections: &[Section], layout: &Layout) -> Vec<Piece<Label>> {
-    let has_no_procedures = |name: &str| name.starts_with(".plt") || [".iplt", ".init", ".fini"].contains(&name);
+    let has_no_procedures =
+        |name: &str| name.starts_with(".plt") || [".iplt", ".init", ".fini"].contains(&name);
     let mut spans: Vec<Span<Label>> = (0..)
         .zip(sections)
         .filter(|(_, section)| section.is_code() && has_no_procedures(&section.name))
@@ -385,10 +433,17 @@ fn named_sections(sections: &[Section], layout: &Layout) -> Vec<Piece<Label>> {
     cover::flatten(&spans)
 }
 
-/// The ranges of the unwind table; those that decide what holds these addresses, if only they are asked for.
-fn unwound(ranges: Vec<(u64, u64)>, addresses: Option<&[u64]>, layout: &Layout) -> Vec<Piece<Label>> {
-    let mut spans: Vec<Span<Label>> =
-        ranges.into_iter().filter_map(|(start, end)| mapped(start, end, Label::Address, layout)).collect();
+/// The ranges of the unwind table; those that decide what holds these addresses, if only they are
+/// asked for.
+fn unwound(
+    ranges: Vec<(u64, u64)>,
+    addresses: Option<&[u64]>,
+    layout: &Layout,
+) -> Vec<Piece<Label>> {
+    let mut spans: Vec<Span<Label>> = ranges
+        .into_iter()
+        .filter_map(|(start, end)| mapped(start, end, Label::Address, layout))
+        .collect();
     let deciding = addresses.and_then(|addresses| {
         let mut near = Near::new(addresses);
         spans.iter().for_each(|span| near.add(span.start, span.end));

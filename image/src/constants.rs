@@ -10,14 +10,16 @@ use crate::layout::Layout;
 use crate::source::Source;
 use crate::{ImageError, ImageOffset, Segment, Vaddr};
 
-/// Largest tables of relocations read, in bytes, and the largest region of relocated words: they are read at once. Only the very largest
-/// libraries have more (a compiler's, 10 MB), and do without.
+/// Largest tables of relocations read, in bytes, and the largest region of relocated words: they
+/// are read at once. Only the very largest libraries have more (a compiler's, 10 MB), and do
+/// without.
 const RELOCATIONS_LIMIT: u64 = 4 << 20;
 /// Most places that packed relocations may name: a few bytes can name millions.
 const PLACES_MAX: usize = 4 << 20;
 /// Largest dynamic section, in bytes.
 const DYNAMIC_LIMIT: u64 = 1 << 16;
-/// Most relocated words kept, 4 bytes each. A file with more has none: Debian's largest libraries have a fifth.
+/// Most relocated words kept, 4 bytes each. A file with more has none: Debian's largest libraries
+/// have a fifth.
 const WORDS_MAX: usize = 1 << 18;
 /// Bytes of an entry of `DT_RELA`.
 const RELA_BYTES: usize = 24;
@@ -27,13 +29,14 @@ const RELA_BYTES: usize = 24;
 pub enum Constant {
     /// From the file, as it is.
     InFile(ImageOffset),
-    /// This, plus the distance from the file's addresses to the process's: an address in the file itself.
+    /// This, plus the distance from the file's addresses to the process's: an address in the file
+    /// itself.
     Address(Vaddr),
 }
 
-/// The bytes of an ELF file that are the same at any time: those of segments that nobody may write to, and the addresses in the file
-/// itself that the loader writes before it protects them (`PT_GNU_RELRO`: tables of functions, computed gotos, entries of the global
-/// offset table).
+/// The bytes of an ELF file that are the same at any time: those of segments that nobody may write
+/// to, and the addresses in the file itself that the loader writes before it protects them
+/// (`PT_GNU_RELRO`: tables of functions, computed gotos, entries of the global offset table).
 ///
 /// *Other* words that are protected later are left out: programs do write to them while they start.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +49,8 @@ pub struct Constants {
     addresses: Vec<u32>,
 }
 
-/// Words one behind the other: how far the first is from where protected words begin, and its number among the addresses.
+/// Words one behind the other: how far the first is from where protected words begin, and its
+/// number among the addresses.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     into: u32,
@@ -57,7 +61,8 @@ impl Constants {
     /// Those of an ELF file in memory. None of a file of 32 bits or with the highest byte first.
     ///
     /// # Errors
-    /// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when a table that is needed is.
+    /// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when a table
+    /// that is needed is.
     pub fn of(data: &[u8]) -> Result<Self, ImageError> {
         Self::of_elf(&Elf::parse(Source::Bytes(data))?)
     }
@@ -70,10 +75,12 @@ impl Constants {
         Self::of_elf(&Elf::parse(Source::file(file)?)?)
     }
 
-    /// Where the `len` bytes, 1 to 8, at `vaddr` come from, if they are constant. Of an address only all its 8 bytes are to be had.
+    /// Where the `len` bytes, 1 to 8, at `vaddr` come from, if they are constant. Of an address
+    /// only all its 8 bytes are to be had.
     pub fn at(&self, vaddr: Vaddr, len: u8) -> Option<Constant> {
         let last = Vaddr(vaddr.0.checked_add(u64::from(len).checked_sub(1)?)?);
-        let in_file = |segment: &Segment| segment.offset_of(last).and_then(|_| segment.offset_of(vaddr));
+        let in_file =
+            |segment: &Segment| segment.offset_of(last).and_then(|_| segment.offset_of(vaddr));
         if let Some(offset) = self.read_only.iter().find_map(in_file) {
             return Some(Constant::InFile(offset));
         }
@@ -81,11 +88,14 @@ impl Constants {
         let behind = self.runs.partition_point(|run| run.into <= into);
         let run = self.runs.get(behind.checked_sub(1)?)?;
         let distance = into - run.into;
-        let index = run.first.checked_add(distance / 8).filter(|_| len == 8 && distance % 8 == 0)?;
+        let index =
+            run.first.checked_add(distance / 8).filter(|_| len == 8 && distance % 8 == 0)?;
         if self.runs.get(behind).is_some_and(|next| index >= next.first) {
             return None;
         }
-        self.addresses.get(index as usize).map(|&address| Constant::Address(Vaddr(u64::from(address))))
+        self.addresses
+            .get(index as usize)
+            .map(|&address| Constant::Address(Vaddr(u64::from(address))))
     }
 
     /// Bytes of memory that this takes, about.
@@ -104,7 +114,8 @@ impl Constants {
             // Relocations go anywhere, and not only where they are protected afterwards.
             return Ok(Self::default());
         }
-        let is_read_only = |header: &&ProgramHeader| header.kind == elf::PT_LOAD && header.flags & elf::PF_W == 0;
+        let is_read_only =
+            |header: &&ProgramHeader| header.kind == elf::PT_LOAD && header.flags & elf::PF_W == 0;
         let read_only = elf.segments.iter().filter(is_read_only);
         let read_only = read_only
             .map(|header| Segment {
@@ -115,7 +126,8 @@ impl Constants {
             })
             .collect();
         let mut this = Self { read_only, ..Self::default() };
-        if let Some(protected) = elf.segments.iter().find(|header| header.kind == elf::PT_GNU_RELRO) {
+        if let Some(protected) = elf.segments.iter().find(|header| header.kind == elf::PT_GNU_RELRO)
+        {
             this.protected_begin = protected.vaddr;
             let mut words = match dynamic.words(elf, &layout, protected) {
                 // What nobody writes to is constant all the same.
@@ -126,10 +138,9 @@ impl Constants {
                 words.sort_unstable_by_key(|&(into, _)| into);
                 // A word that is relocated twice is not understood.
                 let groups = words.chunk_by(|a, b| a.0 == b.0);
-                let once =
-                    groups.filter_map(
-                        |group| if let &[(into, Some(address))] = group { Some((into, address)) } else { None },
-                    );
+                let once = groups.filter_map(|group| {
+                    if let &[(into, Some(address))] = group { Some((into, address)) } else { None }
+                });
                 once.for_each(|(into, address)| this.push(into, address));
                 this.runs.shrink_to_fit();
                 this.addresses.shrink_to_fit();
@@ -138,9 +149,14 @@ impl Constants {
         Ok(this)
     }
 
-    /// Adds the word behind all others. One that lies beyond 4 GiB is left out: no file that we read is as large.
+    /// Adds the word behind all others. One that lies beyond 4 GiB is left out: no file that we
+    /// read is as large.
     fn push(&mut self, into: u32, address: u64) {
-        let (Ok(address), Ok(number)) = (u32::try_from(address), u32::try_from(self.addresses.len())) else { return };
+        let (Ok(address), Ok(number)) =
+            (u32::try_from(address), u32::try_from(self.addresses.len()))
+        else {
+            return;
+        };
         let follows = |run: &Run| into.checked_sub(run.into) == Some((number - run.first) * 8);
         if !self.runs.last().is_some_and(follows) {
             self.runs.push(Run { into, first: number });
@@ -149,10 +165,12 @@ impl Constants {
     }
 }
 
-/// How far a relocated word is from the first protected byte, and the address that the loader adds the distance of loading to.
+/// How far a relocated word is from the first protected byte, and the address that the loader adds
+/// the distance of loading to.
 type Word = (u32, Option<u64>);
 
-/// What the dynamic section says of relocations (gABI, "Dynamic Section"): address and bytes of the tables.
+/// What the dynamic section says of relocations (gABI, "Dynamic Section"): address and bytes of the
+/// tables.
 #[derive(Default)]
 struct Dynamic {
     rela: (u64, u64),
@@ -166,7 +184,8 @@ impl Dynamic {
         let Some(header) = elf.segments.iter().find(|header| header.kind == elf::PT_DYNAMIC) else {
             return Ok(this);
         };
-        let bytes = elf.source.read("dynamic section", header.offset, header.file_size, DYNAMIC_LIMIT)?;
+        let bytes =
+            elf.source.read("dynamic section", header.offset, header.file_size, DYNAMIC_LIMIT)?;
         for entry in words_of(&bytes).collect::<Vec<_>>().chunks_exact(2) {
             let &[tag, value] = entry else { continue };
             match tag as i64 {
@@ -183,8 +202,14 @@ impl Dynamic {
         Ok(this)
     }
 
-    /// The words in `protected` that are relocated, and of those that become addresses of the file itself, which.
-    fn words(&self, elf: &Elf<'_>, layout: &Layout, protected: &ProgramHeader) -> Result<Vec<Word>, ImageError> {
+    /// The words in `protected` that are relocated, and of those that become addresses of the file
+    /// itself, which.
+    fn words(
+        &self,
+        elf: &Elf<'_>,
+        layout: &Layout,
+        protected: &ProgramHeader,
+    ) -> Result<Vec<Word>, ImageError> {
         // System V ABI for x86-64, table 4.9; ELF for the Arm 64-bit Architecture, 5.7.
         let relative = match elf.machine {
             62 => 8,
@@ -192,29 +217,40 @@ impl Dynamic {
             _ => return Ok(Vec::new()),
         };
         let into = |vaddr: u64| {
-            let into = vaddr.checked_sub(protected.vaddr).filter(|into| into.saturating_add(8) <= protected.file_size);
+            let into = vaddr
+                .checked_sub(protected.vaddr)
+                .filter(|into| into.saturating_add(8) <= protected.file_size);
             into.and_then(|into| u32::try_from(into).ok())
         };
         let table = |(vaddr, size): (u64, u64)| {
             if size == 0 {
                 return Ok(std::borrow::Cow::default());
             }
-            let offset = layout.segments().iter().find_map(|segment| segment.offset_of(Vaddr(vaddr)));
+            let offset =
+                layout.segments().iter().find_map(|segment| segment.offset_of(Vaddr(vaddr)));
             let offset = offset.ok_or_else(|| malformed("relocations", 0))?;
             elf.source.read("relocations", offset.0, size, RELOCATIONS_LIMIT)
         };
         let mut words = Vec::new();
         for entry in table(self.rela)?.chunks_exact(RELA_BYTES) {
             let mut parts = words_of(entry);
-            let (Some(vaddr), Some(info), Some(addend)) = (parts.next(), parts.next(), parts.next()) else { continue };
+            let (Some(vaddr), Some(info), Some(addend)) =
+                (parts.next(), parts.next(), parts.next())
+            else {
+                continue;
+            };
             if let Some(into) = into(vaddr).filter(|_| words.len() <= WORDS_MAX) {
                 words.push((into, (info & 0xffff_ffff == relative).then_some(addend)));
             }
         }
         let packed = table(self.relr)?;
         if !packed.is_empty() {
-            let content =
-                elf.source.read("relocated words", protected.offset, protected.file_size, RELOCATIONS_LIMIT)?;
+            let content = elf.source.read(
+                "relocated words",
+                protected.offset,
+                protected.file_size,
+                RELOCATIONS_LIMIT,
+            )?;
             let addend = |into: u32| {
                 let word = content.get(into as usize..)?.first_chunk()?;
                 Some(u64::from_le_bytes(*word))
@@ -230,14 +266,16 @@ impl Dynamic {
     }
 }
 
-/// The places that `DT_RELR` names: an even word is the address of one, an odd one has a bit for each of the 63 words that follow (gABI,
-/// "Relative relocation table").
+/// The places that `DT_RELR` names: an even word is the address of one, an odd one has a bit for
+/// each of the 63 words that follow (gABI, "Relative relocation table").
 fn unpacked(entries: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
     let mut next = 0_u64;
     entries.flat_map(move |entry| {
         let (base, bits) = if entry & 1 == 0 { (entry, 1) } else { (next, entry >> 1) };
         next = base.wrapping_add(if entry & 1 == 0 { 8 } else { 63 * 8 });
-        (0..63_u64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| base.wrapping_add(bit * 8))
+        (0..63_u64)
+            .filter(move |bit| bits >> bit & 1 == 1)
+            .map(move |bit| base.wrapping_add(bit * 8))
     })
 }
 
@@ -251,10 +289,23 @@ mod tests {
 
     #[test]
     fn words_are_found_where_they_are_and_nowhere_else() {
-        let words = [(0, 0x10), (8, 0x20), (16, 0x30), (28, 0x40), (36, 0x50), (52, 1 << 32), (60, 0x60), (200, 0x70)];
+        let words = [
+            (0, 0x10),
+            (8, 0x20),
+            (16, 0x30),
+            (28, 0x40),
+            (36, 0x50),
+            (52, 1 << 32),
+            (60, 0x60),
+            (200, 0x70),
+        ];
         let mut constants = Constants { protected_begin: 0x1000, ..Constants::default() };
         words.iter().for_each(|&(into, address)| constants.push(into, address));
-        assert_eq!(constants.runs.len(), 4, "three follow each other, two, and one by itself twice");
+        assert_eq!(
+            constants.runs.len(),
+            4,
+            "three follow each other, two, and one by itself twice"
+        );
         for into in 0..300 {
             let word = words.iter().find(|&&(at, address)| at == into && address < 1 << 32);
             let wanted = word.map(|&(_, address)| Constant::Address(Vaddr(address)));
@@ -266,8 +317,10 @@ mod tests {
 
     #[test]
     fn packed_relocations_are_unpacked() {
-        let places: Vec<u64> = unpacked([0x1000, 0b1011, 1 << 63 | 1, 0x9000].into_iter()).collect();
-        // After 0x1000: the first and third of the 63 words from 0x1008; the last of the 63 from there; and one by itself.
+        let places: Vec<u64> =
+            unpacked([0x1000, 0b1011, 1 << 63 | 1, 0x9000].into_iter()).collect();
+        // After 0x1000: the first and third of the 63 words from 0x1008; the last of the 63 from
+        // there; and one by itself.
         assert_eq!(places, [0x1000, 0x1008, 0x1018, 0x1008 + 63 * 8 + 62 * 8, 0x9000]);
     }
 }

@@ -133,7 +133,10 @@ mod tests {
     }
 
     fn shown(pieces: &[Piece<char>]) -> String {
-        pieces.iter().map(|piece| format!("{}-{}{} ", piece.start, piece.end, piece.label)).collect()
+        pieces
+            .iter()
+            .map(|piece| format!("{}-{}{} ", piece.start, piece.end, piece.label))
+            .collect()
     }
 
     #[test]
@@ -146,7 +149,10 @@ mod tests {
             // Crossing.
             (vec![span(0, 20, 'a'), span(10, 30, 'b')], "0-10a 10-30b "),
             // Three deep, two ending together.
-            (vec![span(0, 40, 'a'), span(10, 30, 'b'), span(20, 30, 'c')], "0-10a 10-20b 20-30c 30-40a "),
+            (
+                vec![span(0, 40, 'a'), span(10, 30, 'b'), span(20, 30, 'c')],
+                "0-10a 10-20b 20-30c 30-40a ",
+            ),
             // Aliases: the first names them, the longest sizes them.
             (vec![span(0, 5, 'a'), span(0, 9, 'b'), span(0, 0, 'c')], "0-9a "),
             (vec![span(0, 0, 'a'), span(0, 9, 'b')], "0-9a "),

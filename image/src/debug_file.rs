@@ -88,9 +88,10 @@ pub(crate) fn build_id_paths(build_id: Option<ImageId>, roots: &[PathBuf]) -> Ve
     let hex = id.to_string();
     // A build id of one byte has no yyyy.
     match hex.split_at_checked(2) {
-        Some((first, rest)) if !rest.is_empty() => {
-            roots.iter().map(|root| root.join(".build-id").join(first).join(format!("{rest}.debug"))).collect()
-        }
+        Some((first, rest)) if !rest.is_empty() => roots
+            .iter()
+            .map(|root| root.join(".build-id").join(first).join(format!("{rest}.debug")))
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -114,10 +115,9 @@ fn link_paths(wanted: &Wanted<'_>, name: &Path) -> Vec<PathBuf> {
 fn link(wanted: &Wanted<'_>, findings: &mut Vec<Finding>) -> Option<Link> {
     let section = wanted.sections.iter().find(|section| &*section.name == ".gnu_debuglink")?;
     let part = ".gnu_debuglink section";
-    let link = wanted
-        .elf
-        .section_bytes(part, section, LINK_LIMIT)
-        .and_then(|bytes| parse_link(wanted.elf, &bytes).ok_or_else(|| malformed(part, section.offset)));
+    let link = wanted.elf.section_bytes(part, section, LINK_LIMIT).and_then(|bytes| {
+        parse_link(wanted.elf, &bytes).ok_or_else(|| malformed(part, section.offset))
+    });
     link.map_err(|error| findings.push(Finding::Unreadable { part, error })).ok()
 }
 
@@ -129,7 +129,9 @@ fn parse_link(elf: &Elf<'_>, bytes: &[u8]) -> Option<Link> {
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
         return None;
     }
-    let (checksum, _) = pod::from_bytes::<U32<object::Endianness>>(bytes.get((end + 1).next_multiple_of(4)..)?).ok()?;
+    let (checksum, _) =
+        pod::from_bytes::<U32<object::Endianness>>(bytes.get((end + 1).next_multiple_of(4)..)?)
+            .ok()?;
     Some(Link { name: PathBuf::from(OsStr::from_bytes(name)), checksum: checksum.get(elf.endian) })
 }
 
@@ -157,7 +159,11 @@ enum Build {
 
 /// Whether a debug file is of the same build. Where both have a build id that decides, being the
 /// stronger; else the checksum of the whole file does.
-fn build_of(file: &File, wanted: Option<ImageId>, checksum: Option<u32>) -> Result<Build, ImageError> {
+fn build_of(
+    file: &File,
+    wanted: Option<ImageId>,
+    checksum: Option<u32>,
+) -> Result<Build, ImageError> {
     let source = Source::file(file)?;
     let found = Elf::parse(source)?.build_id();
     let same = match (wanted, found, checksum) {

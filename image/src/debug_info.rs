@@ -1,5 +1,5 @@
-//! The debug information (DWARF) of an image, read into memory: from the file itself, its separate debug file, and the supplementary file
-//! that several debug files may share (`dwz`).
+//! The debug information (DWARF) of an image, read into memory: from the file itself, its separate
+//! debug file, and the supplementary file that several debug files may share (`dwz`).
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -21,9 +21,11 @@ use crate::lines::{Lines, Meter};
 use crate::source::{self, Source};
 use crate::{Binary, Finding, ImageError, ImageId, Sites};
 
-/// Most bytes of debug information of one image, decompressed: the largest programs have one or two GiB.
+/// Most bytes of debug information of one image, decompressed: the largest programs have one or two
+/// GiB.
 const DEBUG_BYTES_MAX: u64 = 2 << 30;
-/// Most bytes that a byte of deflate's compressed data stands for (zlib's technical details, "Maximum Expansion Factor").
+/// Most bytes that a byte of deflate's compressed data stands for (zlib's technical details,
+/// "Maximum Expansion Factor").
 const INFLATION_MAX: u64 = 1032;
 /// Largest `.gnu_debugaltlink` read, in bytes: a file name and a build id.
 const LINK_LIMIT: u64 = 4 << 10;
@@ -75,9 +77,13 @@ impl Sections {
 }
 
 impl DebugInfo {
-    /// That of an image: its own, or of the first of the debug files of its build that has some (see [`crate::procedures`]). What was
-    /// there but could not be used is told in `findings`.
-    pub fn of(binary: &Binary, debug_roots: &[PathBuf], findings: &mut Vec<Finding>) -> Option<Self> {
+    /// That of an image: its own, or of the first of the debug files of its build that has some
+    /// (see [`crate::procedures`]). What was there but could not be used is told in `findings`.
+    pub fn of(
+        binary: &Binary,
+        debug_roots: &[PathBuf],
+        findings: &mut Vec<Finding>,
+    ) -> Option<Self> {
         let part = "debug information";
         let mut unreadable = |error| findings.push(Finding::Unreadable { part, error });
         let elf = binary.elf().map_err(&mut unreadable).ok()?;
@@ -103,7 +109,9 @@ impl DebugInfo {
         debug_file::find(&wanted, findings, |path, file, findings| {
             match Self::of_file(path, file, debug_roots) {
                 Ok(info) => found = info,
-                Err(error) => findings.push(Finding::DebugFileUnreadable { path: path.to_path_buf(), error }),
+                Err(error) => {
+                    findings.push(Finding::DebugFileUnreadable { path: path.to_path_buf(), error })
+                }
             }
             found.is_some()
         });
@@ -113,13 +121,19 @@ impl DebugInfo {
     /// That of a debug file of the build `build`, wherever it was found; none if it has none.
     ///
     /// # Errors
-    /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`]; [`ImageError::TooLarge`]; [`ImageError::NotRegular`];
-    /// [`ImageError::Io`].
-    pub fn of_debug_file(path: &Path, build: &ImageId, debug_roots: &[PathBuf]) -> Result<Option<Self>, ImageError> {
+    /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`];
+    /// [`ImageError::TooLarge`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
+    pub fn of_debug_file(
+        path: &Path,
+        build: &ImageId,
+        debug_roots: &[PathBuf],
+    ) -> Result<Option<Self>, ImageError> {
         let file = source::open(path)?;
         let found = Elf::parse(Source::file(&file)?)?.build_id();
         match found {
-            Some(found) if found == *build => Self::of_file(path, &file, debug_roots).map_err(|error| error.of(path)),
+            Some(found) if found == *build => {
+                Self::of_file(path, &file, debug_roots).map_err(|error| error.of(path))
+            }
             Some(found) => Err(ImageError::WrongBuild { expected: *build, found }),
             None => Ok(None),
         }
@@ -135,11 +149,21 @@ impl DebugInfo {
         }
     }
 
-    fn read(elf: &Elf<'_>, sections: &[Section], path: Option<&Path>, roots: &[PathBuf]) -> Result<Self, ImageError> {
+    fn read(
+        elf: &Elf<'_>,
+        sections: &[Section],
+        path: Option<&Path>,
+        roots: &[PathBuf],
+    ) -> Result<Self, ImageError> {
         let own = read_sections(elf, sections, DEBUG_BYTES_MAX)?;
         let left = DEBUG_BYTES_MAX.saturating_sub(own.len());
         let supplement = supplement(elf, sections, path, roots, left);
-        Ok(Self { sections: own, supplement, path: path.map(Path::to_path_buf), meter: Meter::default() })
+        Ok(Self {
+            sections: own,
+            supplement,
+            path: path.map(Path::to_path_buf),
+            meter: Meter::default(),
+        })
     }
 
     /// The file that has it.
@@ -171,7 +195,8 @@ fn has_debug_info(sections: &[Section]) -> bool {
 /// A section by its name, or by the name that GNU tools once gave to compressed ones.
 fn find(sections: &[Section], id: SectionId) -> Option<&Section> {
     let old = || id.name().replacen(".debug_", ".zdebug_", 1);
-    let named = |name: &str| sections.iter().find(|section| section.has_bytes() && &*section.name == name);
+    let named =
+        |name: &str| sections.iter().find(|section| section.has_bytes() && &*section.name == name);
     named(id.name()).or_else(|| named(&old()))
 }
 
@@ -193,13 +218,17 @@ fn read_sections(elf: &Elf<'_>, sections: &[Section], limit: u64) -> Result<Sect
     Ok(Sections { bytes, endian })
 }
 
-/// A section's bytes, decompressed. A section that reaches beyond the end of a file that was cut is read as far as it is there.
+/// A section's bytes, decompressed. A section that reaches beyond the end of a file that was cut is
+/// read as far as it is there.
 fn read_section(elf: &Elf<'_>, section: &Section, limit: u64) -> Result<Vec<u8>, ImageError> {
     let what = "debug information (bytes)";
     let size = section.size.min(elf.source.len().saturating_sub(section.offset));
     let bytes = elf.source.read(what, section.offset, size, limit)?;
     let compressed = if section.flags & u64::from(elf::SHF_COMPRESSED) != 0 {
-        Some(compression_header(elf, &bytes).ok_or_else(|| malformed("compressed section", section.offset))?)
+        Some(
+            compression_header(elf, &bytes)
+                .ok_or_else(|| malformed("compressed section", section.offset))?,
+        )
     } else if section.name.starts_with(".zdebug_") {
         // "ZLIB" and the size, big endian: the GNU tools' own form.
         let parts = bytes.strip_prefix(b"ZLIB").and_then(<[u8]>::split_first_chunk::<8>);
@@ -236,8 +265,12 @@ fn decompressed(format: CompressionFormat, data: &[u8], size: u64) -> Option<Vec
     }
 }
 
-/// What a compressed section begins with (gABI, "Compression Header"): format, size, and the data behind it.
-fn compression_header<'a>(elf: &Elf<'_>, bytes: &'a [u8]) -> Option<(CompressionFormat, u64, &'a [u8])> {
+/// What a compressed section begins with (gABI, "Compression Header"): format, size, and the data
+/// behind it.
+fn compression_header<'a>(
+    elf: &Elf<'_>,
+    bytes: &'a [u8],
+) -> Option<(CompressionFormat, u64, &'a [u8])> {
     let (kind, size, data) = if elf.is_64 {
         let (header, data) = pod::from_bytes::<elf::CompressionHeader64<Endianness>>(bytes).ok()?;
         (header.ch_type.get(elf.endian), header.ch_size.get(elf.endian), data)
@@ -252,8 +285,9 @@ fn compression_header<'a>(elf: &Elf<'_>, bytes: &'a [u8]) -> Option<(Compression
     }
 }
 
-/// The sections of the supplementary file that `.gnu_debugaltlink` names (a file name, NUL, and the build id of that file), if it is there
-/// and of that build. Without it some names are missing, nothing else.
+/// The sections of the supplementary file that `.gnu_debugaltlink` names (a file name, NUL, and the
+/// build id of that file), if it is there and of that build. Without it some names are missing,
+/// nothing else.
 fn supplement(
     elf: &Elf<'_>,
     sections: &[Section],

@@ -49,7 +49,8 @@ pub fn without_suffix(name: &str) -> &str {
         match numbered.unwrap_or(kept).rsplit_once('.') {
             Some((head, word))
                 if !head.is_empty()
-                    && (SUFFIXES.contains(&word) || numbered.is_some() && NUMBERED_SUFFIXES.contains(&word)) =>
+                    && (SUFFIXES.contains(&word)
+                        || numbered.is_some() && NUMBERED_SUFFIXES.contains(&word)) =>
             {
                 kept = head;
             }
@@ -136,8 +137,10 @@ fn readable(symbol: &str) -> Option<String> {
 /// none in a literal (`Lj32E`), a template parameter (`T0_`) or a substitution (`S1_`).
 fn number_and_identifier(before: &str, rest: &str) -> usize {
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let is_value =
-        matches!(before.as_bytes(), [.., b'L', b'a'..=b'z'] | [.., b'L', b'a'..=b'z', b'n'] | [.., b'T' | b'S']);
+    let is_value = matches!(
+        before.as_bytes(),
+        [.., b'L', b'a'..=b'z'] | [.., b'L', b'a'..=b'z', b'n'] | [.., b'T' | b'S']
+    );
     let length = rest.get(..digits).and_then(|digits| digits.parse::<usize>().ok());
     let whole = length.filter(|_| !is_value).and_then(|length| digits.checked_add(length));
     whole.filter(|whole| rest.is_char_boundary(*whole)).unwrap_or(digits)
@@ -156,10 +159,15 @@ fn members(name: &str) -> String {
                 let start = open.pop();
                 let member = name.get(at + 1..).and_then(|rest| rest.strip_prefix('('));
                 let member = member.and_then(|rest| rest.split_once(')')).map(|(member, _)| member);
-                let is_name = |member: &&str| member.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
-                if let (Some(start), Some(member)) = (start, member.filter(is_name).filter(|name| !name.is_empty()))
+                let is_name =
+                    |member: &&str| member.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
+                if let (Some(start), Some(member)) =
+                    (start, member.filter(is_name).filter(|name| !name.is_empty()))
                     && out.get(start) == Some(&b'(')
-                    && start.checked_sub(1).and_then(|at| out.get(at)).is_some_and(|c| b"<(! ".contains(c))
+                    && start
+                        .checked_sub(1)
+                        .and_then(|at| out.get(at))
+                        .is_some_and(|c| b"<(! ".contains(c))
                 {
                     out.remove(start);
                     out.extend(b"::");
@@ -209,7 +217,10 @@ mod tests {
             ("_Z3addii", "add(int, int)"),
             ("_ZN3foo3barEv", "foo::bar()"),
             ("_ZN3foo3barEv.cold", "foo::bar().cold"),
-            ("_ZNSt6vectorIiSaIiEE9push_backEOi", "std::vector<int, std::allocator<int> >::push_back(int&&)"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backEOi",
+                "std::vector<int, std::allocator<int> >::push_back(int&&)",
+            ),
             ("_ZN4core3fmt5Write9write_str17h0123456789abcdefE", "core::fmt::Write::write_str"),
             ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
             ("_Zrubbish", "_Zrubbish"),
@@ -283,7 +294,8 @@ mod tests {
 
     #[test]
     fn a_deep_name_does_not_exhaust_the_stack() {
-        for deep in ["P".repeat(15_000), "F".repeat(15_000), "N".repeat(15_000), "I".repeat(15_000)] {
+        for deep in ["P".repeat(15_000), "F".repeat(15_000), "N".repeat(15_000), "I".repeat(15_000)]
+        {
             let mangled = format!("_Z1f{deep}i");
             assert!(!demangle(&mangled).is_empty());
         }

@@ -35,7 +35,8 @@ pub(crate) fn ranges(elf: &Elf<'_>, sections: &[Section]) -> (Vec<(u64, u64)>, O
 }
 
 fn table<'a>(elf: &Elf<'a>, sections: &[Section]) -> Result<Option<Table<'a>>, ImageError> {
-    let section = sections.iter().find(|section| &*section.name == ".eh_frame" && section.has_bytes());
+    let section =
+        sections.iter().find(|section| &*section.name == ".eh_frame" && section.has_bytes());
     if let Some(section) = section {
         let bytes = elf.section_bytes("unwind table", section, TABLE_LIMIT)?;
         let vaddr = section.vaddr;
@@ -47,8 +48,10 @@ fn table<'a>(elf: &Elf<'a>, sections: &[Section]) -> Result<Option<Table<'a>>, I
 /// The table as the unwinder itself finds it, in a file whose section headers were stripped.
 fn table_without_sections<'a>(elf: &Elf<'a>) -> Result<Option<Table<'a>>, ImageError> {
     let what = "unwind table";
-    let Some(header) =
-        elf.segments.iter().find(|segment| segment.kind == elf::PT_GNU_EH_FRAME && segment.file_size > 0)
+    let Some(header) = elf
+        .segments
+        .iter()
+        .find(|segment| segment.kind == elf::PT_GNU_EH_FRAME && segment.file_size > 0)
     else {
         return Ok(None);
     };
@@ -62,7 +65,8 @@ fn table_without_sections<'a>(elf: &Elf<'a>) -> Result<Option<Table<'a>>, ImageE
         return Err(malformed(what, header.offset));
     };
     let segment = elf.segments.iter().find(|segment| {
-        segment.kind == elf::PT_LOAD && vaddr.checked_sub(segment.vaddr).is_some_and(|into| into < segment.file_size)
+        segment.kind == elf::PT_LOAD
+            && vaddr.checked_sub(segment.vaddr).is_some_and(|into| into < segment.file_size)
     });
     let Some(segment) = segment else {
         return Err(malformed(what, header.offset));
@@ -75,8 +79,14 @@ fn table_without_sections<'a>(elf: &Elf<'a>) -> Result<Option<Table<'a>>, ImageE
     Ok(Some(Table { bytes, vaddr }))
 }
 
-fn read(elf: &Elf<'_>, sections: &[Section], table: &Table<'_>) -> (Vec<(u64, u64)>, Option<Finding>) {
-    let vaddr_of = |name: &str| sections.iter().find(|section| &*section.name == name).map(|section| section.vaddr);
+fn read(
+    elf: &Elf<'_>,
+    sections: &[Section],
+    table: &Table<'_>,
+) -> (Vec<(u64, u64)>, Option<Finding>) {
+    let vaddr_of = |name: &str| {
+        sections.iter().find(|section| &*section.name == name).map(|section| section.vaddr)
+    };
     let mut bases = BaseAddresses::default().set_eh_frame(table.vaddr);
     if let Some(vaddr) = vaddr_of(".text") {
         bases = bases.set_text(vaddr);

@@ -110,11 +110,12 @@ impl<'a> Elf<'a> {
         if count > 0 && u64::from(header.e_phentsize(endian)) != entry {
             return Err(malformed("program header size", offset));
         }
-        let table = source.read("program headers", offset, u64::from(count) * entry, PROGRAM_HEADERS_LIMIT);
+        let table =
+            source.read("program headers", offset, u64::from(count) * entry, PROGRAM_HEADERS_LIMIT);
         // With no program headers their offset may be anything.
         let table = if count == 0 { Cow::default() } else { table? };
-        let headers =
-            pod::slice_from_all_bytes::<H::ProgramHeader>(&table).map_err(|()| malformed("program headers", offset))?;
+        let headers = pod::slice_from_all_bytes::<H::ProgramHeader>(&table)
+            .map_err(|()| malformed("program headers", offset))?;
         Ok(Self {
             source,
             is_64: header.is_class_64(),
@@ -166,7 +167,8 @@ impl<'a> Elf<'a> {
         };
         // Section 0 has the numbers that do not fit into the file header (gABI, "sh_size").
         let first = parse(1)?;
-        let (first, _) = pod::from_bytes::<H::SectionHeader>(&first).map_err(|()| malformed(what, offset))?;
+        let (first, _) =
+            pod::from_bytes::<H::SectionHeader>(&first).map_err(|()| malformed(what, offset))?;
         let count = match count {
             0 => first.sh_size(endian).into(),
             count => u64::from(count),
@@ -176,7 +178,8 @@ impl<'a> Elf<'a> {
             names => u32::from(names),
         };
         let table = parse(count)?;
-        let headers = pod::slice_from_all_bytes::<H::SectionHeader>(&table).map_err(|()| malformed(what, offset))?;
+        let headers = pod::slice_from_all_bytes::<H::SectionHeader>(&table)
+            .map_err(|()| malformed(what, offset))?;
         // Names are a convenience: without them the sections still tell code from data.
         let names = usize::try_from(names)
             .ok()
@@ -202,13 +205,19 @@ impl<'a> Elf<'a> {
             .collect())
     }
 
-    /// Where the headers are (offset, size): the file's, the programs', and those of `sections` sections, the first of which may have
-    /// the number of the others.
+    /// Where the headers are (offset, size): the file's, the programs', and those of `sections`
+    /// sections, the first of which may have the number of the others.
     pub(crate) fn header_places(&self, sections: usize) -> [(u64, u64); 3] {
         let (file, section) = if self.is_64 {
-            (size_of::<elf::FileHeader64<Endianness>>(), size_of::<elf::SectionHeader64<Endianness>>())
+            (
+                size_of::<elf::FileHeader64<Endianness>>(),
+                size_of::<elf::SectionHeader64<Endianness>>(),
+            )
         } else {
-            (size_of::<elf::FileHeader32<Endianness>>(), size_of::<elf::SectionHeader32<Endianness>>())
+            (
+                size_of::<elf::FileHeader32<Endianness>>(),
+                size_of::<elf::SectionHeader32<Endianness>>(),
+            )
         };
         let table = match self.section_table.offset {
             0 => (0, 0),

@@ -70,7 +70,9 @@ pub enum ImageError {
         text: String,
     },
     /// The kernel shows its symbols without addresses (`kernel.kptr_restrict`).
-    #[error("the kernel hides its symbols' addresses; read them as root, or with kernel.kptr_restrict=0")]
+    #[error(
+        "the kernel hides its symbols' addresses; read them as root, or with kernel.kptr_restrict=0"
+    )]
     AddressesHidden,
     /// A kernel symbol list without what it must have.
     #[error("the kernel's symbol list has no {name}")]

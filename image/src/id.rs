@@ -10,9 +10,11 @@ use crate::ImageError;
 /// Longest GNU build id kept, in bytes: a SHA-1, and the kernel's `BUILD_ID_SIZE_MAX`
 /// (include/linux/buildid.h, since 5.12), so that ids from `perf_event_open` and from files agree.
 const BUILD_ID_MAX: usize = 20;
-/// Bytes of a content or name hash: XXH3's 128 bits (xxHash specification 0.1.1, stable since 0.8.0) make a chance collision out of
-/// the question. It is no cryptographic hash and need not be: whoever wants to pass for another image can copy its build id, too. It
-/// reads 100 MB of code without build id, a Rust compiler's say, ten times as fast as SHA-256, and the daemon waits for it.
+/// Bytes of a content or name hash: XXH3's 128 bits (xxHash specification 0.1.1, stable since
+/// 0.8.0) make a chance collision out of the question. It is no cryptographic hash and need not be:
+/// whoever wants to pass for another image can copy its build id, too. It reads 100 MB of code
+/// without build id, a Rust compiler's say, ten times as fast as SHA-256, and the daemon waits for
+/// it.
 const HASH_LEN: usize = 16;
 
 const TEXT_PREFIX: &str = "text-";

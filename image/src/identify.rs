@@ -38,7 +38,8 @@ pub fn identify_file(file: &File) -> Result<ImageId, ImageError> {
     identify_elf(&Elf::parse(Source::file(file)?)?)
 }
 
-/// The GNU build id of an open ELF file, found as in [`identify`]; `None` when it has none. Never reads code.
+/// The GNU build id of an open ELF file, found as in [`identify`]; `None` when it has none. Never
+/// reads code.
 ///
 /// # Errors
 /// As [`identify_file`], except [`ImageError::NoText`].
@@ -67,7 +68,8 @@ pub(crate) fn identify_elf(elf: &Elf<'_>) -> Result<ImageId, ImageError> {
     let mut hasher = TextHasher::new();
     let mut left = TEXT_LIMIT;
     for (offset, size) in pieces {
-        let hashed = elf.source.stream("code", offset, size.min(left), |piece| hasher.update(piece))?;
+        let hashed =
+            elf.source.stream("code", offset, size.min(left), |piece| hasher.update(piece))?;
         left -= hashed;
     }
     if left == TEXT_LIMIT {

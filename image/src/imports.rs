@@ -1,4 +1,5 @@
-//! Which words of a file become the addresses of procedures of other files: entries of the global offset table.
+//! Which words of a file become the addresses of procedures of other files: entries of the global
+//! offset table.
 
 use std::fs::File;
 
@@ -10,7 +11,8 @@ use crate::source::Source;
 use crate::symbols::Names;
 use crate::{ImageError, Vaddr};
 
-/// Largest table of relocations, of symbols and of names read, in bytes. Only the very largest libraries have more.
+/// Largest table of relocations, of symbols and of names read, in bytes. Only the very largest
+/// libraries have more.
 const TABLE_LIMIT: u64 = 16 << 20;
 /// Most imports kept: a file with more has those that come first.
 const IMPORTS_MAX: usize = 1 << 18;
@@ -22,15 +24,18 @@ const TABLES_MAX: usize = 16;
 const RELA_BYTES: usize = 24;
 const SYMBOL_BYTES: usize = 24;
 
-/// The words through which a file calls other files, and the name of what each becomes the address of.
+/// The words through which a file calls other files, and the name of what each becomes the address
+/// of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imports(Vec<(Vaddr, Box<str>)>);
 
 impl Imports {
-    /// Those of an ELF file in memory. None of a file of 32 bits, with the highest byte first, or without section headers.
+    /// Those of an ELF file in memory. None of a file of 32 bits, with the highest byte first, or
+    /// without section headers.
     ///
     /// # Errors
-    /// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when a table that is needed is.
+    /// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when a table
+    /// that is needed is.
     pub fn of(data: &[u8]) -> Result<Self, ImageError> {
         Self::of_elf(&Elf::parse(Source::Bytes(data))?)
     }
@@ -50,7 +55,8 @@ impl Imports {
 
     pub(crate) fn of_elf(elf: &Elf<'_>) -> Result<Self, ImageError> {
         let mut this = Self::default();
-        // `R_*_GLOB_DAT` and `R_*_JUMP_SLOT` (System V ABI for x86-64, table 4.9; ELF for the Arm 64-bit Architecture, 5.7).
+        // `R_*_GLOB_DAT` and `R_*_JUMP_SLOT` (System V ABI for x86-64, table 4.9; ELF for the Arm
+        // 64-bit Architecture, 5.7).
         let kinds = match elf.machine {
             elf::EM_X86_64 => [6, 7],
             elf::EM_AARCH64 => [1025, 1026],
@@ -60,10 +66,15 @@ impl Imports {
             return Ok(this);
         }
         let sections = elf.sections()?;
-        for section in sections.iter().filter(|section| section.kind == elf::SHT_RELA).take(TABLES_MAX) {
+        for section in
+            sections.iter().filter(|section| section.kind == elf::SHT_RELA).take(TABLES_MAX)
+        {
             let linked = |link: u32| sections.get(usize::try_from(link).ok()?);
-            if let Some(symbols) = linked(section.link).filter(|symbols| symbols.kind == elf::SHT_DYNSYM) {
-                let names = linked(symbols.link).ok_or_else(|| malformed("symbol names", symbols.offset))?;
+            if let Some(symbols) =
+                linked(section.link).filter(|symbols| symbols.kind == elf::SHT_DYNSYM)
+            {
+                let names = linked(symbols.link)
+                    .ok_or_else(|| malformed("symbol names", symbols.offset))?;
                 this.add(elf, section, symbols, names, kinds)?;
             }
         }
@@ -84,7 +95,9 @@ impl Imports {
         let symbols = elf.section_bytes("symbol table", symbols, TABLE_LIMIT)?;
         let names = Names::new(elf.section_bytes("symbol names", names, TABLE_LIMIT)?.into_owned());
         let mut names_bytes = self.0.iter().map(|(_, name)| name.len()).sum::<usize>();
-        let word = |bytes: &[u8], at: usize| bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word));
+        let word = |bytes: &[u8], at: usize| {
+            bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
+        };
         for entry in relocations.chunks_exact(RELA_BYTES) {
             let (Some(vaddr), Some(info)) = (word(entry, 0), word(entry, 8)) else { continue };
             if self.0.len() >= IMPORTS_MAX || names_bytes >= NAMES_BYTES_MAX {
@@ -93,7 +106,8 @@ impl Imports {
             if !kinds.contains(&(info & 0xffff_ffff)) {
                 continue;
             }
-            let symbol = usize::try_from(info >> 32).ok().and_then(|index| index.checked_mul(SYMBOL_BYTES));
+            let symbol =
+                usize::try_from(info >> 32).ok().and_then(|index| index.checked_mul(SYMBOL_BYTES));
             let name = symbol.and_then(|at| word(&symbols, at)).map(|name| name as u32);
             if let Some(name) = name.and_then(|name| names.get(name)) {
                 names_bytes += name.len();

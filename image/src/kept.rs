@@ -1,8 +1,11 @@
-//! The part of an ELF file that must be kept so that it can later be named, listed and analysed without the file itself.
+//! The part of an ELF file that must be kept so that it can later be named, listed and analysed
+//! without the file itself.
 //!
-//! Kept are the headers, all code and read-only data, the symbols, the unwind tables, the notes, the relocations and what the dynamic
-//! loader makes read-only after it has relocated it (tables of jumps are there). Not kept are debug information, which is large and found
-//! elsewhere, and writable data, which is nobody's business. A kept file is as long as its original and zero where nothing was kept.
+//! Kept are the headers, all code and read-only data, the symbols, the unwind tables, the notes,
+//! the relocations and what the dynamic loader makes read-only after it has relocated it (tables of
+//! jumps are there). Not kept are debug information, which is large and found elsewhere, and
+//! writable data, which is nobody's business. A kept file is as long as its original and zero where
+//! nothing was kept.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -38,8 +41,9 @@ impl KeptRanges {
     /// Those of an ELF file in memory.
     ///
     /// # Errors
-    /// [`ImageError::NotElf`]; [`ImageError::Malformed`] when the file or program headers are, anything else being kept as far as it is
-    /// there; [`ImageError::TooLarge`] when there is more than [`KEPT_BYTES_MAX`].
+    /// [`ImageError::NotElf`]; [`ImageError::Malformed`] when the file or program headers are,
+    /// anything else being kept as far as it is there; [`ImageError::TooLarge`] when there is more
+    /// than [`KEPT_BYTES_MAX`].
     pub fn of(data: &[u8]) -> Result<Self, ImageError> {
         Self::of_source(Source::Bytes(data))
     }
@@ -54,11 +58,18 @@ impl KeptRanges {
 
     fn of_source(source: Source<'_>) -> Result<Self, ImageError> {
         let elf = Elf::parse(source)?;
-        // What cannot be read in the original cannot be read in the kept file either, for the same reason.
+        // What cannot be read in the original cannot be read in the kept file either, for the same
+        // reason.
         let sections = elf.sections().unwrap_or_default();
         let mut places: Vec<(u64, u64)> = elf.header_places(sections.len()).to_vec();
-        places.extend(elf.segments.iter().filter(|segment| keeps_segment(segment)).map(|s| (s.offset, s.file_size)));
-        let of_sections = sections.iter().filter(|section| keeps_section(section, elf.segments.is_empty()));
+        places.extend(
+            elf.segments
+                .iter()
+                .filter(|segment| keeps_segment(segment))
+                .map(|s| (s.offset, s.file_size)),
+        );
+        let of_sections =
+            sections.iter().filter(|section| keeps_section(section, elf.segments.is_empty()));
         places.extend(of_sections.map(|section| (section.offset, section.size)));
         Self::of_places(elf.source.len(), places)
     }
@@ -81,8 +92,8 @@ impl KeptRanges {
     /// Ranges that were kept earlier.
     ///
     /// # Errors
-    /// [`ImageError::Malformed`] unless they are in ascending order, not empty, with a gap between any two, and inside of a file of
-    /// `file_len` bytes; [`ImageError::TooLarge`].
+    /// [`ImageError::Malformed`] unless they are in ascending order, not empty, with a gap between
+    /// any two, and inside of a file of `file_len` bytes; [`ImageError::TooLarge`].
     pub fn new(file_len: u64, ranges: Vec<Range<u64>>) -> Result<Self, ImageError> {
         if ranges.len() > PIECES_MAX {
             let (size, limit) = (ranges.len() as u64, PIECES_MAX as u64);
@@ -98,9 +109,11 @@ impl KeptRanges {
         }
         let kept = Self { file_len, ranges };
         match kept.len() {
-            size if size > KEPT_BYTES_MAX => {
-                Err(ImageError::TooLarge { what: "code to keep (bytes)", size, limit: KEPT_BYTES_MAX })
-            }
+            size if size > KEPT_BYTES_MAX => Err(ImageError::TooLarge {
+                what: "code to keep (bytes)",
+                size,
+                limit: KEPT_BYTES_MAX,
+            }),
             _ => Ok(kept),
         }
     }
@@ -126,11 +139,17 @@ impl KeptRanges {
         self.ranges.is_empty()
     }
 
-    /// Gives the kept bytes of the file, in order, to `each`, at most 64 KiB at a time. Does not move the file's position.
+    /// Gives the kept bytes of the file, in order, to `each`, at most 64 KiB at a time. Does not
+    /// move the file's position.
     ///
     /// # Errors
-    /// Those of reading (`UnexpectedEof` when the file was cut meanwhile) and of `each`, which end it.
-    pub fn copy(&self, file: &File, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    /// Those of reading (`UnexpectedEof` when the file was cut meanwhile) and of `each`, which end
+    /// it.
+    pub fn copy(
+        &self,
+        file: &File,
+        mut each: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut buffer = vec![0; COPIED];
         for range in &self.ranges {
             let mut at = range.start;
@@ -151,12 +170,17 @@ fn keeps_segment(segment: &ProgramHeader) -> bool {
     match segment.kind {
         // Code counts for the identity of files without build id, also where it may be written.
         elf::PT_LOAD => segment.flags & elf::PF_W == 0 || segment.flags & elf::PF_X != 0,
-        elf::PT_NOTE | elf::PT_DYNAMIC | elf::PT_GNU_EH_FRAME | elf::PT_GNU_PROPERTY | elf::PT_GNU_RELRO => true,
+        elf::PT_NOTE
+        | elf::PT_DYNAMIC
+        | elf::PT_GNU_EH_FRAME
+        | elf::PT_GNU_PROPERTY
+        | elf::PT_GNU_RELRO => true,
         _ => false,
     }
 }
 
-/// Whether a section is kept although no kept segment may have it. `alone`: there are no segments (an object file).
+/// Whether a section is kept although no kept segment may have it. `alone`: there are no segments
+/// (an object file).
 fn keeps_section(section: &Section, alone: bool) -> bool {
     let name = &*section.name;
     let is_debug = [".debug_", ".zdebug_", ".rela.debug_", ".rel.debug_", ".gnu.debuglto_"];
@@ -166,11 +190,16 @@ fn keeps_section(section: &Section, alone: bool) -> bool {
     if !section.has_bytes() || is_debug.iter().any(|prefix| name.starts_with(prefix)) {
         return false;
     }
-    let by_name = [".eh_frame", ".gnu_debugdata", ".gnu_debuglink", ".gnu_debugaltlink", ".data.rel.ro"];
+    let by_name =
+        [".eh_frame", ".gnu_debugdata", ".gnu_debuglink", ".gnu_debugaltlink", ".data.rel.ro"];
     let is_mapped = section.flags & u64::from(elf::SHF_ALLOC) != 0;
     let is_written = section.flags & u64::from(elf::SHF_WRITE) != 0;
     match section.kind {
-        elf::SHT_SYMTAB | elf::SHT_DYNSYM | elf::SHT_STRTAB | elf::SHT_SYMTAB_SHNDX | elf::SHT_NOTE => true,
+        elf::SHT_SYMTAB
+        | elf::SHT_DYNSYM
+        | elf::SHT_STRTAB
+        | elf::SHT_SYMTAB_SHNDX
+        | elf::SHT_NOTE => true,
         elf::SHT_RELA | elf::SHT_REL | elf::SHT_RELR | elf::SHT_DYNAMIC => true,
         _ if by_name.iter().any(|prefix| name.starts_with(prefix)) => true,
         _ => alone && is_mapped && !is_written,
@@ -196,7 +225,9 @@ impl KeptFile {
     /// As [`KeptRanges::of`].
     pub fn of(data: &[u8]) -> Result<Self, ImageError> {
         let ranges = KeptRanges::of(data)?;
-        let piece = |range: &Range<u64>| data.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?);
+        let piece = |range: &Range<u64>| {
+            data.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
+        };
         let bytes = ranges.ranges.iter().filter_map(piece).flatten().copied().collect();
         Self::new(ranges, bytes)
     }
@@ -219,7 +250,8 @@ impl KeptFile {
         Ok(Self { ranges, is_excerpt: false, bytes, starts })
     }
 
-    /// The same without these pieces of its code (file offsets), which are in ascending order and do not overlap: an excerpt.
+    /// The same without these pieces of its code (file offsets), which are in ascending order and
+    /// do not overlap: an excerpt.
     ///
     /// # Errors
     /// [`ImageError::TooLarge`] when there would be too many separate pieces.
@@ -229,13 +261,17 @@ impl KeptFile {
             let mut at = kept.start;
             let first = code.partition_point(|gone| gone.end <= kept.start);
             for gone in code.iter().skip(first).take_while(|gone| gone.start < kept.end) {
-                ranges.extend(Some(at..gone.start.min(kept.end)).filter(|range| range.start < range.end));
+                ranges.extend(
+                    Some(at..gone.start.min(kept.end)).filter(|range| range.start < range.end),
+                );
                 at = at.max(gone.end);
             }
             ranges.extend(Some(at..kept.end).filter(|range| range.start < range.end));
         }
         let ranges = KeptRanges::new(self.ranges.file_len, ranges)?;
-        let piece = |range: &Range<u64>| self.get(range.start, usize::try_from(range.end - range.start).ok()?);
+        let piece = |range: &Range<u64>| {
+            self.get(range.start, usize::try_from(range.end - range.start).ok()?)
+        };
         let bytes = ranges.ranges.iter().filter_map(piece).flatten().copied().collect();
         Self::new(ranges, bytes).map(Self::into_excerpt)
     }
@@ -246,12 +282,14 @@ impl KeptFile {
         Self { is_excerpt: true, ..self }
     }
 
-    /// Whether code of the file is missing: [`KeptFile::identify`] tells nothing then where the id is a hash of the code.
+    /// Whether code of the file is missing: [`KeptFile::identify`] tells nothing then where the id
+    /// is a hash of the code.
     pub fn is_excerpt(&self) -> bool {
         self.is_excerpt
     }
 
-    /// Whether it can be of the build `id`: whether it is, unless it is an excerpt and the id a hash of all code.
+    /// Whether it can be of the build `id`: whether it is, unless it is an excerpt and the id a
+    /// hash of all code.
     ///
     /// # Errors
     /// As [`KeptFile::identify`].
@@ -295,7 +333,9 @@ impl KeptFile {
             let (from, to) = (range.start.max(offset), range.end.min(end));
             // Both lie within `offset..offset + len`, and `len` is a usize.
             let place = (from - offset) as usize..(to - offset) as usize;
-            if let (Some(out), Some(bytes)) = (out.get_mut(place), self.get(from, (to - from) as usize)) {
+            if let (Some(out), Some(bytes)) =
+                (out.get_mut(place), self.get(from, (to - from) as usize))
+            {
                 out.copy_from_slice(bytes);
             }
         }
@@ -327,7 +367,8 @@ impl KeptFile {
         Ok(Layout::of_elf(&Elf::parse(Source::Kept(self))?))
     }
 
-    /// Its procedures: as [`crate::procedures`] of the original, which was at `path`; a debug file may still be near that.
+    /// Its procedures: as [`crate::procedures`] of the original, which was at `path`; a debug file
+    /// may still be near that.
     ///
     /// # Errors
     /// As [`crate::procedures_of`].
@@ -355,7 +396,11 @@ mod tests {
             ("in any order", &[(50, 10), (0, 10)][..], &[0..10, 50..60][..]),
             ("touching", &[(0, 10), (10, 10)], std::slice::from_ref(&(0..20))),
             ("overlapping", &[(0, 30), (10, 10), (25, 15)], std::slice::from_ref(&(0..40))),
-            ("cut at the end of the file", &[(90, 20), (100, 1), (300, 5)], std::slice::from_ref(&(90..100))),
+            (
+                "cut at the end of the file",
+                &[(90, 20), (100, 1), (300, 5)],
+                std::slice::from_ref(&(90..100)),
+            ),
             ("empty", &[(5, 0)], &[]),
             ("past the end of all numbers", &[(80, u64::MAX)], std::slice::from_ref(&(80..100))),
         ] {
@@ -371,8 +416,16 @@ mod tests {
             ("touching", 100, vec![0..5, 5..6]),
             ("out of order", 100, vec![7..9, 0..5]),
             ("outside", 100, vec![0..2, 7..101]),
-            ("too many bytes", u64::MAX, vec![0..KEPT_BYTES_MAX, KEPT_BYTES_MAX + 1..KEPT_BYTES_MAX + 2]),
-            ("too many pieces", u64::MAX, (0..=PIECES_MAX as u64).map(|n| 2 * n..2 * n + 1).collect()),
+            (
+                "too many bytes",
+                u64::MAX,
+                vec![0..KEPT_BYTES_MAX, KEPT_BYTES_MAX + 1..KEPT_BYTES_MAX + 2],
+            ),
+            (
+                "too many pieces",
+                u64::MAX,
+                (0..=PIECES_MAX as u64).map(|n| 2 * n..2 * n + 1).collect(),
+            ),
         ] {
             assert!(KeptRanges::new(file_len, ranges).is_err(), "{story}");
         }
@@ -396,7 +449,8 @@ mod tests {
         let own_id = own.identify().unwrap();
         let segments = own.layout().unwrap();
         let code = segments.segments().iter().find(|segment| segment.executable).unwrap();
-        let some = own.without(std::slice::from_ref(&(code.offset.0 + 64..code.offset.0 + 128))).unwrap();
+        let some =
+            own.without(std::slice::from_ref(&(code.offset.0 + 64..code.offset.0 + 128))).unwrap();
         assert!(own.may_be(&own_id).unwrap() && some.may_be(&own_id).unwrap());
         assert!(!some.may_be(&ImageId::from_build_id(&[7; 20]).unwrap()).unwrap());
         assert!(!own.may_be(&ImageId::from_text([b"other"])).unwrap());
@@ -420,7 +474,11 @@ mod tests {
             for end in start..=20 {
                 let (offset, len) = (start as u64, end - start);
                 assert_eq!(&*kept.read(offset, len), &holes[start..end], "{start}..{end}");
-                let whole = kept.ranges().ranges().iter().any(|r| r.contains(&offset) && end as u64 <= r.end);
+                let whole = kept
+                    .ranges()
+                    .ranges()
+                    .iter()
+                    .any(|r| r.contains(&offset) && end as u64 <= r.end);
                 assert_eq!(kept.get(offset, len).is_some(), whole, "{start}..{end}");
             }
         }

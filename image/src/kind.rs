@@ -20,7 +20,8 @@ pub enum ImageKind {
     Vdso,
     /// A BPF program translated to machine code, or other code the kernel wrote itself.
     Bpf,
-    /// The procedures of the kernel in which a CPU waits for work: its idle text, `__cpuidle_text_start` to `_end`, and a few more.
+    /// The procedures of the kernel in which a CPU waits for work: its idle text,
+    /// `__cpuidle_text_start` to `_end`, and a few more.
     Idle,
     /// Code that one process made at run time (a just-in-time compiler's).
     Jit,
@@ -31,8 +32,16 @@ pub enum ImageKind {
 
 impl ImageKind {
     /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 8] =
-        [Self::File, Self::Kernel, Self::Module, Self::Vdso, Self::Bpf, Self::Idle, Self::Jit, Self::Unresolved];
+    pub const ALL: [Self; 8] = [
+        Self::File,
+        Self::Kernel,
+        Self::Module,
+        Self::Vdso,
+        Self::Bpf,
+        Self::Idle,
+        Self::Jit,
+        Self::Unresolved,
+    ];
 
     /// The text form.
     pub const fn as_str(self) -> &'static str {

@@ -107,20 +107,25 @@ impl Layout {
         self.code().find(|segment| segment.offset_of(Vaddr(vaddr)).is_some())
     }
 
-    /// The addresses of those of `offsets` that are code, in order, each once. None in a file of which a byte of code is at two addresses, or
-    /// an address has two bytes.
+    /// The addresses of those of `offsets` that are code, in order, each once. None in a file of
+    /// which a byte of code is at two addresses, or an address has two bytes.
     pub(crate) fn code_addresses(&self, offsets: &[ImageOffset]) -> Option<Vec<u64>> {
         let is_disjoint = |place: fn(&Segment) -> u64| {
-            let range = |segment: &Segment| (place(segment), place(segment).saturating_add(segment.file_size_bytes));
-            let mut ranges: Vec<(u64, u64)> = self.code().map(range).filter(|(start, end)| start < end).collect();
+            let range = |segment: &Segment| {
+                (place(segment), place(segment).saturating_add(segment.file_size_bytes))
+            };
+            let mut ranges: Vec<(u64, u64)> =
+                self.code().map(range).filter(|(start, end)| start < end).collect();
             ranges.sort_unstable();
             ranges.is_sorted_by(|before, behind| before.1 <= behind.0)
         };
         if !is_disjoint(|segment| segment.offset.0) || !is_disjoint(|segment| segment.vaddr.0) {
             return None;
         }
-        let address = |offset: &ImageOffset| self.code().find_map(|segment| segment.vaddr_of(*offset));
-        let mut addresses: Vec<u64> = offsets.iter().filter_map(address).map(|vaddr| vaddr.0).collect();
+        let address =
+            |offset: &ImageOffset| self.code().find_map(|segment| segment.vaddr_of(*offset));
+        let mut addresses: Vec<u64> =
+            offsets.iter().filter_map(address).map(|vaddr| vaddr.0).collect();
         addresses.sort_unstable();
         addresses.dedup();
         Some(addresses)
@@ -142,13 +147,22 @@ mod tests {
     use super::*;
 
     fn segment(offset: u64, vaddr: u64, size: u64, executable: bool) -> Segment {
-        Segment { offset: ImageOffset(offset), vaddr: Vaddr(vaddr), file_size_bytes: size, executable }
+        Segment {
+            offset: ImageOffset(offset),
+            vaddr: Vaddr(vaddr),
+            file_size_bytes: size,
+            executable,
+        }
     }
 
     #[test]
     fn offsets_and_addresses_convert_both_ways() {
-        let layout =
-            Layout { segments: vec![segment(0, 0x400000, 0x1000, false), segment(0x1000, 0x402000, 0x500, true)] };
+        let layout = Layout {
+            segments: vec![
+                segment(0, 0x400000, 0x1000, false),
+                segment(0x1000, 0x402000, 0x500, true),
+            ],
+        };
         for (offset, vaddr) in [
             (0, Some(0x400000)),
             (0xfff, Some(0x400fff)),
@@ -168,7 +182,9 @@ mod tests {
 
     #[test]
     fn a_byte_mapped_twice_has_its_address_as_code() {
-        let layout = Layout { segments: vec![segment(0, 0x1000, 0x100, false), segment(0, 0x5000, 0x100, true)] };
+        let layout = Layout {
+            segments: vec![segment(0, 0x1000, 0x100, false), segment(0, 0x5000, 0x100, true)],
+        };
         let vaddr = layout.file_offset_to_vaddr(ImageOffset(0x10));
         assert_eq!(vaddr, Some(Vaddr(0x5010)));
     }

@@ -11,9 +11,9 @@
 //! - [`Imports`]: through which of its words does it call other files?
 //! - [`DebugInfo`], [`Lines`]: which source line is at a [`Vaddr`]? → [`Frame`]s
 //!
-//! the same of a file that is gone, from the part of it that was kept: [`KeptFile`],
-//! and the same for the running kernel from its symbol list, in [`kernel`], and for code made at run time from what its makers
-//! write, in [`jit`].
+//! the same of a file that is gone, from the part of it that was kept: [`KeptFile`], and the same
+//! for the running kernel from its symbol list, in [`kernel`], and for code made at run time from
+//! what its makers write, in [`jit`].
 //!
 //! It knows no process, no profile and no instruction. Files come from strangers: no bytes make it
 //! panic, and every allocation that a file asks for is bounded (see [`ImageError::TooLarge`]). Odd

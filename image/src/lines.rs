@@ -1,7 +1,9 @@
-//! From addresses to source lines and inlined calls, by the DWARF that compilers leave. Only units that have an address asked for are read.
+//! From addresses to source lines and inlined calls, by the DWARF that compilers leave. Only units
+//! that have an address asked for are read.
 //!
-//! Debug information comes from strangers, and the library that understands it recurses and loops as the information says. So all of it
-//! is read through [`Metered`], which ends a look-up that reads too much or whose stack grows too deep.
+//! Debug information comes from strangers, and the library that understands it recurses and loops
+//! as the information says. So all of it is read through [`Metered`], which ends a look-up that
+//! reads too much or whose stack grows too deep.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -16,15 +18,16 @@ use crate::{ImageError, Vaddr, demangle};
 
 /// Reads of one image's debug information that are agreed to, besides one for each of its bytes.
 const READS_MAX: u64 = 32 << 20;
-/// Stack that a look-up may take, in bytes: the smallest stack of a thread of ours is 2 MiB. It is enough for some hundred calls inlined
-/// into each other.
+/// Stack that a look-up may take, in bytes: the smallest stack of a thread of ours is 2 MiB. It is
+/// enough for some hundred calls inlined into each other.
 const STACK_MAX: usize = 512 << 10;
 /// Longest name or path, in bytes.
 const NAME_MAX: usize = 32 << 10;
 /// Most calls inlined into each other that are told of an address.
 const FRAMES_MAX: usize = 64;
 
-/// Where an instruction comes from in the source: one of the calls that were inlined there, or the procedure itself.
+/// Where an instruction comes from in the source: one of the calls that were inlined there, or the
+/// procedure itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frame {
     /// The function, demangled.
@@ -72,8 +75,8 @@ impl<'a> Lines<'a> {
         Ok(Self { context, meter, cut: Cell::new(None) })
     }
 
-    /// Where the instruction at an address comes from: the innermost inlined call first, the procedure itself last, at most 64. Empty when
-    /// that is not known.
+    /// Where the instruction at an address comes from: the innermost inlined call first, the
+    /// procedure itself last, at most 64. Empty when that is not known.
     pub fn frames(&self, address: Vaddr) -> Vec<Frame> {
         let mut frames = Vec::new();
         // The library looks one address ahead.
@@ -93,11 +96,17 @@ impl<'a> Lines<'a> {
             && let Some(frame) = found.next()?
         {
             let name = frame.function.as_ref().map(|function| function.raw_name()).transpose()?;
-            let (file, line, column) =
-                frame.location.map_or((None, None, None), |place| (place.file, place.line, place.column));
+            let (file, line, column) = frame
+                .location
+                .map_or((None, None, None), |place| (place.file, place.line, place.column));
             let file = file.filter(|file| !file.is_empty()).map(str::to_owned);
             let function = name.map(|name| demangle(&name).into_owned());
-            frames.push(Frame { function, file, line, column: column.filter(|column| *column > 0) });
+            frames.push(Frame {
+                function,
+                file,
+                line,
+                column: column.filter(|column| *column > 0),
+            });
         }
         Ok(())
     }
@@ -117,7 +126,8 @@ impl fmt::Debug for Lines<'_> {
 /// The debug information, and the meter of its reads, which begins anew.
 pub(crate) fn begin(info: &DebugInfo) -> (gimli::Dwarf<Metered<'_>>, &Meter) {
     let meter = &info.meter;
-    let bytes = info.sections.len().saturating_add(info.supplement.as_ref().map_or(0, Sections::len));
+    let bytes =
+        info.sections.len().saturating_add(info.supplement.as_ref().map_or(0, Sections::len));
     meter.begin(READS_MAX.saturating_add(bytes));
     let mut dwarf = dwarf(&info.sections, meter);
     if let Some(supplement) = &info.supplement {
@@ -131,7 +141,11 @@ fn dwarf<'a>(sections: &'a Sections, meter: &'a Meter) -> gimli::Dwarf<Metered<'
     let section = |bytes| Metered { bytes: EndianSlice::new(bytes, sections.endian), meter };
     let load = |id: gimli::SectionId| {
         let bytes = sections.get(id);
-        let bytes = if id == gimli::SectionId::DebugInfo { whole_units(bytes, sections.endian) } else { bytes };
+        let bytes = if id == gimli::SectionId::DebugInfo {
+            whole_units(bytes, sections.endian)
+        } else {
+            bytes
+        };
         Ok::<_, std::convert::Infallible>(section(bytes))
     };
     match gimli::Dwarf::load(load) {

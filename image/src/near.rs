@@ -1,7 +1,8 @@
-//! Which symbols decide what holds a few places. Most of an image's symbols are far from all samples: those need neither be sorted nor named.
+//! Which symbols decide what holds a few places. Most of an image's symbols are far from all
+//! samples: those need neither be sorted nor named.
 
-/// Symbols that hold one place, and places that one symbol holds, are counted together up to this number: a table in which everything holds
-/// everything is read the other way.
+/// Symbols that hold one place, and places that one symbol holds, are counted together up to this
+/// number: a table in which everything holds everything is read the other way.
 const WORK_MAX: usize = 16 << 20;
 
 /// What symbol tables say about some addresses, found out symbol by symbol in any order.
@@ -32,7 +33,8 @@ pub(crate) struct Deciding(Vec<(u64, u64)>);
 impl<'a> Near<'a> {
     /// Nothing is known yet. `addresses` are sorted, each there once.
     pub(crate) fn new(addresses: &'a [u64]) -> Self {
-        let around = Around { holder: None, reached: None, unsized_before: None, next: [u64::MAX; 2] };
+        let around =
+            Around { holder: None, reached: None, unsized_before: None, next: [u64::MAX; 2] };
         Self { addresses, around: vec![around; addresses.len()], work_left: WORK_MAX }
     }
 
@@ -53,7 +55,11 @@ impl<'a> Near<'a> {
             return;
         }
         first.reached = first.reached.max(Some((end, start)));
-        for (around, _) in around.iter_mut().zip(self.addresses.iter().skip(behind)).take_while(|(_, at)| **at < end) {
+        for (around, _) in around
+            .iter_mut()
+            .zip(self.addresses.iter().skip(behind))
+            .take_while(|(_, at)| **at < end)
+        {
             around.holder = around.holder.max(Some(start));
             self.work_left = self.work_left.saturating_sub(1);
             if self.work_left == 0 {
@@ -62,7 +68,8 @@ impl<'a> Near<'a> {
         }
     }
 
-    /// Where those begin that decide what holds the addresses, once all were added; none when that took too much work.
+    /// Where those begin that decide what holds the addresses, once all were added; none when that
+    /// took too much work.
     pub(crate) fn deciding(mut self) -> Option<Deciding> {
         if self.work_left == 0 {
             return None;
@@ -81,17 +88,20 @@ impl<'a> Near<'a> {
             unsized_before = unsized_before.max(around.unsized_before);
             match around.holder {
                 // What begins in it before the address may have taken its begin.
-                Some(start) => match held.and_then(|(holder, at)| ranges.get_mut(at).filter(|_| holder == start)) {
+                Some(start) => match held
+                    .and_then(|(holder, at)| ranges.get_mut(at).filter(|_| holder == start))
+                {
                     Some(range) => range.1 = address,
                     None => {
                         held = Some((start, ranges.len()));
                         ranges.push((start, address));
                     }
                 },
-                // Then one without size may hold it, unless one with size came between; and if none does, what reached nearest
-                // to it bounds what has its name from elsewhere.
+                // Then one without size may hold it, unless one with size came between; and if none
+                // does, what reached nearest to it bounds what has its name from elsewhere.
                 None => {
-                    let starts = [unsized_before, reached.map(|(_, start)| start)].into_iter().flatten();
+                    let starts =
+                        [unsized_before, reached.map(|(_, start)| start)].into_iter().flatten();
                     ranges.extend(starts.map(|start| (start, start)));
                 }
             }
@@ -130,9 +140,15 @@ mod tests {
         pieces.iter().find(|piece| (piece.start..piece.end).contains(&at)).copied()
     }
 
-    /// Pieces of spans (start, size), as the procedures of an image are put together; ranges of a section and of the unwind table are there too.
+    /// Pieces of spans (start, size), as the procedures of an image are put together; ranges of a
+    /// section and of the unwind table are there too.
     fn pieces(spans: &[(u64, u64)], more: &[Piece<u64>]) -> Vec<Piece<u64>> {
-        let span = |&(start, size): &(u64, u64)| Span { start, end: start + size, limit: 90 - start % 3, label: start };
+        let span = |&(start, size): &(u64, u64)| Span {
+            start,
+            end: start + size,
+            limit: 90 - start % 3,
+            label: start,
+        };
         let mut spans: Vec<Span<u64>> = spans.iter().map(span).collect();
         spans.sort_by_key(|span| (span.start, span.end));
         let mut pieces = flatten(&spans);
@@ -170,7 +186,8 @@ mod tests {
         let mut near = Near::new(&[105, 107, 500]);
         (0..100).for_each(|symbol| near.add(symbol * 10, symbol * 10 + 8));
         let deciding = near.deciding().unwrap();
-        let some: Vec<u64> = (0..100).map(|symbol| symbol * 10).filter(|start| deciding.has(*start)).collect();
+        let some: Vec<u64> =
+            (0..100).map(|symbol| symbol * 10).filter(|start| deciding.has(*start)).collect();
         assert_eq!(some, [100, 110, 500, 510]);
     }
 

@@ -126,7 +126,10 @@ impl Procedures {
     }
 
     /// As [`Procedures::from_list`], with a count for each source.
-    pub(crate) fn from_sources(list: Vec<Procedure>, sources: Vec<(ProcedureSource, usize)>) -> Self {
+    pub(crate) fn from_sources(
+        list: Vec<Procedure>,
+        sources: Vec<(ProcedureSource, usize)>,
+    ) -> Self {
         let mut procedures = Self { list, sources };
         procedures.settle();
         procedures
@@ -230,9 +233,9 @@ pub enum Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stripped => {
-                f.write_str("no symbol table, here or in a debug file: most procedures are shown by address")
-            }
+            Self::Stripped => f.write_str(
+                "no symbol table, here or in a debug file: most procedures are shown by address",
+            ),
             Self::NoCode => f.write_str("the file maps no code"),
             Self::Unreadable { part, error } => write!(f, "cannot read the {part}: {error}"),
             Self::DebugFileUnreadable { path, error } => {

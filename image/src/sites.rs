@@ -1,8 +1,10 @@
-//! Where instructions come from, in the terms of compilers that are fed with profiles: by the function's name for linkers, the line counted
-//! from the function's own, and the discriminator that tells blocks of one line apart (Chen et al., "AutoFDO", CGO 2016, section 3; DWARF 5,
-//! 6.2.2 for discriminators).
+//! Where instructions come from, in the terms of compilers that are fed with profiles: by the
+//! function's name for linkers, the line counted from the function's own, and the discriminator
+//! that tells blocks of one line apart (Chen et al., "AutoFDO", CGO 2016, section 3; DWARF 5, 6.2.2
+//! for discriminators).
 //!
-//! [`Lines`](crate::Lines) names what people read; these are other parts of the same debug information, read through the same meter.
+//! [`Lines`](crate::Lines) names what people read; these are other parts of the same debug
+//! information, read through the same meter.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -16,21 +18,23 @@ use crate::{ImageError, Vaddr};
 
 /// Most calls inlined into each other that are told of an address.
 const DEPTH_MAX: usize = 64;
-/// Most entries from an inlined copy to what it was declared as: copy, abstract function, declaration, and as many again for those that
-/// link-time optimisation moved.
+/// Most entries from an inlined copy to what it was declared as: copy, abstract function,
+/// declaration, and as many again for those that link-time optimisation moved.
 const ORIGINS_MAX: usize = 8;
 
-/// One of the functions that an instruction is of: the procedure itself, or a call that was inlined into the one before.
+/// One of the functions that an instruction is of: the procedure itself, or a call that was inlined
+/// into the one before.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
     /// The function's name for linkers.
     pub function: String,
-    /// Lines from the one the function is declared at to the instruction's, or to the call of the next site; 16 bits, as LLVM has it.
+    /// Lines from the one the function is declared at to the instruction's, or to the call of the
+    /// next site; 16 bits, as LLVM has it.
     pub line: u32,
     /// Which of the blocks of that line; 0 for the first.
     pub discriminator: u32,
-    /// How many times the instruction's work was in the source for once here: loops that were unrolled or made to handle several elements
-    /// at a time. At least 1, and 1 for calls.
+    /// How many times the instruction's work was in the source for once here: loops that were
+    /// unrolled or made to handle several elements at a time. At least 1, and 1 for calls.
     pub copies: u32,
 }
 
@@ -105,7 +109,8 @@ impl<'a> Sites<'a> {
         Ok(Self { dwarf, units, ranges, meter, cut: Cell::new(None) })
     }
 
-    /// What the instruction at an address is of: the procedure first, the innermost inlined call last. Empty when that is not known, or when it is of no line.
+    /// What the instruction at an address is of: the procedure first, the innermost inlined call
+    /// last. Empty when that is not known, or when it is of no line.
     pub fn at(&self, address: Vaddr) -> Vec<Site> {
         if self.cut.get() == Some(LinesCut::TooMuchWork) {
             return Vec::new();
@@ -126,7 +131,8 @@ impl<'a> Sites<'a> {
 
     fn content(&self, unit: &Unit<Metered<'a>>) -> Content {
         let mut content = Content::default();
-        let read = self.rows(unit, &mut content.rows).and_then(|()| self.functions(unit, &mut content));
+        let read =
+            self.rows(unit, &mut content.rows).and_then(|()| self.functions(unit, &mut content));
         if read.is_err() {
             self.cut.set(Some(self.meter.cut().unwrap_or(LinesCut::Malformed)));
         }
@@ -158,7 +164,11 @@ impl<'a> Sites<'a> {
     /// LLVM packs more into discriminators than the block's number.
     fn is_by_llvm(&self, unit: &Unit<Metered<'a>>) -> bool {
         let mut entries = unit.entries();
-        let producer = entries.next_dfs().ok().flatten().and_then(|root| root.attr_value(constants::DW_AT_producer));
+        let producer = entries
+            .next_dfs()
+            .ok()
+            .flatten()
+            .and_then(|root| root.attr_value(constants::DW_AT_producer));
         let producer = producer.and_then(|value| self.text(unit, value)).unwrap_or_default();
         ["clang", "LLVM", "rustc"].iter().any(|word| producer.contains(word))
     }
@@ -183,17 +193,27 @@ impl<'a> Sites<'a> {
             }
             let (name, line) = self.origin(unit, entry);
             if !is_call {
-                content.ranges.extend(ranges.iter().map(|(from, to)| (*from, *to, content.functions.len())));
+                content
+                    .ranges
+                    .extend(ranges.iter().map(|(from, to)| (*from, *to, content.functions.len())));
                 content.functions.push(Function { name, line, calls: Vec::new() });
                 inside = Some(depth);
                 continue;
             }
-            let number = |name| entry.attr(name).and_then(gimli::Attribute::udata_value).unwrap_or(0);
+            let number =
+                |name| entry.attr(name).and_then(gimli::Attribute::udata_value).unwrap_or(0);
             let raw = u32::try_from(number(constants::DW_AT_GNU_discriminator)).unwrap_or(0);
             let call_discriminator = if encoded { unpacked(raw).0 } else { raw };
             let call_line = number(constants::DW_AT_call_line);
             if let (Some(_), Some(function)) = (inside, content.functions.last_mut()) {
-                function.calls.push(Call { depth, ranges, name, line, call_line, call_discriminator });
+                function.calls.push(Call {
+                    depth,
+                    ranges,
+                    name,
+                    line,
+                    call_line,
+                    call_discriminator,
+                });
             }
         }
         Ok(())
@@ -210,7 +230,8 @@ impl<'a> Sites<'a> {
                 found.push((range.begin, range.end));
             }
         };
-        // `gimli::Dwarf::die_ranges` does the same, but adds addresses and sizes without a look (0.34.0).
+        // `gimli::Dwarf::die_ranges` does the same, but adds addresses and sizes without a look
+        // (0.34.0).
         if let Some(value) = entry.attr_value(constants::DW_AT_ranges)
             && let Some(mut ranges) = self.dwarf.attr_ranges(unit, value)?
         {
@@ -232,19 +253,29 @@ impl<'a> Sites<'a> {
         Ok(found)
     }
 
-    /// The name for linkers (else the source's) and the line of a function, from its entry or one that it is a copy of.
-    fn origin(&self, unit: &Unit<Metered<'a>>, entry: &DebuggingInformationEntry<Metered<'a>>) -> (String, u64) {
+    /// The name for linkers (else the source's) and the line of a function, from its entry or one
+    /// that it is a copy of.
+    fn origin(
+        &self,
+        unit: &Unit<Metered<'a>>,
+        entry: &DebuggingInformationEntry<Metered<'a>>,
+    ) -> (String, u64) {
         let mut names: (Option<String>, Option<String>) = (None, None);
         let mut line = None;
         let (mut unit, mut entry) = (unit, entry.clone());
         for _ in 0..ORIGINS_MAX {
             let text = |name| self.text(unit, entry.attr_value(name)?);
-            let linkage = || text(constants::DW_AT_linkage_name).or_else(|| text(constants::DW_AT_MIPS_linkage_name));
+            let linkage = || {
+                text(constants::DW_AT_linkage_name)
+                    .or_else(|| text(constants::DW_AT_MIPS_linkage_name))
+            };
             names.0 = names.0.or_else(linkage);
             names.1 = names.1.or_else(|| text(constants::DW_AT_name));
             line = line.or_else(|| entry.attr(constants::DW_AT_decl_line)?.udata_value());
             let next = [constants::DW_AT_abstract_origin, constants::DW_AT_specification];
-            let Some((of, at)) = next.into_iter().find_map(|name| self.follow(unit, entry.attr_value(name)?)) else {
+            let Some((of, at)) =
+                next.into_iter().find_map(|name| self.follow(unit, entry.attr_value(name)?))
+            else {
                 break;
             };
             let Ok(origin) = of.entry(at) else { break };
@@ -262,7 +293,9 @@ impl<'a> Sites<'a> {
         match reference {
             AttributeValue::UnitRef(at) => Some((unit, at)),
             AttributeValue::DebugInfoRef(at) => {
-                let start = |lazy: &Lazy<'a>| lazy.unit.header.debug_info_offset().map_or(0, |offset| offset.0);
+                let start = |lazy: &Lazy<'a>| {
+                    lazy.unit.header.debug_info_offset().map_or(0, |offset| offset.0)
+                };
                 let after = self.units.partition_point(|lazy| start(lazy) <= at.0);
                 let unit = &self.units.get(after.checked_sub(1)?)?.unit;
                 Some((unit, at.to_unit_offset(&unit.header)?))
@@ -309,17 +342,20 @@ fn site(function: &str, begin: u64, line: u64, (discriminator, copies): (u32, u3
     Site { function: function.to_owned(), line, discriminator, copies }
 }
 
-/// The values of the ranges that hold an address, the one that begins last first. Ranges are by their begin.
+/// The values of the ranges that hold an address, the one that begins last first. Ranges are by
+/// their begin.
 fn covering(ranges: &[(u64, u64, usize)], address: u64) -> impl Iterator<Item = usize> {
-    /// Ranges that begin before an address and may hold it. Those of one file do not overlap, but where they do the next ones are tried.
+    /// Ranges that begin before an address and may hold it. Those of one file do not overlap, but
+    /// where they do the next ones are tried.
     const TRIED_MAX: usize = 16;
     let after = ranges.partition_point(|(from, _, _)| *from <= address);
     let before = ranges.get(..after).unwrap_or_default().iter().rev().take(TRIED_MAX);
     before.filter(move |(_, to, _)| address < *to).map(|(_, _, value)| *value)
 }
 
-/// The block's number and the copies in LLVM's packing (DebugInfoMetadata.h: base discriminator, then duplication factor, each packed as
-/// `getUnsignedFromPrefixEncoding` says): a part that is 0 is one bit; one of at most five bits takes seven, any other fourteen.
+/// The block's number and the copies in LLVM's packing (DebugInfoMetadata.h: base discriminator,
+/// then duplication factor, each packed as `getUnsignedFromPrefixEncoding` says): a part that is 0
+/// is one bit; one of at most five bits takes seven, any other fourteen.
 fn unpacked(raw: u32) -> (u32, u32) {
     let part = |packed: u32| {
         let value = packed >> 1;
@@ -339,7 +375,8 @@ mod tests {
 
     #[test]
     fn discriminators_are_unpacked() {
-        // From the encoder's own description: 0 is the bit 1; up to 31 is five bits; up to 4095 is twelve.
+        // From the encoder's own description: 0 is the bit 1; up to 31 is five bits; up to 4095 is
+        // twelve.
         for (raw, base, copies) in [
             (0, 0, 1),
             (1, 0, 1),
@@ -376,12 +413,19 @@ mod tests {
             functions: vec![Function {
                 name: "main".into(),
                 line: 10,
-                calls: vec![call(2, 0x20, 0x28, "a", 15), call(3, 0x22, 0x24, "b", 104), call(2, 0x20, 0x30, "c", 16)],
+                calls: vec![
+                    call(2, 0x20, 0x28, "a", 15),
+                    call(3, 0x22, 0x24, "b", 104),
+                    call(2, 0x20, 0x30, "c", 16),
+                ],
             }],
         };
         let shown = |address| {
-            let site = |site: Site| format!("{}+{}.{}", site.function, site.line, site.discriminator);
-            content.sites(address).map(|sites| sites.into_iter().map(site).collect::<Vec<_>>().join(" "))
+            let site =
+                |site: Site| format!("{}+{}.{}", site.function, site.line, site.discriminator);
+            content
+                .sites(address)
+                .map(|sites| sites.into_iter().map(site).collect::<Vec<_>>().join(" "))
         };
         assert_eq!(shown(0x12).as_deref(), Some("main+2.1"));
         assert_eq!(shown(0x20).as_deref(), Some("main+5.2 a+3.1"));

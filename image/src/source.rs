@@ -39,7 +39,8 @@ pub(crate) fn open(path: &Path) -> Result<File, ImageError> {
 impl<'a> Source<'a> {
     /// An open file, if it is a regular file.
     pub(crate) fn file(file: &'a File) -> Result<Self, ImageError> {
-        let metadata = file.metadata().map_err(|source| ImageError::Io { op: "stat", path: None, source })?;
+        let metadata =
+            file.metadata().map_err(|source| ImageError::Io { op: "stat", path: None, source })?;
         if !metadata.is_file() {
             return Err(ImageError::NotRegular { path: None });
         }
@@ -141,7 +142,10 @@ mod tests {
             let error = source.read("x", offset, size, 100).unwrap_err();
             assert!(matches!(error, ImageError::Malformed { what: "x", .. }));
         }
-        assert!(matches!(source.read("x", 0, 5, 4), Err(ImageError::TooLarge { size: 5, limit: 4, .. })));
+        assert!(matches!(
+            source.read("x", 0, 5, 4),
+            Err(ImageError::TooLarge { size: 5, limit: 4, .. })
+        ));
     }
 
     #[test]

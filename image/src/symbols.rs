@@ -69,7 +69,12 @@ struct Symbol {
 
 impl Table {
     /// Reads the table of type `kind` (`SHT_SYMTAB`, `SHT_DYNSYM`), if there is one with bytes.
-    pub(crate) fn read(elf: &Elf<'_>, sections: &[Section], kind: u32, number: u8) -> Result<Option<Self>, ImageError> {
+    pub(crate) fn read(
+        elf: &Elf<'_>,
+        sections: &[Section],
+        kind: u32,
+        number: u8,
+    ) -> Result<Option<Self>, ImageError> {
         let Some(section) = sections.iter().find(|section| section.kind == kind) else {
             return Ok(None);
         };
@@ -79,7 +84,9 @@ impl Table {
             .and_then(|link| sections.get(link))
             .ok_or_else(|| malformed("symbol names", section.offset))?;
         let names = elf.section_bytes("symbol names", names, NAMES_LIMIT)?;
-        let end = |section: &Section| section.is_code().then(|| section.vaddr.saturating_add(section.size));
+        let end = |section: &Section| {
+            section.is_code().then(|| section.vaddr.saturating_add(section.size))
+        };
         Ok(Some(Self {
             bytes: bytes.into_owned(),
             names: Names(names.into_owned()),
@@ -96,8 +103,9 @@ impl Table {
         &self.names
     }
 
-    /// Its symbols of code by their places; none of their names has been looked at. None in place of those of code that is not mapped.
-    /// `layout` is of the file that is mapped, which for a debug file is another one.
+    /// Its symbols of code by their places; none of their names has been looked at. None in place
+    /// of those of code that is not mapped. `layout` is of the file that is mapped, which for a
+    /// debug file is another one.
     pub(crate) fn symbols(&self, layout: &Layout) -> impl Iterator<Item = Option<Unnamed>> {
         let (wide, narrow): (&[elf::Sym64<Endianness>], &[elf::Sym32<Endianness>]) =
             if self.is_64 { (whole(&self.bytes), &[]) } else { (&[], whole(&self.bytes)) };
@@ -107,7 +115,11 @@ impl Table {
             let segment_end = layout.code_at(start)?.vaddr_end();
             let end = start.saturating_add(size).min(segment_end);
             let label = Label::Symbol { table: self.number, name };
-            Some(Unnamed { span: Span { start, end, limit: segment_end.min(section_end), label }, rank, name })
+            Some(Unnamed {
+                span: Span { start, end, limit: segment_end.min(section_end), label },
+                rank,
+                name,
+            })
         })
     }
 
@@ -176,7 +188,11 @@ impl Unnamed {
             return Verdict::LeftOut;
         };
         bytes_left.0 = left;
-        Verdict::Procedure(Candidate { span: self.span, rank: self.rank, name_len: name.len() as u32 })
+        Verdict::Procedure(Candidate {
+            span: self.span,
+            rank: self.rank,
+            name_len: name.len() as u32,
+        })
     }
 }
 
@@ -200,7 +216,9 @@ fn whole<T: pod::Pod>(bytes: &[u8]) -> &[T] {
 /// the Arm architecture, "Mapping symbols"; also RISC-V), and labels that were to be dropped.
 fn is_no_procedure(name: &[u8]) -> bool {
     match name {
-        [b'$', b'a' | b'd' | b't' | b'x', rest @ ..] => matches!(rest, [] | [b'.', ..]) || name.starts_with(b"$xrv"),
+        [b'$', b'a' | b'd' | b't' | b'x', rest @ ..] => {
+            matches!(rest, [] | [b'.', ..]) || name.starts_with(b"$xrv")
+        }
         [b'.', b'L', ..] => true,
         _ => false,
     }
@@ -217,7 +235,9 @@ impl Names {
         let from = self.0.get(usize::try_from(offset).ok()?..)?;
         let from = from.get(..=NAME_MAX).unwrap_or(from);
         let name = CStr::from_bytes_until_nul(from).ok()?.to_bytes();
-        let is_version = |tail: &[u8]| tail.iter().all(|byte| byte.is_ascii_alphanumeric() || b"@._-+".contains(byte));
+        let is_version = |tail: &[u8]| {
+            tail.iter().all(|byte| byte.is_ascii_alphanumeric() || b"@._-+".contains(byte))
+        };
         let name = match name.iter().position(|&byte| byte == b'@') {
             Some(at) if at > 0 && is_version(name.get(at..)?) => name.get(..at)?,
             _ => name,
@@ -237,16 +257,21 @@ pub(crate) fn sort(candidates: &[Candidate], tables: &[Table]) -> Vec<Candidate>
         Some(name.get(..COMPARED).unwrap_or(name))
     };
     // Few share an address: sorting two numbers takes a third of what sorting candidates does.
-    let mut places: Vec<(u64, usize)> =
-        candidates.iter().enumerate().map(|(place, candidate)| (candidate.span.start, place)).collect();
+    let mut places: Vec<(u64, usize)> = candidates
+        .iter()
+        .enumerate()
+        .map(|(place, candidate)| (candidate.span.start, place))
+        .collect();
     places.sort_unstable();
     let mut sorted: Vec<Candidate> =
         places.into_iter().filter_map(|(_, place)| candidates.get(place)).copied().collect();
     for alike in sorted.chunk_by_mut(|a, b| a.span.start == b.span.start) {
         alike.sort_by(|a, b| {
-            (a.rank, a.name_len).cmp(&(b.rank, b.name_len)).then_with(|| match a.span.label == b.span.label {
-                true => Ordering::Equal,
-                false => name(a).cmp(&name(b)),
+            (a.rank, a.name_len).cmp(&(b.rank, b.name_len)).then_with(|| {
+                match a.span.label == b.span.label {
+                    true => Ordering::Equal,
+                    false => name(a).cmp(&name(b)),
+                }
             })
         });
     }

@@ -1,4 +1,5 @@
-//! What the hook remembers between two calls of the loader: the datagram that it fills, and where that goes.
+//! What the hook remembers between two calls of the loader: the datagram that it fills, and where
+//! that goes.
 
 use crate::elf::{Segments, build_id};
 use crate::memory::{self, PAGE};
@@ -15,7 +16,8 @@ const VARIABLE: &[u8] = b"DCPI_LOADER_SOCKET=";
 const SOCKET_PATH_MAX: usize = 108;
 /// `AF_UNIX`, as the first two bytes of an address.
 const FAMILY: [u8; 2] = 1_u16.to_ne_bytes();
-/// The loader tells of the program first and of itself next; a later glibc may put something between the two.
+/// The loader tells of the program first and of itself next; a later glibc may put something
+/// between the two.
 const OBJECTS_BEFORE_LOADER_MAX: u32 = 4;
 /// Bytes of a program header.
 const HEADER: usize = 56;
@@ -63,14 +65,16 @@ impl Audit {
     pub fn opened(&mut self, object: &Object) {
         self.opened = self.opened.saturating_add(1);
         if self.opened == 1 {
-            // Its headers and path are known to the stack, which ld.so knows, which is told of next.
+            // Its headers and path are known to the stack, which ld.so knows, which is told of
+            // next.
             self.program = (object.base, object.dynamic);
             return;
         }
         if !self.is_started && self.opened <= OBJECTS_BEFORE_LOADER_MAX {
             // SAFETY: the loader has mapped and accepted the object.
             if let Some(stack) = unsafe { stack::beginning(object.base, object.dynamic) } {
-                // SAFETY: ld.so tells where the stack begins, and the program, which could write there, has not run yet.
+                // SAFETY: ld.so tells where the stack begins, and the program, which could write
+                // there, has not run yet.
                 self.begin(unsafe { Start::read(stack) });
             }
         }
@@ -98,13 +102,17 @@ impl Audit {
     fn begin(&mut self, start: Start) {
         (self.start, self.is_started) = (start, true);
         // SAFETY: the program has not run yet.
-        let variable = unsafe { start.variable(VARIABLE, SOCKET_PATH_MAX - 1) }.filter(|_| !start.secure);
+        let variable =
+            unsafe { start.variable(VARIABLE, SOCKET_PATH_MAX - 1) }.filter(|_| !start.secure);
         let path = match variable {
             None => SOCKET,
             Some(path) => path.unwrap_or_default(), // too long for any socket: nobody is told
         };
         if !path.is_empty() {
-            self.address.iter_mut().zip(FAMILY.iter().chain(path)).for_each(|(to, from)| *to = *from);
+            self.address
+                .iter_mut()
+                .zip(FAMILY.iter().chain(path))
+                .for_each(|(to, from)| *to = *from);
             self.address_len = FAMILY.len() + path.len() + 1;
         }
         let (base, dynamic) = self.program;
@@ -124,8 +132,9 @@ impl Audit {
         }
         let Some((start, end)) = segments.code() else { return };
         let build_id = segments.notes().find_map(|(address, len, align)| {
-            // SAFETY: these are the object's headers, for its dynamic section is where they say; they say that the note is a part of what the
-            // loader maps readable, and nobody writes it while the loader holds its lock.
+            // SAFETY: these are the object's headers, for its dynamic section is where they say;
+            // they say that the note is a part of what the loader maps readable, and nobody writes
+            // it while the loader holds its lock.
             build_id(unsafe { memory::bytes(base.wrapping_add(address), len) }, align)
         });
         let object = LoaderNotice {
@@ -204,18 +213,25 @@ mod tests {
         let base = usize::from_str_radix(libc.split('-').next().unwrap(), 16).unwrap();
         // Where its dynamic section is: the first word that its headers agree to.
         let segments = Segments::of_file(memory::page(base).unwrap()).unwrap();
-        let dynamic = (base..base + (8 << 20)).step_by(8).find(|at| segments.are_of(base, *at)).unwrap();
-        let object = |base, dynamic, name: &std::ffi::CStr| Object { base, dynamic, name: name.as_ptr() };
+        let dynamic =
+            (base..base + (8 << 20)).step_by(8).find(|at| segments.are_of(base, *at)).unwrap();
+        let object =
+            |base, dynamic, name: &std::ffi::CStr| Object { base, dynamic, name: name.as_ptr() };
         let received = || {
             let mut bytes = [0; 4096];
             let len = socket.recv(&mut bytes).ok()?;
             Some(
-                notice::Datagram::decode(&bytes[..len]).unwrap().map(|object| object.path.to_vec()).collect::<Vec<_>>(),
+                notice::Datagram::decode(&bytes[..len])
+                    .unwrap()
+                    .map(|object| object.path.to_vec())
+                    .collect::<Vec<_>>(),
             )
         };
-        for strange in
-            [object(base, dynamic + 8, c"x"), object(base + 8, dynamic, c"x"), object(1 << 62, dynamic, c"x")]
-        {
+        for strange in [
+            object(base, dynamic + 8, c"x"),
+            object(base + 8, dynamic, c"x"),
+            object(1 << 62, dynamic, c"x"),
+        ] {
             audit.opened(&strange);
         }
         audit.tell();

@@ -1,4 +1,5 @@
-//! As much of ELF (elf(5)) as tells where an object's code is and which build it is. The bytes may be anything.
+//! As much of ELF (elf(5)) as tells where an object's code is and which build it is. The bytes may
+//! be anything.
 
 /// Bytes of a program header.
 const HEADER_BYTES: usize = 56;
@@ -59,17 +60,23 @@ impl<'a> Segments<'a> {
 
     /// Whether this is the object whose dynamic section is at `dynamic` when it is moved by `base`.
     pub fn are_of(self, base: usize, dynamic: usize) -> bool {
-        self.iter().any(|segment| segment.kind == PT_DYNAMIC && base.wrapping_add(segment.address) == dynamic)
+        self.iter().any(|segment| {
+            segment.kind == PT_DYNAMIC && base.wrapping_add(segment.address) == dynamic
+        })
     }
 
-    /// First address of its code and first address after it, in the file's counting. None without code.
+    /// First address of its code and first address after it, in the file's counting. None without
+    /// code.
     pub fn code(self) -> Option<(usize, usize)> {
-        let code = self.iter().filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0);
-        let ranges = code.filter_map(|code| Some((code.address, code.address.checked_add(code.memory_bytes)?)));
+        let code =
+            self.iter().filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0);
+        let ranges = code
+            .filter_map(|code| Some((code.address, code.address.checked_add(code.memory_bytes)?)));
         ranges.reduce(|all, next| (all.0.min(next.0), all.1.max(next.1)))
     }
 
-    /// Address, size and alignment of each of its notes that lies within what the loader maps of its file, readable.
+    /// Address, size and alignment of each of its notes that lies within what the loader maps of
+    /// its file, readable.
     pub fn notes(self) -> impl Iterator<Item = (usize, usize, usize)> {
         self.iter().filter(|segment| segment.kind == PT_NOTE).filter_map(move |note| {
             let end = note.address.checked_add(note.file_bytes)?;
@@ -120,7 +127,8 @@ mod tests {
     use super::*;
 
     fn note(name: &[u8], kind: u32, content: &[u8], align: usize) -> Vec<u8> {
-        let mut bytes = [name.len() as u32, content.len() as u32, kind].map(u32::to_le_bytes).concat();
+        let mut bytes =
+            [name.len() as u32, content.len() as u32, kind].map(u32::to_le_bytes).concat();
         for part in [name, content] {
             bytes.extend(part);
             bytes.resize(bytes.len().next_multiple_of(align), 0);
@@ -134,7 +142,11 @@ mod tests {
             let other = note(b"GNU\0", 5, &[1; 12], align);
             let id = note(b"GNU\0", NT_GNU_BUILD_ID, &[7; 20], align);
             let go = note(b"Go\0\0", NT_GNU_BUILD_ID, &[8; 20], align);
-            assert_eq!(build_id(&[&other[..], &go, &id].concat(), align), Some(&[7; 20][..]), "{align}");
+            assert_eq!(
+                build_id(&[&other[..], &go, &id].concat(), align),
+                Some(&[7; 20][..]),
+                "{align}"
+            );
             assert_eq!(build_id(&[&other[..], &go].concat(), align), None);
             assert_eq!(build_id(&[], align), None);
             for len in 0..id.len() - 1 {
@@ -142,7 +154,10 @@ mod tests {
             }
         }
         for lengths in [[u32::MAX; 3], [4, u32::MAX, 3], [u32::MAX, 4, 3]] {
-            assert_eq!(build_id(&[lengths.map(u32::to_le_bytes).concat(), vec![0; 64]].concat(), 4), None);
+            assert_eq!(
+                build_id(&[lengths.map(u32::to_le_bytes).concat(), vec![0; 64]].concat(), 4),
+                None
+            );
         }
     }
 
@@ -162,7 +177,8 @@ mod tests {
         let file = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let head = &file[..1024];
         for len in 0..head.len() {
-            let _ = Segments::of_file(&head[..len]).map(|segments| (segments.code(), segments.notes().count()));
+            let _ = Segments::of_file(&head[..len])
+                .map(|segments| (segments.code(), segments.notes().count()));
         }
         for at in 0..head.len() {
             for flip in [0x01, 0x80, 0xff] {
@@ -170,7 +186,9 @@ mod tests {
                 bytes[at] ^= flip;
                 if let Some(segments) = Segments::of_file(&bytes) {
                     let _ = (segments.code(), segments.are_of(usize::MAX, 1));
-                    segments.notes().for_each(|(address, len, _)| assert!(address.checked_add(len).is_some()));
+                    segments
+                        .notes()
+                        .for_each(|(address, len, _)| assert!(address.checked_add(len).is_some()));
                 }
             }
         }
@@ -180,13 +198,18 @@ mod tests {
             [kind.to_le_bytes().to_vec(), flags.to_le_bytes().to_vec(), words].concat()
         };
         let load = segment(PT_LOAD, PF_R | PF_X, 0x1000, 0x1000);
-        for (note, expected) in
-            [((0x1000, 0x1000), 1), ((0xfff, 2), 0), ((0x1fff, 2), 0), ((u64::MAX, 2), 0), ((0x5000, 1), 0)]
-        {
+        for (note, expected) in [
+            ((0x1000, 0x1000), 1),
+            ((0xfff, 2), 0),
+            ((0x1fff, 2), 0),
+            ((u64::MAX, 2), 0),
+            ((0x5000, 1), 0),
+        ] {
             let table = [load.clone(), segment(PT_NOTE, PF_R, note.0, note.1)].concat();
             assert_eq!(Segments::new(&table).notes().count(), expected, "{note:x?}");
         }
-        let unreadable = [segment(PT_LOAD, PF_X, 0x1000, 0x1000), segment(PT_NOTE, PF_R, 0x1000, 16)].concat();
+        let unreadable =
+            [segment(PT_LOAD, PF_X, 0x1000, 0x1000), segment(PT_NOTE, PF_R, 0x1000, 16)].concat();
         assert_eq!(Segments::new(&unreadable).notes().count(), 0);
     }
 }

@@ -1,18 +1,21 @@
-//! The rtld-audit library (`LD_AUDIT`, rtld-audit(7)) that tells the daemon of each object the dynamic loader maps.
+//! The rtld-audit library (`LD_AUDIT`, rtld-audit(7)) that tells the daemon of each object the
+//! dynamic loader maps.
 //!
 //! ```text
 //! ld.so ──la_objopen──> object's headers ──> one datagram ──la_activity(LA_ACT_CONSISTENT)──> /run/dcpi/loader.sock
 //! ```
 //!
-//! It runs inside strangers' programs, so it never fails, waits, allocates, prints or panics, touches no signal and no errno, and leaves no
-//! descriptor open. Whatever goes wrong, the daemon hears nothing and the program goes on.
+//! It runs inside strangers' programs, so it never fails, waits, allocates, prints or panics,
+//! touches no signal and no errno, and leaves no descriptor open. Whatever goes wrong, the daemon
+//! hears nothing and the program goes on.
 //!
-//! The loader puts it into a namespace of its own. A dependency would be loaded there a second time (a second C library, 100 us and more), so
-//! it has none, not even on the C library: its system calls are its own. `cargo xtask hook` links it with `-z defs`, and the panic
-//! handler names a symbol that nobody has, so code that could panic, or that needs a library, does not link.
+//! The loader puts it into a namespace of its own. A dependency would be loaded there a second time
+//! (a second C library, 100 us and more), so it has none, not even on the C library: its system
+//! calls are its own. `cargo xtask hook` links it with `-z defs`, and the panic handler names a
+//! symbol that nobody has, so code that could panic, or that needs a library, does not link.
 //!
-//! The loader calls with its lock held, so calls come one at a time; should one come within another (a signal handler that loads a library),
-//! its object is not told of.
+//! The loader calls with its lock held, so calls come one at a time; should one come within another
+//! (a signal handler that loads a library), its object is not told of.
 #![cfg_attr(not(test), no_std)]
 #![no_builtins]
 
@@ -49,13 +52,15 @@ struct Shared {
 // SAFETY: `audit` is only reached through `with`, by whoever has set `busy`.
 unsafe impl Sync for Shared {}
 
-static SHARED: Shared = Shared { busy: AtomicBool::new(false), audit: UnsafeCell::new(audit::Audit::new()) };
+static SHARED: Shared =
+    Shared { busy: AtomicBool::new(false), audit: UnsafeCell::new(audit::Audit::new()) };
 
 fn with(work: impl FnOnce(&mut audit::Audit)) {
     if SHARED.busy.swap(true, Ordering::Acquire) {
         return;
     }
-    // SAFETY: `busy` was false and is true now, so nobody else has this reference until it is false again.
+    // SAFETY: `busy` was false and is true now, so nobody else has this reference until it is false
+    // again.
     work(unsafe { &mut *SHARED.audit.get() });
     SHARED.busy.store(false, Ordering::Release);
 }
@@ -66,15 +71,22 @@ pub extern "C" fn la_version(offered: c_uint) -> c_uint {
     offered.min(VERSION_MAX)
 }
 
-/// The loader has mapped an object: it is noted. The answer 0 asks for no calls when its symbols are bound, so binding costs nothing more.
+/// The loader has mapped an object: it is noted. The answer 0 asks for no calls when its symbols
+/// are bound, so binding costs nothing more.
 ///
 /// # Safety
 /// `map` is the loader's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn la_objopen(map: *const LinkMap, _namespace: c_long, _cookie: *mut usize) -> c_uint {
+pub unsafe extern "C" fn la_objopen(
+    map: *const LinkMap,
+    _namespace: c_long,
+    _cookie: *mut usize,
+) -> c_uint {
     // SAFETY: the loader gives a valid map, and changes nothing in it during this call.
     if let Some(map) = unsafe { map.as_ref() } {
-        with(|audit| audit.opened(&audit::Object { base: map.base, dynamic: map.dynamic, name: map.name }));
+        with(|audit| {
+            audit.opened(&audit::Object { base: map.base, dynamic: map.dynamic, name: map.name })
+        });
     }
     0
 }
@@ -87,7 +99,8 @@ pub extern "C" fn la_activity(_cookie: *mut usize, flag: c_uint) {
     }
 }
 
-/// The program begins. Nothing is left to do; but the loader spends more on looking for this function in vain than on calling it.
+/// The program begins. Nothing is left to do; but the loader spends more on looking for this
+/// function in vain than on calling it.
 #[unsafe(no_mangle)]
 pub extern "C" fn la_preinit(_cookie: *mut usize) {}
 

@@ -6,13 +6,15 @@ use core::slice;
 /// Pages are at least so large on every machine that we run on; permissions are per page.
 pub const PAGE: usize = 4096;
 
-/// The bytes of the page that begins at `address`; None when that is no beginning of a page, or cannot be read.
+/// The bytes of the page that begins at `address`; None when that is no beginning of a page, or
+/// cannot be read.
 pub fn page(address: usize) -> Option<&'static [u8]> {
     if !address.is_multiple_of(PAGE) || !system::is_readable(address) {
         return None;
     }
-    // SAFETY: the kernel has just read there, what holds for 8 bytes of a page holds for all, and nobody unmaps or writes the headers of an
-    // object while the loader, which holds its lock, maps it.
+    // SAFETY: the kernel has just read there, what holds for 8 bytes of a page holds for all, and
+    // nobody unmaps or writes the headers of an object while the loader, which holds its lock, maps
+    // it.
     Some(unsafe { slice::from_raw_parts(address as *const u8, PAGE) })
 }
 
@@ -28,7 +30,8 @@ pub unsafe fn bytes(address: usize, len: usize) -> &'static [u8] {
 /// The bytes before the NUL at `start`, if there is one within `max` bytes.
 ///
 /// # Safety
-/// `start` is null or leads to a string that ends in NUL, and that nobody writes as long as the slice is used.
+/// `start` is null or leads to a string that ends in NUL, and that nobody writes as long as the
+/// slice is used.
 pub unsafe fn string(start: *const u8, max: usize) -> Option<&'static [u8]> {
     if start.is_null() {
         return None;

@@ -1,4 +1,5 @@
-//! What the kernel put on the first stack: environment and auxiliary vector (getauxval(3)). The loader exports where it begins.
+//! What the kernel put on the first stack: environment and auxiliary vector (getauxval(3)). The
+//! loader exports where it begins.
 
 use crate::memory::{self, word};
 
@@ -36,7 +37,8 @@ pub struct Start {
     environment: usize,
 }
 
-/// The beginning of the stack, as the object at `base` with this dynamic section exports it; None when it is not ld.so.
+/// The beginning of the stack, as the object at `base` with this dynamic section exports it; None
+/// when it is not ld.so.
 ///
 /// # Safety
 /// The object is mapped, and its dynamic section is as the loader accepts it.
@@ -61,18 +63,22 @@ pub unsafe fn beginning(base: usize, dynamic: usize) -> Option<usize> {
     // SAFETY: the loader itself looks symbols up here.
     let address = unsafe { lookup(moved(strings), moved(symbols), moved(hash)) }?;
     // SAFETY: a variable of ld.so, which is relocated and running.
-    Some(unsafe { word(base.wrapping_add(address)) }).filter(|stack| *stack != 0 && stack.is_multiple_of(8))
+    Some(unsafe { word(base.wrapping_add(address)) })
+        .filter(|stack| *stack != 0 && stack.is_multiple_of(8))
 }
 
-/// The value of [`SYMBOL`], found through the GNU hash table: words of 32 bits: buckets, first symbol, Bloom words, shift; Bloom words of 64 bits;
-/// a symbol for each bucket; a hash for each symbol, its lowest bit set in the last of a bucket.
+/// The value of [`SYMBOL`], found through the GNU hash table: words of 32 bits: buckets, first
+/// symbol, Bloom words, shift; Bloom words of 64 bits; a symbol for each bucket; a hash for each
+/// symbol, its lowest bit set in the last of a bucket.
 ///
 /// # Safety
 /// The three tables are as the loader accepts them.
 unsafe fn lookup(strings: usize, symbols: usize, hash: usize) -> Option<usize> {
     // SAFETY: the caller's promise, for all addresses below.
     let at = |address: usize| unsafe { *(address as *const u32) } as usize;
-    let wanted = SYMBOL.iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
+    let wanted = SYMBOL
+        .iter()
+        .fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
     let (buckets, first, bloom) = (at(hash), at(hash + 4), at(hash + 8));
     let bucket_table = hash + 16 + 8 * bloom;
     let chains = bucket_table + 4 * buckets;
@@ -98,9 +104,11 @@ unsafe fn lookup(strings: usize, symbols: usize, hash: usize) -> Option<usize> {
 
 impl Start {
     /// Nothing is known.
-    pub const UNKNOWN: Self = Self { headers: 0, headers_len: 0, secure: false, path: 0, vdso: 0, environment: 0 };
+    pub const UNKNOWN: Self =
+        Self { headers: 0, headers_len: 0, secure: false, path: 0, vdso: 0, environment: 0 };
 
-    /// Reads the stack that begins here: number of arguments, arguments, null, environment, null, auxiliary vector.
+    /// Reads the stack that begins here: number of arguments, arguments, null, environment, null,
+    /// auxiliary vector.
     ///
     /// # Safety
     /// It begins here, and the program has not run yet.
@@ -129,7 +137,8 @@ impl Start {
         start
     }
 
-    /// The value of a variable whose name, with `=`, is `name`, if it has at most `max` bytes; the outer None: it is not set.
+    /// The value of a variable whose name, with `=`, is `name`, if it has at most `max` bytes; the
+    /// outer None: it is not set.
     ///
     /// # Safety
     /// The program has not run yet.
@@ -142,7 +151,8 @@ impl Start {
                 return None;
             }
             // SAFETY: strings of the environment end in NUL, so none is read beyond its end.
-            let is_it = name.iter().enumerate().all(|(at, byte)| unsafe { *entry.add(at) } == *byte);
+            let is_it =
+                name.iter().enumerate().all(|(at, byte)| unsafe { *entry.add(at) } == *byte);
             if is_it {
                 // SAFETY: the same string, after the name.
                 return Some(unsafe { memory::string(entry.add(name.len()), max) });
@@ -185,7 +195,10 @@ mod tests {
         // SAFETY: laid out as the kernel does.
         let start = unsafe { Start::read(stack.as_ptr() as usize) };
         let environment = &raw const stack[4] as usize;
-        assert_eq!(start, Start { headers: 0x40, headers_len: 9, secure: true, path, vdso: 7, environment });
+        assert_eq!(
+            start,
+            Start { headers: 0x40, headers_len: 9, secure: true, path, vdso: 7, environment }
+        );
         // SAFETY: as above.
         let variable = |name: &str, max| unsafe { start.variable(name.as_bytes(), max) };
         assert_eq!(variable("DCPI=", 100), Some(Some(&b"/run/x"[..])));

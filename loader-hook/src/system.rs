@@ -25,7 +25,8 @@ mod number {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("the loader hook knows the system calls of x86-64 and arm64 only");
 
-// Compilers take this function of the C library for granted. It is ours alone: no other object sees it.
+// Compilers take this function of the C library for granted. It is ours alone: no other object sees
+// it.
 #[cfg(all(panic = "abort", not(test), target_arch = "x86_64"))]
 core::arch::global_asm!(
     ".globl memcpy",
@@ -66,7 +67,8 @@ const EFAULT: isize = -14;
 unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let answer: isize;
-    // SAFETY: the kernel keeps all registers but these three; what the call does with memory is the caller's promise.
+    // SAFETY: the kernel keeps all registers but these three; what the call does with memory is the
+    // caller's promise.
     unsafe {
         asm!("syscall", inlateout("rax") number => answer, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
             lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -82,7 +84,8 @@ unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
 unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let answer: isize;
-    // SAFETY: the kernel keeps all registers but x0; what the call does with memory is the caller's promise.
+    // SAFETY: the kernel keeps all registers but x0; what the call does with memory is the caller's
+    // promise.
     unsafe {
         asm!("svc 0", in("x8") number, inlateout("x0") a => answer, in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
             options(nostack));
@@ -96,26 +99,32 @@ pub fn pid() -> u32 {
     unsafe { call(number::GETPID, [0; 6]) as u32 }
 }
 
-/// Sends one datagram to a Unix socket (`sockaddr_un`), or does not: nobody there, no permission, its queue full, no descriptor left. Never
-/// waits, raises no signal, leaves no descriptor.
+/// Sends one datagram to a Unix socket (`sockaddr_un`), or does not: nobody there, no permission,
+/// its queue full, no descriptor left. Never waits, raises no signal, leaves no descriptor.
 pub fn send(address: &[u8], datagram: &[u8]) {
     // SAFETY: socket(2) touches no memory.
-    let socket = unsafe { call(number::SOCKET, [AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, 0, 0, 0]) };
+    let socket = unsafe {
+        call(number::SOCKET, [AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, 0, 0, 0])
+    };
     let Ok(descriptor) = usize::try_from(socket) else { return };
     let (bytes, len) = (datagram.as_ptr() as usize, datagram.len());
     let (name, name_len) = (address.as_ptr() as usize, address.len());
     // SAFETY: sendto(2) reads the two slices.
-    unsafe { call(number::SENDTO, [descriptor, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL, name, name_len]) };
+    unsafe {
+        call(number::SENDTO, [descriptor, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL, name, name_len])
+    };
     // SAFETY: the descriptor is ours, and nobody uses it after this.
     unsafe { call(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]) };
 }
 
-/// Whether the 8 bytes at `address` can be read: rt_sigprocmask(2) reads its new mask before it refuses an unknown request, so it does nothing
-/// but answer.
+/// Whether the 8 bytes at `address` can be read: rt_sigprocmask(2) reads its new mask before it
+/// refuses an unknown request, so it does nothing but answer.
 pub fn is_readable(address: usize) -> bool {
     const NO_SUCH_REQUEST: usize = u32::MAX as usize;
-    // SAFETY: an unknown request changes no mask; the kernel itself finds out whether it can read there.
-    address != 0 && unsafe { call(number::RT_SIGPROCMASK, [NO_SUCH_REQUEST, address, 0, 8, 0, 0]) } != EFAULT
+    // SAFETY: an unknown request changes no mask; the kernel itself finds out whether it can read
+    // there.
+    address != 0
+        && unsafe { call(number::RT_SIGPROCMASK, [NO_SUCH_REQUEST, address, 0, 8, 0, 0]) } != EFAULT
 }
 
 #[cfg(test)]
@@ -127,7 +136,9 @@ mod tests {
     fn sockets() -> usize {
         let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         let targets = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-        targets.filter(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:")).count()
+        targets
+            .filter(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
+            .count()
     }
 
     fn address(path: &str) -> Vec<u8> {

@@ -1,7 +1,9 @@
-//! Writes man pages and shell completions of all programs: `manual DIRECTORY` makes `DIRECTORY/man` and `DIRECTORY/completions`.
+//! Writes man pages and shell completions of all programs: `manual DIRECTORY` makes `DIRECTORY/man`
+//! and `DIRECTORY/completions`.
 //!
-//! They come from the definitions of the arguments, as `--help` does, so there is nothing to keep in step. It is a crate of its own because
-//! it names both the daemon and the analysis, and because no program that is installed should carry a writer of man pages.
+//! They come from the definitions of the arguments, as `--help` does, so there is nothing to keep
+//! in step. It is a crate of its own because it names both the daemon and the analysis, and because
+//! no program that is installed should carry a writer of man pages.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -71,7 +73,9 @@ fn pages(mut program: Command, section: &str) -> io::Result<Vec<(String, Vec<u8>
         (name.clone(), subcommand.clone().display_name(name).bin_name(usage))
     });
     let all: Vec<(String, Command)> =
-        std::iter::once((program.get_name().to_owned(), program.clone())).chain(subcommands).collect();
+        std::iter::once((program.get_name().to_owned(), program.clone()))
+            .chain(subcommands)
+            .collect();
     let page = |(name, command): (String, Command)| {
         let source = format!("dcpi {}", env!("CARGO_PKG_VERSION"));
         let mut page = Vec::new();
@@ -90,9 +94,10 @@ fn pages(mut program: Command, section: &str) -> io::Result<Vec<(String, Vec<u8>
 /// Columns of a page that is read in 80, without its margin.
 const TEXT_COLUMNS: usize = 73;
 
-/// The page with the notes behind the options as `--help` has them. clap_mangen gives their lines as
-/// they are, and groff makes one paragraph of them: lines of tables, which begin with two spaces,
-/// stay lines, or where they are too long become terms with their meanings; others are paragraphs.
+/// The page with the notes behind the options as `--help` has them. clap_mangen gives their lines
+/// as they are, and groff makes one paragraph of them: lines of tables, which begin with two
+/// spaces, stay lines, or where they are too long become terms with their meanings; others are
+/// paragraphs.
 fn with_tables(page: &str) -> String {
     let Some((options, notes)) = page.split_once(NOTES) else {
         return page.to_owned();
@@ -140,12 +145,21 @@ mod tests {
             };
             for (name, page) in pages(program.clone(), section).unwrap() {
                 let page = String::from_utf8(page).unwrap().replace("\\-", "-");
-                assert!(page.contains(".TH") && page.contains(&format!(" {section} ")), "{name}: {page}");
-                let subcommand =
-                    name.trim_end_matches(&format!(".{section}")).split_once('-').map(|(_, sub)| sub.to_owned());
-                let command = subcommand.map_or(Some(&program), |sub| program.find_subcommand(sub)).unwrap();
+                assert!(
+                    page.contains(".TH") && page.contains(&format!(" {section} ")),
+                    "{name}: {page}"
+                );
+                let subcommand = name
+                    .trim_end_matches(&format!(".{section}"))
+                    .split_once('-')
+                    .map(|(_, sub)| sub.to_owned());
+                let command =
+                    subcommand.map_or(Some(&program), |sub| program.find_subcommand(sub)).unwrap();
                 for option in options(command) {
-                    assert!(page.contains(&format!("--{option}")), "{name} says nothing of --{option}");
+                    assert!(
+                        page.contains(&format!("--{option}")),
+                        "{name} says nothing of --{option}"
+                    );
                 }
                 names.insert(name);
             }
@@ -196,7 +210,11 @@ mod tests {
                 clap_complete::generate(shell, &mut command, name, &mut script);
                 let script = String::from_utf8(script).unwrap();
                 for subcommand in program.get_subcommands() {
-                    assert!(script.contains(subcommand.get_name()), "{shell}: {}", subcommand.get_name());
+                    assert!(
+                        script.contains(subcommand.get_name()),
+                        "{shell}: {}",
+                        subcommand.get_name()
+                    );
                 }
             }
         }

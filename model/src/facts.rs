@@ -30,7 +30,8 @@ impl Facts {
         self.state_value(Known::NAME, serde_json::to_value(fact).unwrap_or_default());
     }
 
-    /// States that what this fact tells could not be found out: null, which replaces an earlier one.
+    /// States that what this fact tells could not be found out: null, which replaces an earlier
+    /// one.
     pub fn state_unknown<Known: Fact>(&mut self) {
         self.state_value(Known::NAME, Value::Null);
     }

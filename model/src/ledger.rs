@@ -12,14 +12,17 @@ use crate::measure::Measure;
 pub struct Ledger {
     /// Samples the kernel side took.
     pub taken: u64,
-    /// Samples that the event's count and period imply; more than `taken` where the kernel throttled or an interrupt came late. 0: not
-    /// known (a writer before 0.1, or a source that cannot tell).
+    /// Samples that the event's count and period imply; more than `taken` where the kernel
+    /// throttled or an interrupt came late. 0: not known (a writer before 0.1, or a source that
+    /// cannot tell).
     #[serde(default)]
     pub implied: u64,
-    /// Time in which the event should have counted, all CPUs together, ns. 0: not known (a writer before this was kept).
+    /// Time in which the event should have counted, all CPUs together, ns. 0: not known (a writer
+    /// before this was kept).
     #[serde(default)]
     pub enabled_ns: u64,
-    /// Time in which it had a counter, ns: less than `enabled_ns` where events were more than counters, or took turns.
+    /// Time in which it had a counter, ns: less than `enabled_ns` where events were more than
+    /// counters, or took turns.
     #[serde(default)]
     pub running_ns: u64,
     /// Samples in the profiles.
@@ -89,7 +92,9 @@ impl Ledgers {
 
     /// All of them: event, period and ledger.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64, &Ledger)> {
-        self.0.iter().flat_map(|(event, of)| of.iter().map(move |(period, ledger)| (event.as_str(), *period, ledger)))
+        self.0.iter().flat_map(|(event, of)| {
+            of.iter().map(move |(period, ledger)| (event.as_str(), *period, ledger))
+        })
     }
 
     /// Adds the numbers of `other`.
@@ -159,7 +164,10 @@ impl Totals {
     /// What does not fit the ledgers: event, samples of its ledger and of its profiles. Known code
     /// has exactly the merged samples, and unknown code at most the unresolved ones: some of these
     /// belong to no process.
-    pub fn unbalanced<'a>(&'a self, ledgers: &'a Ledgers) -> impl Iterator<Item = (String, u64, u64)> + 'a {
+    pub fn unbalanced<'a>(
+        &'a self,
+        ledgers: &'a Ledgers,
+    ) -> impl Iterator<Item = (String, u64, u64)> + 'a {
         let mut keys: Vec<(String, u64)> = self.0.keys().cloned().collect();
         keys.extend(ledgers.iter().map(|(event, period, _)| (event.to_owned(), period)));
         keys.sort();
@@ -234,20 +242,24 @@ mod tests {
         let mut ledgers = Ledgers::default();
         *ledgers.entry("cycles", 7) =
             Ledger { merged: 3, unresolved: reasons(&[("no mapping", 2)]), ..Ledger::default() };
-        let (known, unknown) = (ImageId::from_name("a", ""), ImageId::unresolved("a", "no mapping"));
+        let (known, unknown) =
+            (ImageId::from_name("a", ""), ImageId::unresolved("a", "no mapping"));
         let balance = |profiles: &[(&str, u64, &ImageId, u64)]| {
             let mut totals = Totals::default();
-            profiles
-                .iter()
-                .for_each(|(event, period, image, n)| totals.add(&Measure::samples(event, *period), Some(image), *n));
+            profiles.iter().for_each(|(event, period, image, n)| {
+                totals.add(&Measure::samples(event, *period), Some(image), *n)
+            });
             totals.unbalanced(&ledgers).next().is_none()
         };
         let merged = ("cycles", 7, &known, 3);
         assert!(balance(&[merged]) && balance(&[merged, ("cycles", 7, &unknown, 2)]));
         assert!(!balance(&[merged, ("cycles", 7, &unknown, 3)]), "more than are unresolved");
-        for profiles in
-            [&[][..], &[("cycles", 7, &known, 2)], &[("cycles", 8, &known, 3)], &[merged, ("e", 7, &known, 1)]]
-        {
+        for profiles in [
+            &[][..],
+            &[("cycles", 7, &known, 2)],
+            &[("cycles", 8, &known, 3)],
+            &[merged, ("e", 7, &known, 1)],
+        ] {
             assert!(!balance(profiles), "{profiles:?}");
         }
     }

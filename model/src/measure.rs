@@ -49,7 +49,8 @@ pub static EDGES: Measure = Measure::observed("edges", Shape::Pairs);
 /// with the code that follows.
 pub static FIRST_EDGES: Measure = Measure::observed("first_edges", Shape::Pairs);
 
-/// Loops: how often in a row the branch that ends a loop was going to go the same way: [`crate::Rounds`].
+/// Loops: how often in a row the branch that ends a loop was going to go the same way:
+/// [`crate::Rounds`].
 pub static ROUNDS: Measure = Measure::observed("rounds", Shape::Values);
 
 impl Measure {
@@ -62,7 +63,11 @@ impl Measure {
     /// Samples of an event at a period in the event's unit, by place.
     #[must_use]
     pub fn samples(event: &str, period: u64) -> Self {
-        Self { name: Cow::Owned(event.to_owned()), shape: Shape::Places, weight: Weight::Period(period) }
+        Self {
+            name: Cow::Owned(event.to_owned()),
+            shape: Shape::Places,
+            weight: Weight::Period(period),
+        }
     }
 
     /// The sampling period in the event's unit; None where a count is one observation.

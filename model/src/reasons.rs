@@ -21,7 +21,8 @@ macro_rules! reasons {
                 }
             }
 
-            /// What the reason means, in a phrase, and what to do about it where something can be done.
+            /// What the reason means, in a phrase, and what to do about it where something can be
+            /// done.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self {
@@ -71,7 +72,8 @@ reasons! {
         /// The vdso of a 32-bit program that was gone before it could be read.
         NarrowVdso "vdso_of_32_bit"
             "the kernel's code in 32-bit programs that were gone before it could be read",
-        /// The file could not be opened any more when its first sample was resolved, and the record had no build id.
+        /// The file could not be opened any more when its first sample was resolved, and the record
+        /// had no build id.
         FileGone "file_gone"
             "a file without build id that was gone before it could be read; link with --build-id",
         /// The mapped file is no ELF file.
@@ -92,7 +94,8 @@ reasons! {
         /// A process outside the daemon's pid namespace.
         OtherPidNamespace "other_pid_namespace"
             "processes outside dcpid's pid namespace; run it in the first one",
-        /// The user asked to leave it out: the image, the process or its control group. Only the number is kept.
+        /// The user asked to leave it out: the image, the process or its control group. Only the
+        /// number is kept.
         Excluded "excluded"
             "dcpid was told to leave them out: --exclude-image, --exclude-cgroup, --exclude-pid",
     }
@@ -107,14 +110,15 @@ reasons! {
         /// Too many distinct places are waiting for a disk that does not take them.
         PendingFull "pending_full"
             "too much waits for a disk that does not take it; see dcpid's log",
-        /// The sampler's own count of samples is higher than the sum of its entries: must not happen.
+        /// The sampler's own count of samples is higher than the sum of its entries: must not
+        /// happen.
         Uncounted "uncounted"
             "the sampler counted more samples than it wrote down; report it",
     }
 }
 
-/// What the name of a reason why samples are unresolved means, in a phrase; None for one that a later
-/// program wrote.
+/// What the name of a reason why samples are unresolved means, in a phrase; None for one that a
+/// later program wrote.
 #[must_use]
 pub fn meaning(name: &str) -> Option<&'static str> {
     Unresolved::ALL.iter().find(|reason| reason.name() == name).map(|reason| reason.meaning())

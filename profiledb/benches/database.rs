@@ -1,5 +1,6 @@
-//! What the database costs, on profiles that were really recorded: `cargo bench -p profiledb --bench database -- DATABASE [--week DIR]
-//! [--perf-bytes N --perf-samples N]`, where the simulated week is kept in DIR, which must not be there yet. `cargo xtask bench db` records them,
+//! What the database costs, on profiles that were really recorded: `cargo bench -p profiledb
+//! --bench database -- DATABASE [--week DIR] [--perf-bytes N --perf-samples N]`, where the
+//! simulated week is kept in DIR, which must not be there yet. `cargo xtask bench db` records them,
 //! starts this, and reads the week with `dcpi`.
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +21,8 @@ use model::{Ledger, Profile};
 use profiledb::codec::put_varint;
 use profiledb::shapes::{decode_samples, encode_samples};
 use profiledb::{
-    Database, Delta, Epoch, EpochId, EpochStart, EventMeta, ImageRecord, ProfileKey, Retention, Scope, Writer,
+    Database, Delta, Epoch, EpochId, EpochStart, EventMeta, ImageRecord, ProfileKey, Retention,
+    Scope, Writer,
 };
 
 const IMAGES: usize = 480;
@@ -33,7 +35,8 @@ const NOW: u64 = 1_763_697_753;
 const PAPER_BYTES: f64 = 13e6;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let Some(path) = arguments.first() else {
         println!("name a database with a recorded epoch; cargo xtask bench db records one");
         return;
@@ -80,7 +83,10 @@ fn profiles(epoch: &Epoch) -> BTreeMap<ProfileKey, Profile> {
 fn coding(real: &BTreeMap<ProfileKey, Profile>) {
     let entries: usize = real.values().map(Profile::len).sum();
     let samples: u64 = real.values().map(Profile::total).sum();
-    println!("recorded: {} profiles, {entries} distinct (image, event, offset), {samples} samples", real.len());
+    println!(
+        "recorded: {} profiles, {entries} distinct (image, event, offset), {samples} samples",
+        real.len()
+    );
     let (mut encoding, mut decoding, mut bytes) = (f64::INFINITY, f64::INFINITY, 0);
     for _ in 0..5 {
         let started = Instant::now();
@@ -110,12 +116,17 @@ fn beside(epoch: &Epoch, real: &BTreeMap<ProfileKey, Profile>, perf: Option<(u64
     println!("the same counts, {samples} samples at {entries} places:");
     println!("  {:<62} {:>12} {:>9} {:>9} {:>6}", "", "bytes", "a place", "a sample", "ratio");
     let row = |name: &str, bytes: u64, samples: u64| {
-        let (of_entries, of_samples) = (bytes as f64 / entries as f64, bytes as f64 / samples as f64);
+        let (of_entries, of_samples) =
+            (bytes as f64 / entries as f64, bytes as f64 / samples as f64);
         let ratio = bytes as f64 / ours as f64;
         println!("  {name:<62} {bytes:>12} {of_entries:>9.2} {of_samples:>9.3} {ratio:>6.2}");
     };
     row("this format, one segment, with names, ids and ledgers", ours, samples);
-    row("the recorded epoch as it lies there, with the kernel's names", epoch.size_bytes().unwrap(), samples);
+    row(
+        "the recorded epoch as it lies there, with the kernel's names",
+        epoch.size_bytes().unwrap(),
+        samples,
+    );
     row("format 1, a file for each profile", format1_like(real), samples);
     row("pprof, gzip, addresses only, without any name", pprof_like(real), samples);
     if let Some((bytes, samples)) = perf {
@@ -133,7 +144,9 @@ fn rewritten(real: &BTreeMap<ProfileKey, Profile>) -> u64 {
         names.dedup();
         names.iter().map(|name| event(name)).collect()
     };
-    let id = writer.begin(EpochStart { events, now_unix_s: NOW, ..EpochStart::default() }, false).unwrap();
+    let id = writer
+        .begin(EpochStart { events, now_unix_s: NOW, ..EpochStart::default() }, false)
+        .unwrap();
     let images = real.keys().map(|key| (key.image, record(key.image, 0)));
     let mut delta = Delta {
         profiles: real.iter().map(|(key, counts)| (key.clone(), counts.clone().into())).collect(),
@@ -162,7 +175,8 @@ fn format1_like(real: &BTreeMap<ProfileKey, Profile>) -> u64 {
     bytes.sum::<usize>() as u64
 }
 
-/// A profile.proto (github.com/google/pprof) of addresses without names: a location and a sample for each entry, then gzip.
+/// A profile.proto (github.com/google/pprof) of addresses without names: a location and a sample
+/// for each entry, then gzip.
 fn pprof_like(real: &BTreeMap<ProfileKey, Profile>) -> u64 {
     let mut out = Vec::new();
     let mut message = |field: u64, numbers: &[(u64, u64)]| {
@@ -193,7 +207,8 @@ fn pprof_like(real: &BTreeMap<ProfileKey, Profile>) -> u64 {
 fn merging(random: &mut Random) {
     const COUNTS: u64 = 1_000_000;
     let mut profile = |stride: u64| {
-        let offsets = (0..COUNTS).map(|n| (ImageOffset(n * stride + random.below(stride)), 1 + random.below(9)));
+        let offsets = (0..COUNTS)
+            .map(|n| (ImageOffset(n * stride + random.below(stride)), 1 + random.below(9)));
         Profile::from_counts(offsets)
     };
     let (base, added) = (profile(4), profile(4));
@@ -205,17 +220,25 @@ fn merging(random: &mut Random) {
         best = best.min(started.elapsed().as_secs_f64());
         assert!(sum.total() == base.total() + added.total());
     }
-    println!("merging {COUNTS} counts into as many: {:.0} M/s (at least 20)", COUNTS as f64 / 1e6 / best);
+    println!(
+        "merging {COUNTS} counts into as many: {:.0} M/s (at least 20)",
+        COUNTS as f64 / 1e6 / best
+    );
 }
 
 /// A week of merges: 480 images, 2 events, as many distinct offsets as were recorded.
 fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random, place: &Path) {
     let images = simulated(real);
     let entries: usize = images.iter().flatten().map(Profile::len).sum();
-    println!("a week: {IMAGES} images, {} events, {entries} distinct offsets, {MERGES} merges", EVENTS.len());
+    println!(
+        "a week: {IMAGES} images, {} events, {entries} distinct offsets, {MERGES} merges",
+        EVENTS.len()
+    );
     let mut writer = Writer::open(place, "bench").unwrap();
     let events = EVENTS.map(event).to_vec();
-    let id = writer.begin(EpochStart { events, now_unix_s: NOW, ..EpochStart::default() }, false).unwrap();
+    let id = writer
+        .begin(EpochStart { events, now_unix_s: NOW, ..EpochStart::default() }, false)
+        .unwrap();
     let path = place.join("hosts/bench").join(id.as_str());
     let (mut merged_bytes, mut folded_bytes, mut longest_merge, mut longest_fold, mut most_files) =
         (0, 0, 0.0_f64, 0.0_f64, 0);
@@ -261,8 +284,10 @@ fn sizes(root: &Path, id: &EpochId, writer: &mut Writer) {
     for what in ["while it is open", "sealed"] {
         let epoch = database.epoch("bench", id).unwrap();
         let bytes = epoch.size_bytes().unwrap();
-        let files = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
-        let (count, blocks) = files.fold((0, 0), |(count, blocks), file| (count + 1, blocks + file.blocks() * 512));
+        let files =
+            std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+        let (count, blocks) =
+            files.fold((0, 0), |(count, blocks), file| (count + 1, blocks + file.blocks() * 512));
         let mut best = f64::INFINITY;
         for _ in 0..5 {
             let started = Instant::now();
@@ -296,14 +321,16 @@ fn mega(bytes: u64) -> String {
     format!("{:.2} MB", bytes as f64 / 1e6)
 }
 
-/// The recorded profiles as those of 480 images, largest first: where fewer were recorded, the smaller ones come again; the second event has
-/// samples at every fourth place. All together have as many offsets as were recorded, or the largest are split.
+/// The recorded profiles as those of 480 images, largest first: where fewer were recorded, the
+/// smaller ones come again; the second event has samples at every fourth place. All together have
+/// as many offsets as were recorded, or the largest are split.
 fn simulated(real: &BTreeMap<ProfileKey, Profile>) -> Vec<[Profile; 2]> {
     let mut largest: Vec<&Profile> = real.values().collect();
     largest.sort_by_key(|profile| std::cmp::Reverse(profile.len()));
     largest.truncate(IMAGES);
     let half = largest.len() / 2;
-    let again: Vec<&Profile> = largest[half..].iter().copied().cycle().take(IMAGES - largest.len()).collect();
+    let again: Vec<&Profile> =
+        largest[half..].iter().copied().cycle().take(IMAGES - largest.len()).collect();
     let fourth = |profile: &Profile| {
         let some = profile.iter().filter(|(offset, _)| (offset.0 >> 2) % 4 == 0);
         Profile::from_counts(some.map(|(offset, count)| (offset, count.div_ceil(8))))
@@ -311,12 +338,14 @@ fn simulated(real: &BTreeMap<ProfileKey, Profile>) -> Vec<[Profile; 2]> {
     largest.into_iter().chain(again).map(|profile| [profile.clone(), fourth(profile)]).collect()
 }
 
-/// What one merge adds: some of the images, of each a part of its offsets, more of those with many samples.
+/// What one merge adds: some of the images, of each a part of its offsets, more of those with many
+/// samples.
 fn ten_minutes(images: &[[Profile; 2]], merge: u64, random: &mut Random) -> Delta {
     let now = NOW + merge * MERGE_S;
     let mut delta = Delta { now_unix_s: now, ..Delta::default() };
     for (number, events) in images.iter().enumerate() {
-        // The busy ones run always, the others now and then; in the last merges all that was recorded has been seen.
+        // The busy ones run always, the others now and then; in the last merges all that was
+        // recorded has been seen.
         if number > 60 && random.below(5) > 0 {
             continue;
         }
@@ -362,14 +391,20 @@ fn record(id: ImageId, now: u64) -> ImageRecord {
 const PERIOD: u64 = 62_000;
 
 fn event(name: &str) -> EventMeta {
-    EventMeta { name: name.to_owned(), unit: "cycles".to_owned(), period: PERIOD, ..EventMeta::default() }
+    EventMeta {
+        name: name.to_owned(),
+        unit: "cycles".to_owned(),
+        period: PERIOD,
+        ..EventMeta::default()
+    }
 }
 
 /// Ledgers that fit the profiles.
 fn close(delta: &mut Delta) {
     for (key, profile) in &delta.profiles {
         let samples = profile.total();
-        let ledger = Ledger { taken: samples, implied: samples, merged: samples, ..Ledger::default() };
+        let ledger =
+            Ledger { taken: samples, implied: samples, merged: samples, ..Ledger::default() };
         delta.ledgers.entry(key.name(), key.period()).add(&ledger);
     }
 }

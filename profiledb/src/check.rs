@@ -22,7 +22,8 @@ use crate::segment::{Section, SectionKey, SectionKind, Segment, Span, cover};
 use crate::snapshot;
 use crate::storage::{Directory, Disk, Entry, Storage};
 
-/// An epoch is looked at anew so often when its segments are folded meanwhile; a fold takes longer than a look at the directory.
+/// An epoch is looked at anew so often when its segments are folded meanwhile; a fold takes longer
+/// than a look at the directory.
 const LOOKS_MAX: usize = 20;
 
 /// Something in a database that should not be so.
@@ -55,7 +56,8 @@ pub enum Fault {
         /// Sum over the profiles, in samples.
         profiles: u64,
     },
-    /// The ledger of an event does not add up: samples taken are not those merged, unresolved and lost.
+    /// The ledger of an event does not add up: samples taken are not those merged, unresolved and
+    /// lost.
     Open {
         /// The event.
         event: String,
@@ -116,7 +118,9 @@ impl fmt::Display for Problem {
         let path = self.path.display();
         match &self.fault {
             Fault::Unreadable(error) => write!(f, "{error}")?,
-            Fault::Leftover => write!(f, "{path} was left by a writer that was killed, or is being written")?,
+            Fault::Leftover => {
+                write!(f, "{path} was left by a writer that was killed, or is being written")?
+            }
             Fault::Unknown => write!(f, "{path} is no file of a profile database")?,
             Fault::Unbalanced { event, ledger, profiles } => {
                 write!(
@@ -159,10 +163,12 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Looks at everything in a database, also while a daemon writes it, and tells each problem; none: all is well. Holds one file at a time.
+/// Looks at everything in a database, also while a daemon writes it, and tells each problem; none:
+/// all is well. Holds one file at a time.
 ///
 /// # Errors
-/// [`DbError::Io`] when a directory cannot be listed, [`DbError::NotADatabase`]. Files that cannot be read are problems, not errors.
+/// [`DbError::Io`] when a directory cannot be listed, [`DbError::NotADatabase`]. Files that cannot
+/// be read are problems, not errors.
 pub fn check(root: &Path) -> Result<Vec<Problem>, DbError> {
     check_on(Arc::new(Directory), root)
 }
@@ -237,7 +243,8 @@ impl Checker {
                 self.tell(path, Fault::Leftover, Lost::Nothing);
             } else if path == key::code_path(&directory) && entry.is_directory {
                 self.code(&path)?;
-            } else if path != key::lock_path(root, host) && !entry.name.starts_with(key::CATALOGUE) {
+            } else if path != key::lock_path(root, host) && !entry.name.starts_with(key::CATALOGUE)
+            {
                 self.stray(&directory, &entry);
             }
         }
@@ -247,7 +254,9 @@ impl Checker {
     fn code(&mut self, directory: &Path) -> Result<(), DbError> {
         for entry in self.disk.list_if_there(directory)? {
             let whole = key::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
-            let found = whole.or_else(|| key::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt)));
+            let found = whole.or_else(|| {
+                key::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
+            });
             let Some((image, kind)) = found.filter(|_| !entry.is_directory) else {
                 self.stray(directory, &entry);
                 continue;
@@ -256,7 +265,11 @@ impl Checker {
             let read = Payload::read(&self.disk, path.clone());
             let read = read.and_then(|found| {
                 found.map_or(Ok(()), |found| {
-                    found.decode(kind, |payload| code::decode(&image, payload, kind == Kind::Excerpt)).map(|_| ())
+                    found
+                        .decode(kind, |payload| {
+                            code::decode(&image, payload, kind == Kind::Excerpt)
+                        })
+                        .map(|_| ())
                 })
             });
             if let Err(error) = read {
@@ -275,7 +288,8 @@ impl Checker {
             self.problems.truncate(told);
         }
         let path = key::epoch_path(root, host, epoch);
-        let source = std::io::Error::other("its files are replaced faster than they can be read; try again");
+        let source =
+            std::io::Error::other("its files are replaced faster than they can be read; try again");
         let error = DbError::Io { op: Operation::Read, path: path.clone(), source };
         self.tell(path, Fault::Unreadable(error), Lost::Nothing);
         Ok(())
@@ -360,7 +374,11 @@ impl Checker {
 
     fn ledgers(&mut self, directory: &Path, ledgers: &Ledgers, totals: &Totals) {
         for (event, ledger, profiles) in totals.unbalanced(ledgers) {
-            self.tell(directory.to_owned(), Fault::Unbalanced { event, ledger, profiles }, Lost::Unknown);
+            self.tell(
+                directory.to_owned(),
+                Fault::Unbalanced { event, ledger, profiles },
+                Lost::Unknown,
+            );
         }
         for (event, _, ledger) in ledgers.iter().filter(|(_, _, ledger)| !ledger.closes()) {
             let (taken, accounted) = (ledger.taken, ledger.accounted());
@@ -370,7 +388,13 @@ impl Checker {
     }
 
     /// An epoch of format 1, file by file.
-    fn format1(&mut self, root: &Path, host: &str, id: &EpochId, entries: &[Entry]) -> Result<(), DbError> {
+    fn format1(
+        &mut self,
+        root: &Path,
+        host: &str,
+        id: &EpochId,
+        entries: &[Entry],
+    ) -> Result<(), DbError> {
         let directory = key::epoch_path(root, host, id);
         for entry in entries {
             let known = [key::META, key::IMAGES, key::SCOPES].contains(&entry.name.as_str())
@@ -390,9 +414,12 @@ impl Checker {
                 return Ok(());
             }
         };
-        let mut failed = |error: DbError, lost: Lost| self.tell(directory.clone(), Fault::Unreadable(error), lost);
+        let mut failed = |error: DbError, lost: Lost| {
+            self.tell(directory.clone(), Fault::Unreadable(error), lost)
+        };
         let mut totals = Totals::default();
-        let images = epoch.images().map_err(|error| failed(error, Lost::Images)).unwrap_or_default();
+        let images =
+            epoch.images().map_err(|error| failed(error, Lost::Images)).unwrap_or_default();
         if let Err(error) = epoch.scopes() {
             failed(error, Lost::Nothing);
         }

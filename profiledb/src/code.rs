@@ -1,10 +1,13 @@
-//! The code store of a host: what was kept of the images that had samples, so that they can be named, listed and analysed when the files
-//! have been upgraded or deleted, or their container is gone.
+//! The code store of a host: what was kept of the images that had samples, so that they can be
+//! named, listed and analysed when the files have been upgraded or deleted, or their container is
+//! gone.
 //!
-//! One file for each image, under its id, written once and never changed; its time of modification says when the image was last seen.
-//! When the store is full, those that were not seen for the longest time go.
+//! One file for each image, under its id, written once and never changed; its time of modification
+//! says when the image was last seen. When the store is full, those that were not seen for the
+//! longest time go.
 //!
-//! Beside the file of an image, or in its place, may be an excerpt: the same without the code of procedures that no report needs.
+//! Beside the file of an image, or in its place, may be an excerpt: the same without the code of
+//! procedures that no report needs.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -56,15 +59,17 @@ pub struct Kept {
 }
 
 impl CodeStore {
-    /// Opens the store of the writer's host, and makes it when there is none; removes what a killed writer left there, and images beyond
-    /// `limit_bytes`. It shares the lock of the [`Writer`], and holds it as long as it lives.
+    /// Opens the store of the writer's host, and makes it when there is none; removes what a killed
+    /// writer left there, and images beyond `limit_bytes`. It shares the lock of the [`Writer`],
+    /// and holds it as long as it lives.
     ///
     /// # Errors
     /// [`DbError::Io`].
     pub fn open(writer: &Writer, limit_bytes: u64) -> Result<Self, DbError> {
         let (disk, host) = writer.place();
         let (disk, directory, lock) = (disk.clone(), key::code_path(&host), writer.lock().clone());
-        let mut store = Self { disk, directory, generation: 0, lock, limit_bytes, kept: BTreeMap::new() };
+        let mut store =
+            Self { disk, directory, generation: 0, lock, limit_bytes, kept: BTreeMap::new() };
         store.generation = store.lock.check()?;
         store.list()?;
         Ok(store)
@@ -77,14 +82,17 @@ impl CodeStore {
             self.disk.sync_directory(host)?;
         }
         self.kept.clear();
-        for entry in self.disk.list(&self.directory)?.into_iter().filter(|entry| !entry.is_directory) {
+        for entry in
+            self.disk.list(&self.directory)?.into_iter().filter(|entry| !entry.is_directory)
+        {
             if entry.name.ends_with(key::TEMPORARY_SUFFIX) {
                 self.disk.remove_if_there(&self.directory.join(&entry.name))?;
                 continue;
             }
             let whole = key::parse_code_name(&entry.name);
             let Some(id) = whole.or_else(|| key::parse_excerpt_name(&entry.name)) else { continue };
-            let stored = self.kept.entry(id).or_insert(Stored { bytes: 0, seen_unix_s: 0, is_whole: false });
+            let stored =
+                self.kept.entry(id).or_insert(Stored { bytes: 0, seen_unix_s: 0, is_whole: false });
             stored.bytes = stored.bytes.saturating_add(entry.size_bytes);
             stored.seen_unix_s = stored.seen_unix_s.max(entry.modified_unix_s);
             stored.is_whole |= whole.is_some();
@@ -92,7 +100,8 @@ impl CodeStore {
         self.make_room(0).map(|_| ())
     }
 
-    /// Sees to it that the directory is there and this process's to write to: it may have been removed, and made anew by the writer.
+    /// Sees to it that the directory is there and this process's to write to: it may have been
+    /// removed, and made anew by the writer.
     ///
     /// # Errors
     /// [`DbError::Removed`] until the writer has made it anew; [`DbError::Io`].
@@ -140,7 +149,9 @@ impl CodeStore {
     /// # Errors
     /// [`DbError::Io`], [`DbError::Removed`].
     pub fn seen(&mut self, image: &ImageId, now_unix_s: u64) -> Result<(), DbError> {
-        let Some(stored) = self.kept.get_mut(image).filter(|stored| stored.is_whole) else { return Ok(()) };
+        let Some(stored) = self.kept.get_mut(image).filter(|stored| stored.is_whole) else {
+            return Ok(());
+        };
         // A time in the future is one of a clock that was set back since.
         if now_unix_s.abs_diff(stored.seen_unix_s) < SEEN_EXACT_TO_S {
             return Ok(());
@@ -151,12 +162,13 @@ impl CodeStore {
         Ok(())
     }
 
-    /// Keeps an image, whole or not at all, which `copy` writes: the bytes of `ranges`, one behind the other. Others that were not seen
-    /// for longer may go.
+    /// Keeps an image, whole or not at all, which `copy` writes: the bytes of `ranges`, one behind
+    /// the other. Others that were not seen for longer may go.
     ///
     /// # Errors
-    /// [`DbError::TooLarge`] when it is larger than the store, or than any file may be; [`DbError::Io`], also for an error of `copy` or
-    /// when it writes more or less than the ranges are.
+    /// [`DbError::TooLarge`] when it is larger than the store, or than any file may be;
+    /// [`DbError::Io`], also for an error of `copy` or when it writes more or less than the ranges
+    /// are.
     pub fn keep(
         &mut self,
         image: &ImageId,
@@ -178,7 +190,10 @@ impl CodeStore {
         });
         match kept {
             Ok(kept) => {
-                self.kept.insert(*image, Stored { bytes: kept.bytes, seen_unix_s: now_unix_s, is_whole: true });
+                self.kept.insert(
+                    *image,
+                    Stored { bytes: kept.bytes, seen_unix_s: now_unix_s, is_whole: true },
+                );
                 Ok(kept)
             }
             Err(error) => {
@@ -205,8 +220,11 @@ impl CodeStore {
     fn make_room(&mut self, bytes: u64) -> Result<Vec<ImageId>, DbError> {
         let mut removed = Vec::new();
         while self.bytes().saturating_add(bytes) > self.limit_bytes {
-            let Some(oldest) =
-                self.kept.iter().min_by_key(|(id, stored)| (stored.seen_unix_s, **id)).map(|(id, _)| *id)
+            let Some(oldest) = self
+                .kept
+                .iter()
+                .min_by_key(|(id, stored)| (stored.seen_unix_s, **id))
+                .map(|(id, _)| *id)
             else {
                 break;
             };
@@ -229,11 +247,17 @@ fn write(
     (image, ranges): (&ImageId, &KeptRanges),
     copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> Result<u64, DbError> {
-    // An excerpt is written once, while nobody samples: what it takes three times the time for is a tenth of its bytes.
+    // An excerpt is written once, while nobody samples: what it takes three times the time for is a
+    // tenth of its bytes.
     let level = if kind == Kind::Excerpt { Compression::default() } else { Compression::fast() };
     let mut bytes = 0;
     let written = disk.write_streamed(path, HEADER_BYTES, &mut |file| {
-        let mut payload = Payload { file, checksum: 0, bytes: 0, limit: limit.saturating_sub(HEADER_BYTES as u64) };
+        let mut payload = Payload {
+            file,
+            checksum: 0,
+            bytes: 0,
+            limit: limit.saturating_sub(HEADER_BYTES as u64),
+        };
         payload.write_all(&encode_head(image, ranges))?;
         let mut body = Body { compressed: DeflateEncoder::new(payload, level), left: ranges.len() };
         copy(&mut body)?;
@@ -245,8 +269,11 @@ fn write(
         Ok(envelope::header(kind, payload.bytes, payload.checksum))
     });
     match written {
-        Err(DbError::Io { op: Operation::Write, source, .. }) if source.kind() == io::ErrorKind::FileTooLarge => {
-            // How large it would have become nobody knows; that it is compressed makes it no larger than this.
+        Err(DbError::Io { op: Operation::Write, source, .. })
+            if source.kind() == io::ErrorKind::FileTooLarge =>
+        {
+            // How large it would have become nobody knows; that it is compressed makes it no larger
+            // than this.
             Err(DbError::TooLarge { path: path.to_owned(), bytes: ranges.len(), limit })
         }
         Err(error) => Err(error),
@@ -288,7 +315,10 @@ struct Body<'a> {
 impl Write for Body<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > self.left {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "more bytes than are to be kept"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "more bytes than are to be kept",
+            ));
         }
         let written = self.compressed.write(bytes)?;
         self.left -= written as u64;
@@ -300,12 +330,16 @@ impl Write for Body<'_> {
     }
 }
 
-/// Keeps an excerpt in the place of what was kept of an image of the writer's host, where that makes it smaller: the bytes of its file
-/// before and after.
+/// Keeps an excerpt in the place of what was kept of an image of the writer's host, where that
+/// makes it smaller: the bytes of its file before and after.
 ///
 /// # Errors
 /// [`DbError::Io`], [`DbError::TooLarge`]: what was kept is as it was.
-pub fn keep_excerpt(writer: &Writer, image: &ImageId, excerpt: &KeptFile) -> Result<(u64, u64), DbError> {
+pub fn keep_excerpt(
+    writer: &Writer,
+    image: &ImageId,
+    excerpt: &KeptFile,
+) -> Result<(u64, u64), DbError> {
     let (disk, host) = writer.place();
     let directory = key::code_path(&host);
     let (whole, name) = (key::code_name(image), key::excerpt_name(image));
@@ -313,9 +347,10 @@ pub fn keep_excerpt(writer: &Writer, image: &ImageId, excerpt: &KeptFile) -> Res
     let Some(there) = there else { return Ok((0, 0)) };
     let temporary = directory.join(key::temporary_name(&format!("{name}.0")));
     let ranges = excerpt.ranges();
-    let written = write(disk, Kind::Excerpt, MAX_FILE_BYTES, &temporary, (image, ranges), &mut |out| {
-        out.write_all(excerpt.bytes())
-    });
+    let written =
+        write(disk, Kind::Excerpt, MAX_FILE_BYTES, &temporary, (image, ranges), &mut |out| {
+            out.write_all(excerpt.bytes())
+        });
     let kept = written.and_then(|bytes| {
         if bytes >= there.size_bytes {
             disk.remove_if_there(&temporary)?;
@@ -338,11 +373,17 @@ pub fn keep_excerpt(writer: &Writer, image: &ImageId, excerpt: &KeptFile) -> Res
 ///
 /// # Errors
 /// As [`crate::Database::code`].
-pub(crate) fn read(disk: &Disk, directory: &Path, image: &ImageId) -> Result<Option<KeptFile>, DbError> {
+pub(crate) fn read(
+    disk: &Disk,
+    directory: &Path,
+    image: &ImageId,
+) -> Result<Option<KeptFile>, DbError> {
     if let Some(found) = Found::read(disk, directory.join(key::code_name(image)))? {
         return found.decode(Kind::Code, |payload| decode(image, payload, false)).map(Some);
     }
-    let Some(found) = Found::read(disk, directory.join(key::excerpt_name(image)))? else { return Ok(None) };
+    let Some(found) = Found::read(disk, directory.join(key::excerpt_name(image)))? else {
+        return Ok(None);
+    };
     found.decode(Kind::Excerpt, |payload| decode(image, payload, true)).map(Some)
 }
 
@@ -364,8 +405,13 @@ fn encode_head(image: &ImageId, ranges: &KeptRanges) -> Vec<u8> {
 /// The kept file in the payload of a code file, which must be that of `image`.
 ///
 /// # Errors
-/// [`DecodeError`] when the bytes are not what a [`CodeStore`] writes for `image`, or when what they hold is another image.
-pub(crate) fn decode(image: &ImageId, payload: &[u8], is_excerpt: bool) -> Result<KeptFile, DecodeError> {
+/// [`DecodeError`] when the bytes are not what a [`CodeStore`] writes for `image`, or when what
+/// they hold is another image.
+pub(crate) fn decode(
+    image: &ImageId,
+    payload: &[u8],
+    is_excerpt: bool,
+) -> Result<KeptFile, DecodeError> {
     let mut input = Input::new(payload);
     input.expect_text(&image.to_string())?;
     let file_len = input.varint()?;
@@ -377,17 +423,21 @@ pub(crate) fn decode(image: &ImageId, payload: &[u8], is_excerpt: bool) -> Resul
     for _ in 0..count {
         let at = input.offset();
         let start = end.checked_add(input.varint()?);
-        let range_end = start.zip(Some(input.varint()?)).and_then(|(start, len)| start.checked_add(len));
+        let range_end =
+            start.zip(Some(input.varint()?)).and_then(|(start, len)| start.checked_add(len));
         let (Some(start), Some(range_end)) = (start, range_end) else {
             return Err(DecodeError { offset: at, damage: Damage::Order });
         };
         ranges.push(start..range_end);
         end = range_end;
     }
-    let image_error = |offset| move |error: ImageError| DecodeError { offset, damage: Damage::Image(Box::new(error)) };
+    let image_error = |offset| {
+        move |error: ImageError| DecodeError { offset, damage: Damage::Image(Box::new(error)) }
+    };
     let ranges = KeptRanges::new(file_len, ranges).map_err(image_error(at))?;
     let at = input.offset();
-    let bytes = inflate(input.rest(), ranges.len()).map_err(|damage| DecodeError { offset: at, damage })?;
+    let bytes =
+        inflate(input.rest(), ranges.len()).map_err(|damage| DecodeError { offset: at, damage })?;
     let kept = KeptFile::new(ranges, bytes).map_err(image_error(at))?;
     let kept = if is_excerpt { kept.into_excerpt() } else { kept };
     match kept.may_be(image) {
@@ -402,7 +452,10 @@ fn inflate(compressed: &[u8], len: u64) -> Result<Vec<u8>, Damage> {
     let mut decoder = DeflateDecoder::new(compressed);
     // It grows with what is really there; one byte more than allowed tells a longer one.
     let mut bytes = Vec::new();
-    (&mut decoder).take(len.saturating_add(1)).read_to_end(&mut bytes).map_err(|_| Damage::Compression)?;
+    (&mut decoder)
+        .take(len.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|_| Damage::Compression)?;
     match (bytes.len() as u64).cmp(&len) {
         std::cmp::Ordering::Less => Err(Damage::Truncated),
         std::cmp::Ordering::Equal if decoder.into_inner().is_empty() => Ok(bytes),
@@ -430,7 +483,10 @@ mod tests {
         encoder.write_all(&[7; 1000]).unwrap();
         let stream = encoder.finish().unwrap();
         assert_eq!(inflate(&stream, 1000).unwrap(), [7; 1000]);
-        assert!(matches!(inflate(&stream, 999), Err(Damage::TrailingBytes)), "a bomb is not unpacked");
+        assert!(
+            matches!(inflate(&stream, 999), Err(Damage::TrailingBytes)),
+            "a bomb is not unpacked"
+        );
         assert!(matches!(inflate(&stream, 1001), Err(Damage::Truncated)));
         assert!(matches!(inflate(&[&stream[..], b"x"].concat(), 1000), Err(Damage::TrailingBytes)));
         assert!(inflate(&stream[..stream.len() - 1], 1000).is_err());

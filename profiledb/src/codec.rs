@@ -64,7 +64,8 @@ pub(crate) fn put_scope(out: &mut Vec<u8>, scope: &Scope) {
     put_varint(out, scope.pid.unwrap_or(0).into());
 }
 
-/// The scope that the payload of a file of scoped samples says it is of, which must be of that image and event.
+/// The scope that the payload of a file of scoped samples says it is of, which must be of that
+/// image and event.
 ///
 /// # Errors
 /// [`DecodeError`] when it does not begin as [`encode_samples`] makes it for some scope.
@@ -149,7 +150,8 @@ pub fn decode_symbols(image: &ImageId, payload: &[u8]) -> Result<Vec<Symbol>, De
         let start = input.ascending(last)?;
         let at = input.offset();
         let size = input.varint()?;
-        let end = start.checked_add(size).ok_or(DecodeError { offset: at, damage: Damage::Order })?;
+        let end =
+            start.checked_add(size).ok_or(DecodeError { offset: at, damage: Damage::Order })?;
         let at = input.offset();
         let name = input.text()?.to_owned();
         if name.is_empty() {
@@ -206,7 +208,8 @@ pub fn decode_commit(payload: &[u8]) -> Result<Commit, DecodeError> {
     Ok(Commit { sequence, names })
 }
 
-/// A varint of any length, and what is behind it. Takes and gives no [`Input`], so that those of loops stay in registers.
+/// A varint of any length, and what is behind it. Takes and gives no [`Input`], so that those of
+/// loops stay in registers.
 #[inline(never)]
 fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Damage> {
     let mut value = 0_u64;
@@ -291,7 +294,8 @@ impl<'a> Input<'a> {
 
     pub(crate) fn text(&mut self) -> Result<&'a str, DecodeError> {
         let at = self.offset();
-        std::str::from_utf8(self.bytes()?).map_err(|_| DecodeError { offset: at, damage: Damage::Utf8 })
+        std::str::from_utf8(self.bytes()?)
+            .map_err(|_| DecodeError { offset: at, damage: Damage::Utf8 })
     }
 
     /// A length and so many bytes.
@@ -325,7 +329,8 @@ impl<'a> Input<'a> {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let (label, unit) = (some(self.text()?), some(self.text()?));
         let at = self.offset();
-        let pid = u32::try_from(self.varint()?).map_err(|_| DecodeError { offset: at, damage: Damage::Varint })?;
+        let pid = u32::try_from(self.varint()?)
+            .map_err(|_| DecodeError { offset: at, damage: Damage::Varint })?;
         Ok(Scope { label, unit, pid: (pid > 0).then_some(pid) })
     }
 
@@ -347,7 +352,10 @@ mod tests {
     }
 
     fn scoped(label: Option<&str>, unit: Option<&str>, pid: Option<u32>) -> ProfileKey {
-        ProfileKey { scope: Scope { label: label.map(str::to_owned), unit: unit.map(str::to_owned), pid }, ..key() }
+        ProfileKey {
+            scope: Scope { label: label.map(str::to_owned), unit: unit.map(str::to_owned), pid },
+            ..key()
+        }
     }
 
     /// Payload up to the entries.
@@ -378,7 +386,11 @@ mod tests {
             (&[&b"\x01"[..], &wide, b"\x02\x01"].concat(), 13, "bad variable-length number"),
             (&[&b"\x01"[..], &wide, b"\xff\x01"].concat(), 13, "bad variable-length number"),
             (&[&b"\x02"[..], &wide, b"\x01\x01\x01\x01"].concat(), 24, "entries are out of order"),
-            (&[&wide[..], b"\x01"].concat(), 12, "18446744073709551615 entries do not fit in the remaining bytes"),
+            (
+                &[&wide[..], b"\x01"].concat(),
+                12,
+                "18446744073709551615 entries do not fit in the remaining bytes",
+            ),
         ] {
             let payload = [&head()[..], entries].concat();
             let error = decode_samples(&key(), &payload).unwrap_err();
@@ -433,7 +445,10 @@ mod tests {
             b"\x09a\x00\x00",
             b"\x00\x00\x80\x80\x80\x80\x10",
         ] {
-            assert!(decode_scope(&key().image, "cycles", &[&head()[..], scope].concat()).is_err(), "{scope:?}");
+            assert!(
+                decode_scope(&key().image, "cycles", &[&head()[..], scope].concat()).is_err(),
+                "{scope:?}"
+            );
         }
     }
 
@@ -462,7 +477,8 @@ mod tests {
 
     #[test]
     fn commit_records_read_back_and_stay_in_their_directory() {
-        let commit = Commit { sequence: 300, names: vec!["a.b.samples".to_owned(), "meta".to_owned()] };
+        let commit =
+            Commit { sequence: 300, names: vec!["a.b.samples".to_owned(), "meta".to_owned()] };
         let bytes = encode_commit(&commit);
         assert_eq!(bytes, b"\xac\x02\x02\x0ba.b.samples\x04meta");
         assert_eq!(decode_commit(&bytes).unwrap(), commit);

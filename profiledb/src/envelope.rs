@@ -77,7 +77,8 @@ impl Kind {
         }
     }
 
-    /// The format version that a file of this kind is written with: the first one that has what is in it.
+    /// The format version that a file of this kind is written with: the first one that has what is
+    /// in it.
     const fn version(self) -> u16 {
         match self {
             Self::Segment => VERSION,
@@ -141,7 +142,9 @@ impl OpenError {
         let path = path.to_owned();
         match self {
             Self::Damaged { offset, damage } => DbError::Corrupt { path, offset, damage },
-            Self::Newer { found } => DbError::NewerFormat { path, found: found.into(), known: VERSION.into() },
+            Self::Newer { found } => {
+                DbError::NewerFormat { path, found: found.into(), known: VERSION.into() }
+            }
         }
     }
 }
@@ -209,7 +212,8 @@ pub fn open_as(expected: Kind, file: &[u8]) -> Result<&[u8], OpenError> {
     expect(expected, kind).map(|()| payload)
 }
 
-/// As [`open_as`], without the checksum of the payload: for a kind whose parts have their own, so that damage in one is not damage in all.
+/// As [`open_as`], without the checksum of the payload: for a kind whose parts have their own, so
+/// that damage in one is not damage in all.
 pub(crate) fn open_unsummed(expected: Kind, file: &[u8]) -> Result<&[u8], OpenError> {
     let (kind, payload, _) = open_header(file)?;
     expect(expected, kind).map(|()| payload)
@@ -219,7 +223,10 @@ fn expect(expected: Kind, found: Kind) -> Result<(), OpenError> {
     if found == expected {
         return Ok(());
     }
-    Err(OpenError::Damaged { offset: 10, damage: Damage::Kind { found: found.code(), expected: expected.code() } })
+    Err(OpenError::Damaged {
+        offset: 10,
+        damage: Damage::Kind { found: found.code(), expected: expected.code() },
+    })
 }
 
 /// Reads the header from its begin to its end.
@@ -268,7 +275,10 @@ mod tests {
             assert_eq!(Kind::from_code(code).code(), code);
         }
         assert_eq!((Kind::Commit.code(), Kind::ScopedSamples.code(), Kind::Code.code()), (5, 7, 8));
-        assert_eq!((Kind::Segment.code(), Kind::Segment.version(), Kind::Code.version()), (9, 3, 1));
+        assert_eq!(
+            (Kind::Segment.code(), Kind::Segment.version(), Kind::Code.version()),
+            (9, 3, 1)
+        );
     }
 
     #[test]
@@ -282,7 +292,10 @@ mod tests {
     fn a_newer_version_is_told_from_a_damaged_one() {
         let mut file = seal(Kind::Meta, b"{}");
         file[8] = 4;
-        assert!(matches!(open(&file), Err(OpenError::Damaged { damage: Damage::HeaderChecksum, .. })));
+        assert!(matches!(
+            open(&file),
+            Err(OpenError::Damaged { damage: Damage::HeaderChecksum, .. })
+        ));
         let file = with_header_checksum(file);
         assert!(matches!(open(&file), Err(OpenError::Newer { found: 4 })));
     }

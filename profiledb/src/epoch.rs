@@ -84,8 +84,10 @@ fn parse(text: &str) -> Option<u64> {
         // `u64::from_str` alone would let a sign pass.
         if part.bytes().all(|b| b.is_ascii_digit()) { part.parse().ok() } else { None }
     };
-    let (year, month, day) = (number(date.get(0..4))?, number(date.get(4..6))?, number(date.get(6..8))?);
-    let (hour, minute, second) = (number(time.get(0..2))?, number(time.get(2..4))?, number(time.get(4..6))?);
+    let (year, month, day) =
+        (number(date.get(0..4))?, number(date.get(4..6))?, number(date.get(6..8))?);
+    let (hour, minute, second) =
+        (number(time.get(0..2))?, number(time.get(2..4))?, number(time.get(4..6))?);
     if year < 1970 || hour > 23 || minute > 59 || second > 59 {
         return None;
     }

@@ -51,8 +51,8 @@ pub enum DbError {
         /// The lock file.
         path: PathBuf,
     },
-    /// The database, or a part of it that a writer needs, was removed while it was written; nothing is written there until it is opened
-    /// anew: somebody else may have begun to.
+    /// The database, or a part of it that a writer needs, was removed while it was written; nothing
+    /// is written there until it is opened anew: somebody else may have begun to.
     #[error("{} is gone: the database, or a part of it, was removed while it was written", path.display())]
     Removed {
         /// What is missing, or another file than it was.
@@ -102,8 +102,11 @@ pub enum DbError {
         /// The rule it breaks.
         why: NameFault,
     },
-    /// A delta's ledger and its profiles disagree: samples would appear or vanish. Nothing was written.
-    #[error("the ledger of event {event:?} has {ledger} merged samples, its profiles have {profiles}")]
+    /// A delta's ledger and its profiles disagree: samples would appear or vanish. Nothing was
+    /// written.
+    #[error(
+        "the ledger of event {event:?} has {ledger} merged samples, its profiles have {profiles}"
+    )]
     Unbalanced {
         /// The event.
         event: String,
@@ -189,8 +192,9 @@ pub enum DbError {
         /// Why, and what to do.
         why: &'static str,
     },
-    /// The change is decided and kept (readers see it), but its last step failed. It must **not** be
-    /// repeated: the writer finishes it before its next change, or the next writer when it opens.
+    /// The change is decided and kept (readers see it), but its last step failed. It must **not**
+    /// be repeated: the writer finishes it before its next change, or the next writer when it
+    /// opens.
     #[error("the merge into epoch {epoch} is kept but not finished: {source}")]
     Unfinished {
         /// The epoch.
@@ -207,7 +211,8 @@ impl DbError {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// True for what may work another time, such as a disk that is full; not for what is not there any more.
+    /// True for what may work another time, such as a disk that is full; not for what is not there
+    /// any more.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Io { .. }) && !self.is_not_found()
     }
@@ -216,7 +221,10 @@ impl DbError {
     pub(crate) fn or_not_writable(self) -> Self {
         match self {
             Self::Io { path, source, .. }
-                if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
             {
                 Self::NotWritable { path, source }
             }

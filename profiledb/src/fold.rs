@@ -1,5 +1,5 @@
-//! Folding: segments that follow one another become one, a little at a time, so that an epoch stays a few files and no burst disturbs the
-//! machine.
+//! Folding: segments that follow one another become one, a little at a time, so that an epoch stays
+//! a few files and no burst disturbs the machine.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,17 +15,20 @@ use crate::storage::{Disk, MAX_FILE_BYTES};
 
 /// So many segments in a row are folded at once, at least.
 const FOLD_AT: usize = 4;
-/// A segment is folded with those behind it when they have this part of its bytes together: so each byte is written anew a few times only,
-/// however large the epoch, and there are never many segments.
+/// A segment is folded with those behind it when they have this part of its bytes together: so each
+/// byte is written anew a few times only, however large the epoch, and there are never many
+/// segments.
 const FOLD_SHARE: u64 = 2;
-/// Segments of more bytes together are not folded: both they and what comes of them are in memory meanwhile, next to all else a daemon has.
+/// Segments of more bytes together are not folded: both they and what comes of them are in memory
+/// meanwhile, next to all else a daemon has.
 const FOLD_MAX_BYTES: u64 = 24 << 20;
-/// Seconds for which segments stay that a fold has made superfluous. `cp -a`, `tar` and `rsync` list a directory first and open its
-/// files later: what they listed must still be there then, or their copy has a gap. Ten minutes are a copy of some gigabytes; longer
-/// times cost disk only.
+/// Seconds for which segments stay that a fold has made superfluous. `cp -a`, `tar` and `rsync`
+/// list a directory first and open its files later: what they listed must still be there then, or
+/// their copy has a gap. Ten minutes are a copy of some gigabytes; longer times cost disk only.
 const COVERED_KEPT_S: u64 = 600;
-/// Most such segments, and most bytes of them: beyond either the oldest go early. With fewer than some 700 entries a directory is listed
-/// by one getdents64(2) of the 32 KiB that the C library and rsync give it, which sees one state of it.
+/// Most such segments, and most bytes of them: beyond either the oldest go early. With fewer than
+/// some 700 entries a directory is listed by one getdents64(2) of the 32 KiB that the C library and
+/// rsync give it, which sees one state of it.
 const COVERED_MAX: usize = 256;
 const COVERED_MAX_BYTES: u64 = 64 << 20;
 
@@ -59,7 +62,8 @@ pub(crate) struct Stock {
     job: Option<Job>,
     /// Folded away, and not given to [`Covered`] yet.
     left: Vec<Stored>,
-    /// A fold that has its name, which may not be safe on the disk yet: what it stands for must not go, and nothing is folded across it.
+    /// A fold that has its name, which may not be safe on the disk yet: what it stands for must not
+    /// go, and nothing is folded across it.
     unsynced: Option<Stored>,
     /// The directory could not be forced to the disk since: that fold has to be written anew.
     doubted: bool,
@@ -83,7 +87,12 @@ struct Job {
 
 impl Stock {
     /// These segments.
-    pub(crate) fn new(disk: Disk, directory: PathBuf, of: (String, EpochId), stored: Vec<Stored>) -> Self {
+    pub(crate) fn new(
+        disk: Disk,
+        directory: PathBuf,
+        of: (String, EpochId),
+        stored: Vec<Stored>,
+    ) -> Self {
         let (host, epoch) = of;
         Self {
             disk,
@@ -128,11 +137,16 @@ impl Stock {
     pub(crate) fn retire(&mut self, covered: &mut Covered, now_unix_s: u64) {
         for stored in self.left.drain(..) {
             let path = self.directory.join(stored.span.name());
-            covered.segments.push_back(Retired { path, bytes: stored.bytes, folded_unix_s: now_unix_s });
+            covered.segments.push_back(Retired {
+                path,
+                bytes: stored.bytes,
+                folded_unix_s: now_unix_s,
+            });
         }
     }
 
-    /// Adds up about so many bytes of segments; `last`: until there is one. See [`crate::Writer::fold`].
+    /// Adds up about so many bytes of segments; `last`: until there is one. See
+    /// [`crate::Writer::fold`].
     pub(crate) fn fold(&mut self, budget_bytes: u64, last: bool) -> Result<Folded, DbError> {
         let mut folded = Folded::default();
         self.finish()?;
@@ -177,20 +191,25 @@ impl Stock {
         let span = Span { first: first.span.first, last: end.span.last };
         let mut sources = Vec::with_capacity(chosen.len());
         for stored in chosen {
-            match Segment::read(&self.disk, &self.directory, stored.span, (&self.host, &self.epoch)) {
+            match Segment::read(&self.disk, &self.directory, stored.span, (&self.host, &self.epoch))
+            {
                 Ok(Some(segment)) => sources.push(Arc::new(segment)),
                 Ok(None) => {
                     self.stuck = true;
                     return Ok(false);
                 }
                 Err(error) => {
-                    self.stuck = matches!(error, DbError::Corrupt { .. } | DbError::NewerFormat { .. });
+                    self.stuck =
+                        matches!(error, DbError::Corrupt { .. } | DbError::NewerFormat { .. });
                     return Err(error);
                 }
             }
         }
-        let mut keys: Vec<SectionKey> =
-            sources.iter().flat_map(|segment| &segment.sections).map(|section| section.key.clone()).collect();
+        let mut keys: Vec<SectionKey> = sources
+            .iter()
+            .flat_map(|segment| &segment.sections)
+            .map(|section| section.key.clone())
+            .collect();
         keys.sort_by(|a, b| b.cmp(a));
         keys.dedup();
         if keys.iter().any(|key| !key.kind.is_known()) {
@@ -236,7 +255,8 @@ impl Stock {
         self.unsynced = None;
         let covered = |stored: &Stored| wide.span.covers(stored.span);
         let at = self.stored.iter().position(covered).unwrap_or(0);
-        let (gone, mut kept): (Vec<Stored>, Vec<Stored>) = self.stored.iter().partition(|stored| covered(stored));
+        let (gone, mut kept): (Vec<Stored>, Vec<Stored>) =
+            self.stored.iter().partition(|stored| covered(stored));
         kept.insert(at.min(kept.len()), wide);
         self.stored = kept;
         self.left.extend(gone.iter().filter(|gone| gone.span != wide.span));
@@ -244,7 +264,8 @@ impl Stock {
     }
 }
 
-/// Segments that wider ones stand for. No reader adds them up; they stay for a while for copies of the directory that are under way.
+/// Segments that wider ones stand for. No reader adds them up; they stay for a while for copies of
+/// the directory that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Covered {
     /// In the order of their folds.
@@ -260,10 +281,12 @@ struct Retired {
 }
 
 impl Covered {
-    /// Removes those whose time has come, and the oldest of too many. A clock that was set keeps none for longer: only the distance
-    /// counts. A segment that cannot be removed is removed by the next writer.
+    /// Removes those whose time has come, and the oldest of too many. A clock that was set keeps
+    /// none for longer: only the distance counts. A segment that cannot be removed is removed by
+    /// the next writer.
     pub(crate) fn remove(&mut self, disk: &Disk, now_unix_s: u64) {
-        let mut bytes = self.segments.iter().fold(0, |sum: u64, retired| sum.saturating_add(retired.bytes));
+        let mut bytes =
+            self.segments.iter().fold(0, |sum: u64, retired| sum.saturating_add(retired.bytes));
         while let Some(oldest) = self.segments.front() {
             let in_time = now_unix_s.abs_diff(oldest.folded_unix_s) < COVERED_KEPT_S;
             if in_time && self.segments.len() <= COVERED_MAX && bytes <= COVERED_MAX_BYTES {
@@ -317,9 +340,10 @@ pub(crate) fn write(disk: &Disk, directory: &Path, span: Span, file: &[u8]) -> R
 
 /// Writes a segment again that has its name, from what the system still has of it.
 ///
-/// After an error of fsync(2) the kernel has told it, and takes for written what was not: to sync again
-/// succeeds and saves nothing (Rebello et al., "Can applications recover from fsync failures?", USENIX
-/// ATC 2020). A new file with a new name is a change of its own, which the next sync forces out.
+/// After an error of fsync(2) the kernel has told it, and takes for written what was not: to sync
+/// again succeeds and saves nothing (Rebello et al., "Can applications recover from fsync
+/// failures?", USENIX ATC 2020). A new file with a new name is a change of its own, which the next
+/// sync forces out.
 pub(crate) fn write_anew(disk: &Disk, directory: &Path, span: Span) -> Result<(), DbError> {
     let path = directory.join(span.name());
     let Some(file) = disk.read_if_there(&path)? else { return Err(DbError::Removed { path }) };
@@ -334,11 +358,14 @@ const fn adjoin(first: &Stored, second: &Stored) -> bool {
     }
 }
 
-/// The newest segments that are worth folding: as many as belong to one row of sizes that do not fall steeply.
+/// The newest segments that are worth folding: as many as belong to one row of sizes that do not
+/// fall steeply.
 fn choose(stored: &[Stored]) -> Option<Range<usize>> {
     let mut begin = stored.len();
     let mut together = 0_u64;
-    while let Some((before, one)) = begin.checked_sub(1).and_then(|before| Some((before, stored.get(before)?))) {
+    while let Some((before, one)) =
+        begin.checked_sub(1).and_then(|before| Some((before, stored.get(before)?)))
+    {
         let sum = together.saturating_add(one.bytes);
         let adjoins = stored.get(begin).is_none_or(|behind| adjoin(one, behind));
         let worth = begin == stored.len() || one.bytes <= together.saturating_mul(FOLD_SHARE);
@@ -378,7 +405,11 @@ mod tests {
 
     /// Segments of these sizes, a merge each.
     fn row(sizes: &[u64]) -> Vec<Stored> {
-        sizes.iter().zip(0..).map(|(bytes, merge)| Stored { span: Span::one(merge), bytes: *bytes }).collect()
+        sizes
+            .iter()
+            .zip(0..)
+            .map(|(bytes, merge)| Stored { span: Span::one(merge), bytes: *bytes })
+            .collect()
     }
 
     #[test]
@@ -413,7 +444,8 @@ mod tests {
         assert_eq!(choose_all(&row(&[FOLD_MAX_BYTES, FOLD_MAX_BYTES])), None);
     }
 
-    /// However many merges there are, segments stay few and what is written anew stays a few times what is new.
+    /// However many merges there are, segments stay few and what is written anew stays a few times
+    /// what is new.
     #[test]
     fn a_week_of_merges_stays_a_few_segments_and_little_work() {
         let mut sizes: Vec<u64> = Vec::new();

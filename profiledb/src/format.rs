@@ -11,7 +11,8 @@ const LAYOUT_VERSION: u32 = 2;
 /// The oldest that is read.
 const OLDEST_VERSION: u32 = 1;
 const PREFIX: &str = "dcpi database ";
-/// Written first under a name with these ends and the host between: the file is there whole or not at all, also when two hosts begin at once.
+/// Written first under a name with these ends and the host between: the file is there whole or not
+/// at all, also when two hosts begin at once.
 const TEMPORARY: (&str, &str) = ("format.", "tmp");
 /// `mkfs` puts this into every new ext file system, which may well be all a database's.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -25,7 +26,12 @@ fn version(disk: &Disk, root: &Path) -> Result<u32, DbError> {
     let path = format_path(root);
     let bytes = match disk.read_if_there(&path) {
         Ok(Some(bytes)) => bytes,
-        Ok(None) => return Err(DbError::NotADatabase { path: root.to_owned(), found: instead(disk, root)? }),
+        Ok(None) => {
+            return Err(DbError::NotADatabase {
+                path: root.to_owned(),
+                found: instead(disk, root)?,
+            });
+        }
         Err(DbError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotADirectory => {
             return Err(DbError::NotADatabase { path: root.to_owned(), found: NotADatabase::File });
         }
@@ -33,7 +39,9 @@ fn version(disk: &Disk, root: &Path) -> Result<u32, DbError> {
     };
     match parse(&bytes) {
         Some(found @ OLDEST_VERSION..=LAYOUT_VERSION) => Ok(found),
-        Some(found) if found > LAYOUT_VERSION => Err(DbError::NewerFormat { path, found, known: LAYOUT_VERSION }),
+        Some(found) if found > LAYOUT_VERSION => {
+            Err(DbError::NewerFormat { path, found, known: LAYOUT_VERSION })
+        }
         Some(_) => Err(corrupt(&path, PREFIX.len(), Damage::Version)),
         None => Err(corrupt(&path, 0, Damage::Magic)),
     }
@@ -46,8 +54,9 @@ fn instead(disk: &Disk, root: &Path) -> Result<NotADatabase, DbError> {
         entries => entries?,
     };
     let hosts = hosts_path(root);
-    let is_hosts =
-        |entry: &Entry| entry.is_directory && hosts.file_name().is_some_and(|hosts| hosts == entry.name.as_str());
+    let is_hosts = |entry: &Entry| {
+        entry.is_directory && hosts.file_name().is_some_and(|hosts| hosts == entry.name.as_str())
+    };
     Ok(match entries.as_slice() {
         [] => NotADatabase::Empty,
         entries if entries.iter().any(is_hosts) => NotADatabase::NoFormat,
@@ -55,7 +64,8 @@ fn instead(disk: &Disk, root: &Path) -> Result<NotADatabase, DbError> {
     })
 }
 
-/// Makes the directory a database of the newest layout, unless it is one. The lock of the host must be held.
+/// Makes the directory a database of the newest layout, unless it is one. The lock of the host must
+/// be held.
 pub(crate) fn create(disk: &Disk, root: &Path, host: &str) -> Result<(), DbError> {
     match version(disk, root) {
         Ok(LAYOUT_VERSION) => return Ok(()),

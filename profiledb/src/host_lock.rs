@@ -30,7 +30,8 @@ impl HostLock {
     /// The generation of the directory, which may be written to.
     ///
     /// # Errors
-    /// [`DbError::Removed`] when the locked file is not the one of that name any more: the directory may be another writer's.
+    /// [`DbError::Removed`] when the locked file is not the one of that name any more: the
+    /// directory may be another writer's.
     pub(crate) fn check(&self) -> Result<u64, DbError> {
         let held = self.held();
         let path = || self.path.clone();
@@ -57,7 +58,8 @@ impl HostLock {
 pub(crate) fn prepare(disk: &Disk, root: &Path, host: &str) -> Result<Box<dyn Lock>, DbError> {
     disk.create_directory(root)?;
     disk.create_directory(&key::host_path(root, host))?;
-    // The names of directories that were just made. Those above may be others' and not ours to open; then it is as safe as they made it.
+    // The names of directories that were just made. Those above may be others' and not ours to
+    // open; then it is as safe as they made it.
     for above in root.ancestors().skip(1) {
         let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
         let _ = disk.sync_directory(above);

@@ -22,7 +22,8 @@ pub struct ImageRecord {
     pub kind: ImageKind,
     /// Last component of the path, or a name in brackets such as `[kernel]`.
     pub name: String,
-    /// The path as it was mapped, escaped by [`ImageRecord::escape_path`]; empty where there is none.
+    /// The path as it was mapped, escaped by [`ImageRecord::escape_path`]; empty where there is
+    /// none.
     pub path: String,
     /// Size of the file in bytes, where there is a file.
     #[serde(default)]
@@ -105,7 +106,10 @@ fn unescape(text: &str) -> (u8, usize) {
 }
 
 /// Takes up images that were met later.
-pub(crate) fn absorb(known: &mut BTreeMap<ImageId, ImageRecord>, met: &BTreeMap<ImageId, ImageRecord>) {
+pub(crate) fn absorb(
+    known: &mut BTreeMap<ImageId, ImageRecord>,
+    met: &BTreeMap<ImageId, ImageRecord>,
+) {
     for (id, met) in met {
         known.entry(*id).and_modify(|known| known.absorb(met)).or_insert_with(|| met.clone());
     }
@@ -138,7 +142,10 @@ mod as_text {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
 
-    pub(super) fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         to.collect_str(value)
     }
 

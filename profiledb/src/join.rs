@@ -1,4 +1,5 @@
-//! Sections of several segments as one: the same for who reads an epoch, who folds its segments, and who makes one epoch of several.
+//! Sections of several segments as one: the same for who reads an epoch, who folds its segments,
+//! and who makes one epoch of several.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +23,16 @@ pub(crate) struct Joined {
 }
 
 /// The sections of that key in each of these segments that has one.
-pub(crate) fn found<'a>(segments: &'a [impl AsRef<Segment>], key: &SectionKey) -> Vec<(&'a Segment, &'a Section)> {
+pub(crate) fn found<'a>(
+    segments: &'a [impl AsRef<Segment>],
+    key: &SectionKey,
+) -> Vec<(&'a Segment, &'a Section)> {
     let segments = segments.iter().map(AsRef::as_ref);
     segments.filter_map(|segment| Some((segment, segment.section(key)?))).collect()
 }
 
-/// The sum of sections of one key, the latest last. What comes from one segment alone is taken over as it is.
+/// The sum of sections of one key, the latest last. What comes from one segment alone is taken over
+/// as it is.
 ///
 /// # Errors
 /// [`DbError::Corrupt`].
@@ -75,7 +80,9 @@ pub(crate) fn counts(shape: Shape, parts: &[(&Segment, &Section)]) -> Result<Cou
         if sum.is_empty() {
             sum = one;
         } else if !sum.merge(&one) {
-            return Err(segment.corrupt(section, DecodeError { offset: 0, damage: Damage::Misplaced }));
+            return Err(
+                segment.corrupt(section, DecodeError { offset: 0, damage: Damage::Misplaced })
+            );
         }
     }
     Ok(sum)
@@ -90,7 +97,9 @@ fn fits(total: u64, section: &Section) -> Result<(), DecodeError> {
 }
 
 /// Images, each as last met.
-pub(crate) fn records(parts: &[(&Segment, &Section)]) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
+pub(crate) fn records(
+    parts: &[(&Segment, &Section)],
+) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
     let mut all = BTreeMap::new();
     for (segment, section) in parts {
         let some = segment.decode(section, |bytes| {
@@ -104,12 +113,15 @@ pub(crate) fn records(parts: &[(&Segment, &Section)]) -> Result<BTreeMap<ImageId
 }
 
 /// Symbols, the later one where two begin at one place.
-pub(crate) fn symbols(image: &ImageId, parts: &[(&Segment, &Section)]) -> Result<Vec<Symbol>, DbError> {
+pub(crate) fn symbols(
+    image: &ImageId,
+    parts: &[(&Segment, &Section)],
+) -> Result<Vec<Symbol>, DbError> {
     let mut all = Vec::new();
     for (segment, section) in parts {
         let some = segment.decode(section, |bytes| {
-            let some =
-                codec::decode_symbols(image, &json(bytes)?).map_err(|inner| DecodeError { offset: 0, ..inner })?;
+            let some = codec::decode_symbols(image, &json(bytes)?)
+                .map_err(|inner| DecodeError { offset: 0, ..inner })?;
             counted(some.len(), section)?;
             Ok(some)
         })?;
@@ -128,8 +140,8 @@ fn counted(entries: usize, section: &Section) -> Result<(), DecodeError> {
 /// What a segment says about the epoch; none where it says nothing.
 pub(crate) fn meta(segment: &Segment) -> Result<Option<EpochMeta>, DbError> {
     let decode = |bytes: &[u8], _: &Section| {
-        let meta: EpochMeta =
-            serde_json::from_slice(&json(bytes)?).map_err(|error| json_damage(Damage::Json(error)))?;
+        let meta: EpochMeta = serde_json::from_slice(&json(bytes)?)
+            .map_err(|error| json_damage(Damage::Json(error)))?;
         // There is a merge behind it, always.
         let is_last = meta.merges == segment.span.last && meta.merges < u64::MAX;
         if meta.host == segment.host && meta.epoch == segment.epoch && is_last {

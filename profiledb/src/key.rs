@@ -16,8 +16,8 @@ pub(crate) const MAX_HOST_BYTES: usize = 253;
 pub(crate) const MAX_LABEL_BYTES: usize = 128;
 /// Longest name of a unit in bytes.
 pub(crate) const MAX_UNIT_BYTES: usize = 128;
-/// Longest event name in bytes, escaped: with the longest image id (45), a scope's number (5), the suffix and the sequence
-/// number of a temporary name (25) it stays below NAME_MAX, 255 (limits.h).
+/// Longest event name in bytes, escaped: with the longest image id (45), a scope's number (5), the
+/// suffix and the sequence number of a temporary name (25) it stays below NAME_MAX, 255 (limits.h).
 pub(crate) const MAX_ESCAPED_EVENT_BYTES: usize = 160;
 
 /// Suffix of files that are being written.
@@ -67,7 +67,11 @@ impl ProfileKey {
 
     /// Refuses counts that are not of the measure's shape, a name that may not be stored, and a
     /// measure that would be taken for an event, or is one that the epoch does not have.
-    pub(crate) fn check(&self, counts: &Counts, is_event: impl Fn(&str) -> bool) -> Result<(), DbError> {
+    pub(crate) fn check(
+        &self,
+        counts: &Counts,
+        is_event: impl Fn(&str) -> bool,
+    ) -> Result<(), DbError> {
         check_event(self.name())?;
         let is_sampled = self.measure.period().is_some();
         if counts.shape() != self.measure.shape || is_sampled != is_event(self.name()) {
@@ -101,14 +105,15 @@ const EVENT_ALIASES: [(&str, &str); 8] = [
     ("dtbmiss", "dTLB-load-misses"),
 ];
 
-/// The name that the database has for an event that people also call `alias`; `None` for what is no alias.
+/// The name that the database has for an event that people also call `alias`; `None` for what is no
+/// alias.
 #[must_use]
 pub fn event_name(alias: &str) -> Option<&'static str> {
     EVENT_ALIASES.iter().find(|(other, _)| *other == alias).map(|(_, name)| *name)
 }
 
-/// Whether a database can hold samples of an event of that name: 1 to 160 bytes, each outside `[A-Za-z0-9_-]` counted as three, and no
-/// control character.
+/// Whether a database can hold samples of an event of that name: 1 to 160 bytes, each outside
+/// `[A-Za-z0-9_-]` counted as three, and no control character.
 #[must_use]
 pub fn is_event_name(name: &str) -> bool {
     check_event(name).is_ok()
@@ -119,7 +124,8 @@ pub(crate) fn format_path(root: &Path) -> PathBuf {
     root.join("format")
 }
 
-/// The file that the writer of a host locks. The only place that decides how many writers a database may have.
+/// The file that the writer of a host locks. The only place that decides how many writers a
+/// database may have.
 pub(crate) fn lock_path(root: &Path, host: &str) -> PathBuf {
     host_path(root, host).join("lock")
 }
@@ -144,7 +150,8 @@ pub(crate) fn epoch_path(root: &Path, host: &str, epoch: &EpochId) -> PathBuf {
     host_path(root, host).join(epoch.as_str())
 }
 
-/// The file of a profile: an event in an image, and the number of its scope unless that is the empty one.
+/// The file of a profile: an event in an image, and the number of its scope unless that is the
+/// empty one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SamplesFile {
     pub(crate) image: ImageId,

@@ -1,18 +1,22 @@
 //! Epochs of profiles on disk.
 //!
-//! Given: samples per (image, event) and, where asked for, scope of processes, what images and events they are of, and where every sample
-//! went. Gives: a directory that any number of programs can read while one program per host
-//! writes to it, byte by byte described in `FORMAT.md`. Does not know: kernels, counters,
-//! instruction sets, the clock (time is an argument).
+//! Given: samples per (image, event) and, where asked for, scope of processes, what images and
+//! events they are of, and where every sample went. Gives: a directory that any number of programs
+//! can read while one program per host writes to it, byte by byte described in `FORMAT.md`. Does
+//! not know: kernels, counters, instruction sets, the clock (time is an argument).
 //!
 //! Invariants:
-//! - A reader has one state of an epoch, that of some merge: files are added or replaced, never changed.
+//! - A reader has one state of an epoch, that of some merge: files are added or replaced, never
+//!   changed.
 //! - A merge that returns an error other than [`DbError::Unfinished`] has changed nothing.
-//! - A process killed, or a machine without power, at any moment leaves a database that reads without error and has what was acknowledged.
-//! - Nothing in a file is believed before its checksum is; no allocation trusts a length from a file.
+//! - A process killed, or a machine without power, at any moment leaves a database that reads
+//!   without error and has what was acknowledged.
+//! - Nothing in a file is believed before its checksum is; no allocation trusts a length from a
+//!   file.
 //!
-//! Entry points: [`Writer`] and [`CodeStore`] for the daemon, [`Database`] for everybody else; [`check()`], [`seal`], [`merge_epochs`] and
-//! [`copy_host`] for what is done with databases while nobody writes.
+//! Entry points: [`Writer`] and [`CodeStore`] for the daemon, [`Database`] for everybody else;
+//! [`check()`], [`seal`], [`merge_epochs`] and [`copy_host`] for what is done with databases while
+//! nobody writes.
 //!
 //! # Example
 //!
@@ -107,5 +111,7 @@ pub use reader::{Database, Epoch};
 pub use retention::{EpochSize, Retention};
 pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit};
 pub use symbols::Symbol;
-pub use transfer::{Copied, copy_code, copy_epoch, copy_host, copy_readable_code, merge_epochs, seal};
+pub use transfer::{
+    Copied, copy_code, copy_epoch, copy_host, copy_readable_code, merge_epochs, seal,
+};
 pub use writer::{Delta, MergeReport, Writer};

@@ -30,8 +30,8 @@ pub struct EventMeta {
     /// Samples per second and CPU that were asked for, when a rate was asked for.
     #[serde(default)]
     pub rate_per_s: Option<u64>,
-    /// What a reader of the numbers should know, such as "no hardware counters: cpu-clock instead of
-    /// cycles".
+    /// What a reader of the numbers should know, such as "no hardware counters: cpu-clock instead
+    /// of cycles".
     #[serde(default)]
     pub note: Option<String>,
 }
@@ -107,7 +107,8 @@ pub struct EpochMeta {
     /// What sampling cost, in whatever form the writer gives it; the latest bill stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Value>,
-    /// What else a writer found out about the machine or the events, by name: `skid`, say. A later value replaces an earlier one.
+    /// What else a writer found out about the machine or the events, by name: `skid`, say. A later
+    /// value replaces an earlier one.
     #[serde(default, skip_serializing_if = "Facts::is_empty")]
     pub facts: Facts,
     /// Version of the program that wrote last.
@@ -198,7 +199,9 @@ impl EpochMeta {
 /// Refuses ledgers that do not fit the samples of the profiles.
 pub(crate) fn check_balance(ledgers: &Ledgers, profiles: &Totals) -> Result<(), DbError> {
     let first = profiles.unbalanced(ledgers).next();
-    first.map_or(Ok(()), |(event, ledger, profiles)| Err(DbError::Unbalanced { event, ledger, profiles }))
+    first.map_or(Ok(()), |(event, ledger, profiles)| {
+        Err(DbError::Unbalanced { event, ledger, profiles })
+    })
 }
 
 #[cfg(test)]
@@ -207,7 +210,11 @@ mod tests {
 
     #[test]
     fn an_epoch_continues_only_with_samples_that_can_be_added() {
-        let event = |name: &str, period| EventMeta { name: name.to_owned(), period, ..EventMeta::default() };
+        let event = |name: &str, period| EventMeta {
+            name: name.to_owned(),
+            period,
+            ..EventMeta::default()
+        };
         let start = EpochStart {
             label: Some("base".to_owned()),
             events: vec![event("cycles", 60_000), event("imiss", 100)],
@@ -237,7 +244,8 @@ mod tests {
         sealed.ended_unix_s = Some(5);
         assert!(!sealed.continues_with(&start));
         let mut many = meta.clone();
-        (0..PERIODS_MAX as u64 / 2).for_each(|period| many.ledgers.entry("imiss", period).taken = 1);
+        (0..PERIODS_MAX as u64 / 2)
+            .for_each(|period| many.ledgers.entry("imiss", period).taken = 1);
         assert!(!many.continues_with(&start), "no room for the periods that may come");
     }
 
@@ -253,7 +261,9 @@ mod tests {
         let json = serde_json::to_string(&meta.ledgers).unwrap();
         assert!(json.starts_with(r#"{"cycles":{"7":{"taken":5,"#), "{json}");
         assert_eq!(serde_json::from_str::<Ledgers>(&json).unwrap(), meta.ledgers);
-        assert!(serde_json::from_str::<Ledgers>(r#"{"cycles":{"x":{"taken":5,"merged":5}}}"#).is_err());
+        assert!(
+            serde_json::from_str::<Ledgers>(r#"{"cycles":{"x":{"taken":5,"merged":5}}}"#).is_err()
+        );
     }
 
     #[test]

@@ -60,7 +60,12 @@ impl Database {
     pub fn hosts(&self) -> Result<Vec<String>, DbError> {
         let entries = self.disk.list_if_there(&key::hosts_path(&self.root))?;
         let is_host = |name: &String| key::check_host(name).is_ok();
-        Ok(entries.into_iter().filter(|entry| entry.is_directory).map(|entry| entry.name).filter(is_host).collect())
+        Ok(entries
+            .into_iter()
+            .filter(|entry| entry.is_directory)
+            .map(|entry| entry.name)
+            .filter(is_host)
+            .collect())
     }
 
     /// The epochs of a host, oldest first; none for a host that never wrote.
@@ -86,8 +91,8 @@ impl Database {
     /// What was kept of an image on a host; none when nothing was, or it had to go for others.
     ///
     /// # Errors
-    /// [`DbError::Corrupt`], also when what is there is another image; [`DbError::NewerFormat`], [`DbError::Io`], or
-    /// [`DbError::InvalidName`] for what cannot be a host.
+    /// [`DbError::Corrupt`], also when what is there is another image; [`DbError::NewerFormat`],
+    /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn code(&self, host: &str, image: &ImageId) -> Result<Option<KeptFile>, DbError> {
         key::check_host(host)?;
         code::read(&self.disk, &key::code_path(&key::host_path(&self.root, host)), image)
@@ -110,7 +115,8 @@ impl Database {
         key::check_host(host)?;
         let mut images: BTreeMap<ImageId, u64> = BTreeMap::new();
         for entry in self.disk.list_if_there(&key::code_path(&key::host_path(&self.root, host)))? {
-            let image = key::parse_code_name(&entry.name).or_else(|| key::parse_excerpt_name(&entry.name));
+            let image =
+                key::parse_code_name(&entry.name).or_else(|| key::parse_excerpt_name(&entry.name));
             if let Some(image) = image {
                 let bytes = images.entry(image).or_default();
                 *bytes = bytes.saturating_add(entry.size_bytes);
@@ -134,7 +140,11 @@ impl Database {
         let files = EpochFiles::open(self.disk.clone(), directory)?;
         match files.meta(host, epoch)? {
             Some(meta) => Ok(Epoch { disk: self.disk.clone(), files: Files::Format1(files), meta }),
-            None => Err(DbError::NoSuchEpoch { root: self.root.clone(), host: host.to_owned(), epoch: epoch.clone() }),
+            None => Err(DbError::NoSuchEpoch {
+                root: self.root.clone(),
+                host: host.to_owned(),
+                epoch: epoch.clone(),
+            }),
         }
     }
 
@@ -161,11 +171,12 @@ impl Database {
 
 /// Whether an epoch is in this directory, of whatever format.
 pub(crate) fn is_epoch(disk: &Disk, directory: &Path) -> Result<bool, DbError> {
-    Ok(!snapshot::spans(disk, directory)?.is_empty() || disk.is_there(&directory.join(key::META))?)
+    Ok(!snapshot::spans(disk, directory)?.is_empty()
+        || disk.is_there(&directory.join(key::META))?)
 }
 
-/// An epoch to read: one state, that of the moment it was opened. What a writer adds or removes later is not in it;
-/// [`Epoch::is_current`] tells whether there is something.
+/// An epoch to read: one state, that of the moment it was opened. What a writer adds or removes
+/// later is not in it; [`Epoch::is_current`] tells whether there is something.
 ///
 /// Of an epoch of format 1, which nobody writes any more, each file is read when it is asked for.
 #[derive(Clone, Debug)]
@@ -188,7 +199,8 @@ impl Epoch {
         &self.meta
     }
 
-    /// Files of the epoch that could not be read when it was opened: all else is there, and the ledgers miss what these had.
+    /// Files of the epoch that could not be read when it was opened: all else is there, and the
+    /// ledgers miss what these had.
     #[must_use]
     pub fn damage(&self) -> &[DbError] {
         match &self.files {
@@ -197,8 +209,9 @@ impl Epoch {
         }
     }
 
-    /// Files of which a part does not fit its checksum, the first damage of each; what [`Epoch::damage`] has is not among them. A report of
-    /// some profiles names them all: that its own profiles are whole is not seen from its numbers.
+    /// Files of which a part does not fit its checksum, the first damage of each; what
+    /// [`Epoch::damage`] has is not among them. A report of some profiles names them all: that its
+    /// own profiles are whole is not seen from its numbers.
     #[must_use]
     pub fn damaged_files(&self) -> Vec<DbError> {
         match &self.files {
@@ -224,7 +237,8 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Io`].
     pub fn profiles(&self) -> Result<Vec<ProfileKey>, DbError> {
-        let is_sampled = |key: &ProfileKey| key.measure.shape == Shape::Places && key.measure.period().is_some();
+        let is_sampled =
+            |key: &ProfileKey| key.measure.shape == Shape::Places && key.measure.period().is_some();
         Ok(self.keys()?.into_iter().filter(is_sampled).collect())
     }
 
@@ -263,7 +277,9 @@ impl Epoch {
     pub fn counts(&self, key: &ProfileKey) -> Result<Counts, DbError> {
         match &self.files {
             Files::Segments(snapshot) => snapshot.counts(key, &self.meta.events),
-            Files::Format1(files) if key.measure.shape == Shape::Places => Ok(files.profile(key)?.into()),
+            Files::Format1(files) if key.measure.shape == Shape::Places => {
+                Ok(files.profile(key)?.into())
+            }
             Files::Format1(_) => Ok(Counts::none(key.measure.shape)),
         }
     }
@@ -280,7 +296,11 @@ impl Epoch {
     ///
     /// # Errors
     /// As [`Epoch::counts`].
-    pub fn observed<Shaped: Counted>(&self, measure: &Measure, image: &ImageId) -> Result<Shaped, DbError> {
+    pub fn observed<Shaped: Counted>(
+        &self,
+        measure: &Measure,
+        image: &ImageId,
+    ) -> Result<Shaped, DbError> {
         self.read(&ProfileKey::of(*image, measure))
     }
 
@@ -317,7 +337,9 @@ impl Epoch {
     /// Whether a later release added something that this one cannot add up.
     pub(crate) fn has_unknown(&self) -> bool {
         match &self.files {
-            Files::Segments(snapshot) => snapshot.keys().into_iter().any(|key| !key.kind.is_known()),
+            Files::Segments(snapshot) => {
+                snapshot.keys().into_iter().any(|key| !key.kind.is_known())
+            }
             Files::Format1(_) => false,
         }
     }

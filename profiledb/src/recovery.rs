@@ -1,4 +1,5 @@
-//! What a writer does first: brings to rest what one before it, killed or without power, left half done.
+//! What a writer does first: brings to rest what one before it, killed or without power, left half
+//! done.
 
 use std::path::Path;
 
@@ -18,9 +19,13 @@ pub(crate) struct Recovered {
     pub(crate) finding: Option<DbError>,
 }
 
-/// Removes the files of an undecided merge or fold, those that were folded and not removed, and the directory itself when it never became
-/// an epoch. An epoch of format 1 is left as it is.
-pub(crate) fn recover(disk: &Disk, directory: &Path, of: (&str, &EpochId)) -> Result<Recovered, DbError> {
+/// Removes the files of an undecided merge or fold, those that were folded and not removed, and the
+/// directory itself when it never became an epoch. An epoch of format 1 is left as it is.
+pub(crate) fn recover(
+    disk: &Disk,
+    directory: &Path,
+    of: (&str, &EpochId),
+) -> Result<Recovered, DbError> {
     let entries = disk.list_if_there(directory)?;
     let mut found = Recovered::default();
     if entries.iter().any(|entry| entry.name == key::META) {
@@ -42,15 +47,22 @@ pub(crate) fn recover(disk: &Disk, directory: &Path, of: (&str, &EpochId)) -> Re
         return Ok(found);
     }
     let (taken, _) = cover(found.segments.iter().map(|stored| stored.span).collect());
-    let covered: Vec<Span> =
-        found.segments.iter().map(|stored| stored.span).filter(|span| !taken.contains(span)).collect();
+    let covered: Vec<Span> = found
+        .segments
+        .iter()
+        .map(|stored| stored.span)
+        .filter(|span| !taken.contains(span))
+        .collect();
     for span in covered {
         let Some(wide) = taken.iter().find(|wide| wide.covers(span)) else { continue };
         // What it stands for goes only when every byte of it is good.
-        match Segment::read(disk, directory, *wide, of).and_then(|wide| wide.map_or(Ok(()), |wide| wide.check_whole()))
+        match Segment::read(disk, directory, *wide, of)
+            .and_then(|wide| wide.map_or(Ok(()), |wide| wide.check_whole()))
         {
             Ok(()) => disk.remove_if_there(&directory.join(span.name()))?,
-            Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => found.finding = Some(error),
+            Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
+                found.finding = Some(error)
+            }
             Err(error) => return Err(error),
         }
     }
@@ -73,7 +85,11 @@ pub(crate) fn remove_gone(disk: &Disk, host: &Path) -> Result<(), DbError> {
 pub(crate) fn remove_directory(disk: &Disk, directory: &Path) -> Result<(), DbError> {
     for entry in disk.list_if_there(directory)? {
         let path = directory.join(&entry.name);
-        if entry.is_directory { remove_directory(disk, &path)? } else { disk.remove_if_there(&path)? }
+        if entry.is_directory {
+            remove_directory(disk, &path)?
+        } else {
+            disk.remove_if_there(&path)?
+        }
     }
     disk.remove_directory(directory)
 }

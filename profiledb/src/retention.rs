@@ -13,7 +13,8 @@ pub struct Retention {
     pub max_age_s: Option<u64>,
     /// So many of the newest stay, whatever their age and size.
     pub keep_newest: usize,
-    /// While all epochs together have more bytes than this, the oldest goes; none: size is no reason.
+    /// While all epochs together have more bytes than this, the oldest goes; none: size is no
+    /// reason.
     pub max_bytes: Option<u64>,
 }
 
@@ -46,7 +47,8 @@ impl Retention {
         let mut expired = Vec::new();
         for epoch in epochs {
             let Some(ended) = epoch.ended_unix_s else { continue };
-            let too_old = self.max_age_s.is_some_and(|most| now_unix_s.saturating_sub(ended) > most);
+            let too_old =
+                self.max_age_s.is_some_and(|most| now_unix_s.saturating_sub(ended) > most);
             let too_large = self.max_bytes.is_some_and(|most| bytes > most);
             if too_old || too_large {
                 bytes = bytes.saturating_sub(epoch.bytes);
@@ -58,21 +60,29 @@ impl Retention {
 }
 
 impl Writer {
-    /// Removes the epochs of this host that `retention` lets go; `now_unix_s` is in seconds since 1970 UTC. Gives those that went, oldest
-    /// first. No file of an epoch is read: an epoch has ended when the next one began, and the newest counts as open.
+    /// Removes the epochs of this host that `retention` lets go; `now_unix_s` is in seconds since
+    /// 1970 UTC. Gives those that went, oldest first. No file of an epoch is read: an epoch has
+    /// ended when the next one began, and the newest counts as open.
     ///
     /// # Errors
-    /// [`DbError::Io`]: an epoch is there, or gone; what is left of it is removed by the next writer, and no reader sees it.
-    pub fn collect_garbage(&mut self, retention: &Retention, now_unix_s: u64) -> Result<Vec<EpochSize>, DbError> {
+    /// [`DbError::Io`]: an epoch is there, or gone; what is left of it is removed by the next
+    /// writer, and no reader sees it.
+    pub fn collect_garbage(
+        &mut self,
+        retention: &Retention,
+        now_unix_s: u64,
+    ) -> Result<Vec<EpochSize>, DbError> {
         self.check_in_place()?;
         let (disk, host) = self.place();
         let (disk, ids) = (disk.clone(), epoch_directories(disk, &host)?);
         let mut epochs = Vec::with_capacity(ids.len());
         for (at, epoch) in ids.iter().enumerate() {
             let entries = disk.list_if_there(&host.join(epoch.as_str()))?;
-            let bytes = entries.iter().filter(|entry| !entry.is_directory).map(|entry| entry.size_bytes);
+            let bytes =
+                entries.iter().filter(|entry| !entry.is_directory).map(|entry| entry.size_bytes);
             let bytes = bytes.fold(0, u64::saturating_add);
-            let ended = ids.get(at + 1).map(EpochId::unix_s).filter(|_| self.epoch() != Some(epoch));
+            let ended =
+                ids.get(at + 1).map(EpochId::unix_s).filter(|_| self.epoch() != Some(epoch));
             epochs.push(EpochSize { epoch: epoch.clone(), ended_unix_s: ended, bytes });
         }
         let expired = retention.expired(&epochs, now_unix_s);
@@ -111,7 +121,9 @@ mod tests {
     /// Which of them go, by number.
     fn expired(retention: Retention, epochs: &[EpochSize]) -> Vec<usize> {
         let gone = retention.expired(epochs, NOW);
-        gone.iter().map(|gone| epochs.iter().position(|epoch| epoch.epoch == *gone).unwrap()).collect()
+        gone.iter()
+            .map(|gone| epochs.iter().position(|epoch| epoch.epoch == *gone).unwrap())
+            .collect()
     }
 
     #[test]
@@ -127,7 +139,11 @@ mod tests {
         assert_eq!(expired(of(Some(7), 3, None), &ten), [0, 1]);
         assert_eq!(expired(of(Some(7), 9, None), &ten), [0]);
         assert_eq!(expired(of(Some(7), 20, None), &ten), [0_usize; 0]);
-        assert_eq!(expired(of(Some(0), 0, None), &ten), (0..9).collect::<Vec<_>>(), "never the open one");
+        assert_eq!(
+            expired(of(Some(0), 0, None), &ten),
+            (0..9).collect::<Vec<_>>(),
+            "never the open one"
+        );
         assert_eq!(expired(of(None, 0, Some(55)), &ten), [0, 1, 2, 3, 4]);
         assert_eq!(expired(of(None, 8, Some(55)), &ten), [0, 1]);
         assert_eq!(expired(of(None, 1, Some(0)), &ten), (0..9).collect::<Vec<_>>());

@@ -1,4 +1,5 @@
-//! Scopes: which processes the samples of a profile are of, where somebody asked to keep them apart.
+//! Scopes: which processes the samples of a profile are of, where somebody asked to keep them
+//! apart.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,12 @@ use crate::key;
 
 /// Scopes of one epoch. Each is a file for each image and event that it has samples of.
 pub const SCOPES_MAX: usize = 4096;
-/// Of these, scopes with a process number: a storm of processes must not use up the places of labels and units.
+/// Of these, scopes with a process number: a storm of processes must not use up the places of
+/// labels and units.
 pub const PROCESS_SCOPES_MAX: usize = 3072;
 
-/// Whose samples a profile has. What is none was not asked for, and so is not told apart: a profile of the empty scope has
-/// the samples of all processes that nobody wanted to be kept apart.
+/// Whose samples a profile has. What is none was not asked for, and so is not told apart: a profile
+/// of the empty scope has the samples of all processes that nobody wanted to be kept apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Scope {
     /// The label of the run, as for [`check_label`].
@@ -38,8 +40,12 @@ impl Scope {
     #[must_use]
     pub fn widened(&self) -> Self {
         match self {
-            Self { label, unit, pid: Some(_) } => Self { label: label.clone(), unit: unit.clone(), pid: None },
-            Self { label, unit: Some(_), pid: None } => Self { label: label.clone(), unit: None, pid: None },
+            Self { label, unit, pid: Some(_) } => {
+                Self { label: label.clone(), unit: unit.clone(), pid: None }
+            }
+            Self { label, unit: Some(_), pid: None } => {
+                Self { label: label.clone(), unit: None, pid: None }
+            }
             _ => Self::default(),
         }
     }
@@ -55,7 +61,8 @@ impl Scope {
     }
 }
 
-/// Refuses what may not label a run or an epoch: it is 1 to 128 bytes without slash or control character.
+/// Refuses what may not label a run or an epoch: it is 1 to 128 bytes without slash or control
+/// character.
 ///
 /// # Errors
 /// [`DbError::InvalidName`].
@@ -105,8 +112,8 @@ impl ScopeTable {
         self.by_number.insert(number, scope);
     }
 
-    /// The scope under which samples of `scope` are kept: itself where there is room for it, else the narrowest wider one that there is,
-    /// at last the empty one (no number).
+    /// The scope under which samples of `scope` are kept: itself where there is room for it, else
+    /// the narrowest wider one that there is, at last the empty one (no number).
     pub(crate) fn admit(&mut self, scope: &Scope) -> (Scope, Option<u32>) {
         let mut scope = scope.clone();
         while !scope.is_empty() {
@@ -154,11 +161,14 @@ mod tests {
     fn a_list_of_format_1_reads_as_the_table_it_was() {
         let mut table = ScopeTable::default();
         assert_eq!(table.admit(&Scope::default()), (Scope::default(), None));
-        for (number, scope) in (0..).zip([scope("a", "", 0), scope("", "b.service", 0), scope("a", "b.service", 7)]) {
+        for (number, scope) in
+            (0..).zip([scope("a", "", 0), scope("", "b.service", 0), scope("a", "b.service", 7)])
+        {
             assert_eq!(table.admit(&scope), (scope.clone(), Some(number)));
             assert_eq!(table.admit(&scope), (scope.clone(), Some(number)), "known by now");
         }
-        let bytes = br#"[{"label":"a"},{"unit":"b.service"},{"label":"a","unit":"b.service","pid":7}]"#;
+        let bytes =
+            br#"[{"label":"a"},{"unit":"b.service"},{"label":"a","unit":"b.service","pid":7}]"#;
         assert_eq!(decode(bytes).unwrap(), table);
     }
 
@@ -175,7 +185,10 @@ mod tests {
             assert_eq!(decode(json.as_bytes()).unwrap_err().to_string(), what, "{json}");
         }
         for json in ["", "{}", r#"[{"pid":-1}]"#, r#"[{"pid":4294967296}]"#, "[[]]"] {
-            assert!(matches!(decode(json.as_bytes()), Err(Damage::Json(_) | Damage::Name)), "{json}");
+            assert!(
+                matches!(decode(json.as_bytes()), Err(Damage::Json(_) | Damage::Name)),
+                "{json}"
+            );
         }
     }
 
@@ -183,12 +196,19 @@ mod tests {
     fn where_there_is_no_room_a_wider_scope_takes_the_samples() {
         let mut table = ScopeTable::default();
         table.admit(&scope("run", "", 0));
-        let processes = (1..).take_while(|pid| table.admit(&scope("run", "", *pid)).0.pid.is_some()).count();
+        let processes =
+            (1..).take_while(|pid| table.admit(&scope("run", "", *pid)).0.pid.is_some()).count();
         assert_eq!(processes, PROCESS_SCOPES_MAX - 1);
         let refused = u32::MAX;
-        assert_eq!(table.admit(&scope("run", "", refused)), (scope("run", "", 0), Some(0)), "the label is kept");
+        assert_eq!(
+            table.admit(&scope("run", "", refused)),
+            (scope("run", "", 0), Some(0)),
+            "the label is kept"
+        );
         assert_eq!(table.admit(&scope("", "", refused)), (Scope::default(), None));
-        let units = (0..).take_while(|unit| table.admit(&scope("", &format!("u{unit}"), 0)).1.is_some()).count();
+        let units = (0..)
+            .take_while(|unit| table.admit(&scope("", &format!("u{unit}"), 0)).1.is_some())
+            .count();
         assert_eq!((units, table.len()), (SCOPES_MAX - PROCESS_SCOPES_MAX, SCOPES_MAX));
         assert_eq!(table.admit(&scope("run", "new", 7)), (scope("run", "", 0), Some(0)));
         assert_eq!(table.admit(&scope("other", "new", 7)), (Scope::default(), None));

@@ -1,4 +1,5 @@
-//! Segments: files that each hold what some merges of an epoch in a row added. An epoch is the sum of its segments.
+//! Segments: files that each hold what some merges of an epoch in a row added. An epoch is the sum
+//! of its segments.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,8 @@ impl Span {
     }
 }
 
-/// The segments to add up, of those that are there, and which merges none of them has. A wider one stands for all that it covers.
+/// The segments to add up, of those that are there, and which merges none of them has. A wider one
+/// stands for all that it covers.
 pub(crate) fn cover(mut spans: Vec<Span>) -> (Vec<Span>, Vec<Span>) {
     // The widest of those with one begin first.
     spans.sort_by_key(|span| (span.first, std::cmp::Reverse(span.last)));
@@ -114,8 +116,11 @@ impl SectionKind {
 }
 
 /// Measures that release 0.1 wrote without their names: kind of the section, and which it is.
-static NAMELESS: [(SectionKind, &Measure); 3] =
-    [(SectionKind::PAIRS, &EDGES), (SectionKind::FIRST_EDGES, &FIRST_EDGES), (SectionKind::VALUES, &ROUNDS)];
+static NAMELESS: [(SectionKind, &Measure); 3] = [
+    (SectionKind::PAIRS, &EDGES),
+    (SectionKind::FIRST_EDGES, &FIRST_EDGES),
+    (SectionKind::VALUES, &ROUNDS),
+];
 
 /// What a section is of. The order is that of sections in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,8 +129,8 @@ pub(crate) struct SectionKey {
     pub(crate) image: Option<ImageId>,
     /// The event's or measure's name; empty: none.
     pub(crate) event: String,
-    /// Sampling period; 0: the event's of the description (all of version 2), or, where no event has
-    /// the name, none.
+    /// Sampling period; 0: the event's of the description (all of version 2), or, where no event
+    /// has the name, none.
     pub(crate) period: u64,
     pub(crate) scope: Scope,
 }
@@ -161,12 +166,23 @@ impl SectionKey {
     /// profile's.
     pub(crate) fn profile(&self, events: &[EventMeta]) -> Option<ProfileKey> {
         let (image, shape) = (self.image?, self.kind.shape()?);
-        let nameless = || NAMELESS.iter().find(|(kind, _)| *kind == self.kind).map(|(_, measure)| (*measure).clone());
+        let nameless = || {
+            NAMELESS
+                .iter()
+                .find(|(kind, _)| *kind == self.kind)
+                .map(|(_, measure)| (*measure).clone())
+        };
         let measure = match (self.event.as_str(), self.period) {
             ("", _) => nameless()?,
             (name, period) => {
-                let period = Some(period).filter(|period| *period > 0).or_else(|| described_period(events, name));
-                Measure { name: name.to_owned().into(), shape, weight: period.map_or(Weight::One, Weight::Period) }
+                let period = Some(period)
+                    .filter(|period| *period > 0)
+                    .or_else(|| described_period(events, name));
+                Measure {
+                    name: name.to_owned().into(),
+                    shape,
+                    weight: period.map_or(Weight::One, Weight::Period),
+                }
             }
         };
         Some(ProfileKey { image, measure, scope: self.scope.clone() })
@@ -203,7 +219,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// The segment of that span in the directory of an epoch; none when there is no such file (any more).
+    /// The segment of that span in the directory of an epoch; none when there is no such file (any
+    /// more).
     pub(crate) fn read(
         disk: &Disk,
         directory: &Path,
@@ -223,7 +240,9 @@ impl Segment {
     /// The segment in a file of these bytes.
     pub(crate) fn parse(path: PathBuf, file: Vec<u8>) -> Result<Self, DbError> {
         match parse_directory(&file) {
-            Ok((span, host, epoch, sections)) => Ok(Self { path, span, host, epoch, sections, file }),
+            Ok((span, host, epoch, sections)) => {
+                Ok(Self { path, span, host, epoch, sections, file })
+            }
             Err(Unreadable::Envelope(error)) => Err(error.of(&path)),
             Err(Unreadable::Directory(error)) => {
                 let offset = (HEADER_BYTES + error.offset) as u64;
@@ -239,10 +258,13 @@ impl Segment {
 
     /// Checks every byte, as whoever copies it must.
     pub(crate) fn check_whole(&self) -> Result<(), DbError> {
-        envelope::open_as(Kind::Segment, &self.file).map(|_| ()).map_err(|error| error.of(&self.path))
+        envelope::open_as(Kind::Segment, &self.file)
+            .map(|_| ())
+            .map_err(|error| error.of(&self.path))
     }
 
-    /// The first section whose bytes do not fit their checksum. The file is in memory: a checksum takes a tenth of the time of reading it.
+    /// The first section whose bytes do not fit their checksum. The file is in memory: a checksum
+    /// takes a tenth of the time of reading it.
     pub(crate) fn damage(&self) -> Option<DbError> {
         self.sections.iter().find_map(|section| self.bytes(section).err())
     }
@@ -305,19 +327,24 @@ fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
     let payload = envelope::open_unsummed(Kind::Segment, file).map_err(Unreadable::Envelope)?;
     let has_periods = envelope::version(file) >= PERIODS_VERSION;
     let mut input = Input::new(payload);
-    let (length, checksum) = (input.fixed().map(u32::from_le_bytes)?, input.fixed().map(u32::from_le_bytes)?);
+    let (length, checksum) =
+        (input.fixed().map(u32::from_le_bytes)?, input.fixed().map(u32::from_le_bytes)?);
     let error = |damage| DecodeError { offset: PREFIX_BYTES, damage };
-    let directory = usize::try_from(length).ok().and_then(|length| input.rest().split_at_checked(length));
+    let directory =
+        usize::try_from(length).ok().and_then(|length| input.rest().split_at_checked(length));
     let (directory, body) = directory.ok_or_else(|| error(Damage::Truncated))?;
     if crc32c::crc32c_append(crc32c::crc32c(&length.to_le_bytes()), directory) != checksum {
         return Err(error(Damage::Checksum).into());
     }
     let mut input = Input::new(directory);
-    let plain = take_block_of(&mut input, MAX_DIRECTORY_BYTES).and_then(|plain| input.end().map(|()| plain));
-    let plain = plain.map_err(|inner| DecodeError { offset: PREFIX_BYTES + inner.offset, ..inner })?;
+    let plain = take_block_of(&mut input, MAX_DIRECTORY_BYTES)
+        .and_then(|plain| input.end().map(|()| plain));
+    let plain =
+        plain.map_err(|inner| DecodeError { offset: PREFIX_BYTES + inner.offset, ..inner })?;
     let begin = file.len() - body.len();
     // Where in a packed directory something is wrong says nothing.
-    let parts = decode_directory(&plain, begin, has_periods).map_err(|inner| error(inner.damage))?;
+    let parts =
+        decode_directory(&plain, begin, has_periods).map_err(|inner| error(inner.damage))?;
     let end = parts.3.last().map_or(begin, |section| section.range.end);
     match end.cmp(&file.len()) {
         std::cmp::Ordering::Greater => Err(error(Damage::Truncated).into()),
@@ -334,10 +361,13 @@ fn decode_directory(plain: &[u8], begin: usize, has_periods: bool) -> Result<Par
     let wrong = |damage| DecodeError { offset: 0, damage };
     let host = input.text()?.to_owned();
     let epoch: EpochId = input.text()?.parse().map_err(|_| wrong(Damage::Name))?;
-    let images = ascending(&mut input, |input| input.text()?.parse::<ImageId>().map_err(|_| wrong(Damage::Name)))?;
+    let images = ascending(&mut input, |input| {
+        input.text()?.parse::<ImageId>().map_err(|_| wrong(Damage::Name))
+    })?;
     let events = ascending(&mut input, |input| {
         let event = input.text()?;
-        let event = key::check_event(event).map(|()| event.to_owned()).map_err(|_| wrong(Damage::Name))?;
+        let event =
+            key::check_event(event).map(|()| event.to_owned()).map_err(|_| wrong(Damage::Name))?;
         Ok((event, if has_periods { input.varint()? } else { 0 }))
     })?;
     let scopes = ascending(&mut input, |input| {
@@ -391,7 +421,10 @@ fn chosen<T: Clone>(input: &mut Input<'_>, table: &[T]) -> Result<Option<T>, Dec
     let number = input.varint()?;
     let Some(index) = number.checked_sub(1) else { return Ok(None) };
     let entry = usize::try_from(index).ok().and_then(|index| table.get(index));
-    entry.cloned().map(Some).ok_or(DecodeError { offset: at, damage: Damage::Count { count: number } })
+    entry
+        .cloned()
+        .map(Some)
+        .ok_or(DecodeError { offset: at, damage: Damage::Count { count: number } })
 }
 
 /// A segment that is being made.
@@ -418,19 +451,29 @@ impl SegmentBuilder {
         self.sections.push(Section { key, entries, total, range, checksum });
     }
 
-    /// The file, which is to be in this directory. The sections are moved to their place in it: nothing is in memory twice.
+    /// The file, which is to be in this directory. The sections are moved to their place in it:
+    /// nothing is in memory twice.
     ///
     /// # Errors
     /// [`DbError::TooMany`] for what no reader would take.
     pub(crate) fn finish(self, epoch: &Path) -> Result<Vec<u8>, DbError> {
-        let too_many = |what, count, limit| DbError::TooMany { path: epoch.join(self.span.name()), what, count, limit };
+        let too_many = |what, count, limit| DbError::TooMany {
+            path: epoch.join(self.span.name()),
+            what,
+            count,
+            limit,
+        };
         let most = self.sections.iter().map(|section| section.entries).max().unwrap_or(0);
         if most > MAX_ENTRIES {
             return Err(too_many("entries in one section", most, MAX_ENTRIES));
         }
         let plain = self.directory();
         if plain.len() as u64 > MAX_DIRECTORY_BYTES {
-            return Err(too_many("bytes in its directory", plain.len() as u64, MAX_DIRECTORY_BYTES));
+            return Err(too_many(
+                "bytes in its directory",
+                plain.len() as u64,
+                MAX_DIRECTORY_BYTES,
+            ));
         }
         let mut directory = Vec::new();
         put_block(&mut directory, &plain);
@@ -456,7 +499,12 @@ impl SegmentBuilder {
         let images = table(self.sections.iter().filter_map(|section| section.key.image));
         let events = self.sections.iter().map(|section| (&section.key.event, section.key.period));
         let events = table(events.filter(|(event, _)| !event.is_empty()));
-        let scopes = table(self.sections.iter().map(|section| &section.key.scope).filter(|scope| !scope.is_empty()));
+        let scopes = table(
+            self.sections
+                .iter()
+                .map(|section| &section.key.scope)
+                .filter(|scope| !scope.is_empty()),
+        );
         put_varint(&mut out, images.len() as u64);
         images.iter().for_each(|image| put_text(&mut out, &image.to_string()));
         put_varint(&mut out, events.len() as u64);
@@ -503,13 +551,22 @@ mod tests {
 
     #[test]
     fn names_read_back_and_others_are_none() {
-        for (span, name) in [(Span::one(0), "0-0.segment"), (Span { first: 12, last: 340 }, "12-340.segment")] {
+        for (span, name) in
+            [(Span::one(0), "0-0.segment"), (Span { first: 12, last: 340 }, "12-340.segment")]
+        {
             assert_eq!(span.name(), name);
             assert_eq!(Span::parse(name), Some(span));
         }
-        for name in
-            ["", "0.segment", "01-2.segment", "2-1.segment", "+1-2.segment", "1-2.segment.tmp", "1-2", "a-b.segment"]
-        {
+        for name in [
+            "",
+            "0.segment",
+            "01-2.segment",
+            "2-1.segment",
+            "+1-2.segment",
+            "1-2.segment.tmp",
+            "1-2",
+            "a-b.segment",
+        ] {
             assert_eq!(Span::parse(name), None, "{name}");
         }
     }
@@ -523,7 +580,10 @@ mod tests {
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&length), &directory).to_le_bytes();
         let file = envelope::seal(Kind::Segment, &[&length[..], &checksum, &directory].concat());
         let error = Segment::parse(PathBuf::from("x"), file).unwrap_err();
-        assert!(matches!(error, DbError::Corrupt { damage: Damage::Count { count: 0x50_0000 }, .. }), "{error}");
+        assert!(
+            matches!(error, DbError::Corrupt { damage: Damage::Count { count: 0x50_0000 }, .. }),
+            "{error}"
+        );
         let mut builder = SegmentBuilder::new(Span::one(0), "h".to_owned(), epoch.clone());
         for kind in 0..400_000 {
             builder.push(SectionKey::only(SectionKind(kind)), 0, 0, &[]);

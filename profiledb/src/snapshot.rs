@@ -1,4 +1,5 @@
-//! One state of an epoch: the segments that make it up, read without a lock while a writer may add and fold.
+//! One state of an epoch: the segments that make it up, read without a lock while a writer may add
+//! and fold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,11 +19,12 @@ use crate::segment::{SectionKey, SectionKind, Segment, Span, cover};
 use crate::storage::Disk;
 use crate::symbols::Symbol;
 
-/// A reading is begun anew so often when segments are folded meanwhile. A fold takes longer than a listing, and what was read is kept, so
-/// each time something new is there.
+/// A reading is begun anew so often when segments are folded meanwhile. A fold takes longer than a
+/// listing, and what was read is kept, so each time something new is there.
 const READINGS_MAX: usize = 200;
 
-/// Segments that together are one state, and what was wrong with those that should be there as well.
+/// Segments that together are one state, and what was wrong with those that should be there as
+/// well.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     directory: PathBuf,
@@ -34,8 +36,13 @@ impl Snapshot {
     /// The state of the epoch in this directory; none when no segment is there.
     ///
     /// # Errors
-    /// [`DbError::Io`]; [`DbError::Corrupt`] or [`DbError::NewerFormat`] when no segment can be read.
-    pub(crate) fn read(disk: &Disk, directory: &Path, of: (&str, &EpochId)) -> Result<Option<Self>, DbError> {
+    /// [`DbError::Io`]; [`DbError::Corrupt`] or [`DbError::NewerFormat`] when no segment can be
+    /// read.
+    pub(crate) fn read(
+        disk: &Disk,
+        directory: &Path,
+        of: (&str, &EpochId),
+    ) -> Result<Option<Self>, DbError> {
         let mut known = BTreeMap::new();
         let mut listed = spans(disk, directory)?;
         for _ in 0..READINGS_MAX {
@@ -44,10 +51,12 @@ impl Snapshot {
                 return Ok(None);
             }
             let read = read_all(disk, directory, of, &taken, &mut known)?;
-            // A segment that came meanwhile may cover some that the first listing missed. And one that was not there at the end may have
-            // been folded away before it was read.
+            // A segment that came meanwhile may cover some that the first listing missed. And one
+            // that was not there at the end may have been folded away before it was read.
             let again = spans(disk, directory)?;
-            if !read || (again != listed && (newest(&again) != newest(&listed) || !missing.is_empty())) {
+            if !read
+                || (again != listed && (newest(&again) != newest(&listed) || !missing.is_empty()))
+            {
                 listed = again;
                 continue;
             }
@@ -56,11 +65,18 @@ impl Snapshot {
         Err(DbError::Io {
             op: Operation::Read,
             path: directory.to_owned(),
-            source: std::io::Error::other("its files are replaced faster than they can be read; try again"),
+            source: std::io::Error::other(
+                "its files are replaced faster than they can be read; try again",
+            ),
         })
     }
 
-    fn of(directory: &Path, taken: &[Span], missing: &[Span], mut known: Known) -> Result<Self, DbError> {
+    fn of(
+        directory: &Path,
+        taken: &[Span],
+        missing: &[Span],
+        mut known: Known,
+    ) -> Result<Self, DbError> {
         let (mut segments, mut damage) = (Vec::new(), Vec::new());
         for span in taken {
             match known.remove(span) {
@@ -81,7 +97,8 @@ impl Snapshot {
         Ok(Self { directory: directory.to_owned(), segments, damage: Arc::new(damage) })
     }
 
-    /// What the epoch says about itself, as of the newest segment that can be read, and what could not.
+    /// What the epoch says about itself, as of the newest segment that can be read, and what could
+    /// not.
     ///
     /// # Errors
     /// [`DbError::Corrupt`] when none says anything.
@@ -94,13 +111,19 @@ impl Snapshot {
                     meta = Some(found);
                     break;
                 }
-                Ok(None) => {
-                    damage.push(DbError::Corrupt { path: segment.path.clone(), offset: 0, damage: Damage::Misplaced })
-                }
+                Ok(None) => damage.push(DbError::Corrupt {
+                    path: segment.path.clone(),
+                    offset: 0,
+                    damage: Damage::Misplaced,
+                }),
                 Err(error) => damage.push(error),
             }
         }
-        let missing = || DbError::Corrupt { path: self.directory.clone(), offset: 0, damage: Damage::Truncated };
+        let missing = || DbError::Corrupt {
+            path: self.directory.clone(),
+            offset: 0,
+            damage: Damage::Truncated,
+        };
         let Some(meta) = meta else { return Err(damage.pop().unwrap_or_else(missing)) };
         if !damage.is_empty() {
             damage.extend(Arc::into_inner(std::mem::take(&mut self.damage)).unwrap_or_default());
@@ -123,13 +146,18 @@ impl Snapshot {
         &self.damage
     }
 
-    /// Segments of which a section does not fit its checksum, and that are not in [`Snapshot::damage`]: the first damage of each.
+    /// Segments of which a section does not fit its checksum, and that are not in
+    /// [`Snapshot::damage`]: the first damage of each.
     pub(crate) fn damaged_files(&self) -> Vec<DbError> {
         let told = |segment: &Segment| {
             let same = |error: &DbError| matches!(error, DbError::Corrupt { path, .. } if *path == segment.path);
             self.damage.iter().any(same)
         };
-        self.segments.iter().filter(|segment| !told(segment)).filter_map(|segment| segment.damage()).collect()
+        self.segments
+            .iter()
+            .filter(|segment| !told(segment))
+            .filter_map(|segment| segment.damage())
+            .collect()
     }
 
     /// The first of what could not be read; of which there is some.
@@ -150,7 +178,11 @@ impl Snapshot {
 
     /// Keys of all sections, in order, each once.
     pub(crate) fn keys(&self) -> BTreeSet<&SectionKey> {
-        self.segments.iter().flat_map(|segment| &segment.sections).map(|section| &section.key).collect()
+        self.segments
+            .iter()
+            .flat_map(|segment| &segment.sections)
+            .map(|section| &section.key)
+            .collect()
     }
 
     /// The profiles of all measures, of an epoch of these events.
@@ -219,7 +251,11 @@ fn read_all(
 /// The segments in a directory; none when it is gone.
 pub(crate) fn spans(disk: &Disk, directory: &Path) -> Result<Vec<Span>, DbError> {
     let entries = disk.list_if_there(directory)?;
-    Ok(entries.iter().filter(|entry| !entry.is_directory).filter_map(|entry| Span::parse(&entry.name)).collect())
+    Ok(entries
+        .iter()
+        .filter(|entry| !entry.is_directory)
+        .filter_map(|entry| Span::parse(&entry.name))
+        .collect())
 }
 
 /// The last merge of all these segments.

@@ -22,7 +22,8 @@ pub struct Symbol {
 /// Joins two lists: one symbol per start, the newer one where both have it. Symbols that cannot be
 /// stored (no name, end before start) are left out.
 pub(crate) fn join(old: Vec<Symbol>, new: &[Symbol]) -> Vec<Symbol> {
-    let mut by_start: BTreeMap<u64, Symbol> = old.into_iter().map(|symbol| (symbol.start, symbol)).collect();
+    let mut by_start: BTreeMap<u64, Symbol> =
+        old.into_iter().map(|symbol| (symbol.start, symbol)).collect();
     for symbol in new {
         if !symbol.name.is_empty() && symbol.end >= symbol.start {
             by_start.insert(symbol.start, symbol.clone());
@@ -46,13 +47,16 @@ impl Names {
     /// Those that are new, or other than known.
     pub(crate) fn news(&self, image: &ImageId, met: &[Symbol]) -> Vec<Symbol> {
         let known = self.known.get(image);
-        let is_known = |symbol: &Symbol| known.and_then(|known| known.get(&symbol.start)) == Some(&self.hash(symbol));
+        let is_known = |symbol: &Symbol| {
+            known.and_then(|known| known.get(&symbol.start)) == Some(&self.hash(symbol))
+        };
         let news = met.iter().filter(|symbol| !is_known(symbol)).cloned().collect::<Vec<_>>();
         join(Vec::new(), &news)
     }
 
     pub(crate) fn learn(&mut self, image: &ImageId, symbols: &[Symbol]) {
-        let hashes: Vec<(u64, u64)> = symbols.iter().map(|symbol| (symbol.start, self.hash(symbol))).collect();
+        let hashes: Vec<(u64, u64)> =
+            symbols.iter().map(|symbol| (symbol.start, self.hash(symbol))).collect();
         self.known.entry(*image).or_default().extend(hashes);
     }
 }

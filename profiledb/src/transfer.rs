@@ -1,4 +1,5 @@
-//! What is done with epochs while no daemon writes them: sealing, making one of several, copying into another database.
+//! What is done with epochs while no daemon writes them: sealing, making one of several, copying
+//! into another database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -33,11 +34,12 @@ pub enum Copied {
     AlreadyThere,
 }
 
-/// Ends the epoch that a writer of this host left open, as of its last merge, and makes each epoch that has ended one file. Gives the epoch
-/// that was open; none when all had ended.
+/// Ends the epoch that a writer of this host left open, as of its last merge, and makes each epoch
+/// that has ended one file. Gives the epoch that was open; none when all had ended.
 ///
 /// # Errors
-/// [`DbError::Locked`] while a daemon writes; as [`Database::open`], [`Writer::open`] and [`Writer::seal`].
+/// [`DbError::Locked`] while a daemon writes; as [`Database::open`], [`Writer::open`] and
+/// [`Writer::seal`].
 pub fn seal(database: &Database, host: &str) -> Result<Option<EpochId>, DbError> {
     let mut writer = writer(database, host)?;
     let open = writer.resume()?;
@@ -55,19 +57,30 @@ fn writer(database: &Database, host: &str) -> Result<Writer, DbError> {
     Writer::open_with(database.disk().clone(), database.root(), host)
 }
 
-/// Makes one epoch of several, in `target`, of `host`: all counts added up, with its ledgers. The epochs stay where they are. What the
-/// machines and facts do not agree in is left out; the fact `merged_from` names the epochs.
+/// Makes one epoch of several, in `target`, of `host`: all counts added up, with its ledgers. The
+/// epochs stay where they are. What the machines and facts do not agree in is left out; the fact
+/// `merged_from` names the epochs.
 ///
 /// # Errors
-/// [`DbError::Incompatible`] when an event has not the same unit in all, or more than 64 periods; [`DbError::InTheWay`] when the host has an epoch open in `target`;
-/// [`DbError::Damaged`] and [`DbError::Unbalanced`] for epochs that are not whole; as [`Writer::open`] and [`Epoch::profile`].
-pub fn merge_epochs(sources: &[Epoch], target: &Database, host: &str, label: Option<&str>) -> Result<EpochId, DbError> {
+/// [`DbError::Incompatible`] when an event has not the same unit in all, or more than 64 periods;
+/// [`DbError::InTheWay`] when the host has an epoch open in `target`; [`DbError::Damaged`] and
+/// [`DbError::Unbalanced`] for epochs that are not whole; as [`Writer::open`] and
+/// [`Epoch::profile`].
+pub fn merge_epochs(
+    sources: &[Epoch],
+    target: &Database,
+    host: &str,
+    label: Option<&str>,
+) -> Result<EpochId, DbError> {
     label.map_or(Ok(()), key::check_label)?;
     sources.iter().try_for_each(whole)?;
     let mut writer = writer(target, host)?;
     if writer.resume()?.is_some() {
         let path = key::host_path(target.root(), host);
-        return Err(DbError::InTheWay { path, why: "it has an open epoch; seal that first, or name another host" });
+        return Err(DbError::InTheWay {
+            path,
+            why: "it has an open epoch; seal that first, or name another host",
+        });
     }
     let metas: Vec<&EpochMeta> = sources.iter().map(Epoch::meta).collect();
     let started = metas.iter().map(|meta| meta.started_unix_s).min().unwrap_or(0);
@@ -78,11 +91,12 @@ pub fn merge_epochs(sources: &[Epoch], target: &Database, host: &str, label: Opt
     Ok(meta.epoch)
 }
 
-/// Copies an epoch into another database, under its host and name, where it has ended as of its last merge. One that is there already as of
-/// an earlier merge is brought up to date.
+/// Copies an epoch into another database, under its host and name, where it has ended as of its
+/// last merge. One that is there already as of an earlier merge is brought up to date.
 ///
 /// # Errors
-/// [`DbError::InTheWay`] when the target has another epoch of that name; [`DbError::Damaged`]; as [`Writer::open`] and [`Epoch::profile`].
+/// [`DbError::InTheWay`] when the target has another epoch of that name; [`DbError::Damaged`]; as
+/// [`Writer::open`] and [`Epoch::profile`].
 pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> {
     whole(source)?;
     let mut meta = source.meta().clone();
@@ -92,7 +106,9 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
     let mut copied = Copied::New;
     if let Some(mut snapshot) = there {
         let theirs = snapshot.meta()?;
-        if theirs.machine.boot_id != meta.machine.boot_id || theirs.started_unix_s != meta.started_unix_s {
+        if theirs.machine.boot_id != meta.machine.boot_id
+            || theirs.started_unix_s != meta.started_unix_s
+        {
             return Err(DbError::InTheWay {
                 path,
                 why: "it is another epoch of the same name; rename one of the hosts",
@@ -114,16 +130,24 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
     Ok(copied)
 }
 
-/// Copies what was kept of these images' files on a host into another database: how many were copied; those that are there stay.
+/// Copies what was kept of these images' files on a host into another database: how many were
+/// copied; those that are there stay.
 ///
 /// # Errors
-/// As [`Database::code`] and [`Writer::open`]; of files that cannot be read the first, when all others are copied.
-pub fn copy_code(source: &Database, host: &str, images: &BTreeSet<ImageId>, target: &Database) -> Result<u64, DbError> {
+/// As [`Database::code`] and [`Writer::open`]; of files that cannot be read the first, when all
+/// others are copied.
+pub fn copy_code(
+    source: &Database,
+    host: &str,
+    images: &BTreeSet<ImageId>,
+    target: &Database,
+) -> Result<u64, DbError> {
     let (copied, failed) = copy_readable_code(source, host, images, target)?;
     failed.into_iter().next().map_or(Ok(copied), Err)
 }
 
-/// As [`copy_code`], and tells what of it could not be read: one damaged file keeps no other from being copied.
+/// As [`copy_code`], and tells what of it could not be read: one damaged file keeps no other from
+/// being copied.
 ///
 /// # Errors
 /// [`DbError::Io`] for what cannot be listed or written; as [`Writer::open`].
@@ -140,10 +164,16 @@ pub fn copy_readable_code(
     let (mut copied, mut failed) = (0, Vec::new());
     for entry in source.disk().list_if_there(&from)? {
         let whole = key::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
-        let found = whole.or_else(|| key::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt)));
-        let Some((image, kind)) = found.filter(|(image, _)| images.contains(image)) else { continue };
+        let found = whole
+            .or_else(|| key::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt)));
+        let Some((image, kind)) = found.filter(|(image, _)| images.contains(image)) else {
+            continue;
+        };
         let there = [key::code_name(&image), entry.name.clone()];
-        if there.iter().try_fold(false, |any, name| Ok::<_, DbError>(any || disk.is_there(&to.join(name))?))? {
+        if there
+            .iter()
+            .try_fold(false, |any, name| Ok::<_, DbError>(any || disk.is_there(&to.join(name))?))?
+        {
             continue;
         }
         let path = from.join(&entry.name);
@@ -171,11 +201,16 @@ pub fn copy_readable_code(
     Ok((copied, failed))
 }
 
-/// Copies all epochs of a host into another database, with the code of their images: what [`copy_epoch`] did with each.
+/// Copies all epochs of a host into another database, with the code of their images: what
+/// [`copy_epoch`] did with each.
 ///
 /// # Errors
 /// As [`copy_epoch`] and [`copy_code`]; epochs before the one that failed are copied.
-pub fn copy_host(source: &Database, host: &str, target: &Database) -> Result<Vec<(EpochId, Copied)>, DbError> {
+pub fn copy_host(
+    source: &Database,
+    host: &str,
+    target: &Database,
+) -> Result<Vec<(EpochId, Copied)>, DbError> {
     let (mut copied, mut images) = (Vec::new(), BTreeSet::new());
     for id in source.epochs(host)? {
         let epoch = source.epoch(host, &id)?;
@@ -190,19 +225,27 @@ pub fn copy_host(source: &Database, host: &str, target: &Database) -> Result<Vec
 fn whole(epoch: &Epoch) -> Result<(), DbError> {
     let meta = epoch.meta();
     if epoch.has_unknown() {
-        let why = "it has sections of a later release, which would be lost; use that release".to_owned();
+        let why =
+            "it has sections of a later release, which would be lost; use that release".to_owned();
         return Err(DbError::Damaged { epoch: meta.epoch.clone(), host: meta.host.clone(), why });
     }
     match epoch.damage().first() {
         None => Ok(()),
-        Some(damage) => {
-            Err(DbError::Damaged { epoch: meta.epoch.clone(), host: meta.host.clone(), why: damage.to_string() })
-        }
+        Some(damage) => Err(DbError::Damaged {
+            epoch: meta.epoch.clone(),
+            host: meta.host.clone(),
+            why: damage.to_string(),
+        }),
     }
 }
 
 /// Writes an epoch of one segment, which is the sum of these.
-fn write(target: &Database, span: Span, meta: &EpochMeta, sources: &[&Epoch]) -> Result<(), DbError> {
+fn write(
+    target: &Database,
+    span: Span,
+    meta: &EpochMeta,
+    sources: &[&Epoch],
+) -> Result<(), DbError> {
     let (disk, host) = (target.disk(), key::host_path(target.root(), &meta.host));
     let directory = host.join(meta.epoch.as_str());
     let file = sum(span, meta, sources, &directory)?;
@@ -223,23 +266,36 @@ fn remove_covered(disk: &Disk, directory: &Path, span: Span) -> Result<(), DbErr
 }
 
 /// The sum of epochs as a file, one profile at a time.
-fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Result<Vec<u8>, DbError> {
+fn sum(
+    span: Span,
+    meta: &EpochMeta,
+    sources: &[&Epoch],
+    directory: &Path,
+) -> Result<Vec<u8>, DbError> {
     let path = directory.join(span.name());
     let unwritable = |damage: Damage| DbError::Corrupt { path: path.clone(), offset: 0, damage };
     let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
-    let mut push = |key: SectionKey, joined: Joined| builder.push(key, joined.entries, joined.total, &joined.bytes);
+    let mut push = |key: SectionKey, joined: Joined| {
+        builder.push(key, joined.entries, joined.total, &joined.bytes)
+    };
     push(SectionKey::only(SectionKind::META), join::meta_section(meta).map_err(unwritable)?);
     let mut records = BTreeMap::new();
     for source in sources {
         images::absorb(&mut records, &source.images()?);
     }
-    push(SectionKey::only(SectionKind::IMAGES), join::images_section(&records).map_err(unwritable)?);
+    push(
+        SectionKey::only(SectionKind::IMAGES),
+        join::images_section(&records).map_err(unwritable)?,
+    );
     let mut totals = Totals::default();
     // In the order of sections: the described period of an event is the first there.
-    let placed = placed(sources)?.into_iter().map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
+    let placed = placed(sources)?
+        .into_iter()
+        .map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
     let mut placed: BTreeMap<_, _> = placed.collect();
     let behind_symbols = placed.split_off(&SectionKey::only(SectionKind::SYMBOLS));
-    let mut put = |push: &mut dyn FnMut(SectionKey, Joined), placed: BTreeMap<SectionKey, (ProfileKey, Sources)>| {
+    let mut put = |push: &mut dyn FnMut(SectionKey, Joined),
+                   placed: BTreeMap<SectionKey, (ProfileKey, Sources)>| {
         for (section, (key, kept_as)) in placed {
             let mut counts = Counts::none(key.measure.shape);
             for (source, key) in kept_as {
@@ -260,7 +316,10 @@ fn sum(span: Span, meta: &EpochMeta, sources: &[&Epoch], directory: &Path) -> Re
             all = symbols::join(all, &source.symbols(image)?);
         }
         if !all.is_empty() {
-            push(SectionKey::of_image(SectionKind::SYMBOLS, *image), join::symbols_section(image, &all));
+            push(
+                SectionKey::of_image(SectionKind::SYMBOLS, *image),
+                join::symbols_section(image, &all),
+            );
         }
     }
     put(&mut push, behind_symbols)?;
@@ -285,14 +344,22 @@ fn placed<'a>(sources: &[&'a Epoch]) -> Result<Placed<'a>, DbError> {
     Ok(placed)
 }
 
-fn joined_meta(metas: &[&EpochMeta], host: &str, epoch: EpochId, label: Option<&str>) -> Result<EpochMeta, DbError> {
+fn joined_meta(
+    metas: &[&EpochMeta],
+    host: &str,
+    epoch: EpochId,
+    label: Option<&str>,
+) -> Result<EpochMeta, DbError> {
     let name = |meta: &EpochMeta| format!("{}/{}", meta.host, meta.epoch);
     let mut joined = EpochMeta {
         host: host.to_owned(),
         epoch,
         label: label.map(str::to_owned),
         started_unix_s: metas.iter().map(|meta| meta.started_unix_s).min().unwrap_or(0),
-        ended_unix_s: metas.iter().map(|meta| meta.ended_unix_s.unwrap_or(meta.updated_unix_s)).max(),
+        ended_unix_s: metas
+            .iter()
+            .map(|meta| meta.ended_unix_s.unwrap_or(meta.updated_unix_s))
+            .max(),
         updated_unix_s: metas.iter().map(|meta| meta.updated_unix_s).max().unwrap_or(0),
         merges: 1,
         machine: metas.iter().map(|meta| meta.machine.clone()).reduce(agreed).unwrap_or_default(),
@@ -301,7 +368,12 @@ fn joined_meta(metas: &[&EpochMeta], host: &str, epoch: EpochId, label: Option<&
         period_changes: BTreeMap::new(),
         cost: None,
         facts: metas.first().map(|meta| meta.facts.clone()).unwrap_or_default(),
-        writer_version: metas.iter().map(|meta| &meta.writer_version).max().cloned().unwrap_or_default(),
+        writer_version: metas
+            .iter()
+            .map(|meta| &meta.writer_version)
+            .max()
+            .cloned()
+            .unwrap_or_default(),
     };
     joined.ended_unix_s.get_or_insert(0);
     let mut first_with: BTreeMap<&str, &EpochMeta> = BTreeMap::new();
@@ -326,7 +398,8 @@ fn joined_meta(metas: &[&EpochMeta], host: &str, epoch: EpochId, label: Option<&
         joined.ledgers.add(&meta.ledgers);
     }
     if joined.ledgers.periods() > PERIODS_MAX {
-        let (first, second) = (metas.first().map(|meta| name(meta)), metas.last().map(|meta| name(meta)));
+        let (first, second) =
+            (metas.first().map(|meta| name(meta)), metas.last().map(|meta| name(meta)));
         return Err(DbError::Incompatible {
             what: format!("rates: one event has more than {PERIODS_MAX} periods in all"),
             first: first.unwrap_or_default(),
@@ -340,7 +413,9 @@ fn joined_meta(metas: &[&EpochMeta], host: &str, epoch: EpochId, label: Option<&
 
 /// Takes up what another epoch says of an event; what differs is an error, by name.
 fn add_event(events: &mut [EventMeta], event: &EventMeta) -> Result<(), String> {
-    let Some(known) = events.iter_mut().find(|known| known.name == event.name) else { return Ok(()) };
+    let Some(known) = events.iter_mut().find(|known| known.name == event.name) else {
+        return Ok(());
+    };
     if known.unit != event.unit {
         return Err(format!("units of {}", event.name));
     }
@@ -361,7 +436,11 @@ fn agreed(a: Machine, b: Machine) -> Machine {
         cpu_model: text(a.cpu_model, &b.cpu_model),
         cpus: if a.cpus == b.cpus { a.cpus } else { 0 },
         kernel_release: text(a.kernel_release, &b.kernel_release),
-        kernel_build_id: if a.kernel_build_id == b.kernel_build_id { a.kernel_build_id } else { None },
+        kernel_build_id: if a.kernel_build_id == b.kernel_build_id {
+            a.kernel_build_id
+        } else {
+            None
+        },
         boot_id: text(a.boot_id, &b.boot_id),
     }
 }
@@ -388,7 +467,8 @@ mod tests {
             if later {
                 builder.push(SectionKey::only(SectionKind(600)), 1, 0, b"x");
             }
-            fold::write(&disk, &directory, Span::one(0), &builder.finish(&directory).unwrap()).unwrap();
+            fold::write(&disk, &directory, Span::one(0), &builder.finish(&directory).unwrap())
+                .unwrap();
             let source = Database::of(disk.clone(), root).epoch("h", &epoch).unwrap();
             let to = Disk::new(Arc::new(SimulatedDisk::new()));
             drop(Writer::open_with(to.clone(), root, "h").unwrap());

@@ -26,16 +26,17 @@ use crate::snapshot::Snapshot;
 use crate::storage::{Directory, Disk, Storage};
 use crate::symbols::{Names, Symbol};
 
-/// Bytes of JSON that the facts and the bill of an epoch may have together: they are written with each merge.
+/// Bytes of JSON that the facts and the bill of an epoch may have together: they are written with
+/// each merge.
 const FACTS_MAX_BYTES: u64 = 64 << 10;
 
 /// What one merge adds to an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     /// Counts of every measure, each in its measure's shape. Each image must be in `images` or have
-    /// been in those of an earlier merge of the epoch, and each event of which there are samples one
-    /// of the epoch's; an event may have samples of 64 periods. A scope for which the epoch has no
-    /// room left is widened.
+    /// been in those of an earlier merge of the epoch, and each event of which there are samples
+    /// one of the epoch's; an event may have samples of 64 periods. A scope for which the epoch has
+    /// no room left is widened.
     pub profiles: BTreeMap<ProfileKey, Counts>,
     /// Images met since the last merge, by their ids.
     pub images: BTreeMap<ImageId, ImageRecord>,
@@ -61,12 +62,13 @@ pub struct MergeReport {
     pub files_written: u64,
     /// Their bytes.
     pub bytes_written: u64,
-    /// Samples that were counted in a wider scope than theirs, because the epoch had no room for another one.
+    /// Samples that were counted in a wider scope than theirs, because the epoch had no room for
+    /// another one.
     pub samples_widened: u64,
 }
 
-/// The writer of a host's part of a database. There is at most one at a time: it holds the lock of its host. Writers of other hosts may
-/// write to the same database meanwhile.
+/// The writer of a host's part of a database. There is at most one at a time: it holds the lock of
+/// its host. Writers of other hosts may write to the same database meanwhile.
 #[derive(Debug)]
 pub struct Writer {
     disk: Disk,
@@ -95,8 +97,9 @@ struct Current {
 }
 
 impl Writer {
-    /// Opens the database in this directory for a host, and makes it when there is none. Undoes what a killed writer left half done. A
-    /// database of format 1 becomes one of format 2; its epochs stay as they are and are read as before.
+    /// Opens the database in this directory for a host, and makes it when there is none. Undoes
+    /// what a killed writer left half done. A database of format 1 becomes one of format 2; its
+    /// epochs stay as they are and are read as before.
     ///
     /// # Errors
     /// [`DbError::Locked`] when there is another writer of this host, [`DbError::NotWritable`],
@@ -139,7 +142,11 @@ impl Writer {
         let directory = key::host_path(&self.root, &self.host);
         recovery::remove_gone(&self.disk, &directory)?;
         for epoch in epoch_directories(&self.disk, &directory)? {
-            let found = recovery::recover(&self.disk, &directory.join(epoch.as_str()), (&self.host, &epoch))?;
+            let found = recovery::recover(
+                &self.disk,
+                &directory.join(epoch.as_str()),
+                (&self.host, &epoch),
+            )?;
             self.findings.extend(found.finding);
             if found.segments.len() > 1 {
                 let directory = directory.join(epoch.as_str());
@@ -150,18 +157,21 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes what was removed under the writer anew, after [`DbError::Removed`], and takes the lock again if that is another file now. The writer
-    /// has no epoch then: [`Writer::begin`] continues the last one, if it is still there.
+    /// Makes what was removed under the writer anew, after [`DbError::Removed`], and takes the lock
+    /// again if that is another file now. The writer has no epoch then: [`Writer::begin`] continues
+    /// the last one, if it is still there.
     ///
     /// # Errors
-    /// As [`Writer::open`], [`DbError::Locked`] among them: another writer was faster. Nothing was written then, and it may be called again.
+    /// As [`Writer::open`], [`DbError::Locked`] among them: another writer was faster. Nothing was
+    /// written then, and it may be called again.
     pub fn reopen(&mut self) -> Result<(), DbError> {
         format::refuse_foreign(&self.disk, &self.root)?;
         (self.current, self.unfolded, self.covered) = (None, Vec::new(), Covered::default());
         match self.lock.check() {
             Ok(_) => format::create(&self.disk, &self.root, &self.host)?,
             Err(DbError::Removed { .. }) => {
-                let lock = prepare(&self.disk, &self.root, &self.host).map_err(DbError::or_not_writable)?;
+                let lock = prepare(&self.disk, &self.root, &self.host)
+                    .map_err(DbError::or_not_writable)?;
                 self.lock.replace(lock);
             }
             Err(error) => return Err(error),
@@ -169,7 +179,8 @@ impl Writer {
         self.look_around()
     }
 
-    /// Refuses to write where the lock is not this writer's any more, or something else of the database is gone: three looks at names.
+    /// Refuses to write where the lock is not this writer's any more, or something else of the
+    /// database is gone: three looks at names.
     pub(crate) fn check_in_place(&self) -> Result<(), DbError> {
         self.lock.check()?;
         let segment = self.current.as_ref().and_then(|current| current.stock.newest());
@@ -187,7 +198,8 @@ impl Writer {
     /// kernel included) and the same events, when `start` has no label or the same.
     ///
     /// An epoch left by an earlier writer is sealed as of its last merge, this writer's own as of
-    /// `start.now_unix_s`. An epoch that is damaged (see [`Writer::findings`]) or of format 1 is left as it is.
+    /// `start.now_unix_s`. An epoch that is damaged (see [`Writer::findings`]) or of format 1 is
+    /// left as it is.
     ///
     /// # Errors
     /// [`DbError::InvalidName`] and [`DbError::DuplicateEvent`] for what may not be stored, then
@@ -250,13 +262,15 @@ impl Writer {
         &self.findings
     }
 
-    /// Adds a delta to the epoch: all of it, or nothing. Costs what the delta has, however much the epoch has.
+    /// Adds a delta to the epoch: all of it, or nothing. Costs what the delta has, however much the
+    /// epoch has.
     ///
     /// # Errors
     /// [`DbError::Unfinished`]: all of the delta is in the database and must not be merged again.
-    /// Any other error: nothing of it is, and it may be merged again:
-    /// [`DbError::Removed`], see [`Writer::reopen`]; [`DbError::NoOpenEpoch`]; [`DbError::Unbalanced`], [`DbError::UnknownEvent`],
-    /// [`DbError::UnknownImage`], [`DbError::InvalidName`], [`DbError::FactsTooLarge`] for a delta that contradicts itself or the epoch;
+    /// Any other error: nothing of it is, and it may be merged again: [`DbError::Removed`], see
+    /// [`Writer::reopen`]; [`DbError::NoOpenEpoch`]; [`DbError::Unbalanced`],
+    /// [`DbError::UnknownEvent`], [`DbError::UnknownImage`], [`DbError::InvalidName`],
+    /// [`DbError::FactsTooLarge`] for a delta that contradicts itself or the epoch;
     /// [`DbError::TooLarge`], [`DbError::TooMany`]; [`DbError::Io`].
     pub fn merge(&mut self, delta: &Delta) -> Result<MergeReport, DbError> {
         self.check_in_place()?;
@@ -266,13 +280,15 @@ impl Writer {
         current.merge(delta)
     }
 
-    /// Adds up segments of this host's epochs that are many, about `budget_bytes` of them, at least one profile: merges make the segments,
-    /// and to call this now and then with a small budget spreads the work over time. The epoch reads the same before and after.
-    /// Segments that were added up stay for ten minutes, for whoever copies the directory with `cp -a`; `now_unix_s` is in seconds since
-    /// 1970 UTC.
+    /// Adds up segments of this host's epochs that are many, about `budget_bytes` of them, at least
+    /// one profile: merges make the segments, and to call this now and then with a small budget
+    /// spreads the work over time. The epoch reads the same before and after. Segments that were
+    /// added up stay for ten minutes, for whoever copies the directory with `cp -a`; `now_unix_s`
+    /// is in seconds since 1970 UTC.
     ///
     /// # Errors
-    /// [`DbError::Io`], [`DbError::Corrupt`], [`DbError::NewerFormat`]: the epoch is as it was, and merges go on.
+    /// [`DbError::Io`], [`DbError::Corrupt`], [`DbError::NewerFormat`]: the epoch is as it was, and
+    /// merges go on.
     pub fn fold(&mut self, budget_bytes: u64, now_unix_s: u64) -> Result<Folded, DbError> {
         // The next merge says so; until then there is nothing of this writer's to fold.
         if matches!(self.check_in_place(), Err(DbError::Removed { .. })) {
@@ -291,15 +307,18 @@ impl Writer {
         let Some(mut stock) = self.unfolded.pop() else { return Ok(Folded::default()) };
         let folded = stock.fold(budget_bytes, true);
         stock.retire(&mut self.covered, now_unix_s);
-        // What is stuck stays as it is: it is not put back. A disk that is full today has room another day.
-        if matches!(&folded, Ok(Folded { more: true, .. })) || matches!(&folded, Err(error) if error.is_transient()) {
+        // What is stuck stays as it is: it is not put back. A disk that is full today has room
+        // another day.
+        if matches!(&folded, Ok(Folded { more: true, .. }))
+            || matches!(&folded, Err(error) if error.is_transient())
+        {
             self.unfolded.push(stock);
         }
         folded.map(|folded| Folded { more: !self.unfolded.is_empty(), ..folded })
     }
 
-    /// Ends the epoch: it never changes again, and the writer has none. Its segments become one, if the disk has room for that; else
-    /// [`Writer::fold`] does it later.
+    /// Ends the epoch: it never changes again, and the writer has none. Its segments become one, if
+    /// the disk has room for that; else [`Writer::fold`] does it later.
     ///
     /// # Errors
     /// [`DbError::Unfinished`]: it is ended; [`DbError::NoOpenEpoch`], [`DbError::Io`]: it is not.
@@ -333,7 +352,10 @@ impl Writer {
 
     /// The epoch that was open when the last writer ended, to be sealed; none when all are.
     pub(crate) fn resume(&mut self) -> Result<Option<EpochId>, DbError> {
-        let Some(newest) = self.newest()?.filter(|newest| newest.meta.ended_unix_s.is_none()) else { return Ok(None) };
+        let Some(newest) = self.newest()?.filter(|newest| newest.meta.ended_unix_s.is_none())
+        else {
+            return Ok(None);
+        };
         let epoch = newest.meta.epoch.clone();
         self.take(newest);
         Ok(Some(epoch))
@@ -361,7 +383,8 @@ impl Writer {
         }
     }
 
-    /// The name of an epoch that begins now: after the newest, also when the clock was set back. The order of names is that of epochs.
+    /// The name of an epoch that begins now: after the newest, also when the clock was set back.
+    /// The order of names is that of epochs.
     pub(crate) fn next_name(&self, now_unix_s: u64) -> Result<EpochId, DbError> {
         let newest = epoch_directories(&self.disk, &key::host_path(&self.root, &self.host))?.pop();
         let earliest = newest.as_ref().map_or(0, |newest| newest.unix_s() + 1);
@@ -379,7 +402,12 @@ impl Writer {
     fn create(&mut self, meta: EpochMeta) -> Result<EpochId, DbError> {
         let (host, epoch) = (key::host_path(&self.root, &self.host), meta.epoch.clone());
         let directory = key::epoch_path(&self.root, &self.host, &epoch);
-        let stock = Stock::new(self.disk.clone(), directory.clone(), (self.host.clone(), epoch.clone()), Vec::new());
+        let stock = Stock::new(
+            self.disk.clone(),
+            directory.clone(),
+            (self.host.clone(), epoch.clone()),
+            Vec::new(),
+        );
         let mut current = Current::of(stock, meta.clone());
         let created = self
             .disk
@@ -392,8 +420,8 @@ impl Writer {
                 Ok(epoch)
             }
             Err(error) => {
-                // Fails when the first segment is there: then it is an epoch without samples, and the
-                // next begin continues it.
+                // Fails when the first segment is there: then it is an epoch without samples, and
+                // the next begin continues it.
                 let _ = self.disk.remove_directory(&directory);
                 Err(error)
             }
@@ -431,11 +459,16 @@ impl Current {
             totals.add(&key.measure, Some(&key.image), counts.total());
         }
         let of_ledgers = delta.ledgers.iter().map(|(event, _, _)| event);
-        let named = totals.events().chain(of_ledgers).chain(delta.period_changes.keys().map(String::as_str));
+        let named = totals
+            .events()
+            .chain(of_ledgers)
+            .chain(delta.period_changes.keys().map(String::as_str));
         if let Some(event) = named.into_iter().find(|event| !known(event)) {
             return Err(DbError::UnknownEvent { event: event.to_owned() });
         }
-        let described = |image: &&ImageId| delta.images.contains_key(*image) || self.images.contains_key(*image);
+        let described = |image: &&ImageId| {
+            delta.images.contains_key(*image) || self.images.contains_key(*image)
+        };
         let named = delta.profiles.keys().map(|key| &key.image);
         let nameless = named.chain(delta.symbols.keys()).find(|id| !described(id));
         let mistaken = delta.images.iter().find(|(id, record)| **id != record.id);
@@ -448,11 +481,17 @@ impl Current {
 
     fn merge(&mut self, delta: &Delta) -> Result<MergeReport, DbError> {
         let meta = self.meta.after(delta);
-        let facts = serde_json::to_vec(&(&meta.facts, &meta.cost)).map_or(u64::MAX, |json| json.len() as u64);
+        let facts = serde_json::to_vec(&(&meta.facts, &meta.cost))
+            .map_or(u64::MAX, |json| json.len() as u64);
         let periods = meta.ledgers.periods();
         if periods > PERIODS_MAX {
             let (path, what) = (self.stock.directory().to_owned(), "periods of one event");
-            return Err(DbError::TooMany { path, what, count: periods as u64, limit: PERIODS_MAX as u64 });
+            return Err(DbError::TooMany {
+                path,
+                what,
+                count: periods as u64,
+                limit: PERIODS_MAX as u64,
+            });
         }
         if facts > FACTS_MAX_BYTES {
             return Err(DbError::FactsTooLarge { bytes: facts, limit: FACTS_MAX_BYTES });
@@ -486,10 +525,15 @@ impl Current {
             self.scopes = scopes;
             news.iter().for_each(|(image, symbols)| self.names.learn(image, symbols));
         }
-        outcome.map(|bytes_written| MergeReport { files_written: 1, bytes_written, samples_widened })
+        outcome.map(|bytes_written| MergeReport {
+            files_written: 1,
+            bytes_written,
+            samples_widened,
+        })
     }
 
-    /// Writes a segment with these sections and this description, which is then the epoch's: its bytes.
+    /// Writes a segment with these sections and this description, which is then the epoch's: its
+    /// bytes.
     fn put(
         &mut self,
         meta: EpochMeta,
@@ -497,14 +541,27 @@ impl Current {
         sections: Vec<(SectionKey, join::Joined)>,
     ) -> Result<u64, DbError> {
         let span = Span::one(meta.merges);
-        let unwritable =
-            |damage| DbError::Corrupt { path: self.stock.directory().join(span.name()), offset: 0, damage };
+        let unwritable = |damage| DbError::Corrupt {
+            path: self.stock.directory().join(span.name()),
+            offset: 0,
+            damage,
+        };
         let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
         let described = join::meta_section(&meta).map_err(unwritable)?;
-        builder.push(SectionKey::only(SectionKind::META), described.entries, described.total, &described.bytes);
+        builder.push(
+            SectionKey::only(SectionKind::META),
+            described.entries,
+            described.total,
+            &described.bytes,
+        );
         if !images.is_empty() {
             let records = join::images_section(images).map_err(unwritable)?;
-            builder.push(SectionKey::only(SectionKind::IMAGES), records.entries, records.total, &records.bytes);
+            builder.push(
+                SectionKey::only(SectionKind::IMAGES),
+                records.entries,
+                records.total,
+                &records.bytes,
+            );
         }
         for (key, section) in sections {
             builder.push(key, section.entries, section.total, &section.bytes);
@@ -516,30 +573,45 @@ impl Current {
         self.stock.add(Stored { span, bytes });
         self.meta = meta;
         self.unsynced = true;
-        self.finish()
-            .map(|()| bytes)
-            .map_err(|source| DbError::Unfinished { epoch: self.meta.epoch.clone(), source: Box::new(source) })
+        self.finish().map(|()| bytes).map_err(|source| DbError::Unfinished {
+            epoch: self.meta.epoch.clone(),
+            source: Box::new(source),
+        })
     }
 }
 
 /// The epochs in the directory of a host, oldest first, also those that are not whole.
 pub(crate) fn epoch_directories(disk: &Disk, host: &Path) -> Result<Vec<EpochId>, DbError> {
     let entries = disk.list_if_there(host)?;
-    let mut epochs: Vec<EpochId> =
-        entries.iter().filter(|entry| entry.is_directory).filter_map(|entry| entry.name.parse().ok()).collect();
+    let mut epochs: Vec<EpochId> = entries
+        .iter()
+        .filter(|entry| entry.is_directory)
+        .filter_map(|entry| entry.name.parse().ok())
+        .collect();
     epochs.sort();
     Ok(epochs)
 }
 
-fn load(disk: &Disk, directory: PathBuf, host: &str, epoch: &EpochId) -> Result<Option<Current>, DbError> {
-    let Some(mut snapshot) = Snapshot::read(disk, &directory, (host, epoch))? else { return Ok(None) };
+fn load(
+    disk: &Disk,
+    directory: PathBuf,
+    host: &str,
+    epoch: &EpochId,
+) -> Result<Option<Current>, DbError> {
+    let Some(mut snapshot) = Snapshot::read(disk, &directory, (host, epoch))? else {
+        return Ok(None);
+    };
     let meta = snapshot.meta()?;
     if snapshot.damage().iter().next().is_some() {
         // On top of damage nothing is written; a new epoch takes what comes.
         return Err(snapshot.into_damage());
     }
-    let stored = snapshot.segments().iter().map(|segment| Stored { span: segment.span, bytes: segment.len() });
-    let stock = Stock::new(disk.clone(), directory, (host.to_owned(), epoch.clone()), stored.collect());
+    let stored = snapshot
+        .segments()
+        .iter()
+        .map(|segment| Stored { span: segment.span, bytes: segment.len() });
+    let stock =
+        Stock::new(disk.clone(), directory, (host.to_owned(), epoch.clone()), stored.collect());
     let mut current = Current::of(stock, meta);
     current.images = snapshot.images()?;
     for scope in snapshot.scopes() {

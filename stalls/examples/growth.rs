@@ -1,6 +1,7 @@
-//! How long graph, estimate and explanation of a procedure take as it grows: `cargo xtask bench why`. The procedures are interpreters' loops: a
-//! dispatching block that jumps to any of many pieces, each with a branch and a loop of its own, all of which go back to it; the same where each
-//! piece dispatches itself, through one table; and loops in each other.
+//! How long graph, estimate and explanation of a procedure take as it grows: `cargo xtask bench
+//! why`. The procedures are interpreters' loops: a dispatching block that jumps to any of many
+//! pieces, each with a branch and a loop of its own, all of which go back to it; the same where
+//! each piece dispatches itself, through one table; and loops in each other.
 
 use std::time::Instant;
 
@@ -27,9 +28,11 @@ impl ReadOnly for Table<'_> {
 /// mov eax, [rdi]; add rdi, 4; jmp [rsi + rax * 8]
 const DISPATCH: &[u8] = &[0x8b, 0x07, 0x48, 0x83, 0xc7, 4, 0xff, 0x24, 0xc6];
 /// add rbx, [rdi]; test rbx, rbx; je over; mov ecx, 5; (dec ecx; jne); over: jmp to the begin
-const PIECE: &[u8] = &[0x48, 0x03, 0x1f, 0x48, 0x85, 0xdb, 0x74, 9, 0xb9, 5, 0, 0, 0, 0xff, 0xc9, 0x75, 0xfc, 0xe9];
+const PIECE: &[u8] =
+    &[0x48, 0x03, 0x1f, 0x48, 0x85, 0xdb, 0x74, 9, 0xb9, 5, 0, 0, 0, 0xff, 0xc9, 0x75, 0xfc, 0xe9];
 /// mov eax, [rdi]; add rdi, 4; and eax, a mask; jmp [rax * 8 + TABLE]
-const OWN_DISPATCH: [&[u8]; 2] = [&[0x8b, 0x07, 0x48, 0x83, 0xc7, 4, 0x25], &[0xff, 0x24, 0xc5, 0, 0, 0, 1]];
+const OWN_DISPATCH: [&[u8]; 2] =
+    [&[0x8b, 0x07, 0x48, 0x83, 0xc7, 4, 0x25], &[0xff, 0x24, 0xc5, 0, 0, 0, 1]];
 /// A piece without its jump back.
 const PIECE_BYTES: usize = PIECE.len() - 1;
 
@@ -77,7 +80,9 @@ fn nested(loops: usize) -> anyhow::Result<Grown> {
     let mut code = [0xb9, 5, 0, 0, 0].repeat(loops);
     for inner in (0..loops).rev() {
         code.extend([0xff, 0xc9, 0x0f, 0x85]);
-        code.extend(i32::try_from(inner * 5)?.wrapping_sub(i32::try_from(code.len() + 4)?).to_le_bytes());
+        code.extend(
+            i32::try_from(inner * 5)?.wrapping_sub(i32::try_from(code.len() + 4)?).to_le_bytes(),
+        );
     }
     code.push(0xc3);
     Ok(Grown { code, begins: Vec::new(), seen: Vec::new() })
@@ -108,22 +113,34 @@ fn measure(machine: &Machine, name: &str, grown: &Grown, least: usize) -> anyhow
     let begun = Instant::now();
     let parts = [Part { begin: Vaddr(0), bytes: code }];
     let observed: &[_] = if begins.is_empty() { seen } else { &[] };
-    let graph = Cfg::build(Isa::X86_64, &parts, &mut Table(begins), &Knowledge { no_return: None, observed });
+    let graph = Cfg::build(
+        Isa::X86_64,
+        &parts,
+        &mut Table(begins),
+        &Knowledge { no_return: None, observed },
+    );
     let loops = Loops::of(&graph);
     let built = begun.elapsed();
     let of_blocks = || (0..graph.blocks().len()).map(|block| graph.instructions(block));
     let mut random = fastrand::Rng::with_seed(1);
-    let landed: Vec<(Vaddr, u64)> = of_blocks().flatten().map(|at| (at, random.u64(1..100))).collect();
-    let branch = |(from, to): &(Vaddr, Vaddr)| Branch { from: *from, to: *to, first: 20, later: 50 };
+    let landed: Vec<(Vaddr, u64)> =
+        of_blocks().flatten().map(|at| (at, random.u64(1..100))).collect();
+    let branch =
+        |(from, to): &(Vaddr, Vaddr)| Branch { from: *from, to: *to, first: 20, later: 50 };
     let branches: Vec<Branch> = seen.iter().map(branch).collect();
     let begun = Instant::now();
     let sampled = Sampled { landed: &landed, branches: &branches, ..Sampled::default() };
-    let Some(estimate) = estimate::estimate(&graph, &loops, &sampled) else { anyhow::bail!("no estimate") };
+    let Some(estimate) = estimate::estimate(&graph, &loops, &sampled) else {
+        anyhow::bail!("no estimate")
+    };
     let estimated = begun.elapsed();
-    let work = |at: Vaddr| code.get(at.0 as usize..).and_then(|rest| Isa::X86_64.work(rest)).unwrap_or_default();
+    let work = |at: Vaddr| {
+        code.get(at.0 as usize..).and_then(|rest| Isa::X86_64.work(rest)).unwrap_or_default()
+    };
     let work: Vec<Vec<Work>> = of_blocks().map(|block| block.map(work).collect()).collect();
     let mut counts = landed.iter().map(|(_, count)| *count as f64);
-    let samples: Vec<Vec<f64>> = work.iter().map(|work| counts.by_ref().take(work.len()).collect()).collect();
+    let samples: Vec<Vec<f64>> =
+        work.iter().map(|work| counts.by_ref().take(work.len()).collect()).collect();
     let begun = Instant::now();
     let timed = Timed {
         graph: &graph,
@@ -143,6 +160,11 @@ fn measure(machine: &Machine, name: &str, grown: &Grown, least: usize) -> anyhow
     anyhow::ensure!(begins.is_empty() || edges >= least * least, "{edges} edges of {least} pieces");
     let all = (built + estimated + told).as_secs_f64() * 1e6 / blocks as f64;
     let ms = |took: std::time::Duration| format!("{:.1} ms", took.as_secs_f64() * 1e3);
-    println!("{name:>12} {blocks:>7} {edges:>7} {:>9} {:>9} {:>9} {all:>12.1}", ms(built), ms(estimated), ms(told));
+    println!(
+        "{name:>12} {blocks:>7} {edges:>7} {:>9} {:>9} {:>9} {all:>12.1}",
+        ms(built),
+        ms(estimated),
+        ms(told)
+    );
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! What may have stalled an instruction. A cause is guilty until it is cleared: by what the instruction is, where it is, how it is come to, or by
-//! how much time it can cost at most (the paper's section 6.3, for processors that execute out of order).
+//! What may have stalled an instruction. A cause is guilty until it is cleared: by what the
+//! instruction is, where it is, how it is come to, or by how much time it can cost at most (the
+//! paper's section 6.3, for processors that execute out of order).
 //!
-//! On those, time is charged to the oldest instruction that has not retired. All before it have retired, so it waits for itself: for its
-//! own load, unit or latency; or it is not there yet: its code was not, the processor had gone another way, or had no room for it.
+//! On those, time is charged to the oldest instruction that has not retired. All before it have
+//! retired, so it waits for itself: for its own load, unit or latency; or it is not there yet: its
+//! code was not, the processor had gone another way, or had no room for it.
 
 use std::fmt;
 
@@ -23,11 +25,13 @@ pub enum Cause {
     DataTlb,
     /// The store buffer was full.
     StoreBuffer,
-    /// A store before it, of which the processor could not tell at once whether it is to the same place.
+    /// A store before it, of which the processor could not tell at once whether it is to the same
+    /// place.
     StoreForwarding,
     /// The processor had gone the other way at the branch before it.
     Mispredict,
-    /// Its code was not fetched ahead: the taken branch before it was not known to be one before it was decoded.
+    /// Its code was not fetched ahead: the taken branch before it was not known to be one before it
+    /// was decoded.
     Resteer,
     /// The unit that divides, whose time depends on the numbers.
     Divider,
@@ -106,7 +110,8 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// Whether it may take any time between none and that of memory, without anything else telling how much.
+    /// Whether it may take any time between none and that of memory, without anything else telling
+    /// how much.
     #[must_use]
     pub fn is_of_memory(self) -> bool {
         matches!(
@@ -127,25 +132,30 @@ impl Cause {
 pub struct Suspect {
     /// Which.
     pub cause: Cause,
-    /// How many instructions before this one it is that may be to blame, on the way that is taken most often; 0: itself.
+    /// How many instructions before this one it is that may be to blame, on the way that is taken
+    /// most often; 0: itself.
     pub behind: usize,
     /// Cycles that it can have cost at most, for each execution. Infinite where nothing limits it.
     pub most: f64,
 }
 
-/// Cycles that a miss costs at most, each time. Memory of another socket that is being written elsewhere takes some 300 ns (Intel memory latency
-/// checker, published figures of two-socket servers). Code comes from the same places.
+/// Cycles that a miss costs at most, each time. Memory of another socket that is being written
+/// elsewhere takes some 300 ns (Intel memory latency checker, published figures of two-socket
+/// servers). Code comes from the same places.
 const MEMORY: f64 = 1200.0;
-/// A page walk in a guest reads up to 24 words (AMD64 APM volume 2, 15.25), nearly all of them cached: not more than two from memory.
+/// A page walk in a guest reads up to 24 words (AMD64 APM volume 2, 15.25), nearly all of them
+/// cached: not more than two from memory.
 const PAGE_WALK: f64 = 2.0 * MEMORY;
 /// The longest division (128 bits by 64 on Haswell: A. Fog, instruction tables).
 const DIVISION: f64 = 100.0;
-/// The bubble where fetching is sent elsewhere by the decoder: about 8 cycles (Intel 64 and IA-32 manual, volume 3, event `BACLEAR`), doubled as those
-/// of branches mispredicted are.
+/// The bubble where fetching is sent elsewhere by the decoder: about 8 cycles (Intel 64 and IA-32
+/// manual, volume 3, event `BACLEAR`), doubled as those of branches mispredicted are.
 const RESTEER: f64 = 16.0;
-/// What is behind a barrier or a locked instruction waits with it, until the first load: so far at most.
+/// What is behind a barrier or a locked instruction waits with it, until the first load: so far at
+/// most.
 const BEHIND: usize = 16;
-/// A trace that is shorter than this begins with the procedure, or after a call: what was before is not known.
+/// A trace that is shorter than this begins with the procedure, or after a call: what was before is
+/// not known.
 pub(crate) const BEFORE: usize = 48;
 /// Bytes of a line of caches, and of a page.
 pub(crate) const LINE: u64 = 64;
@@ -154,19 +164,22 @@ pub(crate) const PAGE: u64 = 4096;
 /// How an instruction is come to.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Arrival {
-    /// How often, for each execution of it, its code may not have been there: 1 unless it is in a loop that fits into the cache.
+    /// How often, for each execution of it, its code may not have been there: 1 unless it is in a
+    /// loop that fits into the cache.
     pub code_misses: f64,
     /// The same of the translation of the code's address.
     pub page_misses: f64,
     /// How often at most, for each execution, the processor was on a wrong way before.
     pub mispredicts: f64,
-    /// How often at most it was come to by a taken branch that was not known: never by going on, and in a loop that fits once for each entry.
+    /// How often at most it was come to by a taken branch that was not known: never by going on,
+    /// and in a loop that fits once for each entry.
     pub resteers: f64,
 }
 
 impl Arrival {
     /// It may have been come to in any way.
-    pub const ANY: Self = Self { code_misses: 1.0, page_misses: 1.0, mispredicts: 1.0, resteers: 1.0 };
+    pub const ANY: Self =
+        Self { code_misses: 1.0, page_misses: 1.0, mispredicts: 1.0, resteers: 1.0 };
 }
 
 /// Where an instruction is, and what is known of it besides.
@@ -176,18 +189,19 @@ pub struct Situation {
     pub address: u64,
     /// How it is come to, if it is the first of a block, or after a call.
     pub arrival: Option<Arrival>,
-    /// For how many of its executions the next line of code, and the next page, may not have been there, where it
-    /// reaches into one from the instruction before.
+    /// For how many of its executions the next line of code, and the next page, may not have been
+    /// there, where it reaches into one from the instruction before.
     pub crossing: (f64, f64),
-    /// Bytes by which the address that it reads or writes moves on from one execution to the next, if that is known, and for how many of its
-    /// executions it begins anew somewhere else.
+    /// Bytes by which the address that it reads or writes moves on from one execution to the next,
+    /// if that is known, and for how many of its executions it begins anew somewhere else.
     pub step: Option<(f64, f64)>,
-    /// Cycles that it waits for busy units in the best case: with more of them it would be as much faster, so it can lose as much where they are
-    /// given to others first.
+    /// Cycles that it waits for busy units in the best case: with more of them it would be as much
+    /// faster, so it can lose as much where they are given to others first.
     pub pressure: f64,
 }
 
-/// What was executed before an instruction, as far as that may have stalled it: the last [`BEFORE`] - 1 instructions.
+/// What was executed before an instruction, as far as that may have stalled it: the last [`BEFORE`]
+/// - 1 instructions.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
     count: usize,
@@ -207,7 +221,15 @@ const REMEMBERED: u64 = (1 << (BEFORE - 1)) - 1;
 impl Past {
     /// After these instructions.
     pub(crate) fn of(pieces: &[&[Work]]) -> Self {
-        let mut this = Self { count: 0, loads: 0, stores: 0, serialises: 0, locks: 0, microcoded: 0, written: [0; 64] };
+        let mut this = Self {
+            count: 0,
+            loads: 0,
+            stores: 0,
+            serialises: 0,
+            locks: 0,
+            microcoded: 0,
+            written: [0; 64],
+        };
         pieces.iter().copied().flatten().for_each(|work| this.push(work));
         this
     }
@@ -229,17 +251,27 @@ impl Past {
         }
     }
 
-    /// How many instructions before the next one the nearest one is that makes something it reads; 0: none of those that are remembered.
+    /// How many instructions before the next one the nearest one is that makes something it reads;
+    /// 0: none of those that are remembered.
     fn waits_for(&self, reads: Registers) -> usize {
         let last = reads.iter().filter_map(|register| self.written.get(register)).max();
-        last.filter(|last| **last > 0).map(|last| self.count - last + 1).filter(|behind| *behind < BEFORE).unwrap_or(0)
+        last.filter(|last| **last > 0)
+            .map(|last| self.count - last + 1)
+            .filter(|behind| *behind < BEFORE)
+            .unwrap_or(0)
     }
 }
 
 /// What may have stalled the instruction `own`, which comes after `past`.
 #[must_use]
-pub(crate) fn suspects(machine: &Machine, past: &Past, own: &Work, situation: &Situation) -> Vec<Suspect> {
-    let Situation { address, arrival, crossing: (code_misses, page_misses), step, pressure } = *situation;
+pub(crate) fn suspects(
+    machine: &Machine,
+    past: &Past,
+    own: &Work,
+    situation: &Situation,
+) -> Vec<Suspect> {
+    let Situation { address, arrival, crossing: (code_misses, page_misses), step, pressure } =
+        *situation;
     let mut found = Vec::with_capacity(8);
     let mut add = |cause, behind, most: f64| {
         if most > 0.0 {
@@ -248,7 +280,8 @@ pub(crate) fn suspects(machine: &Machine, past: &Past, own: &Work, situation: &S
     };
     let last = address.wrapping_add(u64::from(own.len).saturating_sub(1));
     let begins = |size: u64| address % size == 0 || address / size != last / size;
-    let arrived = arrival.unwrap_or(Arrival { code_misses, page_misses, mispredicts: 0.0, resteers: 0.0 });
+    let arrived =
+        arrival.unwrap_or(Arrival { code_misses, page_misses, mispredicts: 0.0, resteers: 0.0 });
     if arrival.is_some() || begins(LINE) {
         add(Cause::InstructionCache, 0, MEMORY * arrived.code_misses);
     }
@@ -295,7 +328,8 @@ pub(crate) fn suspects(machine: &Machine, past: &Past, own: &Work, situation: &S
             add(cause, before.trailing_zeros() as usize + 1, f64::INFINITY);
         }
     }
-    let latency = machine.cost(own).map_or(1.0, |cost| cost.latency) + own.loads.map_or(0.0, |_| machine.load);
+    let latency = machine.cost(own).map_or(1.0, |cost| cost.latency)
+        + own.loads.map_or(0.0, |_| machine.load);
     if !own.renamed {
         add(Cause::Dependency, past.waits_for(own.reads), latency);
     }
@@ -323,7 +357,9 @@ mod tests {
             let (early, late) = all.split_at(count / 3);
             let past = Past::of(&[early, late]);
             let before = all.get(count.saturating_sub(BEFORE - 1)..).unwrap();
-            let nearest = |is: &dyn Fn(&Work) -> bool| before.iter().rev().position(is).map_or(0, |at| at + 1);
+            let nearest = |is: &dyn Fn(&Work) -> bool| {
+                before.iter().rev().position(is).map_or(0, |at| at + 1)
+            };
             assert_eq!(past.waits_for(own.reads), nearest(&|work| work.writes.meets(own.reads)));
             for (bits, is) in [
                 (past.loads, (|work| work.loads.is_some()) as fn(&Work) -> bool),

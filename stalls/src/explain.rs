@@ -50,10 +50,11 @@ pub struct Explained {
 pub struct Explanation {
     /// Its part of the best case.
     pub best: Slot,
-    /// Cycles that it took, if the procedure is as far from its best case as most are ([`Scale::told`]); no more than a bound
-    /// where that is not known.
+    /// Cycles that it took, if the procedure is as far from its best case as most are
+    /// ([`Scale::told`]); no more than a bound where that is not known.
     pub cycles: f64,
-    /// And at most: in 19 of 20 procedures, and if its executions are as few beside those of others as they may be; infinite where that is not known.
+    /// And at most: in 19 of 20 procedures, and if its executions are as few beside those of others
+    /// as they may be; infinite where that is not known.
     pub cycles_most: f64,
     /// What took more than the best case, and may have been: the largest first.
     pub culprits: Vec<Culprit>,
@@ -74,8 +75,8 @@ pub struct Culprit {
     pub high: f64,
 }
 
-/// Samples by what took them: figure 4 of the paper. What adds up to `samples`: `execution`, `waits`, `dynamic`, `unexplained`,
-/// `error` and `unknown`, less `gain`.
+/// Samples by what took them: figure 4 of the paper. What adds up to `samples`: `execution`,
+/// `waits`, `dynamic`, `unexplained`, `error` and `unknown`, less `gain`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sums {
     /// All samples.
@@ -86,7 +87,8 @@ pub struct Sums {
     pub waits: BTreeMap<Wait, f64>,
     /// What stalls took that have a suspect.
     pub dynamic: f64,
-    /// Of causes: at least and at most. The upper ends hold even if the executions are as few as [`Scale::stalled`] says.
+    /// Of causes: at least and at most. The upper ends hold even if the executions are as few as
+    /// [`Scale::stalled`] says.
     pub causes: BTreeMap<Cause, (f64, f64)>,
     /// What stalls took that have none.
     pub unexplained: f64,
@@ -145,7 +147,11 @@ struct Line {
 impl Line {
     /// Cycles of an execution that it waits at best.
     fn waits(&self) -> f64 {
-        if self.best.wait == Wait::Nothing { 0.0 } else { (self.best.cycles - self.best.share).max(0.0) }
+        if self.best.wait == Wait::Nothing {
+            0.0
+        } else {
+            (self.best.cycles - self.best.share).max(0.0)
+        }
     }
 
     /// Cycles of an execution at worst.
@@ -177,7 +183,9 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
         for group in groups {
             let explanations = of_block(&ways, group, scale, (&mut sums, &mut causes));
             for (line, explanation) in group.iter().zip(explanations) {
-                if let Some(place) = blocks.get_mut(line.block).and_then(|block| block.get_mut(line.index)) {
+                if let Some(place) =
+                    blocks.get_mut(line.block).and_then(|block| block.get_mut(line.index))
+                {
                     *place = explanation;
                 }
             }
@@ -191,7 +199,8 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
     Explained { blocks, scale, sums }
 }
 
-/// What causes took at least and at most, in the order of [`Cause::ALL`]; none of those that nothing was suspected of.
+/// What causes took at least and at most, in the order of [`Cause::ALL`]; none of those that
+/// nothing was suspected of.
 type ByCause = [Option<(f64, f64)>; Cause::ALL.len()];
 
 /// All instructions, with their suspects.
@@ -200,18 +209,23 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
     let rounds = rounds(timed);
     let steps = steps(timed);
     let seen = seen(timed.branches, timed.turned);
-    let arrivals: Vec<_> = (0..timed.work.len()).map(|number| arrival(timed, number, &rounds, &seen)).collect();
+    let arrivals: Vec<_> =
+        (0..timed.work.len()).map(|number| arrival(timed, number, &rounds, &seen)).collect();
     let wrong = wrong(timed, &arrivals);
     for (number, work) in timed.work.iter().enumerate() {
-        let Some(block) = timed.graph.blocks().get(number).filter(|block| !block.padding) else { continue };
+        let Some(block) = timed.graph.blocks().get(number).filter(|block| !block.padding) else {
+            continue;
+        };
         let executions = timed.estimate.blocks.get(number).map_or(0.0, |block| block.executions);
         let mut past = Past::of(&ways.leading_to(number, BEFORE, timed.work));
         let spread = timed.estimate.blocks.get(number).map_or(0.0, |block| block.spread);
         let arrival = arrivals.get(number).copied().flatten();
         let crossing = loop_misses(timed, &rounds, number, executions);
         let mispredicts = wrong.get(number).copied().unwrap_or(0.0);
-        let cold = if mispredicts > 0.0 { schedule(machine, work, Course::Cold) } else { Vec::new() };
-        for ((index, own), address) in work.iter().enumerate().zip(timed.graph.instructions(number)) {
+        let cold =
+            if mispredicts > 0.0 { schedule(machine, work, Course::Cold) } else { Vec::new() };
+        for ((index, own), address) in work.iter().enumerate().zip(timed.graph.instructions(number))
+        {
             let after_call = index > 0 && work.get(index - 1).is_some_and(Work::leaves);
             let arrival = match index {
                 0 => arrival,
@@ -219,8 +233,10 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
                 _ => None,
             };
             let step = step(timed, (&rounds, &steps), number, own);
-            let best = best.get(number).and_then(|block| block.get(index)).copied().unwrap_or_default();
-            let situation = Situation { address: address.0, arrival, crossing, step, pressure: best.pressure };
+            let best =
+                best.get(number).and_then(|block| block.get(index)).copied().unwrap_or_default();
+            let situation =
+                Situation { address: address.0, arrival, crossing, step, pressure: best.pressure };
             let mut suspects = suspects(machine, &past, own, &situation);
             past.push(own);
             // After a wrong way nothing is begun ahead: what takes long is waited for.
@@ -229,10 +245,14 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
                 let most = slower * mispredicts;
                 match suspects.iter_mut().find(|suspect| suspect.cause == Cause::Mispredict) {
                     Some(known) => known.most += most,
-                    None => suspects.push(Suspect { cause: Cause::Mispredict, behind: index + 1, most }),
+                    None => {
+                        suspects.push(Suspect { cause: Cause::Mispredict, behind: index + 1, most })
+                    }
                 }
             }
-            let of = |all: &[Vec<f64>]| all.get(number).and_then(|block| block.get(index)).copied().unwrap_or(0.0);
+            let of = |all: &[Vec<f64>]| {
+                all.get(number).and_then(|block| block.get(index)).copied().unwrap_or(0.0)
+            };
             lines.push(Line {
                 block: number,
                 index,
@@ -249,15 +269,18 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
     lines
 }
 
-/// Cycles that a suspect of memory can take at most so that its instruction is steady all the same: as long as the second level
-/// of the cache takes.
+/// Cycles that a suspect of memory can take at most so that its instruction is steady all the same:
+/// as long as the second level of the cache takes.
 const SHORT_WAIT: f64 = 20.0;
 
-/// The instructions that do not wait for memory. Without a measured skid, samples land behind what took the time, so the instruction
-/// after one that may wait is none of them.
+/// The instructions that do not wait for memory. Without a measured skid, samples land behind what
+/// took the time, so the instruction after one that may wait is none of them.
 fn steady(lines: &[Line]) -> Steady {
-    let waits =
-        |line: &Line| line.suspects.iter().any(|suspect| suspect.cause.is_of_memory() && suspect.most > SHORT_WAIT);
+    let waits = |line: &Line| {
+        line.suspects
+            .iter()
+            .any(|suspect| suspect.cause.is_of_memory() && suspect.most > SHORT_WAIT)
+    };
     let (mut all, mut steady) = ((0.0, 0.0), (0.0, 0.0));
     for block in lines.chunk_by(|a, b| a.block == b.block) {
         let mut waited = false;
@@ -301,7 +324,8 @@ fn of_block(
     // In samples: what each took more than in the best case, or less.
     let expected = |line: &Line, scale: f64| line.executions * line.best.cycles * scale;
     let more_than = |scale: f64| {
-        let mut over: Vec<f64> = lines.iter().map(|line| line.samples - expected(line, scale)).collect();
+        let mut over: Vec<f64> =
+            lines.iter().map(|line| line.samples - expected(line, scale)).collect();
         pool(&mut over);
         over
     };
@@ -310,7 +334,9 @@ fn of_block(
     let (off, bounds) = unsure(lines.first().map_or(0.0, |line| line.spread), scale);
     let mut suspected = Suspected::new(lines, &over, scale);
     let mut explanations = Vec::with_capacity(lines.len());
-    for (((at, line), over), surely) in lines.iter().enumerate().zip(&over).zip(more_than(scale.most)) {
+    for (((at, line), over), surely) in
+        lines.iter().enumerate().zip(&over).zip(more_than(scale.most))
+    {
         let suspects = suspected.with_neighbours(at, line, *over);
         let best = expected(line, scale.told);
         let waited = line.executions * line.waits() * scale.told;
@@ -326,8 +352,9 @@ fn of_block(
             true => sums.error += over,
             false => sums.gain += (-over).max(0.0),
         }
-        let most =
-            |suspect: &Suspect, scale: f64| if cycle > 0.0 { suspect.most * line.executions * scale } else { 0.0 };
+        let most = |suspect: &Suspect, scale: f64| {
+            if cycle > 0.0 { suspect.most * line.executions * scale } else { 0.0 }
+        };
         let explained: f64 = suspects.iter().map(|(suspect, _)| most(suspect, scale.told)).sum();
         let unexplained = (stall - explained).max(0.0);
         sums.unexplained += unexplained;
@@ -363,15 +390,17 @@ fn of_block(
     explanations
 }
 
-/// By what factor cycles may be off, and from what to what the scale may be, by how well it is known how often a block was executed.
+/// By what factor cycles may be off, and from what to what the scale may be, by how well it is
+/// known how often a block was executed.
 fn unsure(spread: f64, scale: Scale) -> (f64, (f64, f64)) {
     let unsure = (2.0 * spread).exp();
     let off = (scale.told / scale.least).ln().hypot(2.0 * spread).exp();
     (off, (scale.stalled / unsure, scale.most * unsure))
 }
 
-/// The most samples that a suspect can have taken, however few the executions were: fewer of them leave more to explain, but each can have been
-/// stalled for so long only. How many they are told to be beside other blocks may be off, too: `least` and `most` are scales with that.
+/// The most samples that a suspect can have taken, however few the executions were: fewer of them
+/// leave more to explain, but each can have been stalled for so long only. How many they are told
+/// to be beside other blocks may be off, too: `least` and `most` are scales with that.
 fn most_of(line: &Line, suspect: &Suspect, (least, most): (f64, f64)) -> f64 {
     let cycles = line.best.cycles + suspect.most;
     if line.executions <= 0.0 || !cycles.is_finite() || cycles <= 0.0 {
@@ -386,7 +415,8 @@ fn most_of(line: &Line, suspect: &Suspect, (least, most): (f64, f64)) -> f64 {
 struct Suspected<'a> {
     lines: &'a [Line],
     scale: Scale,
-    /// What suspects of each can still explain when they have explained their own instruction, and those before it.
+    /// What suspects of each can still explain when they have explained their own instruction, and
+    /// those before it.
     spare: Vec<f64>,
     /// Those of the last that was asked for.
     found: Vec<(Suspect, usize)>,
@@ -394,7 +424,8 @@ struct Suspected<'a> {
 
 impl<'a> Suspected<'a> {
     fn new(lines: &'a [Line], over: &[f64], scale: Scale) -> Self {
-        let mut this = Self { lines, scale, spare: Vec::with_capacity(lines.len()), found: Vec::new() };
+        let mut this =
+            Self { lines, scale, spare: Vec::with_capacity(lines.len()), found: Vec::new() };
         for (line, over) in lines.iter().zip(over) {
             this.spare.push((this.limit(line) - over.max(0.0)).max(0.0));
         }
@@ -407,15 +438,19 @@ impl<'a> Suspected<'a> {
         if line.executions > 0.0 { cycles * line.executions * self.scale.told } else { 0.0 }
     }
 
-    /// The suspects of the instruction at a place, with the place of the instruction in the block that they are of: its own, and where they do not
-    /// explain what it took, those of its neighbours. A sample lands a fixed number of instructions behind the one that took the time only in the
-    /// rule. Instructions are asked for one after the other.
+    /// The suspects of the instruction at a place, with the place of the instruction in the block
+    /// that they are of: its own, and where they do not explain what it took, those of its
+    /// neighbours. A sample lands a fixed number of instructions behind the one that took the time
+    /// only in the rule. Instructions are asked for one after the other.
     fn with_neighbours(&mut self, at: usize, line: &Line, over: f64) -> &[(Suspect, usize)] {
         let mut open = over - self.limit(line);
         self.found.clear();
         self.found.extend(line.suspects.iter().map(|suspect| (*suspect, at)));
         for other in [at.checked_sub(1), Some(at + 1)].into_iter().flatten() {
-            let (Some(neighbour), Some(spare)) = (self.lines.get(other), self.spare.get_mut(other)) else { continue };
+            let (Some(neighbour), Some(spare)) = (self.lines.get(other), self.spare.get_mut(other))
+            else {
+                continue;
+            };
             let lent = open.min(*spare);
             if lent <= 0.0 {
                 continue;
@@ -434,23 +469,29 @@ impl<'a> Suspected<'a> {
     }
 }
 
-/// The address of the instruction that is to blame, so many before the one of the block's at `at`, on the way that is taken most often. A block that is
-/// gone on to may come after a branch all the same, some blocks before.
+/// The address of the instruction that is to blame, so many before the one of the block's at `at`,
+/// on the way that is taken most often. A block that is gone on to may come after a branch all the
+/// same, some blocks before.
 fn blamed(ways: &Ways<'_>, lines: &[Line], (line, at): (&Line, usize), suspect: &Suspect) -> u64 {
     if let Some(index) = at.checked_sub(suspect.behind) {
         return lines.get(index).map_or(line.address, |own| own.address);
     }
-    let branch = matches!(suspect.cause, Cause::Mispredict | Cause::Resteer).then(|| ways.branch_before(line.block));
+    let branch = matches!(suspect.cause, Cause::Mispredict | Cause::Resteer)
+        .then(|| ways.branch_before(line.block));
     let before = || ways.address_before(line.block, suspect.behind - at);
     branch.flatten().or_else(before).map_or(line.address, |address| address.0)
 }
 
-/// What instructions that may have retired in one cycle took more and less is of all of them together.
+/// What instructions that may have retired in one cycle took more and less is of all of them
+/// together.
 fn pool(over: &mut [f64]) {
     for at in 0..over.len() {
         for distance in 1..GROUP {
             for other in [at.checked_sub(distance), Some(at + distance)].into_iter().flatten() {
-                let (Some(less), Some(more)) = (over.get(other).copied(), over.get(at).copied()) else { continue };
+                let (Some(less), Some(more)) = (over.get(other).copied(), over.get(at).copied())
+                else {
+                    continue;
+                };
                 if less < 0.0 && more > 0.0 {
                     let moved = more.min(-less);
                     over.get_mut(at).into_iter().for_each(|more| *more -= moved);

@@ -1,7 +1,9 @@
-//! What is known of a processor: how wide it is, and what each form of instruction asks of its units.
+//! What is known of a processor: how wide it is, and what each form of instruction asks of its
+//! units.
 //!
-//! The tables in `machines/` are made by `cargo xtask machines` from the scheduling models of LLVM (llvm-mca, instruction tables; Apache-2.0 with
-//! LLVM exception), for the forms of instructions that a Debian machine's programs have. What is not in them is taken for a simple one.
+//! The tables in `machines/` are made by `cargo xtask machines` from the scheduling models of LLVM
+//! (llvm-mca, instruction tables; Apache-2.0 with LLVM exception), for the forms of instructions
+//! that a Debian machine's programs have. What is not in them is taken for a simple one.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -23,12 +25,14 @@ pub struct Machine {
     pub buffer: usize,
     /// Cycles from an address to what is there, if it is in the first level of the data cache.
     pub load: f64,
-    /// Cycles that it loses if it went the wrong way at a branch, at most: until it is back at full speed.
+    /// Cycles that it loses if it went the wrong way at a branch, at most: until it is back at full
+    /// speed.
     pub mispredict: f64,
     costs: Vec<Cost>,
     /// Which of them a form has, by the form's name.
     by_name: HashMap<&'static str, u16>,
-    /// The same by the form's number, of those that were asked for: it has ten thousand names, a procedure some dozens.
+    /// The same by the form's number, of those that were asked for: it has ten thousand names, a
+    /// procedure some dozens.
     by_number: Vec<OnceLock<Option<u16>>>,
 }
 
@@ -37,10 +41,11 @@ pub struct Machine {
 pub struct Cost {
     /// Cycles from its operands to its result, without loading from memory.
     pub latency: f64,
-    /// The same until a plain addition can have the result, where that is sooner; with loading from memory in it, it may be less than 0. For
-    /// processors that issue in order.
+    /// The same until a plain addition can have the result, where that is sooner; with loading from
+    /// memory in it, it may be less than 0. For processors that issue in order.
     pub forwarded: f64,
-    /// So many cycles sooner than a plain addition it needs its operands. For processors that issue in order.
+    /// So many cycles sooner than a plain addition it needs its operands. For processors that issue
+    /// in order.
     pub early: f64,
     /// Micro-operations.
     pub uops: f64,
@@ -48,13 +53,16 @@ pub struct Cost {
     pub units: Vec<(u64, f64)>,
 }
 
-/// A processor's name, its instruction set, its tables, and: its reorder buffer, the worst cost of a branch mispredicted.
+/// A processor's name, its instruction set, its tables, and: its reorder buffer, the worst cost of
+/// a branch mispredicted.
 type Known = (&'static str, Isa, &'static str, (usize, f64));
 
-/// Processors by their names in LLVM, with the sizes of their reorder buffers and the worst cost of a branch mispredicted:
-/// Intel 64 and IA-32 optimization manual (2024) chapter 2; AMD software optimization guides for families 17h and 19h, section 2;
-/// mispredictions as measured by A. Fog (microarchitecture, 2024), doubled, because what comes after the branch must be fetched again. Arm's as
-/// LLVM's models say (`MicroOpBufferSize`; twice the largest `MispredictPenalty` of those that issue in order and of the others).
+/// Processors by their names in LLVM, with the sizes of their reorder buffers and the worst cost of
+/// a branch mispredicted: Intel 64 and IA-32 optimization manual (2024) chapter 2; AMD software
+/// optimization guides for families 17h and 19h, section 2; mispredictions as measured by A. Fog
+/// (microarchitecture, 2024), doubled, because what comes after the branch must be fetched again.
+/// Arm's as LLVM's models say (`MicroOpBufferSize`; twice the largest `MispredictPenalty` of those
+/// that issue in order and of the others).
 const KNOWN: [Known; 15] = [
     ("haswell", Isa::X86_64, include_str!("../machines/haswell.txt"), (192, 40.0)),
     ("skylake-avx512", Isa::X86_64, include_str!("../machines/skylake-avx512.txt"), (224, 40.0)),
@@ -85,7 +93,8 @@ impl Machine {
     /// The processor that LLVM calls so.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let (name, isa, table, (buffer, mispredict)) = KNOWN.iter().find(|(known, ..)| *known == name)?;
+        let (name, isa, table, (buffer, mispredict)) =
+            KNOWN.iter().find(|(known, ..)| *known == name)?;
         let mut this = Self {
             name,
             isa: *isa,
@@ -107,8 +116,9 @@ impl Machine {
         self.buffer == 0
     }
 
-    /// The name of the processor that is nearest to this one: its own, or one of nearly the same core; none for others. Families and models:
-    /// Linux's `arch/x86/include/asm/intel-family.h` and `arch/x86/kernel/cpu/amd.c` (6.12). Parts: its `arch/arm64/include/asm/cputype.h`.
+    /// The name of the processor that is nearest to this one: its own, or one of nearly the same
+    /// core; none for others. Families and models: Linux's `arch/x86/include/asm/intel-family.h`
+    /// and `arch/x86/kernel/cpu/amd.c` (6.12). Parts: its `arch/arm64/include/asm/cputype.h`.
     #[must_use]
     pub fn nearest(cpuid: &Cpuid) -> Option<&'static str> {
         Some(match (cpuid.vendor.as_str(), cpuid.family, cpuid.model) {
@@ -119,8 +129,11 @@ impl Machine {
             ("GenuineIntel", 6, 0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56) => "haswell",
             ("GenuineIntel", 6, 0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6) => "skylake-avx512",
             ("GenuineIntel", 6, 0x6a | 0x6c | 0x7d | 0x7e | 0x8c | 0x8d | 0xa7) => "icelake-server",
-            // Golden Cove and what came after: servers from Sapphire Rapids, clients from Alder Lake (whose small cores are another kind).
-            ("GenuineIntel", 6, 0x8f | 0x97 | 0x9a | 0xad | 0xae | 0xb7 | 0xba | 0xbf | 0xcf) => "sapphirerapids",
+            // Golden Cove and what came after: servers from Sapphire Rapids, clients from Alder
+            // Lake (whose small cores are another kind).
+            ("GenuineIntel", 6, 0x8f | 0x97 | 0x9a | 0xad | 0xae | 0xb7 | 0xba | 0xbf | 0xcf) => {
+                "sapphirerapids"
+            }
             // Cortex-A53, -A35; -A55; -A510, -A520.
             (ARM, _, 0xd03 | 0xd04) => "cortex-a53",
             (ARM, _, 0xd05) => "cortex-a55",
@@ -162,9 +175,11 @@ impl Machine {
                 "load" => self.load = words.next()?.parse().ok()?,
                 latency => {
                     let (latency, early) = latency.split_once('+').unwrap_or((latency, "0"));
-                    let (latency, forwarded) = latency.split_once('/').unwrap_or((latency, latency));
+                    let (latency, forwarded) =
+                        latency.split_once('/').unwrap_or((latency, latency));
                     let number = |text: &str| text.parse::<f64>().ok();
-                    let (latency, forwarded, early) = (number(latency)?, number(forwarded)?, number(early)?);
+                    let (latency, forwarded, early) =
+                        (number(latency)?, number(forwarded)?, number(early)?);
                     let uops = words.next()?.parse().ok()?;
                     let units = words.next()?.split(',').filter(|unit| *unit != "-");
                     let unit = |unit: &str| {
@@ -192,10 +207,15 @@ mod tests {
 
     /// How many forms have a cost. Every name in the table is a form's.
     fn forms(machine: &Machine) -> usize {
-        let names: Vec<String> = machine.isa.forms().map(|form| machine.isa.form_name(form)).collect();
+        let names: Vec<String> =
+            machine.isa.forms().map(|form| machine.isa.form_name(form)).collect();
         let works = machine.isa.forms().map(|form| Work { form, ..Work::default() });
         let forms = works.filter(|work| machine.cost(work).is_some()).count();
-        assert!(machine.by_name.keys().all(|name| names.iter().any(|known| known == name)), "{}", machine.name);
+        assert!(
+            machine.by_name.keys().all(|name| names.iter().any(|known| known == name)),
+            "{}",
+            machine.name
+        );
         forms
     }
 
@@ -212,10 +232,16 @@ mod tests {
             assert_eq!((add.latency, add.uops), (1.0, 1.0), "{name}");
             let load = cost(&machine, &[0x48, 0x8b, 0x07]);
             assert_eq!((load.latency, load.uops), (0.0, 1.0), "{name}");
-            assert!((3.0..=4.0).contains(&cost(&machine, &[0x48, 0x0f, 0xaf, 0xc3]).latency), "{name}");
+            assert!(
+                (3.0..=4.0).contains(&cost(&machine, &[0x48, 0x0f, 0xaf, 0xc3]).latency),
+                "{name}"
+            );
             assert!(cost(&machine, &[0x48, 0xf7, 0xf1]).latency >= 7.0, "{name}");
             for cost in &machine.costs {
-                assert!(cost.units.iter().all(|(bits, cycles)| *bits != 0 && *cycles > 0.0), "{name}: {cost:?}");
+                assert!(
+                    cost.units.iter().all(|(bits, cycles)| *bits != 0 && *cycles > 0.0),
+                    "{name}: {cost:?}"
+                );
             }
         }
     }
@@ -224,25 +250,41 @@ mod tests {
     fn tables_of_arm() {
         for name in Machine::names(Isa::Aarch64) {
             let machine = Machine::named(name).unwrap();
-            let cost = |word: u32| machine.cost(&Isa::Aarch64.work(&word.to_le_bytes()).unwrap()).unwrap().clone();
+            let cost = |word: u32| {
+                machine.cost(&Isa::Aarch64.work(&word.to_le_bytes()).unwrap()).unwrap().clone()
+            };
             assert!(forms(&machine) > 250, "{name}");
-            assert!((2.0..=16.0).contains(&machine.width) && (2.0..=5.0).contains(&machine.load), "{name}");
+            assert!(
+                (2.0..=16.0).contains(&machine.width) && (2.0..=5.0).contains(&machine.load),
+                "{name}"
+            );
             // add x0, x1, x2; ldr x0, [x1]; mul x0, x1, x2; fdiv d0, d1, d2
             assert!((cost(0x8b02_0020).forwarded - 1.0).abs() < 1e-9, "{name}");
             assert!((cost(0xf940_0020).latency).abs() < 1e-9, "{name}");
             assert!((2.0..=5.0).contains(&cost(0x9b02_7c20).forwarded), "{name}");
             assert!(cost(0x1e62_1820).latency >= 10.0, "{name}");
             for cost in &machine.costs {
-                assert!(cost.units.iter().all(|(bits, cycles)| *bits != 0 && *cycles > 0.0), "{name}: {cost:?}");
-                assert!(cost.forwarded <= cost.latency && (0.0..=3.0).contains(&cost.early), "{name}: {cost:?}");
+                assert!(
+                    cost.units.iter().all(|(bits, cycles)| *bits != 0 && *cycles > 0.0),
+                    "{name}: {cost:?}"
+                );
+                assert!(
+                    cost.forwarded <= cost.latency && (0.0..=3.0).contains(&cost.early),
+                    "{name}: {cost:?}"
+                );
             }
         }
-        assert!(Machine::named("cortex-a53").unwrap().in_order() && !Machine::named("neoverse-n1").unwrap().in_order());
+        assert!(
+            Machine::named("cortex-a53").unwrap().in_order()
+                && !Machine::named("neoverse-n1").unwrap().in_order()
+        );
     }
 
     #[test]
     fn processors_have_tables() {
-        let of = |vendor: &str, family, model| Machine::nearest(&Cpuid { vendor: vendor.to_owned(), family, model });
+        let of = |vendor: &str, family, model| {
+            Machine::nearest(&Cpuid { vendor: vendor.to_owned(), family, model })
+        };
         assert_eq!(of("AuthenticAMD", 25, 1), Some("znver3"));
         assert_eq!(of("AuthenticAMD", 25, 17), Some("znver4"));
         assert_eq!(of("AuthenticAMD", 26, 2), Some("znver4"));

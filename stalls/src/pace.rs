@@ -7,9 +7,10 @@ use estimate::{Estimate, Point, Sampled};
 use crate::best::{Ways, best_cases};
 use crate::machine::Machine;
 
-/// Estimates how often the blocks of `graph` were executed: as [`estimate::estimate`] does, and where the machine issues in order, once more with the best
-/// cases of its instructions, on the ways that were found to be the usual ones. `work` and `samples` are of the instructions of each block. None
-/// where nothing can be said.
+/// Estimates how often the blocks of `graph` were executed: as [`estimate::estimate`] does, and
+/// where the machine issues in order, once more with the best cases of its instructions, on the
+/// ways that were found to be the usual ones. `work` and `samples` are of the instructions of each
+/// block. None where nothing can be said.
 #[must_use]
 pub fn estimate(
     machine: Option<&Machine>,

@@ -1,10 +1,12 @@
-//! The best case: when the instructions of a trace retire on an out-of-order processor, if every load hits the first level of the cache, every
-//! branch is predicted and all code is there. (On one that issues in order: `in_order.rs`.)
+//! The best case: when the instructions of a trace retire on an out-of-order processor, if every
+//! load hits the first level of the cache, every branch is predicted and all code is there. (On one
+//! that issues in order: `in_order.rs`.)
 //!
-//! Instructions are taken up in order, `width` micro-operations a cycle, as long as the reorder buffer has room; each begins when its operands
-//! are ready and a unit is free; they retire in order. The cycles that an instruction is the oldest one not retired, which is where samples
-//! of time find it, are those between the retirement of the one before and its own. (The paper's M, section 6.1.3, was the same for a
-//! processor that issues in order.)
+//! Instructions are taken up in order, `width` micro-operations a cycle, as long as the reorder
+//! buffer has room; each begins when its operands are ready and a unit is free; they retire in
+//! order. The cycles that an instruction is the oldest one not retired, which is where samples of
+//! time find it, are those between the retirement of the one before and its own. (The paper's M,
+//! section 6.1.3, was the same for a processor that issues in order.)
 
 use code::isa::work::{Registers, Work};
 
@@ -28,13 +30,15 @@ pub enum Wait {
 /// An instruction's part of the best case.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Slot {
-    /// Cycles that it takes if nothing waits for anything: its share of what the processor takes up in a cycle.
+    /// Cycles that it takes if nothing waits for anything: its share of what the processor takes up
+    /// in a cycle.
     pub share: f64,
     /// Cycles that it is the oldest one not retired, in the mean.
     pub cycles: f64,
     /// What it waits for meanwhile.
     pub wait: Wait,
-    /// How many instructions before it the one is that keeps it waiting, where that is told: on processors that issue in order.
+    /// How many instructions before it the one is that keeps it waiting, where that is told: on
+    /// processors that issue in order.
     pub after: Option<usize>,
     /// Cycles that it would be faster by with units enough.
     pub pressure: f64,
@@ -93,7 +97,8 @@ pub fn schedule(machine: &Machine, trace: &[Work], course: Course) -> Vec<Slot> 
     slots
 }
 
-/// What is executed before several traces, on a processor that was busy before that: it is followed once.
+/// What is executed before several traces, on a processor that was busy before that: it is followed
+/// once.
 pub(crate) struct Before<'a> {
     core: Core<'a>,
     /// The same with units enough, once it was asked for.
@@ -103,10 +108,12 @@ pub(crate) struct Before<'a> {
 }
 
 impl<'a> Before<'a> {
-    /// After these instructions, the last of which come just before. The processor executes out of order.
+    /// After these instructions, the last of which come just before. The processor executes out of
+    /// order.
     pub(crate) fn new(machine: &'a Machine, pieces: Vec<&'a [Work]>) -> Self {
         let core = Self::followed(machine, &pieces, false);
-        let fuses = pieces.iter().rev().find_map(|piece| piece.last()).is_some_and(|last| last.fuses);
+        let fuses =
+            pieces.iter().rev().find_map(|piece| piece.last()).is_some_and(|last| last.fuses);
         Self { core, free: None, pieces, fuses }
     }
 
@@ -126,7 +133,8 @@ impl<'a> Before<'a> {
         let mut core = self.core.clone();
         let mut slots = core.follow(trace, self.fuses, 1);
         if core.waited {
-            let free = self.free.get_or_insert_with(|| Self::followed(core.machine, &self.pieces, true));
+            let free =
+                self.free.get_or_insert_with(|| Self::followed(core.machine, &self.pieces, true));
             press(&mut slots, &free.clone().follow(trace, self.fuses, 1));
         }
         slots
@@ -145,10 +153,13 @@ fn press(slots: &mut [Slot], free: &[Slot]) {
 const PRESSED: f64 = 0.01;
 
 impl<'a> Core<'a> {
-    /// A processor on which nothing was followed yet, whose units may be `enough` for everything; about so many instructions will be.
+    /// A processor on which nothing was followed yet, whose units may be `enough` for everything;
+    /// about so many instructions will be.
     fn new(machine: &'a Machine, course: Course, enough: bool, instructions: usize) -> Self {
-        // A busy processor is as far ahead as its buffer is long: what a trace waits for was begun long before it could retire.
-        let begin = if course == Course::Once { -(machine.buffer as f64) / machine.width } else { 0.0 };
+        // A busy processor is as far ahead as its buffer is long: what a trace waits for was begun
+        // long before it could retire.
+        let begin =
+            if course == Course::Once { -(machine.buffer as f64) / machine.width } else { 0.0 };
         Self {
             machine,
             registers: [(begin, Wait::Nothing); 64],
@@ -161,7 +172,8 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Follows a trace so many times, of which the first half fills the buffer and the units. `fuses`: what is before it does, with a branch.
+    /// Follows a trace so many times, of which the first half fills the buffer and the units.
+    /// `fuses`: what is before it does, with a branch.
     fn follow(&mut self, trace: &[Work], fuses: bool, rounds: usize) -> Vec<Slot> {
         let warm = rounds / 2;
         let mut slots = vec![Slot::default(); trace.len()];
@@ -182,19 +194,24 @@ impl<'a> Core<'a> {
         let share = 1.0 / (rounds - warm).max(1) as f64;
         for (slot, waits) in slots.iter_mut().zip(waits) {
             slot.cycles *= share;
-            let most = [Wait::Nothing, Wait::Operand, Wait::Load, Wait::Unit].into_iter().zip(waits);
-            slot.wait = most.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Wait::Nothing, |(wait, _)| wait);
+            let most =
+                [Wait::Nothing, Wait::Operand, Wait::Load, Wait::Unit].into_iter().zip(waits);
+            slot.wait =
+                most.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Wait::Nothing, |(wait, _)| wait);
         }
         slots
     }
 
-    /// One instruction; its share of a cycle and what its retirement waited for. `fused`: with the one before.
+    /// One instruction; its share of a cycle and what its retirement waited for. `fused`: with the
+    /// one before.
     fn step(&mut self, work: &Work, fused: bool) -> (f64, Wait) {
-        static SIMPLE: Cost = Cost { latency: 1.0, forwarded: 1.0, early: 0.0, uops: 1.0, units: Vec::new() };
+        static SIMPLE: Cost =
+            Cost { latency: 1.0, forwarded: 1.0, early: 0.0, uops: 1.0, units: Vec::new() };
         let machine = self.machine;
         let cost = machine.cost(work).unwrap_or(&SIMPLE);
         if work.calls {
-            // What is called takes its own time, and keeps nothing waiting that is taken up after it.
+            // What is called takes its own time, and keeps nothing waiting that is taken up after
+            // it.
             self.registers = [(self.taken, Wait::Nothing); 64];
         }
         let uops = if fused { 0.0 } else { cost.uops.max(0.5) };
@@ -203,8 +220,12 @@ impl<'a> Core<'a> {
         }
         self.taken += uops / machine.width;
         let latest = |core: &Self, registers: Registers| {
-            let ready = registers.iter().filter_map(|register| core.registers.get(register).copied());
-            ready.fold((f64::NEG_INFINITY, Wait::Nothing), |most, at| if at.0 > most.0 { at } else { most })
+            let ready =
+                registers.iter().filter_map(|register| core.registers.get(register).copied());
+            ready.fold(
+                (f64::NEG_INFINITY, Wait::Nothing),
+                |most, at| if at.0 > most.0 { at } else { most },
+            )
         };
         let later = |a: (f64, Wait), b: (f64, Wait)| if b.0 > a.0 { b } else { a };
         let mut ready = (self.taken, Wait::Nothing);
@@ -229,15 +250,22 @@ impl<'a> Core<'a> {
             kind => kind,
         };
         let done = (ready.0 + latency, kind);
-        let moved = work.adds.filter(|_| work.loads.or(work.stores).is_some()).map_or(0, |(base, _)| base.0);
+        let moved = work
+            .adds
+            .filter(|_| work.loads.or(work.stores).is_some())
+            .map_or(0, |(base, _)| base.0);
         for register in work.writes.iter() {
             if moved >> register & 1 == 1 {
                 // The base of an access that moves it on is there as a sum would be.
                 let base = latest(self, Registers(1 << register)).0.max(self.taken);
-                self.registers.get_mut(register).into_iter().for_each(|at| *at = (base + 1.0, Wait::Operand));
+                self.registers
+                    .get_mut(register)
+                    .into_iter()
+                    .for_each(|at| *at = (base + 1.0, Wait::Operand));
                 continue;
             }
-            let because = if work.loads.is_some() && latency == 0.0 { Wait::Load } else { Wait::Operand };
+            let because =
+                if work.loads.is_some() && latency == 0.0 { Wait::Load } else { Wait::Operand };
             if let Some(at) = self.registers.get_mut(register) {
                 *at = (done.0, if kind == Wait::Unit { Wait::Unit } else { because });
             }
@@ -250,8 +278,9 @@ impl<'a> Core<'a> {
         (uops / machine.width, if done.0 > in_order + 0.5 { done.1 } else { Wait::Nothing })
     }
 
-    /// Gives the units work, in the order that instructions are taken up; when all of them were free for it. (That what waits for operands lets
-    /// others go first is not followed: units are as busy in the mean.)
+    /// Gives the units work, in the order that instructions are taken up; when all of them were
+    /// free for it. (That what waits for operands lets others go first is not followed: units are
+    /// as busy in the mean.)
     fn occupy(&mut self, cost: &Cost) -> f64 {
         let mut begin = self.taken;
         for (bits, cycles) in &cost.units {
@@ -266,11 +295,17 @@ impl<'a> Core<'a> {
             begin = begin.max(free);
             // Work for several units of a kind is spread over them.
             let several = *cycles > 1.0 && bits.count_ones() > 1;
-            let (busy, cycles) =
-                if several { (*bits, cycles / f64::from(bits.count_ones())) } else { (1 << first, *cycles) };
+            let (busy, cycles) = if several {
+                (*bits, cycles / f64::from(bits.count_ones()))
+            } else {
+                (1 << first, *cycles)
+            };
             for unit in Registers(busy).iter() {
                 let taken = self.taken;
-                self.units.get_mut(unit).into_iter().for_each(|free| *free = free.max(taken) + cycles);
+                self.units
+                    .get_mut(unit)
+                    .into_iter()
+                    .for_each(|free| *free = free.max(taken) + cycles);
             }
         }
         begin
@@ -325,12 +360,15 @@ mod tests {
         // Four units.
         assert!((round(&code) - 3.0).abs() < 0.3, "{}", round(&code));
         // Eight loads from the stack, three a cycle.
-        let loads: Vec<u8> =
-            (0..8).flat_map(|register| [0x4c, 0x8b, 0x44 | register << 3, 0x24, register * 8]).collect();
+        let loads: Vec<u8> = (0..8)
+            .flat_map(|register| [0x4c, 0x8b, 0x44 | register << 3, 0x24, register * 8])
+            .collect();
         assert!((2.0..3.5).contains(&round(&loads)), "{}", round(&loads));
-        // mov rax, [rsi]; mov [rdi], rax; add rsi, 8; add rdi, 8; cmp rsi, rdx; jne: a copy, where stores wait for loads and nothing for stores
+        // mov rax, [rsi]; mov [rdi], rax; add rsi, 8; add rdi, 8; cmp rsi, rdx; jne: a copy, where
+        // stores wait for loads and nothing for stores
         let copy = [
-            0x48, 0x8b, 0x06, 0x48, 0x89, 0x07, 0x48, 0x83, 0xc6, 8, 0x48, 0x83, 0xc7, 8, 0x48, 0x39, 0xd6, 0x75, 0xed,
+            0x48, 0x8b, 0x06, 0x48, 0x89, 0x07, 0x48, 0x83, 0xc6, 8, 0x48, 0x83, 0xc7, 8, 0x48,
+            0x39, 0xd6, 0x75, 0xed,
         ];
         assert!((1.0..2.5).contains(&round(&copy)), "{}", round(&copy));
     }

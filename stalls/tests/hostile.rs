@@ -1,4 +1,5 @@
-//! Any bytes as code, with any samples: graphs, estimates and explanations neither panic nor tell numbers that do not add up.
+//! Any bytes as code, with any samples: graphs, estimates and explanations neither panic nor tell
+//! numbers that do not add up.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
 use code::cfg::{Cfg, Knowledge, Loops, Part};
@@ -8,7 +9,8 @@ use estimate::{Branch, Sampled, Turned};
 use image::Vaddr;
 use stalls::{Explained, Machine, Scale, Timed, explain};
 
-/// What compilers write, so that random code has loops and ways through it; the rest are random bytes.
+/// What compilers write, so that random code has loops and ways through it; the rest are random
+/// bytes.
 const PIECES: [&[u8]; 16] = [
     &[0xff, 0xc9],
     &[0x75, 0xf0],
@@ -28,7 +30,8 @@ const PIECES: [&[u8]; 16] = [
     &[0xcc],
 ];
 
-/// The same of A64: sums, loads, stores, a division, a barrier, a locked addition, a copy of memory, branches, a call, a return.
+/// The same of A64: sums, loads, stores, a division, a barrier, a locked addition, a copy of
+/// memory, branches, a call, a return.
 const WORDS: [u32; 18] = [
     0x7100_0421,
     0x54ff_ff41,
@@ -54,7 +57,11 @@ fn code(random: &mut fastrand::Rng, isa: Isa) -> Vec<u8> {
     let mut bytes = Vec::new();
     if isa == Isa::Aarch64 {
         for _ in 0..random.usize(1..100) {
-            let word = if random.u8(..10) == 0 { random.u32(..) } else { WORDS[random.usize(..WORDS.len())] };
+            let word = if random.u8(..10) == 0 {
+                random.u32(..)
+            } else {
+                WORDS[random.usize(..WORDS.len())]
+            };
             bytes.extend(word.to_le_bytes());
         }
         return bytes;
@@ -108,15 +115,23 @@ fn whatever_the_code_is_sums_add_up() {
                 count: random.u64(..) >> 20,
             })
             .collect();
-        let sampled = Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
-        let at = |address: Vaddr| &bytes[(address.0.wrapping_sub(begin.0) as usize).min(bytes.len())..];
+        let sampled =
+            Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
+        let at =
+            |address: Vaddr| &bytes[(address.0.wrapping_sub(begin.0) as usize).min(bytes.len())..];
         let of_blocks = || (0..graph.blocks().len()).map(|block| graph.instructions(block));
-        let work: Vec<Vec<Work>> =
-            of_blocks().map(|block| block.map(|at_| isa.work(at(at_)).unwrap_or_default()).collect()).collect();
-        let count =
-            |at: Vaddr| landed.binary_search_by_key(&at, |(at, _)| *at).map_or(0.0, |index| landed[index].1 as f64);
+        let work: Vec<Vec<Work>> = of_blocks()
+            .map(|block| block.map(|at_| isa.work(at(at_)).unwrap_or_default()).collect())
+            .collect();
+        let count = |at: Vaddr| {
+            landed
+                .binary_search_by_key(&at, |(at, _)| *at)
+                .map_or(0.0, |index| landed[index].1 as f64)
+        };
         let samples: Vec<Vec<f64>> = of_blocks().map(|block| block.map(count).collect()).collect();
-        let Some(estimate) = stalls::estimate(Some(machine), &graph, &loops, &sampled, (&work, &samples)) else {
+        let Some(estimate) =
+            stalls::estimate(Some(machine), &graph, &loops, &sampled, (&work, &samples))
+        else {
             continue;
         };
         let measured = (random.u8(..4) == 0).then(|| random.f64() * 1e6);
@@ -141,18 +156,37 @@ fn whatever_the_code_is_sums_add_up() {
 /// What is true of every explanation.
 fn holds(seed: u64, scale: Scale, told: &Explained) {
     assert!(0.0 <= scale.stalled && scale.stalled <= scale.least);
-    assert!(scale.least <= scale.told && scale.told <= scale.most && scale.most.is_finite(), "{seed}: {scale:?}");
+    assert!(
+        scale.least <= scale.told && scale.told <= scale.most && scale.most.is_finite(),
+        "{seed}: {scale:?}"
+    );
     let sums = &told.sums;
-    let parts =
-        sums.execution + sums.waits.values().sum::<f64>() + sums.dynamic + sums.unexplained + sums.error + sums.unknown;
-    assert!((parts - sums.gain - sums.samples).abs() <= 1e-6 * (parts + sums.samples), "{seed}: {sums:?}");
+    let parts = sums.execution
+        + sums.waits.values().sum::<f64>()
+        + sums.dynamic
+        + sums.unexplained
+        + sums.error
+        + sums.unknown;
+    assert!(
+        (parts - sums.gain - sums.samples).abs() <= 1e-6 * (parts + sums.samples),
+        "{seed}: {sums:?}"
+    );
     for (low, high) in sums.causes.values() {
-        assert!(0.0 <= *low && low <= high && *high <= sums.samples * (1.0 + 1e-9), "{seed}: {sums:?}");
+        assert!(
+            0.0 <= *low && low <= high && *high <= sums.samples * (1.0 + 1e-9),
+            "{seed}: {sums:?}"
+        );
     }
     for line in told.blocks.iter().flatten() {
-        assert!(line.cycles >= 0.0 && line.cycles <= line.cycles_most && line.unexplained >= 0.0, "{seed}: {line:?}");
+        assert!(
+            line.cycles >= 0.0 && line.cycles <= line.cycles_most && line.unexplained >= 0.0,
+            "{seed}: {line:?}"
+        );
         for culprit in &line.culprits {
-            assert!(0.0 <= culprit.low && culprit.low <= culprit.high * (1.0 + 1e-9), "{seed}: {line:?}");
+            assert!(
+                0.0 <= culprit.low && culprit.low <= culprit.high * (1.0 + 1e-9),
+                "{seed}: {line:?}"
+            );
         }
     }
 }

@@ -8,20 +8,26 @@ use estimate::{Branch, Sampled, Turned};
 use image::Vaddr;
 use stalls::{Cause, Explained, Explanation, Machine, Sums, Timed, explain};
 
-/// What is told of the instructions of a procedure, by their addresses, if those at `slow` took that many samples, and each other 100.
+/// What is told of the instructions of a procedure, by their addresses, if those at `slow` took
+/// that many samples, and each other 100.
 fn explained(code: &[u8], slow: &[(u64, u64)]) -> Vec<(u64, Explanation)> {
     explained_by(code, slow, &[])
 }
 
 /// Of branches that were seen: from, to, how often.
-fn explained_by(code: &[u8], slow: &[(u64, u64)], seen: &[(u64, u64, u64)]) -> Vec<(u64, Explanation)> {
-    let count = |at: u64| slow.iter().find(|(address, _)| *address == at).map_or(100, |(_, count)| *count);
+fn explained_by(
+    code: &[u8],
+    slow: &[(u64, u64)],
+    seen: &[(u64, u64, u64)],
+) -> Vec<(u64, Explanation)> {
+    let count =
+        |at: u64| slow.iter().find(|(address, _)| *address == at).map_or(100, |(_, count)| *count);
     let (addresses, told) = explained_as(code, count, (seen, &[]), Some(50.0));
     addresses.into_iter().flatten().map(|at| at.0).zip(told.blocks.into_iter().flatten()).collect()
 }
 
-/// The instructions of each block, and what is told of them: with so many samples of each, branches that were seen, what
-/// these were going to do, and samples a cycle, where those are measured.
+/// The instructions of each block, and what is told of them: with so many samples of each, branches
+/// that were seen, what these were going to do, and samples a cycle, where those are measured.
 fn explained_as(
     code: &[u8],
     count: impl Fn(u64) -> u64,
@@ -35,11 +41,13 @@ fn explained_as(
     let loops = Loops::of(&graph);
     let addresses: Vec<Vec<Vaddr>> =
         (0..graph.blocks().len()).map(|block| graph.instructions(block).collect()).collect();
-    let landed: Vec<(Vaddr, u64)> = addresses.iter().flatten().map(|at| (*at, count(at.0))).collect();
+    let landed: Vec<(Vaddr, u64)> =
+        addresses.iter().flatten().map(|at| (*at, count(at.0))).collect();
     let sampled = Sampled { landed: &landed, branches: &branches, rounds: turned, points: None };
     let estimate = estimate::estimate(&graph, &loops, &sampled).unwrap();
     let work = |at: &Vaddr| Isa::X86_64.work(&code[at.0 as usize..]).unwrap();
-    let work: Vec<Vec<Work>> = addresses.iter().map(|block| block.iter().map(work).collect()).collect();
+    let work: Vec<Vec<Work>> =
+        addresses.iter().map(|block| block.iter().map(work).collect()).collect();
     let samples = |block: &Vec<Vaddr>| block.iter().map(|at| count(at.0) as f64).collect();
     let samples: Vec<Vec<f64>> = addresses.iter().map(samples).collect();
     let timed = Timed {
@@ -73,19 +81,25 @@ fn a_branch_can_be_found_late_only_where_one_is_taken() {
 
 #[test]
 fn what_a_mispredicted_branch_waits_for_is_its_fault_too() {
-    // xor eax, eax; round: movzx edx, [rdi]; test dl, dl; jns over; xor rax, 0x55; over: add rdi, 1; cmp rdi, rcx; jne round; ret
+    // xor eax, eax; round: movzx edx, [rdi]; test dl, dl; jns over; xor rax, 0x55; over: add rdi,
+    // 1; cmp rdi, rcx; jne round; ret
     let code = [
-        0x31, 0xc0, 0x0f, 0xb6, 0x17, 0x84, 0xd2, 0x79, 4, 0x48, 0x83, 0xf0, 0x55, 0x48, 0x83, 0xc7, 1, 0x48, 0x39,
-        0xcf, 0x75, 0xec, 0xc3,
+        0x31, 0xc0, 0x0f, 0xb6, 0x17, 0x84, 0xd2, 0x79, 4, 0x48, 0x83, 0xf0, 0x55, 0x48, 0x83,
+        0xc7, 1, 0x48, 0x39, 0xcf, 0x75, 0xec, 0xc3,
     ];
     let slow = [(0, 500), (2, 50_000_000), (5, 100_000_000), (13, 100_000_000), (22, 500)];
     let share = |taken: u64| {
         let seen = [(7, 13, taken), (7, 9, 10_000 - taken), (20, 2, 100_000), (20, 22, 1)];
         let told = explained_by(&code, &slow, &seen);
-        // The loop's own branch is foreseen: what comes first in a round comes after the other in the round before.
+        // The loop's own branch is foreseen: what comes first in a round comes after the other in
+        // the round before.
         let of = |at| {
-            let (_, told): &(u64, Explanation) = told.iter().find(|(address, _)| *address == at).unwrap();
-            told.culprits.iter().find(|culprit| culprit.cause == Cause::Mispredict).map_or(0.0, |culprit| culprit.high)
+            let (_, told): &(u64, Explanation) =
+                told.iter().find(|(address, _)| *address == at).unwrap();
+            told.culprits
+                .iter()
+                .find(|culprit| culprit.cause == Cause::Mispredict)
+                .map_or(0.0, |culprit| culprit.high)
         };
         of(2) + of(5)
     };
@@ -98,36 +112,55 @@ fn a_loop_that_fits_knows_its_branches() {
     let code = [0xb9, 0xe8, 3, 0, 0, 0x0f, 0xaf, 0xc0, 0xff, 0xc9, 0x75, 0xf9, 0xc3];
     let told = explained(&code, &[(0, 1), (5, 2_000_000), (8, 100_000), (12, 1)]);
     let (_, first) = told.iter().find(|(at, _)| *at == 5).unwrap();
-    let most = first.culprits.iter().find(|culprit| culprit.cause == Cause::Resteer).map_or(0.0, |found| found.high);
+    let most = first
+        .culprits
+        .iter()
+        .find(|culprit| culprit.cause == Cause::Resteer)
+        .map_or(0.0, |found| found.high);
     assert!(most < 1.0, "{first:?}");
 }
 
 #[test]
 fn units_are_suspected_where_the_best_case_waits_for_them() {
-    // round: add of r8 to r15, rax, rdx, rsi and rdi to themselves; dec ecx; jne round; ret: four units for twelve.
-    let mut code: Vec<u8> = (0..8).flat_map(|register| [0x4d, 0x01, 0xc0 | register << 3 | register]).collect();
+    // round: add of r8 to r15, rax, rdx, rsi and rdi to themselves; dec ecx; jne round; ret: four
+    // units for twelve.
+    let mut code: Vec<u8> =
+        (0..8).flat_map(|register| [0x4d, 0x01, 0xc0 | register << 3 | register]).collect();
     code.extend([0x48, 0x01, 0xc0, 0x48, 0x01, 0xd2, 0x48, 0x01, 0xf6, 0x48, 0x01, 0xff]);
     let latch = code.len() as u64;
     code.extend([0xff, 0xc9, 0x75, (-(latch as i64) - 4) as u8, 0xc3]);
     let slow: Vec<(u64, u64)> = (0..latch).step_by(3).map(|at| (at, 1_000_000)).collect();
     let told = explained(&code, &slow);
-    assert!(told.iter().any(|(at, _)| is_suspected(&told, *at, Cause::Port) == Some(*at)), "{told:#?}");
+    assert!(
+        told.iter().any(|(at, _)| is_suspected(&told, *at, Cause::Port) == Some(*at)),
+        "{told:#?}"
+    );
     // round: add eax, 1; dec ecx; jne round; ret: units enough.
     let told = explained(&[0x83, 0xc0, 1, 0xff, 0xc9, 0x75, 0xf9, 0xc3], &[(0, 1_000_000)]);
-    assert!(told.iter().all(|(at, _)| is_suspected(&told, *at, Cause::Port).is_none()), "{told:#?}");
+    assert!(
+        told.iter().all(|(at, _)| is_suspected(&told, *at, Cause::Port).is_none()),
+        "{told:#?}"
+    );
 }
 
 /// 0: mov rdi, [rdi]; dec rsi; jne 0; ret: the loop begins where the procedure does.
 const CHASE: &[u8] = &[0x48, 0x8b, 0x3f, 0x48, 0xff, 0xce, 0x75, 0xf8, 0xc3];
 /// 0: xor eax, eax; 2: bt edx, 3; jae 10; add eax, esi; 10: ror rdx; dec rsi; jne 2; ret
-const EITHER: &[u8] =
-    &[0x31, 0xc0, 0x0f, 0xba, 0xe2, 0x03, 0x73, 0x02, 0x01, 0xf0, 0x48, 0xd1, 0xca, 0x48, 0xff, 0xce, 0x75, 0xf0, 0xc3];
+const EITHER: &[u8] = &[
+    0x31, 0xc0, 0x0f, 0xba, 0xe2, 0x03, 0x73, 0x02, 0x01, 0xf0, 0x48, 0xd1, 0xca, 0x48, 0xff, 0xce,
+    0x75, 0xf0, 0xc3,
+];
 /// Its branch either way, and where that leads.
 const BRANCH: u64 = 6;
 const WAYS: [u64; 2] = [8, 10];
 
 /// What the time of a procedure was spent on, with 1000 samples of each instruction of its loop.
-fn spent(code: &[u8], in_loop: std::ops::Range<u64>, seen: &[(u64, u64, u64)], turned: &[Turned]) -> Sums {
+fn spent(
+    code: &[u8],
+    in_loop: std::ops::Range<u64>,
+    seen: &[(u64, u64, u64)],
+    turned: &[Turned],
+) -> Sums {
     let count = |at: u64| if in_loop.contains(&at) { 1000 } else { 0 };
     explained_as(code, count, (seen, turned), None).1.sums
 }
@@ -137,12 +170,13 @@ fn most(sums: &Sums, cause: Cause) -> f64 {
     sums.causes.get(&cause).map_or(0.0, |(_, most)| most / sums.samples)
 }
 
-/// `whatcg` allowed ITLB misses 83 % of the time of a loop in one page: it took each round of a loop that begins where the
-/// procedure does for an entry of the procedure.
+/// `whatcg` allowed ITLB misses 83 % of the time of a loop in one page: it took each round of a
+/// loop that begins where the procedure does for an entry of the procedure.
 #[test]
 fn a_loop_in_one_page_has_no_misses_of_code_after_its_first_round() {
     let sums = spent(CHASE, 0..8, &[(6, 0, 10_000), (6, 8, 10)], &[]);
-    for cause in [Cause::InstructionTlb, Cause::InstructionCache, Cause::Mispredict, Cause::Resteer] {
+    for cause in [Cause::InstructionTlb, Cause::InstructionCache, Cause::Mispredict, Cause::Resteer]
+    {
         // Each entry may miss, and go the wrong way at the end: one round of a thousand.
         assert!(most(&sums, cause) < 0.5, "{cause}: {sums:#?}");
     }
@@ -151,8 +185,8 @@ fn a_loop_in_one_page_has_no_misses_of_code_after_its_first_round() {
     assert!(sums.unknown == sums.samples && sums.waits.is_empty(), "{sums:#?}");
 }
 
-/// A loop of two cache lines was suspected of a miss each round where an instruction crosses from one to the other: 19 % of the
-/// time of a loop of a million rounds.
+/// A loop of two cache lines was suspected of a miss each round where an instruction crosses from
+/// one to the other: 19 % of the time of a loop of a million rounds.
 #[test]
 fn a_loop_in_two_lines_misses_neither_after_its_first_round() {
     // 60 no-ops; 60: inc eax; dec rsi; jne 60; ret
@@ -162,13 +196,15 @@ fn a_loop_in_two_lines_misses_neither_after_its_first_round() {
     assert!(most < 0.1, "{most} of {sums:#?}");
 }
 
-/// A branch that goes either way at random and one that changes its way once in a thousand rounds were suspected alike, of
-/// 97 % and more: only how often each way is taken was looked at, and that twice.
+/// A branch that goes either way at random and one that changes its way once in a thousand rounds
+/// were suspected alike, of 97 % and more: only how often each way is taken was looked at, and that
+/// twice.
 #[test]
 fn a_branch_that_changes_its_way_seldom_is_hardly_mispredicted() {
     let seen = [(BRANCH, WAYS[0], 4000), (BRANCH, WAYS[1], 4000), (16, 2, 8000), (16, 18, 8)];
-    let turned =
-        |rounds, count| [false, true].map(|jumps| Turned { branch: Vaddr(BRANCH), jumps, rounds, width: 1, count });
+    let turned = |rounds, count| {
+        [false, true].map(|jumps| Turned { branch: Vaddr(BRANCH), jumps, rounds, width: 1, count })
+    };
     let at_random = (1..12).flat_map(|rounds| turned(rounds, 4000 >> rounds)).collect::<Vec<_>>();
     let in_runs = (1..1000).flat_map(|rounds| turned(rounds, 4)).collect::<Vec<_>>();
     let [random, unknown, runs] = [at_random.as_slice(), &[], &in_runs]

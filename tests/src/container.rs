@@ -1,4 +1,5 @@
-//! A Debian that boots in a container, with our package to install: `cargo xtask test` makes both. Nothing that happens in it stays.
+//! A Debian that boots in a container, with our package to install: `cargo xtask test` makes both.
+//! Nothing that happens in it stays.
 
 use crate::succeed;
 use std::path::{Path, PathBuf};
@@ -33,21 +34,37 @@ impl Container {
             assert!(made.is_dir(), "{} is missing; run cargo xtask test service", made.display());
         }
         let mut command = Command::new("systemd-nspawn");
-        command.args(["--quiet", "--register=no", "--keep-unit", "--boot", "--volatile=overlay", "--private-network"]);
+        command.args([
+            "--quiet",
+            "--register=no",
+            "--keep-unit",
+            "--boot",
+            "--volatile=overlay",
+            "--private-network",
+        ]);
         // What it takes to sample; the service has only what its unit says.
-        command.args(["--capability=all", "--system-call-filter=bpf perf_event_open", "--console=pipe"]);
-        command.arg("--directory").arg(tree).arg(format!("--machine=dcpi-test-{}", std::process::id()));
+        command.args([
+            "--capability=all",
+            "--system-call-filter=bpf perf_event_open",
+            "--console=pipe",
+        ]);
+        command
+            .arg("--directory")
+            .arg(tree)
+            .arg(format!("--machine=dcpi-test-{}", std::process::id()));
         command.arg(format!("--bind-ro={}:/package", package.display()));
         command.arg(format!("--bind-ro={}:/shared", shared.display()));
         let log = std::fs::File::create(shared.join("console.log")).expect("a log");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
-        let spawned = command.spawn().unwrap_or_else(|error| panic!("starting {command:?}: {error}"));
+        let spawned =
+            command.spawn().unwrap_or_else(|error| panic!("starting {command:?}: {error}"));
         let mut container = Self { leader: 0, spawned };
         let begun = Instant::now();
         let children = format!("/proc/{0}/task/{0}/children", container.spawned.id());
         loop {
             let first = std::fs::read_to_string(&children).ok();
-            container.leader = first.and_then(|first| first.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+            container.leader =
+                first.and_then(|first| first.split_whitespace().next()?.parse().ok()).unwrap_or(0);
             let state = container.run("systemctl is-system-running --wait");
             if container.leader > 0 && String::from_utf8_lossy(&state.stdout).trim() == "running" {
                 return container;
@@ -79,8 +96,12 @@ impl Container {
         let output = self.run(line);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if !output.status.success() {
-            let journal = self.run("systemctl status --no-pager dcpid; journalctl --no-pager --lines=60 --unit=dcpid");
-            let said = [&output.stdout, &output.stderr, &journal.stdout].map(|bytes| text(bytes)).join("\n");
+            let journal = self.run(
+                "systemctl status --no-pager dcpid; journalctl --no-pager --lines=60 --unit=dcpid",
+            );
+            let said = [&output.stdout, &output.stderr, &journal.stdout]
+                .map(|bytes| text(bytes))
+                .join("\n");
             panic!("{line}: {}\n{said}", output.status);
         }
         text(&output.stdout)
@@ -99,7 +120,11 @@ impl Container {
     pub fn until(&self, line: &str) {
         let begun = Instant::now();
         while !self.is(line) {
-            assert!(begun.elapsed() < PATIENCE, "not in {PATIENCE:?}: {}", self.ok(&format!("{line}; true")));
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "not in {PATIENCE:?}: {}",
+                self.ok(&format!("{line}; true"))
+            );
             std::thread::sleep(Duration::from_millis(200)); // the pace of the questions
         }
     }
@@ -120,8 +145,12 @@ impl Drop for Container {
 /// When there is no package.
 #[must_use]
 pub fn package() -> String {
-    let files = std::fs::read_dir(target("package")).expect("a package; run cargo xtask test service");
-    let found = files.flatten().map(|file| file.path()).find(|path| path.extension().is_some_and(|end| end == "deb"));
+    let files =
+        std::fs::read_dir(target("package")).expect("a package; run cargo xtask test service");
+    let found = files
+        .flatten()
+        .map(|file| file.path())
+        .find(|path| path.extension().is_some_and(|end| end == "deb"));
     let path = found.expect("a package; run cargo xtask test service");
     let name = path.file_name().and_then(|name| name.to_str()).expect("plain names").to_owned();
     let _ = succeed(Command::new("dpkg-deb").arg("--info").arg(&path));

@@ -11,7 +11,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use wire::{Client, Reply, Request, Samples, Status};
 
-/// How long dcpid may take to start, or to end. Either takes a fraction of a second on an idle machine.
+/// How long dcpid may take to start, or to end. Either takes a fraction of a second on an idle
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A place of its own for a test: database, control socket, log. Removed at the end.
@@ -22,7 +23,8 @@ pub struct Place {
 impl Default for Place {
     fn default() -> Self {
         let anybody_may_enter = PermissionsExt::from_mode(0o755);
-        let directory = tempfile::Builder::new().prefix("dcpi-test-").permissions(anybody_may_enter).tempdir();
+        let directory =
+            tempfile::Builder::new().prefix("dcpi-test-").permissions(anybody_may_enter).tempdir();
         let place = Self { directory: directory.expect("a temporary directory") };
         std::fs::write(place.config(), "overhead-budget = \"off\"\n").expect("a configuration");
         place
@@ -65,7 +67,8 @@ impl Place {
         self.path().join("loader.sock")
     }
 
-    /// Read instead of the machine's own configuration: the paper's rate, whatever it costs here. Flags win over it.
+    /// Read instead of the machine's own configuration: the paper's rate, whatever it costs here.
+    /// Flags win over it.
     fn config(&self) -> PathBuf {
         self.path().join("dcpid.toml")
     }
@@ -89,7 +92,13 @@ impl Place {
     }
 
     fn complete(&self, mut command: Command, db: &Path, control: &Path) -> Command {
-        command.arg("--config").arg(self.config()).arg("--db").arg(db).arg("--control").arg(control);
+        command
+            .arg("--config")
+            .arg(self.config())
+            .arg("--db")
+            .arg(db)
+            .arg("--control")
+            .arg(control);
         command
     }
 
@@ -132,12 +141,20 @@ impl Place {
     /// When it does not start.
     #[must_use]
     pub fn start_as(&self, mut command: Command) -> Daemon<'_> {
-        let log = std::fs::File::options().create(true).append(true).open(self.log_path()).expect("the log");
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .expect("the log");
         // As a service manager does: dcpid says READY=1 once it samples.
         let notify = self.path().join("notify.sock");
         let _ = std::fs::remove_file(&notify); // of the daemon before it in the same place
         let ready = UnixDatagram::bind(&notify).expect("the notification socket");
-        command.env("NOTIFY_SOCKET", &notify).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
+            .env("NOTIFY_SOCKET", &notify)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
         let child = command.spawn().unwrap_or_else(|error| panic!("starting {command:?}: {error}"));
         let mut daemon = Daemon { place: self, child };
         daemon.wait_until_ready(&ready);
@@ -217,7 +234,8 @@ impl Daemon<'_> {
     /// When it does not end in 30 s.
     #[must_use]
     pub fn terminate(mut self) -> ExitStatus {
-        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).expect("SIGTERM to dcpid");
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM)
+            .expect("SIGTERM to dcpid");
         self.wait()
     }
 
@@ -248,9 +266,14 @@ impl Daemon<'_> {
         let mut message = [0; 512];
         loop {
             match ready.recv(&mut message) {
-                Ok(length) if message.get(..length).is_some_and(|said| said.starts_with(b"READY=1")) => return,
+                Ok(length)
+                    if message.get(..length).is_some_and(|said| said.starts_with(b"READY=1")) =>
+                {
+                    return;
+                }
                 Ok(_) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(error) => panic!("waiting for dcpid: {error}"),
             }
             if let Some(status) = self.child.try_wait().expect("waiting for dcpid") {
@@ -280,6 +303,9 @@ impl Drop for Daemon<'_> {
 /// When a sample is not accounted for.
 pub fn assert_closes(samples: &Samples) {
     let accounted = samples.merged + samples.pending + samples.unresolved() + samples.lost();
-    assert_eq!(samples.taken, accounted, "taken = merged + pending + unresolved + lost: {samples:?}");
+    assert_eq!(
+        samples.taken, accounted,
+        "taken = merged + pending + unresolved + lost: {samples:?}"
+    );
     assert_eq!(samples.lost.get("uncounted").copied().unwrap_or(0), 0, "{samples:?}");
 }

@@ -1,7 +1,9 @@
-//! Whole-system tests: the real programs, beside real workloads, judged by what they print. This library is the harness; the tests
-//! are in `tests/`. It names none of our crates: what people and scripts may rely on is all that a test can see.
+//! Whole-system tests: the real programs, beside real workloads, judged by what they print. This
+//! library is the harness; the tests are in `tests/`. It names none of our crates: what people and
+//! scripts may rely on is all that a test can see.
 //!
-//! `tests/privileged.rs` needs root and says so by failing; `cargo xtask test` runs it. Everything here panics to fail a test.
+//! `tests/privileged.rs` needs root and says so by failing; `cargo xtask test` runs it. Everything
+//! here panics to fail a test.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
@@ -17,7 +19,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a program that ends by itself may take. Generous: it only bounds what would otherwise hang.
+/// How long a program that ends by itself may take. Generous: it only bounds what would otherwise
+/// hang.
 const RUN_MAX: Duration = Duration::from_secs(90);
 
 /// The program `name` as it was built beside this test: in `target/PROFILE`, or in `$DCPI_BIN_DIR`.
@@ -29,7 +32,10 @@ pub fn binary(name: &str) -> PathBuf {
     let directory = std::env::var_os("DCPI_BIN_DIR").map(PathBuf::from).unwrap_or_else(|| {
         // The test is target/PROFILE/deps/NAME-HASH.
         let test = std::env::current_exe().expect("the path of this test");
-        test.parent().and_then(|deps| deps.parent()).expect("a test lies in target/PROFILE/deps").to_owned()
+        test.parent()
+            .and_then(|deps| deps.parent())
+            .expect("a test lies in target/PROFILE/deps")
+            .to_owned()
     });
     let path = directory.join(name);
     assert!(
@@ -51,7 +57,11 @@ pub fn hook() -> PathBuf {
         test.ancestors().nth(3).expect("a test lies in target/PROFILE/deps").join("hook")
     });
     let path = directory.join("libdcpi_loader_hook.so");
-    assert!(path.is_file(), "{} is missing; build it first: cargo xtask hook, or run cargo xtask test", path.display());
+    assert!(
+        path.is_file(),
+        "{} is missing; build it first: cargo xtask hook, or run cargo xtask test",
+        path.display()
+    );
     path
 }
 
@@ -68,7 +78,8 @@ impl Setting {
     /// When the kernel refuses.
     #[must_use]
     pub fn set(path: &str, value: &str) -> Self {
-        let before = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("reading {path}: {error}"));
+        let before =
+            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("reading {path}: {error}"));
         std::fs::write(path, value).unwrap_or_else(|error| panic!("writing {path}: {error}"));
         Self { path: path.into(), before }
     }
@@ -99,7 +110,8 @@ pub fn run(command: &mut Command) -> Output {
     if timeout {
         let _ = kill(pid, Signal::SIGKILL); // it may have ended this moment
     }
-    let output = waiter.join().unwrap().unwrap_or_else(|error| panic!("waiting for {command:?}: {error}"));
+    let output =
+        waiter.join().unwrap().unwrap_or_else(|error| panic!("waiting for {command:?}: {error}"));
     assert!(!timeout, "{command:?} did not end in {RUN_MAX:?}; it said:\n{}", said(&output));
     output
 }
@@ -115,8 +127,9 @@ pub fn succeed(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("output is UTF-8")
 }
 
-/// Runs a program that must refuse, the way all of ours do: exit code 2, nothing on standard output, and one line on standard
-/// error that names the program, says what happened, and ends in the next step. Returns the line.
+/// Runs a program that must refuse, the way all of ours do: exit code 2, nothing on standard
+/// output, and one line on standard error that names the program, says what happened, and ends in
+/// the next step. Returns the line.
 ///
 /// # Panics
 /// When it does anything else.
@@ -129,14 +142,23 @@ pub fn refuse(command: &mut Command) -> String {
     let error = String::from_utf8(output.stderr).expect("errors are UTF-8");
     let line = error.strip_suffix('\n').filter(|line| !line.contains('\n'));
     let line = line.unwrap_or_else(|| panic!("{command:?} must say one line:\n{said}"));
-    let program = ["dcpid: ", "dcpictl: ", "dcpilabel: ", "dcpi: "].into_iter().find(|name| line.starts_with(name));
+    let program = ["dcpid: ", "dcpictl: ", "dcpilabel: ", "dcpi: "]
+        .into_iter()
+        .find(|name| line.starts_with(name));
     assert!(program.is_some(), "the line names the program that says it: {line}");
-    assert!(line.contains("; "), "the line ends in the next step, `PROGRAM: what happened; next step`: {line}");
+    assert!(
+        line.contains("; "),
+        "the line ends in the next step, `PROGRAM: what happened; next step`: {line}"
+    );
     line.to_owned()
 }
 
 fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Fails the test unless it runs as root: a test that cannot test must not pass.
@@ -144,5 +166,8 @@ fn said(output: &Output) -> String {
 /// # Panics
 /// When the test is not run as root.
 pub fn require_root() {
-    assert!(nix::unistd::geteuid().is_root(), "this test needs root: sudo -E env PATH=\"$PATH\" cargo xtask test");
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "this test needs root: sudo -E env PATH=\"$PATH\" cargo xtask test"
+    );
 }

@@ -21,17 +21,20 @@ pub fn dcpi(db: &Path, subcommand: &str, arguments: &[&str]) -> Command {
 #[must_use]
 pub fn prof(db: &Path, arguments: &[&str]) -> Prof {
     let text = succeed(dcpi(db, "prof", &["--format", "json"]).args(arguments));
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("dcpi prof --format json: {error}:\n{text}"))
+    serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("dcpi prof --format json: {error}:\n{text}"))
 }
 
-/// Samples by label, unit or pid (`dcpi prof --by WHAT`), that of samples that were not kept apart by it first, as null.
+/// Samples by label, unit or pid (`dcpi prof --by WHAT`), that of samples that were not kept apart
+/// by it first, as null.
 ///
 /// # Panics
 /// When it fails, or says something else than spec/cli.md.
 #[must_use]
 pub fn prof_by(db: &Path, what: &str, arguments: &[&str]) -> BTreeMap<Option<String>, u64> {
     let text = succeed(dcpi(db, "prof", &["--format", "json", "--by", what]).args(arguments));
-    let report: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    let report: serde_json::Value =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
     let row = |row: &serde_json::Value| {
         let counts = row.get("counts").and_then(serde_json::Value::as_object).expect("counts");
         let value = row.get(what).unwrap_or_else(|| panic!("a row without {what}: {row}"));
@@ -42,7 +45,13 @@ pub fn prof_by(db: &Path, what: &str, arguments: &[&str]) -> BTreeMap<Option<Str
         };
         (name, counts.values().filter_map(serde_json::Value::as_u64).sum())
     };
-    report.get("rows").and_then(serde_json::Value::as_array).expect("rows").iter().map(row).collect()
+    report
+        .get("rows")
+        .and_then(serde_json::Value::as_array)
+        .expect("rows")
+        .iter()
+        .map(row)
+        .collect()
 }
 
 /// `dcpi prof --format json`, as far as tests look at it.
@@ -150,8 +159,8 @@ impl Row {
 }
 
 impl Prof {
-    /// Every sample the report knows of; those without an image are rows as well. Needs a report that
-    /// leaves nothing out: no IMAGE, `--idle`.
+    /// Every sample the report knows of; those without an image are rows as well. Needs a report
+    /// that leaves nothing out: no IMAGE, `--idle`.
     ///
     /// # Panics
     /// When the report's own total is another.
@@ -168,10 +177,15 @@ impl Prof {
         self.problems.iter().map(|problem| problem.kind.as_str()).collect()
     }
 
-    /// Those for which the report is not what it should be; that a program has no symbols is no such.
+    /// Those for which the report is not what it should be; that a program has no symbols is no
+    /// such.
     #[must_use]
     pub fn serious(&self) -> Vec<&str> {
-        self.problems.iter().filter(|problem| problem.serious).map(|problem| problem.kind.as_str()).collect()
+        self.problems
+            .iter()
+            .filter(|problem| problem.serious)
+            .map(|problem| problem.kind.as_str())
+            .collect()
     }
 
     /// Rows of an image.
@@ -191,7 +205,10 @@ impl Prof {
     /// When there is none, or more than one.
     #[must_use]
     pub fn row(&self, image: &str, procedure: &str) -> &Row {
-        let rows: Vec<_> = self.of_image(image).filter(|row| row.procedure.as_deref() == Some(procedure)).collect();
+        let rows: Vec<_> = self
+            .of_image(image)
+            .filter(|row| row.procedure.as_deref() == Some(procedure))
+            .collect();
         match rows.as_slice() {
             [row] => row,
             rows => panic!("{} rows of {procedure} in {image}, not one: {self:#?}", rows.len()),

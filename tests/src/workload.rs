@@ -1,4 +1,5 @@
-//! Programs with a known truth: compiled from `workloads/` for a test, each prints what it did as one line of JSON.
+//! Programs with a known truth: compiled from `workloads/` for a test, each prints what it did as
+//! one line of JSON.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,7 +21,8 @@ impl Workload {
         Self { program }
     }
 
-    /// Compiles `library.c` to a shared library and `library_main.c` to a program that finds it beside itself.
+    /// Compiles `library.c` to a shared library and `library_main.c` to a program that finds it
+    /// beside itself.
     ///
     /// # Panics
     /// When there is no compiler, or it refuses.
@@ -30,13 +32,15 @@ impl Workload {
         Self::build(directory, "library_main", &[&library, "-Wl,-rpath,$ORIGIN"])
     }
 
-    /// Compiles `exec_over.c` to two programs that exec each other at the same addresses: 10 ms of the first, 30 ms of the second.
+    /// Compiles `exec_over.c` to two programs that exec each other at the same addresses: 10 ms of
+    /// the first, 30 ms of the second.
     ///
     /// # Panics
     /// When there is no compiler, or it refuses.
     #[must_use]
     pub fn build_exec_over(directory: &Path) -> Self {
-        for (name, other, ms, is_first) in [("exec_second", "exec_first", 30, 0), ("exec_first", "exec_second", 10, 1)]
+        for (name, other, ms, is_first) in
+            [("exec_second", "exec_first", 30, 0), ("exec_first", "exec_second", 10, 1)]
         {
             let defines = [
                 format!("-DOTHER=\"{other}\""),
@@ -44,14 +48,15 @@ impl Workload {
                 format!("-DIS_FIRST={is_first}"),
                 format!("-DSEED={ms}"),
             ];
-            let flags: Vec<&str> = ["-no-pie"].into_iter().chain(defines.iter().map(String::as_str)).collect();
+            let flags: Vec<&str> =
+                ["-no-pie"].into_iter().chain(defines.iter().map(String::as_str)).collect();
             compile(&source("exec_over"), &directory.join(name), &flags);
         }
         Self { program: directory.join("exec_first") }
     }
 
-    /// Compiles `turns.c` and two plugins from `library.c` that it loads at one address in turn: `turn_ms` of the first, three times that of
-    /// the second.
+    /// Compiles `turns.c` and two plugins from `library.c` that it loads at one address in turn:
+    /// `turn_ms` of the first, three times that of the second.
     ///
     /// # Panics
     /// When there is no compiler, or it refuses.
@@ -60,19 +65,29 @@ impl Workload {
         for plugin in ["first", "second"] {
             // Their build ids differ because their names do.
             let soname = format!("-Wl,-soname,{plugin}");
-            compile(&source("library"), &directory.join(format!("{plugin}.so")), &["-shared", "-fPIC", &soname]);
+            compile(
+                &source("library"),
+                &directory.join(format!("{plugin}.so")),
+                &["-shared", "-fPIC", &soname],
+            );
         }
         Self::build(directory, "turns", &[&format!("-DTURN_MS={turn_ms}"), "-ldl"])
     }
 
-    /// Compiles `overlaid.c`, its library as `libc-overlaid.so`, which a sampler may take for a C library, and two plugins from `library.c`.
+    /// Compiles `overlaid.c`, its library as `libc-overlaid.so`, which a sampler may take for a C
+    /// library, and two plugins from `library.c`.
     ///
     /// # Panics
     /// When there is no compiler, or it refuses.
     #[must_use]
     pub fn build_overlaid(directory: &Path) -> Self {
         let _ = Self::build_turns(directory, 1);
-        let library = build_library(directory, "overlaid_library", "libc-overlaid.so", &["-fno-toplevel-reorder"]);
+        let library = build_library(
+            directory,
+            "overlaid_library",
+            "libc-overlaid.so",
+            &["-fno-toplevel-reorder"],
+        );
         Self::build(directory, "overlaid", &[&library, "-Wl,-rpath,$ORIGIN", "-ldl"])
     }
 
@@ -84,10 +99,15 @@ impl Workload {
     pub fn build_overlaid_itself(directory: &Path) -> Self {
         let _ = Self::build_turns(directory, 1);
         let own = source("overlaid_library");
-        Self::build(directory, "overlaid", &[own.to_str().expect("a plain name"), "-fno-toplevel-reorder", "-ldl"])
+        Self::build(
+            directory,
+            "overlaid",
+            &[own.to_str().expect("a plain name"), "-fno-toplevel-reorder", "-ldl"],
+        )
     }
 
-    /// Compiles `library_main.c`, and two builds of its library that `flags` make, for it to find as `libc-rebuilt.so`: gives their paths too.
+    /// Compiles `library_main.c`, and two builds of its library that `flags` make, for it to find
+    /// as `libc-rebuilt.so`: gives their paths too.
     ///
     /// # Panics
     /// When there is no compiler, or it refuses.
@@ -102,7 +122,8 @@ impl Workload {
         (Self::build(directory, "library_main", &[&library, "-Wl,-rpath,$ORIGIN"]), built)
     }
 
-    /// Compiles `loads.c`, which loads and unloads libraries, and two of them: `liblibrary.so` and `libother.so`.
+    /// Compiles `loads.c`, which loads and unloads libraries, and two of them: `liblibrary.so` and
+    /// `libother.so`.
     ///
     /// # Panics
     /// When there is no compiler, or it refuses.
@@ -121,7 +142,8 @@ impl Workload {
     #[must_use]
     pub fn build_crowd(directory: &Path, libraries: usize) -> (Self, Vec<PathBuf>) {
         let built = |number: usize| {
-            let (library, soname) = (directory.join(format!("lib{number}.so")), format!("-Wl,-soname,lib{number}.so"));
+            let (library, soname) =
+                (directory.join(format!("lib{number}.so")), format!("-Wl,-soname,lib{number}.so"));
             compile(&source("library"), &library, &["-shared", "-fPIC", &soname]);
             library
         };
@@ -204,7 +226,8 @@ impl Running {
         let text = std::io::read_to_string(output).expect("reading what a workload says");
         let status = self.child.wait().expect("waiting for a workload");
         assert!(status.success(), "a workload failed: {status}\n{text}");
-        let truth = serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("not JSON ({error}): {text}"));
+        let truth = serde_json::from_str(text.trim())
+            .unwrap_or_else(|error| panic!("not JSON ({error}): {text}"));
         Truth { truth }
     }
 }
@@ -254,7 +277,8 @@ fn source(name: &str) -> PathBuf {
 
 fn compile(source: &Path, product: &Path, flags: &[&str]) {
     let mut command = Command::new("cc");
-    // The source before the flags: a library must follow what uses it. A build id is the distributions' default, not every cc's.
+    // The source before the flags: a library must follow what uses it. A build id is the
+    // distributions' default, not every cc's.
     command.args(["-O2", "-Wl,--build-id", "-o"]).arg(product).arg(source).args(flags);
     let _ = crate::succeed(&mut command);
 }

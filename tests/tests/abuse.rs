@@ -1,4 +1,5 @@
-//! Clients of dcpid's sockets that do what ours never do. They need root, as those of privileged.rs do.
+//! Clients of dcpid's sockets that do what ours never do. They need root, as those of privileged.rs
+//! do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -41,7 +42,12 @@ impl Crowd {
     }
 
     /// So many connections, each of which is written to as `write` does; who is let go comes again.
-    fn connections(&mut self, count: usize, pause: Duration, write: fn(&mut UnixStream) -> std::io::Result<()>) {
+    fn connections(
+        &mut self,
+        count: usize,
+        pause: Duration,
+        write: fn(&mut UnixStream) -> std::io::Result<()>,
+    ) {
         let mut connections: Vec<UnixStream> = Vec::new();
         self.join(move |socket| {
             connections.retain_mut(|client| write(client).is_ok());
@@ -77,9 +83,9 @@ fn thousand_clients(socket: PathBuf) -> Crowd {
     // Silent; a byte now and then; deaf: asks and asks and never reads.
     crowd.connections(300, pause, |client| {
         written(
-            client
-                .read(&mut [0; 64])
-                .and_then(|n| if n == 0 { Err(std::io::ErrorKind::BrokenPipe.into()) } else { Ok(n) }),
+            client.read(&mut [0; 64]).and_then(|n| {
+                if n == 0 { Err(std::io::ErrorKind::BrokenPipe.into()) } else { Ok(n) }
+            }),
         )
     });
     crowd.connections(300, pause, |client| written(client.write(b"{")));
@@ -95,7 +101,8 @@ fn thousand_clients(socket: PathBuf) -> Crowd {
             });
         });
         crowd.join(|socket| {
-            let _ = UnixStream::connect(socket).and_then(|mut client| client.write_all(&[b'['; 10 << 20]));
+            let _ = UnixStream::connect(socket)
+                .and_then(|mut client| client.write_all(&[b'['; 10 << 20]));
         });
         let mut asked = number;
         crowd.join(move |socket| {
@@ -125,7 +132,8 @@ fn sockets(daemon: &Daemon<'_>) -> usize {
     leads_to.filter(|path| path.as_os_str().as_encoded_bytes().starts_with(b"socket:")).count()
 }
 
-/// 64 clients that said nothing kept all others from the daemon for half a minute, and a thousand for eight minutes.
+/// 64 clients that said nothing kept all others from the daemon for half a minute, and a thousand
+/// for eight minutes.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_thousand_clients_that_misbehave_do_not_keep_others_from_the_daemon() {
@@ -157,7 +165,10 @@ fn a_thousand_clients_that_misbehave_do_not_keep_others_from_the_daemon() {
         begin.elapsed().as_secs_f64(),
         grown >> 10
     );
-    assert!(slowest.iter().all(|slowest| *slowest < Duration::from_secs(20)), "{slowest:?}: others wait");
+    assert!(
+        slowest.iter().all(|slowest| *slowest < Duration::from_secs(20)),
+        "{slowest:?}: others wait"
+    );
     assert!(grown < 16 << 20, "{grown} bytes more");
     assert!(daemon.log().contains("the slowest are let go"), "there were not enough of them");
     let let_go = Instant::now();
@@ -169,7 +180,8 @@ fn a_thousand_clients_that_misbehave_do_not_keep_others_from_the_daemon() {
     assert!(daemon.terminate().success());
 }
 
-/// Four watches of one user are all that he has, and however he asks, another user's `dcpi top` has its own.
+/// Four watches of one user are all that he has, and however he asks, another user's `dcpi top` has
+/// its own.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_user_who_takes_all_his_watches_leaves_those_of_others() {
@@ -182,16 +194,25 @@ fn a_user_who_takes_all_his_watches_leaves_those_of_others() {
     let mut greedy: Vec<_> = (0..6)
         .map(|_| {
             let mut command = Command::new("setpriv");
-            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&dcpi).arg("top");
+            command
+                .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+                .arg(&dcpi)
+                .arg("top");
             command.args(["--once", "-d", "5s", "--control"]).arg(place.control());
-            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+            command
+                .stdout(std::process::Stdio::null())
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
         })
         .collect();
     std::thread::sleep(Duration::from_secs(1)); // they ask twice: at the begin and the end of their five seconds
     let mut top = Command::new(binary("dcpi"));
     let _ = succeed(top.args(["top", "--once", "-d", "1s", "--control"]).arg(place.control()));
-    let refused =
-        greedy.iter_mut().filter_map(|child| (!child.wait().unwrap().success()).then_some(child)).map(|child| {
+    let refused = greedy
+        .iter_mut()
+        .filter_map(|child| (!child.wait().unwrap().success()).then_some(child))
+        .map(|child| {
             let mut said = String::new();
             child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
             assert!(said.contains("4 of them yours"), "{said}");
@@ -200,7 +221,8 @@ fn a_user_who_takes_all_his_watches_leaves_those_of_others() {
     assert_closes(&daemon.status().samples);
 }
 
-/// Whoever writes to the loader hook's socket as fast as he can takes little of the daemon's time, and none of its memory.
+/// Whoever writes to the loader hook's socket as fast as he can takes little of the daemon's time,
+/// and none of its memory.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_flood_of_notices_costs_little() {
@@ -223,7 +245,12 @@ fn a_flood_of_notices_costs_little() {
     drop(crowd);
     let share = (during.daemon.cpu_s - before.daemon.cpu_s) / begin.elapsed().as_secs_f64();
     let grown = during.daemon.rss_bytes.saturating_sub(before.daemon.rss_bytes);
-    eprintln!("{:?}; dcpid takes {:.1} % of a CPU and {} KiB more", during.loader, 100.0 * share, grown >> 10);
+    eprintln!(
+        "{:?}; dcpid takes {:.1} % of a CPU and {} KiB more",
+        during.loader,
+        100.0 * share,
+        grown >> 10
+    );
     assert!(during.loader.refused > 100, "{:?}", during.loader);
     assert!(share < 0.3, "{share:.2} of a CPU");
     assert!(grown < 4 << 20, "{grown} bytes more");

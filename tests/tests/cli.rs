@@ -40,7 +40,10 @@ fn dcpictl_without_a_daemon_says_so() {
     let place = Place::default();
     for command in ["status", "flush", "epoch", "quit"] {
         let line = refuse(&mut place.dcpictl(&[command]));
-        assert!(line.contains(place.control().to_str().unwrap()) && line.contains("start it"), "{line}");
+        assert!(
+            line.contains(place.control().to_str().unwrap()) && line.contains("start it"),
+            "{line}"
+        );
     }
 }
 
@@ -49,7 +52,10 @@ fn dcpilabel_without_a_daemon_runs_nothing() {
     let place = Place::default();
     let witness = place.path().join("witness");
     let line = refuse(place.dcpilabel("run").arg("touch").arg(&witness));
-    assert!(line.contains(place.control().to_str().unwrap()) && line.contains("start it"), "{line}");
+    assert!(
+        line.contains(place.control().to_str().unwrap()) && line.contains("start it"),
+        "{line}"
+    );
     assert!(!witness.exists());
     let line = refuse(&mut place.dcpilabel("run"));
     assert!(line.contains("<COMMAND>"), "{line}");
@@ -74,7 +80,13 @@ fn output_that_nobody_reads_is_no_error() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(binary(program));
-        let child = command.arg("--help").stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let child = command
+            .arg("--help")
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         drop(command); // it holds the pipe, too
         let output = child.wait_with_output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,6 @@
-//! Programs whose files are gone, replaced, in memory only, or in another root: their code is kept while they live, and they have names
-//! after they and the daemon have ended. Needs root, as `privileged.rs` does; without it these fail.
+//! Programs whose files are gone, replaced, in memory only, or in another root: their code is kept
+//! while they live, and they have names after they and the daemon have ended. Needs root, as
+//! `privileged.rs` does; without it these fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::path::{Path, PathBuf};
@@ -23,7 +24,8 @@ fn wait_until_kept(daemon: &Daemon<'_>, place: &Place, image: &str) {
     loop {
         daemon.flush();
         let kept = kept_files(&place.db());
-        let is_kept = |id: &str| kept.iter().any(|file| file.file_stem().is_some_and(|stem| stem == id));
+        let is_kept =
+            |id: &str| kept.iter().any(|file| file.file_stem().is_some_and(|stem| stem == id));
         if prof(&place.db(), &["-i", image]).rows.iter().all(|row| is_kept(&row.image_id)) {
             return;
         }
@@ -35,8 +37,10 @@ fn wait_until_kept(daemon: &Daemon<'_>, place: &Place, image: &str) {
 /// The code files of a database.
 fn kept_files(db: &Path) -> Vec<PathBuf> {
     let hosts = std::fs::read_dir(db.join("hosts")).unwrap();
-    let directories = hosts.map(|host| host.unwrap().path().join("code")).filter(|code| code.is_dir());
-    let files = directories.flat_map(|code| std::fs::read_dir(code).unwrap().map(|entry| entry.unwrap().path()));
+    let directories =
+        hosts.map(|host| host.unwrap().path().join("code")).filter(|code| code.is_dir());
+    let files = directories
+        .flat_map(|code| std::fs::read_dir(code).unwrap().map(|entry| entry.unwrap().path()));
     files.filter(|file| file.extension().is_some_and(|extension| extension == "code")).collect()
 }
 
@@ -45,8 +49,14 @@ fn assert_named(prof: &Prof, image: &str, truth: f64) {
     let samples = |name: &str| prof.row(image, name).samples() as f64;
     let (three, one) = (samples("three_quarters"), samples("one_quarter"));
     let share = three / (three + one);
-    eprintln!("{image}: three_quarters has {share:.4} of {} samples, {truth:.4} by its own clock", three + one);
-    assert!(three + one > 2000.0 && (share - truth).abs() < 0.03, "{share:.4}, {truth:.4}: {prof:#?}");
+    eprintln!(
+        "{image}: three_quarters has {share:.4} of {} samples, {truth:.4} by its own clock",
+        three + one
+    );
+    assert!(
+        three + one > 2000.0 && (share - truth).abs() < 0.03,
+        "{share:.4}, {truth:.4}: {prof:#?}"
+    );
 }
 
 #[test]
@@ -65,7 +75,8 @@ fn a_program_deleted_while_it_runs_has_names_after_the_daemon_has_ended() {
     assert_eq!(report.problem_kinds(), ["from_code_store"]);
 }
 
-/// Without the store, the same program's samples are there and have no name: what the others show comes from the store.
+/// Without the store, the same program's samples are there and have no name: what the others show
+/// comes from the store.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn without_a_code_store_nothing_is_kept() {
@@ -79,7 +90,8 @@ fn without_a_code_store_nothing_is_kept() {
     assert!(daemon.status().code_store.is_none());
     assert!(daemon.quit().success());
     assert!(kept_files(&place.db()).is_empty());
-    let text = succeed(&mut tests::report::dcpi(&place.db(), "prof", &["--idle", "--format", "json"]));
+    let text =
+        succeed(&mut tests::report::dcpi(&place.db(), "prof", &["--idle", "--format", "json"]));
     assert!(text.contains("[no procedures: file gone]"), "{text}");
 }
 
@@ -103,7 +115,8 @@ fn a_program_rebuilt_at_its_path_while_it_runs_keeps_its_own_names() {
         assert!(daemon.quit().success());
         let report = prof(&place.db(), &["two_functions"]);
         assert_named(&report, "two_functions", truth);
-        let ids: std::collections::BTreeSet<&str> = report.rows.iter().map(|row| row.image_id.as_str()).collect();
+        let ids: std::collections::BTreeSet<&str> =
+            report.rows.iter().map(|row| row.image_id.as_str()).collect();
         assert_eq!(ids.len(), 2, "two builds at one path are two images: {report:#?}");
     }
 }
@@ -128,7 +141,8 @@ fn a_program_that_is_only_in_memory_has_names() {
     assert_named(&report, &image, truth);
 }
 
-/// The same paths, inside and outside of a root of its own: a library of another build, and a program that is nowhere outside.
+/// The same paths, inside and outside of a root of its own: a library of another build, and a
+/// program that is nowhere outside.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_program_in_another_root_resolves_to_its_own_files() {
@@ -139,7 +153,8 @@ fn a_program_in_another_root_resolves_to_its_own_files() {
     let workload = Workload::build_with_library(place.path());
     let root = place.path().join("root");
     let libraries = succeed(Command::new("ldd").arg(workload.program()));
-    let needed = libraries.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
+    let needed =
+        libraries.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
     for file in needed.chain([workload.program().to_owned()]) {
         let inside = root.join(file.strip_prefix("/").unwrap());
         std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
@@ -151,7 +166,11 @@ fn a_program_in_another_root_resolves_to_its_own_files() {
 
     let daemon = start(&place, &[]);
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--root"]).arg(&root).arg(workload.program()).arg("4");
+    command
+        .args(["--mount", "--pid", "--fork", "--root"])
+        .arg(&root)
+        .arg(workload.program())
+        .arg("4");
     let truth = Running::start(&mut command).wait().number("cpu_s");
     assert!(daemon.quit().success());
     std::fs::remove_dir_all(&root).unwrap();
@@ -159,12 +178,15 @@ fn a_program_in_another_root_resolves_to_its_own_files() {
     let report = prof(&place.db(), &["--idle"]);
     let seconds = report.seconds(report.row("liblibrary.so", "library_work").samples());
     eprintln!("library_work: {seconds:.3} s in samples, {truth:.3} s by its own clock");
-    assert!((0.8 * truth..1.2 * truth).contains(&seconds), "{seconds:.3} s, {truth:.3} s: {report:#?}");
+    assert!(
+        (0.8 * truth..1.2 * truth).contains(&seconds),
+        "{seconds:.3} s, {truth:.3} s: {report:#?}"
+    );
     assert_eq!(report.samples_of_image("two_functions"), 0);
 }
 
-/// Killed in the middle of its work, it leaves what is kept whole, and the next daemon goes on: nothing is kept twice, and what the second
-/// learnt of files the third reads.
+/// Killed in the middle of its work, it leaves what is kept whole, and the next daemon goes on:
+/// nothing is kept twice, and what the second learnt of files the third reads.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn the_next_daemon_goes_on_with_what_was_kept() {
@@ -176,17 +198,31 @@ fn the_next_daemon_goes_on_with_what_was_kept() {
     wait_until_kept(&daemon, &place, "two_functions");
     daemon.kill();
     let files = kept_files(&place.db());
-    let times: Vec<_> = files.iter().map(|file| (file.clone(), file.metadata().unwrap().modified().unwrap())).collect();
+    let times: Vec<_> = files
+        .iter()
+        .map(|file| (file.clone(), file.metadata().unwrap().modified().unwrap()))
+        .collect();
     let daemon = start(&place, &[]);
     let _ = workload.run(2);
     let store = daemon.status().code_store.unwrap();
     assert!(store.images >= files.len() as u64, "{store:?}");
     assert!(daemon.quit().success());
     for (file, time) in times {
-        assert_eq!(file.metadata().unwrap().modified().unwrap(), time, "{} was written again", file.display());
+        assert_eq!(
+            file.metadata().unwrap().modified().unwrap(),
+            time,
+            "{} was written again",
+            file.display()
+        );
     }
-    let hosts: Vec<_> = std::fs::read_dir(place.db().join("hosts")).unwrap().map(|host| host.unwrap().path()).collect();
-    assert!(hosts.iter().all(|host| host.join("catalogue.sum").is_file()), "what was learnt is on disk");
+    let hosts: Vec<_> = std::fs::read_dir(place.db().join("hosts"))
+        .unwrap()
+        .map(|host| host.unwrap().path())
+        .collect();
+    assert!(
+        hosts.iter().all(|host| host.join("catalogue.sum").is_file()),
+        "what was learnt is on disk"
+    );
     assert!(start(&place, &[]).quit().success());
     let log = place.log();
     assert!(!log.contains("put aside") && !log.contains("is damaged"), "{log}");

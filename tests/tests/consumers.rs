@@ -1,6 +1,8 @@
-//! What `dcpi export` writes, taken by the programs it is written for: Go's pprof, LLVM's profile reader, compiler and BOLT, Google's AutoFDO
-//! tools, OpenTelemetry's own messages, and the Firefox profiler's own importer. `cargo xtask consumers` installs them and runs this: half a gigabyte, so neither `cargo
-//! xtask test` nor the gate does. Needs root: one recording of a workload is what all of them read.
+//! What `dcpi export` writes, taken by the programs it is written for: Go's pprof, LLVM's profile
+//! reader, compiler and BOLT, Google's AutoFDO tools, OpenTelemetry's own messages, and the Firefox
+//! profiler's own importer. `cargo xtask consumers` installs them and runs this: half a gigabyte,
+//! so neither `cargo xtask test` nor the gate does. Needs root: one recording of a workload is what
+//! all of them read.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,7 +31,13 @@ fn record(flags: &[&str]) -> Recorded {
     require_root();
     let place = Place::default();
     let program = place.path().join("feedback");
-    let _ = succeed(clang().args(flags).args(["-Wl,--build-id,--emit-relocs", "-o"]).arg(&program).arg(source()));
+    let _ = succeed(
+        clang()
+            .args(flags)
+            .args(["-Wl,--build-id,--emit-relocs", "-o"])
+            .arg(&program)
+            .arg(source()),
+    );
     let daemon = start_by_time(&place);
     let _ = Running::start(Command::new(&program).arg(SECONDS)).wait();
     daemon.flush();
@@ -51,8 +59,11 @@ impl Recorded {
     /// An export of the program's samples.
     fn export(&self, format: &str, arguments: &[&str]) -> PathBuf {
         let file = self.place.path().join(format!("out.{format}"));
-        let arguments =
-            [&["--to", format, "-o", file.to_str().unwrap(), self.program.to_str().unwrap()], arguments].concat();
+        let arguments = [
+            &["--to", format, "-o", file.to_str().unwrap(), self.program.to_str().unwrap()],
+            arguments,
+        ]
+        .concat();
         let _ = succeed(&mut dcpi(&self.place.db(), "export", &arguments));
         file
     }
@@ -61,7 +72,8 @@ impl Recorded {
     fn samples(&self) -> (u64, u64) {
         let report = prof(&self.place.db(), &[self.program.to_str().unwrap()]);
         let count = |row: &tests::report::Row| row.counts.values().sum::<u64>();
-        let hot = report.rows.iter().find(|row| row.procedure.as_deref() == Some("hot")).map_or(0, count);
+        let hot =
+            report.rows.iter().find(|row| row.procedure.as_deref() == Some("hot")).map_or(0, count);
         (report.rows.iter().map(count).sum(), hot)
     }
 }
@@ -75,13 +87,21 @@ fn go_tool_pprof() {
         let file = recorded.export("pprof", arguments);
         let pprof = |words: &[&str]| {
             let mut command = Command::new("go");
-            command.args(["tool", "pprof"]).args(words).arg(&file).env("PPROF_TMPDIR", recorded.place.path());
+            command
+                .args(["tool", "pprof"])
+                .args(words)
+                .arg(&file)
+                .env("PPROF_TMPDIR", recorded.place.path());
             succeed(&mut command)
         };
         let top = pprof(&["-top", "-unit=count"]);
         assert!(top.contains(&format!("Total samples = {all} ")), "{top}");
-        // Inlined calls are frames of their own: what comes below `hot` is summed in the second column.
-        let row = top.lines().find(|line| line.trim_end().ends_with(" hot")).unwrap_or_else(|| panic!("{top}"));
+        // Inlined calls are frames of their own: what comes below `hot` is summed in the second
+        // column.
+        let row = top
+            .lines()
+            .find(|line| line.trim_end().ends_with(" hot"))
+            .unwrap_or_else(|| panic!("{top}"));
         let cumulative: u64 = row.split_whitespace().nth(3).unwrap().parse().unwrap();
         assert_eq!(cumulative, hot, "{arguments:?}: {top}");
         // Lines are ours, or pprof's own where it symbolises.
@@ -92,7 +112,8 @@ fn go_tool_pprof() {
     }
 }
 
-/// clang compiles the program anew with its profile: every record is applied at its line, and the branch is known to be rarely taken.
+/// clang compiles the program anew with its profile: every record is applied at its line, and the
+/// branch is known to be rarely taken.
 #[test]
 #[ignore = "needs root and the programs that cargo xtask consumers installs"]
 fn clang_is_fed_with_the_profile() {
@@ -104,7 +125,9 @@ fn clang_is_fed_with_the_profile() {
         for llvm in ["19", "22"] {
             let merged = recorded.place.path().join("merged");
             let profdata = || Command::new(format!("llvm-profdata-{llvm}"));
-            let _ = succeed(profdata().args(["merge", "--sample"]).arg(&profile).arg("-o").arg(&merged));
+            let _ = succeed(
+                profdata().args(["merge", "--sample"]).arg(&profile).arg("-o").arg(&merged),
+            );
             let shown = succeed(profdata().args(["show", "--sample"]).arg(&merged));
             assert!(shown.contains(&format!("Function: hot: {total}")), "{shown}");
         }
@@ -113,7 +136,11 @@ fn clang_is_fed_with_the_profile() {
         let mut numbers = head.split(':').skip(1).map(|number| number.parse::<u64>().unwrap());
         let (all, entries) = (numbers.next().unwrap(), numbers.next().unwrap());
         // It is a loop of many rounds, and does not call itself.
-        let own = text.lines().skip_while(|line| *line != head).skip(1).take_while(|line| line.starts_with(' '));
+        let own = text
+            .lines()
+            .skip_while(|line| *line != head)
+            .skip(1)
+            .take_while(|line| line.starts_with(' '));
         assert!(all > 10 * entries && own.clone().count() > 5, "{text}");
         assert!(own.clone().all(|line| !line.contains(" hot:")), "{text}");
     }
@@ -121,13 +148,15 @@ fn clang_is_fed_with_the_profile() {
     compile.args(["-S", "-emit-llvm", "-Rpass-analysis=sample-profile-impl", "-o", "-"]);
     compile.arg(format!("-fprofile-sample-use={}", profile.display())).arg(source());
     let output = run(&mut compile);
-    let (code, remarks) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let (code, remarks) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success() && !remarks.contains("warning:"), "{remarks}");
     let source = std::fs::read_to_string(source()).unwrap();
     let applied = |text: &str| -> u64 {
         let line = source.lines().position(|line| line.contains(text)).unwrap() + 1;
         let at = format!("feedback.c:{line}:");
-        let samples = |remark: &str| remark.split_once("Applied ")?.1.split(' ').next()?.parse::<u64>().ok();
+        let samples =
+            |remark: &str| remark.split_once("Applied ")?.1.split(' ').next()?.parse::<u64>().ok();
         remarks.lines().filter(|remark| remark.contains(&at)).filter_map(samples).max().unwrap_or(0)
     };
     let (likely, rarely) = (applied("x % 1000 == 0"), applied("sum += rare(x)"));
@@ -135,29 +164,41 @@ fn clang_is_fed_with_the_profile() {
     assert!(code.contains("!\"branch_weights\""), "no weights came of the profile");
 }
 
-/// The AutoFDO tools make the same lines of our addresses as we of ours. Their release in Debian reads DWARF 4.
+/// The AutoFDO tools make the same lines of our addresses as we of ours. Their release in Debian
+/// reads DWARF 4.
 #[test]
 #[ignore = "needs root and the programs that cargo xtask consumers installs"]
 fn create_llvm_prof() {
     for flags in [&["-gdwarf-4"][..], &["-gdwarf-4", "-no-pie"]] {
         let recorded = record(flags);
-        let (addresses, ours) =
-            (recorded.export("autofdo-addresses", &[]), recorded.export("autofdo", &["--no-edges"]));
+        let (addresses, ours) = (
+            recorded.export("autofdo-addresses", &[]),
+            recorded.export("autofdo", &["--no-edges"]),
+        );
         let theirs = recorded.place.path().join("theirs");
         let mut tool = Command::new("create_llvm_prof");
         tool.args(["--profiler=text", "--use_lbr=false", "--format=text"]);
         tool.arg(format!("--binary={}", recorded.program.display()));
-        tool.arg(format!("--profile={}", addresses.display())).arg(format!("--out={}", theirs.display()));
+        tool.arg(format!("--profile={}", addresses.display()))
+            .arg(format!("--out={}", theirs.display()));
         let _ = succeed(&mut tool);
         let lines = |file: &Path| -> Vec<String> {
             let text = String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned();
             // Theirs has lines without samples too, and spoils the names of inlined calls.
-            let counted = |line: &&str| line.starts_with(' ') && !line.ends_with(": 0") && !line.ends_with(":0");
+            let counted = |line: &&str| {
+                line.starts_with(' ') && !line.ends_with(": 0") && !line.ends_with(":0")
+            };
             let number = |line: &str| match line.split_once(": ") {
                 Some((at, what)) => format!("{at}: {}", what.rsplit(':').next().unwrap()),
                 None => line.to_owned(),
             };
-            let body = text.split_once("hot:").unwrap().1.lines().skip(1).take_while(|line| line.starts_with(' '));
+            let body = text
+                .split_once("hot:")
+                .unwrap()
+                .1
+                .lines()
+                .skip(1)
+                .take_while(|line| line.starts_with(' '));
             body.filter(counted).map(number).collect()
         };
         let (ours, theirs) = (lines(&ours), lines(&theirs));
@@ -175,25 +216,39 @@ fn llvm_bolt() {
         let bolted = |export: &[&str], mode: &[&str]| {
             let profile = recorded.export("bolt", export);
             let mut bolt = Command::new("llvm-bolt-22");
-            bolt.arg(&recorded.program).args(mode).args(["--pa", "--reorder-blocks=ext-tsp", "-p"]).arg(&profile);
+            bolt.arg(&recorded.program)
+                .args(mode)
+                .args(["--pa", "--reorder-blocks=ext-tsp", "-p"])
+                .arg(&profile);
             let output = run(bolt.arg("-o").arg(&better));
-            let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let (out, errors) =
+                (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             let said = format!("{out}{errors}");
             assert!(output.status.success(), "{said}");
-            assert!(said.contains("have non-empty execution profile") && !said.contains(" 0 out of "), "{said}");
+            assert!(
+                said.contains("have non-empty execution profile") && !said.contains(" 0 out of "),
+                "{said}"
+            );
             let _ = Running::start(Command::new(&better).arg("0.2")).wait();
             said
         };
         let said = bolted(&["--no-edges"], &["--ba"]);
-        assert!(said.contains("out of range samples recorded in unknown regions: 0 (0.0%)"), "{said}");
+        assert!(
+            said.contains("out of range samples recorded in unknown regions: 0 (0.0%)"),
+            "{said}"
+        );
         // Branch records, of which each is one that the program has.
         let said = bolted(&[], &[]);
-        assert!(said.contains("traces mismatching disassembled function contents: 0 (0.0%)"), "{said}");
+        assert!(
+            said.contains("traces mismatching disassembled function contents: 0 (0.0%)"),
+            "{said}"
+        );
     }
 }
 
-/// The messages are OpenTelemetry's own, from the Python package index, for `$DCPI_OTLP_PYTHON`: `workloads/otlp.py` reads all samples of
-/// the machine with them. Each build has those that `dcpi prof` counts.
+/// The messages are OpenTelemetry's own, from the Python package index, for `$DCPI_OTLP_PYTHON`:
+/// `workloads/otlp.py` reads all samples of the machine with them. Each build has those that `dcpi
+/// prof` counts.
 #[test]
 #[ignore = "needs root and the programs that cargo xtask consumers installs"]
 fn opentelemetry_proto() {
@@ -205,7 +260,8 @@ fn opentelemetry_proto() {
         hosts: Vec<String>,
     }
     let recorded = record(&[]);
-    let python = std::env::var_os("DCPI_OTLP_PYTHON").expect("cargo xtask consumers sets DCPI_OTLP_PYTHON");
+    let python =
+        std::env::var_os("DCPI_OTLP_PYTHON").expect("cargo xtask consumers sets DCPI_OTLP_PYTHON");
     let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/otlp.py");
     let images = prof(&recorded.place.db(), &["-i", "-n", "0"]);
     let (_, hot) = recorded.samples();
@@ -214,16 +270,29 @@ fn opentelemetry_proto() {
         let arguments = [&["--to", "otlp", "-o", file.to_str().unwrap()], arguments].concat();
         let _ = succeed(&mut dcpi(&recorded.place.db(), "export", &arguments));
         let mut read: Read =
-            serde_json::from_str(&succeed(Command::new(&python).arg(&reader).arg(&file))).expect("its own JSON");
+            serde_json::from_str(&succeed(Command::new(&python).arg(&reader).arg(&file)))
+                .expect("its own JSON");
         let unknown = read.samples.remove("unknown code").unwrap_or_default();
-        assert_eq!(unknown.values().sum::<u64>(), images.unresolved.values().sum::<u64>(), "{unknown:?}");
+        assert_eq!(
+            unknown.values().sum::<u64>(),
+            images.unresolved.values().sum::<u64>(),
+            "{unknown:?}"
+        );
         let expected: BTreeMap<_, _> =
             images.rows.iter().map(|row| (row.image_id.clone(), row.counts.clone())).collect();
-        assert!(expected.len() > 2 && read.samples == expected, "{:?}, not {expected:?}", read.samples);
+        assert!(
+            expected.len() > 2 && read.samples == expected,
+            "{:?}, not {expected:?}",
+            read.samples
+        );
         if !arguments.contains(&"--no-symbols") {
             assert_eq!(read.functions["hot"].values().sum::<u64>(), hot);
         }
-        assert!(read.comments.iter().any(|comment| comment.starts_with("samples of ")), "{:?}", read.comments);
+        assert!(
+            read.comments.iter().any(|comment| comment.starts_with("samples of ")),
+            "{:?}",
+            read.comments
+        );
         assert_eq!(read.hosts.len(), 1);
     }
 }
@@ -234,7 +303,8 @@ fn opentelemetry_proto() {
 fn firefox_profiler() {
     let recorded = record(&[]);
     let (all, hot) = recorded.samples();
-    let cli = std::env::var_os("DCPI_PROFILER_CLI").expect("cargo xtask consumers sets DCPI_PROFILER_CLI");
+    let cli = std::env::var_os("DCPI_PROFILER_CLI")
+        .expect("cargo xtask consumers sets DCPI_PROFILER_CLI");
     let home = recorded.place.path().join("home");
     std::fs::create_dir(&home).unwrap();
     let command = |words: &[&str]| {
@@ -243,7 +313,8 @@ fn firefox_profiler() {
         command
     };
     let file = recorded.export("firefox", &["--lines"]);
-    // It waits half a second for its own server, which a busy machine takes longer to start: the server is there a moment later.
+    // It waits half a second for its own server, which a busy machine takes longer to start: the
+    // server is there a moment later.
     let loaded = run(&mut command(&["load", file.to_str().unwrap()]));
     let mut functions = run(&mut command(&["thread", "functions"]));
     for _ in 0..50 {

@@ -1,5 +1,5 @@
-//! The database under the real daemon: killed at any moment, read by many while it is written, copied, packed, cleared of old epochs.
-//! These need root, as those of privileged.rs do.
+//! The database under the real daemon: killed at any moment, read by many while it is written,
+//! copied, packed, cleared of old epochs. These need root, as those of privileged.rs do.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,8 +21,13 @@ use tests::{require_root, run, succeed};
 fn damage(db: &Path) -> Vec<String> {
     let output = run(&mut dcpi(db, "check", &["--format", "json"]));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.code().is_some_and(|code| code <= 1), "dcpi check: {}\n{text}", output.status);
-    let found: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    assert!(
+        output.status.code().is_some_and(|code| code <= 1),
+        "dcpi check: {}\n{text}",
+        output.status
+    );
+    let found: serde_json::Value =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
     let problems = found["problems"].as_array().expect("problems");
     assert_eq!(
         output.status.code() == Some(0),
@@ -53,7 +58,14 @@ fn a_daemon_killed_at_any_moment_leaves_a_whole_database() {
     let mut acknowledged = 0;
     for kill in 0..kills {
         let mut command = place.dcpid();
-        command.args(["--event", "cpu-clock@2000", "--drain-interval", "20ms", "--merge-interval", "1s"]);
+        command.args([
+            "--event",
+            "cpu-clock@2000",
+            "--drain-interval",
+            "20ms",
+            "--merge-interval",
+            "1s",
+        ]);
         let daemon = place.start_as(command);
         let (control, flushing) = (place.control(), AtomicBool::new(true));
         // Flushes in a storm; those that were answered are on disk, whatever happens now.
@@ -62,7 +74,9 @@ fn a_daemon_killed_at_any_moment_leaves_a_whole_database() {
                 let mut flushed = 0;
                 while flushing.load(Ordering::Relaxed) {
                     let mut flush = Command::new(tests::binary("dcpictl"));
-                    flushed += u64::from(run(flush.arg("--control").arg(&control).arg("flush")).status.success());
+                    flushed += u64::from(
+                        run(flush.arg("--control").arg(&control).arg("flush")).status.success(),
+                    );
                 }
                 flushed
             });
@@ -77,7 +91,11 @@ fn a_daemon_killed_at_any_moment_leaves_a_whole_database() {
         let report = prof(&place.db(), &["--idle", "--epoch", "all"]);
         assert_eq!(report.serious(), [] as [&str; 0], "after kill {kill}");
         if kill % 10 == 9 {
-            eprintln!("{} kills, {acknowledged} flushes answered, {} samples", kill + 1, report.total());
+            eprintln!(
+                "{} kills, {acknowledged} flushes answered, {} samples",
+                kill + 1,
+                report.total()
+            );
         }
     }
     assert!(acknowledged > 0, "no flush was answered, so nothing was tried");
@@ -85,7 +103,10 @@ fn a_daemon_killed_at_any_moment_leaves_a_whole_database() {
     assert!(before > 0);
     let daemon = place.start();
     assert!(daemon.terminate().success());
-    assert!(prof(&place.db(), &["--idle", "--epoch", "all"]).total() > before, "the next daemon goes on");
+    assert!(
+        prof(&place.db(), &["--idle", "--epoch", "all"]).total() > before,
+        "the next daemon goes on"
+    );
     drop(load);
     eprintln!("{kills} kills, {acknowledged} flushes answered, {before} samples in the end");
 }
@@ -105,9 +126,14 @@ fn sixteen_readers_see_only_whole_states_while_the_daemon_flushes() {
             let mut last = 0;
             while Instant::now() < end {
                 let report = prof(&place.db(), &["--idle", "-i"]);
-                // Profiles that do not fit the ledger, or files that could not be read, would be told here.
+                // Profiles that do not fit the ledger, or files that could not be read, would be
+                // told here.
                 assert_eq!(report.serious(), [] as [&str; 0]);
-                assert!(report.total() >= last, "{} samples after {last}: an older state", report.total());
+                assert!(
+                    report.total() >= last,
+                    "{} samples after {last}: an older state",
+                    report.total()
+                );
                 last = report.total();
                 readings.fetch_add(1, Ordering::Relaxed);
             }
@@ -148,7 +174,11 @@ fn old_epochs_go_and_the_newest_stay() {
         assert!(Instant::now() < patience, "{:?}\n{}", epochs(&place.db()), daemon.log());
         std::thread::sleep(Duration::from_millis(20)); // the pace of the questions
     }
-    assert_eq!(epochs(&place.db()), names.split_off(2), "the newest two, and the open one is among them");
+    assert_eq!(
+        epochs(&place.db()),
+        names.split_off(2),
+        "the newest two, and the open one is among them"
+    );
     assert!(daemon.log().contains("removed an old epoch"), "{}", daemon.log());
     assert!(daemon.terminate().success());
 }
@@ -175,14 +205,21 @@ fn a_copy_an_archive_and_a_merged_epoch_say_what_the_database_says() {
     let said = succeed(dcpi(&place.db(), "copy", &[]).arg("--to").arg(&to));
     eprintln!("{said}");
     let archive = at("archive.tar.gz");
-    eprintln!("{}", succeed(dcpi(&place.db(), "tar", &["--epoch", "all"]).arg("--output").arg(&archive)));
+    eprintln!(
+        "{}",
+        succeed(dcpi(&place.db(), "tar", &["--epoch", "all"]).arg("--output").arg(&archive))
+    );
     let _ = succeed(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(place.path()));
     let merged = at("merged");
-    eprintln!("{}", succeed(dcpi(&place.db(), "merge", &["--new-label", "both"]).arg("--to").arg(&merged)));
+    eprintln!(
+        "{}",
+        succeed(dcpi(&place.db(), "merge", &["--new-label", "both"]).arg("--to").arg(&merged))
+    );
     let procedures = |db: &Path| {
         let report = prof(db, &["--idle", "--epoch", "all"]);
         assert_eq!(report.serious(), [] as [&str; 0], "{}", db.display());
-        let of_image = report.of_image("two_functions").map(|row| row.samples()).collect::<Vec<_>>();
+        let of_image =
+            report.of_image("two_functions").map(|row| row.samples()).collect::<Vec<_>>();
         (report.total(), of_image)
     };
     let original = procedures(&place.db());

@@ -1,5 +1,5 @@
-//! Edges from the sampled registers of real programs to the database, as `dcpi cat --edges` tells them; and what programs that no compiler made
-//! do to the daemon that follows them. Needs root.
+//! Edges from the sampled registers of real programs to the database, as `dcpi cat --edges` tells
+//! them; and what programs that no compiler made do to the daemon that follows them. Needs root.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -39,12 +39,17 @@ fn run_sided(program: &Path, seconds: &str) -> Truth {
 
 /// What `dcpi cat --edges` tells: from, to and count, by offset in the file.
 fn edges(place: &Place, image: &Path) -> BTreeMap<(u64, u64), u64> {
-    let told = succeed(&mut dcpi(&place.db(), "cat", &["--edges", "--format", "json", image.to_str().unwrap()]));
+    let told = succeed(&mut dcpi(
+        &place.db(),
+        "cat",
+        &["--edges", "--format", "json", image.to_str().unwrap()],
+    ));
     let told: Value = serde_json::from_str(&told).unwrap();
     let offset = |row: &Value, name: &str| {
         u64::from_str_radix(row[name].as_str().unwrap().strip_prefix("0x").unwrap(), 16).unwrap()
     };
-    let edge = |row: &Value| ((offset(row, "from"), offset(row, "to")), row["count"].as_u64().unwrap());
+    let edge =
+        |row: &Value| ((offset(row, "from"), offset(row, "to")), row["count"].as_u64().unwrap());
     told["rows"].as_array().unwrap().iter().map(edge).collect()
 }
 
@@ -55,13 +60,14 @@ fn offset_of(program: &Path, symbol: &str) -> u64 {
     let line = symbols.lines().find(|line| line.ends_with(&format!(" {symbol}"))).unwrap();
     let address = hex(line.split_whitespace().next().unwrap());
     let headers = succeed(Command::new("readelf").arg("-lW").arg(program));
-    let code = headers.lines().find(|line| line.contains("LOAD") && line.contains(" R E ")).unwrap();
+    let code =
+        headers.lines().find(|line| line.contains("LOAD") && line.contains(" R E ")).unwrap();
     let words: Vec<&str> = code.split_whitespace().collect();
     address - hex(words[2]) + hex(words[1])
 }
 
-/// A branch that random data decide is told to be taken as often as it is, straight in a loop and between a table of jumps and calls of other
-/// objects.
+/// A branch that random data decide is told to be taken as often as it is, straight in a loop and
+/// between a table of jumps and calls of other objects.
 #[test]
 #[ignore = "needs root"]
 fn a_branch_is_told_to_be_taken_as_often_as_it_is() {
@@ -76,23 +82,31 @@ fn a_branch_is_told_to_be_taken_as_often_as_it_is() {
         let status = daemon.status();
         assert_closes(&status.samples);
         let counted = status.edges.expect("edges are on");
-        assert!(counted.edges >= counted.fruitful && counted.fruitful <= counted.taken, "{counted:?}");
+        assert!(
+            counted.edges >= counted.fruitful && counted.fruitful <= counted.taken,
+            "{counted:?}"
+        );
         let edges = edges(&place, program);
         let at = |symbol| offset_of(program, symbol);
         let count = |to| edges.get(&(at("the_branch"), at(to))).copied().unwrap_or(0) as f64;
         let (taken, not_taken) = (count("the_target"), count("the_next"));
         let (all, p) = (taken + not_taken, truth.number("taken") / truth.number("all"));
         assert!(all > 200.0, "{flags:?}: hardly any edge of the branch: {all} of {edges:?}");
-        let known: u64 = edges.range((at("the_branch"), 0)..(at("the_branch") + 1, 0)).map(|(_, count)| count).sum();
+        let known: u64 = edges
+            .range((at("the_branch"), 0)..(at("the_branch") + 1, 0))
+            .map(|(_, count)| count)
+            .sum();
         assert_eq!(known as f64, all, "{flags:?}: it goes nowhere else: {edges:?}");
-        // Chance, at four standard deviations, and what a branch is wrong by because samples are of time.
+        // Chance, at four standard deviations, and what a branch is wrong by because samples are of
+        // time.
         let allowed = 4.0 * (p * (1.0 - p) / all).sqrt() + 0.03;
         assert!((taken / all - p).abs() < allowed, "{flags:?}: {taken} of {all}, but it is {p}");
         assert_calculated(&place, program, taken as u64, (p, allowed + 0.02));
     }
 }
 
-/// What `dcpi calc` makes of it: the edge that was seen `taken` times has that share of its block's executions, and all flow is conserved.
+/// What `dcpi calc` makes of it: the edge that was seen `taken` times has that share of its block's
+/// executions, and all flow is conserved.
 fn assert_calculated(place: &Place, image: &Path, taken: u64, (p, allowed): (f64, f64)) {
     let image = image.to_str().unwrap();
     let told = succeed(&mut dcpi(&place.db(), "calc", &["--format", "json", image, "rounds"]));
@@ -110,8 +124,8 @@ fn assert_calculated(place: &Place, image: &Path, taken: u64, (p, allowed): (f64
     }
 }
 
-/// How many rounds loops make is told from the registers of samples in them: of one that always makes as many, and of one whose short entries hardly
-/// take any samples.
+/// How many rounds loops make is told from the registers of samples in them: of one that always
+/// makes as many, and of one whose short entries hardly take any samples.
 #[test]
 #[ignore = "needs root"]
 fn loops_are_told_to_make_the_rounds_that_they_make() {
@@ -124,7 +138,8 @@ fn loops_are_told_to_make_the_rounds_that_they_make() {
     daemon.flush();
     let rounds = |procedure: &str| {
         let words = ["--format", "json", program.to_str().unwrap(), procedure];
-        let told: Value = serde_json::from_str(&succeed(&mut dcpi(&place.db(), "calc", &words))).unwrap();
+        let told: Value =
+            serde_json::from_str(&succeed(&mut dcpi(&place.db(), "calc", &words))).unwrap();
         let tests: Vec<Value> = told["loops"]
             .as_array()
             .unwrap()
@@ -134,11 +149,14 @@ fn loops_are_told_to_make_the_rounds_that_they_make() {
             .collect();
         assert_eq!(tests.len(), 1, "{procedure}: {:#}", told["loops"]);
         assert_eq!(tests[0]["only_exit"], true);
-        ["rounds", "rounds_10", "rounds_50", "rounds_90"].map(|name| tests[0][name].as_f64().unwrap())
+        ["rounds", "rounds_10", "rounds_50", "rounds_90"]
+            .map(|name| tests[0][name].as_f64().unwrap())
     };
     let [always, short, long] = ["always", "short", "long"].map(|name| truth.number(name));
     // A class of rounds is an eighth wide; more than that, and chance, is wrong.
-    let near = |told: f64, truth: f64| assert!((told / truth).ln().abs() < 0.3, "{told} instead of {truth}");
+    let near = |told: f64, truth: f64| {
+        assert!((told / truth).ln().abs() < 0.3, "{told} instead of {truth}")
+    };
     rounds("always").iter().for_each(|told| near(*told, always));
     let [mean, tenth, _, most] = rounds("either");
     near(mean, f64::midpoint(short, long));
@@ -175,14 +193,17 @@ fn files_with(directory: &Path, bytes: &[u8], found: &mut Vec<String>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files_with(&path, bytes, found);
-        } else if path.is_file() && fs::read(&path).unwrap().windows(bytes.len()).any(|window| window == bytes) {
+        } else if path.is_file()
+            && fs::read(&path).unwrap().windows(bytes.len()).any(|window| window == bytes)
+        {
             found.push(path.display().to_string());
         }
     }
 }
 
-/// A secret that a program has in registers and on its stack while it is sampled, in no file, is in nothing that the daemon writes: neither in
-/// profiles, kept code, catalogue and log, nor in what the tools read out of packed ones.
+/// A secret that a program has in registers and on its stack while it is sampled, in no file, is in
+/// nothing that the daemon writes: neither in profiles, kept code, catalogue and log, nor in what
+/// the tools read out of packed ones.
 #[test]
 #[ignore = "needs root"]
 fn registers_and_stacks_stay_in_memory() {
@@ -200,29 +221,37 @@ fn registers_and_stacks_stay_in_memory() {
     let (secret, hex) = (secret(), format!("{:x}", secret()));
     let inverted = format!("{:x}", !secret);
     let mut found = Vec::new();
-    for bytes in [&secret.to_le_bytes()[..], &secret.to_be_bytes(), hex.as_bytes(), inverted.as_bytes()] {
+    for bytes in
+        [&secret.to_le_bytes()[..], &secret.to_be_bytes(), hex.as_bytes(), inverted.as_bytes()]
+    {
         files_with(place.path(), bytes, &mut found);
     }
     files_with(place.path(), &(!secret).to_le_bytes(), &mut found);
     assert_eq!(found, [""; 0]);
     for arguments in [&["cat"][..], &["cat", "--edges"], &["images"], &["epochs"], &["prof"]] {
         let (subcommand, rest) = arguments.split_first().unwrap();
-        let told =
-            String::from_utf8(run(dcpi(&place.db(), subcommand, &["--format", "json"]).args(rest)).stdout).unwrap();
+        let told = String::from_utf8(
+            run(dcpi(&place.db(), subcommand, &["--format", "json"]).args(rest)).stdout,
+        )
+        .unwrap();
         assert!(told.contains("\"rows\""), "dcpi {arguments:?} told nothing: {told}");
         assert!(
-            !told.contains(&hex) && !told.contains(&inverted) && !told.contains(&secret.to_string()),
+            !told.contains(&hex)
+                && !told.contains(&inverted)
+                && !told.contains(&secret.to_string()),
             "{arguments:?}"
         );
     }
     // The search finds what is there.
-    fs::write(place.path().join("control"), [&[0; 5][..], &secret.to_le_bytes(), &[1; 3]].concat()).unwrap();
+    fs::write(place.path().join("control"), [&[0; 5][..], &secret.to_le_bytes(), &[1; 3]].concat())
+        .unwrap();
     files_with(place.path(), &secret.to_le_bytes(), &mut found);
     assert_eq!(found, [place.path().join("control").display().to_string()]);
 }
 
-/// Programs that jump into the middle of instructions, write their own code, unmap and cut it, have stack pointers that lead nowhere, and run
-/// the zeros of a file of a gigabyte: the daemon follows them as far as it goes, and is none the worse for it.
+/// Programs that jump into the middle of instructions, write their own code, unmap and cut it, have
+/// stack pointers that lead nowhere, and run the zeros of a file of a gigabyte: the daemon follows
+/// them as far as it goes, and is none the worse for it.
 #[test]
 #[ignore = "needs root"]
 fn hostile_programs_cost_edges_and_nothing_else() {
@@ -235,16 +264,21 @@ fn hostile_programs_cost_edges_and_nothing_else() {
     let before = daemon.status();
     let all = ["middle", "modify", "unmap", "stack"].map(|what| (&program, what));
     let all = all.into_iter().chain([(&sparse, "middle"), (&sparse, "zeros")]);
-    let running: Vec<Running> =
-        all.map(|(program, what)| Running::start(Command::new(program.program()).args(["2", what]))).collect();
+    let running: Vec<Running> = all
+        .map(|(program, what)| Running::start(Command::new(program.program()).args(["2", what])))
+        .collect();
     for one in running {
         assert!(one.wait().number("rounds") > 0.0);
     }
     daemon.flush();
     let after = daemon.status();
     assert_closes(&after.samples);
-    let (snapshots, edges) = after.edges.as_ref().map(|edges| (edges.taken, edges.edges)).expect("edges are on");
-    assert!(snapshots > 1000 && edges > 100, "they were hardly looked at: {snapshots} snapshots, {edges} edges");
+    let (snapshots, edges) =
+        after.edges.as_ref().map(|edges| (edges.taken, edges.edges)).expect("edges are on");
+    assert!(
+        snapshots > 1000 && edges > 100,
+        "they were hardly looked at: {snapshots} snapshots, {edges} edges"
+    );
     let (before, after) = (before.daemon.rss_bytes, after.daemon.rss_bytes);
     assert!(after < RSS_MAX, "{after} bytes resident, {before} before");
     assert!(!daemon.log().contains("panic"), "{}", daemon.log());

@@ -1,5 +1,5 @@
-//! Code that is in no file, with the real daemon on the real kernel: made at run time, registered, loaded by the kernel. As
-//! `privileged.rs`, these need root and run one at a time.
+//! Code that is in no file, with the real daemon on the real kernel: made at run time, registered,
+//! loaded by the kernel. As `privileged.rs`, these need root and run one at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::path::{Path, PathBuf};
@@ -38,10 +38,14 @@ impl Drop for Left {
 
 fn assert_about(what: &str, seconds: f64, expected: f64) {
     eprintln!("{what}: {seconds:.3} s in samples, {expected:.3} s by its own clock");
-    assert!((0.8 * expected..=1.2 * expected).contains(&seconds), "{what}: {seconds:.3} s, not {expected:.3} s");
+    assert!(
+        (0.8 * expected..=1.2 * expected).contains(&seconds),
+        "{what}: {seconds:.3} s, not {expected:.3} s"
+    );
 }
 
-/// Samples of the procedures that `is` says, and of no other image than the workload's own of generated code.
+/// Samples of the procedures that `is` says, and of no other image than the workload's own of
+/// generated code.
 fn made(prof: &Prof, truth: &Truth, is: impl Fn(&str) -> bool) -> f64 {
     let pid = format!(" {}", truth.number("pid"));
     let own = |row: &&Row| row.image.starts_with("[jit] ") && row.image.ends_with(&pid);
@@ -49,7 +53,8 @@ fn made(prof: &Prof, truth: &Truth, is: impl Fn(&str) -> bool) -> f64 {
     prof.seconds(rows.map(Row::samples).sum())
 }
 
-/// Every way in which compilers tell of their code: in a map, in a map of code that lies in a memory file, in a dump.
+/// Every way in which compilers tell of their code: in a map, in a map of code that lies in a
+/// memory file, in a dump.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn code_made_at_run_time_has_its_names_and_its_time() {
@@ -64,7 +69,11 @@ fn code_made_at_run_time_has_its_names_and_its_time() {
         daemon.flush();
         let prof = everything(&place);
         for (name, key) in [("made first", "first_s"), ("made_second", "second_s")] {
-            assert_about(&format!("{mode}: {name}"), made(&prof, &truth, |row| row == name), truth.number(key));
+            assert_about(
+                &format!("{mode}: {name}"),
+                made(&prof, &truth, |row| row == name),
+                truth.number(key),
+            );
         }
         let unnamed: u64 = prof
             .unresolved
@@ -90,7 +99,8 @@ fn what_node_compiles_has_its_names_and_its_time() {
     let truth = running.wait();
     daemon.flush();
     let prof = everything(&place);
-    let [first, second] = ["firstOfTwo", "secondOfTwo"].map(|name| made(&prof, &truth, |row| row.contains(name)));
+    let [first, second] =
+        ["firstOfTwo", "secondOfTwo"].map(|name| made(&prof, &truth, |row| row.contains(name)));
     eprintln!("{:?}", prof.unresolved);
     assert_about("firstOfTwo", first, truth.number("first_s"));
     assert_about("secondOfTwo", second, truth.number("second_s"));
@@ -138,7 +148,8 @@ fn a_registered_region_has_its_name_from_then_on() {
     let register = |arguments: &[&str]| place.dcpictl(&[&["register"], arguments].concat());
     let said = succeed(&mut register(&[&pid, &start, "64", "first of mine"]));
     assert!(said.contains("1 registered"), "{said}");
-    let said = succeed(&mut register(&[&pid, &second, "0x40", "second_of_mine", "--image", "an image"]));
+    let said =
+        succeed(&mut register(&[&pid, &second, "0x40", "second_of_mine", "--image", "an image"]));
     assert!(said.contains("2 registered"), "{said}");
     for (arguments, words) in [
         (["4194000", &start, "64", "x"], "no process"),
@@ -160,21 +171,30 @@ fn a_registered_region_has_its_name_from_then_on() {
     let first = made(&prof, &truth, |row| row == "first of mine");
     let second = prof.seconds(prof.row("an image", "second_of_mine").samples());
     eprintln!("{before:.3} s before the registration");
-    assert_about("both and before", first + second + before, truth.number("first_s") + truth.number("second_s"));
-    assert!((0.7..0.8).contains(&(first / (first + second))), "three quarters: {first} s of {first} and {second} s");
+    assert_about(
+        "both and before",
+        first + second + before,
+        truth.number("first_s") + truth.number("second_s"),
+    );
+    assert!(
+        (0.7..0.8).contains(&(first / (first + second))),
+        "three quarters: {first} s of {first} and {second} s"
+    );
     let line = refuse(&mut place.dcpictl(&["unregister", &pid, "0x5"]));
     assert!(line.contains("no region"), "{line}");
     assert_closes(&daemon.status().samples);
 }
 
-/// A copy of a program's code in memory of no file, as loaders make for huge pages: its samples are the program's.
+/// A copy of a program's code in memory of no file, as loaders make for huge pages: its samples are
+/// the program's.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_region_that_is_a_copy_of_a_file_counts_as_the_file() {
     require_root();
     let place = Place::default();
     let workload = Workload::build(place.path(), "jit", &[]);
-    let library = Workload::build_with_library(place.path()).program().with_file_name("liblibrary.so");
+    let library =
+        Workload::build_with_library(place.path()).program().with_file_name("liblibrary.so");
     let daemon = start_by_time(&place);
     let running = jit(&workload, &["3"]);
     wait_for_code(running.pid());
@@ -188,8 +208,9 @@ fn a_region_that_is_a_copy_of_a_file_counts_as_the_file() {
     assert_closes(&daemon.status().samples);
 }
 
-/// What strangers may leave in /tmp under the name of a map: a FIFO that nobody writes, a link, a device's link, another user's file, a file
-/// without end, garbage. The daemon stood still at the FIFO, or gave one user's names to another's code.
+/// What strangers may leave in /tmp under the name of a map: a FIFO that nobody writes, a link, a
+/// device's link, another user's file, a file without end, garbage. The daemon stood still at the
+/// FIFO, or gave one user's names to another's code.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn what_strangers_leave_in_tmp_neither_stops_nor_fools_the_daemon() {
@@ -198,8 +219,16 @@ fn what_strangers_leave_in_tmp_neither_stops_nor_fools_the_daemon() {
     type Trap<'a> = (&'a str, &'a dyn Fn(&Path), &'a str);
     let traps: [Trap; 6] = [
         ("fifo", &|path| drop(succeed(Command::new("mkfifo").arg(path))), "jit_map_refused"),
-        ("link", &|path| std::os::unix::fs::symlink("/etc/passwd", path).unwrap(), "jit_map_refused"),
-        ("device", &|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(), "jit_map_refused"),
+        (
+            "link",
+            &|path| std::os::unix::fs::symlink("/etc/passwd", path).unwrap(),
+            "jit_map_refused",
+        ),
+        (
+            "device",
+            &|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+            "jit_map_refused",
+        ),
         (
             "another user's",
             &|path| {
@@ -208,15 +237,23 @@ fn what_strangers_leave_in_tmp_neither_stops_nor_fools_the_daemon() {
             },
             "jit_map_refused",
         ),
-        ("10 GB", &|path| std::fs::File::create(path).unwrap().set_len(10 << 30).unwrap(), "anonymous_memory"),
+        (
+            "10 GB",
+            &|path| std::fs::File::create(path).unwrap().set_len(10 << 30).unwrap(),
+            "anonymous_memory",
+        ),
         (
             "garbage",
             &|path| {
                 std::fs::write(
                     path,
-                    [&[0xff, 0, b'\n', b' '][..], lie.as_bytes(), b"-1 -1 x\nffffffffffffffff 9 x\n"]
-                        .concat()
-                        .repeat(9),
+                    [
+                        &[0xff, 0, b'\n', b' '][..],
+                        lie.as_bytes(),
+                        b"-1 -1 x\nffffffffffffffff 9 x\n",
+                    ]
+                    .concat()
+                    .repeat(9),
                 )
                 .unwrap()
             },
@@ -240,13 +277,17 @@ fn what_strangers_leave_in_tmp_neither_stops_nor_fools_the_daemon() {
         } else {
             let unresolved = prof.unresolved.get(reason).copied().unwrap_or(0);
             assert_about(story, prof.seconds(unresolved), expected);
-            assert!(prof.rows.iter().all(|row| !row.image.starts_with("[jit]")), "{story}: {prof:#?}");
+            assert!(
+                prof.rows.iter().all(|row| !row.image.starts_with("[jit]")),
+                "{story}: {prof:#?}"
+            );
         }
         assert_closes(&daemon.status().samples);
     }
 }
 
-/// A BPF program that was loaded a moment ago had no name until the symbols were read again, up to 10 s later.
+/// A BPF program that was loaded a moment ago had no name until the symbols were read again, up to
+/// 10 s later.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_bpf_program_has_its_name_at_once() {
@@ -257,7 +298,8 @@ fn a_bpf_program_has_its_name_at_once() {
     let ran = workload.run(3).number("ran_s");
     daemon.flush();
     let prof = everything(&place);
-    let of_program = |row: &&Row| row.image.starts_with("[bpf_prog_") && row.image.ends_with("_dcpi_test_hot]");
+    let of_program =
+        |row: &&Row| row.image.starts_with("[bpf_prog_") && row.image.ends_with("_dcpi_test_hot]");
     let samples = prof.rows.iter().filter(of_program).map(Row::samples).sum();
     assert_about("dcpi_test_hot", prof.seconds(samples), ran);
 }

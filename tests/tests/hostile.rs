@@ -1,5 +1,6 @@
-//! Processes of an ordinary user that mean no good: the daemon lives, stays small, and profiles the others right. They need root, as those of
-//! privileged.rs do. Others of the kind: edges.rs (code), generated.rs (files in /tmp), mappings.rs, storm.rs, abuse.rs (sockets).
+//! Processes of an ordinary user that mean no good: the daemon lives, stays small, and profiles the
+//! others right. They need root, as those of privileged.rs do. Others of the kind: edges.rs (code),
+//! generated.rs (files in /tmp), mappings.rs, storm.rs, abuse.rs (sockets).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,11 +29,15 @@ fn start(place: &Place) -> Daemon<'_> {
 /// A command as nobody, in a directory.
 fn as_nobody(directory: &Path, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).current_dir(directory);
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(program)
+        .current_dir(directory);
     command
 }
 
-/// A program whose shares are known, beside those that mean no good: they are as they should be, and the daemon is well.
+/// A program whose shares are known, beside those that mean no good: they are as they should be,
+/// and the daemon is well.
 fn assert_well(place: &Place, daemon: &Daemon<'_>, known: Truth) {
     daemon.flush();
     let status = daemon.status();
@@ -72,9 +77,16 @@ fn strange(what: &str, seconds: u32) -> f64 {
     let maps = running.wait().number("maps");
     eprintln!("{what}: {:.0} mappings a second", maps / f64::from(seconds));
     assert_well(&place, &daemon, known);
-    for arguments in [&["prof", "-i"][..], &["prof"], &["images"], &["prof", "-i", "--format", "csv"]] {
-        let text =
-            succeed(Command::new(binary("dcpi")).arg(arguments[0]).arg("--db").arg(place.db()).args(&arguments[1..]));
+    for arguments in
+        [&["prof", "-i"][..], &["prof"], &["images"], &["prof", "-i", "--format", "csv"]]
+    {
+        let text = succeed(
+            Command::new(binary("dcpi"))
+                .arg(arguments[0])
+                .arg("--db")
+                .arg(place.db())
+                .args(&arguments[1..]),
+        );
         assert!(!text.contains('\x1b') && !text.contains('\r'), "{text:?}");
     }
     let _ = succeed(Command::new(binary("dcpi")).arg("check").arg("--db").arg(place.db()));
@@ -110,8 +122,9 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// A program in a file system that a process serves which does not answer the daemon: it was asked for each file without build id, and the daemon
-/// stood still for ever, and could not even be killed.
+/// A program in a file system that a process serves which does not answer the daemon: it was asked
+/// for each file without build id, and the daemon stood still for ever, and could not even be
+/// killed.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_file_system_that_does_not_answer_is_not_asked() {
@@ -123,9 +136,13 @@ fn a_file_system_that_does_not_answer_is_not_asked() {
     std::fs::create_dir(&folder).unwrap();
     let daemon = start(&place);
     for build_id in ["none", "sha1"] {
-        let served =
-            Workload::build(&folder, "two_functions", &[&format!("-Wl,--build-id={build_id}"), "-Wl,--defsym=other=1"]);
-        let (mount, log) = (place.path().join(build_id), place.path().join(format!("{build_id}.log")));
+        let served = Workload::build(
+            &folder,
+            "two_functions",
+            &[&format!("-Wl,--build-id={build_id}"), "-Wl,--defsym=other=1"],
+        );
+        let (mount, log) =
+            (place.path().join(build_id), place.path().join(format!("{build_id}.log")));
         std::fs::create_dir(&mount).unwrap();
         let mut command = Command::new(server.program());
         command.arg(served.program()).arg(&mount).arg(daemon.pid().to_string()).arg(&log);

@@ -1,4 +1,5 @@
-//! What was implied and not taken has a name: throttled, offline, late. These need root, as those of privileged.rs do; an overflow is there.
+//! What was implied and not taken has a name: throttled, offline, late. These need root, as those
+//! of privileged.rs do; an overflow is there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::collections::BTreeMap;
@@ -21,7 +22,10 @@ fn busy(workload: &Workload, seconds: u32) -> Vec<Running> {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let pinned = |cpu: usize| {
         let mut command = Command::new("taskset");
-        command.args(["--cpu-list", &cpu.to_string()]).arg(workload.program()).arg(seconds.to_string());
+        command
+            .args(["--cpu-list", &cpu.to_string()])
+            .arg(workload.program())
+            .arg(seconds.to_string());
         Running::start(&mut command)
     };
     (0..cpus).map(pinned).collect()
@@ -29,11 +33,14 @@ fn busy(workload: &Workload, seconds: u32) -> Vec<Running> {
 
 /// CPU, taken, implied, missed by the reason.
 fn missed(status: &Status, reason: &str) -> Vec<(u32, u64, u64, u64)> {
-    let of = |cpu: &CpuStatus| (cpu.cpu, cpu.taken, cpu.implied, cpu.missed.get(reason).copied().unwrap_or(0));
+    let of = |cpu: &CpuStatus| {
+        (cpu.cpu, cpu.taken, cpu.implied, cpu.missed.get(reason).copied().unwrap_or(0))
+    };
     status.cpus.iter().map(of).collect()
 }
 
-/// The kernel stops an event that samples more often than kernel.perf_event_max_sample_rate, until the next tick.
+/// The kernel stops an event that samples more often than kernel.perf_event_max_sample_rate, until
+/// the next tick.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn what_the_kernel_throttles_is_said_for_each_cpu() {
@@ -50,8 +57,14 @@ fn what_the_kernel_throttles_is_said_for_each_cpu() {
         eprintln!("CPU {cpu}: {taken} taken, {implied} implied, {throttled} throttled");
         // At 5200/s four of five are above the limit.
         assert!(throttled * 2 > implied, "CPU {cpu}: {throttled} throttled of {implied} implied");
-        assert!(taken + throttled <= implied + implied / 100, "CPU {cpu}: none is counted twice: {status:?}");
-        assert!(text.lines().any(|line| line.starts_with(&format!("missed      CPU {cpu}: "))), "{text}");
+        assert!(
+            taken + throttled <= implied + implied / 100,
+            "CPU {cpu}: none is counted twice: {status:?}"
+        );
+        assert!(
+            text.lines().any(|line| line.starts_with(&format!("missed      CPU {cpu}: "))),
+            "{text}"
+        );
     }
     assert!(text.contains("throttled"), "{text}");
     assert_closes(&status.samples);
@@ -60,7 +73,8 @@ fn what_the_kernel_throttles_is_said_for_each_cpu() {
     let before = daemon.status();
     busy(&workload, 2).into_iter().for_each(|running| drop(running.wait()));
     let after = daemon.status();
-    for ((cpu, before, ..), (_, after, ..)) in missed(&before, "throttled").into_iter().zip(missed(&after, "throttled"))
+    for ((cpu, before, ..), (_, after, ..)) in
+        missed(&before, "throttled").into_iter().zip(missed(&after, "throttled"))
     {
         assert!(after - before > 8000, "CPU {cpu}: {} samples in 2 s", after - before);
     }
@@ -93,7 +107,8 @@ fn how_often_and_how_long_a_cpu_was_offline_is_said() {
         assert!(cpu_1.offline_s <= away.as_secs_f64() + 0.2, "{cpu_1:?}, {away:?}");
     }
     let (status, text) = (daemon.status(), daemon.status_text());
-    let offline: Vec<_> = status.cpus.iter().map(|cpu| (cpu.cpu, cpu.offline)).filter(|(_, n)| *n > 0).collect();
+    let offline: Vec<_> =
+        status.cpus.iter().map(|cpu| (cpu.cpu, cpu.offline)).filter(|(_, n)| *n > 0).collect();
     assert_eq!(offline, [(1, 2)], "{status:?}");
     assert!(text.contains("offline     CPU 1: 2 times, not sampled for "), "{text}");
 }
@@ -111,8 +126,9 @@ fn wait_for(daemon: &Daemon<'_>, is_so: impl Fn(&CpuStatus) -> bool) -> CpuStatu
     }
 }
 
-/// While all CPUs are busy, all samples that their timers imply are taken, but for those that the hypervisor let pass, and what is missed is
-/// named for all of them. A machine that was disturbed for a moment is asked again: a sampler that loses samples loses them each time.
+/// While all CPUs are busy, all samples that their timers imply are taken, but for those that the
+/// hypervisor let pass, and what is missed is named for all of them. A machine that was disturbed
+/// for a moment is asked again: a sampler that loses samples loses them each time.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn busy_cpus_take_what_their_timers_imply() {
@@ -128,7 +144,9 @@ fn busy_cpus_take_what_their_timers_imply() {
         let (after, stolen_after) = (daemon.status(), stolen_s());
         let elapsed_s = begin.elapsed().as_secs_f64();
         let mut all_taken = true;
-        for ((before, after), (cpu, stolen_s)) in before.cpus.iter().zip(&after.cpus).zip(&stolen_after) {
+        for ((before, after), (cpu, stolen_s)) in
+            before.cpus.iter().zip(&after.cpus).zip(&stolen_after)
+        {
             let (taken, implied) = (after.taken - before.taken, after.implied - before.implied);
             let late = |cpu: &CpuStatus| cpu.missed.get("late").copied().unwrap_or(0);
             let late = late(after) - late(before);
@@ -141,7 +159,11 @@ fn busy_cpus_take_what_their_timers_imply() {
                 percent(stolen)
             );
             // The name covers all of it, to the sample that is under way when the status is made.
-            assert!((taken + late).abs_diff(implied) <= 1 + implied / 1000, "CPU {cpu}: {:?}", after.missed);
+            assert!(
+                (taken + late).abs_diff(implied) <= 1 + implied / 1000,
+                "CPU {cpu}: {:?}",
+                after.missed
+            );
             all_taken &= off < 0.01 + 2.0 * stolen;
         }
         if all_taken {

@@ -1,5 +1,6 @@
-//! `dcpi list` of what was really sampled: the known hot line with the file there, and the same instructions from the code store when it is
-//! gone. Needs root, as `privileged.rs` does; without it this fails.
+//! `dcpi list` of what was really sampled: the known hot line with the file there, and the same
+//! instructions from the code store when it is gone. Needs root, as `privileged.rs` does; without
+//! it this fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::path::Path;
@@ -12,7 +13,8 @@ use tests::{require_root, succeed};
 
 /// `dcpi list two_functions three_quarters` as JSON.
 fn list(db: &Path) -> Value {
-    let text = succeed(&mut dcpi(db, "list", &["two_functions", "three_quarters", "--format", "json"]));
+    let text =
+        succeed(&mut dcpi(db, "list", &["two_functions", "three_quarters", "--format", "json"]));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
 }
 
@@ -20,7 +22,8 @@ fn samples(row: &Value) -> u64 {
     row["counts"].as_object().expect("counts").values().filter_map(Value::as_u64).sum()
 }
 
-/// The share of the samples that fall into the innermost loop: between a jump back and what it leads to.
+/// The share of the samples that fall into the innermost loop: between a jump back and what it
+/// leads to.
 fn share_in_loops(listing: &Value) -> f64 {
     let address = |row: &Value, key: &str| {
         let text = row.get(key)?.as_str()?;
@@ -34,7 +37,8 @@ fn share_in_loops(listing: &Value) -> f64 {
         .filter(|(to, from)| (begin..*from).contains(to))
         .collect();
     let within = |row: &&Value| {
-        address(row, "address").is_some_and(|at| loops.iter().any(|(to, from)| (*to..=*from).contains(&at)))
+        address(row, "address")
+            .is_some_and(|at| loops.iter().any(|(to, from)| (*to..=*from).contains(&at)))
     };
     let inside: u64 = rows.iter().filter(within).map(samples).sum();
     let all: u64 = rows.iter().map(samples).sum();
@@ -57,11 +61,15 @@ fn the_hot_loop_is_listed_with_its_source_and_without_the_file() {
 
     let with_file = list(&place.db());
     assert!(share_in_loops(&with_file) > 0.95, "{with_file:#}");
-    let hottest = with_file["lines"].as_array().unwrap().iter().max_by_key(|line| samples(line)).unwrap();
+    let hottest =
+        with_file["lines"].as_array().unwrap().iter().max_by_key(|line| samples(line)).unwrap();
     let source = std::fs::read_to_string(hottest["file"].as_str().unwrap()).unwrap();
     let line = source.lines().nth(hottest["line"].as_u64().unwrap() as usize - 1).unwrap();
     assert_eq!(hottest["text"].as_str(), Some(line));
-    assert!(hottest["file"].as_str().unwrap().ends_with("two_functions.c") && is_of_the_loop(line), "{hottest:#}");
+    assert!(
+        hottest["file"].as_str().unwrap().ends_with("two_functions.c") && is_of_the_loop(line),
+        "{hottest:#}"
+    );
 
     std::fs::remove_file(workload.program()).unwrap();
     let without = list(&place.db());
@@ -71,7 +79,8 @@ fn the_hot_loop_is_listed_with_its_source_and_without_the_file() {
         rows.iter().map(|row| (row["text"].clone(), row["counts"].clone())).collect()
     };
     assert_eq!(texts(&without), texts(&with_file));
-    let kinds: Vec<&str> = without["problems"].as_array().unwrap().iter().filter_map(|p| p["kind"].as_str()).collect();
+    let kinds: Vec<&str> =
+        without["problems"].as_array().unwrap().iter().filter_map(|p| p["kind"].as_str()).collect();
     assert_eq!(kinds, ["from_code_store", "no_lines"]);
 }
 

@@ -16,7 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// `dcpi record ARGUMENTS...` with its scratch directory in a place of ours.
 fn record(place: &Place, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("dcpi"));
-    command.env("TMPDIR", place.path()).arg("record").args(["--event", "cpu-clock"]).args(arguments);
+    command
+        .env("TMPDIR", place.path())
+        .arg("record")
+        .args(["--event", "cpu-clock"])
+        .args(arguments);
     command
 }
 
@@ -29,7 +33,10 @@ fn daemons(place: &Place) -> Vec<u32> {
             && words.contains(place.path().to_str().unwrap())
     };
     let processes = std::fs::read_dir("/proc").unwrap();
-    processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok()).filter(below).collect()
+    processes
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
+        .filter(below)
+        .collect()
 }
 
 /// Waits until something is so.
@@ -70,9 +77,15 @@ fn a_command_is_recorded_and_its_output_and_exit_code_are_its_own() {
     let (stdout, stderr) = said(&output);
     assert_eq!(output.status.code(), Some(7), "{stderr}");
     assert_eq!(stdout, "said\n", "nothing of ours in it");
-    assert!(stderr.contains("three_quarters") && stderr.contains("only        samples labelled \"sh\""), "{stderr}");
     assert!(
-        stderr.contains(&format!("look again: dcpi prof --db {} (-a: of the whole machine)", db.display())),
+        stderr.contains("three_quarters") && stderr.contains("only        samples labelled \"sh\""),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains(&format!(
+            "look again: dcpi prof --db {} (-a: of the whole machine)",
+            db.display()
+        )),
         "{stderr}"
     );
     assert!(daemons(&place).is_empty() && left(&place).is_empty());
@@ -81,7 +94,12 @@ fn a_command_is_recorded_and_its_output_and_exit_code_are_its_own() {
     let row = prof.row("two_functions", "three_quarters");
     assert!((0.65..0.80).contains(&row.share().value), "{row:?}");
     let again = run(&mut record(&place, &["-o", db.to_str().unwrap(), "--", "false"]));
-    assert_eq!(again.status.code(), Some(1), "into the same database, of next to no samples: {:?}", said(&again));
+    assert_eq!(
+        again.status.code(),
+        Some(1),
+        "into the same database, of next to no samples: {:?}",
+        said(&again)
+    );
     let killed = run(&mut record(&place, &["--", "sh", "-c", "kill -9 $$"]));
     assert_eq!(killed.status.code(), Some(137));
     let before = left(&place).len();
@@ -99,7 +117,8 @@ fn some_seconds_are_recorded_and_ctrl_c_ends_them_with_a_report() {
     assert!(timed.contains("database") && timed.contains("recorded "), "{timed}");
     assert_eq!(left(&place).len(), 1, "the database is kept");
     let mut command = record(&place, &["-n", "3"]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until("a daemon samples", || daemons(&place).len() == 1);
     std::thread::sleep(Duration::from_secs(2)); // of samples
     send(&child, Signal::SIGINT);
@@ -117,9 +136,11 @@ fn signals_are_passed_on_to_the_command() {
     require_root();
     let place = Place::default();
     let mark = place.path().join("ready");
-    let script = format!("trap 'echo caught; exit 5' TERM; touch {}; while :; do :; done", mark.display());
+    let script =
+        format!("trap 'echo caught; exit 5' TERM; touch {}; while :; do :; done", mark.display());
     let mut command = record(&place, &["--", "sh", "-c", &script]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until("the command runs", || mark.exists());
     send(&child, Signal::SIGTERM);
     let output = child.wait_with_output().unwrap();
@@ -140,9 +161,12 @@ fn no_daemon_is_left_behind_by_a_recording_that_is_killed() {
     require_root();
     let place = Place::default();
     let mut command = record(&place, &["--", "sleep", "1000"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let sleeps =
-        |pid: &str| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == b"sleep\x001000\x00");
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let sleeps = |pid: &str| {
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|words| words == b"sleep\x001000\x00")
+    };
     let path = format!("/proc/{0}/task/{0}/children", child.id());
     let children = || std::fs::read_to_string(&path).unwrap_or_default();
     until("the command runs", || children().split_whitespace().any(sleeps));
@@ -165,7 +189,10 @@ fn without_rights_it_says_one_line() {
     std::fs::create_dir(place.path().join("open")).unwrap();
     std::os::unix::fs::chown(place.path().join("open"), Some(65534), Some(65534)).unwrap();
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copied(&place)).args(["record", "-d", "1s"]);
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(copied(&place))
+        .args(["record", "-d", "1s"]);
     let line = refuse(command.env("TMPDIR", place.path().join("open")));
     assert!(line.contains("cannot record: ") && line.contains("root"), "{line}");
     let line = refuse(&mut record(&place, &["--event", "bogus", "-d", "1s"]));
@@ -203,8 +230,14 @@ fn top_shows_what_runs_now_without_the_disk() {
     let text = succeed(&mut top(&place, &["--once", "-d", "2s", "--format", "json"]));
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
     let rows = report["rows"].as_array().unwrap();
-    let row = rows.iter().find(|row| row["procedure"] == "three_quarters").unwrap_or_else(|| panic!("{text}"));
-    let quarter = rows.iter().find(|row| row["procedure"] == "one_quarter").unwrap_or_else(|| panic!("{text}"));
+    let row = rows
+        .iter()
+        .find(|row| row["procedure"] == "three_quarters")
+        .unwrap_or_else(|| panic!("{text}"));
+    let quarter = rows
+        .iter()
+        .find(|row| row["procedure"] == "one_quarter")
+        .unwrap_or_else(|| panic!("{text}"));
     let [many, few] = [row, quarter].map(|row| row["samples"].as_f64().unwrap());
     assert!((2.0..4.5).contains(&(many / few)), "{text}");
     let status = daemon.status();
@@ -215,7 +248,8 @@ fn top_shows_what_runs_now_without_the_disk() {
     assert_closes(&daemon.status().samples);
 }
 
-/// On a terminal of script(1): the screen is drawn, and left as it was, whether a key or a signal ends it.
+/// On a terminal of script(1): the screen is drawn, and left as it was, whether a key or a signal
+/// ends it.
 fn in_a_terminal(place: &Place) {
     let log = place.path().join("typescript");
     let shown = || std::fs::read_to_string(&log).unwrap_or_else(|_| String::new());
@@ -228,7 +262,12 @@ fn in_a_terminal(place: &Place) {
         );
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--flush", "--command", &words]).arg(&log);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         until("the procedure is on the screen", || shown().contains("three_quarters"));
         // Kept open until the end: waiting closes it, and script(1) takes that for another end.
         let mut keys = child.stdin.take().unwrap();
@@ -241,14 +280,19 @@ fn in_a_terminal(place: &Place) {
         // Only what changed is drawn, so that few words are whole.
         assert!(text.contains("\x1b[?1049h") && text.contains("two_functions"), "{text}");
         let after = text.rsplit("\x1b[?1049l").next().unwrap();
-        assert!(text.contains("\x1b[?1049l") && !after.contains("three_quarters"), "the screen is left: {after}");
+        assert!(
+            text.contains("\x1b[?1049l") && !after.contains("three_quarters"),
+            "the screen is left: {after}"
+        );
         assert!(text.contains("\x1b[?25h"), "with its cursor: {text}");
     }
 }
 
 /// The process that script(1) runs.
 fn below(script: u32) -> i32 {
-    let children = std::fs::read_to_string(Path::new("/proc").join(format!("{script}/task/{script}/children")));
+    let children = std::fs::read_to_string(
+        Path::new("/proc").join(format!("{script}/task/{script}/children")),
+    );
     children.unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }
 
@@ -261,7 +305,8 @@ const FORKS: &str = "import os\nfor _ in range(1000):\n    if os.fork() == 0:\n 
 const THREADS: &str = "import hashlib, threading\ndef work():\n    for _ in range(400): hashlib.sha256(b'x' * 1000000).digest()\n\
     threads = [threading.Thread(target=work) for _ in range(4)]\n[t.start() for t in threads]\n[t.join() for t in threads]\n";
 
-/// `dcpi record -- node hot.js` reported 0.23 s of a program that took 4.2: samples of code made at run time were in no label's report.
+/// `dcpi record -- node hot.js` reported 0.23 s of a program that took 4.2: samples of code made at
+/// run time were in no label's report.
 #[test]
 #[ignore = "needs root"]
 fn a_recordings_samples_are_the_cpu_time_that_the_kernel_accounts() {
@@ -291,10 +336,14 @@ fn a_recordings_samples_are_the_cpu_time_that_the_kernel_accounts() {
             let mut seconds = |nth| words.nth(nth).unwrap().parse::<f64>().unwrap();
             // "3.16 s of CPU time by its samples, 3.20 s by the kernel's account"
             let (sampled, used) = (seconds(0), seconds(7));
-            println!("{} {}: {sampled} s by samples, {used} s by the kernel", command[0], command[1]);
+            println!(
+                "{} {}: {sampled} s by samples, {used} s by the kernel",
+                command[0], command[1]
+            );
             (sampled / used - 1.0).abs()
         };
-        // A shared machine may stand still for a moment: then samples come late, and that is said in the report.
+        // A shared machine may stand still for a moment: then samples come late, and that is said
+        // in the report.
         let off = (0..3).map(|_| times()).find(|off| *off <= 0.02);
         assert!(off.is_some(), "{command:?}: never within 2 %");
     }

@@ -1,4 +1,5 @@
-//! The loader hook inside real programs: whatever becomes of the daemon, they print and return what they do without it. Needs no privilege.
+//! The loader hook inside real programs: whatever becomes of the daemon, they print and return what
+//! they do without it. Needs no privilege.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -67,11 +68,14 @@ impl Listener {
 
 /// How many of the datagrams hold these words: paths stand in them as they are.
 fn holding(datagrams: &[Vec<u8>], words: &str) -> usize {
-    let holds = |datagram: &&Vec<u8>| datagram.windows(words.len()).any(|window| window == words.as_bytes());
+    let holds = |datagram: &&Vec<u8>| {
+        datagram.windows(words.len()).any(|window| window == words.as_bytes())
+    };
     datagrams.iter().filter(holds).count()
 }
 
-/// The suite: programs that people run, each with something on its output, its errors and in its exit code.
+/// The suite: programs that people run, each with something on its output, its errors and in its
+/// exit code.
 fn programs(directory: &Path) -> Vec<(&'static str, Command)> {
     let mut programs = Vec::new();
     let mut add = |story, program: &str, arguments: &[&str]| {
@@ -83,10 +87,21 @@ fn programs(directory: &Path) -> Vec<(&'static str, Command)> {
     add(
         "a chain of fork and exec",
         "bash",
-        &["-c", "bash -c 'sh -c \"cat /dev/null; echo deep; exit 5\"; echo $?' | tr a-z A-Z; exec perl -e 'exit 6'"],
+        &[
+            "-c",
+            "bash -c 'sh -c \"cat /dev/null; echo deep; exit 5\"; echo $?' | tr a-z A-Z; exec perl -e 'exit 6'",
+        ],
     );
-    add("many short ones", "bash", &["-c", "for i in $(seq 30); do /bin/true; done; ls -d / /no/such/file"]);
-    add("descriptors and signals", "bash", &["-c", "ls /proc/self/fd; grep ^Sig[BIC] /proc/self/status; ulimit -a"]);
+    add(
+        "many short ones",
+        "bash",
+        &["-c", "for i in $(seq 30); do /bin/true; done; ls -d / /no/such/file"],
+    );
+    add(
+        "descriptors and signals",
+        "bash",
+        &["-c", "ls /proc/self/fd; grep ^Sig[BIC] /proc/self/status; ulimit -a"],
+    );
     add("closed descriptors", "bash", &["-c", "exec 0<&- 2>&-; ls /proc/self/fd | head -c 100"]);
     add("no descriptors left", "bash", &["-c", "ulimit -n 4; /bin/echo none"]);
     add(
@@ -100,9 +115,16 @@ fn programs(directory: &Path) -> Vec<(&'static str, Command)> {
     add(
         "python3 that forks",
         "python3",
-        &["-c", "import subprocess; print(subprocess.run(['cat', '/etc/hostname'], capture_output=True).returncode)"],
+        &[
+            "-c",
+            "import subprocess; print(subprocess.run(['cat', '/etc/hostname'], capture_output=True).returncode)",
+        ],
     );
-    add("perl", "perl", &["-MPOSIX", "-e", "print POSIX::floor(3.7), qq(\\n); warn qq(careful\\n); exit 9"]);
+    add(
+        "perl",
+        "perl",
+        &["-MPOSIX", "-e", "print POSIX::floor(3.7), qq(\\n); warn qq(careful\\n); exit 9"],
+    );
     add("git", "git", &["-c", "init.defaultBranch=main", "init", "repository"]);
     add("git with an error", "git", &["-C", "/", "log"]);
     add("gcc", "gcc", &["-O1", "-Wall", "-o", "hello", "hello.c"]);
@@ -116,7 +138,12 @@ fn prepare(directory: &Path) {
     std::fs::write(directory.join("hello.c"), hello).unwrap();
     std::fs::write(directory.join("wrong.c"), "int main(void) { return nothing; }\n").unwrap();
     // So that each run finds what the others found.
-    let _ = seen(Command::new("git").args(["init", "repository"]).current_dir(directory).env("HOME", directory));
+    let _ = seen(
+        Command::new("git")
+            .args(["init", "repository"])
+            .current_dir(directory)
+            .env("HOME", directory),
+    );
 }
 
 /// A place where the hook is told to send to, and what keeps it as it is.
@@ -131,7 +158,8 @@ fn destinations(directory: &Path) -> Vec<Destination> {
     drop(UnixDatagram::bind(at("dead")).unwrap());
     let stream = UnixListener::bind(at("stream")).unwrap();
     // It takes datagrams of one sender only, and that is another.
-    let (taken, taker) = (UnixDatagram::bind(at("taken")).unwrap(), UnixDatagram::bind(at("taker")).unwrap());
+    let (taken, taker) =
+        (UnixDatagram::bind(at("taken")).unwrap(), UnixDatagram::bind(at("taker")).unwrap());
     taken.connect(at("taker")).unwrap();
     let _ = succeed(Command::new("mkfifo").arg(at("fifo")));
     std::fs::write(at("file"), "a file").unwrap();
@@ -164,7 +192,8 @@ fn programs_are_the_same_with_a_daemon_that_listens() {
         assert_eq!(seen(hooked(&mut command, &path)), without, "{story}");
     }
     let datagrams = listener.end();
-    for program in ["/bash", "/python3", "/perl", "/git", "/gcc", "/cc1", "/libc.so.6", "/ld-linux"] {
+    for program in ["/bash", "/python3", "/perl", "/git", "/gcc", "/cc1", "/libc.so.6", "/ld-linux"]
+    {
         assert!(holding(&datagrams, program) > 0, "nobody told of {program}");
     }
 }
@@ -180,7 +209,11 @@ fn programs_are_the_same_whatever_is_there_instead_of_the_daemon() {
             assert_eq!(seen(hooked(&mut command, path)), without, "{story}, {destination}");
         }
     }
-    assert_eq!(std::fs::read(directory.path().join("file")).unwrap(), b"a file", "nothing was written there");
+    assert_eq!(
+        std::fs::read(directory.path().join("file")).unwrap(),
+        b"a file",
+        "nothing was written there"
+    );
 }
 
 /// dlopen, dlmopen, several threads, a child, and a file that is no library.
@@ -191,11 +224,15 @@ fn libraries_loaded_later_are_told_and_the_program_notices_nothing() {
     let mut command = Command::new(loads.program());
     command.arg(directory.path().join("liblibrary.so")).arg(directory.path().join("libother.so"));
     let without = seen(&mut command);
-    assert!(without.output.contains("dlmopen: loaded") && without.output.contains("in a child: loaded"), "{without:?}");
+    assert!(
+        without.output.contains("dlmopen: loaded") && without.output.contains("in a child: loaded"),
+        "{without:?}"
+    );
     let listener = Listener::start(&directory.path().join("up"));
     assert_eq!(seen(hooked(&mut command, &listener.path)), without);
     let datagrams = listener.end();
-    // Once by the program, once by its child, and by four threads between once in all and twenty times each.
+    // Once by the program, once by its child, and by four threads between once in all and twenty
+    // times each.
     let told = holding(&datagrams, "/liblibrary.so");
     assert!((3..=82).contains(&told), "{told}");
     assert_eq!(holding(&datagrams, "/loads"), 1, "the program itself is told of once");
@@ -208,9 +245,11 @@ fn libraries_loaded_later_are_told_and_the_program_notices_nothing() {
 #[test]
 fn programs_at_fixed_addresses_are_told_of_and_static_ones_are_left_alone() {
     let directory = tempfile::tempdir().unwrap();
-    for (name, flags, told) in
-        [("fixed", &["-no-pie"][..], 1), ("movable", &["-pie", "-fPIE"], 1), ("static", &["-static"], 0)]
-    {
+    for (name, flags, told) in [
+        ("fixed", &["-no-pie"][..], 1),
+        ("movable", &["-pie", "-fPIE"], 1),
+        ("static", &["-static"], 0),
+    ] {
         let at = directory.path().join(name);
         std::fs::create_dir(&at).unwrap();
         let workload = Workload::build(&at, "two_functions", flags);
@@ -219,12 +258,20 @@ fn programs_at_fixed_addresses_are_told_of_and_static_ones_are_left_alone() {
         let output = run(hooked(command.arg("0.01"), &listener.path));
         assert!(output.status.success() && output.stderr.is_empty(), "{name}: {output:?}");
         let datagrams = listener.end();
-        assert_eq!((datagrams.len(), holding(&datagrams, "/two_functions")), (told, told), "{name}");
-        // Its build id is in the datagram as it is in the file: 20 bytes that the note's name stands before.
+        assert_eq!(
+            (datagrams.len(), holding(&datagrams, "/two_functions")),
+            (told, told),
+            "{name}"
+        );
+        // Its build id is in the datagram as it is in the file: 20 bytes that the note's name
+        // stands before.
         let file = std::fs::read(workload.program()).unwrap();
         let note = file.windows(8).position(|window| window == b"\x03\0\0\0GNU\0").unwrap() + 8;
         let id = file.get(note..note + 20).unwrap();
-        assert!(datagrams.iter().all(|datagram| datagram.windows(20).any(|window| window == id)), "{name}: build id");
+        assert!(
+            datagrams.iter().all(|datagram| datagram.windows(20).any(|window| window == id)),
+            "{name}: build id"
+        );
     }
 }
 
@@ -234,7 +281,9 @@ fn the_hook_brings_nothing_along() {
     let listing = "cat /proc/self/maps";
     let mapped = |command: &mut Command| {
         let maps = succeed(command.args(["-c", listing]).stdin(Stdio::null()));
-        maps.lines().filter_map(|line| Some(line.rsplit_once('/')?.1.to_owned())).collect::<Vec<_>>()
+        maps.lines()
+            .filter_map(|line| Some(line.rsplit_once('/')?.1.to_owned()))
+            .collect::<Vec<_>>()
     };
     let without = mapped(&mut Command::new("bash"));
     let mut with = mapped(hooked(&mut Command::new("bash"), Path::new("/nowhere")));

@@ -1,4 +1,5 @@
-//! Whose samples are whose: programs that change what is mapped where, faster than the daemon drains.
+//! Whose samples are whose: programs that change what is mapped where, faster than the daemon
+//! drains.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +15,8 @@ use tests::report::prof;
 use tests::workload::{Running, Workload};
 use tests::{Setting, require_root};
 
-/// Plugins that are loaded and unloaded at one address many times within each drain: the address says nothing.
+/// Plugins that are loaded and unloaded at one address many times within each drain: the address
+/// says nothing.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn plugins_at_one_address_keep_their_own_time() {
@@ -28,23 +30,35 @@ fn plugins_at_one_address_keep_their_own_time() {
     let prof = prof(&place.db(), &["--confidence", "99.9", "first.so", "second.so"]);
     let samples = ["first.so", "second.so"].map(|name| prof.samples_of_image(name) as f64);
     let truth = ["first", "second"].map(|name| truth.number(name));
-    let (share, expected) = (samples[0] / (samples[0] + samples[1]), truth[0] / (truth[0] + truth[1]));
+    let (share, expected) =
+        (samples[0] / (samples[0] + samples[1]), truth[0] / (truth[0] + truth[1]));
     let found = (samples[0] + samples[1]) / 5200.0 / (truth[0] + truth[1]);
-    eprintln!("first: {share:.4} of the samples, {expected:.4} by its own clock; {samples:?}; {:?}", prof.unresolved);
+    eprintln!(
+        "first: {share:.4} of the samples, {expected:.4} by its own clock; {samples:?}; {:?}",
+        prof.unresolved
+    );
     // 5200/s for 6 s know the share to 0.009 at this confidence.
-    assert!((share - expected).abs() < 0.015, "first: {share:.4} of the samples, {expected:.4} by its own clock");
+    assert!(
+        (share - expected).abs() < 0.015,
+        "first: {share:.4} of the samples, {expected:.4} by its own clock"
+    );
     // Samples that come late are missed: the host of a virtual machine may take some.
     assert!(found > 0.9, "{found:.3} of their time is in samples: {:?}", prof.unresolved);
 }
 
-/// Process numbers that come round again within a drain: two programs at the same addresses, hundreds of runs in fewer numbers.
+/// Process numbers that come round again within a drain: two programs at the same addresses,
+/// hundreds of runs in fewer numbers.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn programs_that_reuse_process_numbers_keep_their_own_time() {
     require_root();
     let place = Place::default();
     let programs = ["one", "other"].map(|name| {
-        let build = Workload::build(place.path(), "two_functions", &["-no-pie", &format!("-Wl,--defsym={name}=1")]);
+        let build = Workload::build(
+            place.path(),
+            "two_functions",
+            &["-no-pie", &format!("-Wl,--defsym={name}=1")],
+        );
         build.copy(name)
     });
     let running = std::fs::read_dir("/proc").expect("reading /proc").flatten();
@@ -69,15 +83,20 @@ fn programs_that_reuse_process_numbers_keep_their_own_time() {
     daemon.flush();
     let prof = prof(&place.db(), &["--confidence", "99.9", "one", "other"]);
     let samples = ["one", "other"].map(|name| prof.samples_of_image(name) as f64);
-    let (share, expected) = (samples[0] / (samples[0] + samples[1]), work_s[0] / (work_s[0] + work_s[1]));
+    let (share, expected) =
+        (samples[0] / (samples[0] + samples[1]), work_s[0] / (work_s[0] + work_s[1]));
     eprintln!(
         "one: {share:.4} of the samples, {expected:.4} by its own clock; {samples:?} in {runs} runs; {:?}",
         prof.unresolved
     );
-    assert!((share - expected).abs() < 0.02, "one: {share:.4} of the samples, {expected:.4} by its own clock");
+    assert!(
+        (share - expected).abs() < 0.02,
+        "one: {share:.4} of the samples, {expected:.4} by its own clock"
+    );
 }
 
-/// Other code over a page of a library whose code is counted once for all: of another process, and of nobody's file.
+/// Other code over a page of a library whose code is counted once for all: of another process, and
+/// of nobody's file.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn code_mapped_over_a_library_is_not_the_librarys() {
@@ -89,18 +108,31 @@ fn code_mapped_over_a_library_is_not_the_librarys() {
     daemon.flush();
     let prof = prof(&place.db(), &["-i", "--confidence", "99.9"]);
     let images = [("libc-overlaid.so", "own"), ("first.so", "first"), ("second.so", "second")];
-    let seconds: Vec<(f64, f64)> =
-        images.iter().map(|(image, name)| (prof.samples_of_image(image) as f64 / 5200.0, truth.number(name))).collect();
+    let seconds: Vec<(f64, f64)> = images
+        .iter()
+        .map(|(image, name)| (prof.samples_of_image(image) as f64 / 5200.0, truth.number(name)))
+        .collect();
     let all: f64 = seconds.iter().map(|(sampled, _)| sampled).sum();
     let expected: f64 = seconds.iter().map(|(_, used)| used).sum();
-    eprintln!("{images:?}: {seconds:.3?} s sampled and used; {all:.3} of {expected:.3} s; {:?}", prof.unresolved);
+    eprintln!(
+        "{images:?}: {seconds:.3?} s sampled and used; {all:.3} of {expected:.3} s; {:?}",
+        prof.unresolved
+    );
     for ((image, _), (sampled, used)) in images.iter().zip(&seconds) {
-        assert!(*sampled < used * 1.04, "{image} is given what is not its own: {sampled:.3} s of {used:.3} s");
+        assert!(
+            *sampled < used * 1.04,
+            "{image} is given what is not its own: {sampled:.3} s of {used:.3} s"
+        );
     }
-    assert!(all / expected > 0.93, "{all:.3} s of {expected:.3} s are known: {:?}", prof.unresolved);
+    assert!(
+        all / expected > 0.93,
+        "{all:.3} s of {expected:.3} s are known: {:?}",
+        prof.unresolved
+    );
 }
 
-/// Other code over a page of a program whose own text is counted once for all: in each of its processes, soon after they were at work in it.
+/// Other code over a page of a program whose own text is counted once for all: in each of its
+/// processes, soon after they were at work in it.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn code_mapped_over_a_program_is_not_the_programs() {
@@ -111,16 +143,24 @@ fn code_mapped_over_a_program_is_not_the_programs() {
     let truth = Running::start(Command::new(workload.program()).args(["5", "alone"])).wait();
     daemon.flush();
     let prof = prof(&place.db(), &["-i", "--confidence", "99.9"]);
-    let [own, first] = ["overlaid", "first.so"].map(|image| prof.samples_of_image(image) as f64 / 5200.0);
+    let [own, first] =
+        ["overlaid", "first.so"].map(|image| prof.samples_of_image(image) as f64 / 5200.0);
     let [own_used, first_used] = ["own", "first"].map(|name| truth.number(name));
-    eprintln!("{own:.3} of {own_used:.3} s own, {first:.3} of {first_used:.3} s; {:?}", prof.unresolved);
+    eprintln!(
+        "{own:.3} of {own_used:.3} s own, {first:.3} of {first_used:.3} s; {:?}",
+        prof.unresolved
+    );
     // 2.5 s of samples each are known to 3 %, and starting the program is its own, too.
-    assert!(own < own_used * 1.06, "it is given what is not its own: {own:.3} s of {own_used:.3} s");
+    assert!(
+        own < own_used * 1.06,
+        "it is given what is not its own: {own:.3} s of {own_used:.3} s"
+    );
     assert!(first > first_used * 0.9, "{first:.3} s of {first_used:.3} s: {:?}", prof.unresolved);
 }
 
-/// A program, or a library, built anew in place and run again, several times within one drain: the second build's samples went to the first, or
-/// nowhere. `program` runs what is in `image`, one of the builds.
+/// A program, or a library, built anew in place and run again, several times within one drain: the
+/// second build's samples went to the first, or nowhere. `program` runs what is in `image`, one of
+/// the builds.
 fn rebuilt_in_place(place: &Place, builds: [&Path; 2], program: &Path, image: &Path) {
     require_root();
     let sizes = builds.map(|build| build.metadata().unwrap().len());
@@ -143,9 +183,13 @@ fn rebuilt_in_place(place: &Place, builds: [&Path; 2], program: &Path, image: &P
     samples.sort_by(f64::total_cmp);
     eprintln!("{samples:?} samples, {work_s:?} s; {:?}", report.unresolved);
     assert_eq!(samples.len(), 2, "two images of one name: {report:#?}");
-    let (share, expected) = (samples[0] / (samples[0] + samples[1]), work_s[0] / (work_s[0] + work_s[1]));
+    let (share, expected) =
+        (samples[0] / (samples[0] + samples[1]), work_s[0] / (work_s[0] + work_s[1]));
     let found = (samples[0] + samples[1]) / 5200.0 / (work_s[0] + work_s[1]);
-    assert!((share - expected).abs() < 0.02, "first: {share:.4} of the samples, {expected:.4} by its own clock");
+    assert!(
+        (share - expected).abs() < 0.02,
+        "first: {share:.4} of the samples, {expected:.4} by its own clock"
+    );
     assert!(found > 0.9, "{found:.3} of their time is in samples: {:?}", report.unresolved);
 }
 
@@ -153,8 +197,9 @@ const SEEDS: [&str; 2] = ["-DSEED=1442695040888963407u", "-DSEED=144269504088896
 
 fn program_built_anew(build_id: &str) {
     let place = Place::default();
-    let builds =
-        SEEDS.map(|seed| Workload::build(place.path(), "rebuilt", &[seed, build_id]).copy(&format!("build{seed}")));
+    let builds = SEEDS.map(|seed| {
+        Workload::build(place.path(), "rebuilt", &[seed, build_id]).copy(&format!("build{seed}"))
+    });
     let program = builds[0].copy("program");
     let builds = builds.each_ref().map(Workload::program);
     rebuilt_in_place(&place, builds, program.program(), program.program());

@@ -1,5 +1,6 @@
-//! Events that take turns, and events by their PMU's own words, on the real kernel. The events here are the kernel's own, so that they are on every
-//! machine; `cargo xtask vm` has the same with real counters. Each test needs root: `cargo xtask test` runs them, and without root they fail.
+//! Events that take turns, and events by their PMU's own words, on the real kernel. The events here
+//! are the kernel's own, so that they are on every machine; `cargo xtask vm` has the same with real
+//! counters. Each test needs root: `cargo xtask test` runs them, and without root they fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::process::Command;
@@ -13,14 +14,16 @@ const SECONDS: u32 = 12;
 /// The timers' rate.
 const RATE: f64 = 1000.0;
 
-/// Samples this machine with all CPUs busy, for an idle CPU's timers are throttled. The report, and the status as text.
+/// Samples this machine with all CPUs busy, for an idle CPU's timers are throttled. The report, and
+/// the status as text.
 fn sampled(flags: &[&str]) -> (Prof, String) {
     let place = Place::default();
     let workload = Workload::build(place.path(), "two_functions", &[]);
     let cpus = std::thread::available_parallelism().unwrap().get();
     let running: Vec<Running> = (0..cpus).map(|_| workload.start(2 * SECONDS)).collect();
     let mut command = place.dcpid();
-    // Periods vary by 3 % around their mean and are drawn at drains: many drains make their mean exact.
+    // Periods vary by 3 % around their mean and are drawn at drains: many drains make their mean
+    // exact.
     command.args(["--drain-interval", "100ms"]).args(flags);
     let daemon = place.start_as(command);
     std::thread::sleep(std::time::Duration::from_secs(u64::from(SECONDS)));
@@ -31,7 +34,10 @@ fn sampled(flags: &[&str]) -> (Prof, String) {
     assert_closes(&status.samples);
     for event in &status.events {
         let (running, enabled) = (event.running_ns, event.enabled_ns);
-        eprintln!("{}: {} samples, {running} of {enabled} ns, {:?}", event.name, event.samples, event.note);
+        eprintln!(
+            "{}: {} samples, {running} of {enabled} ns, {:?}",
+            event.name, event.samples, event.note
+        );
     }
     (prof(&place.db(), &["--idle", "--confidence", "99.9"]), text)
 }
@@ -40,7 +46,8 @@ fn share(event: &Event) -> f64 {
     event.running_ns as f64 / event.enabled_ns as f64
 }
 
-/// Each event of a group has its part of the time, says so, and scaled by it counts what it would have counted alone.
+/// Each event of a group has its part of the time, says so, and scaled by it counts what it would
+/// have counted alone.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn events_that_take_turns_are_scaled_to_what_they_would_have_counted() {
@@ -61,14 +68,25 @@ fn events_that_take_turns_are_scaled_to_what_they_would_have_counted() {
         // 30 turns of 1 to 3 ticks on each of two CPUs: a standard deviation of 0.03.
         assert!((0.35..0.65).contains(&share(event)), "{event:?}");
         assert!((event.scale.unwrap() - 1.0 / share(event)).abs() < 1e-6, "{event:?}");
-        // Both are ns of CPU time, of which there is one in each. What else differs is chance: of each run's samples, and of its periods.
+        // Both are ns of CPU time, of which there is one in each. What else differs is chance: of
+        // each run's samples, and of its periods.
         let (ratio, expected) = (event.per_ns(), alone.events[0].per_ns());
         let count = event.count.unwrap();
         let sampling = (count.high - count.low) / 2.0 / count.value;
-        eprintln!("{}: {ratio:.4} ns in each ns, {expected:.4} alone; sampling error {sampling:.4}", event.name);
-        assert!((ratio / expected - 1.0).abs() < 1.5 * sampling + 0.02, "{event:?} against {:?}", alone.events);
+        eprintln!(
+            "{}: {ratio:.4} ns in each ns, {expected:.4} alone; sampling error {sampling:.4}",
+            event.name
+        );
+        assert!(
+            (ratio / expected - 1.0).abs() < 1.5 * sampling + 0.02,
+            "{event:?} against {:?}",
+            alone.events
+        );
         let implied = RATE * event.running_ns as f64 * 1e-9;
-        assert!((0.8..1.05).contains(&(event.total as f64 / implied)), "{implied} samples implied: {event:?}");
+        assert!(
+            (0.8..1.05).contains(&(event.total as f64 / implied)),
+            "{implied} samples implied: {event:?}"
+        );
     }
 }
 
@@ -76,8 +94,12 @@ fn events_that_take_turns_are_scaled_to_what_they_would_have_counted() {
 #[ignore = "needs root: run by cargo xtask test"]
 fn an_event_beside_a_group_always_counts() {
     require_root();
-    let flags =
-        ["--event", "cpu-clock@1000", "--mux", "task-clock@500,software/config=0/:2000000,software/config=1/:2000000"];
+    let flags = [
+        "--event",
+        "cpu-clock@1000",
+        "--mux",
+        "task-clock@500,software/config=0/:2000000,software/config=1/:2000000",
+    ];
     let (report, _) = sampled(&flags);
     let names: Vec<_> = report.events.iter().map(|event| event.name.as_str()).collect();
     assert_eq!(names, ["cpu-clock", "task-clock", "software/config=0/", "software/config=1/"]);
@@ -100,7 +122,13 @@ fn an_event_in_a_pmus_own_words_is_sampled_under_its_name() {
     let daemon = place.start_as(command);
     let zeros = "dd if=/dev/zero of=/dev/null bs=64M count=40 2>/dev/null";
     assert!(Command::new("sh").args(["-c", zeros]).status().unwrap().success());
-    assert!(Command::new("sh").args(["-c", "for i in $(seq 300); do /bin/true; done"]).status().unwrap().success());
+    assert!(
+        Command::new("sh")
+            .args(["-c", "for i in $(seq 300); do /bin/true; done"])
+            .status()
+            .unwrap()
+            .success()
+    );
     daemon.flush();
     let report = prof(&place.db(), &["--idle", "--event", "software/config=0,config1=0/"]);
     let event = &report.events[0];
@@ -116,7 +144,10 @@ fn an_event_that_the_machine_lacks_is_refused_in_one_line() {
     require_root();
     for (flags, words) in [
         (["--event", "bogus/event=1/"], "this machine has no PMU 'bogus'; it has "),
-        (["--event", "software/bogus=1/"], "software has no term 'bogus'; it has the terms config, config1, config2"),
+        (
+            ["--event", "software/bogus=1/"],
+            "software has no term 'bogus'; it has the terms config, config1, config2",
+        ),
         (
             ["--event", "software/config=999/"],
             "event 'software/config=999/': its 'software' does not count by interrupts",

@@ -1,4 +1,5 @@
-//! What an operator does: stops sampling with a file, changes the configuration, reads metrics. They need root, as those of privileged.rs do.
+//! What an operator does: stops sampling with a file, changes the configuration, reads metrics.
+//! They need root, as those of privileged.rs do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use nix::sys::signal::{Signal, kill};
@@ -35,7 +36,10 @@ fn a_file_stops_sampling_until_it_is_gone() {
     let before = daemon.status().samples.taken;
     std::thread::sleep(Duration::from_secs(2)); // in which nothing must happen
     assert_eq!(daemon.status().samples.taken, before);
-    assert!(daemon.status_text().contains("nothing is sampled: ") && daemon.status_text().contains("pause exists"));
+    assert!(
+        daemon.status_text().contains("nothing is sampled: ")
+            && daemon.status_text().contains("pause exists")
+    );
     std::fs::remove_file(&pause).unwrap();
     until(&daemon, "sampled again", || doing(&daemon) == "all");
     until(&daemon, "samples", || daemon.status().samples.taken > before);
@@ -43,7 +47,10 @@ fn a_file_stops_sampling_until_it_is_gone() {
     assert_closes(&daemon.status().samples);
     let log = daemon.log();
     assert_eq!(
-        (log.matches("nothing is sampled from now on").count(), log.matches("all is sampled again").count()),
+        (
+            log.matches("nothing is sampled from now on").count(),
+            log.matches("all is sampled again").count()
+        ),
         (1, 1)
     );
     assert!(daemon.terminate().success());
@@ -97,7 +104,10 @@ fn metrics_are_served_on_a_socket() {
         said
     };
     let said = read(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
-    assert!(said.starts_with("HTTP/1.1 200 OK\r\n") && said.contains("\ndcpi_samples_total{event="), "{said}");
+    assert!(
+        said.starts_with("HTTP/1.1 200 OK\r\n") && said.contains("\ndcpi_samples_total{event="),
+        "{said}"
+    );
     assert!(said.contains("\ndcpi_restraint 0\n"), "{said}");
     assert!(read(b"nonsense\r\n\r\n").starts_with("HTTP/1.1 405"));
     drop(slow);
@@ -135,11 +145,19 @@ fn dcpictl_writes_the_status_and_replies_as_json() {
     let daemon = start_by_time(&place);
     let text = succeed(&mut place.dcpictl(&["status", "--json"]));
     let (said, status): (Status, _) = (serde_json::from_str(&text).unwrap(), daemon.status());
-    assert_eq!((&said.version, &said.host, &said.db.path), (&status.version, &status.host, &status.db.path));
+    assert_eq!(
+        (&said.version, &said.host, &said.db.path),
+        (&status.version, &status.host, &status.db.path)
+    );
     assert_eq!((&said.epoch, said.events[0].period), (&status.epoch, status.events[0].period));
     assert_closes(&said.samples);
-    let flushed: Reply = serde_json::from_str(&succeed(&mut place.dcpictl(&["flush", "--json"]))).unwrap();
+    let flushed: Reply =
+        serde_json::from_str(&succeed(&mut place.dcpictl(&["flush", "--json"]))).unwrap();
     assert_eq!((flushed.epoch, flushed.error), (Some(status.epoch), None));
-    assert!(flushed.merged <= flushed.taken && flushed.taken >= Some(said.samples.taken), "{:?}", flushed.taken);
+    assert!(
+        flushed.merged <= flushed.taken && flushed.taken >= Some(said.samples.taken),
+        "{:?}",
+        flushed.taken
+    );
     assert!(daemon.quit().success());
 }

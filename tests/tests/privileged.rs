@@ -1,5 +1,6 @@
-//! The real daemon on the real kernel. Each test starts a daemon of its own, which samples the whole machine: they run one at a time
-//! and need root. `cargo xtask test` runs them; without root they fail.
+//! The real daemon on the real kernel. Each test starts a daemon of its own, which samples the
+//! whole machine: they run one at a time and need root. `cargo xtask test` runs them; without root
+//! they fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +18,8 @@ fn everything(place: &Place) -> Prof {
     prof(&place.db(), &["--idle"])
 }
 
-/// Fails the test unless `seconds` is `expected`, give or take a fraction. Loose: an interrupted virtual CPU misses its timer.
+/// Fails the test unless `seconds` is `expected`, give or take a fraction. Loose: an interrupted
+/// virtual CPU misses its timer.
 fn assert_about(what: &str, seconds: f64, expected: f64, tolerance: f64) {
     eprintln!("{what}: {seconds:.3} s in samples, {expected:.3} s by its own clock");
     assert!(
@@ -26,7 +28,8 @@ fn assert_about(what: &str, seconds: f64, expected: f64, tolerance: f64) {
     );
 }
 
-/// The point of it all: shares in the report are shares of time, and their intervals hold the truth.
+/// The point of it all: shares in the report are shares of time, and their intervals hold the
+/// truth.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn the_shares_of_two_functions_bracket_what_they_measure_themselves() {
@@ -39,10 +42,16 @@ fn the_shares_of_two_functions_bracket_what_they_measure_themselves() {
     let prof = prof(&place.db(), &["--confidence", "99.9", "two_functions"]);
     for function in ["three_quarters", "one_quarter"] {
         let (share, truth) = (prof.row("two_functions", function).share(), truth.number(function));
-        eprintln!("{function}: {:.4} [{:.4}, {:.4}], truth {truth:.4}", share.value, share.low, share.high);
+        eprintln!(
+            "{function}: {:.4} [{:.4}, {:.4}], truth {truth:.4}",
+            share.value, share.low, share.high
+        );
         assert!((share.low..=share.high).contains(&truth), "{function}: truth {truth}, {share:?}");
         assert!((share.low..=share.high).contains(&share.value), "{function}: {share:?}");
-        assert!(share.high - share.low < 0.03, "8 s at 5200 samples/s know it to 0.7 % either way: {share:?}");
+        assert!(
+            share.high - share.low < 0.03,
+            "8 s at 5200 samples/s know it to 0.7 % either way: {share:?}"
+        );
     }
 }
 
@@ -59,7 +68,10 @@ fn time_in_a_shared_library_is_the_librarys() {
     let work = prof.row("liblibrary.so", "library_work").samples();
     assert_about("library_work", prof.seconds(work), truth, 0.2);
     let main = prof.samples_of_image("library_main");
-    assert!(main * 100 < work, "the program itself does next to nothing: {main} samples, its library {work}");
+    assert!(
+        main * 100 < work,
+        "the program itself does next to nothing: {main} samples, its library {work}"
+    );
 }
 
 #[test]
@@ -74,28 +86,41 @@ fn time_in_the_kernel_is_the_kernels_and_has_names() {
     let prof = everything(&place);
     let kernel = prof.seconds(prof.samples_of_image("[kernel]"));
     let (system, cpu) = (truth.number("system_s"), truth.number("cpu_s"));
-    eprintln!("[kernel]: {kernel:.3} s; the reader: {cpu:.3} s, of these {system:.3} s in the kernel");
+    eprintln!(
+        "[kernel]: {kernel:.3} s; the reader: {cpu:.3} s, of these {system:.3} s in the kernel"
+    );
     // Others use the kernel too, so there is no upper bound but for the reader's own part.
     assert!(
         kernel > 0.8 * system,
         "the reader alone was in the kernel for {system:.3} s, all samples there are {kernel:.3} s"
     );
     let user = prof.seconds(prof.samples_of_image("kernel_reader"));
-    assert!(user < 0.2 * cpu, "the reader is in the kernel, not in its own code: {user:.3} s of {cpu:.3} s");
+    assert!(
+        user < 0.2 * cpu,
+        "the reader is in the kernel, not in its own code: {user:.3} s of {cpu:.3} s"
+    );
     for row in prof.of_image("[kernel]") {
         let name = row.procedure.as_deref().unwrap_or_default();
-        assert!(!name.is_empty() && !name.starts_with("0x"), "a row of the kernel without a name: {row:?}");
+        assert!(
+            !name.is_empty() && !name.starts_with("0x"),
+            "a row of the kernel without a name: {row:?}"
+        );
     }
     // x86: clear_user, rep_stos_alternative, iov_iter_zero; arm64: __arch_clear_user.
     let zeroing = ["zero", "clear", "stos"];
     let named = |row: &&tests::report::Row| {
         zeroing.iter().any(|part| row.procedure.as_deref().is_some_and(|name| name.contains(part)))
     };
-    let zeroing = prof.seconds(prof.of_image("[kernel]").filter(named).map(tests::report::Row::samples).sum());
-    assert!(zeroing > 0.5 * system, "reading zeros is writing zeros: {zeroing:.3} s of {system:.3} s");
+    let zeroing = prof
+        .seconds(prof.of_image("[kernel]").filter(named).map(tests::report::Row::samples).sum());
+    assert!(
+        zeroing > 0.5 * system,
+        "reading zeros is writing zeros: {zeroing:.3} s of {system:.3} s"
+    );
 }
 
-/// Each drain used to begin every event's period anew: what overflowed less often than it was drained was never sampled.
+/// Each drain used to begin every event's period anew: what overflowed less often than it was
+/// drained was never sampled.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn an_event_rarer_than_the_drains_is_sampled() {
@@ -139,10 +164,17 @@ fn a_cpu_that_comes_back_is_sampled_again() {
         }
     }
     let truth =
-        Running::start(Command::new("taskset").args(["2"]).arg(workload.program()).arg("3")).wait().number("cpu_s");
+        Running::start(Command::new("taskset").args(["2"]).arg(workload.program()).arg("3"))
+            .wait()
+            .number("cpu_s");
     daemon.flush();
     let samples = prof(&place.db(), &["--idle"]);
-    assert_about("two_functions on CPU 1", samples.seconds(samples.samples_of_image("two_functions")), truth, 0.2);
+    assert_about(
+        "two_functions on CPU 1",
+        samples.seconds(samples.samples_of_image("two_functions")),
+        truth,
+        0.2,
+    );
     assert_closes(&daemon.status().samples);
 }
 
@@ -156,10 +188,14 @@ fn a_rate_that_would_take_the_machine_is_refused() {
     let ns_per_sample = daemon.status().overhead.ns_per_sample.unwrap();
     let _ = daemon.quit();
     let mut command = place.dcpid();
-    // A quarter of a CPU is the limit, 2.5 us of 10, the shortest period there is; two measurements differ by up to half.
+    // A quarter of a CPU is the limit, 2.5 us of 10, the shortest period there is; two measurements
+    // differ by up to half.
     if ns_per_sample > 5000.0 {
         let line = refuse(command.args(["--event", "cpu-clock:10000"]));
-        assert!(line.contains("would take") && line.contains("ask for at most cpu-clock@"), "{line}");
+        assert!(
+            line.contains("would take") && line.contains("ask for at most cpu-clock@"),
+            "{line}"
+        );
     } else {
         let affordable = format!("cpu-clock:{}", (8.0 * ns_per_sample).max(10_000.0) as u64);
         command.args(["--event", affordable.as_str()]);
@@ -186,15 +222,20 @@ fn the_rate_fits_the_budget() {
     eprintln!("{ns} ns per sample, one every {period} ns: {:.3} % of a CPU", 100.0 * ns / period);
     assert!((300.0..1e6).contains(&ns), "no interrupt costs {ns} ns");
     assert!(ns / period <= 0.005 || period > 3e7, "{ns} ns every {period} ns is more than 0.5 %");
-    // One step up, times 1.42, would not have fitted in the 80 % of the budget that are for sampling, or is the paper's rate.
-    assert!(1.45 * ns / period > 0.004 || period < 200_000.0, "{ns} ns every {period} ns: a higher rate would fit");
+    // One step up, times 1.42, would not have fitted in the 80 % of the budget that are for
+    // sampling, or is the paper's rate.
+    assert!(
+        1.45 * ns / period > 0.004 || period < 200_000.0,
+        "{ns} ns every {period} ns: a higher rate would fit"
+    );
     let status = started(&["--event", "cpu-clock", "--overhead-budget", "off"]);
     assert_eq!((status.events[0].period, status.overhead.budget), (192_307, None));
     let status = started(&["--event", "cpu-clock@1000"]);
     assert_eq!(status.events[0].period, 1_000_000, "what the user says is not lowered");
 }
 
-/// One process, two programs at the same addresses, a hundred times within each drain: the process number says nothing.
+/// One process, two programs at the same addresses, a hundred times within each drain: the process
+/// number says nothing.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn programs_that_exec_over_each_other_keep_their_own_time() {
@@ -207,10 +248,15 @@ fn programs_that_exec_over_each_other_keep_their_own_time() {
     let prof = prof(&place.db(), &["--confidence", "99.9", "exec_first", "exec_second"]);
     let samples = ["exec_first", "exec_second"].map(|name| prof.samples_of_image(name) as f64);
     let truth = ["exec_first", "exec_second"].map(|name| truth.number(name));
-    let (share, expected) = (samples[0] / (samples[0] + samples[1]), truth[0] / (truth[0] + truth[1]));
+    let (share, expected) =
+        (samples[0] / (samples[0] + samples[1]), truth[0] / (truth[0] + truth[1]));
     eprintln!("exec_first: {share:.4} of the samples, {expected:.4} by its own clock; {samples:?}");
-    // 5200/s for 6 s know it to 0.009 at this confidence; the rest is for turns that are cut by a drain of a busy machine.
-    assert!((share - expected).abs() < 0.015, "exec_first: {share:.4} of the samples, {expected:.4} by its own clock");
+    // 5200/s for 6 s know it to 0.009 at this confidence; the rest is for turns that are cut by a
+    // drain of a busy machine.
+    assert!(
+        (share - expected).abs() < 0.015,
+        "exec_first: {share:.4} of the samples, {expected:.4} by its own clock"
+    );
 }
 
 #[test]
@@ -229,10 +275,15 @@ fn a_function_without_a_name_is_one_procedure_named_by_its_address() {
     let name = hot.procedure.as_deref().unwrap_or_default();
     let address = name.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
     assert!(address.is_some_and(|address| address > 0), "named by its address: {hot:?}");
-    assert!(hot.samples() * 100 >= of_image * 98, "one function does all: {} of {of_image} samples", hot.samples());
+    assert!(
+        hot.samples() * 100 >= of_image * 98,
+        "one function does all: {} of {of_image} samples",
+        hot.samples()
+    );
 }
 
-/// A minute of processes that are gone before anybody can look at them, and every sample is accounted for in each second of it.
+/// A minute of processes that are gone before anybody can look at them, and every sample is
+/// accounted for in each second of it.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn the_ledger_closes_at_every_second_of_a_minute_of_churn() {
@@ -301,7 +352,14 @@ fn a_table_of_the_papers_size_counts_the_same() {
     let place = Place::default();
     let workload = Workload::build(place.path(), "churn", &[]);
     let mut command = place.dcpid();
-    command.args(["--event", "cpu-clock@5200", "--table-entries", "16384", "--overhead-budget", "off"]);
+    command.args([
+        "--event",
+        "cpu-clock@5200",
+        "--table-entries",
+        "16384",
+        "--overhead-budget",
+        "off",
+    ]);
     let daemon = place.start_as(command);
     let truth = workload.run(4);
     daemon.flush();
@@ -309,7 +367,10 @@ fn a_table_of_the_papers_size_counts_the_same() {
     eprintln!("{samples:?}; {}", daemon.status_text());
     assert_closes(&samples);
     assert_eq!(samples.lost(), 0, "{samples:?}");
-    assert!(daemon.status_text().contains("1052928 bytes per CPU"), "two halves of 256 KiB each, and what others have");
+    assert!(
+        daemon.status_text().contains("1052928 bytes per CPU"),
+        "two halves of 256 KiB each, and what others have"
+    );
     let prof = everything(&place);
     let child = prof.row("churn", "churn_child").samples();
     assert_about("churn_child", prof.seconds(child), truth.number("churn_child_s"), 0.2);
@@ -336,7 +397,10 @@ fn a_flush_puts_on_disk_everything_sampled_before_it() {
     }
     let total = everything(&place).total();
     let after = daemon.status().samples;
-    assert!(total <= after.taken, "{total} samples in the database are more than were ever taken: {after:?}");
+    assert!(
+        total <= after.taken,
+        "{total} samples in the database are more than were ever taken: {after:?}"
+    );
 }
 
 #[test]
@@ -354,7 +418,11 @@ fn kill_9_leaves_a_readable_database_that_the_next_daemon_goes_on_with() {
 
     let rows = |prof: &Prof| prof.samples_of_image("two_functions");
     let left = everything(&place);
-    assert!(left.total() >= before.taken - before.lost(), "{} samples are left of {before:?}", left.total());
+    assert!(
+        left.total() >= before.taken - before.lost(),
+        "{} samples are left of {before:?}",
+        left.total()
+    );
     assert!(rows(&left) > 0, "{left:#?}");
     assert!(!succeed(&mut dcpi(&place.db(), "epochs", &[])).trim().is_empty());
 
@@ -363,8 +431,17 @@ fn kill_9_leaves_a_readable_database_that_the_next_daemon_goes_on_with() {
     assert!(daemon.terminate().success());
     let both = everything(&place);
     let whole = prof(&place.db(), &["--idle", "--epoch", "all"]);
-    assert!(whole.total() > left.total(), "{} samples with the next daemon's, {} without", whole.total(), left.total());
-    assert_eq!(both.total(), whole.total(), "the same machine, events and kernel: the open epoch goes on");
+    assert!(
+        whole.total() > left.total(),
+        "{} samples with the next daemon's, {} without",
+        whole.total(),
+        left.total()
+    );
+    assert_eq!(
+        both.total(),
+        whole.total(),
+        "the same machine, events and kernel: the open epoch goes on"
+    );
     assert!(rows(&whole) > rows(&left));
 }
 
@@ -379,11 +456,17 @@ fn ending_loses_nothing() {
         let _ = workload.run(1);
         let before = daemon.status().samples;
         assert_closes(&before);
-        assert_eq!(before.merged, 0, "nothing was merged yet, so all of it depends on the end: {before:?}");
+        assert_eq!(
+            before.merged, 0,
+            "nothing was merged yet, so all of it depends on the end: {before:?}"
+        );
         let status = if by_signal { daemon.terminate() } else { daemon.quit() };
         assert_eq!(status.code(), Some(0));
         let after = everything(&place).total();
-        assert!(after >= before.taken - before.lost(), "{after} samples are on disk, before the end: {before:?}");
+        assert!(
+            after >= before.taken - before.lost(),
+            "{after} samples are on disk, before the end: {before:?}"
+        );
         assert!(!place.control().exists(), "the control socket is removed");
     }
 }
@@ -420,7 +503,10 @@ fn what_cannot_be_done_is_said_in_one_line_with_the_next_step() {
     require_root();
     let place = Place::default();
     let line = refuse(place.dcpid().args(["--event", "cache-mises"]));
-    assert!(line.contains("cache-mises") && line.contains("cache-misses"), "the events there are: {line}");
+    assert!(
+        line.contains("cache-mises") && line.contains("cache-misses"),
+        "the events there are: {line}"
+    );
 
     let file = place.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -437,9 +523,15 @@ fn a_second_daemon_does_not_disturb_the_first() {
     let daemon = place.start();
 
     let line = refuse(&mut other.dcpid_on(&place.db(), &other.control()));
-    assert!(line.contains(place.db().to_str().unwrap()) && line.contains("another daemon"), "{line}");
+    assert!(
+        line.contains(place.db().to_str().unwrap()) && line.contains("another daemon"),
+        "{line}"
+    );
     let line = refuse(&mut other.dcpid_on(&other.db(), &place.control()));
-    assert!(line.contains(place.control().to_str().unwrap()) && line.contains("--control"), "{line}");
+    assert!(
+        line.contains(place.control().to_str().unwrap()) && line.contains("--control"),
+        "{line}"
+    );
 
     assert_closes(&daemon.status().samples);
     daemon.flush();
@@ -456,13 +548,17 @@ impl Disk {
     fn mount(place: PathBuf, size: &str) -> Self {
         std::fs::create_dir(&place).unwrap();
         let _ = succeed(
-            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "dcpi-test"]).arg(&place),
+            Command::new("mount")
+                .args(["-t", "tmpfs", "-o", &format!("size={size}"), "dcpi-test"])
+                .arg(&place),
         );
         Self { place }
     }
 
     fn resize(&self, size: &str) {
-        let _ = succeed(Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(&self.place));
+        let _ = succeed(
+            Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(&self.place),
+        );
     }
 }
 
@@ -482,7 +578,11 @@ fn files_under(directory: &Path) -> Vec<PathBuf> {
     while let Some(directory) = directories.pop() {
         for entry in std::fs::read_dir(directory).unwrap() {
             let entry = entry.unwrap();
-            if entry.file_type().unwrap().is_dir() { directories.push(entry.path()) } else { files.push(entry.path()) }
+            if entry.file_type().unwrap().is_dir() {
+                directories.push(entry.path())
+            } else {
+                files.push(entry.path())
+            }
         }
     }
     files.sort();
@@ -497,9 +597,11 @@ fn a_full_disk_costs_no_sample_and_no_daemon() {
     let workload = Workload::build(place.path(), "two_functions", &[]);
     let disk = Disk::mount(place.db(), "64k");
     let daemon = place.start();
-    // To the brim: a merge writes one file, of a few kilobytes, so any room left could be room enough.
+    // To the brim: a merge writes one file, of a few kilobytes, so any room left could be room
+    // enough.
     let mut ballast = std::fs::File::create(place.db().join("ballast")).unwrap();
-    let full = std::iter::repeat_with(|| std::io::Write::write_all(&mut ballast, &[1; 4 << 10])).find_map(Result::err);
+    let full = std::iter::repeat_with(|| std::io::Write::write_all(&mut ballast, &[1; 4 << 10]))
+        .find_map(Result::err);
     assert_eq!(full.map(|error| error.kind()), Some(std::io::ErrorKind::StorageFull));
     let _ = workload.run(2);
 
@@ -516,9 +618,15 @@ fn a_full_disk_costs_no_sample_and_no_daemon() {
     assert!(full.merge_error.is_some(), "{full:?}");
     assert_closes(&full.samples);
     assert_eq!(full.samples.merged, 0, "{full:?}");
-    assert!(full.samples.pending + full.samples.unresolved() >= before.taken, "{full:?}, before {before:?}");
+    assert!(
+        full.samples.pending + full.samples.unresolved() >= before.taken,
+        "{full:?}, before {before:?}"
+    );
     assert_eq!(full.samples.lost(), 0, "{full:?}");
-    assert!(!succeed(&mut dcpi(&place.db(), "epochs", &[])).trim().is_empty(), "readers do not mind");
+    assert!(
+        !succeed(&mut dcpi(&place.db(), "epochs", &[])).trim().is_empty(),
+        "readers do not mind"
+    );
 
     let _ = workload.run(1); // and sampling goes on
     let still = daemon.status().samples;
@@ -548,7 +656,8 @@ fn in_a_pid_namespace_processes_inside_resolve_and_those_outside_have_a_reason()
     command.args(["--event", "cpu-clock"]);
     let daemon = place.start_as(command);
 
-    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid())).unwrap();
+    let children =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid())).unwrap();
     let mut enter = Command::new("nsenter");
     enter.args(["--target", children.trim(), "--pid", "--mount"]).arg(inside.program()).arg("4");
     let (stranger, inhabitant) = (outside.start(4), Running::start(&mut enter));
@@ -559,8 +668,8 @@ fn in_a_pid_namespace_processes_inside_resolve_and_those_outside_have_a_reason()
     assert!(daemon.quit().success());
 
     let prof = everything(&place);
-    let work =
-        prof.row("two_functions", "three_quarters").samples() + prof.row("two_functions", "one_quarter").samples();
+    let work = prof.row("two_functions", "three_quarters").samples()
+        + prof.row("two_functions", "one_quarter").samples();
     assert_about("inside", prof.seconds(work), inhabitant.number("cpu_s"), 0.2);
     assert_eq!(prof.samples_of_image("outside"), 0, "what is outside cannot be known: {prof:#?}");
     let outside = prof.unresolved.get("other_pid_namespace").copied().unwrap_or(0);
@@ -574,7 +683,8 @@ fn in_a_pid_namespace_processes_inside_resolve_and_those_outside_have_a_reason()
     );
 }
 
-/// Whatever the loader hook tells, the kernel's records had told: it costs a look-up each. Nobody else is believed.
+/// Whatever the loader hook tells, the kernel's records had told: it costs a look-up each. Nobody
+/// else is believed.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn the_loader_hook_tells_what_the_kernel_told_already() {
@@ -587,7 +697,8 @@ fn the_loader_hook_tells_what_the_kernel_told_already() {
     let daemon = place.start();
     let libraries = ["liblibrary.so", "libother.so"].map(|library| place.path().join(library));
     let as_user = |uid: &str, program: &Path| {
-        let mut command = setpriv(&["--reuid", uid, "--regid", uid, "--clear-groups"], Path::new("env"));
+        let mut command =
+            setpriv(&["--reuid", uid, "--regid", uid, "--clear-groups"], Path::new("env"));
         command.arg(format!("LD_AUDIT={}", hook_for_all.display()));
         command.arg(format!("DCPI_LOADER_SOCKET={}", place.loader_socket().display()));
         let output = tests::run(command.arg(program).args(&libraries));
@@ -600,7 +711,10 @@ fn the_loader_hook_tells_what_the_kernel_told_already() {
     assert_eq!(first, LoaderStatus { known: first.received, learnt: 0, refused: 0, ..first });
 
     let second = as_user("65534", loads.program());
-    assert!(second.received > first.received + 6 && second.known == second.received, "anybody may tell: {second:?}");
+    assert!(
+        second.received > first.received + 6 && second.known == second.received,
+        "anybody may tell: {second:?}"
+    );
 
     // A program that gains rights by its exec: ld.so loads no library for it that a stranger names.
     let privileged = loads.copy("privileged");
@@ -611,7 +725,10 @@ fn the_loader_hook_tells_what_the_kernel_told_already() {
     for _ in 0..5 {
         stranger.send_to(b"DCPL, I am the kernel", place.loader_socket()).unwrap();
     }
-    assert_eq!(daemon.status().loader, LoaderStatus { received: second.received + 5, refused: 5, ..second });
+    assert_eq!(
+        daemon.status().loader,
+        LoaderStatus { received: second.received + 5, refused: 5, ..second }
+    );
     assert_closes(&daemon.status().samples);
     assert!(daemon.terminate().success());
     assert!(!place.loader_socket().exists(), "the socket is removed");

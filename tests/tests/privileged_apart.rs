@@ -1,4 +1,5 @@
-//! The real daemon on the real kernel, asked to keep processes apart or to leave them out. As in privileged.rs: root, one at a time.
+//! The real daemon on the real kernel, asked to keep processes apart or to leave them out. As in
+//! privileged.rs: root, one at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::os::unix::process::ExitStatusExt;
@@ -35,10 +36,14 @@ fn of(place: &Place, image: &str, choice: &[&str]) -> (u64, f64) {
     (samples, prof.seconds(samples))
 }
 
-/// Fails the test unless `seconds` is `expected`, give or take a quarter: an interrupted virtual CPU misses its timer.
+/// Fails the test unless `seconds` is `expected`, give or take a quarter: an interrupted virtual
+/// CPU misses its timer.
 fn assert_about(what: &str, seconds: f64, expected: f64) {
     eprintln!("{what}: {seconds:.3} s in samples, {expected:.3} s by its own clock");
-    assert!((0.75 * expected..=1.25 * expected).contains(&seconds), "{what}: {seconds:.3} s, expected {expected:.3} s");
+    assert!(
+        (0.75 * expected..=1.25 * expected).contains(&seconds),
+        "{what}: {seconds:.3} s, expected {expected:.3} s"
+    );
 }
 
 /// Everything in a database's newest epoch.
@@ -46,13 +51,15 @@ fn everything(place: &Place) -> Prof {
     prof(&place.db(), &["--idle"])
 }
 
-/// Two labelled runs, one of them a shell whose children hardly live, and one run without label, all at once.
+/// Two labelled runs, one of them a shell whose children hardly live, and one run without label,
+/// all at once.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn labelled_runs_are_kept_apart_to_the_last_sample() {
     require_root();
     let place = Place::default();
-    let [first, second, other] = ["two_functions", "churn", "stripped"].map(|name| build(&place, name));
+    let [first, second, other] =
+        ["two_functions", "churn", "stripped"].map(|name| build(&place, name));
     let daemon = start(&place, &[]);
     let run_first = Running::start(place.dcpilabel("first").arg(first.program()).arg("3"));
     let script = format!("{} 3; true", second.program().display());
@@ -73,7 +80,11 @@ fn labelled_runs_are_kept_apart_to_the_last_sample() {
     assert_about("second", of(&place, names[1], &["--label", "second run"]).1, second_s);
     assert_about("without label", of(&place, names[2], &[]).1, other_s);
     let samples = |image: usize, choice: &[&str]| of(&place, names[image], choice).0;
-    assert_eq!(samples(1, &[]), samples(1, &["--label", "second run"]), "none of its children is missing");
+    assert_eq!(
+        samples(1, &[]),
+        samples(1, &["--label", "second run"]),
+        "none of its children is missing"
+    );
     for (image, label) in [(1, "first"), (2, "first"), (0, "second run"), (2, "second run")] {
         assert_eq!(samples(image, &["--label", label]), 0, "{} {label}", names[image]);
     }
@@ -83,8 +94,13 @@ fn labelled_runs_are_kept_apart_to_the_last_sample() {
     let by_label = prof_by(&place.db(), "label", &["--idle"]);
     let names: Vec<_> = by_label.keys().map(|name| name.as_deref()).collect();
     assert_eq!(names, [None, Some("first"), Some("second run")]);
-    let (all, unresolved) = (everything(&place), everything(&place).unresolved.values().sum::<u64>());
-    assert_eq!(by_label.values().sum::<u64>() + unresolved, all.total(), "a sample is in one of them");
+    let (all, unresolved) =
+        (everything(&place), everything(&place).unresolved.values().sum::<u64>());
+    assert_eq!(
+        by_label.values().sum::<u64>() + unresolved,
+        all.total(),
+        "a sample is in one of them"
+    );
     assert!(succeed(&mut dcpi(&place.db(), "epochs", &[])).contains("first, second run"));
     assert_eq!(daemon.status().apart.labels, [""; 0], "labels end with their processes");
 }
@@ -103,8 +119,11 @@ fn a_labelled_command_behaves_as_if_alone() {
     let input = place.path().join("input");
     std::fs::write(&input, "to be read").unwrap();
     let mut command = shell("echo $$ $#; cat; echo oops >&2; exit 7");
-    let child =
-        command.stdin(std::fs::File::open(&input).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = command
+        .stdin(std::fs::File::open(&input).unwrap())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
     let child = child.unwrap();
     let pid = child.id();
     let output = child.wait_with_output().unwrap();
@@ -118,7 +137,10 @@ fn a_labelled_command_behaves_as_if_alone() {
         let output = place.dcpilabel("run").arg(command).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{}", command.display());
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.starts_with("dcpilabel: running ") && said.matches('\n').count() == 1, "{said}");
+        assert!(
+            said.starts_with("dcpilabel: running ") && said.matches('\n').count() == 1,
+            "{said}"
+        );
     }
     let witness = place.path().join("witness");
     for label in ["a/b", "", "a\nb", &"x".repeat(129)] {
@@ -149,11 +171,15 @@ fn a_running_process_is_labelled_with_its_children() {
     assert!(said.contains("is labelled late from now on"), "{said}");
     let truth = running.wait().number("cpu_s");
     daemon.flush();
-    let (all, labelled) = (of(&place, image(&workload), &[]), of(&place, image(&workload), &["--label", "late"]));
+    let (all, labelled) =
+        (of(&place, image(&workload), &[]), of(&place, image(&workload), &["--label", "late"]));
     assert_about("all of it", all.1, truth);
     let before = all.1 - labelled.1;
     eprintln!("{before:.3} s before the label, {:.3} s after", labelled.1);
-    assert!(before > 0.2 && labelled.1 > 0.4 * truth && labelled.1 < 0.9 * truth, "{before} {labelled:?}");
+    assert!(
+        before > 0.2 && labelled.1 > 0.4 * truth && labelled.1 < 0.9 * truth,
+        "{before} {labelled:?}"
+    );
 }
 
 #[test]
@@ -171,17 +197,29 @@ fn an_image_can_be_kept_apart_by_process() {
     daemon.flush();
     assert_closes(&daemon.status().samples);
     for (pid, truth) in pids.iter().zip(truths) {
-        assert_about(&pid.to_string(), of(&place, image(&workload), &["--pid", &pid.to_string()]).1, truth);
+        assert_about(
+            &pid.to_string(),
+            of(&place, image(&workload), &["--pid", &pid.to_string()]).1,
+            truth,
+        );
     }
     let by_pid = prof_by(&place.db(), "pid", &[image(&workload)]);
     let mut expected = pids.map(|pid| Some(pid.to_string()));
     expected.sort();
-    assert_eq!(by_pid.keys().cloned().collect::<Vec<_>>(), expected, "each of its samples is of one of them");
+    assert_eq!(
+        by_pid.keys().cloned().collect::<Vec<_>>(),
+        expected,
+        "each of its samples is of one of them"
+    );
     assert_eq!(by_pid.values().sum::<u64>(), of(&place, image(&workload), &[]).0);
-    assert_eq!(prof_by(&place.db(), "pid", &[image(&other)]).into_keys().collect::<Vec<_>>(), [None]);
+    assert_eq!(
+        prof_by(&place.db(), "pid", &[image(&other)]).into_keys().collect::<Vec<_>>(),
+        [None]
+    );
 }
 
-/// Whether a database has these bytes anywhere: in the name or contents of a file, or, for segments are packed, in what the tools read from it.
+/// Whether a database has these bytes anywhere: in the name or contents of a file, or, for segments
+/// are packed, in what the tools read from it.
 fn has_trace(db: &Path, of: &str) -> Option<PathBuf> {
     let told = |arguments: &[&str]| {
         let (subcommand, rest) = arguments.split_first().unwrap();
@@ -195,8 +233,12 @@ fn has_trace(db: &Path, of: &str) -> Option<PathBuf> {
         );
         text.contains(of)
     };
-    let reports: [&[&str]; 5] = [&["prof", "--idle"], &["images"], &["cat"], &["cat", "--edges"], &["epochs"]];
-    let told = reports.into_iter().find(|arguments| told(arguments)).map(|arguments| arguments.join(" ").into());
+    let reports: [&[&str]; 5] =
+        [&["prof", "--idle"], &["images"], &["cat"], &["cat", "--edges"], &["epochs"]];
+    let told = reports
+        .into_iter()
+        .find(|arguments| told(arguments))
+        .map(|arguments| arguments.join(" ").into());
     has_bytes(db, of).or(told)
 }
 
@@ -242,7 +284,11 @@ fn assert_left_out(place: &Place, daemon: &Daemon<'_>, workload: &Workload, trut
     for trace in [name, &build_id(workload.program())] {
         assert_eq!(has_trace(&place.db(), trace), None, "{trace}");
     }
-    assert_eq!(everything(place).unresolved.get("excluded"), Some(&excluded), "the reader is told how many");
+    assert_eq!(
+        everything(place).unresolved.get("excluded"),
+        Some(&excluded),
+        "the reader is told how many"
+    );
 }
 
 #[test]
@@ -275,8 +321,11 @@ fn a_process_that_is_left_out_takes_its_children_along() {
     daemon.flush();
     let samples = daemon.status().samples;
     assert_closes(&samples);
-    let excluded = everything(&place).seconds(samples.unresolved.get("excluded").copied().unwrap_or(0));
-    eprintln!("{excluded:.3} s left out of {truth:.3} s, of which some passed before the daemon ran");
+    let excluded =
+        everything(&place).seconds(samples.unresolved.get("excluded").copied().unwrap_or(0));
+    eprintln!(
+        "{excluded:.3} s left out of {truth:.3} s, of which some passed before the daemon ran"
+    );
     assert!(excluded > 0.4 * truth, "{excluded} s left out of {truth} s");
     assert_eq!(has_trace(&place.db(), image(&secret)), None);
     let mut again = place.dcpid();
@@ -296,7 +345,8 @@ impl Group {
             let (place, kind) = (fields.next()?, fields.next()?);
             (kind == "cgroup2").then(|| PathBuf::from(place))
         });
-        let group = Self(root.expect("the unified hierarchy of control groups is mounted").join(name));
+        let group =
+            Self(root.expect("the unified hierarchy of control groups is mounted").join(name));
         std::fs::create_dir(&group.0).unwrap();
         group
     }
@@ -304,7 +354,13 @@ impl Group {
     /// The command, run in the group.
     fn inside(&self, program: &Path, seconds: u32) -> Running {
         let script = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
-        Running::start(Command::new("sh").args(["-c", script]).arg(&self.0).arg(program).arg(seconds.to_string()))
+        Running::start(
+            Command::new("sh")
+                .args(["-c", script])
+                .arg(&self.0)
+                .arg(program)
+                .arg(seconds.to_string()),
+        )
     }
 }
 
@@ -338,8 +394,10 @@ fn a_control_group_that_is_left_out_leaves_a_number() {
 #[ignore = "needs root: run by cargo xtask test"]
 fn units_are_kept_apart() {
     require_root();
-    let groups = ["web", "batch"].map(|name| Group::new(&format!("dcpi-test-{}-{name}.service", std::process::id())));
-    let names = [0, 1].map(|at: usize| groups[at].0.file_name().unwrap().to_str().unwrap().to_owned());
+    let groups = ["web", "batch"]
+        .map(|name| Group::new(&format!("dcpi-test-{}-{name}.service", std::process::id())));
+    let names =
+        [0, 1].map(|at: usize| groups[at].0.file_name().unwrap().to_str().unwrap().to_owned());
     let place = Place::default();
     let workload = build(&place, "two_functions");
     // One runs when the daemon starts, one is started later, one is in no group.
@@ -362,7 +420,11 @@ fn units_are_kept_apart() {
     let by_unit = prof_by(&place.db(), "unit", &[image(&workload)]);
     assert!(names.iter().all(|name| by_unit.contains_key(&Some(name.clone()))), "{by_unit:?}");
     let line = refuse(&mut dcpi(&place.db(), "prof", &["--unit", "nobody.service"]));
-    assert!(line.contains("no samples of unit \"nobody.service\"; there are: ") && line.contains(&names[0]), "{line}");
+    assert!(
+        line.contains("no samples of unit \"nobody.service\"; there are: ")
+            && line.contains(&names[0]),
+        "{line}"
+    );
 }
 
 /// A process number is used again while the samples of its first owner are still being drained.
@@ -378,13 +440,17 @@ fn a_process_number_that_is_used_again_does_not_inherit_a_label() {
     let _ = labelled.wait();
     let begin = Instant::now();
     let reused = loop {
-        // The number that the kernel gave last (proc_sys_kernel(5)); somebody else may fork in between.
+        // The number that the kernel gave last (proc_sys_kernel(5)); somebody else may fork in
+        // between.
         std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
         let running = next.start(2);
         if running.pid() == pid {
             break running;
         }
-        assert!(begin.elapsed() < Duration::from_secs(20), "the number {pid} could not be had again");
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "the number {pid} could not be had again"
+        );
     };
     let truth = reused.wait().number("cpu_s");
     daemon.flush();

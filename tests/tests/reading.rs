@@ -1,5 +1,5 @@
-//! Reports against others' and against known truths, on the real kernel. Each test needs root: `cargo xtask test` runs them, and without
-//! root they fail.
+//! Reports against others' and against known truths, on the real kernel. Each test needs root:
+//! `cargo xtask test` runs them, and without root they fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::collections::BTreeMap;
@@ -13,8 +13,9 @@ use tests::report::{dcpi, prof};
 use tests::workload::{Running, Workload, script};
 use tests::{require_root, succeed};
 
-/// Pairs of runs, the second with 5 % more of one procedure: 500 samples more, of which sampling leaves 143 to chance, give or take. Some
-/// four of five are marked (the statistics' own tests say how many), and hardly ever none of three.
+/// Pairs of runs, the second with 5 % more of one procedure: 500 samples more, of which sampling
+/// leaves 143 to chance, give or take. Some four of five are marked (the statistics' own tests say
+/// how many), and hardly ever none of three.
 const PAIRS: usize = 3;
 
 /// Runs `portions` under a label.
@@ -25,7 +26,9 @@ fn run(place: &Place, workload: &Workload, label: &str, portions_ms: [u32; 3]) {
 }
 
 fn report(place: &Place, subcommand: &str, arguments: &[&str]) -> Value {
-    let text = succeed(dcpi(&place.db(), subcommand, &["--format", "json", "--image", "portions"]).args(arguments));
+    let text = succeed(
+        dcpi(&place.db(), subcommand, &["--format", "json", "--image", "portions"]).args(arguments),
+    );
     serde_json::from_str(&text).unwrap()
 }
 
@@ -56,7 +59,11 @@ fn the_procedure_that_makes_runs_differ_comes_first() {
         let report = report(place, "stats", &sets);
         eprintln!("{}", succeed(dcpi(&place.db(), "stats", &["--image", "portions"]).args(&sets)));
         let first = &report["rows"][0];
-        assert_eq!((first["procedure"].as_str(), first["n"].as_u64()), (Some("variable"), Some(8)), "{report:#}");
+        assert_eq!(
+            (first["procedure"].as_str(), first["n"].as_u64()),
+            (Some("variable"), Some(8)),
+            "{report:#}"
+        );
         assert_eq!(first["significant"], true);
         assert_eq!(daemon.quit().code(), Some(0));
     });
@@ -79,8 +86,10 @@ fn the_same_twice_is_left_alone_and_five_percent_more_are_found() {
         for n in 0..20 {
             let sets = [format!("label:same{n}"), format!("label:same{}", n + 1)];
             for measure in ["", "--amounts"] {
-                let arguments: Vec<&str> =
-                    [sets[0].as_str(), &sets[1], measure].into_iter().filter(|word| !word.is_empty()).collect();
+                let arguments: Vec<&str> = [sets[0].as_str(), &sets[1], measure]
+                    .into_iter()
+                    .filter(|word| !word.is_empty())
+                    .collect();
                 let marked = marked(&report(place, "diff", &arguments));
                 eprintln!("{sets:?} {measure}: {marked:?}");
                 false_marks += usize::from(!marked.is_empty() && measure.is_empty());
@@ -91,19 +100,30 @@ fn the_same_twice_is_left_alone_and_five_percent_more_are_found() {
             let sets = [format!("label:before{n}"), format!("label:after{n}")];
             let arguments = [&sets[0], sets[1].as_str(), "--amounts", "--confidence"];
             let change = report(place, "diff", &[&arguments[..], &["99.9"]].concat());
-            let row = change["rows"].as_array().unwrap().iter().find(|row| row["procedure"] == "variable").unwrap();
+            let row = change["rows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|row| row["procedure"] == "variable")
+                .unwrap();
             let number = |key: &str| row[key].as_f64().unwrap();
             assert!((8000.0..12_000.0).contains(&number("a")), "{row}");
             let truth = 0.05 * number("a");
             assert!((number("low")..number("high")).contains(&truth), "{truth}: {row}");
-            eprintln!("{}", succeed(dcpi(&place.db(), "diff", &["--image", "portions"]).args(&arguments[..3])));
+            eprintln!(
+                "{}",
+                succeed(dcpi(&place.db(), "diff", &["--image", "portions"]).args(&arguments[..3]))
+            );
             let marked = marked(&report(place, "diff", &arguments[..3]));
             found += usize::from(marked.iter().any(|procedure| procedure == "variable"));
             others += usize::from(marked.iter().any(|procedure| procedure != "variable"));
         }
         eprintln!("found in {found} of {PAIRS}");
         assert!(false_marks <= 1, "{false_marks} of 20");
-        assert!(found >= 1 && others <= 1, "found in {found} of {PAIRS}, others marked in {others}");
+        assert!(
+            found >= 1 && others <= 1,
+            "found in {found} of {PAIRS}, others marked in {others}"
+        );
         assert_eq!(daemon.quit().code(), Some(0));
     });
 }
@@ -113,10 +133,12 @@ type Rows = BTreeMap<(String, String), u64>;
 
 /// Seconds of sampling by both.
 const SECONDS: u32 = 12;
-/// Standard deviations of each one's interval: 99 %. Both ends together leave 1 in 4000 rows outside by chance.
+/// Standard deviations of each one's interval: 99 %. Both ends together leave 1 in 4000 rows
+/// outside by chance.
 const Z: f64 = 2.576;
 
-/// perf and dcpid on one machine in the same seconds, each with timers of its own: two samples of the same time.
+/// perf and dcpid on one machine in the same seconds, each with timers of its own: two samples of
+/// the same time.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn the_top_twenty_procedures_have_the_shares_that_perf_sees() {
@@ -125,18 +147,27 @@ fn the_top_twenty_procedures_have_the_shares_that_perf_sees() {
     let directory = place.path();
     let length = 3 * SECONDS;
     let build = |name: &str, flags: &[&str]| Workload::build(directory, name, flags);
-    let others = [build("two_functions", &[]), build("kernel_reader", &[]), build("stripped", &["-s"])];
+    let others =
+        [build("two_functions", &[]), build("kernel_reader", &[]), build("stripped", &["-s"])];
     let sorting = directory.join("sorting");
-    let _ = succeed(Command::new("c++").args(["-O1", "-Wl,--build-id", "-o"]).arg(&sorting).arg(script("sorting.cc")));
+    let _ = succeed(
+        Command::new("c++")
+            .args(["-O1", "-Wl,--build-id", "-o"])
+            .arg(&sorting)
+            .arg(script("sorting.cc")),
+    );
     let counting = directory.join("counting");
-    let _ = succeed(Command::new("rustc").args(["-O", "-o"]).arg(&counting).arg(script("counting.rs")));
+    let _ =
+        succeed(Command::new("rustc").args(["-O", "-o"]).arg(&counting).arg(script("counting.rs")));
     let mut running: Vec<Running> = others.iter().map(|workload| workload.start(length)).collect();
     for program in [&sorting, &counting] {
         running.push(Running::start(Command::new(program).arg(length.to_string())));
     }
     let node = ["--perf-basic-prof", script("jit.js").to_str().unwrap()].map(str::to_owned);
     // It leaves a log where it runs, and its names where both tools look.
-    let node = Running::start(Command::new("node").args(node).arg(length.to_string()).current_dir(directory));
+    let node = Running::start(
+        Command::new("node").args(node).arg(length.to_string()).current_dir(directory),
+    );
     let names = PathBuf::from(format!("/tmp/perf-{}.map", node.pid()));
     running.push(node);
     let daemon = start_by_time(&place);
@@ -147,10 +178,11 @@ fn the_top_twenty_procedures_have_the_shares_that_perf_sees() {
         let words = [command.get_program()].into_iter().chain(command.get_args());
         words.map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ")
     };
-    // perf samples while the shell lives, and takes seconds before and after. An epoch ends when its end is asked for, not when that is on
-    // disk: the shell does not wait for it.
+    // perf samples while the shell lives, and takes seconds before and after. An epoch ends when
+    // its end is asked for, not when that is on disk: the shell does not wait for it.
     let ended = directory.join("ended");
-    let end = format!("({}; echo >{}) </dev/null >/dev/null 2>&1 &", epoch("after"), ended.display());
+    let end =
+        format!("({}; echo >{}) </dev/null >/dev/null 2>&1 &", epoch("after"), ended.display());
     let beside = format!("{}; sleep {SECONDS}; {end}", epoch("beside"));
     let mut perf = Command::new("perf");
     perf.args(["record", "-a", "-q", "-B", "-N", "-e", "cpu-clock", "-F", "2999", "-o"]).arg(&data);
@@ -174,7 +206,8 @@ fn the_top_twenty_procedures_have_the_shares_that_perf_sees() {
         }
     }
     // What neither has an image for is in no row; idle time is the machine's, not the programs'.
-    let perfs: Rows = perfs.into_iter().filter(|((_, procedure), _)| !idle.contains(procedure)).collect();
+    let perfs: Rows =
+        perfs.into_iter().filter(|((_, procedure), _)| !idle.contains(procedure)).collect();
     compare(&rows, &perfs);
     assert_eq!(daemon.quit().code(), Some(0));
 }
@@ -182,17 +215,29 @@ fn the_top_twenty_procedures_have_the_shares_that_perf_sees() {
 /// Prints both side by side, and fails the test where they do not agree.
 fn compare(ours: &Rows, perfs: &Rows) {
     let (all, all_perf): (u64, u64) = (ours.values().sum(), perfs.values().sum());
-    let mut top: Vec<(&(String, String), u64)> = ours.iter().map(|(name, samples)| (name, *samples)).collect();
+    let mut top: Vec<(&(String, String), u64)> =
+        ours.iter().map(|(name, samples)| (name, *samples)).collect();
     top.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
-    eprintln!("{all} samples by dcpid, {all_perf} by perf\n{:>22} {:>22}  procedure", "dcpid %", "perf %");
+    eprintln!(
+        "{all} samples by dcpid, {all_perf} by perf\n{:>22} {:>22}  procedure",
+        "dcpid %", "perf %"
+    );
     let mut apart = Vec::new();
     for (name, samples) in top.into_iter().take(20) {
-        let (a, b) = (interval(samples, all), interval(perfs.get(name).copied().unwrap_or(0), all_perf));
+        let (a, b) =
+            (interval(samples, all), interval(perfs.get(name).copied().unwrap_or(0), all_perf));
         let agree = a.1 <= b.2 && b.1 <= a.2;
         let shown = |(share, low, high): (f64, f64, f64)| {
             format!("{:6.2} ({:5.2} to {:5.2})", 100.0 * share, 100.0 * low, 100.0 * high)
         };
-        eprintln!("{:>22} {:>22}  {} ({}){}", shown(a), shown(b), name.1, name.0, if agree { "" } else { "  APART" });
+        eprintln!(
+            "{:>22} {:>22}  {} ({}){}",
+            shown(a),
+            shown(b),
+            name.1,
+            name.0,
+            if agree { "" } else { "  APART" }
+        );
         if !agree {
             apart.push(name);
         }
@@ -215,7 +260,9 @@ fn perf_report(data: &std::path::Path) -> Rows {
     let mut rows = Rows::new();
     for line in succeed(&mut perf).lines() {
         let mut cells = line.split('\t').map(str::trim);
-        let (Some(samples), Some(image), Some(procedure)) = (cells.next(), cells.next(), cells.next()) else {
+        let (Some(samples), Some(image), Some(procedure)) =
+            (cells.next(), cells.next(), cells.next())
+        else {
             continue;
         };
         let Ok(samples) = samples.parse::<u64>() else { continue };
@@ -226,19 +273,23 @@ fn perf_report(data: &std::path::Path) -> Rows {
     rows
 }
 
-/// Both tools' names for one thing. Of what has no name perf tells the address of each sample, and dcpi that of the procedure. perf names each entry
-/// of a linkage table after what it leads to (`swap@plt`), dcpi the table (`[.plt]`).
+/// Both tools' names for one thing. Of what has no name perf tells the address of each sample, and
+/// dcpi that of the procedure. perf names each entry of a linkage table after what it leads to
+/// (`swap@plt`), dcpi the table (`[.plt]`).
 fn plain(image: &str, procedure: &str) -> (String, String) {
     let image = match image {
         "[kernel.kallsyms]" | "[kernel.vmlinux]" => "[kernel]",
         // dcpi's [jit] node 4711, perf's [JIT] tid 4711 or perf-4711.map
-        jit if jit.starts_with("[jit]") || jit.starts_with("[JIT]") || jit.starts_with("perf-") => "[jit]",
+        jit if jit.starts_with("[jit]") || jit.starts_with("[JIT]") || jit.starts_with("perf-") => {
+            "[jit]"
+        }
         other => other,
     };
     if procedure.starts_with("0x") || procedure.starts_with('[') || procedure.ends_with("@plt") {
         return (image.to_owned(), "[without name]".to_owned());
     }
-    // They write types of C++ and Rust differently: what is in brackets, and results before the name, is left out.
+    // They write types of C++ and Rust differently: what is in brackets, and results before the
+    // name, is left out.
     let mut depth = 0;
     let mut base = String::new();
     for c in procedure.chars() {

@@ -1,4 +1,5 @@
-//! The package on a machine with systemd: installed, in service, replaced, hanging, removed. Needs root and a container to boot.
+//! The package on a machine with systemd: installed, in service, replaced, hanging, removed. Needs
+//! root and a container to boot.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,8 +19,11 @@ use wire::Status;
 fn on_disk(container: &Container) -> u64 {
     let text = container.ok("dcpi prof -i -n 0 --idle --epoch all --format json");
     let report: Value = serde_json::from_str(&text).unwrap();
-    let counts = |row: &Value| row["counts"].as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>();
-    let sum = |map: &Value| map.as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>();
+    let counts = |row: &Value| {
+        row["counts"].as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>()
+    };
+    let sum =
+        |map: &Value| map.as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>();
     report["rows"].as_array().unwrap().iter().map(counts).sum::<u64>() + sum(&report["unresolved"])
 }
 
@@ -36,16 +40,22 @@ fn main_pid(container: &Container) -> String {
 /// Root does everything, the group reads, others nothing.
 fn access(container: &Container) {
     container.ok("useradd --system --groups dcpi reader");
-    let as_user = |user: &str, line: &str| format!("setpriv --reuid={user} --regid={user} --init-groups {line}");
+    let as_user = |user: &str, line: &str| {
+        format!("setpriv --reuid={user} --regid={user} --init-groups {line}")
+    };
     for line in ["dcpictl status", "dcpictl flush", "dcpi prof -i", "dcpilabel mine true"] {
         container.ok(&as_user("reader", line));
-        let stranger = container.run(&as_user("nobody", line).replace("--regid=nobody", "--regid=nogroup"));
+        let stranger =
+            container.run(&as_user("nobody", line).replace("--regid=nobody", "--regid=nogroup"));
         assert_eq!(stranger.status.code(), Some(2), "{line}: {stranger:?}");
     }
     for line in ["dcpictl quit", "dcpictl epoch", "dcpictl label 1 x"] {
         let refused = container.run(&as_user("reader", line));
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(refused.status.code() == Some(2) && said.contains("only root may ask"), "{line}: {said}");
+        assert!(
+            refused.status.code() == Some(2) && said.contains("only root may ask"),
+            "{line}: {said}"
+        );
     }
     assert_eq!(
         container.ok("find /var/lib/dcpi -perm /0027 -not -type l"),
@@ -57,12 +67,19 @@ fn access(container: &Container) {
 /// As its own user, with few capabilities left, CAP_BPF not among them.
 fn privilege(container: &Container) {
     let status = container.ok(&format!("cat /proc/{}/status", main_pid(container)));
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+    };
     let user = container.ok("id -u dcpi");
-    assert!(field("Uid:").split_whitespace().all(|uid| uid == user.trim()) && user.trim() != "0", "{status}");
+    assert!(
+        field("Uid:").split_whitespace().all(|uid| uid == user.trim()) && user.trim() != "0",
+        "{status}"
+    );
     // CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_SYSLOG, CAP_PERFMON, CAP_CHECKPOINT_RESTORE.
     let expected = 1_u64 << 2 | 1 << 19 | 1 << 34 | 1 << 38 | 1 << 40;
-    for (set, expected) in [("CapEff:", expected), ("CapPrm:", expected), ("CapAmb:", 0), ("CapInh:", 0)] {
+    for (set, expected) in
+        [("CapEff:", expected), ("CapPrm:", expected), ("CapAmb:", 0), ("CapInh:", 0)]
+    {
         assert_eq!(u64::from_str_radix(&field(set), 16).unwrap(), expected, "{set} {}", field(set));
     }
     assert_eq!((field("NoNewPrivs:").as_str(), field("Seccomp:").as_str()), ("1", "2"));
@@ -70,12 +87,17 @@ fn privilege(container: &Container) {
 
 /// What systemd says of the unit.
 fn judged(container: &Container) {
-    let verified = container.run("systemd-analyze verify --man=no /lib/systemd/system/dcpid.service");
+    let verified =
+        container.run("systemd-analyze verify --man=no /lib/systemd/system/dcpid.service");
     assert!(verified.status.success() && verified.stderr.is_empty(), "{verified:?}");
     let security = container.ok("systemd-analyze security --no-pager dcpid.service");
     let overall = security.lines().find(|line| line.contains("Overall exposure level")).unwrap();
     eprintln!("{}", overall.trim());
-    let score = overall.split(": ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).unwrap();
+    let score = overall
+        .split(": ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok())
+        .unwrap();
     assert!(score < 3.5, "{security}");
 }
 
@@ -112,7 +134,9 @@ fn the_packaged_service_loses_nothing_that_was_acknowledged() {
         let ((taken, lost), pid) = (taken(&container), main_pid(&container));
         container.ok(line);
         let after = on_disk(&container);
-        eprintln!("{story}: {base} samples on disk when it started, {taken} taken; {after} on disk after it");
+        eprintln!(
+            "{story}: {base} samples on disk when it started, {taken} taken; {after} on disk after it"
+        );
         assert!(after >= base + taken && lost == 0 && main_pid(&container) != pid, "{story}");
         base = after;
         container.ok("systemctl is-active dcpid && dcpi check");
@@ -134,7 +158,10 @@ fn the_packaged_service_loses_nothing_that_was_acknowledged() {
 fn removed(container: &Container) {
     let before = on_disk(container);
     container.ok("userdel reader && dpkg --remove dcpi");
-    assert!(before > 0 && container.is("test -d /var/lib/dcpi/hosts && test -f /etc/dcpi/dcpid.toml"), "data stay");
+    assert!(
+        before > 0 && container.is("test -d /var/lib/dcpi/hosts && test -f /etc/dcpi/dcpid.toml"),
+        "data stay"
+    );
     assert!(!container.is("systemctl cat dcpid"), "the unit is gone");
     container.ok("dpkg --purge dcpi");
     let left = "find / -xdev -name '*dcpi*' -not -path '/proc/*' -not -path '/sys/*' -not -path '/shared*' -not -path '/package*' \

@@ -1,5 +1,6 @@
-//! Hours in minutes: a storm of compilers, reads, flushes, epochs and kills of the daemon at the highest rate. `cargo xtask bench soak --minutes N`
-//! for long ones. It needs root, as those of privileged.rs do.
+//! Hours in minutes: a storm of compilers, reads, flushes, epochs and kills of the daemon at the
+//! highest rate. `cargo xtask bench soak --minutes N` for long ones. It needs root, as those of
+//! privileged.rs do.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +18,8 @@ use wire::Request;
 
 /// Resident memory of a build for tests, whatever it has seen.
 const RSS_MAX: u64 = 96 << 20;
-/// In the second half of a daemon's life it may have so much more on average than in its second quarter.
+/// In the second half of a daemon's life it may have so much more on average than in its second
+/// quarter.
 const RSS_GROWTH_MAX: f64 = 0.15;
 /// Files open: counters, rings, 64 of walks, and those that wait to be copied, 256 at most.
 const DESCRIPTORS_MAX: usize = 420;
@@ -49,11 +51,20 @@ fn start(place: &Place) -> Daemon<'_> {
 /// Samplers that the kernel has: programs are named in its symbols.
 fn samplers() -> usize {
     let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
-    symbols.lines().filter(|line| line.contains("bpf_prog_") && line.contains("take_sample")).count()
+    symbols
+        .lines()
+        .filter(|line| line.contains("bpf_prog_") && line.contains("take_sample"))
+        .count()
 }
 
 fn dcpi(place: &Place, arguments: &[&str]) -> String {
-    succeed(Command::new(binary("dcpi")).arg(arguments[0]).arg("--db").arg(place.db()).args(&arguments[1..]))
+    succeed(
+        Command::new(binary("dcpi"))
+            .arg(arguments[0])
+            .arg("--db")
+            .arg(place.db())
+            .args(&arguments[1..]),
+    )
 }
 
 /// Samples on disk, of all epochs, with and without image.
@@ -104,7 +115,9 @@ fn flush(place: &Place) -> u64 {
 
 /// Neither memory nor mappings grow once everything is warm.
 fn assert_flat(looks: &[Look]) {
-    let mean = |looks: &[Look]| looks.iter().map(|look| look.rss as f64).sum::<f64>() / looks.len().max(1) as f64;
+    let mean = |looks: &[Look]| {
+        looks.iter().map(|look| look.rss as f64).sum::<f64>() / looks.len().max(1) as f64
+    };
     let (quarter, half) = (looks.len() / 4, looks.len() / 2);
     if looks.len() >= 16 {
         let (early, late) = (mean(&looks[quarter..half]), mean(&looks[half..]));
@@ -121,7 +134,8 @@ fn assert_flat(looks: &[Look]) {
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_soak_leaks_nothing_and_loses_nothing_that_was_acknowledged() {
     require_root();
-    let seconds = std::env::var("DCPI_SOAK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(90_u64);
+    let seconds =
+        std::env::var("DCPI_SOAK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(90_u64);
     // Every three minutes at most, and twice at least, somebody kills it.
     let life = Duration::from_secs((seconds / 3).min(180));
     let (place, begun, samplers_before) = (Place::default(), Instant::now(), samplers());
@@ -136,7 +150,10 @@ fn a_soak_leaks_nothing_and_loses_nothing_that_was_acknowledged() {
         daemon.kill();
         let found = on_disk(&place);
         eprintln!("daemon {lives} killed: {found} samples on disk, {acknowledged} acknowledged");
-        assert!(found >= acknowledged, "{found} of {acknowledged} samples that were acknowledged are on disk");
+        assert!(
+            found >= acknowledged,
+            "{found} of {acknowledged} samples that were acknowledged are on disk"
+        );
         let _ = dcpi(&place, &["check"]);
     }
     let processes = storm.wait().number("processes");

@@ -1,4 +1,5 @@
-//! Storms of short processes, and crowds of them, under the real daemon at the paper's rate. They need root, as those of privileged.rs do.
+//! Storms of short processes, and crowds of them, under the real daemon at the paper's rate. They
+//! need root, as those of privileged.rs do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::path::PathBuf;
@@ -9,10 +10,16 @@ use tests::require_root;
 use tests::workload::{Running, Workload, script};
 use wire::Samples;
 
-/// Samples of user code whose process or file nobody could tell. Other reasons tell what the code is: memory of no file, say, of whoever
-/// else runs on this machine.
-const NOBODY_COULD_TELL: [&str; 6] =
-    ["unknown_process", "exited_unseen", "no_mapping", "ambiguous_mapping", "file_gone", "unidentified_file"];
+/// Samples of user code whose process or file nobody could tell. Other reasons tell what the code
+/// is: memory of no file, say, of whoever else runs on this machine.
+const NOBODY_COULD_TELL: [&str; 6] = [
+    "unknown_process",
+    "exited_unseen",
+    "no_mapping",
+    "ambiguous_mapping",
+    "file_gone",
+    "unidentified_file",
+];
 
 fn untold(samples: &Samples) -> u64 {
     NOBODY_COULD_TELL.iter().filter_map(|reason| samples.unresolved.get(*reason)).sum()
@@ -24,14 +31,18 @@ fn start_at_the_papers_rate(place: &Place) -> Daemon<'_> {
     place.start_as(command)
 }
 
-/// The storm for so many seconds, with so many workers at once: of all samples at most 0.05 % have no image, the paper's week, and never more
-/// than 0.5 % of those of 10 s.
+/// The storm for so many seconds, with so many workers at once: of all samples at most 0.05 % have
+/// no image, the paper's week, and never more than 0.5 % of those of 10 s.
 fn storm(seconds: u32, workers: u32) {
     require_root();
     let place = Place::default();
     let daemon = start_at_the_papers_rate(&place);
     let mut command = Command::new("sh");
-    command.arg(script("storm.sh")).arg(place.path()).arg(seconds.to_string()).arg(workers.to_string());
+    command
+        .arg(script("storm.sh"))
+        .arg(place.path())
+        .arg(seconds.to_string())
+        .arg(workers.to_string());
     let begin = daemon.status().samples;
     let mut running = Running::start(&mut command);
     let mut before = daemon.status().samples;
@@ -46,7 +57,10 @@ fn storm(seconds: u32, workers: u32) {
                 "10 s: {taken} samples, {without} without an image: {:.4} %",
                 100.0 * without as f64 / taken as f64
             );
-            assert!(without * 200 <= taken, "{without} of {taken} samples in 10 s: {now:?}, before {before:?}");
+            assert!(
+                without * 200 <= taken,
+                "{without} of {taken} samples in 10 s: {now:?}, before {before:?}"
+            );
             before = now;
         }
     }
@@ -78,7 +92,8 @@ fn in_a_storm_of_eight_times_more_than_the_cpus_can_do_every_sample_finds_its_im
     storm(20, 8 * std::thread::available_parallelism().unwrap().get() as u32);
 }
 
-/// 20,000 mappings that live in 2,000 processes: what the daemon needs for each, in memory and in time.
+/// 20,000 mappings that live in 2,000 processes: what the daemon needs for each, in memory and in
+/// time.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_crowd_of_processes_with_many_mappings_fits_in_little_memory() {
@@ -95,7 +110,11 @@ fn a_crowd_of_processes_with_many_mappings_fits_in_little_memory() {
     let running = Running::start(command.args(["40", &processes.to_string()]).args(&paths));
     let begin = Instant::now();
     while executable_mappings_of(&paths) < processes * libraries {
-        assert!(begin.elapsed() < Duration::from_secs(35), "{} mappings", executable_mappings_of(&paths));
+        assert!(
+            begin.elapsed() < Duration::from_secs(35),
+            "{} mappings",
+            executable_mappings_of(&paths)
+        );
         std::thread::sleep(Duration::from_millis(500)); // the pace of the questions
     }
     let full = daemon.status();
@@ -103,7 +122,8 @@ fn a_crowd_of_processes_with_many_mappings_fits_in_little_memory() {
     let after = daemon.status();
     let truth = running.wait();
     let samples = daemon.status().samples;
-    let (taken, cpu_s) = (after.samples.taken - full.samples.taken, after.daemon.cpu_s - full.daemon.cpu_s);
+    let (taken, cpu_s) =
+        (after.samples.taken - full.samples.taken, after.daemon.cpu_s - full.daemon.cpu_s);
     let grown = after.daemon.rss_bytes.saturating_sub(before.daemon.rss_bytes);
     eprintln!(
         "{} mappings of {} processes: {} KiB resident, {} KiB before: {} bytes a mapping; {:.0} ns a sample; {:?}",
@@ -115,7 +135,11 @@ fn a_crowd_of_processes_with_many_mappings_fits_in_little_memory() {
         1e9 * cpu_s / taken as f64,
         samples.unresolved
     );
-    assert!(after.processes >= before.processes + processes as u64, "{} processes", after.processes);
+    assert!(
+        after.processes >= before.processes + processes as u64,
+        "{} processes",
+        after.processes
+    );
     assert!(after.daemon.rss_bytes < RSS_MAX, "{} bytes resident", after.daemon.rss_bytes);
     assert_closes(&samples);
     assert!(untold(&samples) * 2000 <= samples.taken, "{samples:?}");
@@ -129,7 +153,9 @@ fn executable_mappings_of(paths: &[PathBuf]) -> usize {
     let names: Vec<&str> = paths.iter().map(|path| path.to_str().unwrap()).collect();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     // Who has ended meanwhile has none.
-    let maps = processes.filter_map(|process| std::fs::read_to_string(process.path().join("maps")).ok());
-    let mapped = |line: &&str| line.contains(" r-xp ") && names.iter().any(|name| line.ends_with(name));
+    let maps =
+        processes.filter_map(|process| std::fs::read_to_string(process.path().join("maps")).ok());
+    let mapped =
+        |line: &&str| line.contains(" r-xp ") && names.iter().any(|name| line.ends_with(name));
     maps.map(|maps| maps.lines().filter(mapped).count()).sum()
 }

@@ -1,4 +1,5 @@
-//! Counts words in a tree map for the seconds given, and prints {"words": ...}: Rust, whose names are mangled.
+//! Counts words in a tree map for the seconds given, and prints {"words": ...}: Rust, whose names
+//! are mangled.
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

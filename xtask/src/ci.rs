@@ -11,8 +11,14 @@ const STEPS: [Step; 6] = [
     ("fmt", || judged(&mut command("cargo fmt --all --check"))),
     ("tidy", tidy::run),
     ("ebpf --check", ebpf::check),
-    ("clippy", || judged(&mut command("cargo clippy --workspace --all-targets --quiet -- -D warnings"))),
-    ("doc", || judged(command("cargo doc --workspace --no-deps --quiet").env("RUSTDOCFLAGS", "-D warnings"))),
+    ("clippy", || {
+        judged(&mut command("cargo clippy --workspace --all-targets --quiet -- -D warnings"))
+    }),
+    ("doc", || {
+        judged(
+            command("cargo doc --workspace --no-deps --quiet").env("RUSTDOCFLAGS", "-D warnings"),
+        )
+    }),
     ("test", || test::run(&[])),
 ];
 

@@ -1,4 +1,5 @@
-//! The programs that exports are written for take them: `tests/tests/consumers.rs`. They are half a gigabyte to install.
+//! The programs that exports are written for take them: `tests/tests/consumers.rs`. They are half a
+//! gigabyte to install.
 
 use crate::process::{command, must, succeeds};
 use crate::{Outcome, packages};
@@ -13,7 +14,9 @@ const OTLP_MESSAGES: &str = "opentelemetry-proto==1.45.2";
 
 /// Installs them, the importer and the messages to target/consumers, and runs the tests.
 pub fn run() -> anyhow::Result<Outcome> {
-    packages::ensure(packages::COMPILER.iter().chain(&packages::TEST_TOOLS).chain(&packages::CONSUMERS))?;
+    packages::ensure(
+        packages::COMPILER.iter().chain(&packages::TEST_TOOLS).chain(&packages::CONSUMERS),
+    )?;
     let place = Path::new("target/consumers");
     let cli = place.join("node_modules/.bin/profiler-cli");
     if !cli.exists() {
@@ -28,9 +31,17 @@ pub fn run() -> anyhow::Result<Outcome> {
     }
     println!("installing: pip install {OTLP_MESSAGES}, to target/consumers/python");
     // Not what it links to: that would be another Python.
-    let python = std::path::absolute(python).context("finding the python3 that has opentelemetry-proto")?;
+    let python =
+        std::path::absolute(python).context("finding the python3 that has opentelemetry-proto")?;
     let mut pip = std::process::Command::new(&python);
-    must(pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", OTLP_MESSAGES]))?;
+    must(pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        OTLP_MESSAGES,
+    ]))?;
     must(&mut command("cargo build --workspace --bins"))?;
     let mut tests = command(
         "cargo test --package tests --features consumers --test consumers -- --test-threads=1 --include-ignored",

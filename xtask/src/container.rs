@@ -1,4 +1,5 @@
-//! A small Debian that boots in a container, for tests of the service: `target/container/tree`, made once by debootstrap.
+//! A small Debian that boots in a container, for tests of the service: `target/container/tree`,
+//! made once by debootstrap.
 
 use crate::packages;
 use crate::process::{command, must, output};
@@ -25,7 +26,9 @@ pub fn ensure() -> anyhow::Result<()> {
     // Under another name until it is whole.
     let begun = format!("{FOLDER}/begun");
     must(&mut command(&format!("rm -rf {begun}")))?;
-    let made = output(&mut command(&format!("debootstrap --variant=minbase --include={INCLUDED} {suite} {begun}")));
+    let made = output(&mut command(&format!(
+        "debootstrap --variant=minbase --include={INCLUDED} {suite} {begun}"
+    )));
     made.with_context(|| format!("{begun}/debootstrap/debootstrap.log says why"))?;
     fs::rename(&begun, &tree)?;
     Ok(())

@@ -1,4 +1,5 @@
-//! Profiles the whole machine for a few seconds, with a workload whose answer is known, and shows where the cycles went.
+//! Profiles the whole machine for a few seconds, with a workload whose answer is known, and shows
+//! where the cycles went.
 
 use crate::Outcome;
 use crate::packages;
@@ -44,7 +45,10 @@ pub fn run() -> anyhow::Result<Outcome> {
     step(1, "building dcpid, dcpictl and dcpi (release; the first time takes a few minutes)");
     shown("cargo build --release -p daemon -p dcpi")?;
 
-    step(2, "building a workload: two functions, 3/4 and 1/4; a shared library; a kernel reader; a stripped program");
+    step(
+        2,
+        "building a workload: two functions, 3/4 and 1/4; a shared library; a kernel reader; a stripped program",
+    );
     let _ = fs::remove_dir_all(FOLDER); // the last demonstration's, if there was one
     fs::create_dir_all(FOLDER)?;
     build_workload()?;
@@ -52,7 +56,12 @@ pub fn run() -> anyhow::Result<Outcome> {
     step(3, "starting dcpid on a scratch database, target/demo/db");
     let daemon = start_daemon()?;
 
-    step(4, &format!("profiling everything on this machine while each program uses {SECONDS} seconds of CPU time"));
+    step(
+        4,
+        &format!(
+            "profiling everything on this machine while each program uses {SECONDS} seconds of CPU time"
+        ),
+    );
     run_workload()?;
 
     step(5, "flushing: what was sampled goes to disk");
@@ -60,13 +69,16 @@ pub fn run() -> anyhow::Result<Outcome> {
     drop(daemon);
 
     step(6, "where have all the cycles gone?");
-    for (title, arguments) in
-        [("by image", "prof --db target/demo/db -i -n 12"), ("by procedure", "prof --db target/demo/db -n 16")]
-    {
+    for (title, arguments) in [
+        ("by image", "prof --db target/demo/db -i -n 12"),
+        ("by procedure", "prof --db target/demo/db -n 16"),
+    ] {
         println!("\n--- {title}: {DCPI} {arguments}\n");
         shown(&format!("{DCPI} {arguments}"))?;
     }
-    println!("\nThe workload is known: three_quarters should have 3 times the samples of one_quarter. Try next:\n");
+    println!(
+        "\nThe workload is known: three_quarters should have 3 times the samples of one_quarter. Try next:\n"
+    );
     for (arguments, purpose) in [
         ("prof --db target/demo/db two_functions", "one program: is 75 % within the interval?"),
         ("prof --db target/demo/db --format json", "the same for programs"),
@@ -95,7 +107,9 @@ fn build_workload() -> anyhow::Result<()> {
     let (source, to) = ("tests/workloads", FOLDER);
     cc(&format!("-o {to}/two_functions {source}/two_functions.c"))?;
     cc(&format!("-shared -fPIC -o {to}/liblibrary.so {source}/library.c"))?;
-    cc(&format!("-o {to}/library_main {source}/library_main.c -L{to} -llibrary -Wl,-rpath,$ORIGIN"))?;
+    cc(&format!(
+        "-o {to}/library_main {source}/library_main.c -L{to} -llibrary -Wl,-rpath,$ORIGIN"
+    ))?;
     cc(&format!("-o {to}/kernel_reader {source}/kernel_reader.c"))?;
     cc(&format!("-s -o {to}/stripped {source}/stripped.c"))
 }
@@ -103,8 +117,11 @@ fn build_workload() -> anyhow::Result<()> {
 fn start_daemon() -> anyhow::Result<Daemon> {
     let log = fs::File::create(format!("{FOLDER}/dcpid.log"))?;
     // It ends with the demonstration, even if that is killed.
-    let line = format!("setpriv --pdeathsig TERM target/release/dcpid --db {FOLDER}/db --control {SOCKET}");
-    let mut daemon = Daemon(command(&line).stdin(Stdio::null()).stderr(log).spawn().context("starting dcpid")?);
+    let line = format!(
+        "setpriv --pdeathsig TERM target/release/dcpid --db {FOLDER}/db --control {SOCKET}"
+    );
+    let mut daemon =
+        Daemon(command(&line).stdin(Stdio::null()).stderr(log).spawn().context("starting dcpid")?);
     let deadline = Instant::now() + Duration::from_secs(30);
     while control("status").is_err() {
         if daemon.0.try_wait()?.is_some() || Instant::now() > deadline {
@@ -113,14 +130,22 @@ fn start_daemon() -> anyhow::Result<Daemon> {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    control("status")?.lines().filter(|line| line.starts_with("event")).for_each(|line| println!("{line}"));
+    control("status")?
+        .lines()
+        .filter(|line| line.starts_with("event"))
+        .for_each(|line| println!("{line}"));
     Ok(daemon)
 }
 
-/// A copy of the known program for each CPU, so that it is the busiest, and one of each of the others.
+/// A copy of the known program for each CPU, so that it is the busiest, and one of each of the
+/// others.
 fn run_workload() -> anyhow::Result<()> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from).max(2);
-    let programs = std::iter::repeat_n("two_functions", cpus).chain(["library_main", "kernel_reader", "stripped"]);
+    let programs = std::iter::repeat_n("two_functions", cpus).chain([
+        "library_main",
+        "kernel_reader",
+        "stripped",
+    ]);
     let mut children = Vec::new();
     for program in programs {
         let mut command = Command::new(format!("{FOLDER}/{program}"));
@@ -131,7 +156,8 @@ fn run_workload() -> anyhow::Result<()> {
     while children.iter_mut().any(|child| matches!(child.try_wait(), Ok(None))) {
         std::thread::sleep(Duration::from_secs(1));
         let status = control("status")?;
-        let samples = status.lines().find_map(|line| line.strip_prefix("samples")).unwrap_or_default();
+        let samples =
+            status.lines().find_map(|line| line.strip_prefix("samples")).unwrap_or_default();
         println!("  {:>2} s: {}", started.elapsed().as_secs(), samples.trim());
     }
     Ok(())

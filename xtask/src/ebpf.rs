@@ -36,7 +36,8 @@ pub fn check() -> anyhow::Result<Outcome> {
         let fresh = PathBuf::from("target").join(format!("check.{architecture}.bpf.o"));
         compile(architecture, &fresh)?;
         let object = committed(architecture);
-        let same = fs::read(&object).with_context(|| format!("reading {}", object.display()))? == fs::read(&fresh)?;
+        let same = fs::read(&object).with_context(|| format!("reading {}", object.display()))?
+            == fs::read(&fresh)?;
         if same {
             println!("{} comes from its source", object.display());
         } else {
@@ -50,7 +51,8 @@ pub fn check() -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// The bytes depend on source and compiler only: the compiler runs in the source's folder and is told to record no other.
+/// The bytes depend on source and compiler only: the compiler runs in the source's folder and is
+/// told to record no other.
 fn compile(architecture: &str, object: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(object.parent().context("an object has a folder")?)?;
     let absolute = std::env::current_dir()?.join(object);

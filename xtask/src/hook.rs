@@ -1,8 +1,10 @@
-//! Builds the loader hook, `target/hook/libdcpi_loader_hook.so`, and checks that it is what may be loaded into every program.
+//! Builds the loader hook, `target/hook/libdcpi_loader_hook.so`, and checks that it is what may be
+//! loaded into every program.
 //!
-//! It needs flags of its own. A library without the standard library must be built with `panic = "abort"`, which Cargo sets for whole
-//! profiles only, so there is a profile `hook`. And what the loader does with a library before its first call costs more than the library:
-//! so there are two pages at most to run and one to write, no relocation, no dependency.
+//! It needs flags of its own. A library without the standard library must be built with `panic =
+//! "abort"`, which Cargo sets for whole profiles only, so there is a profile `hook`. And what the
+//! loader does with a library before its first call costs more than the library: so there are two
+//! pages at most to run and one to write, no relocation, no dependency.
 
 use crate::Outcome;
 use crate::process::{command, must, output};
@@ -11,20 +13,20 @@ use anyhow::bail;
 /// The product.
 pub const HOOK: &str = "target/hook/libdcpi_loader_hook.so";
 
-/// The linker is GNU ld on every architecture: what others make of these flags is not what is checked here.
-const LINK: &str =
-    "-Wl,-z,defs,-z,norelro,-z,lazy,-z,noseparate-code,--hash-style=gnu,--build-id,-Bsymbolic,--no-eh-frame-hdr";
+/// The linker is GNU ld on every architecture: what others make of these flags is not what is
+/// checked here.
+const LINK: &str = "-Wl,-z,defs,-z,norelro,-z,lazy,-z,noseparate-code,--hash-style=gnu,--build-id,-Bsymbolic,--no-eh-frame-hdr";
 
 /// The largest page of a kernel for this architecture: segments must not share one.
 const PAGE_MAX: u64 = if cfg!(target_arch = "aarch64") { 65536 } else { 4096 };
 
-/// The smallest page of the machines that we run on. Pages to run are mapped and read in one go; a second page to write would be a
-/// mapping of its own.
+/// The smallest page of the machines that we run on. Pages to run are mapped and read in one go; a
+/// second page to write would be a mapping of its own.
 const PAGE: u64 = 4096;
 const RUN_PAGES: u64 = 2;
 
-/// What the loader asks an audit library for. A function for each symbol's binding (`la_symbind64`) or call (`la_x86_64_gnu_pltenter`) would
-/// make every call through a library's table dearer.
+/// What the loader asks an audit library for. A function for each symbol's binding (`la_symbind64`)
+/// or call (`la_x86_64_gnu_pltenter`) would make every call through a library's table dearer.
 const EXPORTS: [&str; 5] = ["la_activity", "la_objclose", "la_objopen", "la_preinit", "la_version"];
 
 /// Builds and checks it, and says where it is.
@@ -37,11 +39,13 @@ pub fn run() -> anyhow::Result<Outcome> {
 /// Builds and checks it.
 pub fn build() -> anyhow::Result<()> {
     println!("building the loader hook: {HOOK}");
-    let cargo =
-        "cargo rustc --quiet -p loader-hook --lib --profile hook --crate-type cdylib -- -C force-unwind-tables=no";
-    let linker = "-C link-arg=-nostdlib -C link-arg=-nostartfiles -C link-arg=-fuse-ld=bfd -C link-arg=";
+    let cargo = "cargo rustc --quiet -p loader-hook --lib --profile hook --crate-type cdylib -- -C force-unwind-tables=no";
+    let linker =
+        "-C link-arg=-nostdlib -C link-arg=-nostartfiles -C link-arg=-fuse-ld=bfd -C link-arg=";
     must(&mut command(&format!("{cargo} {linker}{LINK},-z,max-page-size={PAGE_MAX}")))?;
-    let problems = problems(&output(&mut command(&format!("readelf --wide --segments --dynamic --dyn-syms {HOOK}")))?);
+    let problems = problems(&output(&mut command(&format!(
+        "readelf --wide --segments --dynamic --dyn-syms {HOOK}"
+    )))?);
     if !problems.is_empty() {
         bail!("{HOOK} must not be loaded into programs: {}", problems.join("; "));
     }
@@ -52,7 +56,10 @@ pub fn build() -> anyhow::Result<()> {
 fn problems(shown: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (word, problem) in [
-        ("(NEEDED)", "it needs a library, which the loader would load a second time into every program"),
+        (
+            "(NEEDED)",
+            "it needs a library, which the loader would load a second time into every program",
+        ),
         ("(RELA)", "it has relocations"),
         ("(TEXTREL)", "its text has relocations"),
         ("(INIT", "it has initialisers"),
@@ -64,12 +71,20 @@ fn problems(shown: &str) -> Vec<String> {
     }
     // LOAD 0x001000 0x0000000000001000 0x0000000000001000 0x0000d0 0x000da0 RW 0x1000
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let hex = |word: Option<&String>| word.and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
-    let loads: Vec<_> =
-        shown.lines().map(words).filter(|words| words.first().is_some_and(|word| word == "LOAD")).collect();
+    let hex = |word: Option<&String>| {
+        word.and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok())
+    };
+    let loads: Vec<_> = shown
+        .lines()
+        .map(words)
+        .filter(|words| words.first().is_some_and(|word| word == "LOAD"))
+        .collect();
     for load in &loads {
         let pages = if load.get(6).is_some_and(|flags| flags == "RW") { 1 } else { RUN_PAGES };
-        if hex(load.get(2)).zip(hex(load.get(5))).is_none_or(|(start, len)| start % PAGE + len > pages * PAGE) {
+        if hex(load.get(2))
+            .zip(hex(load.get(5)))
+            .is_none_or(|(start, len)| start % PAGE + len > pages * PAGE)
+        {
             problems.push(format!("a segment takes more than {pages} pages: {}", load.join(" ")));
         }
     }
@@ -80,8 +95,10 @@ fn problems(shown: &str) -> Vec<String> {
         problems.push("it asks for a stack that can be run".to_owned());
     }
     // 1: 0000000000000dd1 1 FUNC GLOBAL DEFAULT 5 la_preinit
-    let symbols =
-        shown.lines().map(words).filter(|words| words.len() == 8 && words.get(4).is_some_and(|word| word == "GLOBAL"));
+    let symbols = shown
+        .lines()
+        .map(words)
+        .filter(|words| words.len() == 8 && words.get(4).is_some_and(|word| word == "GLOBAL"));
     let mut exports: Vec<String> = symbols.filter_map(|words| words.last().cloned()).collect();
     exports.sort();
     if exports != EXPORTS {

@@ -5,7 +5,6 @@
 
 mod bench;
 mod ci;
-mod circles;
 mod consumers;
 mod container;
 mod demo;
@@ -78,7 +77,9 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["vm", rest @ ..] => vm::run(rest),
         ["ci"] => ci::run(),
-        other => Err(anyhow::anyhow!("no task '{}'; `cargo xtask` lists the tasks", other.join(" "))),
+        other => {
+            Err(anyhow::anyhow!("no task '{}'; `cargo xtask` lists the tasks", other.join(" ")))
+        }
     });
     match result {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,

@@ -1,4 +1,5 @@
-//! Man pages and shell completions of all programs, in `target/man` and `target/completions`, and whether their readers like them.
+//! Man pages and shell completions of all programs, in `target/man` and `target/completions`, and
+//! whether their readers like them.
 
 use crate::Outcome;
 use crate::packages;
@@ -14,10 +15,14 @@ pub fn run() -> anyhow::Result<Outcome> {
     let pages = files("target/man")?;
     for page in &pages {
         // With all warnings, and no output.
-        problems.extend(complaint(Command::new("groff").args(["-ww", "-man", "-Tutf8", "-z"]).arg(page))?);
+        problems.extend(complaint(
+            Command::new("groff").args(["-ww", "-man", "-Tutf8", "-z"]).arg(page),
+        )?);
     }
     let scripts = files("target/completions")?;
-    for script in scripts.iter().filter(|path| path.extension().is_some_and(|extension| extension == "bash")) {
+    for script in
+        scripts.iter().filter(|path| path.extension().is_some_and(|extension| extension == "bash"))
+    {
         problems.extend(complaint(Command::new("bash").arg("-n").arg(script))?);
     }
     problems.iter().for_each(|problem| println!("{problem}"));

@@ -1,5 +1,5 @@
-//! A Debian package of everything: `target/package/dcpi_VERSION_ARCH.deb`, by dpkg-deb, which every Debian has. A tool for it would bring
-//! a configuration of its own and need no less of it.
+//! A Debian package of everything: `target/package/dcpi_VERSION_ARCH.deb`, by dpkg-deb, which every
+//! Debian has. A tool for it would bring a configuration of its own and need no less of it.
 
 use crate::Outcome;
 use crate::hook;
@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = "target/package";
 const PROGRAMS: [&str; 4] = ["dcpid", "dcpictl", "dcpilabel", "dcpi"];
 /// DCPI's own names of commands, each a link to dcpi.
-const CLASSIC: [&str; 6] = ["dcpiprof", "dcpilist", "dcpitopcounts", "dcpistats", "dcpidiff", "dcpicalc"];
+const CLASSIC: [&str; 6] =
+    ["dcpiprof", "dcpilist", "dcpitopcounts", "dcpistats", "dcpidiff", "dcpicalc"];
 
 /// From, to, mode. Documents lie as in the repository, so that links between them lead somewhere.
 const FILES: [(&str, &str, u32); 14] = [
@@ -60,7 +61,8 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         other => bail!("package takes [--dev], not '{}'", other.join(" ")),
     };
     packages::ensure(packages::COMPILER.iter().chain(&packages::PACKAGERS))?;
-    let minutes = if profile == Profile::Release { "; a first release build takes minutes" } else { "" };
+    let minutes =
+        if profile == Profile::Release { "; a first release build takes minutes" } else { "" };
     println!("step 1 of 3: building {}{minutes}", PROGRAMS.join(", "));
     must(&mut command(&format!("cargo build {} -p daemon -p dcpi --bins", profile.flag())))?;
     println!("step 2 of 3: building the loader hook");
@@ -123,14 +125,18 @@ fn copy(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
 fn manuals(root: &Path, profile: Profile) -> anyhow::Result<()> {
     // In the programs' own profile: in another one cargo would compile every crate a second time.
     must(&mut command(&format!("cargo run {} -p manual -- {FOLDER}", profile.flag())))?;
-    let folders =
-        ["1", "8"].map(|section| (format!("man/{section}"), root.join(format!("usr/share/man/man{section}"))));
+    let folders = ["1", "8"].map(|section| {
+        (format!("man/{section}"), root.join(format!("usr/share/man/man{section}")))
+    });
     for (_, folder) in &folders {
         fs::create_dir_all(folder)?;
     }
     for entry in fs::read_dir(format!("{FOLDER}/man"))? {
         let page = entry?.path();
-        let section = page.extension().and_then(|section| section.to_str()).context("a page without a section")?;
+        let section = page
+            .extension()
+            .and_then(|section| section.to_str())
+            .context("a page without a section")?;
         let name = page.file_name().context("a page without a name")?;
         copy(&page, &root.join(format!("usr/share/man/man{section}")).join(name), 0o644)?;
     }
@@ -154,7 +160,9 @@ fn manuals(root: &Path, profile: Profile) -> anyhow::Result<()> {
 fn control(root: &Path, version: &str, architecture: &str) -> anyhow::Result<String> {
     let mut newest = (2, 0);
     for program in PROGRAMS {
-        let needed = output(command("readelf --wide --version-info").arg(root.join("usr/bin").join(program)))?;
+        let needed = output(
+            command("readelf --wide --version-info").arg(root.join("usr/bin").join(program)),
+        )?;
         newest = newest.max(newest_glibc(&needed));
     }
     let kib = output(command("du -sk --apparent-size").arg(root))?;
@@ -201,10 +209,14 @@ mod tests {
             assert!(Path::new(name).is_file(), "{name}");
         }
         let said = next_steps(Path::new("target/package/dcpi.deb"));
-        assert!(said.contains("apt install ./target/package/dcpi.deb") && said.contains("sudo dcpid &"), "{said}");
+        assert!(
+            said.contains("apt install ./target/package/dcpi.deb") && said.contains("sudo dcpid &"),
+            "{said}"
+        );
     }
 
-    /// On a machine whose first process is not systemd the package was installed, nothing started, and no line said so.
+    /// On a machine whose first process is not systemd the package was installed, nothing started,
+    /// and no line said so.
     #[test]
     fn an_installation_without_systemd_says_how_to_start_dcpid() {
         go_to_root().unwrap();
@@ -219,11 +231,15 @@ mod tests {
         let said = |root: &Path| {
             let mut script = Command::new("sh");
             script.args(["systemd/debian/postinst", "configure", ""]).env("DPKG_ROOT", root);
-            output(script.env("PATH", format!("{}:/usr/bin:/bin", root.join("bin").display()))).unwrap()
+            output(script.env("PATH", format!("{}:/usr/bin:/bin", root.join("bin").display())))
+                .unwrap()
         };
         let without = said(&root);
         assert_eq!(without.lines().count(), 1, "{without}");
-        assert!(without.contains("dcpid is not started") && without.contains("start it as root: dcpid"), "{without}");
+        assert!(
+            without.contains("dcpid is not started") && without.contains("start it as root: dcpid"),
+            "{without}"
+        );
         must(Command::new("mkdir").arg("-p").arg(root.join("run/systemd/system"))).unwrap();
         assert_eq!(said(&root), "");
     }

@@ -22,7 +22,8 @@ pub const COMPILER: [Need; 2] = [
     need("/usr/include/stdlib.h", "libc6-dev", "headers of the C library"),
 ];
 
-/// To make stripped and split binaries in tests, to run programs with fewer rights and on small disks, and programs to load the hook into.
+/// To make stripped and split binaries in tests, to run programs with fewer rights and on small
+/// disks, and programs to load the hook into.
 pub const TEST_TOOLS: [Need; 10] = [
     need("objcopy", "binutils", "makes stripped and split binaries"),
     need("setpriv", "util-linux", "runs programs without rights"),
@@ -48,23 +49,36 @@ pub const CONTAINER: [Need; 3] = [
 ];
 
 /// To make a package.
-pub const PACKAGERS: [Need; 2] =
-    [need("dpkg-deb", "dpkg", "makes packages"), need("strip", "binutils", "leaves out what debuggers need")];
+pub const PACKAGERS: [Need; 2] = [
+    need("dpkg-deb", "dpkg", "makes packages"),
+    need("strip", "binutils", "leaves out what debuggers need"),
+];
 
 /// To check man pages.
 pub const MAN_TOOLS: [Need; 1] = [need("groff", "groff", "formats man pages")];
 
 /// To build the eBPF objects.
-pub const BPF_COMPILER: [Need; 2] =
-    [need("clang-19", "clang-19", "compiles the eBPF program"), need("llvm-strip-19", "llvm-19", "strips its objects")];
+pub const BPF_COMPILER: [Need; 2] = [
+    need("clang-19", "clang-19", "compiles the eBPF program"),
+    need("llvm-strip-19", "llvm-19", "strips its objects"),
+];
 
 /// To build programs whose control flow is known.
-pub const CLANG: [Need; 1] = [need("clang-19", "clang-19", "builds programs whose jumps are known")];
+pub const CLANG: [Need; 1] =
+    [need("clang-19", "clang-19", "builds programs whose jumps are known")];
 
 /// The same for 64-bit Arm, and what executes them.
 pub const ARM: [Need; 3] = [
-    need("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "builds programs for Arm whose jumps are known"),
-    need("/usr/aarch64-linux-gnu/include/stdlib.h", "libc6-dev-arm64-cross", "headers and libraries for Arm"),
+    need(
+        "aarch64-linux-gnu-gcc",
+        "gcc-aarch64-linux-gnu",
+        "builds programs for Arm whose jumps are known",
+    ),
+    need(
+        "/usr/aarch64-linux-gnu/include/stdlib.h",
+        "libc6-dev-arm64-cross",
+        "headers and libraries for Arm",
+    ),
     need("qemu-aarch64", "qemu-user", "tells what programs for Arm execute"),
 ];
 
@@ -82,7 +96,11 @@ pub const CONSUMERS: [Need; 7] = [
 /// To make programs faster with profiles.
 pub const OPTIMIZERS: [Need; 4] = [
     need("clang-22", "clang-22", "builds programs with profiles"),
-    need("/usr/lib/llvm-22/lib/clang/22/lib/linux", "libclang-rt-22-dev", "counts what programs execute"),
+    need(
+        "/usr/lib/llvm-22/lib/clang/22/lib/linux",
+        "libclang-rt-22-dev",
+        "counts what programs execute",
+    ),
     need("llvm-profdata-22", "llvm-22", "reads LLVM's profiles"),
     need("llvm-bolt-22", "bolt-22", "reorders programs"),
 ];
@@ -121,7 +139,9 @@ pub const CALLGRIND: [Need; 4] = [
 
 /// Installs what is missing of `needs`.
 pub fn ensure<'a>(needs: impl IntoIterator<Item = &'a Need>) -> anyhow::Result<()> {
-    let present = |program: &str| if program.starts_with('/') { Path::new(program).exists() } else { exists(program) };
+    let present = |program: &str| {
+        if program.starts_with('/') { Path::new(program).exists() } else { exists(program) }
+    };
     let missing: Vec<&Need> = needs.into_iter().filter(|need| !present(need.program)).collect();
     if missing.is_empty() {
         return Ok(());
@@ -133,14 +153,17 @@ pub fn ensure<'a>(needs: impl IntoIterator<Item = &'a Need>) -> anyhow::Result<(
         println!("  {:<12} {} ({})", need.package, need.purpose, need.program);
     }
     if !exists("apt-get") {
-        bail!("no apt-get here; install these packages with your distribution's own tool and run this again");
+        bail!(
+            "no apt-get here; install these packages with your distribution's own tool and run this again"
+        );
     }
     if !is_root() {
         bail!("installing needs root; run: sudo {install}");
     }
     println!("installing: {install}");
-    let apt =
-        |arguments: &[&str]| must(Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive"));
+    let apt = |arguments: &[&str]| {
+        must(Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
+    };
     apt(&["update", "-qq"])?;
     apt(&[&["install", "-y", "-qq", "--no-install-recommends"], packages.as_slice()].concat())
 }

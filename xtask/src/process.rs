@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 /// Makes the workspace the current directory, wherever cargo was called.
 pub fn go_to_root() -> anyhow::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
     std::env::set_current_dir(root).with_context(|| format!("going to {}", root.display()))
 }
 
@@ -20,8 +21,10 @@ pub fn command(line: &str) -> Command {
 
 /// Runs a command with its output shown; false when it ends with an error.
 pub fn succeeds(command: &mut Command) -> anyhow::Result<bool> {
-    let status =
-        command.stdin(Stdio::null()).status().with_context(|| format!("starting {:?}", command.get_program()))?;
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("starting {:?}", command.get_program()))?;
     Ok(status.success())
 }
 
@@ -31,10 +34,13 @@ pub fn must(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a command quietly and gives its standard output; on an error its standard error is the reason.
+/// Runs a command quietly and gives its standard output; on an error its standard error is the
+/// reason.
 pub fn output(command: &mut Command) -> anyhow::Result<String> {
-    let output =
-        command.stdin(Stdio::null()).output().with_context(|| format!("starting {:?}", command.get_program()))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("starting {:?}", command.get_program()))?;
     if !output.status.success() {
         bail!("{} failed: {}", shown(command), String::from_utf8_lossy(&output.stderr).trim());
     }

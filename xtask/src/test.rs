@@ -1,4 +1,5 @@
-//! Every test. Privileged ones are marked `#[ignore]` and live in the `tests` package: they run when root, and never skip themselves.
+//! Every test. Privileged ones are marked `#[ignore]` and live in the `tests` package: they run
+//! when root, and never skip themselves.
 
 use crate::Outcome;
 use crate::process::{command, is_root, must, output, succeeds};
@@ -28,7 +29,8 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         package::assemble(package::Profile::Dev)?;
     }
     let nextest = output(&mut command("cargo nextest --version")).is_ok();
-    let passed = if nextest { with_nextest(privileged, filter)? } else { with_cargo(privileged, filter)? };
+    let passed =
+        if nextest { with_nextest(privileged, filter)? } else { with_cargo(privileged, filter)? };
     if !passed {
         println!("tests FAILED; the output above names them");
         return Ok(Outcome::Problems);
@@ -40,7 +42,9 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     if unprivileged {
         return Ok(Outcome::Clean);
     }
-    println!("run `sudo -E env PATH=\"$PATH\" cargo xtask test`, or say --unprivileged to do without them");
+    println!(
+        "run `sudo -E env PATH=\"$PATH\" cargo xtask test`, or say --unprivileged to do without them"
+    );
     Ok(Outcome::Problems)
 }
 
@@ -48,19 +52,25 @@ fn with_nextest(privileged: bool, filter: &str) -> anyhow::Result<bool> {
     // A filter may leave nothing of a kind.
     let none = if filter.is_empty() { "" } else { "--no-tests pass" };
     println!("tests without privilege: cargo nextest");
-    let tests = succeeds(&mut command(&format!("cargo nextest run --workspace --no-fail-fast {none} {filter}")))?;
+    let tests = succeeds(&mut command(&format!(
+        "cargo nextest run --workspace --no-fail-fast {none} {filter}"
+    )))?;
     let docs = succeeds(&mut command(&format!("cargo test --workspace --doc --quiet {filter}")))?;
     if !privileged {
         return Ok(tests && docs);
     }
     println!("tests that need root: cargo nextest, one at a time");
-    let run = format!("cargo nextest run --package tests --run-ignored only --no-fail-fast {none} {filter}");
+    let run = format!(
+        "cargo nextest run --package tests --run-ignored only --no-fail-fast {none} {filter}"
+    );
     Ok(succeeds(&mut command(&run))? && tests && docs)
 }
 
 fn with_cargo(privileged: bool, filter: &str) -> anyhow::Result<bool> {
     println!("tests: cargo test (cargo-nextest is not installed)");
-    let others = succeeds(&mut command(&format!("cargo test --workspace --exclude tests --no-fail-fast {filter}")))?;
+    let others = succeeds(&mut command(&format!(
+        "cargo test --workspace --exclude tests --no-fail-fast {filter}"
+    )))?;
     // One at a time: each starts a daemon that samples the whole machine.
     let ignored = if privileged { "--include-ignored" } else { "" };
     let system = succeeds(&mut command(&format!(

@@ -1,4 +1,5 @@
-//! Boots real kernels of Debian under emulation and runs our own daemon in them: tests/vm/README.md.
+//! Boots real kernels of Debian under emulation and runs our own daemon in them:
+//! tests/vm/README.md.
 
 mod archive;
 mod guest;
@@ -65,7 +66,11 @@ struct Kernel {
     usual: bool,
 }
 
-const fn kernel(architecture: Architecture, series: &'static str, suites: &'static [&'static str]) -> Kernel {
+const fn kernel(
+    architecture: Architecture,
+    series: &'static str,
+    suites: &'static [&'static str],
+) -> Kernel {
     Kernel { architecture, series, suites, usual: false }
 }
 
@@ -78,7 +83,8 @@ const BOOKWORM: [&str; 3] = ["bookworm", "bookworm-security", "bookworm-backport
 const TRIXIE: [&str; 2] = ["trixie", "trixie-security"];
 const TRIXIE_BACKPORTS: [&str; 1] = ["trixie-backports"];
 
-/// The oldest kernel that we support, the newest there is, and those of the stable releases between.
+/// The oldest kernel that we support, the newest there is, and those of the stable releases
+/// between.
 const KERNELS: [Kernel; 8] = [
     usual(kernel(Architecture::Amd64, "5.10", &BULLSEYE)),
     kernel(Architecture::Amd64, "6.1", &BOOKWORM),
@@ -104,10 +110,14 @@ struct Row {
     took: Duration,
 }
 
-/// Boots the kernels named: `amd64-5.10`, `6.1` for both processors, `arm64` for all of its kernels, `all`, or nothing for the usual.
+/// Boots the kernels named: `amd64-5.10`, `6.1` for both processors, `arm64` for all of its
+/// kernels, `all`, or nothing for the usual.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let kernels = chosen(arguments)?;
-    ensure!(std::env::consts::ARCH == "x86_64", "the emulators that this fetches run on x86-64 only");
+    ensure!(
+        std::env::consts::ARCH == "x86_64",
+        "the emulators that this fetches run on x86-64 only"
+    );
     let vm = std::env::current_dir()?.join(FOLDER);
     fs::create_dir_all(&vm)?;
     announce(&vm, &kernels);
@@ -115,7 +125,8 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let qemu = fetch_qemu(&vm, &mirrors)?;
     let mut rows = Vec::new();
     for architecture in [Architecture::Amd64, Architecture::Arm64] {
-        let kernels: Vec<_> = kernels.iter().filter(|kernel| kernel.architecture == architecture).collect();
+        let kernels: Vec<_> =
+            kernels.iter().filter(|kernel| kernel.architecture == architecture).collect();
         if kernels.is_empty() {
             continue;
         }
@@ -133,18 +144,30 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     println!("\n{:<11} {:<26} {:<12} {:>7}  what differed", "guest", "kernel", "result", "seconds");
     rows.iter().for_each(|row| print!("{}", paragraph(row)));
     let could_not = rows.iter().filter(|row| row.said.is_err()).count();
-    ensure!(could_not == 0, "{could_not} of {} guests could not be tried; the table says why", rows.len());
+    ensure!(
+        could_not == 0,
+        "{could_not} of {} guests could not be tried; the table says why",
+        rows.len()
+    );
     let clean = rows.iter().all(|row| row.said.as_ref().is_ok_and(|said| said.failures.is_empty()));
     Ok(if clean { Outcome::Clean } else { Outcome::Problems })
 }
 
 fn chosen(arguments: &[&str]) -> anyhow::Result<Vec<Kernel>> {
     let named = |kernel: &Kernel, name: &str| {
-        name == "all" || name == kernel.name() || name == kernel.series || name == kernel.architecture.name()
+        name == "all"
+            || name == kernel.name()
+            || name == kernel.series
+            || name == kernel.architecture.name()
     };
-    if let Some(unknown) = arguments.iter().find(|name| !KERNELS.iter().any(|kernel| named(kernel, name))) {
+    if let Some(unknown) =
+        arguments.iter().find(|name| !KERNELS.iter().any(|kernel| named(kernel, name)))
+    {
         let all: Vec<_> = KERNELS.iter().map(Kernel::name).collect();
-        bail!("no kernel '{unknown}'; there are all, {}; 6.1 means both of it, arm64 all of it", all.join(", "));
+        bail!(
+            "no kernel '{unknown}'; there are all, {}; 6.1 means both of it, arm64 all of it",
+            all.join(", ")
+        );
     }
     let is_chosen = |kernel: &&Kernel| match arguments {
         [] => kernel.usual,
@@ -162,7 +185,10 @@ fn announce(vm: &Path, kernels: &[Kernel]) {
     );
     let state = |folder: &str| if vm.join(folder).exists() { "there" } else { "to fetch" };
     println!("  {:<10} {QEMU} and their libraries (160 MB unpacked)", state("qemu"));
-    println!("  {:<10} busybox-static, and the newest kernel of each series (10 to 100 MB each)", "if newer");
+    println!(
+        "  {:<10} busybox-static, and the newest kernel of each series (10 to 100 MB each)",
+        "if newer"
+    );
     if kernels.iter().any(|kernel| kernel.architecture == Architecture::Arm64) {
         println!(
             "  {:<10} a compiler for arm64: rustc-web, gcc-aarch64-linux-gnu (700 MB unpacked)",
@@ -175,7 +201,11 @@ fn fetch_qemu(vm: &Path, mirrors: &Mirrors) -> anyhow::Result<Qemu> {
     let folder = vm.join("qemu");
     if !folder.exists() {
         let code = &mirrors.codename;
-        let archive = Archive::open(vm, mirrors, &[code, &format!("{code}-security"), &format!("{code}-backports")])?;
+        let archive = Archive::open(
+            vm,
+            mirrors,
+            &[code, &format!("{code}-security"), &format!("{code}-backports")],
+        )?;
         // Debian 12 itself has QEMU 7.2, whose counters miss some of their overflows.
         let from = if code == "bookworm" { "/bookworm-backports" } else { "" };
         let packages: Vec<_> = QEMU.split(' ').map(|package| format!("{package}{from}")).collect();
@@ -190,14 +220,18 @@ fn initramfs(vm: &Path, mirrors: &Mirrors, architecture: Architecture) -> anyhow
     let busybox = vm.join(format!("busybox-{}", architecture.name()));
     if !busybox.exists() {
         let archive = Archive::open(vm, mirrors, &BOOKWORM)?;
-        archive.unpack(&format!("busybox-static:{}", architecture.name()), &busybox).context("fetching busybox")?;
+        archive
+            .unpack(&format!("busybox-static:{}", architecture.name()), &busybox)
+            .context("fetching busybox")?;
     }
     let built = programs::build(vm, mirrors, architecture)
         .with_context(|| format!("building our programs for {}", architecture.name()))?;
     let mut archive = Initramfs::default();
     ["bin", "dev"].iter().for_each(|name| archive.directory(name));
-    let busybox =
-        ["bin/busybox", "usr/bin/busybox"].map(|path| busybox.join(path)).into_iter().find(|path| path.exists());
+    let busybox = ["bin/busybox", "usr/bin/busybox"]
+        .map(|path| busybox.join(path))
+        .into_iter()
+        .find(|path| path.exists());
     archive.program("bin/busybox", &busybox.context("busybox-static has no busybox")?)?;
     for name in programs::OURS.into_iter().chain(programs::WORKLOADS.map(|(name, _)| name)) {
         archive.program(&format!("bin/{name}"), &built.join(name))?;
@@ -210,7 +244,13 @@ fn initramfs(vm: &Path, mirrors: &Mirrors, architecture: Architecture) -> anyhow
     Ok(file)
 }
 
-fn boot(vm: &Path, mirrors: &Mirrors, qemu: &Qemu, kernel: &Kernel, initramfs: &Path) -> anyhow::Result<Said> {
+fn boot(
+    vm: &Path,
+    mirrors: &Mirrors,
+    qemu: &Qemu,
+    kernel: &Kernel,
+    initramfs: &Path,
+) -> anyhow::Result<Said> {
     let archive = Archive::open(vm, mirrors, kernel.suites)?;
     let (package, file) = archive.kernel(vm, kernel.series, kernel.architecture.name())?;
     println!("booting {package}");
@@ -240,7 +280,11 @@ fn paragraph(row: &Row) -> String {
         }
         Err(error) => ("", String::new(), vec![format!("{error:#}")]),
     };
-    let mut text = format!("{name:<11} {release:<26} {:<12} {:>7}  {differences}\n", result(row), row.took.as_secs());
+    let mut text = format!(
+        "{name:<11} {release:<26} {:<12} {:>7}  {differences}\n",
+        result(row),
+        row.took.as_secs()
+    );
     problems.iter().for_each(|problem| text.push_str(&format!("{:<11} {problem}\n", "")));
     if result(row) == "FAILED" {
         text.push_str(&format!("{:<11} its console: {FOLDER}/{name}.log\n", ""));

@@ -14,7 +14,9 @@ use query::select::EpochChoice;
 use crate::commands::html::Html;
 use crate::commands::record::Record;
 use crate::commands::top::Top;
-use crate::commands::{self, Calc, DiffArgs, Export, ImagesArgs, List, Outcome, StatsArgs, TopcountsArgs};
+use crate::commands::{
+    self, Calc, DiffArgs, Export, ImagesArgs, List, Outcome, StatsArgs, TopcountsArgs,
+};
 use crate::options::{Epochs, Prof};
 
 /// Reads the profiles that dcpid collects and says where the time went.
@@ -41,7 +43,8 @@ pub enum Command {
     Prof(Prof),
     /// Source lines and instructions of a procedure, with samples
     List(List),
-    /// How often each block of a procedure ran, what an execution cost, and what may have stalled it
+    /// How often each block of a procedure ran, what an execution cost, and what may have stalled
+    /// it
     Calc(Calc),
     /// What cycles were spent on: causes of stalls, waits, execution
     Whatcg(commands::Whatcg),
@@ -75,7 +78,8 @@ pub enum Command {
     Export(Export),
     /// Record a command, or everything for some seconds, with a daemon of its own, and report
     Record(Record),
-    /// Recordings that dcpi record left in the directory for temporary files: lists and removes them
+    /// Recordings that dcpi record left in the directory for temporary files: lists and removes
+    /// them
     Clean(commands::Clean),
     /// What takes the time now, from a running dcpid, in a terminal
     Top(Top),
@@ -93,8 +97,16 @@ const WAY: [(&str, &str, &str); 18] = [
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
     ("prof", "prof [IMAGE]", "where: in which procedures"),
     ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
-    ("topcounts", "topcounts", "where: at which instructions of all, by an event or a ratio of two"),
-    ("calc", "calc IMAGE PROCEDURE", "why: how often each block ran, what it cost, and what stalled it"),
+    (
+        "topcounts",
+        "topcounts",
+        "where: at which instructions of all, by an event or a ratio of two",
+    ),
+    (
+        "calc",
+        "calc IMAGE PROCEDURE",
+        "why: how often each block ran, what it cost, and what stalled it",
+    ),
     ("whatcg", "whatcg", "why: how much of the time each cause took"),
     ("topstalls", "topstalls", "why: the instructions that waited longest, and for what"),
     ("flow", "flow IMAGE PROC -o FILE", "why: the ways through a procedure, drawn"),
@@ -108,14 +120,19 @@ const WAY: [(&str, &str, &str); 18] = [
     ("export", "export --to FORMAT", "for pprof, Firefox, compilers and others"),
 ];
 
-/// The way through the commands that there are, for who asks for help and for no command in particular.
+/// The way through the commands that there are, for who asks for help and for no command in
+/// particular.
 fn after_help() -> String {
     let known = Command::augment_subcommands(clap::Command::new("dcpi"));
-    let exists = |name: &str| known.get_subcommands().any(|subcommand| subcommand.get_name() == name);
+    let exists =
+        |name: &str| known.get_subcommands().any(|subcommand| subcommand.get_name() == name);
     let lines = WAY.iter().filter(|(name, ..)| exists(name));
-    let lines: String = lines.map(|(_, typed, says)| format!("  dcpi {typed:23}  {says}\n")).collect();
+    let lines: String =
+        lines.map(|(_, typed, says)| format!("  dcpi {typed:23}  {says}\n")).collect();
     let fields = "Fields of --format json and csv: dcpi help output";
-    format!("From where to why:\n{lines}\n{fields}\nExit codes: 0 done; 1 done, with problems shown; 2 could not.")
+    format!(
+        "From where to why:\n{lines}\n{fields}\nExit codes: 0 done; 1 done, with problems shown; 2 could not."
+    )
 }
 
 /// Names of the subcommands, for the classic names of the program.
@@ -177,7 +194,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     let command = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let ends_in_dashes = arguments.last().is_some_and(|last| last == "--");
     let matches = Arguments::command().try_get_matches_from(arguments);
-    let understood = matches.and_then(|matches| Ok((has_empty_db(&matches), Arguments::from_arg_matches(&matches)?)));
+    let understood = matches
+        .and_then(|matches| Ok((has_empty_db(&matches), Arguments::from_arg_matches(&matches)?)));
     let refused = |message: &str| {
         let (message, help) = (message.to_owned(), format!("dcpi {command} --help"));
         Err(AnalysisError::Usage { message, help })
@@ -190,27 +208,36 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
             refused("no command follows --; name one, or a time with -d")
         }
         Ok((_, arguments)) => Ok(Invocation::Run(Box::new(arguments.command))),
-        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+        Err(error)
+            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
+        {
             Ok(Invocation::Show(error.render().to_string()))
         }
         Err(error) => {
             let known = names().contains(&command);
-            Err(usage(&error, if known { format!("dcpi {command} --help") } else { "dcpi help".to_owned() }))
+            Err(usage(
+                &error,
+                if known { format!("dcpi {command} --help") } else { "dcpi help".to_owned() },
+            ))
         }
     }
 }
 
-/// Whether `--db` was typed and is empty: most likely a variable of a script that is not set. Another database than the one meant would be
-/// read. An empty `$DCPIDB` counts as none.
+/// Whether `--db` was typed and is empty: most likely a variable of a script that is not set.
+/// Another database than the one meant would be read. An empty `$DCPIDB` counts as none.
 fn has_empty_db(matches: &ArgMatches) -> bool {
     let Some((_, matches)) = matches.subcommand() else { return false };
     let db = matches.try_get_one::<PathBuf>("db").ok().flatten();
-    db.is_some_and(|db| db.as_os_str().is_empty()) && matches.value_source("db") == Some(ValueSource::CommandLine)
+    db.is_some_and(|db| db.as_os_str().is_empty())
+        && matches.value_source("db") == Some(ValueSource::CommandLine)
 }
 
 /// Makes `dcpi prof` of `dcpiprof`.
 fn with_classic_name(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let name = arguments.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
+    let name = arguments
+        .first()
+        .and_then(|path| Path::new(path).file_name())
+        .and_then(|name| name.to_str());
     let command = name.and_then(|name| name.strip_prefix("dcpi"));
     if let Some(command) = names().into_iter().find(|known| command == Some(known)) {
         arguments.splice(..1, [OsString::from("dcpi"), OsString::from(command)]);
@@ -218,15 +245,21 @@ fn with_classic_name(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// Puts an `@` in front of each SET of `stats` and `diff` that is a range of epochs and begins with a dash, such as `-3..latest`. The
-/// argument parser takes `-3` for a value, but the begin of a range for an option; letting it take all words with a dash for
-/// values (clap's `allow_hyphen_values`) would make sets of the options behind the first SET.
+/// Puts an `@` in front of each SET of `stats` and `diff` that is a range of epochs and begins with
+/// a dash, such as `-3..latest`. The argument parser takes `-3` for a value, but the begin of a
+/// range for an option; letting it take all words with a dash for values (clap's
+/// `allow_hyphen_values`) would make sets of the options behind the first SET.
 fn with_marked_epochs(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let takes_sets = arguments.get(1).is_some_and(|command| command == "stats" || command == "diff");
+    let takes_sets =
+        arguments.get(1).is_some_and(|command| command == "stats" || command == "diff");
     let mut previous = OsString::new();
     for argument in arguments.iter_mut().skip(2).filter(|_| takes_sets) {
         let text = argument.to_str().unwrap_or_default();
-        if text.starts_with('-') && previous != "--epoch" && previous != "-n" && text.parse::<EpochChoice>().is_ok() {
+        if text.starts_with('-')
+            && previous != "--epoch"
+            && previous != "-n"
+            && text.parse::<EpochChoice>().is_ok()
+        {
             *argument = format!("@{text}").into();
         }
         previous.clone_from(argument);
@@ -243,10 +276,15 @@ fn usage(error: &clap::Error, help: String) -> AnalysisError {
         return AnalysisError::Usage { message, help };
     }
     let text = error.render().to_string();
-    let said: Vec<&str> =
-        text.strip_prefix("error: ").unwrap_or(&text).lines().take_while(|line| !line.trim().is_empty()).collect();
+    let said: Vec<&str> = text
+        .strip_prefix("error: ")
+        .unwrap_or(&text)
+        .lines()
+        .take_while(|line| !line.trim().is_empty())
+        .collect();
     let mut message = said.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
-    let suggestions = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    let suggestions =
+        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
     let suggested = suggestions.into_iter().find_map(|kind| match error.get(kind)? {
         ContextValue::String(one) => Some(one.clone()),
         // The most alike comes last.
@@ -288,7 +326,9 @@ mod tests {
         assert!(prof("/usr/bin/dcpiprof -i libc").by_image);
         assert!(prof("dcpi prof -i libc").by_image);
         assert_eq!(prof("dcpiprof --by label").by, Some(By::Label));
-        assert!(matches!(run("dcpiepochs"), Ok(Invocation::Run(command)) if matches!(*command, Command::Epochs(_))));
+        assert!(
+            matches!(run("dcpiepochs"), Ok(Invocation::Run(command)) if matches!(*command, Command::Epochs(_)))
+        );
         assert!(matches!(run("dcpiwhat"), Err(AnalysisError::Usage { .. })));
     }
 
@@ -320,20 +360,41 @@ mod tests {
                 "no subcommand is given: one of prof, list, calc, whatcg, topstalls, flow, truth, topcounts, stats, diff, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
-            ("dcpi prof --evnt x", "unexpected argument '--evnt' found (did you mean --event?); see dcpi prof --help"),
-            ("dcpi prof --confidence 100", "invalid value '100' for '--confidence <PERCENT>': must be"),
-            ("dcpi prof --keep 0", "invalid value '0' for '--keep <P%>': must be a percentage above 0"),
-            ("dcpi prof --epoch tomorrow", "invalid value 'tomorrow' for '--epoch <WHICH>': is none of latest"),
+            (
+                "dcpi prof --evnt x",
+                "unexpected argument '--evnt' found (did you mean --event?); see dcpi prof --help",
+            ),
+            (
+                "dcpi prof --confidence 100",
+                "invalid value '100' for '--confidence <PERCENT>': must be",
+            ),
+            (
+                "dcpi prof --keep 0",
+                "invalid value '0' for '--keep <P%>': must be a percentage above 0",
+            ),
+            (
+                "dcpi prof --epoch tomorrow",
+                "invalid value 'tomorrow' for '--epoch <WHICH>': is none of latest",
+            ),
             ("dcpi prof --format jsn", "(did you mean json?)"),
             ("dcpi prof -n", "a value is required for '-n <N>'"),
-            ("dcpi prof -n -1", "invalid value '-1' for '-n <N>': must be a number of 0 or more; see dcpi prof --help"),
+            (
+                "dcpi prof -n -1",
+                "invalid value '-1' for '-n <N>': must be a number of 0 or more; see dcpi prof --help",
+            ),
             ("dcpi stats a b -n -1", "'-1' for '-n <N>': must be a number of 0 or more"),
             ("dcpi html -o x -n -1", "'-1' for '-n <N>': must be a number of 0 or more"),
             ("dcpi top -d -5s", "invalid value '-5s' for '--interval <T>': must be a time from"),
             ("dcpi record -d -5s", "invalid value '-5s' for '--duration <T>': must be a time from"),
             ("dcpi record -n -1 ls", "'-1' for '-n <N>': must be a number of 0 or more"),
-            ("dcpi record --", "no command follows --; name one, or a time with -d; see dcpi record --help"),
-            ("dcpi prof --db=", "--db is empty; name a directory, or leave --db out; see dcpi prof --help"),
+            (
+                "dcpi record --",
+                "no command follows --; name one, or a time with -d; see dcpi record --help",
+            ),
+            (
+                "dcpi prof --db=",
+                "--db is empty; name a directory, or leave --db out; see dcpi prof --help",
+            ),
             ("dcpi list a b --db=", "--db is empty"),
         ] {
             let error = run(line).unwrap_err().to_string();
@@ -344,16 +405,26 @@ mod tests {
 
     #[test]
     fn what_is_meant_to_record_everything_or_a_time_is_understood() {
-        for line in ["dcpi record", "dcpi record -d 1s --", "dcpi record -- ls", "dcpi record --overhead-budget -1% ls"]
-        {
+        for line in [
+            "dcpi record",
+            "dcpi record -d 1s --",
+            "dcpi record -- ls",
+            "dcpi record --overhead-budget -1% ls",
+        ] {
             assert!(run(line).is_ok(), "{line}");
         }
     }
 
     #[test]
     fn help_and_version_are_no_errors() {
-        for line in ["dcpi help", "dcpi --help", "dcpi prof --help", "dcpi help prof", "dcpi --version", "dcpiprof -h"]
-        {
+        for line in [
+            "dcpi help",
+            "dcpi --help",
+            "dcpi prof --help",
+            "dcpi help prof",
+            "dcpi --version",
+            "dcpiprof -h",
+        ] {
             assert!(matches!(run(line), Ok(Invocation::Show(_))), "{line}");
         }
     }

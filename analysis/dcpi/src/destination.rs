@@ -1,4 +1,5 @@
-//! Where a command writes what it was asked for: standard output, or a file that is written as a whole or not at all.
+//! Where a command writes what it was asked for: standard output, or a file that is written as a
+//! whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -25,8 +26,8 @@ impl Destination {
         if path == Path::new("-") { Self::Stdout } else { Self::File(path.to_path_buf()) }
     }
 
-    /// Writes by `write`, to `stdout` or to a file. A file that was there is replaced in one step when all is written; before, and if writing
-    /// fails, it stays as it was.
+    /// Writes by `write`, to `stdout` or to a file. A file that was there is replaced in one step
+    /// when all is written; before, and if writing fails, it stays as it was.
     ///
     /// # Errors
     /// [`AnalysisError::Output`], [`AnalysisError::OutputFile`]; whatever `write` returns.
@@ -61,23 +62,29 @@ fn to_file<T>(
         other => other,
     });
     let kept = written.and_then(|value| {
-        let finished = out.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| file.sync_all());
+        let finished = out
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .and_then(|file| file.sync_all());
         finished.and_then(|()| fs::rename(&partial, &path)).map_err(failed)?;
         Ok(value)
     });
     if kept.is_err() {
-        // It is ours, and nobody waits for it. If it cannot be removed, the error before is the one to tell.
+        // It is ours, and nobody waits for it. If it cannot be removed, the error before is the one
+        // to tell.
         let _ = fs::remove_file(&partial);
     }
     kept
 }
 
-/// What a symbolic link leads to, also where nothing is there yet: the link stays, its target is written. A path that is no link is as it was.
+/// What a symbolic link leads to, also where nothing is there yet: the link stays, its target is
+/// written. A path that is no link is as it was.
 pub(crate) fn through_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         match fs::read_link(&path) {
-            // A relative target is relative to where the link is; an absolute one replaces all before it.
+            // A relative target is relative to where the link is; an absolute one replaces all
+            // before it.
             Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
             Err(_) => return Ok(path),
         }
@@ -126,7 +133,8 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing is left behind");
     }
 
-    /// A link to a file that was not there yet was replaced by the file: what should have appeared at its target did not.
+    /// A link to a file that was not there yet was replaced by the file: what should have appeared
+    /// at its target did not.
     #[test]
     fn a_link_to_nothing_yet_stays_a_link() {
         let directory = tempfile::tempdir().unwrap();
@@ -137,7 +145,11 @@ mod tests {
         write(&at("second"), "one", false).unwrap();
         write(&at("first"), "two", false).unwrap();
         assert_eq!(fs::read_to_string(at("reports/new")).unwrap(), "two");
-        assert!(["first", "second"].iter().all(|link| fs::symlink_metadata(at(link)).unwrap().is_symlink()));
+        assert!(
+            ["first", "second"]
+                .iter()
+                .all(|link| fs::symlink_metadata(at(link)).unwrap().is_symlink())
+        );
         assert_eq!(fs::read_dir(at("reports")).unwrap().count(), 1, "nothing is left behind");
         std::os::unix::fs::symlink("loop", at("loop")).unwrap();
         assert!(write(&at("loop"), "", false).unwrap_err().contains("too many symbolic links"));

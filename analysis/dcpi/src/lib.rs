@@ -4,9 +4,9 @@
 //! arguments -> select -> load -> procedures -> report -> text, JSON or CSV
 //! ```
 //!
-//! Given: a database that the daemon writes, and the executables its samples are of. Gives: reports,
-//! as plain data ([`report`]) and rendered. Never writes to the database, and needs no privilege
-//! beyond reading it and the images.
+//! Given: a database that the daemon writes, and the executables its samples are of. Gives:
+//! reports, as plain data ([`report`]) and rendered. Never writes to the database, and needs no
+//! privilege beyond reading it and the images.
 //!
 //! Invariants:
 //! - Every share is of a stated number of samples and carries its confidence interval.

@@ -37,7 +37,8 @@ pub struct Prof {
     /// A row per source line, by function, instead of per procedure
     #[arg(long, conflicts_with_all = ["by_image", "by"])]
     pub lines: bool,
-    /// A row per label, unit or process of samples that were kept apart by it, instead of per procedure
+    /// A row per label, unit or process of samples that were kept apart by it, instead of per
+    /// procedure
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
     /// The rows with the most samples that together have P % of them
@@ -81,7 +82,8 @@ pub struct Epochs {
     pub output: Output,
 }
 
-/// Options that say what rows look like: the same for every subcommand whose rows are images, procedures or their parts.
+/// Options that say what rows look like: the same for every subcommand whose rows are images,
+/// procedures or their parts.
 #[derive(Clone, Debug, Args)]
 pub struct Look {
     /// Count the idle loop too, in rows and shares
@@ -104,7 +106,8 @@ pub struct Chosen {
     /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// Everything that was sampled, also of what dcpi record -- COMMAND recorded: without, its command's samples only
+    /// Everything that was sampled, also of what dcpi record -- COMMAND recorded: without, its
+    /// command's samples only
     #[arg(short = 'a', long = "all")]
     pub all: bool,
     /// What to read.
@@ -121,8 +124,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// The database's directory; an empty `$DCPIDB` counts as none. An empty `--db` never comes here: [`crate::command_line::parse`]
-    /// refuses it.
+    /// The database's directory; an empty `$DCPIDB` counts as none. An empty `--db` never comes
+    /// here: [`crate::command_line::parse`] refuses it.
     #[must_use]
     pub fn db(&self) -> &Path {
         if self.db.as_os_str().is_empty() { Path::new(DEFAULT_DB) } else { &self.db }
@@ -156,7 +159,11 @@ impl Source {
     /// Which epochs of it.
     #[must_use]
     pub fn epochs(&self, which: &EpochChoice) -> WhichEpochs {
-        WhichEpochs { host: self.host.clone(), label: self.epoch_label.clone(), which: which.clone() }
+        WhichEpochs {
+            host: self.host.clone(),
+            label: self.epoch_label.clone(),
+            which: which.clone(),
+        }
     }
 }
 
@@ -185,7 +192,8 @@ pub struct Whose {
     /// Only samples of this systemd unit or container (dcpid --by-unit)
     #[arg(long, value_name = "UNIT", value_parser = NonEmptyStringValueParser::new())]
     pub unit: Option<String>,
-    /// Only samples of this process, in images that are kept apart by process (dcpid --per-process IMAGE)
+    /// Only samples of this process, in images that are kept apart by process (dcpid --per-process
+    /// IMAGE)
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
 }
@@ -240,10 +248,12 @@ pub struct Compared {
     /// What rows look like.
     #[command(flatten)]
     pub look: Look,
-    /// Which epochs of each host, where a SET does not say: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    /// Which epochs of each host, where a SET does not say: latest, all, ID, ID..ID, or -N for the
+    /// Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// Everything that was sampled, also of what dcpi record -- COMMAND recorded: without, its command's samples only
+    /// Everything that was sampled, also of what dcpi record -- COMMAND recorded: without, its
+    /// command's samples only
     #[arg(short = 'a', long = "all")]
     pub all: bool,
     /// What to read, where a SET does not say.
@@ -284,7 +294,8 @@ pub struct Output {
     /// For people, programs, or spreadsheets (fields: dcpi help output)
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// Names in full length, however wide lines get, and with what compilers appended to them (.isra.0); other formats always have those
+    /// Names in full length, however wide lines get, and with what compilers appended to them
+    /// (.isra.0); other formats always have those
     #[arg(long, visible_alias = "wide")]
     pub full_names: bool,
 }
@@ -326,7 +337,8 @@ fn percentage(text: &str) -> Option<f64> {
     number.parse().ok()
 }
 
-/// How many rows. `-n -1` comes here because its options allow negative numbers: else clap calls `-1` an unexpected argument.
+/// How many rows. `-n -1` comes here because its options allow negative numbers: else clap calls
+/// `-1` an unexpected argument.
 pub(crate) fn parse_rows(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "must be a number of 0 or more".to_owned())
 }
@@ -334,9 +346,13 @@ pub(crate) fn parse_rows(text: &str) -> Result<usize, String> {
 /// A time with its unit: `500ms`, `10s`, `5m`, `1h`.
 pub(crate) fn parse_time(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
-    let ms = units.iter().find_map(|(unit, ms)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms));
+    let ms = units.iter().find_map(|(unit, ms)| {
+        text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms)
+    });
     let time = ms.map(Duration::from_millis).filter(|time| (min..=max).contains(time));
-    time.ok_or_else(|| format!("must be a time from {min:?} to {max:?} with its unit, such as 500ms, 10s or 5m"))
+    time.ok_or_else(|| {
+        format!("must be a time from {min:?} to {max:?} with its unit, such as 500ms, 10s or 5m")
+    })
 }
 
 #[cfg(test)]

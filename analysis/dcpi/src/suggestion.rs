@@ -11,20 +11,28 @@ use crate::command_line::Arguments;
 /// What was typed after `--db`, or `--db=`, before any `--`.
 #[must_use]
 pub fn typed_db(arguments: &[OsString]) -> Option<String> {
-    let mut arguments = arguments.iter().map(|argument| argument.to_string_lossy()).take_while(|typed| typed != "--");
+    let mut arguments = arguments
+        .iter()
+        .map(|argument| argument.to_string_lossy())
+        .take_while(|typed| typed != "--");
     let found = arguments.find(|typed| typed == "--db" || typed.starts_with("--db="))?;
     let value = found.strip_prefix("--db=").map(str::to_owned);
-    value.or_else(|| arguments.next().map(|value| value.into_owned())).filter(|value| !value.is_empty())
+    value
+        .or_else(|| arguments.next().map(|value| value.into_owned()))
+        .filter(|value| !value.is_empty())
 }
 
-/// A message with `--db` in the dcpi commands that it suggests and that take one: they are to read the same database.
+/// A message with `--db` in the dcpi commands that it suggests and that take one: they are to read
+/// the same database.
 #[must_use]
 pub fn with_db(message: &str, db: &str) -> String {
     let program = Arguments::command();
     let takes_db = |name: &str| {
         // What records writes; all others read.
         let command = program.find_subcommand(name).filter(|_| name != "record");
-        command.is_some_and(|command| command.get_arguments().any(|argument| argument.get_long() == Some("db")))
+        command.is_some_and(|command| {
+            command.get_arguments().any(|argument| argument.get_long() == Some("db"))
+        })
     };
     let mut said = String::new();
     let mut rest = message;
@@ -56,7 +64,10 @@ mod tests {
     fn commands_read_the_database_that_was_named() {
         for (message, expected) in [
             ("see: dcpi prof x -n 0 --full-names", "see: dcpi prof --db /d x -n 0 --full-names"),
-            ("lost (see dcpi epochs), or dcpi list", "lost (see dcpi epochs --db /d), or dcpi list --db /d"),
+            (
+                "lost (see dcpi epochs), or dcpi list",
+                "lost (see dcpi epochs --db /d), or dcpi list --db /d",
+            ),
             ("dcpi prof --db /x; dcpi check", "dcpi prof --db /x; dcpi check --db /d"),
             ("see dcpi truth --help", "see dcpi truth --help"),
             ("see dcpi help; dcpi record -- COMMAND", "see dcpi help; dcpi record -- COMMAND"),

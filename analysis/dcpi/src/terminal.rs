@@ -1,12 +1,13 @@
-//! What a terminal gets and a file or pipe does not: lines as wide as it is, colour, and a pager for
-//! what is longer than the screen.
+//! What a terminal gets and a file or pipe does not: lines as wide as it is, colour, and a pager
+//! for what is longer than the screen.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::process::{Child, Command, Stdio};
 
 use report::Style;
 
-/// Shows what fits the screen at once, keeps colours, and leaves the text there when it ends; unless the user has chosen other options.
+/// Shows what fits the screen at once, keeps colours, and leaves the text there when it ends;
+/// unless the user has chosen other options.
 const LESS_OPTIONS: &str = "FRX";
 
 /// Characters in a line of a file or pipe, which have no width: fits a window beside another, and
@@ -19,7 +20,8 @@ const MIN_COLUMNS: usize = 40;
 #[must_use]
 pub fn style(full_names: bool) -> Style {
     let asked = std::env::var("COLUMNS").ok();
-    let size = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    let size =
+        || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
     Style {
         columns: columns(asked.as_deref(), size),
         full_names,
@@ -42,7 +44,8 @@ fn has_colour() -> bool {
     io::stdout().is_terminal() && !refused && !dumb
 }
 
-/// The standard output; on a terminal through a pager, which starts when there is something to show.
+/// The standard output; on a terminal through a pager, which starts when there is something to
+/// show.
 #[derive(Debug, Default)]
 pub struct Paged {
     /// None: nothing was written yet. Within: no pager.
@@ -82,8 +85,8 @@ impl Write for Paged {
     }
 }
 
-/// Starts `$PAGER`, else `less`, if the standard output is a terminal. None as well when there is no such program, or when `$PAGER` is
-/// empty or `cat`.
+/// Starts `$PAGER`, else `less`, if the standard output is a terminal. None as well when there is
+/// no such program, or when `$PAGER` is empty or `cat`.
 fn start() -> Option<Child> {
     if !io::stdout().is_terminal() {
         return None;

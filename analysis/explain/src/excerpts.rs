@@ -1,8 +1,10 @@
 //! Excerpts: a recording keeps the code of its samples only.
 //!
-//! Three quarters of what the code store takes is code, and of a large program a recording has samples in a few hundred procedures of tens
-//! of thousands. The daemon keeps files whole, since it cannot know what will have samples tomorrow. Once a recording has ended that is
-//! known: procedures that no report on samples needs go; headers, symbols, unwind tables, relocations and read-only data stay.
+//! Three quarters of what the code store takes is code, and of a large program a recording has
+//! samples in a few hundred procedures of tens of thousands. The daemon keeps files whole, since it
+//! cannot know what will have samples tomorrow. Once a recording has ended that is known:
+//! procedures that no report on samples needs go; headers, symbols, unwind tables, relocations and
+//! read-only data stay.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,8 @@ use query::error::AnalysisError;
 
 /// Kept files of fewer bytes stay whole: an excerpt would save less than reading them takes.
 const WHOLE_MAX_BYTES: u64 = 64 << 10;
-/// A database of more epochs is no recording's own; to read them all would take longer than the recording.
+/// A database of more epochs is no recording's own; to read them all would take longer than the
+/// recording.
 const EPOCHS_MAX: usize = 64;
 
 /// Bytes of the code store before and after.
@@ -28,8 +31,8 @@ pub struct Saved {
     pub after: u64,
 }
 
-/// Leaves of the code that was kept on a host what the samples of its epochs need. Files that are small or cannot be understood stay whole, as
-/// do all where there are more than 64 epochs.
+/// Leaves of the code that was kept on a host what the samples of its epochs need. Files that are
+/// small or cannot be understood stay whole, as do all where there are more than 64 epochs.
 ///
 /// # Errors
 /// [`AnalysisError::Database`], also while a daemon writes this host's part of the database.
@@ -63,7 +66,8 @@ pub fn take(root: &Path, host: &str, debug_roots: &[PathBuf]) -> Result<Saved, A
     Ok(saved)
 }
 
-/// The places of each image that have samples, or that control was seen to come from or go to; in order.
+/// The places of each image that have samples, or that control was seen to come from or go to; in
+/// order.
 fn sampled(
     db: &Database,
     host: &str,
@@ -78,7 +82,10 @@ fn sampled(
         }
         for image in epoch.images()?.into_keys() {
             let edges: Edges = epoch.observed(&EDGES, &image)?;
-            sampled.entry(image).or_default().extend(edges.iter().flat_map(|((from, to), _)| [from, to]));
+            sampled
+                .entry(image)
+                .or_default()
+                .extend(edges.iter().flat_map(|((from, to), _)| [from, to]));
         }
     }
     for offsets in sampled.values_mut() {

@@ -31,7 +31,8 @@ pub struct Explanation<'a> {
 pub struct Asked<'a> {
     /// The processor.
     pub machine: &'a Machine,
-    /// Only procedures with this in their names, or the one with this address in it (`0x1040`), if any.
+    /// Only procedures with this in their names, or the one with this address in it (`0x1040`), if
+    /// any.
     pub procedure: Option<&'a str>,
     /// Only procedures with so many samples.
     pub least: u64,
@@ -48,12 +49,13 @@ pub struct Covered {
     pub explained: u64,
 }
 
-/// Images that are explained at a time, at most. While the code of one is read and surveyed, which nothing can share,
-/// procedures of others are explained; each takes as much memory as its code and symbols, some 200 MB for the largest compilers.
+/// Images that are explained at a time, at most. While the code of one is read and surveyed, which
+/// nothing can share, procedures of others are explained; each takes as much memory as its code and
+/// symbols, some 200 MB for the largest compilers.
 const IMAGES_AT_ONCE: usize = 3;
 
-/// Explains the time of all procedures that were asked for and gives what `told` makes of each to `take`: image by image, those
-/// with most samples first.
+/// Explains the time of all procedures that were asked for and gives what `told` makes of each to
+/// `take`: image by image, those with most samples first.
 ///
 /// # Errors
 /// [`query::error::AnalysisError::Refused`] where no event counts time.
@@ -69,7 +71,8 @@ pub fn each<T: Send>(
     let all = |image: &ImageSamples| image.equal(time.0).map_or(0, model::Profile::total);
     let images = samples.images.iter().filter(|image| image.wanted && !image.is_idle());
     let mut covered = Covered { samples: load::sum(images.clone().map(all)), explained: 0 };
-    let mut images: Vec<&ImageSamples> = images.filter(|image| all(image) >= asked.least.max(1)).collect();
+    let mut images: Vec<&ImageSamples> =
+        images.filter(|image| all(image) >= asked.least.max(1)).collect();
     images.sort_by_key(|image| std::cmp::Reverse(all(image)));
     let stage = progress::stage("explaining procedures", covered.samples);
     let of_image = |image: &ImageSamples| {
@@ -105,7 +108,9 @@ fn of_image<T: Send>(
 ) -> OfImage<T> {
     let mut found = OfImage { procedures: Vec::new(), problems: Vec::new() };
     let problems = &mut found.problems;
-    let Ok(known) = procedures::known(samples, image, places, Needed::All, problems) else { return found };
+    let Ok(known) = procedures::known(samples, image, places, Needed::All, problems) else {
+        return found;
+    };
     let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { return found };
     let address = asked.procedure.and_then(named::address);
     let holder = address.and_then(|address| surveyed.at(known.offset(address)?));
@@ -118,7 +123,10 @@ fn of_image<T: Send>(
     let mut chosen: Vec<&Procedure> = sampled.map(|(procedure, _)| procedure).collect();
     if surveyed.isa() != asked.machine.isa {
         if !chosen.is_empty() {
-            problems.push(Problem::NoMachine { image: image.record.name.clone(), machine: asked.machine.name });
+            problems.push(Problem::NoMachine {
+                image: image.record.name.clone(),
+                machine: asked.machine.name,
+            });
         }
         return found;
     }
@@ -126,7 +134,8 @@ fn of_image<T: Send>(
     chosen.sort_by_key(|procedure| std::cmp::Reverse(procedure.size_bytes()));
     let retired = samples.retired(time.0);
     let explain = |procedure: &Procedure| {
-        let graph = surveyed.graph(image, &known, procedure, asked.syntax, time, Some(asked.machine))?;
+        let graph =
+            surveyed.graph(image, &known, procedure, asked.syntax, time, Some(asked.machine))?;
         let explained = graph.explained(asked.machine, time.0, retired)?;
         let told = || told(&Explanation { image, procedure, graph: &graph, explained: &explained });
         explained.scale.is_some().then(|| (explained.sums.samples as u64, told()))

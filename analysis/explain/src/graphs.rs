@@ -29,7 +29,8 @@ pub struct Graph {
     pub estimate: Option<Estimate>,
     /// The graph's loops.
     pub loops: Loops,
-    /// The parts, instruction by instruction; the first begins with the entry. Samples of time are at the instructions that took it.
+    /// The parts, instruction by instruction; the first begins with the entry. Samples of time are
+    /// at the instructions that took it.
     pub parts: Vec<Listing>,
     /// Branches that were seen.
     pub branches: Vec<Branch>,
@@ -40,17 +41,24 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Where the time of the procedure went on a machine with its instructions. `event` counts the time; `retired` counts instructions, where such an
-    /// event was sampled, and the cycles for which one sample of each stands. None where it is not known how often the blocks ran.
+    /// Where the time of the procedure went on a machine with its instructions. `event` counts the
+    /// time; `retired` counts instructions, where such an event was sampled, and the cycles for
+    /// which one sample of each stands. None where it is not known how often the blocks ran.
     #[must_use]
-    pub fn explained(&self, machine: &Machine, event: usize, retired: Option<Retired>) -> Option<Explained> {
+    pub fn explained(
+        &self,
+        machine: &Machine,
+        event: usize,
+        retired: Option<Retired>,
+    ) -> Option<Explained> {
         let estimate = self.estimate.as_ref()?;
         let of_blocks = |event: usize| of_blocks(&self.graph, &self.parts, event);
         let samples = of_blocks(event);
         let measured = retired.and_then(|Retired { event, instructions, cycles }| {
             let samples: f64 = of_blocks(event).iter().flatten().sum();
             let blocks = self.graph.blocks().iter().zip(&estimate.blocks);
-            let executed: f64 = blocks.map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
+            let executed: f64 =
+                blocks.map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
             let enough = samples >= MEASURED_MIN && executed > 0.0;
             // Executions of the procedure, by the cycles that a sample stands for.
             enough.then(|| samples * instructions / executed / cycles)
@@ -70,8 +78,7 @@ impl Graph {
 }
 
 /// Why a procedure has no estimate.
-pub const NOT_ESTIMATED: &str =
-    "it has no entry, or is too large or has too many ways through it, to say how often its blocks ran";
+pub const NOT_ESTIMATED: &str = "it has no entry, or is too large or has too many ways through it, to say how often its blocks ran";
 /// Fewer samples of instructions than this in a procedure do not tell how often it was executed.
 const MEASURED_MIN: f64 = 100.0;
 
@@ -136,13 +143,20 @@ impl ReadOnly for Memory<'_> {
 }
 
 impl<'a> Surveyed<'a> {
-    /// Looks at all code of an image. None where it has no bytes, or is of an instruction set that is not known.
+    /// Looks at all code of an image. None where it has no bytes, or is of an instruction set that
+    /// is not known.
     #[must_use]
-    pub fn of(samples: &Samples, image: &ImageSamples, known: &'a Known, problems: &mut Vec<Problem>) -> Option<Self> {
+    pub fn of(
+        samples: &Samples,
+        image: &ImageSamples,
+        known: &'a Known,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
         Self::look(samples, image, known, None, problems)
     }
 
-    /// As [`Surveyed::of`], but only for the [graph](Surveyed::graph) of this procedure: in a fraction of the time.
+    /// As [`Surveyed::of`], but only for the [graph](Surveyed::graph) of this procedure: in a
+    /// fraction of the time.
     #[must_use]
     pub fn around(
         samples: &Samples,
@@ -164,8 +178,11 @@ impl<'a> Surveyed<'a> {
         let binary = known.binary.as_ref()?;
         let procedures = known.procedures.iter().as_slice();
         let Code { isa, ranges, text, never } = Code::of(binary, procedures)?;
-        let text: Vec<Part<'_>> = text.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
-        let number = |only: &Procedure| procedures.binary_search_by_key(&only.start, |other| other.start).ok();
+        let text: Vec<Part<'_>> =
+            text.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
+        let number = |only: &Procedure| {
+            procedures.binary_search_by_key(&only.start, |other| other.start).ok()
+        };
         let survey = match only {
             Some(only) => Survey::around(isa, &text, &ranges, never, number(only)?),
             None => Survey::of(isa, &text, &ranges, never),
@@ -193,27 +210,33 @@ impl<'a> Surveyed<'a> {
         let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
         for (offset, samples) in image.equal(event).into_iter().flat_map(model::Profile::iter) {
             let after = self.procedures.partition_point(|procedure| procedure.start <= offset);
-            let number = after
-                .checked_sub(1)
-                .filter(|number| self.procedures.get(*number).is_some_and(|procedure| procedure.contains(offset)));
+            let number = after.checked_sub(1).filter(|number| {
+                self.procedures.get(*number).is_some_and(|procedure| procedure.contains(offset))
+            });
             if let Some(number) = number {
                 let sum = sums.entry(self.survey.whole(number)).or_default();
                 *sum = sum.saturating_add(samples);
             }
         }
-        sums.into_iter().filter_map(|(number, samples)| Some((self.procedures.get(number)?, samples))).collect()
+        sums.into_iter()
+            .filter_map(|(number, samples)| Some((self.procedures.get(number)?, samples)))
+            .collect()
     }
 
     /// The procedure that has a place, or the one that it is a part of.
     #[must_use]
     pub fn at(&self, offset: ImageOffset) -> Option<&Procedure> {
-        let number = self.procedures.partition_point(|procedure| procedure.start <= offset).checked_sub(1)?;
+        let number = self
+            .procedures
+            .partition_point(|procedure| procedure.start <= offset)
+            .checked_sub(1)?;
         self.procedures.get(number).filter(|procedure| procedure.contains(offset))?;
         self.procedures.get(self.survey.whole(number))
     }
 
-    /// The graph of a procedure, or of the one that it is a part of, with the samples of `event`, which land `skid` behind what took the time. A machine
-    /// that issues in order tells more of how often blocks ran. Without a syntax instructions have no text.
+    /// The graph of a procedure, or of the one that it is a part of, with the samples of `event`,
+    /// which land `skid` behind what took the time. A machine that issues in order tells more of
+    /// how often blocks ran. Without a syntax instructions have no text.
     #[must_use]
     pub fn graph(
         &self,
@@ -225,10 +248,12 @@ impl<'a> Surveyed<'a> {
         machine: Option<&Machine>,
     ) -> Option<Graph> {
         let binary = known.binary.as_ref()?;
-        let number = self.procedures.binary_search_by_key(&procedure.start, |other| other.start).ok()?;
+        let number =
+            self.procedures.binary_search_by_key(&procedure.start, |other| other.start).ok()?;
         let whole = self.survey.whole(number);
         let numbers = std::iter::once(whole).chain(self.survey.parts(whole).iter().copied());
-        let procedures: Vec<&Procedure> = numbers.filter_map(|number| self.procedures.get(number)).collect();
+        let procedures: Vec<&Procedure> =
+            numbers.filter_map(|number| self.procedures.get(number)).collect();
         let bytes: Vec<(Vaddr, Vec<u8>)> = procedures
             .iter()
             .filter_map(|part| {
@@ -236,10 +261,14 @@ impl<'a> Surveyed<'a> {
                 Some((Vaddr(known.address(part.start)), bytes))
             })
             .collect();
-        let parts: Vec<Part<'_>> = bytes.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
+        let parts: Vec<Part<'_>> =
+            bytes.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
         let branches = self.branches.of(&parts);
-        let turned: Vec<Turned> =
-            parts.iter().flat_map(|part| within(&self.turned, part, |one| one.branch)).copied().collect();
+        let turned: Vec<Turned> = parts
+            .iter()
+            .flat_map(|part| within(&self.turned, part, |one| one.branch))
+            .copied()
+            .collect();
         let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
         let listed: Vec<Listing> = listed.collect();
         let mut memory = Memory { binary, constants: &self.constants };
@@ -252,46 +281,70 @@ impl<'a> Surveyed<'a> {
         let open = graph.blocks().iter().filter(|block| block.targets_incomplete);
         let open: BTreeSet<Vaddr> = open.map(|block| block.last).collect();
         let observed = branches.iter().filter(|branch| open.contains(&branch.from));
-        let observed: Vec<(Vaddr, Vaddr)> = observed.map(|branch| (branch.from, branch.to)).collect();
+        let observed: Vec<(Vaddr, Vaddr)> =
+            observed.map(|branch| (branch.from, branch.to)).collect();
         if !observed.is_empty() {
             graph = build(&observed);
         }
         let loops = Loops::of(&graph);
         let mut listed = listed;
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));
-        let count = |line: &listing::ListedInstruction| line.counts.get(event).copied().filter(|count| *count > 0);
+        let count = |line: &listing::ListedInstruction| {
+            line.counts.get(event).copied().filter(|count| *count > 0)
+        };
         let mut landed: Vec<(Vaddr, u64)> = listed
             .iter()
             .flat_map(|part| &part.instructions)
             .filter_map(|line| Some((Vaddr(line.address), count(line)?)))
             .collect();
         landed.sort_unstable();
-        let sampled = Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
+        let sampled =
+            Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
         let work = work(self.isa, &graph, &bytes);
         let samples = of_blocks(&graph, &listed, event);
         let machine = machine.filter(|machine| machine.isa == self.isa);
         let estimate = stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples));
-        Some(Graph { isa: Some(self.isa), graph, estimate, loops, parts: listed, branches, turned, work })
+        Some(Graph {
+            isa: Some(self.isa),
+            graph,
+            estimate,
+            loops,
+            parts: listed,
+            branches,
+            turned,
+            work,
+        })
     }
 }
 
 /// Samples of an event of the instructions of each block.
 fn of_blocks(graph: &Cfg, parts: &[Listing], event: usize) -> Vec<Vec<f64>> {
     let mut lines = ByAddress::of(parts);
-    let mut count =
-        |at: Vaddr| lines.at(at.0).and_then(|line| line.counts.get(event)).map_or(0.0, |samples| *samples as f64);
-    (0..graph.blocks().len()).map(|block| graph.instructions(block).map(&mut count).collect()).collect()
+    let mut count = |at: Vaddr| {
+        lines
+            .at(at.0)
+            .and_then(|line| line.counts.get(event))
+            .map_or(0.0, |samples| *samples as f64)
+    };
+    (0..graph.blocks().len())
+        .map(|block| graph.instructions(block).map(&mut count).collect())
+        .collect()
 }
 
 /// What the instructions of each block ask of a processor.
 fn work(isa: Isa, graph: &Cfg, parts: &[(Vaddr, Vec<u8>)]) -> Vec<Vec<Work>> {
     let at = |address: Vaddr| {
-        let (begin, bytes) =
-            parts.iter().find(|(begin, bytes)| address.0.wrapping_sub(begin.0) < bytes.len() as u64)?;
+        let (begin, bytes) = parts
+            .iter()
+            .find(|(begin, bytes)| address.0.wrapping_sub(begin.0) < bytes.len() as u64)?;
         isa.work(bytes.get(usize::try_from(address.0 - begin.0).ok()?..)?)
     };
     let blocks = 0..graph.blocks().len();
-    blocks.map(|block| graph.instructions(block).map(|address| at(address).unwrap_or_default()).collect()).collect()
+    blocks
+        .map(|block| {
+            graph.instructions(block).map(|address| at(address).unwrap_or_default()).collect()
+        })
+        .collect()
 }
 
 /// What of an image its survey needs.
@@ -308,14 +361,18 @@ impl Code {
     /// None for an instruction set that is not known.
     fn of(binary: &Binary, procedures: &[Procedure]) -> Option<Self> {
         let isa = Isa::of_elf_machine(binary.machine())?;
-        let address = |offset| binary.layout().file_offset_to_vaddr(offset).map_or(offset.0, |vaddr| vaddr.0);
+        let address =
+            |offset| binary.layout().file_offset_to_vaddr(offset).map_or(offset.0, |vaddr| vaddr.0);
         let range = |procedure: &Procedure| {
             let begin = address(procedure.start);
             begin..begin.saturating_add(procedure.size_bytes())
         };
         let ranges: Vec<_> = procedures.iter().map(range).collect();
         let imports = binary.imports().unwrap_or_else(|_| Imports::default());
-        let named = procedures.iter().zip(&ranges).filter(|(procedure, _)| is_no_return_name(procedure.raw_name()));
+        let named = procedures
+            .iter()
+            .zip(&ranges)
+            .filter(|(procedure, _)| is_no_return_name(procedure.raw_name()));
         let never = imports
             .iter()
             .filter(|(_, name)| is_no_return_name(name))
@@ -326,19 +383,27 @@ impl Code {
     }
 }
 
-/// The pieces of a file's code, by file offset, that no report on samples at these places needs: procedures that have none of them, are no
-/// part of one that has, and say nothing about those. None where the file's code is not understood.
+/// The pieces of a file's code, by file offset, that no report on samples at these places needs:
+/// procedures that have none of them, are no part of one that has, and say nothing about those.
+/// None where the file's code is not understood.
 #[must_use]
-pub fn unneeded(binary: &Binary, sampled: &[ImageOffset], debug_roots: &[PathBuf]) -> Option<Vec<Range<u64>>> {
+pub fn unneeded(
+    binary: &Binary,
+    sampled: &[ImageOffset],
+    debug_roots: &[PathBuf],
+) -> Option<Vec<Range<u64>>> {
     let (procedures, _) = binary.procedures(debug_roots).ok()?;
     let procedures = procedures.iter().as_slice();
     let Code { isa, ranges, text, never } = Code::of(binary, procedures)?;
-    let text: Vec<Part<'_>> = text.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
+    let text: Vec<Part<'_>> =
+        text.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
     let holds = |offset: &ImageOffset| {
-        let number = procedures.partition_point(|procedure| procedure.start <= *offset).checked_sub(1)?;
+        let number =
+            procedures.partition_point(|procedure| procedure.start <= *offset).checked_sub(1)?;
         procedures.get(number)?.contains(*offset).then_some(number)
     };
-    let needed = code::cfg::needed(isa, &text, &ranges, never, &sampled.iter().filter_map(holds).collect());
+    let needed =
+        code::cfg::needed(isa, &text, &ranges, never, &sampled.iter().filter_map(holds).collect());
     let others = procedures.iter().enumerate().filter(|(number, _)| !needed.contains(number));
     let segments = binary.layout().segments();
     let is_code = |range: &Range<u64>| {
@@ -364,14 +429,16 @@ pub fn unneeded(binary: &Binary, sampled: &[ImageOffset], debug_roots: &[PathBuf
     Some(unneeded)
 }
 
-/// Bytes between two procedures in a row that are taken for padding: compilers align procedures to 64 bytes at most. What is kept of padding
-/// makes as many pieces of a large program as it has procedures, and a kept file has at most 65536.
+/// Bytes between two procedures in a row that are taken for padding: compilers align procedures to
+/// 64 bytes at most. What is kept of padding makes as many pieces of a large program as it has
+/// procedures, and a kept file has at most 65536.
 const PADDING_MAX: u64 = 64;
 
 /// Most bytes of code of an image that are surveyed.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 
-/// Bytes of them that are read at once: few enough to stay in a cache while they are put to the others.
+/// Bytes of them that are read at once: few enough to stay in a cache while they are put to the
+/// others.
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// The code of a file, segment after segment, as much of it as can be read.
@@ -395,7 +462,12 @@ fn text(binary: &Binary) -> Vec<(Vaddr, Vec<u8>)> {
 }
 
 /// The branches of an image that were seen.
-fn branches(samples: &Samples, image: &ImageSamples, known: &Known, problems: &mut Vec<Problem>) -> Vec<Branch> {
+fn branches(
+    samples: &Samples,
+    image: &ImageSamples,
+    known: &Known,
+    problems: &mut Vec<Problem>,
+) -> Vec<Branch> {
     let mut counted: BTreeMap<(Vaddr, Vaddr), (u64, u64)> = BTreeMap::new();
     for epoch in &samples.epochs {
         let edges = |measure| epoch.observed::<Edges>(measure, &image.record.id);
@@ -403,7 +475,9 @@ fn branches(samples: &Samples, image: &ImageSamples, known: &Known, problems: &m
         match both {
             Ok((all, first)) => {
                 for ((from, to), count) in all.iter() {
-                    let sum = counted.entry((Vaddr(known.address(from)), Vaddr(known.address(to)))).or_default();
+                    let sum = counted
+                        .entry((Vaddr(known.address(from)), Vaddr(known.address(to))))
+                        .or_default();
                     sum.0 = sum.0.saturating_add(count);
                     sum.1 = sum.1.saturating_add(first.get((from, to)));
                 }
@@ -428,7 +502,12 @@ fn within<'a, T>(all: &'a [T], part: &Part<'_>, at: fn(&T) -> Vaddr) -> &'a [T] 
 }
 
 /// How many rounds the loops of an image were going to make.
-fn turned(samples: &Samples, image: &ImageSamples, known: &Known, problems: &mut Vec<Problem>) -> Vec<Turned> {
+fn turned(
+    samples: &Samples,
+    image: &ImageSamples,
+    known: &Known,
+    problems: &mut Vec<Problem>,
+) -> Vec<Turned> {
     let mut sum = Values::new();
     for epoch in &samples.epochs {
         match epoch.observed(&ROUNDS, &image.record.id) {

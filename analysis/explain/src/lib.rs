@@ -1,5 +1,5 @@
-//! How often each block of a procedure ran, what an execution cost and what may have stalled it: the
-//! models of `code`, `estimate` and `stalls` on what a database holds.
+//! How often each block of a procedure ran, what an execution cost and what may have stalled it:
+//! the models of `code`, `estimate` and `stalls` on what a database holds.
 #![forbid(unsafe_code)]
 
 pub mod excerpts;

@@ -1,4 +1,5 @@
-//! The instructions of a procedure with their samples and where each comes from in the source: what listings and their kin show.
+//! The instructions of a procedure with their samples and where each comes from in the source: what
+//! listings and their kin show.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -55,7 +56,8 @@ pub struct ListedInstruction {
     pub target_name: Option<String>,
     /// Samples by event, of all its bytes.
     pub counts: Vec<u64>,
-    /// Where it comes from in the source: the innermost inlined call first, the procedure itself last. Empty when that is not known.
+    /// Where it comes from in the source: the innermost inlined call first, the procedure itself
+    /// last. Empty when that is not known.
     pub frames: Vec<Frame>,
 }
 
@@ -71,34 +73,45 @@ pub struct SourceLine {
 }
 
 impl Listing {
-    /// The source lines of its instructions, the procedure's own first, then by function, file and line. Each instruction belongs to the
-    /// innermost function that is inlined there, so the lines' samples add up to the procedure's.
+    /// The source lines of its instructions, the procedure's own first, then by function, file and
+    /// line. Each instruction belongs to the innermost function that is inlined there, so the
+    /// lines' samples add up to the procedure's.
     #[must_use]
     pub fn by_line(&self) -> Vec<SourceLine> {
         let mut lines: BTreeMap<(bool, Frame), Vec<u64>> = BTreeMap::new();
         for instruction in &self.instructions {
             let place = instruction.frames.first().cloned().unwrap_or_default();
             let inlined = instruction.frames.len() > 1;
-            let sums =
-                lines.entry((inlined, Frame { column: None, ..place })).or_insert_with(|| vec![0; self.counts.len()]);
-            sums.iter_mut().zip(&instruction.counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+            let sums = lines
+                .entry((inlined, Frame { column: None, ..place }))
+                .or_insert_with(|| vec![0; self.counts.len()]);
+            sums.iter_mut()
+                .zip(&instruction.counts)
+                .for_each(|(sum, count)| *sum = sum.saturating_add(*count));
         }
-        lines.into_iter().map(|((inlined, place), counts)| SourceLine { place, inlined, counts }).collect()
+        lines
+            .into_iter()
+            .map(|((inlined, place), counts)| SourceLine { place, inlined, counts })
+            .collect()
     }
 
-    /// Gives the samples of an event back to the instructions that took the time, where it is known how far behind them they land. Nothing is
-    /// done without bytes: what lies between two places with samples is not known then.
+    /// Gives the samples of an event back to the instructions that took the time, where it is known
+    /// how far behind them they land. Nothing is done without bytes: what lies between two places
+    /// with samples is not known then.
     pub fn attribute(&mut self, (event, skid): (usize, Skid)) {
         if self.isa.is_some() {
-            // Where a loop begins land the samples of the branch that goes back: what is before the loop is executed once for many of its rounds.
-            let back = |line: &ListedInstruction| line.target.filter(|target| *target <= line.address);
+            // Where a loop begins land the samples of the branch that goes back: what is before the
+            // loop is executed once for many of its rounds.
+            let back =
+                |line: &ListedInstruction| line.target.filter(|target| *target <= line.address);
             let begins: BTreeSet<u64> = self.instructions.iter().filter_map(back).collect();
             let next = self.instructions.iter().skip(1).map(|next| begins.contains(&next.address));
             let sampled = |(instruction, begins): (&ListedInstruction, bool)| Sampled {
                 samples: instruction.counts.get(event).copied().unwrap_or(0),
                 bars: instruction.bars || begins,
             };
-            let sampled: Vec<Sampled> = self.instructions.iter().zip(next.chain([false])).map(sampled).collect();
+            let sampled: Vec<Sampled> =
+                self.instructions.iter().zip(next.chain([false])).map(sampled).collect();
             let attributed = skid.attributed(&sampled);
             self.kept = attributed.kept;
             for (instruction, samples) in self.instructions.iter_mut().zip(attributed.samples) {
@@ -120,7 +133,8 @@ impl Listing {
     }
 }
 
-/// The instructions of some listings, found by their addresses: fast where those that are asked for come one after the other.
+/// The instructions of some listings, found by their addresses: fast where those that are asked for
+/// come one after the other.
 #[derive(Debug)]
 pub struct ByAddress<'a> {
     /// In the order of their addresses.
@@ -133,16 +147,19 @@ impl<'a> ByAddress<'a> {
     /// Those of these listings.
     #[must_use]
     pub fn of(parts: &'a [Listing]) -> Self {
-        let mut lines: Vec<&ListedInstruction> = parts.iter().flat_map(|part| &part.instructions).collect();
+        let mut lines: Vec<&ListedInstruction> =
+            parts.iter().flat_map(|part| &part.instructions).collect();
         lines.sort_by_key(|line| line.address);
         Self { lines, next: 0 }
     }
 
     /// The instruction at an address.
     pub fn at(&mut self, address: u64) -> Option<&'a ListedInstruction> {
-        let is_there = |place: &usize| self.lines.get(*place).is_some_and(|line| line.address == address);
+        let is_there =
+            |place: &usize| self.lines.get(*place).is_some_and(|line| line.address == address);
         let place = Some(self.next).filter(is_there);
-        let place = place.or_else(|| self.lines.binary_search_by_key(&address, |line| line.address).ok())?;
+        let place = place
+            .or_else(|| self.lines.binary_search_by_key(&address, |line| line.address).ok())?;
         self.next = place + 1;
         self.lines.get(place).copied()
     }
@@ -150,9 +167,10 @@ impl<'a> ByAddress<'a> {
 
 /// Lists a procedure of an image.
 ///
-/// The bytes are of the file, if it is still the build that was sampled, else of what the daemon kept of it; for code of which there are
-/// none only the places with samples are listed. `lines` is where source lines come from, if they are wanted. Without a syntax instructions have no
-/// text, and what is in other procedures has no name.
+/// The bytes are of the file, if it is still the build that was sampled, else of what the daemon
+/// kept of it; for code of which there are none only the places with samples are listed. `lines` is
+/// where source lines come from, if they are wanted. Without a syntax instructions have no text,
+/// and what is in other procedures has no name.
 #[must_use]
 pub fn of(
     image: &ImageSamples,
@@ -167,13 +185,19 @@ pub fn of(
     let mut instructions = match code {
         Ok((isa, bytes)) => {
             if (bytes.len() as u64) < procedure.size_bytes() {
-                problems
-                    .push(Problem::ListingCut { procedure: procedure.name().to_owned(), listed: bytes.len() as u64 });
+                problems.push(Problem::ListingCut {
+                    procedure: procedure.name().to_owned(),
+                    listed: bytes.len() as u64,
+                });
             }
             disassembled(known, procedure, &bytes, isa, syntax)
         }
         Err(why) => {
-            problems.push(Problem::NoCode { image: image.record.name.clone(), id: image.record.id, why });
+            problems.push(Problem::NoCode {
+                image: image.record.name.clone(),
+                id: image.record.id,
+                why,
+            });
             places(image, known, procedure)
         }
     };
@@ -203,11 +227,17 @@ pub fn of(
 ///
 /// # Errors
 /// Why there are none.
-pub fn code(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Result<(Isa, Vec<u8>), NoCode> {
+pub fn code(
+    image: &ImageSamples,
+    known: &Known,
+    procedure: &Procedure,
+) -> Result<(Isa, Vec<u8>), NoCode> {
     let Some(binary) = &known.binary else {
         return Err(match image.record.kind {
             ImageKind::File | ImageKind::Vdso => NoCode::NotKept,
-            ImageKind::Kernel | ImageKind::Module | ImageKind::Idle | ImageKind::Bpf => NoCode::Kernel,
+            ImageKind::Kernel | ImageKind::Module | ImageKind::Idle | ImageKind::Bpf => {
+                NoCode::Kernel
+            }
             ImageKind::Jit | ImageKind::Unresolved => NoCode::Generated,
         });
     };
@@ -232,7 +262,10 @@ fn disassembled(
         text: line.text,
         target: line.target.map(|target| target.0),
         bars: line.bars,
-        target_name: line.target.filter(|_| syntax.is_some()).and_then(|at| target_name(known, procedure, at.0)),
+        target_name: line
+            .target
+            .filter(|_| syntax.is_some())
+            .and_then(|at| target_name(known, procedure, at.0)),
         counts: Vec::new(),
         frames: Vec::new(),
     };
@@ -262,13 +295,20 @@ fn places(image: &ImageSamples, known: &Known, procedure: &Procedure) -> Vec<Lis
         counts: Vec::new(),
         frames: Vec::new(),
     };
-    let within = image.profiles.iter().flat_map(|profile| profile.equal().within(procedure.start..procedure.end));
+    let within = image
+        .profiles
+        .iter()
+        .flat_map(|profile| profile.equal().within(procedure.start..procedure.end));
     let offsets: BTreeSet<ImageOffset> = within.map(|(offset, _)| offset).collect();
     offsets.into_iter().map(listed).collect()
 }
 
 /// Gives each instruction the samples of its bytes. Returns the sums.
-fn count(image: &ImageSamples, procedure: &Procedure, instructions: &mut [ListedInstruction]) -> Vec<u64> {
+fn count(
+    image: &ImageSamples,
+    procedure: &Procedure,
+    instructions: &mut [ListedInstruction],
+) -> Vec<u64> {
     let events = image.profiles.len();
     instructions.iter_mut().for_each(|instruction| instruction.counts = vec![0; events]);
     let mut sums = vec![0_u64; events];

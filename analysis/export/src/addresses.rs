@@ -1,7 +1,8 @@
-//! Counts by address as `create_llvm_prof --profiler=text --use_lbr=false` and `create_gcov` of the AutoFDO tools read them
-//! (google/autofdo, sample_reader.cc, TextSampleReaderWriter): three lists, of ranges, addresses and branches, each with its length before
-//! it. Only the addresses are known here. They are offsets in the file, as in a perf.data that those tools read. What stands behind the
-//! lists is not read: there is the place for a comment.
+//! Counts by address as `create_llvm_prof --profiler=text --use_lbr=false` and `create_gcov` of the
+//! AutoFDO tools read them (google/autofdo, sample_reader.cc, TextSampleReaderWriter): three lists,
+//! of ranges, addresses and branches, each with its length before it. Only the addresses are known
+//! here. They are offsets in the file, as in a perf.data that those tools read. What stands behind
+//! the lists is not read: there is the place for a comment.
 
 use std::io::{self, Write};
 
@@ -12,7 +13,12 @@ use report::escape;
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(resolved: &Resolved, image: &Image, event: usize, out: &mut dyn Write) -> io::Result<Carried> {
+pub fn write(
+    resolved: &Resolved,
+    image: &Image,
+    event: usize,
+    out: &mut dyn Write,
+) -> io::Result<Carried> {
     let counts: Vec<(u64, u64)> = image
         .places
         .iter()
@@ -28,8 +34,11 @@ pub fn write(resolved: &Resolved, image: &Image, event: usize, out: &mut dyn Wri
         writeln!(out, "# {}", escape(&comment))?;
     }
     writeln!(out, "# {} of build {}", escape(image.file()), image.id)?;
-    let samples = (0..resolved.events.len()).map(|at| if at == event { image.samples(event) } else { 0 }).collect();
-    let notes = vec!["addresses without branches: give create_llvm_prof --use_lbr=false".to_owned()];
+    let samples = (0..resolved.events.len())
+        .map(|at| if at == event { image.samples(event) } else { 0 })
+        .collect();
+    let notes =
+        vec!["addresses without branches: give create_llvm_prof --use_lbr=false".to_owned()];
     Ok(Carried { samples, left_out: Vec::new(), notes })
 }
 

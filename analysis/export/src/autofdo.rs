@@ -1,5 +1,6 @@
-//! Sample profiles of LLVM in text (clang's manual, "Sample Profile Text Format"; llvm/ProfileData/SampleProfReader.h), for
-//! `clang -fprofile-sample-use=`, `rustc -Zprofile-sample-use=` and `llvm-profdata merge --sample`.
+//! Sample profiles of LLVM in text (clang's manual, "Sample Profile Text Format";
+//! llvm/ProfileData/SampleProfReader.h), for `clang -fprofile-sample-use=`, `rustc
+//! -Zprofile-sample-use=` and `llvm-profdata merge --sample`.
 //!
 //! ```text
 //! function:total:head
@@ -8,12 +9,14 @@
 //!   line[.discriminator]: samples
 //! ```
 //!
-//! Lines are counted from the function's own. One event. Where it counts time, counts are executions as estimated ([`executed`]): a line has
-//! those of the instruction of it that has the most, as of `llvm-profgen`, 0 too where nothing of it was executed; totals are sums of lines;
-//! `head` is how often the procedure was entered; which procedures a line calls follows its count. Other events, and code without estimate: a line has the
-//! samples of the instruction that has the most, which is what `create_llvm_prof` does, totals are of all samples, and
-//! `head` is the samples of the procedure's first instruction. Programs only: what the kernel's build would need is its debug
-//! information, which is not at hand.
+//! Lines are counted from the function's own. One event. Where it counts time, counts are
+//! executions as estimated ([`executed`]): a line has those of the instruction of it that has the
+//! most, as of `llvm-profgen`, 0 too where nothing of it was executed; totals are sums of lines;
+//! `head` is how often the procedure was entered; which procedures a line calls follows its count.
+//! Other events, and code without estimate: a line has the samples of the instruction that has the
+//! most, which is what `create_llvm_prof` does, totals are of all samples, and `head` is the
+//! samples of the procedure's first instruction. Programs only: what the kernel's build would need
+//! is its debug information, which is not at hand.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -71,7 +74,12 @@ pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Resu
         }
         image.executed.iter().for_each(|executed| add_executed(&mut functions, executed));
     }
-    for comment in resolved.comments().iter().map(String::as_str).chain(estimated.then_some(executed::FIDELITY)) {
+    for comment in resolved
+        .comments()
+        .iter()
+        .map(String::as_str)
+        .chain(estimated.then_some(executed::FIDELITY))
+    {
         writeln!(out, "# {}", escape(comment))?;
     }
     let mut by_total: Vec<(u64, &String, &Function)> =
@@ -89,7 +97,8 @@ pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Resu
         ("of unknown code", unknown),
     ];
     let left_out = reasons.into_iter().filter(|(_, samples)| *samples > 0);
-    let samples = (0..resolved.events.len()).map(|at| if at == event { carried } else { 0 }).collect();
+    let samples =
+        (0..resolved.events.len()).map(|at| if at == event { carried } else { 0 }).collect();
     Ok(Carried {
         samples,
         left_out: left_out.map(|(reason, samples)| (reason.to_owned(), samples)).collect(),
@@ -113,7 +122,9 @@ fn add_executed(functions: &mut BTreeMap<String, Function>, executed: &Executed)
             function.head = function.head.saturating_add(step.entries);
         }
         for way in here {
-            let Some(callee) = way.callee.as_ref().filter(|callee| is_name(callee)) else { continue };
+            let Some(callee) = way.callee.as_ref().filter(|callee| is_name(callee)) else {
+                continue;
+            };
             let sum = function.callees.entry(line).or_default().entry(callee.clone()).or_default();
             *sum = sum.saturating_add(way.times.saturating_mul(copies));
         }
@@ -153,14 +164,16 @@ fn add(functions: &mut BTreeMap<String, Function>, place: &Place, samples: u64, 
     }
 }
 
-/// A line that begins with a blank, a digit behind a colon, or a hash is something else to the reader.
+/// A line that begins with a blank, a digit behind a colon, or a hash is something else to the
+/// reader.
 fn is_writable(site: &Site) -> bool {
     is_name(&site.function)
 }
 
 fn is_name(name: &str) -> bool {
     let plain = |c: char| !c.is_whitespace() && !c.is_control();
-    name.starts_with(|c: char| !c.is_ascii_digit() && c != '#' && c != '!') && name.chars().all(plain)
+    name.starts_with(|c: char| !c.is_ascii_digit() && c != '#' && c != '!')
+        && name.chars().all(plain)
 }
 
 impl Function {
@@ -206,7 +219,10 @@ mod tests {
         assert_eq!(lines, ["_ZN2ns1fEi:42:40", " 1: 40", " 2.1: _Z3inlv:2", "  2: 2"]);
         assert_eq!(carried.samples, [42, 0]);
         let left_out = [("of the kernel", 20), ("without source line", 8), ("of unknown code", 5)];
-        assert_eq!(carried.left_out, left_out.map(|(reason, samples)| (reason.to_owned(), samples)));
+        assert_eq!(
+            carried.left_out,
+            left_out.map(|(reason, samples)| (reason.to_owned(), samples))
+        );
     }
 
     #[test]
@@ -216,7 +232,10 @@ mod tests {
         places[1].sites = places[0].sites.clone();
         let lines = |resolved: &Resolved| {
             let (text, _) = written(|out| write(resolved, 0, out));
-            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+            text.lines()
+                .filter(|line| !line.starts_with('#'))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
         assert_eq!(lines(&resolved), ["_ZN2ns1fEi:42:40", " 1: 40"]);
         // 2 samples of an instruction that does the work of 32.
@@ -229,7 +248,12 @@ mod tests {
         let mut resolved = with_lines();
         let image = &mut resolved.images[0];
         let (own, inlined) = (image.places[0].sites.clone(), image.places[1].sites.clone());
-        let step = |address, times, sites: &[Site]| Step { address, times, entries: 0, sites: sites.to_vec() };
+        let step = |address, times, sites: &[Site]| Step {
+            address,
+            times,
+            entries: 0,
+            sites: sites.to_vec(),
+        };
         let line = |line| vec![Site { line, ..own[0].clone() }];
         let steps = vec![
             Step { entries: 5, ..step(0x40_1010, 7, &own) },
@@ -257,7 +281,10 @@ mod tests {
         image.executed = Some(Executed { steps, ways });
         let (text, carried) = written(|out| write(&resolved, 0, out));
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(lines, ["_ZN2ns1fEi:10:5", " 1: 7 _Z1av:2 _Z1bv:3", " 9: 0", " 2.1: _Z3inlv:3", "  2: 3"]);
+        assert_eq!(
+            lines,
+            ["_ZN2ns1fEi:10:5", " 1: 7 _Z1av:2 _Z1bv:3", " 9: 0", " 2.1: _Z3inlv:3", "  2: 3"]
+        );
         assert_eq!((carried.samples, carried.notes.len()), (vec![42, 0], 1));
     }
 

@@ -1,9 +1,11 @@
-//! BOLT's pre-aggregated profile (llvm-project, bolt/docs/profiles.md, "Pre-aggregated format"), of one event of one program. Addresses are
-//! those of the file, which is what BOLT expects of programs that are linked to begin at 0 or at a fixed address.
+//! BOLT's pre-aggregated profile (llvm-project, bolt/docs/profiles.md, "Pre-aggregated format"), of
+//! one event of one program. Addresses are those of the file, which is what BOLT expects of
+//! programs that are linked to begin at 0 or at a fixed address.
 //!
-//! Where executions are known, branch records: `B FROM TO COUNT 0` of branches taken and calls, and `F FROM TO COUNT` of blocks executed just
-//! after another, for `llvm-bolt --pa`; the event's name says that they are of `executions`. Else basic samples: `S ADDRESS COUNT` for
-//! `llvm-bolt --pa --ba` of LLVM 22. It reads one kind or the other.
+//! Where executions are known, branch records: `B FROM TO COUNT 0` of branches taken and calls, and
+//! `F FROM TO COUNT` of blocks executed just after another, for `llvm-bolt --pa`; the event's name
+//! says that they are of `executions`. Else basic samples: `S ADDRESS COUNT` for `llvm-bolt --pa
+//! --ba` of LLVM 22. It reads one kind or the other.
 
 use std::io::{self, Write};
 
@@ -14,17 +16,26 @@ use super::{Carried, Image, Resolved};
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(resolved: &Resolved, image: &Image, event: usize, out: &mut dyn Write) -> io::Result<Carried> {
+pub fn write(
+    resolved: &Resolved,
+    image: &Image,
+    event: usize,
+    out: &mut dyn Write,
+) -> io::Result<Carried> {
     let name = resolved.events.get(event).map(|event| event.name.as_str()).unwrap_or_default();
     // A word: BOLT reads to the end of the line, and a name of two would be one of another event.
-    let word: String = name.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();
+    let word: String =
+        name.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();
     if let Some(executed) = &image.executed {
         writeln!(out, "E executions:{word}")?;
         write_branches(executed, out)?;
-        let samples =
-            |place: &super::Place| if executed.step(place.address).is_some() { place.samples(event) } else { 0 };
-        let carried = image.places.iter().fold(0, |sum: u64, place| sum.saturating_add(samples(place)));
-        let left_out = Some(image.samples(event).saturating_sub(carried)).filter(|samples| *samples > 0);
+        let samples = |place: &super::Place| {
+            if executed.step(place.address).is_some() { place.samples(event) } else { 0 }
+        };
+        let carried =
+            image.places.iter().fold(0, |sum: u64, place| sum.saturating_add(samples(place)));
+        let left_out =
+            Some(image.samples(event).saturating_sub(carried)).filter(|samples| *samples > 0);
         return Ok(Carried {
             samples: (0..resolved.events.len()).map(|at| if at == event { carried } else { 0 }).collect(),
             left_out: left_out.map(|samples| (executed::LEFT_OUT.to_owned(), samples)).into_iter().collect(),
@@ -42,15 +53,24 @@ pub fn write(resolved: &Resolved, image: &Image, event: usize, out: &mut dyn Wri
         if samples == 0 {
             continue;
         }
-        if image.segments.iter().all(|segment| segment.vaddr_of(image::ImageOffset(place.offset)).is_none()) {
+        if image
+            .segments
+            .iter()
+            .all(|segment| segment.vaddr_of(image::ImageOffset(place.offset)).is_none())
+        {
             unmapped = unmapped.saturating_add(samples);
             continue;
         }
         writeln!(out, "S {:x} {samples}", place.address)?;
         written = written.saturating_add(samples);
     }
-    let samples = (0..resolved.events.len()).map(|at| if at == event { written } else { 0 }).collect();
-    let left_out = if unmapped > 0 { vec![("outside of the file's code".to_owned(), unmapped)] } else { Vec::new() };
+    let samples =
+        (0..resolved.events.len()).map(|at| if at == event { written } else { 0 }).collect();
+    let left_out = if unmapped > 0 {
+        vec![("outside of the file's code".to_owned(), unmapped)]
+    } else {
+        Vec::new()
+    };
     let notes = vec!["basic samples without branches: give llvm-bolt --pa and --ba".to_owned()];
     Ok(Carried { samples, left_out, notes })
 }
@@ -76,7 +96,8 @@ mod tests {
     #[test]
     fn branches_taken_and_blocks_that_follow() {
         let mut resolved = resolved();
-        let way = |from, to, falls_through, times| Way { from, to, falls_through, callee: None, times };
+        let way =
+            |from, to, falls_through, times| Way { from, to, falls_through, callee: None, times };
         let step = |address| Step { address, ..Step::default() };
         resolved.images[0].executed = Some(Executed {
             steps: vec![step(0x40_1010), step(0x40_1014)],

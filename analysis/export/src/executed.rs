@@ -1,8 +1,10 @@
-//! How often the code of an image was executed, as estimated: what tools that make programs faster want to know, and samples of time are not.
+//! How often the code of an image was executed, as estimated: what tools that make programs faster
+//! want to know, and samples of time are not.
 //!
-//! Executions of a procedure's blocks and branches are those of its flow ([`estimate`]), which agrees with its samples of time and with the ways that
-//! branches went, as far as registers at samples told. That is a procedure beside itself. Beside others, each is weighted so that all have
-//! the same samples for an instruction executed.
+//! Executions of a procedure's blocks and branches are those of its flow ([`estimate`]), which
+//! agrees with its samples of time and with the ways that branches went, as far as registers at
+//! samples told. That is a procedure beside itself. Beside others, each is weighted so that all
+//! have the same samples for an instruction executed.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +19,8 @@ use names::procedures::Known;
 use query::load::{ImageSamples, Samples};
 use query::problem::Problem;
 
-/// What an instruction that a sample was taken of for each time that it was executed counts: what is executed rarely counts less, but not nothing.
+/// What an instruction that a sample was taken of for each time that it was executed counts: what
+/// is executed rarely counts less, but not nothing.
 pub const UNIT: u64 = 1000;
 /// What stands behind such counts, in a line.
 pub const FIDELITY: &str = "counts are executions as estimated from samples of time and from branches computed from registers at samples; which way branches go is good to about 0.03";
@@ -63,8 +66,8 @@ pub struct Way {
 }
 
 impl Executed {
-    /// What was executed in an image, by the samples of an event that counts time, and how far they land behind what took it. None where
-    /// nothing can be said.
+    /// What was executed in an image, by the samples of an event that counts time, and how far they
+    /// land behind what took it. None where nothing can be said.
     #[must_use]
     pub fn of(
         samples: &Samples,
@@ -74,12 +77,22 @@ impl Executed {
         problems: &mut Vec<Problem>,
     ) -> Option<Self> {
         let surveyed = Surveyed::of(samples, image, known, problems)?;
-        let names: BTreeMap<u64, &str> =
-            known.procedures.iter().map(|procedure| (known.address(procedure.start), procedure.raw_name())).collect();
+        let names: BTreeMap<u64, &str> = known
+            .procedures
+            .iter()
+            .map(|procedure| (known.address(procedure.start), procedure.raw_name()))
+            .collect();
         let mut executed = Self::default();
         let machine = samples.cpuid().and_then(|cpuid| Machine::named(Machine::nearest(&cpuid)?));
         for (procedure, count) in surveyed.sampled(image, time.0) {
-            let graph = surveyed.graph(image, known, procedure, Some(Syntax::Intel), time, machine.as_ref());
+            let graph = surveyed.graph(
+                image,
+                known,
+                procedure,
+                Some(Syntax::Intel),
+                time,
+                machine.as_ref(),
+            );
             graph.into_iter().for_each(|graph| executed.add(&graph, count, &names));
         }
         executed.steps.sort_by_key(|step| step.address);
@@ -109,7 +122,8 @@ impl Executed {
     fn add(&mut self, graph: &Graph, samples: u64, names: &BTreeMap<u64, &str>) {
         let Some(estimate) = &graph.estimate else { return };
         let blocks = || graph.graph.blocks().iter().zip(&estimate.blocks);
-        let all: f64 = blocks().map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
+        let all: f64 =
+            blocks().map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
         let weight = UNIT as f64 * samples as f64 / all;
         if !weight.is_finite() {
             return;
@@ -121,7 +135,8 @@ impl Executed {
         let back = back.filter(|(edge, _)| entry.is_some_and(|entry| edge.to == To::Block(entry)));
         let back: f64 = back.map(|(_, executions)| executions).sum();
         for (number, (_, runs)) in blocks().enumerate() {
-            let entries = if entry == Some(number) { times((runs.executions - back).max(0.0)) } else { 0 };
+            let entries =
+                if entry == Some(number) { times((runs.executions - back).max(0.0)) } else { 0 };
             let step = |(at, address): (usize, Vaddr)| Step {
                 address: address.0,
                 times: times(runs.executions),
@@ -133,17 +148,27 @@ impl Executed {
         let mut add = |(from, to): (Vaddr, Vaddr), kind: Kind, executions: f64| {
             let times = times(executions);
             if times > 0 {
-                let callee = names.get(&to.0).filter(|_| kind == Kind::Call).map(|name| (*name).to_owned());
-                self.ways.push(Way { from: from.0, to: to.0, falls_through: kind == Kind::Falls, callee, times });
+                let callee =
+                    names.get(&to.0).filter(|_| kind == Kind::Call).map(|name| (*name).to_owned());
+                self.ways.push(Way {
+                    from: from.0,
+                    to: to.0,
+                    falls_through: kind == Kind::Falls,
+                    callee,
+                    times,
+                });
             }
         };
         for (edge, executions) in graph.graph.edges().iter().zip(&estimate.edges) {
-            let Some(from) = graph.graph.blocks().get(edge.from).map(|block| block.last) else { continue };
+            let Some(from) = graph.graph.blocks().get(edge.from).map(|block| block.last) else {
+                continue;
+            };
             match edge.to {
                 To::Block(to) => {
                     let falls = matches!(edge.kind, EdgeKind::Next | EdgeKind::NotTaken);
                     let to = graph.graph.blocks().get(to);
-                    to.into_iter().for_each(|to| add((from, to.start), Kind::within(falls), *executions));
+                    to.into_iter()
+                        .for_each(|to| add((from, to.start), Kind::within(falls), *executions));
                 }
                 To::Outside(to) => add((from, to), Kind::Call, *executions),
                 To::Elsewhere => seen(graph, from, *executions, &mut add),
@@ -178,7 +203,12 @@ impl Kind {
 }
 
 /// Divides executions of a jump or call through a pointer among what was seen to be executed next.
-fn seen(graph: &Graph, from: Vaddr, executions: f64, add: &mut impl FnMut((Vaddr, Vaddr), Kind, f64)) {
+fn seen(
+    graph: &Graph,
+    from: Vaddr,
+    executions: f64,
+    add: &mut impl FnMut((Vaddr, Vaddr), Kind, f64),
+) {
     let seen = graph.branches.iter().filter(|branch| branch.from == from);
     let count = |branch: &estimate::Branch| branch.first as f64 + branch.later as f64;
     let all: f64 = seen.clone().map(count).sum();
@@ -202,10 +232,19 @@ mod tests {
         let isa = Isa::of_elf_machine(62).unwrap();
         let mut graph = Graph::default();
         graph.graph = Cfg::build(isa, &[part], &mut (), &Knowledge::default());
-        let edges = graph.graph.edges().iter().map(|edge| if edge.kind == EdgeKind::Taken { 9.0 } else { 1.0 });
+        let edges = graph
+            .graph
+            .edges()
+            .iter()
+            .map(|edge| if edge.kind == EdgeKind::Taken { 9.0 } else { 1.0 });
         let edges = edges.collect();
         let runs = |executions| BlockEstimate { executions, ..BlockEstimate::default() };
-        graph.estimate = Some(Estimate { blocks: vec![runs(10.0), runs(1.0)], edges, trips: Vec::new(), pace: None });
+        graph.estimate = Some(Estimate {
+            blocks: vec![runs(10.0), runs(1.0)],
+            edges,
+            trips: Vec::new(),
+            pace: None,
+        });
         let mut executed = Executed::default();
         executed.add(&graph, 21, &BTreeMap::from([(0x1000, "f")]));
         let first = executed.steps.first().unwrap();
@@ -229,16 +268,26 @@ mod tests {
             _ => 1.0,
         });
         let edges = edges.collect();
-        graph.estimate =
-            Some(Estimate { blocks: vec![runs(4.0), runs(1.0), runs(4.0)], edges, trips: Vec::new(), pace: None });
+        graph.estimate = Some(Estimate {
+            blocks: vec![runs(4.0), runs(1.0), runs(4.0)],
+            edges,
+            trips: Vec::new(),
+            pace: None,
+        });
         let mut executed = Executed::default();
         // As many samples as instructions executed.
         executed.add(&graph, 13, &BTreeMap::from([(0x2000, "f")]));
-        let times: Vec<_> = executed.steps.iter().map(|step| (step.address, step.times, step.entries)).collect();
-        assert_eq!(times, [(0x1000, 4000, 4000), (0x1002, 4000, 0), (0x1004, 1000, 0), (0x1009, 4000, 0)]);
+        let times: Vec<_> =
+            executed.steps.iter().map(|step| (step.address, step.times, step.entries)).collect();
+        assert_eq!(
+            times,
+            [(0x1000, 4000, 4000), (0x1002, 4000, 0), (0x1004, 1000, 0), (0x1009, 4000, 0)]
+        );
         executed.ways.sort_by_key(|way| (way.from, way.to));
-        let ways =
-            executed.ways.iter().map(|way| (way.from, way.to, way.falls_through, way.callee.as_deref(), way.times));
+        let ways = executed
+            .ways
+            .iter()
+            .map(|way| (way.from, way.to, way.falls_through, way.callee.as_deref(), way.times));
         let expected = [
             (0x1002, 0x1004, true, None, 1000),
             (0x1002, 0x1009, false, None, 3000),
@@ -248,7 +297,10 @@ mod tests {
         assert_eq!(ways.collect::<Vec<_>>(), expected);
         // Nothing executed tells nothing.
         let mut executed = Executed::default();
-        graph.estimate.iter_mut().for_each(|estimate| estimate.blocks.iter_mut().for_each(|block| *block = runs(0.0)));
+        graph
+            .estimate
+            .iter_mut()
+            .for_each(|estimate| estimate.blocks.iter_mut().for_each(|block| *block = runs(0.0)));
         executed.add(&graph, 13, &BTreeMap::new());
         assert!(executed.steps.is_empty() && executed.ways.is_empty());
     }

@@ -1,8 +1,10 @@
-//! The Firefox profiler's processed profile format (github.com/firefox-devtools/profiler, docs-developer/processed-profile-format.md and
-//! CHANGELOG-formats.md), in its version 47, which later ones upgrade.
+//! The Firefox profiler's processed profile format (github.com/firefox-devtools/profiler,
+//! docs-developer/processed-profile-format.md and CHANGELOG-formats.md), in its version 47, which
+//! later ones upgrade.
 //!
-//! A thread for each event; a sample for each place, weighted with the place's samples. The stack is the image, the procedure, and the calls
-//! that were inlined. Samples here have no time of their own: the time axis counts places and means nothing.
+//! A thread for each event; a sample for each place, weighted with the place's samples. The stack
+//! is the image, the procedure, and the calls that were inlined. Samples here have no time of their
+//! own: the time axis counts places and means nothing.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -32,10 +34,14 @@ const CATEGORIES: [(&str, &str); 5] = [
 /// # Errors
 /// Those of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
-    let categories = CATEGORIES.map(|(name, color)| json!({"name": name, "color": color, "subcategories": ["Other"]}));
+    let categories = CATEGORIES
+        .map(|(name, color)| json!({"name": name, "color": color, "subcategories": ["Other"]}));
     let comments = resolved.comments();
-    let comments = comments.iter().map(|comment| json!({"label": "Note", "format": "string", "value": comment}));
-    let threads: Vec<Value> = (0..resolved.events.len()).map(|event| thread(resolved, event)).collect();
+    let comments = comments
+        .iter()
+        .map(|comment| json!({"label": "Note", "format": "string", "value": comment}));
+    let threads: Vec<Value> =
+        (0..resolved.events.len()).map(|event| thread(resolved, event)).collect();
     let profile = json!({
         "meta": {
             "version": 24,
@@ -67,7 +73,10 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let samples = resolved.events.iter().map(|event| event.samples.saturating_add(event.unknown()));
     let mut notes = vec!["the time axis has no meaning: samples have no times".to_owned()];
     if resolved.scopes.len() > 1 {
-        notes.push("labels, units and processes are summed up; choose one with --label, --unit or --pid".to_owned());
+        notes.push(
+            "labels, units and processes are summed up; choose one with --label, --unit or --pid"
+                .to_owned(),
+        );
     }
     Ok(Carried { samples: samples.collect(), notes, ..Carried::default() })
 }
@@ -80,7 +89,8 @@ fn library(image: &Image) -> Value {
     })
 }
 
-/// A build id as Breakpad writes it: its first 16 bytes as a GUID, whose first three fields are little endian, and an age of 0.
+/// A build id as Breakpad writes it: its first 16 bytes as a GUID, whose first three fields are
+/// little endian, and an age of 0.
 fn debug_id(id: &ImageId) -> String {
     let bytes = id.build_id().unwrap_or_default();
     let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
@@ -176,7 +186,8 @@ impl Thread {
     }
 
     fn function(&mut self, name: &str, resource: Option<usize>, file: Option<&str>) -> usize {
-        let function = Function { name: self.text(name), resource, file: file.map(|file| self.text(file)) };
+        let function =
+            Function { name: self.text(name), resource, file: file.map(|file| self.text(file)) };
         if let Some(number) = self.function_numbers.get(&function) {
             return *number;
         }
@@ -204,12 +215,21 @@ impl Thread {
     }
 
     /// The stack of a place: image, procedure, inlined calls.
-    fn place(&mut self, image: &Image, place: &Place, (root, resource, category): (usize, usize, usize)) -> usize {
+    fn place(
+        &mut self,
+        image: &Image,
+        place: &Place,
+        (root, resource, category): (usize, usize, usize),
+    ) -> usize {
         let names = image.functions(place);
         let mut stack = root;
         let frames = place.frames.iter().rev().map(Some).chain(std::iter::repeat(None));
         for (depth, (name, source)) in names.into_iter().zip(frames).enumerate() {
-            let function = self.function(name, Some(resource), source.and_then(|frame: &Frame| frame.file.as_deref()));
+            let function = self.function(
+                name,
+                Some(resource),
+                source.and_then(|frame: &Frame| frame.file.as_deref()),
+            );
             let address = Some(place.address).filter(|address| *address <= NUMBER_MAX);
             let line = source.and_then(|frame| frame.line);
             self.frames.push(StackFrame { function, address, depth, category, line });
@@ -271,7 +291,8 @@ impl Thread {
     fn function_table(&self) -> Value {
         let functions = &self.functions;
         let nothing = vec![Value::Null; functions.len()];
-        let resource = |function: &Function| function.resource.map_or(json!(-1), |resource| json!(resource));
+        let resource =
+            |function: &Function| function.resource.map_or(json!(-1), |resource| json!(resource));
         json!({
             "length": functions.len(),
             "name": functions.iter().map(|function| function.name).collect::<Vec<_>>(),
@@ -299,7 +320,9 @@ mod tests {
             let function = number(&thread["frameTable"]["func"][frame]);
             let name = number(&thread["funcTable"]["name"][function]);
             names.insert(0, thread["stringArray"][name].as_str().unwrap().to_owned());
-            at = thread["stackTable"]["prefix"][stack].as_u64().map(|prefix| usize::try_from(prefix).unwrap());
+            at = thread["stackTable"]["prefix"][stack]
+                .as_u64()
+                .map(|prefix| usize::try_from(prefix).unwrap());
         }
         names
     }
@@ -322,7 +345,15 @@ mod tests {
         assert_eq!(stacks, expected);
         assert_eq!(thread["samples"]["weight"], json!([40, 2, 1, 4, 20, 3, 5]));
         assert_eq!(profile["threads"][1]["samples"]["weight"], json!([1, 3, 5]));
-        for table in ["samples", "stackTable", "frameTable", "funcTable", "resourceTable", "markers", "nativeSymbols"] {
+        for table in [
+            "samples",
+            "stackTable",
+            "frameTable",
+            "funcTable",
+            "resourceTable",
+            "markers",
+            "nativeSymbols",
+        ] {
             let table = thread[table].as_object().unwrap();
             for (name, column) in table.iter().filter(|(_, column)| column.is_array()) {
                 assert_eq!(column.as_array().unwrap().len() as u64, table["length"], "{name}");

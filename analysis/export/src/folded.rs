@@ -1,6 +1,6 @@
-//! Folded stacks: `image;procedure count` a line, which flamegraph.pl, inferno, speedscope and others draw (the format of the FlameGraph
-//! collection's `stackcollapse` programs). One event; the stack is the image, its procedure,
-//! and where lines were looked up the calls that were inlined.
+//! Folded stacks: `image;procedure count` a line, which flamegraph.pl, inferno, speedscope and
+//! others draw (the format of the FlameGraph collection's `stackcollapse` programs). One event; the
+//! stack is the image, its procedure, and where lines were looked up the calls that were inlined.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,10 +22,16 @@ pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Resu
         }
     };
     for image in &resolved.images {
-        image.places.iter().for_each(|place| add(&image.name, &image.functions(place), place.samples(event)));
+        image
+            .places
+            .iter()
+            .for_each(|place| add(&image.name, &image.functions(place), place.samples(event)));
     }
-    let unresolved = resolved.events.get(event).map(|event| event.unresolved.as_slice()).unwrap_or_default();
-    unresolved.iter().for_each(|(reason, samples)| add(UNKNOWN_CODE, &[&format!("[{reason}]")], *samples));
+    let unresolved =
+        resolved.events.get(event).map(|event| event.unresolved.as_slice()).unwrap_or_default();
+    unresolved
+        .iter()
+        .for_each(|(reason, samples)| add(UNKNOWN_CODE, &[&format!("[{reason}]")], *samples));
     for (stack, samples) in &stacks {
         writeln!(out, "{stack} {samples}")?;
     }
@@ -57,7 +63,10 @@ mod tests {
         assert_eq!(text, "[unknown code];[anonymous_memory] 5\napp:1;ns::f(int) 4\n");
         assert_eq!(carried.samples, [0, 9]);
         let (text, _) = written(|out| write(&with_lines(), 1, out));
-        assert_eq!(text, "[unknown code];[anonymous_memory] 5\napp:1;ns::f(int) 1\napp:1;ns::f(int);inl() 3\n");
+        assert_eq!(
+            text,
+            "[unknown code];[anonymous_memory] 5\napp:1;ns::f(int) 1\napp:1;ns::f(int);inl() 3\n"
+        );
         assert_eq!(written(|out| write(&Resolved::default(), 0, out)).0, "");
     }
 }

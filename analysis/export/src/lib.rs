@@ -1,7 +1,9 @@
-//! Profiles for other tools. One file per format; each takes [`Resolved`] data and writes to any [`std::io::Write`].
+//! Profiles for other tools. One file per format; each takes [`Resolved`] data and writes to any
+//! [`std::io::Write`].
 //!
-//! Samples of this profiler have no call stacks, no times of their own, and no process unless one was kept apart: no format can carry
-//! more than that, and most carry less. What a format had no place for is returned as [`Carried`], so that it can be said.
+//! Samples of this profiler have no call stacks, no times of their own, and no process unless one
+//! was kept apart: no format can carry more than that, and most carry less. What a format had no
+//! place for is returned as [`Carried`], so that it can be said.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -56,7 +58,8 @@ pub struct Event {
     pub unit: String,
     /// Mean distance of samples in `unit`.
     pub period: u64,
-    /// How many occurrences a sample stands for, in `unit`: the period, and more where the event had a counter only part of the time.
+    /// How many occurrences a sample stands for, in `unit`: the period, and more where the event
+    /// had a counter only part of the time.
     pub weight: f64,
     /// Samples of the images here.
     pub samples: u64,
@@ -81,7 +84,8 @@ pub struct Image {
     pub name: String,
     /// Its path, escaped; empty where there is none.
     pub path: String,
-    /// Its pieces that may be executed; none where the file could not be read, and for what is no file: addresses are offsets then.
+    /// Its pieces that may be executed; none where the file could not be read, and for what is no
+    /// file: addresses are offsets then.
     pub segments: Vec<Segment>,
     /// Procedures with samples, by address.
     pub procedures: Vec<Procedure>,
@@ -115,9 +119,11 @@ pub struct Place {
     pub address: u64,
     /// Index of [`Image::procedures`].
     pub procedure: Option<usize>,
-    /// Where it comes from in the source, the innermost inlined call first; none where that was not asked for, or is not known.
+    /// Where it comes from in the source, the innermost inlined call first; none where that was not
+    /// asked for, or is not known.
     pub frames: Vec<Frame>,
-    /// The same as compilers have it, the procedure first; none where that was not asked for, or is not known.
+    /// The same as compilers have it, the procedure first; none where that was not asked for, or is
+    /// not known.
     pub sites: Vec<Site>,
     /// Samples by event, for each scope that has some: index of [`Resolved::scopes`].
     pub counts: Vec<(usize, Vec<u64>)>,
@@ -163,7 +169,8 @@ impl Image {
         self.procedure(place).map_or(&self.nameless, |procedure| &procedure.name)
     }
 
-    /// The procedure of a place and the calls inlined there, the innermost last; one that has no name is called as places without procedure are.
+    /// The procedure of a place and the calls inlined there, the innermost last; one that has no
+    /// name is called as places without procedure are.
     #[must_use]
     pub fn functions<'a>(&'a self, place: &'a Place) -> Vec<&'a str> {
         // The symbol table's name, not the debug information's: it is what other reports show.
@@ -176,7 +183,9 @@ impl Image {
     #[must_use]
     pub fn calls<'a>(&'a self, place: &'a Place) -> Vec<Call<'a>> {
         let Some(procedure) = self.procedure(place) else { return Vec::new() };
-        let file = |frame: Option<&'a Frame>| frame.and_then(|frame| frame.file.as_deref()).unwrap_or_default();
+        let file = |frame: Option<&'a Frame>| {
+            frame.and_then(|frame| frame.file.as_deref()).unwrap_or_default()
+        };
         let inlined = place.frames.split_last().map(|(_, inlined)| inlined).unwrap_or_default();
         let inlined = inlined.iter().map(|frame| {
             let name = frame.function.as_deref().unwrap_or(&self.nameless);
@@ -184,7 +193,9 @@ impl Image {
         });
         let own = place.frames.last();
         let (name, raw) = (&procedure.name, &procedure.raw);
-        inlined.chain([Call { name, raw, file: file(own), line: own.and_then(|frame| frame.line) }]).collect()
+        inlined
+            .chain([Call { name, raw, file: file(own), line: own.and_then(|frame| frame.line) }])
+            .collect()
     }
 
     /// The procedure of a place.
@@ -202,7 +213,10 @@ impl Image {
     /// Whether the kernel runs it.
     #[must_use]
     pub const fn is_kernel(&self) -> bool {
-        matches!(self.kind, ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf | ImageKind::Idle)
+        matches!(
+            self.kind,
+            ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf | ImageKind::Idle
+        )
     }
 
     /// The path, or the name where there is none.
@@ -260,7 +274,11 @@ impl Resolved {
     /// What samples of an event are called: as other profilers call them, where there is one event.
     #[must_use]
     pub fn samples_name(&self, event: &Event) -> String {
-        if self.events.len() == 1 { "samples".to_owned() } else { format!("{}_samples", event.name) }
+        if self.events.len() == 1 {
+            "samples".to_owned()
+        } else {
+            format!("{}_samples", event.name)
+        }
     }
 
     /// Samples of unknown code, by reason and event.
@@ -274,7 +292,9 @@ impl Resolved {
                     reasons.push((reason, vec![0; self.events.len()]));
                     reasons.len() - 1
                 });
-                if let Some(count) = reasons.get_mut(number).and_then(|(_, counts)| counts.get_mut(at)) {
+                if let Some(count) =
+                    reasons.get_mut(number).and_then(|(_, counts)| counts.get_mut(at))
+                {
                     *count = *samples;
                 }
             }

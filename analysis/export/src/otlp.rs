@@ -1,11 +1,15 @@
-//! The profiles signal of OpenTelemetry: a message `ProfilesData`, not compressed (github.com/open-telemetry/opentelemetry-proto 1.10.0,
-//! opentelemetry/proto/profiles/v1development/profiles.proto, with common/v1/common.proto and resource/v1/resource.proto; messages and
-//! field numbers below are those of these files). The signal is alpha: its next version may number them otherwise.
+//! The profiles signal of OpenTelemetry: a message `ProfilesData`, not compressed
+//! (github.com/open-telemetry/opentelemetry-proto 1.10.0,
+//! opentelemetry/proto/profiles/v1development/profiles.proto, with common/v1/common.proto and
+//! resource/v1/resource.proto; messages and field numbers below are those of these files). The
+//! signal is alpha: its next version may number them otherwise.
 //!
-//! A resource for everybody's samples and one for each label, unit and process that was kept apart; in it a profile for each event, whose
-//! values are samples and whose period is the occurrences that one stands for. A stack is one location; addresses are those in the file. Names of
-//! attributes are those of the semantic conventions (opentelemetry.io, "Attribute registry": host, process, profile, pprof), and `dcpi.*`
-//! where they have none. A mapping without GNU build id has `dcpi.image_id`.
+//! A resource for everybody's samples and one for each label, unit and process that was kept apart;
+//! in it a profile for each event, whose values are samples and whose period is the occurrences
+//! that one stands for. A stack is one location; addresses are those in the file. Names of
+//! attributes are those of the semantic conventions (opentelemetry.io, "Attribute registry": host,
+//! process, profile, pprof), and `dcpi.*` where they have none. A mapping without GNU build id has
+//! `dcpi.image_id`.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -37,20 +41,29 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let mut dictionary = Dictionary::new();
     let mut samples = BySource::new(resolved);
     for image in &resolved.images {
-        let pieces = image.pieces().into_iter().map(|piece| (dictionary.mapping(image, piece), piece));
+        let pieces =
+            image.pieces().into_iter().map(|piece| (dictionary.mapping(image, piece), piece));
         let pieces: Vec<(u64, Piece)> = pieces.collect();
-        for place in image.places.iter().filter(|place| place.counts.iter().any(|(_, counts)| some(counts))) {
+        for place in
+            image.places.iter().filter(|place| place.counts.iter().any(|(_, counts)| some(counts)))
+        {
             let stack = dictionary.place(image, place, &pieces);
-            place.counts.iter().for_each(|(scope, counts)| samples.add(samples.of_scope(*scope), stack, counts));
+            place
+                .counts
+                .iter()
+                .for_each(|(scope, counts)| samples.add(samples.of_scope(*scope), stack, counts));
         }
     }
     for (reason, counts) in resolved.unknown_code().into_iter().filter(|(_, counts)| some(counts)) {
         let name = format!("{UNKNOWN_CODE} {reason}");
-        let stack = dictionary.stack(0, 0, &[Call { name: &name, raw: &name, file: "", line: None }], &[]);
+        let stack =
+            dictionary.stack(0, 0, &[Call { name: &name, raw: &name, file: "", line: None }], &[]);
         samples.add(NOBODY, stack, &counts);
     }
     let mut data = Message::default();
-    for (source, profiles) in samples.sources.iter().zip(samples.profiles.chunks(resolved.events.len().max(1))) {
+    for (source, profiles) in
+        samples.sources.iter().zip(samples.profiles.chunks(resolved.events.len().max(1)))
+    {
         if let Some(of_source) = resource(resolved, source, profiles, &mut dictionary) {
             data.message(1, &of_source);
         }
@@ -59,7 +72,9 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     out.write_all(&data.take())?;
     out.flush()?;
     let samples = resolved.events.iter().map(|event| event.samples.saturating_add(event.unknown()));
-    let several = "samples of several hosts are one resource without name; choose a host with --host".to_owned();
+    let several =
+        "samples of several hosts are one resource without name; choose a host with --host"
+            .to_owned();
     let notes = if resolved.hosts.len() > 1 { vec![several] } else { Vec::new() };
     Ok(Carried { samples: samples.collect(), notes, ..Carried::default() })
 }
@@ -85,10 +100,13 @@ impl BySource {
     fn new(resolved: &Resolved) -> Self {
         // Scopes are sorted: nobody's is the first, if there is one.
         let before = usize::from(resolved.scopes.first() != Some(&Scope::default()));
-        let sources = std::iter::repeat_n(Scope::default(), before).chain(resolved.scopes.iter().cloned());
+        let sources =
+            std::iter::repeat_n(Scope::default(), before).chain(resolved.scopes.iter().cloned());
         let sources: Vec<Scope> = sources.collect();
         let events = resolved.events.len();
-        let profiles = std::iter::repeat_with(Message::default).take(sources.len().saturating_mul(events)).collect();
+        let profiles = std::iter::repeat_with(Message::default)
+            .take(sources.len().saturating_mul(events))
+            .collect();
         Self { sources, profiles, events, before }
     }
 
@@ -98,7 +116,8 @@ impl BySource {
 
     /// Message `Sample`: stack_index, values.
     fn add(&mut self, source: usize, stack: u64, counts: &[u64]) {
-        let profiles = self.profiles.iter_mut().skip(source.saturating_mul(self.events)).take(self.events);
+        let profiles =
+            self.profiles.iter_mut().skip(source.saturating_mul(self.events)).take(self.events);
         for (profile, count) in profiles.zip(counts).filter(|(_, count)| **count > 0) {
             let mut sample = Message::default();
             sample.number(1, stack).numbers(4, [signed(*count)]);
@@ -107,13 +126,21 @@ impl BySource {
     }
 }
 
-/// Message `ResourceProfiles`: resource (message `Resource`: attributes), scope_profiles (message `ScopeProfiles`: scope, profiles). None where
-/// it has no samples.
-fn resource(resolved: &Resolved, source: &Scope, samples: &[Message], dictionary: &mut Dictionary) -> Option<Message> {
+/// Message `ResourceProfiles`: resource (message `Resource`: attributes), scope_profiles (message
+/// `ScopeProfiles`: scope, profiles). None where it has no samples.
+fn resource(
+    resolved: &Resolved,
+    source: &Scope,
+    samples: &[Message],
+    dictionary: &mut Dictionary,
+) -> Option<Message> {
     let mut whose = Message::default();
     let host = resolved.hosts.first().filter(|_| resolved.hosts.len() == 1);
-    for (key, text) in [("host.name", host), ("dcpi.label", source.label.as_ref()), ("dcpi.unit", source.unit.as_ref())]
-    {
+    for (key, text) in [
+        ("host.name", host),
+        ("dcpi.label", source.label.as_ref()),
+        ("dcpi.unit", source.unit.as_ref()),
+    ] {
         if let Some(text) = text {
             whose.message(1, &key_value(key, &Value::Text(text.clone())));
         }
@@ -126,7 +153,9 @@ fn resource(resolved: &Resolved, source: &Scope, samples: &[Message], dictionary
     let mut scope = Message::default();
     scope.bytes(1, b"dcpi").bytes(2, env!("CARGO_PKG_VERSION").as_bytes());
     profiles.message(1, &scope);
-    for (event, samples) in resolved.events.iter().zip(samples).filter(|(_, samples)| !samples.is_empty()) {
+    for (event, samples) in
+        resolved.events.iter().zip(samples).filter(|(_, samples)| !samples.is_empty())
+    {
         profiles.message(2, &profile(resolved, event, samples, dictionary));
     }
     let mut message = Message::default();
@@ -134,8 +163,14 @@ fn resource(resolved: &Resolved, source: &Scope, samples: &[Message], dictionary
     samples.iter().any(|samples| !samples.is_empty()).then_some(message)
 }
 
-/// Message `Profile`: sample_type, samples, time_unix_nano, duration_nano, period_type, period, attribute_indices.
-fn profile(resolved: &Resolved, event: &Event, samples: &Message, dictionary: &mut Dictionary) -> Message {
+/// Message `Profile`: sample_type, samples, time_unix_nano, duration_nano, period_type, period,
+/// attribute_indices.
+fn profile(
+    resolved: &Resolved,
+    event: &Event,
+    samples: &Message,
+    dictionary: &mut Dictionary,
+) -> Message {
     const NS_PER_S: u64 = 1_000_000_000;
     // Of processors' time and cycles the specification's examples are "cpu".
     let (kind, unit) = match event.unit.as_str() {
@@ -252,9 +287,14 @@ impl Dictionary {
         number
     }
 
-    /// Message `Mapping`: memory_start, memory_limit, file_offset, filename_strindex, attribute_indices.
+    /// Message `Mapping`: memory_start, memory_limit, file_offset, filename_strindex,
+    /// attribute_indices.
     fn mapping(&mut self, image: &Image, piece: Piece) -> u64 {
-        let key = if image.id.build_id().is_some() { "process.executable.build_id.gnu" } else { "dcpi.image_id" };
+        let key = if image.id.build_id().is_some() {
+            "process.executable.build_id.gnu"
+        } else {
+            "dcpi.image_id"
+        };
         let build = self.attribute(key, Value::Text(image.id.to_string()));
         let mut message = Message::default();
         message.number(1, piece.start).number(2, piece.limit).number(3, piece.offset);
@@ -279,19 +319,21 @@ impl Dictionary {
 
     /// The stack of a place.
     fn place(&mut self, image: &Image, place: &Place, pieces: &[(u64, Piece)]) -> u64 {
-        let mapping = pieces.iter().find(|(_, piece)| piece.holds(place)).map_or(0, |(number, _)| *number);
+        let mapping =
+            pieces.iter().find(|(_, piece)| piece.holds(place)).map_or(0, |(number, _)| *number);
         let frame = match image.kind {
             _ if image.is_kernel() => Some("kernel"),
             ImageKind::File | ImageKind::Vdso => Some("native"),
             // Whose code it is, nobody knows.
             _ => None,
         };
-        let frame = frame.map(|frame| self.attribute("profile.frame.type", Value::Text(frame.to_owned())));
+        let frame =
+            frame.map(|frame| self.attribute("profile.frame.type", Value::Text(frame.to_owned())));
         self.stack(mapping, place.address, &image.calls(place), frame.as_slice())
     }
 
-    /// Message `Location`: mapping_index, address, lines (message `Line`: function_index, line), attribute_indices. And message `Stack`:
-    /// location_indices.
+    /// Message `Location`: mapping_index, address, lines (message `Line`: function_index, line),
+    /// attribute_indices. And message `Stack`: location_indices.
     fn stack(&mut self, mapping: u64, address: u64, calls: &[Call<'_>], attributes: &[u64]) -> u64 {
         let mut message = Message::default();
         message.number(1, mapping).number(2, address);

@@ -1,9 +1,10 @@
-//! The format of pprof (github.com/google/pprof, proto/profile.proto; message and field numbers below are those of that file), compressed
-//! with gzip as its readers expect.
+//! The format of pprof (github.com/google/pprof, proto/profile.proto; message and field numbers
+//! below are those of that file), compressed with gzip as its readers expect.
 //!
-//! Two sample types per event: samples, and the occurrences that they stand for. A mapping is an executable piece of an image, with its
-//! build id; addresses are those in the file, so pprof can symbolise by itself what has no names here. Samples of unknown code are
-//! locations without mapping. Label, unit and process of samples that were kept apart are labels.
+//! Two sample types per event: samples, and the occurrences that they stand for. A mapping is an
+//! executable piece of an image, with its build id; addresses are those in the file, so pprof can
+//! symbolise by itself what has no names here. Samples of unknown code are locations without
+//! mapping. Label, unit and process of samples that were kept apart are labels.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -77,7 +78,8 @@ struct Writer {
     mappings: u64,
 }
 
-/// The sample types (samples, occurrences) of an event, as strings' numbers with those of their units.
+/// The sample types (samples, occurrences) of an event, as strings' numbers with those of their
+/// units.
 struct Types {
     samples: (u64, u64),
     occurrences: (u64, u64),
@@ -134,8 +136,8 @@ impl Writer {
         number
     }
 
-    /// Message `Mapping`: id, memory_start, memory_limit, file_offset, filename, build_id, has_functions, has_filenames,
-    /// has_line_numbers, has_inline_frames.
+    /// Message `Mapping`: id, memory_start, memory_limit, file_offset, filename, build_id,
+    /// has_functions, has_filenames, has_line_numbers, has_inline_frames.
     fn mapping(&mut self, image: &Image, piece: Piece, with_lines: bool) -> u64 {
         self.mappings += 1;
         let Piece { start, limit, offset, .. } = piece;
@@ -143,7 +145,12 @@ impl Writer {
         let with_names = u64::from(!image.procedures.is_empty());
         let with_lines = u64::from(with_lines);
         let mut message = Message::default();
-        message.number(1, self.mappings).number(2, start).number(3, limit).number(4, offset).number(5, file);
+        message
+            .number(1, self.mappings)
+            .number(2, start)
+            .number(3, limit)
+            .number(4, offset)
+            .number(5, file);
         message
             .number(6, build)
             .number(7, with_names)
@@ -168,7 +175,8 @@ impl Writer {
         number
     }
 
-    /// Message `Location`: id, mapping_id, address, line (message `Line`: function_id, line), the innermost inlined call first.
+    /// Message `Location`: id, mapping_id, address, line (message `Line`: function_id, line), the
+    /// innermost inlined call first.
     fn location(&mut self, image: &Image, place: &Place, mapping: u64) -> u64 {
         self.locations += 1;
         let mut message = Message::default();
@@ -182,12 +190,21 @@ impl Writer {
     }
 
     /// Message `Sample`: location_id, value, label (message `Label`: key, str, num).
-    fn sample(&mut self, resolved: &Resolved, location: u64, counts: &[u64], scope: Option<&Scope>) {
+    fn sample(
+        &mut self,
+        resolved: &Resolved,
+        location: u64,
+        counts: &[u64],
+        scope: Option<&Scope>,
+    ) {
         let values = resolved.events.iter().zip(counts);
-        let values = values.flat_map(|(event, &samples)| [signed(samples), signed(event.occurrences(samples))]);
+        let values = values
+            .flat_map(|(event, &samples)| [signed(samples), signed(event.occurrences(samples))]);
         let mut message = Message::default();
         message.numbers(1, [location]).numbers(2, values);
-        for (key, value) in scope.into_iter().flat_map(|scope| [("label", &scope.label), ("unit", &scope.unit)]) {
+        for (key, value) in
+            scope.into_iter().flat_map(|scope| [("label", &scope.label), ("unit", &scope.unit)])
+        {
             if let Some(value) = value {
                 let mut label = Message::default();
                 label.number(1, self.text(key)).number(2, self.text(value));
@@ -222,10 +239,13 @@ impl Writer {
         self.body.number(profile::TIME_NANOS, resolved.started_unix_s.saturating_mul(NS_PER_S));
         self.body.number(profile::DURATION_NANOS, duration_s.saturating_mul(NS_PER_S));
         if let (Some(event), Some(of)) = (resolved.events.first(), types.first()) {
-            self.body.message(profile::PERIOD_TYPE, &value_type(of.occurrences)).number(profile::PERIOD, event.period);
+            self.body
+                .message(profile::PERIOD_TYPE, &value_type(of.occurrences))
+                .number(profile::PERIOD, event.period);
             self.body.number(profile::DEFAULT_SAMPLE_TYPE, of.samples.0);
         }
-        let comments: Vec<u64> = resolved.comments().iter().map(|comment| self.text(comment)).collect();
+        let comments: Vec<u64> =
+            resolved.comments().iter().map(|comment| self.text(comment)).collect();
         self.body.numbers(profile::COMMENT, comments);
     }
 }

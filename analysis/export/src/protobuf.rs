@@ -1,5 +1,6 @@
-//! The wire format of protocol buffers ("Encoding", protobuf.dev), as much as a profile needs: a message of some ten fields is not worth
-//! a generator. Fields with the value zero are left out, as proto3 has it.
+//! The wire format of protocol buffers ("Encoding", protobuf.dev), as much as a profile needs: a
+//! message of some ten fields is not worth a generator. Fields with the value zero are left out, as
+//! proto3 has it.
 
 /// A message that is being written.
 #[derive(Debug, Default)]
@@ -31,7 +32,8 @@ impl Message {
         self
     }
 
-    /// A field of bytes: text, or another message. Written even when it is empty, as an entry of a repeated field must be.
+    /// A field of bytes: text, or another message. Written even when it is empty, as an entry of a
+    /// repeated field must be.
     pub(super) fn bytes(&mut self, field: u64, bytes: &[u8]) -> &mut Self {
         self.tag(field, LENGTH);
         varint(&mut self.bytes, bytes.len() as u64);
@@ -45,7 +47,11 @@ impl Message {
     }
 
     /// A repeated field of integers, packed.
-    pub(super) fn numbers(&mut self, field: u64, values: impl IntoIterator<Item = u64>) -> &mut Self {
+    pub(super) fn numbers(
+        &mut self,
+        field: u64,
+        values: impl IntoIterator<Item = u64>,
+    ) -> &mut Self {
         let mut packed = Vec::new();
         values.into_iter().for_each(|value| varint(&mut packed, value));
         if packed.is_empty() { self } else { self.bytes(field, &packed) }
@@ -92,14 +98,18 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_specification() {
-        // "Encoding": `a: 150`, `b: "testing"`, `c: {a: 150}`, `e: [1, 2, 3]` and a packed field `f: [3, 270, 86942]`.
+        // "Encoding": `a: 150`, `b: "testing"`, `c: {a: 150}`, `e: [1, 2, 3]` and a packed field
+        // `f: [3, 270, 86942]`.
         let mut message = Message::default();
         assert_eq!(message.number(1, 150).take(), [0x08, 0x96, 0x01]);
         assert_eq!(message.bytes(2, b"testing").take(), *b"\x12\x07testing");
         let mut inner = Message::default();
         inner.number(1, 150);
         assert_eq!(message.message(3, &inner).take(), [0x1a, 0x03, 0x08, 0x96, 0x01]);
-        assert_eq!(message.numbers(6, [3, 270, 86942]).take(), [0x32, 6, 3, 0x8e, 2, 0x9e, 0xa7, 5]);
+        assert_eq!(
+            message.numbers(6, [3, 270, 86942]).take(),
+            [0x32, 6, 3, 0x8e, 2, 0x9e, 0xa7, 5]
+        );
         assert!(message.number(1, 0).numbers(6, []).take().is_empty());
         assert_eq!(message.number(1, u64::MAX).take().len(), 11);
         assert_eq!(message.fixed64(3, 0x0102).take(), [0x19, 2, 1, 0, 0, 0, 0, 0, 0]);

@@ -45,22 +45,30 @@ pub struct Wanted {
 /// Resolves samples. What could not be is told in `problems`.
 #[must_use]
 pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) -> Resolved {
-    let counts = |image: &&ImageSamples| image.wanted && (wanted.idle || !wanted.everything || !image.is_idle());
+    let counts = |image: &&ImageSamples| {
+        image.wanted && (wanted.idle || !wanted.everything || !image.is_idle())
+    };
     let chosen: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
-    let mut scopes: Vec<Scope> = chosen.iter().flat_map(|image| image.by_scope.keys().cloned()).collect();
+    let mut scopes: Vec<Scope> =
+        chosen.iter().flat_map(|image| image.by_scope.keys().cloned()).collect();
     scopes.sort();
     scopes.dedup();
     let mut images = Vec::with_capacity(chosen.len());
-    for (image, found) in procedures::each_image(&chosen, |image| resolve_image(samples, image, &scopes, wanted)) {
+    for (image, found) in
+        procedures::each_image(&chosen, |image| resolve_image(samples, image, &scopes, wanted))
+    {
         images.push(image);
         problems.extend(found);
     }
-    images.sort_by_cached_key(|image| (std::cmp::Reverse(image.samples(0)), image.name.clone(), image.id));
+    images.sort_by_cached_key(|image| {
+        (std::cmp::Reverse(image.samples(0)), image.name.clone(), image.id)
+    });
     let nobodys = unresolved::nobodys(wanted.everything, samples);
     let events = samples.events.iter().enumerate().map(|(at, event)| {
         let idle = samples.total(at, |image| image.is_idle() && !counts(&image)).samples;
         let here = load::sum(images.iter().map(|image| image.samples(at)));
-        let nobodys = nobodys.iter().filter_map(|(reason, tallies)| Some((reason, tallies.get(at)?)));
+        let nobodys =
+            nobodys.iter().filter_map(|(reason, tallies)| Some((reason, tallies.get(at)?)));
         let nobodys = nobodys.map(|(reason, tally)| (reason.clone(), event.equal(*tally)));
         resolve_event(event, (here, idle), nobodys.filter(|(_, samples)| *samples > 0).collect())
     });
@@ -77,7 +85,10 @@ pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) 
         hosts,
         epochs,
         started_unix_s: metas().map(|meta| meta.started_unix_s).min().unwrap_or(0),
-        ended_unix_s: metas().map(|meta| meta.ended_unix_s.unwrap_or(meta.updated_unix_s)).max().unwrap_or(0),
+        ended_unix_s: metas()
+            .map(|meta| meta.ended_unix_s.unwrap_or(meta.updated_unix_s))
+            .max()
+            .unwrap_or(0),
         landed: landed(samples),
     }
 }
@@ -89,16 +100,25 @@ fn landed(samples: &Samples) -> String {
         Some((event, skid)) if skid.instructions() == 0 => {
             format!("samples of {event} are on the instruction that took the time")
         }
-        Some((event, skid)) => format!("samples of {event} are where they landed, {skid} the one that took the time"),
+        Some((event, skid)) => {
+            format!("samples of {event} are where they landed, {skid} the one that took the time")
+        }
         None => format!("samples {LANDED}"),
     }
 }
 
-fn resolve_event(event: &EventSamples, (samples, idle): (u64, u64), unresolved: Vec<(String, u64)>) -> Event {
+fn resolve_event(
+    event: &EventSamples,
+    (samples, idle): (u64, u64),
+    unresolved: Vec<(String, u64)>,
+) -> Event {
     let scale = event.scale().unwrap_or(1.0);
     let mut notes = event.notes.clone();
     if scale > 1.0 {
-        notes.push(format!("counted {:.1} % of the time; occurrences are scaled to all of it", 100.0 / scale));
+        notes.push(format!(
+            "counted {:.1} % of the time; occurrences are scaled to all of it",
+            100.0 / scale
+        ));
     }
     Event {
         name: event.name.clone(),
@@ -116,7 +136,12 @@ fn resolve_event(event: &EventSamples, (samples, idle): (u64, u64), unresolved: 
 /// Samples of a place: by scope and event.
 type Counts = BTreeMap<usize, Vec<u64>>;
 
-fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], wanted: &Wanted) -> (Image, Vec<Problem>) {
+fn resolve_image(
+    samples: &Samples,
+    image: &ImageSamples,
+    scopes: &[Scope],
+    wanted: &Wanted,
+) -> (Image, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut resolved = Image {
         id: image.record.id,
@@ -140,7 +165,8 @@ fn resolve_image(samples: &Samples, image: &ImageSamples, scopes: &[Scope], want
         }
         Err(why) => {
             resolved.nameless = format!("[no procedures: {}]", why.short());
-            let (image, id, counts) = (image.record.name.clone(), image.record.id, image.sample_totals());
+            let (image, id, counts) =
+                (image.record.name.clone(), image.record.id, image.sample_totals());
             problems.push(Problem::NoProcedures { image, id, counts, why });
         }
     }
@@ -159,7 +185,9 @@ fn counts(image: &ImageSamples, scopes: &[Scope]) -> BTreeMap<u64, Counts> {
         for (event, profile) in profiles.iter().enumerate() {
             for (offset, samples) in profile.equal().iter() {
                 let counts = by_offset.entry(offset.0).or_default().entry(scope);
-                if let Some(count) = counts.or_insert_with(|| vec![0; profiles.len()]).get_mut(event) {
+                if let Some(count) =
+                    counts.or_insert_with(|| vec![0; profiles.len()]).get_mut(event)
+                {
                     *count = samples;
                 }
             }
@@ -205,7 +233,8 @@ fn name_places(
     let Some(binary) = &known.binary else { return };
     let segments = binary.layout().segments().iter().filter(|segment| segment.executable);
     to.segments = segments.copied().collect();
-    // Formats with room for it are of the first event: only where that counts time do its samples tell of executions.
+    // Formats with room for it are of the first event: only where that counts time do its samples
+    // tell of executions.
     let time = samples.time().ok().filter(|(event, _)| wanted.executed && *event == 0);
     if matches!(wanted.detail, Detail::Addresses | Detail::Procedures) {
         to.executed = time.and_then(|time| Executed::of(samples, image, known, time, problems));
@@ -216,7 +245,11 @@ fn name_places(
         let Some(lines) = procedures::lines(&info, image, problems) else { return };
         to.places.iter_mut().for_each(|place| place.frames = lines.frames(Vaddr(place.address)));
         if let Some(why) = lines.cut() {
-            problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
+            problems.push(Problem::LinesCut {
+                image: image.record.name.clone(),
+                id: image.record.id,
+                why,
+            });
         }
         return;
     }

@@ -7,7 +7,8 @@ use profiledb::Scope;
 
 use super::{Carried, Event, Image, Place, Procedure, Resolved};
 
-/// Two events; a program with its code at 0x401000 that has an odd name, the kernel, an image whose file is gone.
+/// Two events; a program with its code at 0x401000 that has an odd name, the kernel, an image whose
+/// file is gone.
 pub(crate) fn resolved() -> Resolved {
     let event = |name: &str, unit: &str, period, weight, samples| Event {
         name: name.into(),
@@ -20,7 +21,8 @@ pub(crate) fn resolved() -> Resolved {
         lost: 2,
         notes: Vec::new(),
     };
-    let scopes = vec![Scope::default(), Scope { label: Some("a run".into()), unit: None, pid: Some(77) }];
+    let scopes =
+        vec![Scope::default(), Scope { label: Some("a run".into()), unit: None, pid: Some(77) }];
     let place = |offset: u64, address, procedure, counts: &[(usize, [u64; 2])]| Place {
         offset,
         address,
@@ -29,8 +31,12 @@ pub(crate) fn resolved() -> Resolved {
         sites: Vec::new(),
         counts: counts.iter().map(|(scope, counts)| (*scope, counts.to_vec())).collect(),
     };
-    let procedure =
-        |name: &str, raw: &str, address| Procedure { name: name.into(), raw: raw.into(), address, size: 64 };
+    let procedure = |name: &str, raw: &str, address| Procedure {
+        name: name.into(),
+        raw: raw.into(),
+        address,
+        size: 64,
+    };
     let app = Image {
         id: ImageId::from_build_id(&[0xab; 20]).unwrap(),
         kind: ImageKind::File,
@@ -50,20 +56,24 @@ pub(crate) fn resolved() -> Resolved {
         ],
         executed: None,
     };
-    let other = |kind, name: &str, nameless: &str, procedures: Vec<Procedure>, procedure, counts| Image {
-        id: ImageId::from_name(name, ""),
-        kind,
-        name: name.into(),
-        path: String::new(),
-        segments: Vec::new(),
-        procedures,
-        nameless: nameless.into(),
-        places: vec![place(0x20, 0x20, procedure, &[(0, counts)])],
-        executed: None,
-    };
+    let other =
+        |kind, name: &str, nameless: &str, procedures: Vec<Procedure>, procedure, counts| Image {
+            id: ImageId::from_name(name, ""),
+            kind,
+            name: name.into(),
+            path: String::new(),
+            segments: Vec::new(),
+            procedures,
+            nameless: nameless.into(),
+            places: vec![place(0x20, 0x20, procedure, &[(0, counts)])],
+            executed: None,
+        };
     let kernel = vec![procedure("clear_page", "clear_page", 0x10)];
     Resolved {
-        events: vec![event("cycles", "cycles", 1000, 1000.0, 70), event("cpu-clock", "ns", 200_000, 400_000.0, 4)],
+        events: vec![
+            event("cycles", "cycles", 1000, 1000.0, 70),
+            event("cpu-clock", "ns", 200_000, 400_000.0, 4),
+        ],
         images: vec![
             app,
             other(ImageKind::Kernel, "[kernel]", "[unknown]", kernel, Some(0), [20, 0]),
@@ -84,7 +94,8 @@ fn code() -> Segment {
     Segment { offset, vaddr, file_size_bytes: 0x800, executable: true }
 }
 
-/// The same with lines: `f` is of line 10, and at 0x401014 `inl` of line 40 is inlined at its third line.
+/// The same with lines: `f` is of line 10, and at 0x401014 `inl` of line 40 is inlined at its third
+/// line.
 pub(crate) fn with_lines() -> Resolved {
     let mut resolved = resolved();
     let frame = |function: &str, line| Frame {
@@ -93,7 +104,12 @@ pub(crate) fn with_lines() -> Resolved {
         line: Some(line),
         column: None,
     };
-    let site = |function: &str, line, discriminator| Site { function: function.into(), line, discriminator, copies: 1 };
+    let site = |function: &str, line, discriminator| Site {
+        function: function.into(),
+        line,
+        discriminator,
+        copies: 1,
+    };
     let places = &mut resolved.images[0].places;
     places[0].frames = vec![frame("ns::f(int)", 11)];
     places[0].sites = vec![site("_ZN2ns1fEi", 1, 0)];
@@ -103,7 +119,9 @@ pub(crate) fn with_lines() -> Resolved {
 }
 
 /// What a writer writes and says.
-pub(crate) fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<Carried>) -> (String, Carried) {
+pub(crate) fn written(
+    write: impl FnOnce(&mut dyn Write) -> io::Result<Carried>,
+) -> (String, Carried) {
     let mut out = Vec::new();
     let carried = write(&mut out).unwrap();
     (String::from_utf8(out).unwrap(), carried)

@@ -1,8 +1,11 @@
-//! Text as `perf script` writes it (perf-script(1), its default fields): for what reads that and nothing else.
+//! Text as `perf script` writes it (perf-script(1), its default fields): for what reads that and
+//! nothing else.
 //!
-//! A record for each place, event and scope instead of each sample; its period is that of all of them together, so readers that weigh
-//! records by period (FlameGraph's stackcollapse-perf.pl) have the right sums, and those that count records have not. The command is the
-//! samples' label, the process its number, where they were kept apart; else `unknown` and 0. The time is the epoch's begin.
+//! A record for each place, event and scope instead of each sample; its period is that of all of
+//! them together, so readers that weigh records by period (FlameGraph's stackcollapse-perf.pl) have
+//! the right sums, and those that count records have not. The command is the samples' label, the
+//! process its number, where they were kept apart; else `unknown` and 0. The time is the epoch's
+//! begin.
 
 use std::io::{self, Write};
 
@@ -21,13 +24,24 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
         writeln!(out, "# {}", escape(&comment))?;
     }
     let nobody = Scope::default();
-    for (image, place) in resolved.images.iter().flat_map(|image| image.places.iter().map(move |place| (image, place)))
+    for (image, place) in resolved
+        .images
+        .iter()
+        .flat_map(|image| image.places.iter().map(move |place| (image, place)))
     {
         for (scope, counts) in &place.counts {
             let scope = resolved.scopes.get(*scope).unwrap_or(&nobody);
-            for (event, &samples) in resolved.events.iter().zip(counts).filter(|(_, samples)| **samples > 0) {
+            for (event, &samples) in
+                resolved.events.iter().zip(counts).filter(|(_, samples)| **samples > 0)
+            {
                 record(resolved, (scope, event, samples), out)?;
-                writeln!(out, "\t{:16x} {} ({})\n", place.address, symbol(image, place), escape(image_name(image)))?;
+                writeln!(
+                    out,
+                    "\t{:16x} {} ({})\n",
+                    place.address,
+                    symbol(image, place),
+                    escape(image_name(image))
+                )?;
             }
         }
     }
@@ -43,18 +57,28 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
 }
 
 /// The line before an address: command, process, time, period, event.
-fn record(resolved: &Resolved, (scope, event, samples): (&Scope, &Event, u64), out: &mut dyn Write) -> io::Result<()> {
+fn record(
+    resolved: &Resolved,
+    (scope, event, samples): (&Scope, &Event, u64),
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let label = scope.label.as_deref().unwrap_or("unknown");
     // What reads it takes the command's name to the first blank before a number.
-    let command: String = escape(label).chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
-    let (pid, time, period) = (scope.pid.unwrap_or(0), resolved.started_unix_s, event.occurrences(samples));
+    let command: String =
+        escape(label).chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
+    let (pid, time, period) =
+        (scope.pid.unwrap_or(0), resolved.started_unix_s, event.occurrences(samples));
     writeln!(out, "{command} {pid} {time}.000000: {period:>10} {}:", escape(&event.name))
 }
 
 fn symbol(image: &Image, place: &Place) -> String {
     match image.procedure(place) {
         Some(procedure) => {
-            format!("{}+{:#x}", escape(&procedure.name), place.address.saturating_sub(procedure.address))
+            format!(
+                "{}+{:#x}",
+                escape(&procedure.name),
+                place.address.saturating_sub(procedure.address)
+            )
         }
         None => "[unknown]".to_owned(),
     }
@@ -76,7 +100,8 @@ mod tests {
     #[test]
     fn a_record_for_each_place_event_and_scope() {
         let (text, carried) = written(|out| write(&resolved(), out));
-        let (comments, records): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('#'));
+        let (comments, records): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.starts_with('#'));
         assert_eq!(comments.len(), 5, "{comments:?}");
         let records = records.join("\n");
         let records: Vec<&str> = records.split("\n\n").collect();
@@ -93,7 +118,10 @@ mod tests {
             )
         );
         assert!(text.contains(" 1200000 cpu-clock:\n\t          401014 ns::f(int)+0x4"), "{text}");
-        assert!(text.contains("\t              20 clear_page+0x10 ([kernel.kallsyms])\n"), "{text}");
+        assert!(
+            text.contains("\t              20 clear_page+0x10 ([kernel.kallsyms])\n"),
+            "{text}"
+        );
         assert!(text.contains("\t               0 [unknown] ([anonymous_memory])\n"), "{text}");
         // 3 + 1 + 2 + 1 + 1 of the program, 1 + 1 others, 2 of unknown code; the last is empty.
         assert_eq!(records.iter().filter(|record| !record.is_empty()).count(), 11, "{records:?}");

@@ -1,7 +1,7 @@
 //! From offsets in images to source lines: for reports whose rows are lines.
 //!
-//! A sample belongs to the innermost function that is inlined where it was taken. Where a line is not known the procedure stands for it, so
-//! no sample is left out.
+//! A sample belongs to the innermost function that is inlined where it was taken. Where a line is
+//! not known the procedure stands for it, so no sample is left out.
 
 use std::collections::BTreeMap;
 
@@ -47,28 +47,46 @@ fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> 
         Ok(known) => ByLine { rows: count(image, &known, places, &mut problems), problems },
         Err(why) => {
             let function = Some(format!("[no procedures: {}]", why.short()));
-            let row = LineSamples { place: Frame { function, ..Frame::default() }, counts: image.totals() };
-            let (image, id, counts) = (image.record.name.clone(), image.record.id, image.sample_totals());
+            let row = LineSamples {
+                place: Frame { function, ..Frame::default() },
+                counts: image.totals(),
+            };
+            let (image, id, counts) =
+                (image.record.name.clone(), image.record.id, image.sample_totals());
             problems.push(Problem::NoProcedures { image, id, counts, why });
             ByLine { rows: vec![row], problems }
         }
     }
 }
 
-fn count(image: &ImageSamples, known: &Known, places: &Places, problems: &mut Vec<Problem>) -> Vec<LineSamples> {
+fn count(
+    image: &ImageSamples,
+    known: &Known,
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> Vec<LineSamples> {
     let info = known.debug_info(image, places, problems);
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, problems));
     let mut rows: BTreeMap<Frame, Vec<Tally>> = BTreeMap::new();
     let events = image.profiles.len();
     for (event, profile) in image.profiles.iter().enumerate() {
         for (offset, samples) in profile.iter() {
-            let vaddr = known.binary.as_ref().and_then(|binary| binary.layout().file_offset_to_vaddr(offset));
-            let frames = lines.as_ref().zip(vaddr).map(|(lines, vaddr)| lines.frames(vaddr)).unwrap_or_default();
+            let vaddr = known
+                .binary
+                .as_ref()
+                .and_then(|binary| binary.layout().file_offset_to_vaddr(offset));
+            let frames = lines
+                .as_ref()
+                .zip(vaddr)
+                .map(|(lines, vaddr)| lines.frames(vaddr))
+                .unwrap_or_default();
             let mut place = Frame { column: None, ..frames.into_iter().next().unwrap_or_default() };
             if place.function.is_none() {
                 let procedure = known.procedures.find(offset);
-                place.function =
-                    Some(procedure.map_or_else(|| "[unknown]".to_owned(), |found| found.name().to_owned()));
+                place.function = Some(
+                    procedure
+                        .map_or_else(|| "[unknown]".to_owned(), |found| found.name().to_owned()),
+                );
             }
             let counts = rows.entry(place).or_insert_with(|| vec![Tally::default(); events]);
             if let Some(count) = counts.get_mut(event) {
@@ -77,7 +95,11 @@ fn count(image: &ImageSamples, known: &Known, places: &Places, problems: &mut Ve
         }
     }
     if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {
-        problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
+        problems.push(Problem::LinesCut {
+            image: image.record.name.clone(),
+            id: image.record.id,
+            why,
+        });
     }
     rows.into_iter().map(|(place, counts)| LineSamples { place, counts }).collect()
 }

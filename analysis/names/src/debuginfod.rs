@@ -1,8 +1,9 @@
-//! Debug files from a debuginfod server (debuginfod(8), elfutils): only where `$DEBUGINFOD_URLS` names one, and kept where other clients
-//! keep theirs and find ours.
+//! Debug files from a debuginfod server (debuginfod(8), elfutils): only where `$DEBUGINFOD_URLS`
+//! names one, and kept where other clients keep theirs and find ours.
 //!
-//! Servers at `http://` are asked here. For `https://` the client of elfutils, `debuginfod-find`, is run if it is installed: encryption
-//! would bring a C compiler or a young library into this program.
+//! Servers at `http://` are asked here. For `https://` the client of elfutils, `debuginfod-find`,
+//! is run if it is installed: encryption would bring a C compiler or a young library into this
+//! program.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -37,12 +38,14 @@ pub struct Debuginfod {
 }
 
 impl Debuginfod {
-    /// The client that the environment asks for; none unless `$DEBUGINFOD_URLS` names a server, and somewhere is a place for files
-    /// (`$DEBUGINFOD_CACHE_PATH`, `$XDG_CACHE_HOME/debuginfod_client`, `~/.cache/debuginfod_client`).
+    /// The client that the environment asks for; none unless `$DEBUGINFOD_URLS` names a server, and
+    /// somewhere is a place for files (`$DEBUGINFOD_CACHE_PATH`,
+    /// `$XDG_CACHE_HOME/debuginfod_client`, `~/.cache/debuginfod_client`).
     #[must_use]
     pub fn from_environment() -> Option<Self> {
         let urls = env::var("DEBUGINFOD_URLS").ok()?;
-        let directory = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let directory =
+            |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = directory("DEBUGINFOD_CACHE_PATH")
             .or_else(|| Some(directory("XDG_CACHE_HOME")?.join("debuginfod_client")))
             .or_else(|| Some(directory("HOME")?.join(".cache/debuginfod_client")))?;
@@ -51,10 +54,12 @@ impl Debuginfod {
         Self::new(&urls, cache, max_s, number("DEBUGINFOD_MAXSIZE").unwrap_or(MAXSIZE))
     }
 
-    /// A client of servers named in a text, separated by spaces; none if there is none. `max_s` seconds and `max_bytes` are for each file.
+    /// A client of servers named in a text, separated by spaces; none if there is none. `max_s`
+    /// seconds and `max_bytes` are for each file.
     #[must_use]
     pub fn new(urls: &str, cache: PathBuf, max_s: u64, max_bytes: u64) -> Option<Self> {
-        let servers: Vec<String> = urls.split_whitespace().map(str::to_owned).take(SERVERS_MAX).collect();
+        let servers: Vec<String> =
+            urls.split_whitespace().map(str::to_owned).take(SERVERS_MAX).collect();
         (!servers.is_empty()).then_some(Self { servers, cache, max_s, max_bytes })
     }
 
@@ -71,7 +76,11 @@ impl Debuginfod {
         let end = Instant::now() + Duration::from_secs(self.max_s.min(u64::from(u32::MAX)));
         let mut said = String::new();
         for server in &self.servers {
-            let fetched = if server.starts_with("http://") { self.ask(server, build, &place, end) } else { continue };
+            let fetched = if server.starts_with("http://") {
+                self.ask(server, build, &place, end)
+            } else {
+                continue;
+            };
             match fetched {
                 Ok(()) => return Ok(place),
                 Err(why) => said = format!("{server}: {why}"),
@@ -103,7 +112,8 @@ impl Debuginfod {
         if answer.status_code != 200 {
             return Err(format!("answers {}", answer.status_code));
         }
-        let length = answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+        let length =
+            answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
         let said = length.and_then(|(_, length)| length.parse::<u64>().ok());
         if said.is_some_and(|said| said > self.max_bytes) {
             return Err(format!("the file is larger than {} bytes", self.max_bytes));
@@ -120,10 +130,16 @@ impl Debuginfod {
         let unique = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let begun = place.with_file_name(format!("debuginfo.{}.{}", unique.0, unique.1));
         let mut file = OpenOptions::new().write(true).create_new(true).open(&begun)?;
-        let copied = io::copy(&mut answer.take(self.max_bytes.saturating_add(1)), &mut file).and_then(|bytes| {
-            let whole = bytes <= self.max_bytes && bytes > 0 && said.is_none_or(|said| said == bytes);
-            if whole { file.flush() } else { Err(io::Error::other("the answer is cut, empty or too large")) }
-        });
+        let copied = io::copy(&mut answer.take(self.max_bytes.saturating_add(1)), &mut file)
+            .and_then(|bytes| {
+                let whole =
+                    bytes <= self.max_bytes && bytes > 0 && said.is_none_or(|said| said == bytes);
+                if whole {
+                    file.flush()
+                } else {
+                    Err(io::Error::other("the answer is cut, empty or too large"))
+                }
+            });
         let kept = copied.and_then(|()| fs::rename(&begun, place));
         if kept.is_err() {
             // What is left of it is nobody's.
@@ -136,9 +152,14 @@ impl Debuginfod {
 /// Has the client of elfutils fetch the file. It prints where it is.
 fn find(build: &ImageId, end: Instant) -> Result<PathBuf, String> {
     let mut command = Command::new("debuginfod-find");
-    command.args(["debuginfo", &build.to_string()]).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped());
-    let mut client =
-        command.spawn().map_err(|_| "install debuginfod (debuginfod-find) for servers at https://".to_owned())?;
+    command
+        .args(["debuginfo", &build.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut client = command
+        .spawn()
+        .map_err(|_| "install debuginfod (debuginfod-find) for servers at https://".to_owned())?;
     let done = loop {
         match client.try_wait() {
             Ok(Some(status)) => break status.success(),

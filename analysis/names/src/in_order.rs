@@ -5,14 +5,21 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 
-/// Most tasks that a processor takes at once: to hand over each by itself takes longer than many of them do.
+/// Most tasks that a processor takes at once: to hand over each by itself takes longer than many of
+/// them do.
 const TOGETHER_MAX: usize = 64;
-/// A processor takes one more at once for so many tasks that were taken for each: the first are the longest.
+/// A processor takes one more at once for so many tasks that were taken for each: the first are the
+/// longest.
 const TURNS: usize = 32;
 
-/// Works on all `tasks`, one on each processor at a time, and hands over what is made of each, in their order. Who puts the longest first waits
-/// least. What is made before its turn is kept until then: make little of each.
-pub fn each<'a, T: Sync, R: Send>(tasks: &[&'a T], work: impl Fn(&'a T) -> R + Sync, hand_over: impl FnMut(R)) {
+/// Works on all `tasks`, one on each processor at a time, and hands over what is made of each, in
+/// their order. Who puts the longest first waits least. What is made before its turn is kept until
+/// then: make little of each.
+pub fn each<'a, T: Sync, R: Send>(
+    tasks: &[&'a T],
+    work: impl Fn(&'a T) -> R + Sync,
+    hand_over: impl FnMut(R),
+) {
     each_of(tasks, usize::MAX, work, hand_over);
 }
 
@@ -23,7 +30,8 @@ pub fn each_of<'a, T: Sync, R: Send>(
     work: impl Fn(&'a T) -> R + Sync,
     mut hand_over: impl FnMut(R),
 ) {
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(tasks.len()).min(at_once);
+    let threads =
+        std::thread::available_parallelism().map_or(1, NonZero::get).min(tasks.len()).min(at_once);
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let (made, results) = mpsc::sync_channel(threads);
@@ -65,7 +73,11 @@ mod tests {
         let mut made = Vec::new();
         let work = |number: &u64| {
             // The first is made last.
-            std::thread::sleep(std::time::Duration::from_micros(if *number == 0 { 20_000 } else { number % 7 }));
+            std::thread::sleep(std::time::Duration::from_micros(if *number == 0 {
+                20_000
+            } else {
+                number % 7
+            }));
             (*number, number * 2)
         };
         each(&tasks, work, |result| made.push(result));

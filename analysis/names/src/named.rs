@@ -26,7 +26,8 @@ pub struct Candidate<'a> {
 enum Fit {
     /// It is the name.
     Whole,
-    /// It is the name without what it is part of, and without parameters: `fold` of `<Map<I> as Iterator>::fold(int)`.
+    /// It is the name without what it is part of, and without parameters: `fold` of `<Map<I> as
+    /// Iterator>::fold(int)`.
     Last,
     /// It is a word of the name.
     Word,
@@ -45,13 +46,16 @@ struct Found<'a> {
     samples: u64,
 }
 
-/// The procedure that is meant, and which of the candidates has it: by its address, its mangled name,
-/// another symbol's for it, its demangled name, how reports show that (`sort<…>(…)`), or part of it.
-/// Those with samples are tried first.
+/// The procedure that is meant, and which of the candidates has it: by its address, its mangled
+/// name, another symbol's for it, its demangled name, how reports show that (`sort<…>(…)`), or part
+/// of it. Those with samples are tried first.
 ///
 /// # Errors
 /// [`AnalysisError::NoProcedure`], [`AnalysisError::AmbiguousProcedure`].
-pub fn find<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Result<(usize, &'a Procedure), AnalysisError> {
+pub fn find<'a>(
+    candidates: &'a [Candidate<'_>],
+    asked: &str,
+) -> Result<(usize, &'a Procedure), AnalysisError> {
     let mut found = match address(asked) {
         Some(address) => by_address(candidates, address),
         None => by_name(candidates, asked),
@@ -59,9 +63,12 @@ pub fn find<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Result<(usize, 
     let best = found.iter().map(|found| (found.samples == 0, found.fit)).min();
     found.retain(|found| best == Some((found.samples == 0, found.fit)));
     // Compilers make a procedure of generated code again and again: the one that ran most is meant.
-    let generated = |found: &Found<'_>| candidates.get(found.at).is_some_and(|c| c.image.record.kind == ImageKind::Jit);
-    let one_name =
-        found.windows(2).all(|pair| matches!(pair, [a, b] if a.procedure.raw_name() == b.procedure.raw_name()));
+    let generated = |found: &Found<'_>| {
+        candidates.get(found.at).is_some_and(|c| c.image.record.kind == ImageKind::Jit)
+    };
+    let one_name = found
+        .windows(2)
+        .all(|pair| matches!(pair, [a, b] if a.procedure.raw_name() == b.procedure.raw_name()));
     if one_name && found.iter().all(generated) {
         found.sort_by_key(|found| std::cmp::Reverse(found.samples));
         found.truncate(1);
@@ -70,7 +77,9 @@ pub fn find<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Result<(usize, 
         [one] => Ok((one.at, one.procedure)),
         [] => Err(AnalysisError::NoProcedure {
             asked: asked.to_owned(),
-            image: candidates.first().map_or_else(String::new, |candidate| candidate.image.record.name.clone()),
+            image: candidates
+                .first()
+                .map_or_else(String::new, |candidate| candidate.image.record.name.clone()),
             why: String::new(),
         }),
         several => {
@@ -88,10 +97,14 @@ pub fn address(text: &str) -> Option<u64> {
 /// `parse [0x1040 of app]`.
 fn shown(candidates: &[Candidate<'_>], found: &Found<'_>) -> String {
     let candidate = candidates.get(found.at);
-    let address = candidate.map_or(found.procedure.start.0, |candidate| candidate.known.address(found.procedure.start));
+    let address = candidate.map_or(found.procedure.start.0, |candidate| {
+        candidate.known.address(found.procedure.start)
+    });
     let of = match candidates {
         [_] | [] => String::new(),
-        _ => candidate.map(|c| format!(" of {} {}", c.image.record.name, c.image.record.id)).unwrap_or_default(),
+        _ => candidate
+            .map(|c| format!(" of {} {}", c.image.record.name, c.image.record.id))
+            .unwrap_or_default(),
     };
     format!("{} [{address:#x}{of}]", found.procedure.name())
 }
@@ -105,7 +118,8 @@ fn by_address<'a>(candidates: &'a [Candidate<'_>], address: u64) -> Vec<Found<'a
 }
 
 fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
-    // Mangled names, and those that need no demangling, cost nothing to compare; to demangle a hundred thousand takes a while.
+    // Mangled names, and those that need no demangling, cost nothing to compare; to demangle a
+    // hundred thousand takes a while.
     let raw = |image: &ImageSamples, procedure: &Procedure| {
         let name = procedure.raw_name();
         // Reports leave out what a compiler appended.
@@ -140,14 +154,23 @@ fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
     Vec::new()
 }
 
-/// Procedures that have this name besides their own: a C library has one procedure for `memcpy` and `memmove`.
+/// Procedures that have this name besides their own: a C library has one procedure for `memcpy` and
+/// `memmove`.
 fn by_alias<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
     let mut found = Vec::new();
     for (at, Candidate { image, known, debug_roots }) in candidates.iter().enumerate() {
-        let places = known.binary.as_ref().and_then(|binary| binary.symbols(debug_roots, |_, name| name == asked).ok());
+        let places = known
+            .binary
+            .as_ref()
+            .and_then(|binary| binary.symbols(debug_roots, |_, name| name == asked).ok());
         for (place, _) in places.unwrap_or_default() {
             if let Some(procedure) = known.procedures.find(place) {
-                found.push(Found { at, procedure, fit: Fit::Whole, samples: samples(image, procedure) });
+                found.push(Found {
+                    at,
+                    procedure,
+                    fit: Fit::Whole,
+                    samples: samples(image, procedure),
+                });
             }
         }
     }
@@ -157,13 +180,17 @@ fn by_alias<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> 
 
 /// Whether there are samples of any event in a procedure.
 fn is_sampled(image: &ImageSamples, procedure: &Procedure) -> bool {
-    image.profiles.iter().any(|profile| profile.equal().within(procedure.start..procedure.end).next().is_some())
+    image
+        .profiles
+        .iter()
+        .any(|profile| profile.equal().within(procedure.start..procedure.end).next().is_some())
 }
 
 /// Samples of all events in a procedure.
 fn samples(image: &ImageSamples, procedure: &Procedure) -> u64 {
-    let of_profile =
-        |profile: &Weighed| sum(profile.equal().within(procedure.start..procedure.end).map(|(_, samples)| samples));
+    let of_profile = |profile: &Weighed| {
+        sum(profile.equal().within(procedure.start..procedure.end).map(|(_, samples)| samples))
+    };
     sum(image.profiles.iter().map(of_profile))
 }
 
@@ -185,7 +212,11 @@ fn fit(procedure: &Procedure, asked: &str) -> Option<Fit> {
         let begins = !before.ends_with(is_word) || !asked.starts_with(is_word);
         let ends = !after.starts_with(is_word) || !asked.ends_with(is_word);
         let fit = match (begins, ends) {
-            (true, true) if (after.is_empty() || after.starts_with('(')) && !before.contains('(') => Fit::Last,
+            (true, true)
+                if (after.is_empty() || after.starts_with('(')) && !before.contains('(') =>
+            {
+                Fit::Last
+            }
             (true, true) => Fit::Word,
             _ => Fit::Part,
         };

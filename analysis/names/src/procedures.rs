@@ -1,17 +1,21 @@
 //! From offsets in images to procedures.
 //!
-//! Each image's procedures are read only if it has samples, one image at a time on each CPU, and let
-//! go once its samples have names: a machine's images together would take gigabytes.
+//! Each image's procedures are read only if it has samples, one image at a time on each CPU, and
+//! let go once its samples have names: a machine's images together would take gigabytes.
 //!
-//! They come from the file itself if it is still the same build, with its debug file; else from what the daemon kept of it, with the debug
-//! file; else, and for what is no file, from the symbols that the daemon recorded beside the samples.
+//! They come from the file itself if it is still the same build, with its debug file; else from
+//! what the daemon kept of it, with the debug file; else, and for what is no file, from the symbols
+//! that the daemon recorded beside the samples.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::PathBuf;
 
-use image::{Binary, DebugInfo, Finding, ImageError, ImageKind, ImageOffset, Lines, Procedure, Procedures, Vaddr};
+use image::{
+    Binary, DebugInfo, Finding, ImageError, ImageKind, ImageOffset, Lines, Procedure, Procedures,
+    Vaddr,
+};
 
 use crate::debuginfod::Debuginfod;
 use crate::in_order;
@@ -91,7 +95,8 @@ pub struct Located {
     pub address: u64,
 }
 
-/// Where instructions of an image are, in the order of `offsets`, and why that may not be what it should be.
+/// Where instructions of an image are, in the order of `offsets`, and why that may not be what it
+/// should be.
 #[must_use]
 pub fn locate(
     samples: &Samples,
@@ -108,17 +113,20 @@ pub fn locate(
             Ok(known) => {
                 let address = known.address(*offset);
                 let procedure = known.procedures.find(*offset);
-                procedure.map_or(Located { address, ..unnamed(Place::Unknown) }, |procedure| Located {
-                    place: known.place(procedure),
-                    into: offset.0.saturating_sub(procedure.start.0),
-                    address,
+                procedure.map_or(Located { address, ..unnamed(Place::Unknown) }, |procedure| {
+                    Located {
+                        place: known.place(procedure),
+                        into: offset.0.saturating_sub(procedure.start.0),
+                        address,
+                    }
                 })
             }
         }
     };
     let located = offsets.iter().map(at).collect();
     if let Err(why) = known {
-        let (counts, id, image) = (image.sample_totals(), image.record.id, image.record.name.clone());
+        let (counts, id, image) =
+            (image.sample_totals(), image.record.id, image.record.name.clone());
         problems.push(Problem::NoProcedures { image, id, counts, why });
     }
     (located, problems)
@@ -131,7 +139,10 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
 }
 
 /// What `work` makes of each image, in their order: on all CPUs, one image at a time on each.
-pub fn each_image<T: Send>(images: &[&ImageSamples], work: impl Fn(&ImageSamples) -> T + Send + Sync) -> Vec<T> {
+pub fn each_image<T: Send>(
+    images: &[&ImageSamples],
+    work: impl Fn(&ImageSamples) -> T + Send + Sync,
+) -> Vec<T> {
     let mut made = Vec::with_capacity(images.len());
     let stage = progress::stage("looking up procedures", images.len() as u64);
     in_order::each(images, work, |of_image| {
@@ -144,7 +155,8 @@ pub fn each_image<T: Send>(images: &[&ImageSamples], work: impl Fn(&ImageSamples
 fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByProcedure {
     let mut problems = Vec::new();
     if let Some(reason) = image.unresolved() {
-        let rows = vec![Counted { place: Place::Unresolved(reason.to_owned()), counts: image.totals() }];
+        let rows =
+            vec![Counted { place: Place::Unresolved(reason.to_owned()), counts: image.totals() }];
         return ByProcedure { rows, problems };
     }
     match known(samples, image, places, Needed::At(&image.offsets()), &mut problems) {
@@ -154,7 +166,8 @@ fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> 
             ByProcedure { rows, problems }
         }
         Err(why) => {
-            let counted = Counted { place: Place::NoProcedures(why.short()), counts: image.totals() };
+            let counted =
+                Counted { place: Place::NoProcedures(why.short()), counts: image.totals() };
             problems.push(Problem::NoProcedures {
                 image: image.record.name.clone(),
                 id: image.record.id,
@@ -176,7 +189,11 @@ pub enum Needed<'a> {
 }
 
 impl Needed<'_> {
-    fn of(self, binary: &Binary, places: &Places) -> Result<(Procedures, Vec<Finding>), ImageError> {
+    fn of(
+        self,
+        binary: &Binary,
+        places: &Places,
+    ) -> Result<(Procedures, Vec<Finding>), ImageError> {
         match self {
             Self::All => binary.procedures(&places.debug_roots),
             Self::At(offsets) => binary.procedures_at(&places.debug_roots, offsets),
@@ -196,10 +213,12 @@ pub struct Known {
 }
 
 impl Known {
-    /// A place as it is shown: in a file the address that `nm` and `objdump` show; else the offset in the image.
+    /// A place as it is shown: in a file the address that `nm` and `objdump` show; else the offset
+    /// in the image.
     #[must_use]
     pub fn address(&self, offset: ImageOffset) -> u64 {
-        let vaddr = self.binary.as_ref().and_then(|binary| binary.layout().file_offset_to_vaddr(offset));
+        let vaddr =
+            self.binary.as_ref().and_then(|binary| binary.layout().file_offset_to_vaddr(offset));
         vaddr.map_or(offset.0, |vaddr| vaddr.0)
     }
 
@@ -212,17 +231,26 @@ impl Known {
         }
     }
 
-    /// The names that a procedure's begin has besides the one that it is called by, as the image has them.
+    /// The names that a procedure's begin has besides the one that it is called by, as the image
+    /// has them.
     #[must_use]
     pub fn aliases(&self, procedure: &Procedure, places: &Places) -> Vec<String> {
         let is_other = |at, name: &str| at == procedure.start && name != procedure.raw_name();
-        let found = self.binary.as_ref().and_then(|binary| binary.symbols(&places.debug_roots, is_other).ok());
+        let found = self
+            .binary
+            .as_ref()
+            .and_then(|binary| binary.symbols(&places.debug_roots, is_other).ok());
         found.into_iter().flatten().map(|(_, name)| name).collect()
     }
 
     /// The debug information of the image, or in `problems` why there is none.
     #[must_use]
-    pub fn debug_info(&self, image: &ImageSamples, places: &Places, problems: &mut Vec<Problem>) -> Option<DebugInfo> {
+    pub fn debug_info(
+        &self,
+        image: &ImageSamples,
+        places: &Places,
+        problems: &mut Vec<Problem>,
+    ) -> Option<DebugInfo> {
         let mut findings = Vec::new();
         let binary = self.binary.as_ref()?;
         if let Some(info) = DebugInfo::of(binary, &places.debug_roots, &mut findings) {
@@ -231,8 +259,8 @@ impl Known {
         let mut why: Vec<String> = findings.iter().map(Finding::to_string).collect();
         if let Some((debuginfod, build)) = places.debuginfod.as_ref().zip(binary.build_id()) {
             let fetched = debuginfod.fetch(&build).and_then(|path| {
-                let info =
-                    DebugInfo::of_debug_file(&path, &build, &places.debug_roots).map_err(|error| error.to_string())?;
+                let info = DebugInfo::of_debug_file(&path, &build, &places.debug_roots)
+                    .map_err(|error| error.to_string())?;
                 info.ok_or_else(|| format!("{} has no debug information", path.display()))
             });
             match fetched {
@@ -245,19 +273,31 @@ impl Known {
     }
 
     fn place(&self, procedure: &Procedure) -> Place {
-        Place::Procedure { name: procedure.name().to_owned(), address: self.address(procedure.start) }
+        Place::Procedure {
+            name: procedure.name().to_owned(),
+            address: self.address(procedure.start),
+        }
     }
 }
 
 /// The source lines of an image, or in `problems` why there are none.
 #[must_use]
-pub fn lines<'a>(info: &'a DebugInfo, image: &ImageSamples, problems: &mut Vec<Problem>) -> Option<Lines<'a>> {
+pub fn lines<'a>(
+    info: &'a DebugInfo,
+    image: &ImageSamples,
+    problems: &mut Vec<Problem>,
+) -> Option<Lines<'a>> {
     info.lines().map_err(|error| problems.push(no_lines(image, Some(error.to_string())))).ok()
 }
 
 /// An image has no source lines, and why if that is known.
 pub fn no_lines(image: &ImageSamples, why: Option<String>) -> Problem {
-    Problem::NoLines { image: image.record.name.clone(), id: image.record.id, counts: image.sample_totals(), why }
+    Problem::NoLines {
+        image: image.record.name.clone(),
+        id: image.record.id,
+        counts: image.sample_totals(),
+        why,
+    }
 }
 
 fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
@@ -273,12 +313,15 @@ fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
     for (event, profile) in image.profiles.iter().enumerate() {
         for (offset, samples) in profile.iter() {
             let procedure = known.procedures.find(offset);
-            let first = procedure.and_then(|procedure| known.procedures.find(*first_of.get(procedure.raw_name())?));
+            let first = procedure
+                .and_then(|procedure| known.procedures.find(*first_of.get(procedure.raw_name())?));
             let procedure = first.or(procedure);
-            let counted = by_start.entry(procedure.map(|procedure| procedure.start)).or_insert_with(|| Counted {
-                place: procedure.map_or(Place::Unknown, |procedure| known.place(procedure)),
-                counts: vec![Tally::default(); events],
-            });
+            let counted = by_start
+                .entry(procedure.map(|procedure| procedure.start))
+                .or_insert_with(|| Counted {
+                    place: procedure.map_or(Place::Unknown, |procedure| known.place(procedure)),
+                    counts: vec![Tally::default(); events],
+                });
             if let Some(count) = counted.counts.get_mut(event) {
                 *count += samples;
             }
@@ -303,8 +346,9 @@ fn nameless(image: &ImageSamples, rows: &[Counted]) -> Option<Problem> {
     any.then(|| Problem::Stripped { image: image.record.name.clone(), id: image.record.id, counts })
 }
 
-/// Finds an image's procedures: of a file in the file, if it is still the same build, or in what was kept of it; else, as for
-/// the kernel and all that is no file, among the symbols that the daemon recorded.
+/// Finds an image's procedures: of a file in the file, if it is still the same build, or in what
+/// was kept of it; else, as for the kernel and all that is no file, among the symbols that the
+/// daemon recorded.
 ///
 /// # Errors
 /// Why there are none.
@@ -320,7 +364,8 @@ pub fn known(
             Ok(known) => return Ok(known),
             Err(why) => match in_code_store(samples, image, places, needed, problems) {
                 Some(known) => {
-                    let (counts, id, image) = (image.sample_totals(), image.record.id, image.record.name.clone());
+                    let (counts, id, image) =
+                        (image.sample_totals(), image.record.id, image.record.name.clone());
                     problems.push(Problem::FromCodeStore { image, id, counts, why });
                     return Ok(known);
                 }
@@ -335,7 +380,9 @@ pub fn known(
         Vec::new()
     });
     if !symbols.is_empty() {
-        let list = symbols.into_iter().map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name));
+        let list = symbols
+            .into_iter()
+            .map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name));
         // The daemon keeps the vdso's code, which is in no file.
         let kept = (image.record.kind == ImageKind::Vdso)
             .then(|| in_code_store(samples, image, places, needed, problems))
@@ -352,7 +399,11 @@ pub fn known(
 }
 
 /// Looks at each path that the image had, the latest first.
-pub fn in_files(image: &ImageSamples, places: &Places, needed: Needed<'_>) -> Result<Known, NoProcedures> {
+pub fn in_files(
+    image: &ImageSamples,
+    places: &Places,
+    needed: Needed<'_>,
+) -> Result<Known, NoProcedures> {
     let mut why = NoProcedures::FileGone;
     for path in &image.paths {
         let opened = Binary::open(path, Some(&image.record.id));
@@ -370,7 +421,8 @@ pub fn in_files(image: &ImageSamples, places: &Places, needed: Needed<'_>) -> Re
     Err(why)
 }
 
-/// Looks at what the daemon kept of the file. A debug file may still be where the system has those, or where the file was.
+/// Looks at what the daemon kept of the file. A debug file may still be where the system has those,
+/// or where the file was.
 fn in_code_store(
     samples: &Samples,
     image: &ImageSamples,
@@ -437,7 +489,8 @@ mod tests {
             first_seen_unix_s: 0,
             last_seen_unix_s: 0,
         };
-        let counts = [(0x10, 1), (0x20, 2), (0x30, 4), (0x90, 8)].map(|(offset, n)| (ImageOffset(offset), n));
+        let counts = [(0x10, 1), (0x20, 2), (0x30, 4), (0x90, 8)]
+            .map(|(offset, n)| (ImageOffset(offset), n));
         let mut profile = Weighed::default();
         profile.add(1.0, Profile::from_counts(counts));
         let profiles = vec![profile];
@@ -451,15 +504,23 @@ mod tests {
             by_scope: Default::default(),
         };
         let list = [(0x10, "hot"), (0x20, "other"), (0x30, "hot")];
-        let list = list.map(|(start, name)| Procedure::new(ImageOffset(start), ImageOffset(start + 0x10), name));
-        let known = Known { procedures: Procedures::from_list(list), binary: None, stripped: false };
-        count(&image, &known).into_iter().map(|row| (row.place, stats::tally::samples(&row.counts))).collect()
+        let list = list.map(|(start, name)| {
+            Procedure::new(ImageOffset(start), ImageOffset(start + 0x10), name)
+        });
+        let known =
+            Known { procedures: Procedures::from_list(list), binary: None, stripped: false };
+        count(&image, &known)
+            .into_iter()
+            .map(|row| (row.place, stats::tally::samples(&row.counts)))
+            .collect()
     }
 
     /// A procedure that a compiler had made anew ten times was ten rows.
     #[test]
     fn code_made_again_is_the_same_procedure_but_statics_of_one_name_are_two() {
-        let row = |name: &str, address, count| (Place::Procedure { name: name.into(), address }, vec![count]);
+        let row = |name: &str, address, count| {
+            (Place::Procedure { name: name.into(), address }, vec![count])
+        };
         let unknown = (Place::Unknown, vec![8]);
         let expected = [unknown.clone(), row("hot", 0x10, 5), row("other", 0x20, 2)];
         assert_eq!(counted(ImageKind::Jit), expected);

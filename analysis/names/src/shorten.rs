@@ -112,7 +112,9 @@ pub fn fit(name: &str, most: usize) -> String {
     let Some(pieces) = parse(name) else {
         return shorten(name, most);
     };
-    for detail in [Detail::Parameters, Detail::Arguments, Detail::Marked, Detail::Brief, Detail::Least] {
+    for detail in
+        [Detail::Parameters, Detail::Arguments, Detail::Marked, Detail::Brief, Detail::Least]
+    {
         let shown = render(&pieces, detail);
         if shown.chars().count() <= most {
             return shown;
@@ -145,7 +147,8 @@ pub fn is_shown_as(name: &str, asked: &str) -> bool {
     let Some((first, rest)) = asked.split_once(LEFT_OUT) else {
         return false;
     };
-    let whole = pieces.map_or_else(|| name.to_owned(), |pieces| render(&pieces, Detail::Parameters));
+    let whole =
+        pieces.map_or_else(|| name.to_owned(), |pieces| render(&pieces, Detail::Parameters));
     let Some(mut left) = whole.strip_prefix(first) else {
         return false;
     };
@@ -224,7 +227,8 @@ fn qualified(inside: &str, detail: Detail) -> String {
     let inner = inside.get(1..inside.len().saturating_sub(1)).unwrap_or_default();
     let path = |text: &str| {
         let brief = brief(text);
-        let last = scopes(&brief).last().and_then(|at| brief.get(at..)).unwrap_or(&brief).to_owned();
+        let last =
+            scopes(&brief).last().and_then(|at| brief.get(at..)).unwrap_or(&brief).to_owned();
         if detail == Detail::Least { last } else { brief }
     };
     for (begin, between) in [("", " as "), ("impl ", " for ")] {
@@ -240,7 +244,11 @@ fn qualified(inside: &str, detail: Detail) -> String {
 fn lambda(inside: &str) -> String {
     match (inside.find('('), inside.rfind(')')) {
         (Some(from), Some(to)) if from < to => {
-            format!("{}{}", inside.get(..from).unwrap_or_default(), inside.get(to + 1..).unwrap_or_default())
+            format!(
+                "{}{}",
+                inside.get(..from).unwrap_or_default(),
+                inside.get(to + 1..).unwrap_or_default()
+            )
         }
         _ => inside.to_owned(),
     }
@@ -255,7 +263,8 @@ fn scopes(name: &str) -> impl Iterator<Item = usize> {
                 at += 2;
                 return Some(at);
             }
-            at += skipped(name, at).unwrap_or_else(|| rest.chars().next().map_or(1, char::len_utf8));
+            at +=
+                skipped(name, at).unwrap_or_else(|| rest.chars().next().map_or(1, char::len_utf8));
         }
         None
     })
@@ -304,13 +313,18 @@ fn parse(name: &str) -> Option<Vec<Piece<'_>>> {
             '(' if before.ends_with("decltype") => Piece::Text(inside),
             '(' => {
                 // Only what a template's procedure returns is part of its name.
-                if !has_parameters && before.is_empty() && matches!(pieces.last(), Some(Piece::Arguments(_))) {
+                if !has_parameters
+                    && before.is_empty()
+                    && matches!(pieces.last(), Some(Piece::Arguments(_)))
+                {
                     pieces = without_type(pieces, word);
                 }
                 has_parameters = true;
                 Piece::Parameters(inside)
             }
-            _ if at == 0 || inside.starts_with("<impl ") && before.ends_with("::") => Piece::Qualified(inside),
+            _ if at == 0 || inside.starts_with("<impl ") && before.ends_with("::") => {
+                Piece::Qualified(inside)
+            }
             _ => Piece::Arguments(inside),
         };
         if !before.is_empty() {
@@ -323,7 +337,8 @@ fn parse(name: &str) -> Option<Vec<Piece<'_>>> {
     Some(pieces)
 }
 
-/// The pieces from the last word on, which begins at byte `at` in the piece with the number `first`.
+/// The pieces from the last word on, which begins at byte `at` in the piece with the number
+/// `first`.
 fn without_type(pieces: Vec<Piece<'_>>, (at, first): (usize, usize)) -> Vec<Piece<'_>> {
     if at == 0 {
         return pieces;
@@ -358,8 +373,13 @@ fn operator(name: &str, at: usize) -> Option<usize> {
     is_operator(name, at).then_some(())?;
     // A conversion: up to its parameters.
     let mut end = at + WORD.len();
-    while let Some(rest) = name.get(end..).filter(|rest| !rest.is_empty() && !rest.starts_with('(')) {
-        let next = if rest.starts_with('<') { bracket(name, end)? } else { end + rest.chars().next()?.len_utf8() };
+    while let Some(rest) = name.get(end..).filter(|rest| !rest.is_empty() && !rest.starts_with('('))
+    {
+        let next = if rest.starts_with('<') {
+            bracket(name, end)?
+        } else {
+            end + rest.chars().next()?.len_utf8()
+        };
         end = next;
     }
     Some(end - at)
@@ -368,7 +388,10 @@ fn operator(name: &str, at: usize) -> Option<usize> {
 /// Bytes of the name of an operator of [`OPERATORS`].
 fn symbol(name: &str, at: usize) -> Option<usize> {
     let behind = name.get(at + WORD.len()..).filter(|_| is_operator(name, at))?;
-    OPERATORS.iter().find(|symbol| behind.starts_with(**symbol)).map(|symbol| WORD.len() + symbol.len())
+    OPERATORS
+        .iter()
+        .find(|symbol| behind.starts_with(**symbol))
+        .map(|symbol| WORD.len() + symbol.len())
 }
 
 /// Whether the word at `at` is `operator`.
@@ -392,7 +415,8 @@ fn bracket(name: &str, at: usize) -> Option<usize> {
             b'{' => open.push(b'}'),
             b'<' => open.push(b'>'),
             // Of ->, or greater than.
-            b'>' if here > 0 && bytes.get(here - 1) == Some(&b'-') || open.last() != Some(&b'>') => {}
+            b'>' if here > 0 && bytes.get(here - 1) == Some(&b'-')
+                || open.last() != Some(&b'>') => {}
             b'>' => drop(open.pop()),
             b')' | b']' | b'}' => {
                 // Less than opens nothing.
@@ -439,10 +463,18 @@ mod tests {
             (SORT, 10, "__i…t_loop"),
             ("std::vector<int>::push_back(int&&)", 30, "std::vector<int>::push_back(…)"),
             ("std::vector<int>::push_back(int&&)", 26, "std::vector::push_back"),
-            ("bool std::operator< <int>(A const&, B const&)", 40, "std::operator< <int>(A const&, B const&)"),
+            (
+                "bool std::operator< <int>(A const&, B const&)",
+                40,
+                "std::operator< <int>(A const&, B const&)",
+            ),
             ("bool std::operator< <int>(A const&, B const&)", 25, "std::operator< <int>(…)"),
             ("bool std::operator==<char>(A const&)", 21, "std::operator==<…>(…)"),
-            ("f(int)::{lambda(int, long)#1}::operator()(int, long) const", 40, "f(…)::{lambda#1}::operator()(…) const"),
+            (
+                "f(int)::{lambda(int, long)#1}::operator()(int, long) const",
+                40,
+                "f(…)::{lambda#1}::operator()(…) const",
+            ),
             ("(anonymous namespace)::f(a::b, c)", 28, "(anonymous namespace)::f(…)"),
             ("Foo::operator unsigned long() const", 30, "Foo::operator unsigned long"),
             (
@@ -455,8 +487,16 @@ mod tests {
                 40,
                 "<Vec as Extend>::extend_desugared",
             ),
-            ("<alloc::vec::Vec<T> as core::iter::Extend<T>>::extend_desugared", 20, "…extend_desugared"),
-            ("core::ptr::drop_in_place::<alloc::vec::Vec<u8>>", 30, "core::ptr::drop_in_place::<…>"),
+            (
+                "<alloc::vec::Vec<T> as core::iter::Extend<T>>::extend_desugared",
+                20,
+                "…extend_desugared",
+            ),
+            (
+                "core::ptr::drop_in_place::<alloc::vec::Vec<u8>>",
+                30,
+                "core::ptr::drop_in_place::<…>",
+            ),
             ("core::ptr::drop_in_place::<alloc::vec::Vec<u8>>", 25, "core::ptr::drop_in_place"),
             ("LazyCompile:*run /home/me/benchmarks/a.js:10:2", 20, "LazyCo…rks/a.js:10:2"),
         ] {
@@ -485,9 +525,12 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_asked_for() {
-        for asked in
-            ["std::__introsort_loop", "std::__introsort_loop<…>(…)", "…__introsort_loop<…>(…)", "std::__intr…loop<…)"]
-        {
+        for asked in [
+            "std::__introsort_loop",
+            "std::__introsort_loop<…>(…)",
+            "…__introsort_loop<…>(…)",
+            "std::__intr…loop<…)",
+        ] {
             assert!(is_shown_as(SORT, asked), "{asked}");
         }
         for asked in ["introsort_loop", "std::…(int)", "…", "std::__introsort_loop<…>"] {
@@ -499,9 +542,13 @@ mod tests {
     /// A name and its clone in one image keep what tells them apart; elsewhere it is noise.
     #[test]
     fn suffixes_stay_where_two_names_would_be_one() {
-        let names = [("a", "f"), ("a", "f.cold"), ("b", "f.cold"), ("b", "g.isra.0"), ("b", "g.isra.0")];
+        let names =
+            [("a", "f"), ("a", "f.cold"), ("b", "f.cold"), ("b", "g.isra.0"), ("b", "g.isra.0")];
         let suffixes = Suffixes::of(names);
-        assert_eq!(names.map(|(image, name)| suffixes.shown(image, name, false)), ["f", "f.cold", "f", "g", "g"]);
+        assert_eq!(
+            names.map(|(image, name)| suffixes.shown(image, name, false)),
+            ["f", "f.cold", "f", "g", "g"]
+        );
     }
 
     proptest! {

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 const SOURCE_BYTES_MAX: u64 = 16 << 20;
 /// Most files read for a listing.
 const FILES_MAX: usize = 1024;
-/// `O_NONBLOCK | O_NOCTTY` (include/uapi/asm-generic/fcntl.h): if the name comes to mean a FIFO or terminal after it was looked at, to open
-/// it has no effect.
+/// `O_NONBLOCK | O_NOCTTY` (include/uapi/asm-generic/fcntl.h): if the name comes to mean a FIFO or
+/// terminal after it was looked at, to open it has no effect.
 const NO_SURPRISE: i32 = 0o4000 | 0o400;
 
 /// Source files, and where they are.
@@ -23,8 +23,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Sources that are where the debug information says, or below one of these directories: there with as much of the end of their path
-    /// as fits.
+    /// Sources that are where the debug information says, or below one of these directories: there
+    /// with as much of the end of their path as fits.
     #[must_use]
     pub fn below(directories: Vec<PathBuf>) -> Self {
         Self { directories, files: RefCell::default() }
@@ -45,14 +45,22 @@ impl Sources {
     /// The files that were asked for and are not there.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        self.files.borrow().iter().filter(|(_, text)| text.is_none()).map(|(file, _)| file.clone()).collect()
+        self.files
+            .borrow()
+            .iter()
+            .filter(|(_, text)| text.is_none())
+            .map(|(file, _)| file.clone())
+            .collect()
     }
 
     fn read(&self, file: &str) -> Option<Vec<String>> {
         let named = Path::new(file);
-        let parts: Vec<_> = named.iter().filter(|part| *part != "/" && *part != ".." && *part != ".").collect();
-        let ends = (0..parts.len()).filter_map(|first| Some(parts.get(first..)?.iter().collect::<PathBuf>()));
-        let below = ends.flat_map(|end| self.directories.iter().map(move |directory| directory.join(&end)));
+        let parts: Vec<_> =
+            named.iter().filter(|part| *part != "/" && *part != ".." && *part != ".").collect();
+        let ends = (0..parts.len())
+            .filter_map(|first| Some(parts.get(first..)?.iter().collect::<PathBuf>()));
+        let below =
+            ends.flat_map(|end| self.directories.iter().map(move |directory| directory.join(&end)));
         // A relative name is relative to a directory that nobody knows, not to where we are.
         let itself = named.is_absolute().then(|| named.to_path_buf());
         let bytes = itself.into_iter().chain(below).find_map(|path| read(&path).ok())?;

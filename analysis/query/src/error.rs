@@ -57,13 +57,18 @@ pub enum AnalysisError {
         how: &'static str,
     },
     /// The command that was recorded has no samples.
-    #[error("no samples of {label}, which was recorded: it took too little CPU time; -a shows everybody's")]
+    #[error(
+        "no samples of {label}, which was recorded: it took too little CPU time; -a shows everybody's"
+    )]
     NothingRecorded {
         /// The command's label.
         label: String,
     },
     /// The event to sort by is not one of those shown.
-    #[error("cannot sort by {asked:?}, which is not shown; add it to --event, or sort by {}", list(shown))]
+    #[error(
+        "cannot sort by {asked:?}, which is not shown; add it to --event, or sort by {}",
+        list(shown)
+    )]
     SortNotShown {
         /// The event to sort by.
         asked: String,
@@ -218,8 +223,11 @@ fn there_are(known: &[String], how: &str) -> String {
 
 /// Why a set of so many epochs is empty.
 fn emptiness(epochs: usize, least: u64, event: &str) -> String {
-    let epochs =
-        if epochs == 1 { "its epoch does not have".to_owned() } else { format!("none of its {epochs} epochs has") };
+    let epochs = if epochs == 1 {
+        "its epoch does not have".to_owned()
+    } else {
+        format!("none of its {epochs} epochs has")
+    };
     let samples = if least == 1 { "a sample".to_owned() } else { format!("{least} samples") };
     format!("{epochs} {samples} of {event} outside the idle loop")
 }
@@ -227,14 +235,22 @@ fn emptiness(epochs: usize, least: u64, event: &str) -> String {
 /// What became of the others, where there is one set only.
 fn too_small(left_out: usize, least: u64) -> String {
     let what = if left_out == 1 { "epoch has" } else { "epochs have" };
-    if left_out == 0 { String::new() } else { format!(": {left_out} {what} fewer than {least} samples") }
+    if left_out == 0 {
+        String::new()
+    } else {
+        format!(": {left_out} {what} fewer than {least} samples")
+    }
 }
 
 /// A word as a shell takes it.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:@%~".contains(c);
-    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    if text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// Procedures for a message: their names have commas.

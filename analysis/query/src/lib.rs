@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A [`load::Question`] names the database, the epochs, the events, the images and whose samples;
-//! [`load::Question::samples`] gives their sums by image, event and place, with what they stand for.
-//! The crate `names` gives procedures and lines, `explain` executions and causes.
+//! [`load::Question::samples`] gives their sums by image, event and place, with what they stand
+//! for. The crate `names` gives procedures and lines, `explain` executions and causes.
 //!
 //! Invariants:
 //! - Every sum knows its weight: samples of several periods are added as occurrences.

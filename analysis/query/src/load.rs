@@ -50,7 +50,8 @@ pub struct ImageSamples {
     pub profiles: Vec<Weighed>,
     /// How many of them each event has of whom.
     pub scopes: BTreeMap<Scope, Vec<Tally>>,
-    /// The profiles of each scope by event, which add up to `profiles`; only with [`Question::by_scope`], else none.
+    /// The profiles of each scope by event, which add up to `profiles`; only with
+    /// [`Question::by_scope`], else none.
     pub by_scope: BTreeMap<Scope, Vec<Weighed>>,
     /// The epochs that have samples of it, as indices of [`Samples::epochs`].
     pub epochs: Vec<usize>,
@@ -106,7 +107,9 @@ impl Samples {
     pub fn symbols(&self, image: &ImageSamples) -> Result<Vec<Symbol>, DbError> {
         let mut by_start = BTreeMap::new();
         for epoch in image.epochs.iter().filter_map(|&at| self.epochs.get(at)) {
-            by_start.extend(epoch.symbols(&image.record.id)?.into_iter().map(|symbol| (symbol.start, symbol)));
+            by_start.extend(
+                epoch.symbols(&image.record.id)?.into_iter().map(|symbol| (symbol.start, symbol)),
+            );
         }
         Ok(by_start.into_values().collect())
     }
@@ -123,7 +126,8 @@ impl Samples {
         images.filter_map(|image| image.profiles.get(event)).map(Weighed::total).sum()
     }
 
-    /// The event that counts time, by its place in [`Samples::events`], and how far behind what took it its samples land: as measured, else 0.
+    /// The event that counts time, by its place in [`Samples::events`], and how far behind what
+    /// took it its samples land: as measured, else 0.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] when no event does.
@@ -140,8 +144,8 @@ impl Samples {
         })
     }
 
-    /// How far behind the instruction that took the time samples of an event land, by its place in [`Samples::events`]; where the daemon has
-    /// measured that, and all epochs agree.
+    /// How far behind the instruction that took the time samples of an event land, by its place in
+    /// [`Samples::events`]; where the daemon has measured that, and all epochs agree.
     #[must_use]
     pub fn skid(&self) -> Option<(usize, Skid)> {
         let of = |epoch: &Epoch| {
@@ -165,7 +169,8 @@ impl Samples {
         all.all(|cpuid| cpuid.as_ref() == Some(&first)).then_some(first)
     }
 
-    /// Samples of executed instructions, beside those of time by the event with this place, if that counts cycles.
+    /// Samples of executed instructions, beside those of time by the event with this place, if that
+    /// counts cycles.
     #[must_use]
     pub fn retired(&self, time: usize) -> Option<Retired> {
         let time = self.events.get(time).filter(|event| event.unit == "cycles")?;
@@ -174,8 +179,8 @@ impl Samples {
         Some(Retired { event, instructions, cycles: time.weight })
     }
 
-    /// What the daemon kept of an image's file, on any of the hosts that have samples of it. Code stores that cannot be read are told in
-    /// `problems`.
+    /// What the daemon kept of an image's file, on any of the hosts that have samples of it. Code
+    /// stores that cannot be read are told in `problems`.
     #[must_use]
     pub fn code(&self, image: &ImageSamples, problems: &mut Vec<Problem>) -> Option<KeptFile> {
         let of_epochs = image.epochs.iter().filter_map(|&at| self.epochs.get(at));
@@ -249,15 +254,15 @@ struct Asked<'a> {
     by_scope: bool,
 }
 
-/// Reads what is selected. `events` and `images` are as typed; none means all. `whose` chooses among
-/// samples that were kept apart; without, and unless `all` are asked for, those of the one command that
-/// was recorded.
+/// Reads what is selected. `events` and `images` are as typed; none means all. `whose` chooses
+/// among samples that were kept apart; without, and unless `all` are asked for, those of the one
+/// command that was recorded.
 ///
 /// A file that cannot be read is left out and told in [`Samples::problems`].
 ///
 /// # Errors
-/// [`AnalysisError::NoEvent`], [`AnalysisError::NoScope`], [`AnalysisError::NoImage`]; [`AnalysisError::Database`] when no epoch
-/// can be read at all.
+/// [`AnalysisError::NoEvent`], [`AnalysisError::NoScope`], [`AnalysisError::NoImage`];
+/// [`AnalysisError::Database`] when no epoch can be read at all.
 pub fn load(
     db: &Database,
     chosen: &[(String, EpochId)],
@@ -268,8 +273,13 @@ pub fn load(
     read(db, chosen, &Asked { events, images, whose, all, by_scope: false })
 }
 
-/// Reads what is asked for. Each epoch is read as of the moment it was opened, whatever the daemon does meanwhile.
-fn read(db: &Database, chosen: &[(String, EpochId)], asked: &Asked<'_>) -> Result<Samples, AnalysisError> {
+/// Reads what is asked for. Each epoch is read as of the moment it was opened, whatever the daemon
+/// does meanwhile.
+fn read(
+    db: &Database,
+    chosen: &[(String, EpochId)],
+    asked: &Asked<'_>,
+) -> Result<Samples, AnalysisError> {
     let mut problems = Vec::new();
     let samples = sums(db, (chosen, asked), &mut problems);
     // What is asked for may be missing because of the damage.
@@ -284,12 +294,15 @@ fn sums(
     problems: &mut Vec<Problem>,
 ) -> Result<Samples, AnalysisError> {
     let epochs = open(db, chosen, problems)?;
-    let opens_on = if asked.whose.is_all() && !asked.all { opens_on(&epochs, problems) } else { None };
+    let opens_on =
+        if asked.whose.is_all() && !asked.all { opens_on(&epochs, problems) } else { None };
     let whose = opens_on.clone().unwrap_or_else(|| asked.whose.clone());
     let whose = &whose;
     let names = event_names(&epochs, asked.events)?;
-    let mut events: Vec<EventSamples> = names.iter().map(|name| join_event(name, &epochs, problems)).collect();
-    let mut contents: Vec<Contents> = epochs.iter().map(|epoch| contents(epoch, &names, problems)).collect();
+    let mut events: Vec<EventSamples> =
+        names.iter().map(|name| join_event(name, &epochs, problems)).collect();
+    let mut contents: Vec<Contents> =
+        epochs.iter().map(|epoch| contents(epoch, &names, problems)).collect();
     let known = contents.iter().flat_map(|contents| &contents.profiles).map(|(key, _)| &key.scope);
     whose.check(known).map_err(|error| match opens_on.and_then(|whose| whose.label) {
         Some(label) => AnalysisError::NothingRecorded { label },
@@ -319,7 +332,10 @@ fn sums(
     images.retain(|image| image.profiles.iter().any(|profile| !profile.is_empty()));
     for image in &mut images {
         for profiles in std::iter::once(&mut image.profiles).chain(image.by_scope.values_mut()) {
-            profiles.iter_mut().zip(&events).for_each(|(profile, event)| profile.equalize(event.weight));
+            profiles
+                .iter_mut()
+                .zip(&events)
+                .for_each(|(profile, event)| profile.equalize(event.weight));
         }
     }
     let whose = whose.clone();
@@ -341,7 +357,11 @@ fn opens_on(epochs: &[Epoch], problems: &mut Vec<Problem>) -> Option<ScopeChoice
 }
 
 /// Opens the epochs. Those that cannot be are left out, unless that is all of them.
-fn open(db: &Database, chosen: &[(String, EpochId)], problems: &mut Vec<Problem>) -> Result<Vec<Epoch>, AnalysisError> {
+fn open(
+    db: &Database,
+    chosen: &[(String, EpochId)],
+    problems: &mut Vec<Problem>,
+) -> Result<Vec<Epoch>, AnalysisError> {
     let mut epochs = Vec::with_capacity(chosen.len());
     let mut failed = Vec::new();
     for (host, epoch) in chosen {
@@ -356,7 +376,9 @@ fn open(db: &Database, chosen: &[(String, EpochId)], problems: &mut Vec<Problem>
         return Err(error.into());
     }
     problems.extend(failed.into_iter().map(|error| match error {
-        DbError::NoSuchEpoch { host, epoch, .. } => Problem::Vanished { host, epoch: epoch.to_string() },
+        DbError::NoSuchEpoch { host, epoch, .. } => {
+            Problem::Vanished { host, epoch: epoch.to_string() }
+        }
         error => Problem::Unreadable { error },
     }));
     Ok(epochs)
@@ -404,8 +426,10 @@ impl Contents {
 
     /// The images with profiles.
     fn met(&self) -> impl Iterator<Item = &ImageRecord> + Clone {
-        let with_samples: BTreeSet<ImageId> = self.profiles.iter().map(|(key, _)| key.image).collect();
-        // What stands for unknown code of a program has the program's name, and is none of its images.
+        let with_samples: BTreeSet<ImageId> =
+            self.profiles.iter().map(|(key, _)| key.image).collect();
+        // What stands for unknown code of a program has the program's name, and is none of its
+        // images.
         let known = |record: &&ImageRecord| record.kind != ImageKind::Unresolved;
         self.records.values().filter(known).filter(move |record| with_samples.contains(&record.id))
     }
@@ -423,7 +447,11 @@ fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Co
     });
     for damage in epoch.damage() {
         let meta = epoch.meta();
-        failed(DbError::Damaged { host: meta.host.clone(), epoch: meta.epoch.clone(), why: damage.to_string() });
+        failed(DbError::Damaged {
+            host: meta.host.clone(),
+            epoch: meta.epoch.clone(),
+            why: damage.to_string(),
+        });
     }
     epoch.damaged_files().into_iter().for_each(&mut failed);
     // Where this list is damaged the profiles tell for themselves, but it is damage all the same.
@@ -451,7 +479,15 @@ fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Co
 fn nameless(id: ImageId, meta: &EpochMeta) -> ImageRecord {
     let (name, path, at) = ("[unknown image]".to_owned(), String::new(), meta.started_unix_s);
     let kind = ImageKind::File;
-    ImageRecord { id, kind, name, path, size_bytes: None, first_seen_unix_s: at, last_seen_unix_s: at }
+    ImageRecord {
+        id,
+        kind,
+        name,
+        path,
+        size_bytes: None,
+        first_seen_unix_s: at,
+        last_seen_unix_s: at,
+    }
 }
 
 /// Adds an epoch's profiles to the images. Returns their samples by event, if all could be read.

@@ -15,7 +15,8 @@ pub enum Problem {
         /// Which, and why.
         error: DbError,
     },
-    /// What was kept of an image's file could not be read: its procedures come from elsewhere, if at all.
+    /// What was kept of an image's file could not be read: its procedures come from elsewhere, if
+    /// at all.
     CodeUnreadable {
         /// Which, and why.
         error: DbError,
@@ -133,7 +134,8 @@ pub enum Problem {
         /// Why.
         why: LinesCut,
     },
-    /// The kernel's procedures are those of a file for its release, of which the build is not known.
+    /// The kernel's procedures are those of a file for its release, of which the build is not
+    /// known.
     KernelMapUnchecked {
         /// The image's name.
         image: String,
@@ -144,17 +146,22 @@ pub enum Problem {
     },
 }
 
-/// Adds damage, unless damage of the same file is named already: many profiles of one file are one problem. A damaged epoch names its file
-/// in words.
+/// Adds damage, unless damage of the same file is named already: many profiles of one file are one
+/// problem. A damaged epoch names its file in words.
 pub fn add_unreadable(problems: &mut Vec<Problem>, error: DbError) {
     let same = |problem: &Problem| match (problem, &error) {
-        (Problem::Unreadable { error: DbError::Corrupt { path: named, .. } }, DbError::Corrupt { path, .. }) => {
-            named == path
-        }
-        (Problem::Unreadable { error: DbError::Damaged { why, .. } }, DbError::Corrupt { path, .. })
-        | (Problem::Unreadable { error: DbError::Corrupt { path, .. } }, DbError::Damaged { why, .. }) => {
-            why.starts_with(&format!("{} is damaged", path.display()))
-        }
+        (
+            Problem::Unreadable { error: DbError::Corrupt { path: named, .. } },
+            DbError::Corrupt { path, .. },
+        ) => named == path,
+        (
+            Problem::Unreadable { error: DbError::Damaged { why, .. } },
+            DbError::Corrupt { path, .. },
+        )
+        | (
+            Problem::Unreadable { error: DbError::Corrupt { path, .. } },
+            DbError::Damaged { why, .. },
+        ) => why.starts_with(&format!("{} is damaged", path.display())),
         (Problem::Unreadable { error: known }, error) => known.to_string() == error.to_string(),
         _ => false,
     };
@@ -163,7 +170,8 @@ pub fn add_unreadable(problems: &mut Vec<Problem>, error: DbError) {
     }
 }
 
-/// What is missing from all that was read, in a few words, for an error that may come of it; None: nothing is.
+/// What is missing from all that was read, in a few words, for an error that may come of it; None:
+/// nothing is.
 #[must_use]
 pub fn damage(problems: &[Problem]) -> Option<String> {
     let mut serious = problems.iter().filter(|problem| problem.is_serious());
@@ -241,12 +249,19 @@ impl Problem {
         }
     }
 
-    /// True when the report is not what it should be: samples are missing or counted wrongly, or not
-    /// one procedure of those asked for could be found. Exit code 1. A single image without names is not: programs are upgraded every day, all their samples
-    /// are counted, and the rows say so.
+    /// True when the report is not what it should be: samples are missing or counted wrongly, or
+    /// not one procedure of those asked for could be found. Exit code 1. A single image without
+    /// names is not: programs are upgraded every day, all their samples are counted, and the rows
+    /// say so.
     #[must_use]
     pub const fn is_serious(&self) -> bool {
-        matches!(self, Self::Unreadable { .. } | Self::Vanished { .. } | Self::Unbalanced { .. } | Self::NoNames)
+        matches!(
+            self,
+            Self::Unreadable { .. }
+                | Self::Vanished { .. }
+                | Self::Unbalanced { .. }
+                | Self::NoNames
+        )
     }
 
     /// Name, id and samples of the image it is about.
@@ -328,10 +343,14 @@ impl fmt::Display for Problem {
 impl fmt::Display for NoCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotKept => f.write_str("the file is gone or was rebuilt, and the daemon kept no code of it"),
+            Self::NotKept => {
+                f.write_str("the file is gone or was rebuilt, and the daemon kept no code of it")
+            }
             Self::Kernel => f.write_str("the kernel's code is in no file"),
             Self::Generated => f.write_str("the program made this code while it ran"),
-            Self::UnknownMachine { machine } => write!(f, "instructions of ELF machine {machine} are not known here"),
+            Self::UnknownMachine { machine } => {
+                write!(f, "instructions of ELF machine {machine} are not known here")
+            }
             Self::Unreadable { error } => write!(f, "{error}"),
         }
     }
@@ -355,7 +374,9 @@ impl fmt::Display for NoProcedures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FileGone => f.write_str("the file is gone, or not on this machine"),
-            Self::FileChanged { found } => write!(f, "the file was replaced since, by build {found}"),
+            Self::FileChanged { found } => {
+                write!(f, "the file was replaced since, by build {found}")
+            }
             Self::FileUnreadable { error } => {
                 write!(f, "{error}")?;
                 let source = std::error::Error::source(error);

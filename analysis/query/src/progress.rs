@@ -1,8 +1,8 @@
 //! How far a command that takes long is: one line on standard error, as git and cargo have it.
 //!
-//! The line is there only where standard error is a terminal, only after two seconds, and is erased before the report is
-//! written. Commands say what they do with [`stage`] wherever they work through many images, epochs or procedures;
-//! what is drawn of that, and when, is decided here.
+//! The line is there only where standard error is a terminal, only after two seconds, and is erased
+//! before the report is written. Commands say what they do with [`stage`] wherever they work
+//! through many images, epochs or procedures; what is drawn of that, and when, is decided here.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -41,15 +41,16 @@ pub struct Stage {
     line: Option<&'static Mutex<Line>>,
 }
 
-/// Begins to draw, if standard error is a terminal that understands it. Until then stages tell nobody.
+/// Begins to draw, if standard error is a terminal that understands it. Until then stages tell
+/// nobody.
 pub fn begin() {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if dumb || !io::stderr().is_terminal() {
         return;
     }
     let begun = Instant::now();
-    // A thread of its own: the work has no moments at which it could look at the clock. It ends with the process. Without a thread
-    // there is no line.
+    // A thread of its own: the work has no moments at which it could look at the clock. It ends
+    // with the process. Without a thread there is no line.
     let draw = move || loop {
         std::thread::sleep(TICK);
         let _ = locked(&LINE).draw(begun.elapsed(), &mut io::stderr()); // nowhere left to say it
@@ -57,8 +58,8 @@ pub fn begin() {
     let _ = std::thread::Builder::new().name("progress".to_owned()).spawn(draw);
 }
 
-/// Begins a stage: `what` is done (`reading epochs`), in so many parts, of whatever size; 0: nobody knows how many. Within another
-/// stage nothing is told of it.
+/// Begins a stage: `what` is done (`reading epochs`), in so many parts, of whatever size; 0: nobody
+/// knows how many. Within another stage nothing is told of it.
 pub fn stage(what: &'static str, of: u64) -> Stage {
     Stage::on(&LINE, what, of)
 }
@@ -98,9 +99,13 @@ fn locked(line: &'static Mutex<Line>) -> MutexGuard<'static, Line> {
 impl Line {
     /// Draws it, so long after the begin of the command.
     fn draw(&mut self, elapsed: Duration, out: &mut dyn Write) -> io::Result<()> {
-        let Some(Told { what, done, of }) = self.stage.as_ref().filter(|_| elapsed >= PATIENCE) else { return Ok(()) };
+        let Some(Told { what, done, of }) = self.stage.as_ref().filter(|_| elapsed >= PATIENCE)
+        else {
+            return Ok(());
+        };
         let percent = (u128::from(*done) * 100).checked_div(u128::from(*of));
-        let percent = percent.map_or_else(String::new, |percent| format!("{} %, ", percent.min(100)));
+        let percent =
+            percent.map_or_else(String::new, |percent| format!("{} %, ", percent.min(100)));
         self.drawn = true;
         write!(out, "{ERASE}dcpi: {what}: {percent}{} s", elapsed.as_secs())?;
         out.flush()
@@ -124,7 +129,8 @@ mod tests {
     /// `dcpi whatcg` and `dcpi topstalls` worked for 48 seconds without a word.
     #[test]
     fn work_that_lasts_has_a_line_that_goes_with_it() {
-        let mut line = Line { stage: Some(Told { what: "explaining", done: 1, of: 3 }), drawn: false };
+        let mut line =
+            Line { stage: Some(Told { what: "explaining", done: 1, of: 3 }), drawn: false };
         let drawn = |line: &mut Line, ms| {
             let mut out = Vec::new();
             line.draw(Duration::from_millis(ms), &mut out).unwrap();

@@ -121,14 +121,18 @@ impl ScopeChoice {
     /// What is asked for.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
-        let parts = [Part::Label(self.label.clone()), Part::Unit(self.unit.clone()), Part::Pid(self.pid)];
+        let parts =
+            [Part::Label(self.label.clone()), Part::Unit(self.unit.clone()), Part::Pid(self.pid)];
         parts.into_iter().filter(|part| part.value().is_some()).collect()
     }
 
     /// What is asked for, each with its value.
     #[must_use]
     pub fn asked(&self) -> Vec<(Dimension, String)> {
-        self.parts().into_iter().filter_map(|part| Some((part.dimension(), part.value()?))).collect()
+        self.parts()
+            .into_iter()
+            .filter_map(|part| Some((part.dimension(), part.value()?)))
+            .collect()
     }
 
     /// Whether samples of this scope are meant.
@@ -151,16 +155,24 @@ impl ScopeChoice {
     ///
     /// # Errors
     /// [`AnalysisError::NoScope`], which names what there is.
-    pub fn check<'a>(&self, known: impl Iterator<Item = &'a Scope> + Clone) -> Result<(), AnalysisError> {
+    pub fn check<'a>(
+        &self,
+        known: impl Iterator<Item = &'a Scope> + Clone,
+    ) -> Result<(), AnalysisError> {
         if self.is_all() || known.clone().any(|scope| self.admits(scope)) {
             return Ok(());
         }
         let values = |dimension: Dimension| -> BTreeSet<Part> {
-            known.clone().map(|scope| dimension.of(scope)).filter(|part| part.value().is_some()).collect()
+            known
+                .clone()
+                .map(|scope| dimension.of(scope))
+                .filter(|part| part.value().is_some())
+                .collect()
         };
         let unknown = self.asked().into_iter().find_map(|(dimension, asked)| {
             let known = values(dimension);
-            (!known.iter().any(|part| part.value().as_ref() == Some(&asked))).then_some((dimension, asked, known))
+            (!known.iter().any(|part| part.value().as_ref() == Some(&asked)))
+                .then_some((dimension, asked, known))
         });
         // Each is there, but not together.
         let Some((dimension, asked, known)) = unknown else {
@@ -215,12 +227,16 @@ mod tests {
             (scope("x", "", 0), "no samples labelled \"x\"; there are: a, b"),
             (scope("", "x", 0), "no samples of unit \"x\"; there are: u"),
             (scope("a", "", 9), "no samples of process 9; there are: 7, 10"),
-            (scope("a", "u", 0), "no samples labelled \"a\", of unit \"u\"; see what there is of each: dcpi prof --by"),
+            (
+                scope("a", "u", 0),
+                "no samples labelled \"a\", of unit \"u\"; see what there is of each: dcpi prof --by",
+            ),
         ] {
             let error = choice(&asked).check(known.iter()).unwrap_err().to_string();
             assert!(error.starts_with(said), "{error}");
         }
-        let error = choice(&scope("x", "", 0)).check([Scope::default()].iter()).unwrap_err().to_string();
+        let error =
+            choice(&scope("x", "", 0)).check([Scope::default()].iter()).unwrap_err().to_string();
         let said = "no samples labelled \"x\"; there are none in these epochs (--epoch chooses others): dcpilabel LABEL COMMAND makes some";
         assert_eq!(error, said);
         assert!(choice(&scope("b", "u", 0)).check(known.iter()).is_ok());

@@ -16,15 +16,16 @@ const MIN_ID_PREFIX: usize = 4;
 
 /// Epochs of each host, as typed after `--epoch`.
 ///
-/// `latest`; `all`; `-N`, the Nth before the latest; `ID`, an epoch's name or the begin of one (then
-/// all that begin so: `20261105` is a day); `A..B`, from one to another of these, both included, where
-/// an end that is left out is the oldest or the latest.
+/// `latest`; `all`; `-N`, the Nth before the latest; `ID`, an epoch's name or the begin of one
+/// (then all that begin so: `20261105` is a day); `A..B`, from one to another of these, both
+/// included, where an end that is left out is the oldest or the latest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpochChoice {
     typed: String,
     from: Bound,
     to: Bound,
-    /// False for a single `-N`: there is none when there are too few epochs. A range is cut instead.
+    /// False for a single `-N`: there is none when there are too few epochs. A range is cut
+    /// instead.
     cut: bool,
 }
 
@@ -61,7 +62,9 @@ impl EpochChoice {
         let end = match &self.to {
             Bound::Open => count,
             Bound::Back(n) => count.saturating_sub(*n),
-            Bound::Name(name) => epochs.partition_point(|epoch| begin(epoch, name) <= name.as_str()),
+            Bound::Name(name) => {
+                epochs.partition_point(|epoch| begin(epoch, name) <= name.as_str())
+            }
         };
         epochs.truncate(end);
         epochs.split_off(first.min(end))
@@ -98,7 +101,11 @@ fn bound(text: &str) -> Option<Bound> {
     }
     if let Some(n) = text.strip_prefix('-') {
         let digits = n.bytes().all(|byte| byte.is_ascii_digit());
-        return if digits { n.parse().ok().filter(|n| *n < usize::MAX).map(Bound::Back) } else { None };
+        return if digits {
+            n.parse().ok().filter(|n| *n < usize::MAX).map(Bound::Back)
+        } else {
+            None
+        };
     }
     let like_a_name = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     (like_a_name && text.len() >= MIN_EPOCH_PREFIX).then(|| Bound::Name(text.to_owned()))
@@ -136,7 +143,9 @@ pub fn epochs(db: &Database, asked: &Epochs) -> Result<Vec<(String, EpochId)>, A
     let hosts = match &asked.host {
         None => known,
         Some(asked) if known.contains(asked) => vec![asked.clone()],
-        Some(asked) => return Err(AnalysisError::NoHost { root: root(), asked: asked.clone(), known }),
+        Some(asked) => {
+            return Err(AnalysisError::NoHost { root: root(), asked: asked.clone(), known });
+        }
     };
     let mut chosen = Vec::new();
     let mut any = false;
@@ -145,7 +154,9 @@ pub fn epochs(db: &Database, asked: &Epochs) -> Result<Vec<(String, EpochId)>, A
         any |= !epochs.is_empty();
         if let Some(label) = &asked.label {
             // A damaged epoch's label is unknown: it is left to those who ask for it without label.
-            epochs.retain(|epoch| db.epoch(&host, epoch).is_ok_and(|e| e.meta().label.as_ref() == Some(label)));
+            epochs.retain(|epoch| {
+                db.epoch(&host, epoch).is_ok_and(|e| e.meta().label.as_ref() == Some(label))
+            });
         }
         chosen.extend(asked.which.choose(epochs).into_iter().map(|epoch| (host.clone(), epoch)));
     }
@@ -160,7 +171,8 @@ pub fn epochs(db: &Database, asked: &Epochs) -> Result<Vec<(String, EpochId)>, A
     Ok(chosen)
 }
 
-/// Names of events that were parted at every comma, put together again where one stood between the slashes of `PMU/term=value,.../`.
+/// Names of events that were parted at every comma, put together again where one stood between the
+/// slashes of `PMU/term=value,.../`.
 #[must_use]
 pub fn joined_events(parted: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(parted.len());
@@ -184,7 +196,8 @@ pub fn event<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
 }
 
 /// Which of the images are meant by IMAGE arguments: for each argument those of that name (brackets
-/// may be left out), path or begin of id; if there is none, those whose name begins with it as a word.
+/// may be left out), path or begin of id; if there is none, those whose name begins with it as a
+/// word.
 ///
 /// # Errors
 /// [`AnalysisError::NoImage`] for an argument that means none.
@@ -194,9 +207,14 @@ pub fn images<'a>(
 ) -> Result<BTreeSet<ImageId>, AnalysisError> {
     let mut chosen = BTreeSet::new();
     for asked in asked {
-        let found: Vec<ImageId> = records.clone().filter(|record| is_meant(asked, record)).map(|r| r.id).collect();
+        let found: Vec<ImageId> =
+            records.clone().filter(|record| is_meant(asked, record)).map(|r| r.id).collect();
         let found = if found.is_empty() {
-            records.clone().filter(|record| is_begin(asked, &record.name)).map(|record| record.id).collect()
+            records
+                .clone()
+                .filter(|record| is_begin(asked, &record.name))
+                .map(|record| record.id)
+                .collect()
         } else {
             found
         };
@@ -221,11 +239,14 @@ fn is_meant(asked: &str, record: &ImageRecord) -> bool {
     }
     let id = record.id.to_string();
     let digits = id.rsplit('-').next().unwrap_or(&id);
-    if asked.len() >= MIN_ID_PREFIX && (digits.starts_with(asked) || (asked.contains('-') && id.starts_with(asked))) {
+    if asked.len() >= MIN_ID_PREFIX
+        && (digits.starts_with(asked) || (asked.contains('-') && id.starts_with(asked)))
+    {
         return true;
     }
     // What the user names as seen from here: ./a.out, ../lib/x.so, a symbolic link.
-    asked.contains('/') && Path::new(asked).canonicalize().is_ok_and(|path| path == record.real_path())
+    asked.contains('/')
+        && Path::new(asked).canonicalize().is_ok_and(|path| path == record.real_path())
 }
 
 #[cfg(test)]
@@ -239,7 +260,8 @@ mod tests {
         choice.choose(epochs).iter().map(ToString::to_string).collect()
     }
 
-    const FOUR: [&str; 4] = ["20261104-120000", "20261105-080000", "20261105-090000", "20261106-000000"];
+    const FOUR: [&str; 4] =
+        ["20261104-120000", "20261105-080000", "20261105-090000", "20261106-000000"];
 
     #[test]
     fn epochs_are_chosen_by_place_name_and_range() {
@@ -274,14 +296,31 @@ mod tests {
 
     #[test]
     fn other_words_choose_nothing() {
-        for text in ["", "last", "-", "-x", "--1", "+1", "1", "202", "2026..x", "../etc", "-99999999999999999999999"] {
+        for text in [
+            "",
+            "last",
+            "-",
+            "-x",
+            "--1",
+            "+1",
+            "1",
+            "202",
+            "2026..x",
+            "../etc",
+            "-99999999999999999999999",
+        ] {
             assert!(text.parse::<EpochChoice>().is_err(), "{text:?}");
         }
     }
 
     #[test]
     fn commas_between_slashes_part_no_events() {
-        for typed in ["cycles|imiss", "cpu/event=0x3c,umask=0x0/", "cycles|cpu/event=1,umask=2,inv/|r1|x/y/", "a/b,c"] {
+        for typed in [
+            "cycles|imiss",
+            "cpu/event=0x3c,umask=0x0/",
+            "cycles|cpu/event=1,umask=2,inv/|r1|x/y/",
+            "a/b,c",
+        ] {
             let events: Vec<String> = typed.split('|').map(str::to_owned).collect();
             let parted: Vec<String> = typed.split(['|', ',']).map(str::to_owned).collect();
             assert_eq!(joined_events(&parted), events);
@@ -315,7 +354,8 @@ mod tests {
 
     #[test]
     fn images_have_names_paths_and_ids() {
-        let ids = [[0xab, 0xcd, 1], [0xab, 0xcd, 2], [0x12, 0x34, 3]].map(|id| ImageId::from_build_id(&id).unwrap());
+        let ids = [[0xab, 0xcd, 1], [0xab, 0xcd, 2], [0x12, 0x34, 3]]
+            .map(|id| ImageId::from_build_id(&id).unwrap());
         let kernel = ImageId::from_name("[kernel]", "6.18");
         let records = [
             record(ids[0], "libc.so.6", "/lib/libc.so.6"),

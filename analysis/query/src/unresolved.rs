@@ -16,7 +16,8 @@ pub fn name(reason: &str) -> String {
 /// some images or processes only.
 #[must_use]
 pub fn nobodys(everything: bool, samples: &Samples) -> Vec<(String, Vec<Tally>)> {
-    let reasons: BTreeSet<&String> = samples.events.iter().flat_map(|event| event.unknown.keys()).collect();
+    let reasons: BTreeSet<&String> =
+        samples.events.iter().flat_map(|event| event.unknown.keys()).collect();
     let rest = |reason: &String| {
         let of_event = |(at, event): (usize, &EventSamples)| {
             let of_programs = samples.total(at, |image| image.unresolved() == Some(reason));
@@ -24,6 +25,7 @@ pub fn nobodys(everything: bool, samples: &Samples) -> Vec<(String, Vec<Tally>)>
         };
         samples.events.iter().enumerate().map(of_event).collect::<Vec<_>>()
     };
-    let found = reasons.into_iter().filter(|_| everything).map(|reason| (reason.clone(), rest(reason)));
+    let found =
+        reasons.into_iter().filter(|_| everything).map(|reason| (reason.clone(), rest(reason)));
     found.filter(|(_, tallies)| tallies.iter().any(|tally| !tally.is_empty())).collect()
 }

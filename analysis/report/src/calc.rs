@@ -9,14 +9,18 @@ use serde::Serialize;
 use serde_json::Value;
 use stalls::{By, Explanation, Scale, Sums, Wait};
 
-use super::costs::{self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, is_known, number, told, word};
+use super::costs::{
+    self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, is_known, number, told, word,
+};
 use super::csv::record;
 use super::json::{self, Event, Head, InOrder, ProblemEntry};
 use super::loops::{self, LoopRow};
 use super::quantity::{self, percent, period, plain, thousands};
 use super::table::width;
 use super::text::{self, head, note, problem_lines, selection};
-use super::{EventColumn, ImageName, Report, Selection, Style, escape, hottest, listing_text, ways};
+use super::{
+    EventColumn, ImageName, Report, Selection, Style, escape, hottest, listing_text, ways,
+};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
 use stats::Confidence;
@@ -40,7 +44,8 @@ pub struct CalcReport {
     pub procedure: String,
     /// What else its symbols call it.
     pub aliases: Vec<String>,
-    /// What its parts are called, and where they are, as `objdump` shows them; the first is what it is called by.
+    /// What its parts are called, and where they are, as `objdump` shows them; the first is what it
+    /// is called by.
     pub parts: Vec<(String, Range<u64>)>,
     /// How far behind what took the time samples landed.
     pub skid: Skid,
@@ -81,7 +86,11 @@ impl Model {
     /// In words.
     pub(super) fn shown(self) -> String {
         let Self { name, assumed } = self;
-        let assumed = if assumed { ", assumed: the database does not say which it was (--machine)" } else { "" };
+        let assumed = if assumed {
+            ", assumed: the database does not say which it was (--machine)"
+        } else {
+            ""
+        };
         format!("{name}{assumed}")
     }
 }
@@ -154,7 +163,8 @@ pub struct EdgeRow {
 
 /// Characters before what stands beside an instruction's samples and cycles.
 const MARGIN: usize = 24;
-/// Characters by which what a terminal shows of a line in that column behind its first line is indented.
+/// Characters by which what a terminal shows of a line in that column behind its first line is
+/// indented.
 const NEXT: usize = 2;
 
 impl Report for CalcReport {
@@ -221,7 +231,8 @@ impl Report for CalcReport {
 impl CalcReport {
     fn text_head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
-        let parts = self.parts.iter().map(|(name, at)| listing_text::of_procedure(name, at.clone(), style));
+        let parts =
+            self.parts.iter().map(|(name, at)| listing_text::of_procedure(name, at.clone(), style));
         head(style, out, "procedure", &parts.collect::<Vec<String>>().join(" and "))?;
         listing_text::also(&self.aliases, style, out)?;
         let path = if self.image.path.is_empty() { &self.image.name } else { &self.image.path };
@@ -235,12 +246,21 @@ impl CalcReport {
                 style,
                 out,
                 "event",
-                &format!("{}: {} here, one every {every}", event.name, quantity::counted(column.equal(), "sample")),
+                &format!(
+                    "{}: {} here, one every {every}",
+                    event.name,
+                    quantity::counted(column.equal(), "sample")
+                ),
             )?;
             let landed = listing_text::landed(Some((event.name.as_str(), self.skid)), self.kept);
             head(style, out, "samples", &landed)?;
         }
-        head(style, out, "branches", &format!("{} seen from registers at samples", thousands(self.branches)))?;
+        head(
+            style,
+            out,
+            "branches",
+            &format!("{} seen from registers at samples", thousands(self.branches)),
+        )?;
         let sure = plain(self.confidence.percent());
         head(
             style,
@@ -259,7 +279,9 @@ impl CalcReport {
                 "it has jumps whose targets are not all known: what is behind them is understated",
             )?;
         }
-        self.findings.iter().try_for_each(|(at, what)| head(style, out, "found", &format!("{what} at {at:#x}")))
+        self.findings
+            .iter()
+            .try_for_each(|(at, what)| head(style, out, "found", &format!("{what} at {at:#x}")))
     }
 
     fn text_block(&self, block: &BlockRow, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -267,27 +289,50 @@ impl CalcReport {
         let runs = &block.runs;
         let (start, end) = (block.start, block.end);
         let known = runs.low > 0.0 && runs.high / runs.low < UNKNOWN;
-        let range =
-            if known { format!("{}–{}", number(runs.low), number(runs.high)) } else { "by any factor".to_owned() };
+        let range = if known {
+            format!("{}–{}", number(runs.low), number(runs.high))
+        } else {
+            "by any factor".to_owned()
+        };
         let runs = format!("runs {}, {range} ({})", number(runs.value), word(runs.confidence));
         let share = percent(block.samples / all);
-        text::line(style, out, MARGIN, &format!("{start:#x}..{end:#x}  {runs}, {share} % of samples"))?;
+        text::line(
+            style,
+            out,
+            MARGIN,
+            &format!("{start:#x}..{end:#x}  {runs}, {share} % of samples"),
+        )?;
         if let Some(cycles) = block.cycles {
             let count = block.instructions.len().max(1) as f64;
-            let most = block.cycles_most.filter(|most| most.is_finite() && *most > cycles * ROUGHLY);
+            let most =
+                block.cycles_most.filter(|most| most.is_finite() && *most > cycles * ROUGHLY);
             let most = most.map(|most| format!(", at most {}", cycle(most))).unwrap_or_default();
-            let shown = |cycles: f64| format!("{} cy ({} CPI)", cycle(cycles), cycle(cycles / count));
-            let best = block.best.map(|best| format!("best case {}, ", shown(best))).unwrap_or_default();
-            text::line(style, out, MARGIN, &format!("{:>21}  {best}took {}{most}", "", shown(cycles)))?;
+            let shown =
+                |cycles: f64| format!("{} cy ({} CPI)", cycle(cycles), cycle(cycles / count));
+            let best =
+                block.best.map(|best| format!("best case {}, ", shown(best))).unwrap_or_default();
+            text::line(
+                style,
+                out,
+                MARGIN,
+                &format!("{:>21}  {best}took {}{most}", "", shown(cycles)),
+            )?;
         } else if let Some(best) = block.best {
             let most = block.cycles_most.filter(|most| most.is_finite() && *most > best);
-            let most = most.map_or_else(String::new, |most| format!(": from that to {}", cycle(most)));
+            let most =
+                most.map_or_else(String::new, |most| format!(": from that to {}", cycle(most)));
             let best = cycle(best);
-            text::line(style, out, MARGIN, &format!("{:>21}  best case {best} cy, took not known{most}", ""))?;
+            text::line(
+                style,
+                out,
+                MARGIN,
+                &format!("{:>21}  best case {best} cy, took not known{most}", ""),
+            )?;
         }
         for line in &block.instructions {
             self.text_stall(line, style, out)?;
-            let taken = (line.samples > 0 && is_known(self.scale)).then(|| format!("{} cy", cycle(line.why.cycles)));
+            let taken = (line.samples > 0 && is_known(self.scale))
+                .then(|| format!("{} cy", cycle(line.why.cycles)));
             let samples = if line.samples > 0 { thousands(line.samples) } else { String::new() };
             let taken = taken.unwrap_or_default();
             let at = format!("{samples:>12} {taken:>9}  {:#x}  ", line.address);
@@ -312,18 +357,32 @@ impl CalcReport {
     }
 
     /// What an instruction waited for, before it: a bubble.
-    fn text_stall(&self, line: &InstructionCost, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    fn text_stall(
+        &self,
+        line: &InstructionCost,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let stall = line.stall(self.scale, self.sums.samples);
         let Some(Stall { least, most, letters }) = stall else { return Ok(()) };
         let why = &line.why;
         if why.best.wait != Wait::Nothing && why.best.cycles >= 1.0 {
             let what = super::stalls::wait(why.best.wait);
             let best = format!("{} cy", cycle(why.best.cycles));
-            text::line(style, out, MARGIN + NEXT, &format!("{:>12} {best:>9}  best case: {what}", ""))?;
+            text::line(
+                style,
+                out,
+                MARGIN + NEXT,
+                &format!("{:>12} {best:>9}  best case: {what}", ""),
+            )?;
         }
         let causes: Vec<String> = told(&why.culprits)
             .map(|culprit| {
-                let at = if culprit.at == line.address { String::new() } else { format!(" at {:#x}", culprit.at) };
+                let at = if culprit.at == line.address {
+                    String::new()
+                } else {
+                    format!(" at {:#x}", culprit.at)
+                };
                 format!("{}{at}", culprit.cause)
             })
             .collect();
@@ -334,8 +393,14 @@ impl CalcReport {
         } else {
             format!("{} cy", cycle(least))
         };
-        let causes = if causes.is_empty() { "nothing explains it".to_owned() } else { causes.join(", or ") };
-        text::line(style, out, MARGIN + NEXT, &format!("{letters:>12} {stalled:>9}  stalled: {causes}"))
+        let causes =
+            if causes.is_empty() { "nothing explains it".to_owned() } else { causes.join(", or ") };
+        text::line(
+            style,
+            out,
+            MARGIN + NEXT,
+            &format!("{letters:>12} {stalled:>9}  stalled: {causes}"),
+        )
     }
 }
 
@@ -430,11 +495,17 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
         samples_kept: report.kept,
         branches: report.branches,
         missing_edges: report.missing_edges,
-        findings: report.findings.iter().map(|(at, kind)| Found { address: format!("{at:#x}"), kind }).collect(),
+        findings: report
+            .findings
+            .iter()
+            .map(|(at, kind)| Found { address: format!("{at:#x}"), kind })
+            .collect(),
         machine: report.machine.name,
         machine_assumed: report.machine.assumed,
         cycles_factor_least: known.map(|scale| digits(scale.told / scale.most)),
-        cycles_factor: known.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
+        cycles_factor: known
+            .map(|scale| digits(scale.told / scale.least))
+            .filter(|factor| factor.is_finite()),
         cycles_known: known.is_some(),
         cycles_measured: report.scale.is_some_and(|scale| scale.by == By::Instructions),
         spent: super::stalls::spent(&report.sums),
@@ -465,11 +536,19 @@ fn block<'a>(report: &'a CalcReport, row: &'a BlockRow) -> Block<'a> {
         frequency: Frequency::of(&row.runs),
         best_cpi: row.best.map(cpi),
         cpi: row.cycles.map(cpi),
-        instructions: row.instructions.iter().map(|line| instruction(report, row.runs, line)).collect(),
+        instructions: row
+            .instructions
+            .iter()
+            .map(|line| instruction(report, row.runs, line))
+            .collect(),
     }
 }
 
-fn instruction<'a>(report: &'a CalcReport, runs: Runs, line: &'a InstructionCost) -> Instruction<'a> {
+fn instruction<'a>(
+    report: &'a CalcReport,
+    runs: Runs,
+    line: &'a InstructionCost,
+) -> Instruction<'a> {
     let names = report.events.iter().map(|column| column.event.name.as_str());
     let cost = Cost::of(runs, &line.why, report.scale);
     Instruction {

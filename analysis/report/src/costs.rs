@@ -49,7 +49,11 @@ impl InstructionCost {
         let why = &self.why;
         let stall: f64 = why.cycles - why.best.cycles;
         let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
-        let part = if why.cycles > 0.0 { largest.max(stall) / why.cycles * self.samples as f64 } else { 0.0 };
+        let part = if why.cycles > 0.0 {
+            largest.max(stall) / why.cycles * self.samples as f64
+        } else {
+            0.0
+        };
         let told = scale.is_some() && self.samples >= STALL_SAMPLES && part >= all * STALL_SHARE;
         let letters = || letters(&why.culprits, why.unexplained > stall / 10.0);
         told.then(|| Stall { least: stall.max(0.0), most: largest.max(stall), letters: letters() })
@@ -63,7 +67,9 @@ pub(super) fn cycles(scale: Option<Scale>) -> String {
     };
     let (down, up) = (number(told / most), number(told / least));
     match by {
-        By::Instructions => return "cy: cycles of an execution, by samples of executed instructions".to_owned(),
+        By::Instructions => {
+            return "cy: cycles of an execution, by samples of executed instructions".to_owned();
+        }
         By::Nothing => return NOT_KNOWN.to_owned(),
         By::Points => {
             return format!(
@@ -78,8 +84,7 @@ pub(super) fn cycles(scale: Option<Scale>) -> String {
 }
 
 /// What is said where nothing tells of cycles.
-const NOT_KNOWN: &str =
-    "not known: most time is where it may have waited for memory; with samples of instructions they are measured";
+const NOT_KNOWN: &str = "not known: most time is where it may have waited for memory; with samples of instructions they are measured";
 
 /// Whether cycles of executions are told, and not only bounds of them.
 pub(super) fn is_known(scale: Option<Scale>) -> bool {
@@ -98,16 +103,29 @@ pub(super) const COLUMNS: [&str; 8] =
 impl Costs {
     /// What blocks' executions took.
     #[must_use]
-    pub fn of(blocks: Vec<BlockRow>, loops: Vec<LoopRow>, machine: Model, scale: Option<Scale>, samples: f64) -> Self {
+    pub fn of(
+        blocks: Vec<BlockRow>,
+        loops: Vec<LoopRow>,
+        machine: Model,
+        scale: Option<Scale>,
+        samples: f64,
+    ) -> Self {
         let row = |runs: Runs| move |line: InstructionCost| (line.address, (runs, line));
-        let rows = blocks.into_iter().flat_map(|block| block.instructions.into_iter().map(row(block.runs)));
+        let rows = blocks
+            .into_iter()
+            .flat_map(|block| block.instructions.into_iter().map(row(block.runs)));
         Self { machine, scale, samples, rows: rows.collect(), loops }
     }
 
     /// The lines of a report's head.
     pub(super) fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         head(style, out, "machine", &self.machine.shown())?;
-        head(style, out, "runs", &format!("{}; letters: dcpi calc --help", RUNS.trim_start_matches("runs: ")))?;
+        head(
+            style,
+            out,
+            "runs",
+            &format!("{}; letters: dcpi calc --help", RUNS.trim_start_matches("runs: ")),
+        )?;
         head(style, out, "cycles", &cycles(self.scale))
     }
 
@@ -131,7 +149,8 @@ impl Costs {
     /// An instruction's cells, as [`COLUMNS`] says.
     pub(super) fn columns(&self, address: u64) -> [String; COLUMNS.len()] {
         let Some((runs, line)) = self.rows.get(&address) else { return Default::default() };
-        let number = |value: f64| if value.is_finite() { format!("{value:.6}") } else { String::new() };
+        let number =
+            |value: f64| if value.is_finite() { format!("{value:.6}") } else { String::new() };
         let cycles = |value: f64| if self.scale.is_some() { number(value) } else { String::new() };
         let stall = line.stall(self.scale, self.samples);
         [
@@ -149,16 +168,21 @@ impl Costs {
     /// What a page says of them.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut causes: Vec<Cause> = Vec::new();
-        let stalled = self.rows.values().filter(|(_, line)| line.stall(self.scale, self.samples).is_some());
+        let stalled =
+            self.rows.values().filter(|(_, line)| line.stall(self.scale, self.samples).is_some());
         for culprit in stalled.flat_map(|(_, line)| told(&line.why.culprits)) {
             if !causes.contains(&culprit.cause) {
                 causes.push(culprit.cause);
             }
         }
         let letters = causes.iter().map(|cause| format!("{} {cause}, ", cause.letter()));
-        let mut notes = vec![RUNS.to_owned(), format!("{} ({})", cycles(self.scale), self.machine.shown())];
+        let mut notes =
+            vec![RUNS.to_owned(), format!("{} ({})", cycles(self.scale), self.machine.shown())];
         if self.scale.is_some() {
-            notes.push(format!("what may have stalled an instruction: {}? none of these", letters.collect::<String>()));
+            notes.push(format!(
+                "what may have stalled an instruction: {}? none of these",
+                letters.collect::<String>()
+            ));
         }
         notes
     }
@@ -166,7 +190,9 @@ impl Costs {
     /// What a page says of its loops.
     pub(super) fn loops(&self) -> Vec<String> {
         let lines = loops::lines(&self.loops, self.samples);
-        lines.map(|(line, test)| test.map_or_else(|| line.clone(), |test| format!("{line}; {test}"))).collect()
+        lines
+            .map(|(line, test)| test.map_or_else(|| line.clone(), |test| format!("{line}; {test}")))
+            .collect()
     }
 
     /// An instruction for JSON.
@@ -188,7 +214,12 @@ pub(super) struct Frequency {
 impl Frequency {
     pub(super) fn of(runs: &Runs) -> Self {
         let Runs { value, low, high, confidence } = *runs;
-        Self { value: digits(value), low: digits(low), high: digits(high), confidence: word(confidence) }
+        Self {
+            value: digits(value),
+            low: digits(low),
+            high: digits(high),
+            confidence: word(confidence),
+        }
     }
 }
 
@@ -206,7 +237,9 @@ pub(super) struct Cost {
 
 impl Cost {
     pub(super) fn of(runs: Runs, why: &Explanation, scale: Option<Scale>) -> Self {
-        let cycles = |cycles: f64| Some(digits(cycles)).filter(|cycles| scale.is_some() && cycles.is_finite());
+        let cycles = |cycles: f64| {
+            Some(digits(cycles)).filter(|cycles| scale.is_some() && cycles.is_finite())
+        };
         let known = is_known(scale);
         Self {
             frequency: Frequency::of(&runs),
@@ -265,7 +298,8 @@ pub(super) fn cycle(value: f64) -> String {
     }
 }
 
-/// A number for JSON: more than six digits, or less than a billionth, mean nothing, and are not the same on every machine.
+/// A number for JSON: more than six digits, or less than a billionth, mean nothing, and are not the
+/// same on every machine.
 pub(super) fn digits(value: f64) -> f64 {
     if !value.is_finite() {
         return value;

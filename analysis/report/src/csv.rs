@@ -7,19 +7,29 @@ use super::{By, EpochsReport, ProfReport, Row, TopReport, escape};
 use query::load::sum;
 use stats::Share;
 
-/// A procedure, image, label, unit or process per row, then a row per reason that samples are of unknown code: what is
-/// counted, is here. The columns of an event are its samples, and `_share`, `_low` and `_high`.
+/// A procedure, image, label, unit or process per row, then a row per reason that samples are of
+/// unknown code: what is counted, is here. The columns of an event are its samples, and `_share`,
+/// `_low` and `_high`.
 pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     let mut titles: Vec<String> = Vec::new();
     match report.by {
-        By::Procedure => titles.extend(["procedure", "image", "image_id", "address"].map(str::to_owned)),
-        By::Line => titles.extend(["procedure", "file", "line", "image", "image_id"].map(str::to_owned)),
+        By::Procedure => {
+            titles.extend(["procedure", "image", "image_id", "address"].map(str::to_owned))
+        }
+        By::Line => {
+            titles.extend(["procedure", "file", "line", "image", "image_id"].map(str::to_owned))
+        }
         By::Image => titles.extend(["image", "image_id", "path"].map(str::to_owned)),
         By::Scope(dimension) => titles.push(dimension.name().to_owned()),
     }
     for column in &report.events {
         let name = &column.event.name;
-        titles.extend([name.clone(), format!("{name}_share"), format!("{name}_low"), format!("{name}_high")]);
+        titles.extend([
+            name.clone(),
+            format!("{name}_share"),
+            format!("{name}_low"),
+            format!("{name}_high"),
+        ]);
     }
     titles.push("cumulative".to_owned());
     // Whose samples all rows are of, where some were chosen.
@@ -40,7 +50,8 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
 
 /// What a row is about.
 fn subject(row: &Row) -> Vec<String> {
-    let mut cells: Vec<String> = row.procedure.iter().map(|procedure| procedure.name.clone()).collect();
+    let mut cells: Vec<String> =
+        row.procedure.iter().map(|procedure| procedure.name.clone()).collect();
     if let Some(image) = &row.image {
         cells.extend([image.name.clone(), image.id.to_string()]);
         cells.push(match &row.procedure {
@@ -69,8 +80,14 @@ pub(super) fn count_cells(count: u64, share: &Share) -> [String; 4] {
 /// A row per procedure or image.
 pub(super) fn top(report: &TopReport, out: &mut dyn Write) -> io::Result<()> {
     let event = &report.event;
-    let titles =
-        ["procedure", "image", event, &format!("{event}_share"), &format!("{event}_low"), &format!("{event}_high")];
+    let titles = [
+        "procedure",
+        "image",
+        event,
+        &format!("{event}_share"),
+        &format!("{event}_low"),
+        &format!("{event}_high"),
+    ];
     record(out, &titles.map(str::to_owned))?;
     for row in &report.rows {
         let mut cells = vec![row.procedure.clone(), row.image.clone()];
@@ -147,7 +164,11 @@ pub fn record(out: &mut dyn Write, cells: &[String]) -> io::Result<()> {
 
 fn quoted(cell: &str) -> Cow<'_, str> {
     let cell = escape(cell);
-    if cell.contains(['"', ',']) { format!("\"{}\"", cell.replace('"', "\"\"")).into() } else { cell }
+    if cell.contains(['"', ',']) {
+        format!("\"{}\"", cell.replace('"', "\"\"")).into()
+    } else {
+        cell
+    }
 }
 
 #[cfg(test)]
@@ -157,7 +178,8 @@ mod tests {
     #[test]
     fn cells_are_quoted_where_they_must_be() {
         let mut out = Vec::new();
-        record(&mut out, &["a".into(), "f(int, \"x\")".into(), String::new(), "b\nc".into()]).unwrap();
+        record(&mut out, &["a".into(), "f(int, \"x\")".into(), String::new(), "b\nc".into()])
+            .unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "a,\"f(int, \"\"x\"\")\",,b\\nc\n");
     }
 }

@@ -9,7 +9,9 @@ use serde::Serialize;
 use super::csv::{fraction, record};
 use super::json::rounded;
 use super::quantity::{percent, thousands};
-use super::sets::{OmittedJson, SUBJECT_TITLES, SetsJson, SetsReport, SubjectJson, subject_cells, subject_json};
+use super::sets::{
+    OmittedJson, SUBJECT_TITLES, SetsJson, SetsReport, SubjectJson, subject_cells, subject_json,
+};
 use super::table::{Colour, Table};
 use super::text::note;
 use super::{Report, Style, escape, shorten};
@@ -17,7 +19,8 @@ use query::problem::Problem;
 use sets::Subject;
 use stats::compare::{Judged, Measure};
 
-/// Characters of a set's name in a column's title: the line has room for both and a procedure's name. The head has the whole name.
+/// Characters of a set's name in a column's title: the line has room for both and a procedure's
+/// name. The head has the whole name.
 const MAX_TITLE: usize = 14;
 
 /// `dcpi diff`.
@@ -125,24 +128,32 @@ impl Report for DiffReport {
         };
         let row = |row: &DiffRow| {
             let change = &row.judged.change;
-            let interval = format!("{}–{}", signed(measure, change.low), signed(measure, change.high));
-            let relative = row.relative().map_or_else(|| "new".to_owned(), |by| format!("{:+.1}", by * 100.0));
+            let interval =
+                format!("{}–{}", signed(measure, change.low), signed(measure, change.high));
+            let relative =
+                row.relative().map_or_else(|| "new".to_owned(), |by| format!("{:+.1}", by * 100.0));
             let mark = if row.judged.significant { "*" } else { "" };
-            let cells = [number(row.a), number(row.b), signed(measure, change.value), interval, relative];
+            let cells =
+                [number(row.a), number(row.b), signed(measure, change.value), interval, relative];
             cells.into_iter().chain([mark.to_owned()]).collect()
         };
-        // What took more of the time is red, what took less is green, what may be chance is neither.
+        // What took more of the time is red, what took less is green, what may be chance is
+        // neither.
         let colour = |row: &DiffRow| {
             let more = row.judged.change.value > 0.0;
             row.judged.significant.then_some(if more { Colour::Hot } else { Colour::Less })
         };
-        let rows = self.shown().iter().map(|shown| (row(shown), colour(shown), &shown.subject)).collect();
+        let rows =
+            self.shown().iter().map(|shown| (row(shown), colour(shown), &shown.subject)).collect();
         self.sets.write(table, rows, style, out)?;
         writeln!(out)?;
         let marked = self.rows.iter().filter(|row| row.judged.significant).count();
         let mut notes = self.sets.notes(self.rows.len(), marked);
         if self.sets.sets.iter().all(|set| set.parts.len() < 2) {
-            notes.push("one epoch a set: how much runs differ by themselves is not known; give several".to_owned());
+            notes.push(
+                "one epoch a set: how much runs differ by themselves is not known; give several"
+                    .to_owned(),
+            );
         }
         notes.iter().try_for_each(|line| note(style, out, line))
     }
@@ -150,7 +161,11 @@ impl Report for DiffReport {
     fn json(&self) -> impl Serialize + '_ {
         let finite = |number: f64| number.is_finite().then(|| rounded(number));
         let row = |row: &'_ DiffRow| {
-            (row.relative().map(rounded), finite(row.judged.change.low), finite(row.judged.change.high))
+            (
+                row.relative().map(rounded),
+                finite(row.judged.change.low),
+                finite(row.judged.change.high),
+            )
         };
         let rows = self.shown().iter().map(|shown| {
             let (relative, low, high) = row(shown);
@@ -177,12 +192,33 @@ impl Report for DiffReport {
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
         let [a, b] = self.titles();
         let [a_samples, b_samples] = [&a, &b].map(|name| format!("{name}_samples"));
-        let change = [&a, &b, "change", "low", "high", &a_samples, &b_samples, "p", "p_corrected", "significant"];
-        record(out, &SUBJECT_TITLES.into_iter().chain(change).map(str::to_owned).collect::<Vec<_>>())?;
+        let change = [
+            &a,
+            &b,
+            "change",
+            "low",
+            "high",
+            &a_samples,
+            &b_samples,
+            "p",
+            "p_corrected",
+            "significant",
+        ];
+        record(
+            out,
+            &SUBJECT_TITLES.into_iter().chain(change).map(str::to_owned).collect::<Vec<_>>(),
+        )?;
         for row in self.shown() {
             let mut cells = Vec::from(subject_cells(&row.subject));
             cells.extend(
-                [row.a, row.b, row.judged.change.value, row.judged.change.low, row.judged.change.high].map(fraction),
+                [
+                    row.a,
+                    row.b,
+                    row.judged.change.value,
+                    row.judged.change.low,
+                    row.judged.change.high,
+                ]
+                .map(fraction),
             );
             cells.extend(row.samples.map(|samples| samples.to_string()));
             cells.extend([row.judged.change.p, row.judged.p_corrected].map(fraction));

@@ -28,7 +28,8 @@ struct Drawn<'a> {
 /// As SVG.
 pub fn svg(report: &CalcReport) -> String {
     let drawn = place(report);
-    let at: BTreeMap<u64, usize> = drawn.iter().enumerate().map(|(index, drawn)| (drawn.block.start, index)).collect();
+    let at: BTreeMap<u64, usize> =
+        drawn.iter().enumerate().map(|(index, drawn)| (drawn.block.start, index)).collect();
     let bottom = drawn.last().map_or(LINE, |last| last.top + last.height) + LINE;
     let right = LEFT + WIDTH + LEFT;
     let mut out = format!(
@@ -38,13 +39,18 @@ pub fn svg(report: &CalcReport) -> String {
     let most = drawn.iter().map(|drawn| drawn.block.runs.value).fold(f64::MIN_POSITIVE, f64::max);
     for edge in &report.edges {
         let ends = at.get(&edge.from).zip(edge.to.and_then(|to| at.get(&to)));
-        let Some((from, to)) = ends.and_then(|(from, to)| Some((drawn.get(*from)?, drawn.get(*to)?))) else { continue };
+        let Some((from, to)) =
+            ends.and_then(|(from, to)| Some((drawn.get(*from)?, drawn.get(*to)?)))
+        else {
+            continue;
+        };
         let line = (6.0 * edge.runs.value / most).clamp(0.5, 6.0);
         let back = to.top <= from.top;
         let (y1, y2) = (from.top + from.height, to.top);
         let far = (y2 - y1).abs();
         let (times, sure) = (number(edge.runs.value), word(edge.runs.confidence));
-        let title = escaped(&format!("{} % {}, {times} times ({sure})", percent(edge.share), edge.kind));
+        let title =
+            escaped(&format!("{} % {}, {times} times ({sure})", percent(edge.share), edge.kind));
         let dashes = if unsure(edge.runs) { " stroke-dasharray=\"5 3\"" } else { "" };
         let path = if back {
             let x = LEFT - 12.0 - (far / 6.0).min(LEFT - 30.0);
@@ -86,7 +92,10 @@ pub fn svg(report: &CalcReport) -> String {
 /// As a page.
 pub fn html(report: &CalcReport) -> String {
     let name = escaped(&report.procedure);
-    format!("<!doctype html>\n<meta charset=\"utf-8\">\n<title>{name}</title>\n<h1>{name}</h1>\n{}", svg(report))
+    format!(
+        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{name}</title>\n<h1>{name}</h1>\n{}",
+        svg(report)
+    )
 }
 
 /// For Graphviz.
@@ -130,7 +139,8 @@ fn place(report: &CalcReport) -> Vec<Drawn<'_>> {
     let mut drawn = Vec::with_capacity(report.blocks.len());
     for block in &report.blocks {
         let width = wide(block);
-        let height = if area > 0.0 { block.samples / area * HEIGHT * WIDTH / width / 2.0 } else { 0.0 };
+        let height =
+            if area > 0.0 { block.samples / area * HEIGHT * WIDTH / width / 2.0 } else { 0.0 };
         let height = height.clamp(LINE, HEIGHT);
         drawn.push(Drawn { block, top, height, width });
         top += height + GAP;

@@ -19,9 +19,11 @@ const SHOWN_MIN: f64 = 0.01;
 /// A line for each of the hottest blocks, if the listing is longer than a screen.
 pub(super) fn text(report: &CalcReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     // A block has a line with its runs, and an edge one.
-    let lines = report.blocks.iter().map(|block| block.instructions.len() + 1).sum::<usize>() + report.edges.len();
+    let lines = report.blocks.iter().map(|block| block.instructions.len() + 1).sum::<usize>()
+        + report.edges.len();
     let all = report.events.get(report.time).map_or(0, EventColumn::equal).max(1) as f64;
-    let mut hottest: Vec<&BlockRow> = report.blocks.iter().filter(|block| block.samples >= all * SHOWN_MIN).collect();
+    let mut hottest: Vec<&BlockRow> =
+        report.blocks.iter().filter(|block| block.samples >= all * SHOWN_MIN).collect();
     if lines <= SCREEN || hottest.is_empty() {
         return Ok(());
     }
@@ -50,12 +52,16 @@ pub(super) fn text(report: &CalcReport, style: &Style, out: &mut dyn Write) -> i
 
 /// What may have stalled a block most, and what else nearly as long.
 fn cause(report: &CalcReport, block: &BlockRow) -> String {
-    let stalled = block.instructions.iter().filter(|line| line.stall(report.scale, report.sums.samples).is_some());
+    let stalled = block
+        .instructions
+        .iter()
+        .filter(|line| line.stall(report.scale, report.sums.samples).is_some());
     let mut any = false;
     let mut causes: BTreeMap<Cause, f64> = BTreeMap::new();
     for line in stalled {
         any = true;
-        told(&line.why.culprits).for_each(|culprit| *causes.entry(culprit.cause).or_default() += culprit.high);
+        told(&line.why.culprits)
+            .for_each(|culprit| *causes.entry(culprit.cause).or_default() += culprit.high);
     }
     let most = causes.values().fold(0.0, |most: f64, cycles| most.max(*cycles));
     let largest = causes.iter().filter(|(_, cycles)| **cycles >= most / SIMILAR);

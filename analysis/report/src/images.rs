@@ -89,7 +89,8 @@ impl Report for ImagesReport {
         table.paths("image");
         for row in &self.rows {
             let record = &row.record;
-            let mut cells: Vec<String> = row.counts.iter().map(|count| thousands(count.samples)).collect();
+            let mut cells: Vec<String> =
+                row.counts.iter().map(|count| thousands(count.samples)).collect();
             cells.push(record.size_bytes.map(bytes).unwrap_or_default());
             cells.extend([moment(record.first_seen_unix_s), moment(record.last_seen_unix_s)]);
             cells.push(if row.code_kept { "kept" } else { "" }.to_owned());
@@ -102,7 +103,12 @@ impl Report for ImagesReport {
         }
         table.write(style, out)?;
         let kept = self.rows.iter().filter(|row| row.code_kept).count();
-        writeln!(out, "\n{}, code of {} kept", counted(self.rows.len() as u64, "image"), thousands(kept as u64))?;
+        writeln!(
+            out,
+            "\n{}, code of {} kept",
+            counted(self.rows.len() as u64, "image"),
+            thousands(kept as u64)
+        )?;
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
@@ -116,7 +122,11 @@ impl Report for ImagesReport {
             first_seen_unix_s: row.record.first_seen_unix_s,
             last_seen_unix_s: row.record.last_seen_unix_s,
             counts: InOrder(
-                self.events.iter().map(|column| column.event.name.as_str()).zip(tally::samples(&row.counts)).collect(),
+                self.events
+                    .iter()
+                    .map(|column| column.event.name.as_str())
+                    .zip(tally::samples(&row.counts))
+                    .collect(),
             ),
             hosts: &row.hosts,
             code_kept: row.code_kept,
@@ -132,14 +142,27 @@ impl Report for ImagesReport {
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let fixed =
-            ["image", "image_id", "kind", "path", "size_bytes", "first_seen_unix_s", "last_seen_unix_s", "code_kept"];
+        let fixed = [
+            "image",
+            "image_id",
+            "kind",
+            "path",
+            "size_bytes",
+            "first_seen_unix_s",
+            "last_seen_unix_s",
+            "code_kept",
+        ];
         let mut titles: Vec<String> = fixed.map(str::to_owned).into();
         titles.extend(self.events.iter().map(|column| column.event.name.clone()));
         record(out, &titles)?;
         for row in &self.rows {
             let it = &row.record;
-            let mut cells = vec![it.name.clone(), it.id.to_string(), it.kind.as_str().to_owned(), it.path.clone()];
+            let mut cells = vec![
+                it.name.clone(),
+                it.id.to_string(),
+                it.kind.as_str().to_owned(),
+                it.path.clone(),
+            ];
             cells.push(it.size_bytes.map(|size| size.to_string()).unwrap_or_default());
             cells.extend([
                 it.first_seen_unix_s.to_string(),

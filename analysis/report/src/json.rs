@@ -8,7 +8,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::{By, CodeStoreRow, EpochRow, EpochsReport, EventColumn, ProfReport, Row, Selection, duration_s};
+use super::{
+    By, CodeStoreRow, EpochRow, EpochsReport, EventColumn, ProfReport, Row, Selection, duration_s,
+};
 use query::load::sum;
 use query::problem::Problem;
 use query::scope::Part;
@@ -198,7 +200,10 @@ pub(super) fn event(column: &EventColumn) -> Event<'_> {
         unresolved: event.unresolved_samples(),
         lost: &event.ledger.lost,
         implied_samples: event.ledger.implied,
-        notes: super::text::missed(&event.ledger).into_iter().chain(event.notes.iter().cloned()).collect(),
+        notes: super::text::missed(&event.ledger)
+            .into_iter()
+            .chain(event.notes.iter().cloned())
+            .collect(),
         enabled_ns: event.ledger.enabled_ns,
         running_ns: event.ledger.running_ns,
         scale: event.scale().map(rounded),
@@ -210,7 +215,11 @@ pub(super) fn event(column: &EventColumn) -> Event<'_> {
     }
 }
 
-fn prof_row<'a>(report: &'a ProfReport, row: &'a Row, counts: InOrder<&'a str, u64>) -> ProfRow<'a> {
+fn prof_row<'a>(
+    report: &'a ProfReport,
+    row: &'a Row,
+    counts: InOrder<&'a str, u64>,
+) -> ProfRow<'a> {
     let names = report.events.iter().map(|column| column.event.name.as_str());
     ProfRow {
         procedure: row.procedure.as_ref().map(|procedure| procedure.name.as_str()),
@@ -218,8 +227,15 @@ fn prof_row<'a>(report: &'a ProfReport, row: &'a Row, counts: InOrder<&'a str, u
         line: row.line.as_ref().and_then(|line| line.line),
         image: row.image.as_ref().map(|image| image.name.as_str()),
         image_id: row.image.as_ref().map(|image| image.id.to_string()),
-        address: row.procedure.as_ref().and_then(|procedure| Some(format!("{:#x}", procedure.address?))),
-        path: row.image.as_ref().filter(|_| report.by == By::Image).map(|image| image.path.as_str()),
+        address: row
+            .procedure
+            .as_ref()
+            .and_then(|procedure| Some(format!("{:#x}", procedure.address?))),
+        path: row
+            .image
+            .as_ref()
+            .filter(|_| report.by == By::Image)
+            .map(|image| image.path.as_str()),
         kind: row.image.as_ref().map(|image| image.kind.as_str()),
         part: row.part.iter().map(part).collect(),
         counts,
@@ -243,7 +259,9 @@ pub(super) fn by_name(reasons: &BTreeMap<String, u64>) -> BTreeMap<&str, u64> {
     reasons.iter().map(|(reason, samples)| (reason.as_str(), *samples)).collect()
 }
 
-pub(super) fn joined<'a>(maps: impl Iterator<Item = BTreeMap<&'a str, u64>>) -> BTreeMap<&'a str, u64> {
+pub(super) fn joined<'a>(
+    maps: impl Iterator<Item = BTreeMap<&'a str, u64>>,
+) -> BTreeMap<&'a str, u64> {
     let mut joined: BTreeMap<&str, u64> = BTreeMap::new();
     for (reason, samples) in maps.flatten() {
         let sum = joined.entry(reason).or_default();
@@ -266,8 +284,9 @@ pub(super) fn problems(problems: &[Problem]) -> Vec<ProblemEntry<'_>> {
     };
     let mut told = BTreeSet::new();
     // The parts of a report may meet the same damage.
-    let mut is_new =
-        |entry: &ProblemEntry<'_>| told.insert((entry.kind, entry.image_id.clone(), entry.message.clone()));
+    let mut is_new = |entry: &ProblemEntry<'_>| {
+        told.insert((entry.kind, entry.image_id.clone(), entry.message.clone()))
+    };
     problems.iter().map(entry).filter(|entry| is_new(entry)).collect()
 }
 

@@ -63,7 +63,8 @@ pub use whatcg::WhatcgReport;
 pub trait Report {
     /// The command whose report it is, as the schema of its JSON is called: `dcpi.NAME`.
     const NAME: &'static str;
-    /// The schema's number: one more whenever a field goes away or means something else. New fields do not count.
+    /// The schema's number: one more whenever a field goes away or means something else. New fields
+    /// do not count.
     const VERSION: u32 = 1;
 
     /// For people.

@@ -49,8 +49,8 @@ pub struct ListReport {
     pub listing: Listing,
     /// Each instruction's share of the procedure's samples, by event.
     pub shares: Vec<Vec<Share>>,
-    /// The event whose samples are given back to the instruction that took the time, and how far behind it they landed; none: all are where they
-    /// landed.
+    /// The event whose samples are given back to the instruction that took the time, and how far
+    /// behind it they landed; none: all are where they landed.
     pub skid: Option<(String, Skid)>,
     /// What executions took, or why that is not known; none where nobody asked.
     pub costs: Option<Result<Costs, String>>,
@@ -74,7 +74,8 @@ impl ListReport {
     /// Shares of the procedure's samples, by event.
     #[must_use]
     pub fn shares_of(&self, counts: &[u64]) -> Vec<Share> {
-        let share = |(count, column): (&u64, &EventColumn)| wilson(*count, column.equal(), self.confidence);
+        let share =
+            |(count, column): (&u64, &EventColumn)| wilson(*count, column.equal(), self.confidence);
         counts.iter().zip(&self.events).map(share).collect()
     }
 
@@ -147,7 +148,8 @@ struct List<'a> {
     end: String,
     isa: Option<String>,
     debug_file: Option<&'a str>,
-    /// Instructions by which samples of the event were given back to the one that took the time; null: they are where they landed.
+    /// Instructions by which samples of the event were given back to the one that took the time;
+    /// null: they are where they landed.
     skid: Option<SkidOf<'a>>,
     #[serde(flatten)]
     why: Option<Why<'a>>,
@@ -190,7 +192,8 @@ struct Instruction<'a> {
     target_name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<Place<'a>>,
-    /// Where the innermost function is inlined, from the inside to the outside; the last is the procedure itself.
+    /// Where the innermost function is inlined, from the inside to the outside; the last is the
+    /// procedure itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     inlined_at: Vec<Place<'a>>,
     counts: InOrder<&'a str, u64>,
@@ -264,7 +267,11 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
     }
 }
 
-fn instruction<'a>(report: &'a ListReport, listed: &'a ListedInstruction, shares: &[Share]) -> Instruction<'a> {
+fn instruction<'a>(
+    report: &'a ListReport,
+    listed: &'a ListedInstruction,
+    shares: &[Share],
+) -> Instruction<'a> {
     Instruction {
         address: format!("{:#x}", listed.address),
         offset: listed.offset.to_string(),
@@ -286,7 +293,9 @@ fn why(costs: &Result<Costs, String>) -> Why<'_> {
     Why {
         machine: known.map(|costs| costs.machine.name),
         cycles_factor_least: scale.map(|scale| digits(scale.told / scale.most)),
-        cycles_factor: scale.map(|scale| digits(scale.told / scale.least)).filter(|factor| factor.is_finite()),
+        cycles_factor: scale
+            .map(|scale| digits(scale.told / scale.least))
+            .filter(|factor| factor.is_finite()),
         cycles_known: scale.is_some(),
         cycles_measured: scale.is_some_and(|scale| scale.by == By::Instructions),
         why_not: costs.as_ref().err().map(String::as_str),
@@ -309,22 +318,39 @@ fn line(report: &ListReport, line: SourceLine) -> Line<'_> {
 /// The columns of each event.
 fn event_titles(report: &ListReport) -> impl Iterator<Item = String> + '_ {
     let names = report.events.iter().map(|column| &column.event.name);
-    names.flat_map(|name| [name.clone(), format!("{name}_share"), format!("{name}_low"), format!("{name}_high")])
+    names.flat_map(|name| {
+        [name.clone(), format!("{name}_share"), format!("{name}_low"), format!("{name}_high")]
+    })
 }
 
 fn instruction_rows(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
-    let mut titles = ["address", "instruction", "target", "function", "file", "line"].map(str::to_owned).to_vec();
+    let mut titles = ["address", "instruction", "target", "function", "file", "line"]
+        .map(str::to_owned)
+        .to_vec();
     titles.extend(event_titles(report));
     titles.extend(report.known_costs().into_iter().flat_map(|_| COLUMNS.map(str::to_owned)));
     record(out, &titles)?;
     for (instruction, shares) in report.listing.instructions.iter().zip(&report.shares) {
-        let target =
-            instruction.target_name.clone().or_else(|| instruction.target.map(|target| format!("{target:#x}")));
-        let mut cells =
-            vec![format!("{:#x}", instruction.address), instruction.text.clone(), target.unwrap_or_default()];
+        let target = instruction
+            .target_name
+            .clone()
+            .or_else(|| instruction.target.map(|target| format!("{target:#x}")));
+        let mut cells = vec![
+            format!("{:#x}", instruction.address),
+            instruction.text.clone(),
+            target.unwrap_or_default(),
+        ];
         cells.extend(place_cells(instruction.frames.first().unwrap_or(&Frame::default())));
-        cells.extend(instruction.counts.iter().zip(shares).flat_map(|(count, share)| count_cells(*count, share)));
-        cells.extend(report.known_costs().into_iter().flat_map(|costs| costs.columns(instruction.address)));
+        cells.extend(
+            instruction
+                .counts
+                .iter()
+                .zip(shares)
+                .flat_map(|(count, share)| count_cells(*count, share)),
+        );
+        cells.extend(
+            report.known_costs().into_iter().flat_map(|costs| costs.columns(instruction.address)),
+        );
         record(out, &cells)?;
     }
     Ok(())
@@ -338,7 +364,9 @@ fn source_rows(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
         let mut cells = place_cells(&line.place).to_vec();
         cells.push(report.text_of(&line.place).unwrap_or_default());
         let shares = report.shares_of(&line.counts);
-        cells.extend(line.counts.iter().zip(&shares).flat_map(|(count, share)| count_cells(*count, share)));
+        cells.extend(
+            line.counts.iter().zip(&shares).flat_map(|(count, share)| count_cells(*count, share)),
+        );
         record(out, &cells)?;
     }
     Ok(())

@@ -46,7 +46,10 @@ pub(super) fn list(report: &ListReport, style: &Style, out: &mut dyn Write) -> i
     if report.listing.counts.iter().all(|count| *count == 0) {
         let db = Some(&report.selection.db).filter(|db| *db != DEFAULT_DB);
         let db = db.map(|db| format!(" --db {}", quoted(db))).unwrap_or_default();
-        let next = format!("no samples in this procedure; those with some: dcpi prof{db} {}", report.image.name);
+        let next = format!(
+            "no samples in this procedure; those with some: dcpi prof{db} {}",
+            report.image.name
+        );
         writeln!(out)?;
         note(style, out, &next)?;
     } else if !report.problems.is_empty() {
@@ -78,7 +81,10 @@ fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Res
     }
     let sure = plain(report.confidence.percent());
     let given = report.skid.as_ref().is_some_and(|(_, skid)| skid.instructions() > 0);
-    let landed = landed(report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid)), report.listing.kept);
+    let landed = landed(
+        report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid)),
+        report.listing.kept,
+    );
     head(style, out, "samples", &format!("{landed}{}", if given { " (--raw)" } else { "" }))?;
     head(style, out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))?;
     match &report.costs {
@@ -91,7 +97,11 @@ fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Res
 /// A procedure and where it is, in a line of the head.
 pub(super) fn of_procedure(name: &str, addresses: Range<u64>, style: &Style) -> String {
     let at = format!(" [{:#x}..{:#x}]", addresses.start, addresses.end);
-    let room = if style.full_names { usize::MAX } else { style.columns.saturating_sub(HEAD_LEFT + width(&at)) };
+    let room = if style.full_names {
+        usize::MAX
+    } else {
+        style.columns.saturating_sub(HEAD_LEFT + width(&at))
+    };
     // The suffix stays: the address range is of this clone only.
     format!("{}{at}", fit_procedure(name, room.max(TEXT_MIN)))
 }
@@ -124,7 +134,8 @@ pub(super) fn landed(skid: Option<(&str, Skid)>, kept: u64) -> String {
     }
 }
 
-/// Of all samples but those of the idle loop, as `dcpi prof` has it, unless the procedure is in that.
+/// Of all samples but those of the idle loop, as `dcpi prof` has it, unless the procedure is in
+/// that.
 fn event(column: &EventColumn, kind: ImageKind) -> String {
     let event = &column.event;
     let idle = if kind == ImageKind::Idle { 0 } else { column.idle };
@@ -153,7 +164,11 @@ fn file_names(report: &ListReport) -> BTreeMap<String, String> {
     files.iter().for_each(|file| *same.entry(last(file)).or_default() += 1);
     let name = |file: &&str| {
         let short = last(file);
-        let name = if same.get(&short).is_some_and(|files| *files > 1) { (*file).to_owned() } else { short };
+        let name = if same.get(&short).is_some_and(|files| *files > 1) {
+            (*file).to_owned()
+        } else {
+            short
+        };
         ((*file).to_owned(), name)
     };
     files.iter().map(name).collect()
@@ -180,7 +195,13 @@ struct Row {
 }
 
 impl Body<'_> {
-    fn add(&mut self, counts: &[u64], shares: &[Share], costs: [String; TITLES.len()], text: String) {
+    fn add(
+        &mut self,
+        counts: &[u64],
+        shares: &[Share],
+        costs: [String; TITLES.len()],
+        text: String,
+    ) {
         let numbers = counts.iter().zip(shares).map(|(count, share)| match count {
             0 => Default::default(),
             count => [thousands(*count), percent(share.value), percent(share.reach())],
@@ -190,7 +211,13 @@ impl Body<'_> {
     }
 
     fn heading(&mut self, text: String) {
-        self.rows.push(Row { numbers: Vec::new(), costs: Default::default(), share: 0.0, text, heading: true });
+        self.rows.push(Row {
+            numbers: Vec::new(),
+            costs: Default::default(),
+            share: 0.0,
+            text,
+            heading: true,
+        });
     }
 
     /// Instructions, and the source line before the first of each run of instructions of one line.
@@ -208,7 +235,10 @@ impl Body<'_> {
             let mark = if targets.contains(&instruction.address) { '>' } else { ' ' };
             let indent = if report.view == View::Both { "  " } else { "" };
             let text = self.instruction(instruction);
-            let costs = report.known_costs().map(|costs| costs.cells(instruction.address)).unwrap_or_default();
+            let costs = report
+                .known_costs()
+                .map(|costs| costs.cells(instruction.address))
+                .unwrap_or_default();
             let text = format!("{indent}{mark} {:>digits$x}  {text}", instruction.address);
             self.add(&instruction.counts, shares, costs, text);
         }
@@ -217,10 +247,13 @@ impl Body<'_> {
     fn instruction(&self, instruction: &ListedInstruction) -> String {
         let mut text = escape(&instruction.text).into_owned();
         match (&instruction.target_name, instruction.target) {
-            (Some(name), _) if self.style.full_names => text.push_str(&format!(" <{}>", escape(name))),
-            (Some(name), _) => {
-                text.push_str(&format!(" <{}>", escape(&fit_procedure(without_suffix(name), TARGET_MAX))))
+            (Some(name), _) if self.style.full_names => {
+                text.push_str(&format!(" <{}>", escape(name)))
             }
+            (Some(name), _) => text.push_str(&format!(
+                " <{}>",
+                escape(&fit_procedure(without_suffix(name), TARGET_MAX))
+            )),
             (None, Some(target)) if self.report.listing.addresses.contains(&target) => {
                 text.push_str(if target > instruction.address { " ↓" } else { " ↑" });
             }
@@ -229,7 +262,8 @@ impl Body<'_> {
         text
     }
 
-    /// A source line and its text, and the calls by which it is here: `helper.h:7  x += y;  [helper, inlined at main.c:12]`.
+    /// A source line and its text, and the calls by which it is here: `helper.h:7  x += y;
+    /// [helper, inlined at main.c:12]`.
     fn place(&self, frames: &[Frame]) -> String {
         let Some((innermost, outer)) = frames.split_first() else {
             return "no source line".to_owned();
@@ -239,17 +273,21 @@ impl Body<'_> {
             text.push_str("  ");
             text.push_str(&escape(line.trim().replace('\t', TAB).as_str()));
         }
-        let function = |frame: &Frame| escape(frame.function.as_deref().unwrap_or("?")).into_owned();
+        let function =
+            |frame: &Frame| escape(frame.function.as_deref().unwrap_or("?")).into_owned();
         if let Some((procedure, calls)) = outer.split_last() {
             text.push_str(&format!("  [{}, inlined at", function(innermost)));
-            calls.iter().for_each(|call| text.push_str(&format!(" {} of {},", self.location(call), function(call))));
+            calls.iter().for_each(|call| {
+                text.push_str(&format!(" {} of {},", self.location(call), function(call)))
+            });
             text.push_str(&format!(" {}]", self.location(procedure)));
         }
         text
     }
 
     fn location(&self, frame: &Frame) -> String {
-        let file = frame.file.as_deref().map(|file| self.files.get(file).map_or(file, String::as_str));
+        let file =
+            frame.file.as_deref().map(|file| self.files.get(file).map_or(file, String::as_str));
         let file = escape(file.unwrap_or("?")).into_owned();
         frame.line.map_or_else(|| format!("{file}:?"), |line| format!("{file}:{line}"))
     }
@@ -258,7 +296,8 @@ impl Body<'_> {
     fn sources(&mut self) {
         let lines = self.report.lines();
         let of_one = |a: &SourceLine, b: &SourceLine| {
-            (a.inlined, &a.place.function, &a.place.file) == (b.inlined, &b.place.function, &b.place.file)
+            (a.inlined, &a.place.function, &a.place.file)
+                == (b.inlined, &b.place.function, &b.place.file)
         };
         for lines in lines.chunk_by(of_one) {
             let Some(first) = lines.first() else {
@@ -275,13 +314,15 @@ impl Body<'_> {
     fn source_lines(&mut self, lines: &[SourceLine]) {
         let first = lines.iter().find_map(|line| line.place.line);
         let mut next = first.map_or(1, |line| line.saturating_sub(AROUND).max(1));
-        let digits = lines.iter().filter_map(|line| line.place.line).max().unwrap_or(1).to_string().len();
+        let digits =
+            lines.iter().filter_map(|line| line.place.line).max().unwrap_or(1).to_string().len();
         for line in lines {
             if let Some(number) = line.place.line {
                 self.between(&line.place, next..number, digits);
                 next = number.saturating_add(1);
             }
-            let number = line.place.line.map_or_else(|| "?".to_owned(), |number| number.to_string());
+            let number =
+                line.place.line.map_or_else(|| "?".to_owned(), |number| number.to_string());
             let text = self.report.text_of(&line.place).unwrap_or_default();
             let shares = self.report.shares_of(&line.counts);
             self.add(
@@ -319,18 +360,25 @@ impl Body<'_> {
         let mut widths = vec![[7, 5, 4]; events];
         for row in &self.rows {
             for (widths, cells) in widths.iter_mut().zip(&row.numbers) {
-                widths.iter_mut().zip(cells).for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
+                widths
+                    .iter_mut()
+                    .zip(cells)
+                    .for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
             }
         }
         let costs = self.report.known_costs().map(|_| TITLES.map(width));
         let costs = costs.map(|mut widths| {
             for row in &self.rows {
-                widths.iter_mut().zip(&row.costs).for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
+                widths
+                    .iter_mut()
+                    .zip(&row.costs)
+                    .for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
             }
             widths
         });
-        let cost_cells =
-            |cells: &[String; TITLES.len()]| costs.map_or_else(String::new, |widths| right(cells, &widths));
+        let cost_cells = |cells: &[String; TITLES.len()]| {
+            costs.map_or_else(String::new, |widths| right(cells, &widths))
+        };
         if events > 1 {
             let names = self.report.events.iter().zip(&widths).map(|(column, widths)| {
                 let wide = widths.iter().sum::<usize>() + 4;
@@ -339,18 +387,30 @@ impl Body<'_> {
             writeln!(out, "{}", names.collect::<Vec<_>>().join("  ").trim_end())?;
         }
         let titles = vec![["samples", "%", "±"].map(str::to_owned); events];
-        let titles = format!("{}{}", numbers(&titles, &widths), cost_cells(&TITLES.map(str::to_owned)));
+        let titles =
+            format!("{}{}", numbers(&titles, &widths), cost_cells(&TITLES.map(str::to_owned)));
         writeln!(out, "{}", titles.trim_end())?;
         let left: usize = widths.iter().map(|widths| widths.iter().sum::<usize>() + 6).sum();
         let left = left + costs.map_or(0, |widths| widths.iter().sum::<usize>() + 2 * TITLES.len());
-        let room =
-            if self.style.full_names { usize::MAX } else { self.style.columns.saturating_sub(left).max(TEXT_MIN) };
+        let room = if self.style.full_names {
+            usize::MAX
+        } else {
+            self.style.columns.saturating_sub(left).max(TEXT_MIN)
+        };
         for row in &self.rows {
             let text = cut(&row.text, room);
             let line = if row.heading {
-                format!("{}{}", " ".repeat(left), Colour::paint(Some(Colour::Faint), &text, self.style))
+                format!(
+                    "{}{}",
+                    " ".repeat(left),
+                    Colour::paint(Some(Colour::Faint), &text, self.style)
+                )
             } else {
-                let cells = Colour::paint(Colour::of_share(row.share), &numbers(&row.numbers, &widths), self.style);
+                let cells = Colour::paint(
+                    Colour::of_share(row.share),
+                    &numbers(&row.numbers, &widths),
+                    self.style,
+                );
                 format!("{cells}{}{text}", cost_cells(&row.costs))
             };
             writeln!(out, "{}", line.trim_end())?;

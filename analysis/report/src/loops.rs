@@ -19,7 +19,8 @@ pub struct LoopRow {
     pub depth: u32,
     /// Samples of its blocks, those of inner loops too.
     pub samples: f64,
-    /// How often its header ran for one entry of the loop, as estimated; none where nobody is known to enter it.
+    /// How often its header ran for one entry of the loop, as estimated; none where nobody is known
+    /// to enter it.
     pub rounds: Option<f64>,
     /// How sure it is how often the header ran.
     pub sure: estimate::Confidence,
@@ -31,8 +32,14 @@ pub struct LoopRow {
 const SHOWN_MIN: f64 = 0.01;
 const SHOWN_MAX: usize = 20;
 
-/// Those that took time, of a procedure with so many samples: each in a line, and what its test says in another.
-pub(super) fn write(loops: &[LoopRow], samples: f64, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+/// Those that took time, of a procedure with so many samples: each in a line, and what its test
+/// says in another.
+pub(super) fn write(
+    loops: &[LoopRow],
+    samples: f64,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     for (number, (line, test)) in lines(loops, samples).enumerate() {
         if number == 0 {
             writeln!(out)?;
@@ -46,7 +53,10 @@ pub(super) fn write(loops: &[LoopRow], samples: f64, style: &Style, out: &mut dy
 }
 
 /// The lines of [`write`], without the margin.
-pub(super) fn lines(loops: &[LoopRow], samples: f64) -> impl Iterator<Item = (String, Option<String>)> {
+pub(super) fn lines(
+    loops: &[LoopRow],
+    samples: f64,
+) -> impl Iterator<Item = (String, Option<String>)> {
     let part = move |row: &LoopRow| row.samples / samples.max(1.0);
     let shown = loops.iter().filter(move |row| part(row) >= SHOWN_MIN).take(SHOWN_MAX);
     shown.map(move |row| {
@@ -88,7 +98,8 @@ fn about(rounds: f64) -> String {
 
 /// From one number to another, with three digits: of classes that are an eighth wide.
 fn range(low: f64, high: f64) -> String {
-    let end = |rounds: f64| if rounds < 10.0 { decimal(rounds) } else { thousands(in_digits(rounds, 3)) };
+    let end =
+        |rounds: f64| if rounds < 10.0 { decimal(rounds) } else { thousands(in_digits(rounds, 3)) };
     let (low, high) = (end(low), end(high));
     if low == high { low } else { format!("{low}–{high}") }
 }
@@ -139,7 +150,11 @@ pub(super) fn json(row: &LoopRow) -> Loop {
         rounds: row.rounds.map(digits),
         confidence: word(row.sure),
         test: row.test.as_ref().map(|test| {
-            let [(rounds_10_low, rounds_10), (rounds_50_low, rounds_50), (rounds_90_low, rounds_90)] = test.quantiles;
+            let [
+                (rounds_10_low, rounds_10),
+                (rounds_50_low, rounds_50),
+                (rounds_90_low, rounds_90),
+            ] = test.quantiles;
             let (low, high) = test.range();
             Test {
                 address: format!("{:#x}", test.test.0),

@@ -113,9 +113,13 @@ mod tests {
 
     #[test]
     fn percent_has_two_decimals() {
-        for (share, text) in
-            [(0.0, "0.00"), (0.000_01, "<0.01"), (0.000_05, "0.01"), (0.123_456, "12.35"), (1.0, "100.00")]
-        {
+        for (share, text) in [
+            (0.0, "0.00"),
+            (0.000_01, "<0.01"),
+            (0.000_05, "0.01"),
+            (0.123_456, "12.35"),
+            (1.0, "100.00"),
+        ] {
             assert_eq!(percent(share), text);
         }
         assert_eq!((plain(95.0), plain(99.9)), ("95".to_owned(), "99.9".to_owned()));
@@ -151,7 +155,10 @@ mod tests {
         }
         assert_eq!(period(500_000, "ns"), "500 µs per CPU");
         assert_eq!(nanoseconds(192_308), "192.3 µs");
-        assert_eq!((nanoseconds(10), nanoseconds(2_000_000_000)), ("10 ns".to_owned(), "2 s".to_owned()));
+        assert_eq!(
+            (nanoseconds(10), nanoseconds(2_000_000_000)),
+            ("10 ns".to_owned(), "2 s".to_owned())
+        );
         assert_eq!(period(62_000, "cycles"), "62,000 cycles");
         assert_eq!(period(2000, "count"), "2,000 events");
         assert_eq!(moment(0), "1970-01-01 00:00:00");

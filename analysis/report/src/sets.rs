@@ -173,7 +173,9 @@ impl SetsReport {
         let (name, unit) = first.map_or(("", ""), |part| (&part.event.name, &part.event.unit));
         let each = period(self.weight.round() as u64, unit);
         let what = match self.measure {
-            Measure::Share if self.restricted => "shares of the samples of the chosen images".to_owned(),
+            Measure::Share if self.restricted => {
+                "shares of the samples of the chosen images".to_owned()
+            }
             Measure::Share => "shares of the samples counted".to_owned(),
             Measure::Amount if self.sets.iter().all(|set| set.weighs(self.weight)) => {
                 format!("samples, one every {each}")
@@ -215,11 +217,16 @@ impl SetsReport {
             let names: Vec<&str> = self.rebuilt.iter().take(NAMED).map(String::as_str).collect();
             let more = self.rebuilt.len().saturating_sub(NAMED);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            notes.push(format!("of different builds, taken for the same: {}{more}", names.join(", ")));
+            notes.push(format!(
+                "of different builds, taken for the same: {}{more}",
+                names.join(", ")
+            ));
         }
         // Images without names are rows that say so.
         let about_images = self.problems.iter().filter(|problem| problem.image().is_some()).count();
-        notes.extend(problem_lines(self.problems.iter().filter(|problem| problem.image().is_none())));
+        notes.extend(problem_lines(
+            self.problems.iter().filter(|problem| problem.image().is_none()),
+        ));
         if about_images > 0 {
             let images = counted(about_images as u64, "note");
             notes.push(format!("{images} on images whose procedures are missing or not of their files: --format json"));
@@ -235,7 +242,8 @@ impl SetsReport {
             _ => format!("with fewer than {} samples", sets::EACH_MIN_SAMPLES),
         };
         let what = if self.left_out.len() == 1 { "epoch" } else { "epochs" };
-        let names: Vec<&str> = self.left_out.iter().take(NAMED).map(|epoch| epoch.epoch.as_str()).collect();
+        let names: Vec<&str> =
+            self.left_out.iter().take(NAMED).map(|epoch| epoch.epoch.as_str()).collect();
         let more = self.left_out.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         Some(format!("left out: {} {what} {few}: {}{more}", self.left_out.len(), names.join(", ")))
@@ -301,8 +309,15 @@ impl SetsReport {
             },
             sample: rounded(self.weight),
             confidence: self.confidence.percent(),
-            typical_spread: TypicalJson { factor: rounded(self.typical.factor), cv2: rounded(self.typical.cv2) },
-            folded: FoldedJson { rows: self.folded.rows, samples: &self.folded.samples, min_samples: self.folded.min },
+            typical_spread: TypicalJson {
+                factor: rounded(self.typical.factor),
+                cv2: rounded(self.typical.cv2),
+            },
+            folded: FoldedJson {
+                rows: self.folded.rows,
+                samples: &self.folded.samples,
+                min_samples: self.folded.min,
+            },
             rebuilt: &self.rebuilt,
             left_out: self.left_out.iter().map(left_out_json).collect(),
             problems: problems(&self.problems),
@@ -400,7 +415,10 @@ pub(super) struct SubjectJson<'a> {
     image_ids: Vec<String>,
 }
 
-pub(super) fn subject_json<'a>(subject: &'a Subject, builds: &BTreeSet<ImageId>) -> SubjectJson<'a> {
+pub(super) fn subject_json<'a>(
+    subject: &'a Subject,
+    builds: &BTreeSet<ImageId>,
+) -> SubjectJson<'a> {
     SubjectJson {
         procedure: subject.procedure.as_deref(),
         image: subject.image.as_deref(),
@@ -463,19 +481,22 @@ impl Report for StatsReport {
         self.sets.text_head(style, out)?;
         writeln!(out)?;
         let mut table = Table::default();
-        ["range %", "sum", "sum %", "N", "mean", "std-dev", "by chance", "min", "max"].into_iter().for_each(|title| {
-            table.number(title, "");
-            if ["sum %", "N", "min", "max"].contains(&title) {
-                table.spared();
-            }
-        });
+        ["range %", "sum", "sum %", "N", "mean", "std-dev", "by chance", "min", "max"]
+            .into_iter()
+            .for_each(|title| {
+                table.number(title, "");
+                if ["sum %", "N", "min", "max"].contains(&title) {
+                    table.spared();
+                }
+            });
         table.words("");
         let number = |value: f64| match self.sets.measure {
             Measure::Share => percent(value),
             Measure::Amount => thousands(value.round() as u64),
         };
         let row = |row: &StatsRow| {
-            let mut cells = vec![percent(row.range), number(row.sum), percent(row.share), row.n.to_string()];
+            let mut cells =
+                vec![percent(row.range), number(row.sum), percent(row.share), row.n.to_string()];
             cells.extend([row.mean, row.stddev, row.by_sampling, row.min, row.max].map(number));
             cells.push(if row.significant { "*" } else { "" }.to_owned());
             cells
@@ -488,7 +509,9 @@ impl Report for StatsReport {
     }
 
     fn json(&self) -> impl Serialize + '_ {
-        let row = |row: &'_ StatsRow| (row.values.iter().map(|value| rounded(*value)).collect::<Vec<f64>>(), row.p);
+        let row = |row: &'_ StatsRow| {
+            (row.values.iter().map(|value| rounded(*value)).collect::<Vec<f64>>(), row.p)
+        };
         let rows = self.shown().iter().map(|shown| {
             let (values, p) = row(shown);
             StatsRowJson {
@@ -514,8 +537,19 @@ impl Report for StatsReport {
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let numbers =
-            ["range", "sum", "share", "n", "mean", "stddev", "stddev_by_sampling", "min", "max", "p", "p_corrected"];
+        let numbers = [
+            "range",
+            "sum",
+            "share",
+            "n",
+            "mean",
+            "stddev",
+            "stddev_by_sampling",
+            "min",
+            "max",
+            "p",
+            "p_corrected",
+        ];
         let titles = SUBJECT_TITLES.into_iter().chain(numbers).chain(["significant"]);
         record(out, &titles.map(str::to_owned).collect::<Vec<_>>())?;
         for row in self.shown() {

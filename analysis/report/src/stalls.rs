@@ -24,12 +24,19 @@ pub(super) fn wait(wait: Wait) -> &'static str {
 pub(super) fn rows(sums: &Sums) -> Vec<(String, f64, f64)> {
     let share = |samples: f64| samples / sums.samples.max(f64::MIN_POSITIVE);
     let one = |name: &str, samples: f64| (name.to_owned(), share(samples), share(samples));
-    let mut rows: Vec<(String, f64, f64)> =
-        sums.causes.iter().map(|(cause, (low, high))| (cause.to_string(), share(*low), share(*high))).collect();
+    let mut rows: Vec<(String, f64, f64)> = sums
+        .causes
+        .iter()
+        .map(|(cause, (low, high))| (cause.to_string(), share(*low), share(*high)))
+        .collect();
     rows.push(one("unexplained stall", sums.unexplained));
     rows.push(one("unexplained gain", -sums.gain));
     rows.push(one("= dynamic", sums.dynamic + sums.unexplained - sums.gain));
-    rows.extend(sums.waits.iter().map(|(what, samples)| one(&format!("waits for {}", wait(*what)), *samples)));
+    rows.extend(
+        sums.waits
+            .iter()
+            .map(|(what, samples)| one(&format!("waits for {}", wait(*what)), *samples)),
+    );
     rows.push(one("= static", sums.waits.values().sum()));
     rows.push(one("execution", sums.execution));
     rows.push(one("net sampling error", sums.error));
@@ -56,7 +63,12 @@ pub(super) fn text(sums: &Sums, style: &Style, out: &mut dyn Write) -> io::Resul
         } else {
             format!("{} % to {} %", percent(low), percent(high))
         };
-        head(style, out, if number == 0 { "spent on" } else { "" }, &format!("{name:<44} {range:>18}"))?;
+        head(
+            style,
+            out,
+            if number == 0 { "spent on" } else { "" },
+            &format!("{name:<44} {range:>18}"),
+        )?;
     }
     Ok(())
 }
@@ -93,14 +105,18 @@ struct StaticEntry {
 
 /// Makes it.
 pub(super) fn spent(sums: &Sums) -> Spent {
-    let share = |samples: f64| if sums.samples > 0.0 { rounded(samples / sums.samples) } else { 0.0 };
+    let share =
+        |samples: f64| if sums.samples > 0.0 { rounded(samples / sums.samples) } else { 0.0 };
     let causes = sums.causes.iter().map(|(cause, (low, high))| CauseEntry {
         name: cause.to_string(),
         letter: cause.letter(),
         low: share(*low),
         high: share(*high),
     });
-    let statics = sums.waits.iter().map(|(what, samples)| StaticEntry { name: wait(*what), share: share(*samples) });
+    let statics = sums
+        .waits
+        .iter()
+        .map(|(what, samples)| StaticEntry { name: wait(*what), share: share(*samples) });
     Spent {
         causes: causes.collect(),
         dynamic: share(sums.dynamic + sums.unexplained - sums.gain),

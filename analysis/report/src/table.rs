@@ -175,7 +175,13 @@ impl Table {
     }
 
     fn column(&mut self, title: &str, cut: Option<(Cut, usize)>) {
-        self.columns.push(Column { title: title.to_owned(), right: false, spared: false, group: String::new(), cut });
+        self.columns.push(Column {
+            title: title.to_owned(),
+            right: false,
+            spared: false,
+            group: String::new(),
+            cut,
+        });
     }
 
     /// Adds a row; cells that are missing at its end are empty.
@@ -193,7 +199,10 @@ impl Table {
         if let Some(spared) = self.spared_column(style) {
             let mut left = self.clone();
             left.columns.remove(spared);
-            left.rows.iter_mut().filter(|(row, _)| spared < row.len()).for_each(|(row, _)| drop(row.remove(spared)));
+            left.rows
+                .iter_mut()
+                .filter(|(row, _)| spared < row.len())
+                .for_each(|(row, _)| drop(row.remove(spared)));
             return left.write(style, out);
         }
         let mut widths = self.widths(style);
@@ -211,7 +220,11 @@ impl Table {
         let titles: Vec<String> = self.columns.iter().map(|column| column.title.clone()).collect();
         writeln!(out, "{}", self.line(&titles, &widths, |numbers| numbers))?;
         for (cells, (_, colour)) in shown.iter().zip(&self.rows) {
-            writeln!(out, "{}", self.line(cells, &widths, |numbers| Colour::paint(*colour, &numbers, style)))?;
+            writeln!(
+                out,
+                "{}",
+                self.line(cells, &widths, |numbers| Colour::paint(*colour, &numbers, style))
+            )?;
         }
         Ok(())
     }
@@ -228,7 +241,8 @@ impl Table {
 
     /// Columns as wide as their widest cell, and how wide lines are then, with a gap behind.
     fn natural(&self) -> (Vec<usize>, usize) {
-        let mut widths: Vec<usize> = self.columns.iter().map(|column| width(&column.title)).collect();
+        let mut widths: Vec<usize> =
+            self.columns.iter().map(|column| width(&column.title)).collect();
         for (row, _) in &self.rows {
             for (widest, cell) in widths.iter_mut().zip(row) {
                 *widest = (*widest).max(width(&cell.whole()));
@@ -245,8 +259,12 @@ impl Table {
         if style.full_names {
             return widths;
         }
-        let mut cut: Vec<(usize, usize)> =
-            self.columns.iter().enumerate().filter_map(|(at, column)| Some((at, column.cut?.1))).collect();
+        let mut cut: Vec<(usize, usize)> = self
+            .columns
+            .iter()
+            .enumerate()
+            .filter_map(|(at, column)| Some((at, column.cut?.1)))
+            .collect();
         let wanted: usize = cut.iter().filter_map(|(at, _)| widths.get(*at)).sum();
         let mut room = (style.columns + GAP).saturating_sub(whole - wanted);
         // What wants least of its part goes first; what it leaves is the others'.
@@ -276,10 +294,15 @@ impl Table {
             };
             row.iter().zip(&self.columns).zip(widths).map(cell).collect()
         };
-        let mut shown: Vec<Vec<String>> = self.rows.iter().map(|(row, _)| cells(row, None)).collect();
+        let mut shown: Vec<Vec<String>> =
+            self.rows.iter().map(|(row, _)| cells(row, None)).collect();
         // What is no number may tell them apart already: an id, an address.
         let name = |row: &[String]| -> Vec<String> {
-            row.iter().zip(&self.columns).filter(|(_, column)| !column.right).map(|(cell, _)| cell.clone()).collect()
+            row.iter()
+                .zip(&self.columns)
+                .filter(|(_, column)| !column.right)
+                .map(|(cell, _)| cell.clone())
+                .collect()
         };
         let mut same: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
         for (at, row) in shown.iter().enumerate() {
@@ -290,10 +313,15 @@ impl Table {
                 let mut cells = self.rows.get(at)?.0.iter().zip(&self.columns);
                 cells.find(|(_, column)| column.cut.is_some()).map(|(cell, _)| cell)
             };
-            let whole: Vec<&str> = alike.iter().filter_map(|at| first(*at)).map(|cell| cell.text.as_str()).collect();
+            let whole: Vec<&str> =
+                alike.iter().filter_map(|at| first(*at)).map(|cell| cell.text.as_str()).collect();
             for at in alike {
                 let Some((cell, (row, _))) = first(*at).zip(self.rows.get(*at)) else { continue };
-                let apart = if cell.apart.is_empty() { difference(&cell.text, &whole) } else { cell.apart.clone() };
+                let apart = if cell.apart.is_empty() {
+                    difference(&cell.text, &whole)
+                } else {
+                    cell.apart.clone()
+                };
                 if let Some(line) = shown.get_mut(*at).filter(|_| !apart.is_empty()) {
                     *line = cells(row, Some(&apart));
                 }
@@ -303,7 +331,12 @@ impl Table {
     }
 
     /// A line; `paint` colours its numbers.
-    fn line(&self, cells: &[String], widths: &[usize], paint: impl FnOnce(String) -> String) -> String {
+    fn line(
+        &self,
+        cells: &[String],
+        widths: &[usize],
+        paint: impl FnOnce(String) -> String,
+    ) -> String {
         let (mut numbers, mut line, mut in_numbers) = (String::new(), String::new(), true);
         for ((column, width), cell) in self.columns.iter().zip(widths).zip(cells) {
             in_numbers &= column.right;
@@ -380,7 +413,9 @@ pub(super) fn difference(name: &str, others: &[&str]) -> String {
         return String::new();
     };
     let before = name.get(..name.floor_char_boundary(from)).unwrap_or_default();
-    let word = before.rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |at| name.ceil_char_boundary(at + 1));
+    let word = before
+        .rfind(|c: char| !c.is_alphanumeric() && c != '_')
+        .map_or(0, |at| name.ceil_char_boundary(at + 1));
     let shown: String = name.get(word..).unwrap_or_default().chars().take(DIFFERENCE).collect();
     format!(" …{shown}")
 }
@@ -422,16 +457,21 @@ mod tests {
             assert!(text.lines().all(|line| width(line) <= columns), "{columns}: {text}");
             assert!(text.contains("insert_or_assign"), "{columns}: {text}");
         }
-        for style in [Style { columns: 180, ..STYLE }, Style { columns: 40, full_names: true, ..STYLE }] {
-            assert!(styled(&table, &style).contains(&format!("{long}  libsomething-or-other.so.6.0.30")));
+        for style in
+            [Style { columns: 180, ..STYLE }, Style { columns: 40, full_names: true, ..STYLE }]
+        {
+            assert!(
+                styled(&table, &style)
+                    .contains(&format!("{long}  libsomething-or-other.so.6.0.30"))
+            );
         }
     }
 
     /// Two procedures of one image were shown as one name.
     #[test]
     fn names_that_would_be_one_keep_what_tells_them_apart() {
-        let [one, two] =
-            ["int", "long"].map(|of| format!("std::vector<{of}, std::allocator<{of}> >::push_back({of}&&)"));
+        let [one, two] = ["int", "long"]
+            .map(|of| format!("std::vector<{of}, std::allocator<{of}> >::push_back({of}&&)"));
         let table = of_names(&[(&one, "a"), (&two, "a"), (&two, "b")]);
         let text = styled(&table, &Style { columns: 60, ..STYLE });
         let expected = "n  procedure                                           image\n\
@@ -457,7 +497,9 @@ mod tests {
             text.lines().next().unwrap().split_whitespace().count()
         };
         assert_eq!([60, 50, 40].map(titles), [4, 3, 2]);
-        assert!(styled(&table, &Style { columns: 40, full_names: true, ..STYLE }).contains("deviation"));
+        assert!(
+            styled(&table, &Style { columns: 40, full_names: true, ..STYLE }).contains("deviation")
+        );
     }
 
     #[test]

@@ -8,8 +8,8 @@ use profiledb::EpochMeta;
 use super::quantity::{bytes, counted, duration, moment, percent, period, plain, thousands};
 use super::table::{Cell, Colour, Table, width};
 use super::{
-    By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport, Row, Selection, Style,
-    duration_s, escape,
+    By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
+    Row, Selection, Style, duration_s, escape,
 };
 use query::load::sum;
 use query::problem::Problem;
@@ -64,17 +64,24 @@ pub(super) fn note(style: &Style, out: &mut dyn Write, says: &str) -> io::Result
     line(style, out, NOTE, &escape(says))
 }
 
-/// A line, which a terminal shows as several where it is wider, all but the first of them indented. Files and pipes have it whole: programs
-/// look for its words.
-pub(super) fn line(style: &Style, out: &mut dyn Write, indent: usize, text: &str) -> io::Result<()> {
+/// A line, which a terminal shows as several where it is wider, all but the first of them indented.
+/// Files and pipes have it whole: programs look for its words.
+pub(super) fn line(
+    style: &Style,
+    out: &mut dyn Write,
+    indent: usize,
+    text: &str,
+) -> io::Result<()> {
     if !style.wrap {
         return writeln!(out, "{text}");
     }
     let (mut rest, mut before, mut least) = (text, 0, indent);
     loop {
         let room = style.columns.saturating_sub(before);
-        let mut breaks =
-            rest.match_indices(' ').map(|(at, _)| at).filter(|at| width(rest.get(..*at).unwrap_or_default()) >= least);
+        let mut breaks = rest
+            .match_indices(' ')
+            .map(|(at, _)| at)
+            .filter(|at| width(rest.get(..*at).unwrap_or_default()) >= least);
         let first = breaks.clone().next();
         let fitting = breaks.rfind(|at| width(rest.get(..*at).unwrap_or_default()) <= room);
         let (shown, left) = match fitting.or(first).filter(|_| width(rest) > room) {
@@ -89,7 +96,11 @@ pub(super) fn line(style: &Style, out: &mut dyn Write, indent: usize, text: &str
     }
 }
 
-pub(super) fn selection(selection: &Selection, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn selection(
+    selection: &Selection,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     head(style, out, "database", &selection.db)?;
     let hosts = selection.hosts();
     head(style, out, if hosts.len() == 1 { "host" } else { "hosts" }, &some_of(&hosts))?;
@@ -97,7 +108,8 @@ pub(super) fn selection(selection: &Selection, style: &Style, out: &mut dyn Writ
         [epoch] => head(style, out, "epoch", &format!("{}: {}", epoch.epoch, span(epoch)))?,
         several => head(style, out, "epochs", &together(several))?,
     }
-    let mut labels: Vec<&str> = selection.epochs.iter().filter_map(|epoch| epoch.label.as_deref()).collect();
+    let mut labels: Vec<&str> =
+        selection.epochs.iter().filter_map(|epoch| epoch.label.as_deref()).collect();
     labels.sort_unstable();
     labels.dedup();
     match labels.as_slice() {
@@ -127,7 +139,11 @@ fn span(epoch: &EpochMeta) -> String {
 
 fn together(epochs: &[EpochMeta]) -> String {
     let start = epochs.iter().map(|epoch| epoch.started_unix_s).min().unwrap_or(0);
-    let end = epochs.iter().map(|epoch| epoch.started_unix_s.saturating_add(duration_s(epoch))).max().unwrap_or(0);
+    let end = epochs
+        .iter()
+        .map(|epoch| epoch.started_unix_s.saturating_add(duration_s(epoch)))
+        .max()
+        .unwrap_or(0);
     let lasted = duration(sum(epochs.iter().map(duration_s)));
     format!("{}: {} to {} UTC, {lasted} in sum", epochs.len(), moment(start), moment(end))
 }
@@ -163,7 +179,12 @@ fn part_of_time(column: &EventColumn) -> Option<String> {
 }
 
 /// What was sampled of an event, and what the reader must know of it.
-pub(super) fn event_head(column: &EventColumn, with_idle: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn event_head(
+    column: &EventColumn,
+    with_idle: bool,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let event = &column.event;
     let mut says = format!(
         "{}: {}, one every {}",
@@ -197,8 +218,13 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
     if !report.whose.is_all() {
         head(style, out, "only", &format!("samples {}", report.whose.shown()))?;
     }
-    let all: Vec<String> = report.events.iter().map(|column| thousands(column.counted.samples)).collect();
-    let noun = if matches!(report.events.as_slice(), [one] if one.counted.samples == 1) { "sample" } else { "samples" };
+    let all: Vec<String> =
+        report.events.iter().map(|column| thousands(column.counted.samples)).collect();
+    let noun = if matches!(report.events.as_slice(), [one] if one.counted.samples == 1) {
+        "sample"
+    } else {
+        "samples"
+    };
     let whose = match (report.restricted, report.whose.is_all()) {
         (true, true) => "of the chosen images",
         (true, false) => "of the chosen images among these",
@@ -209,7 +235,12 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
         head(style, out, "samples", LANDED)?;
     }
     let sure = format!("{} % confidence", plain(report.confidence.percent()));
-    head(style, out, "shares", &format!("of {} {noun} {whose}; intervals of {sure}", all.join(" and ")))
+    head(
+        style,
+        out,
+        "shares",
+        &format!("of {} {noun} {whose}; intervals of {sure}", all.join(" and ")),
+    )
 }
 
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
@@ -243,7 +274,10 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
         cells.extend(row.procedure.as_ref().map(|name| procedure(name, style)));
         cells.extend((report.by == By::Line).then(|| source_line(row, style)));
         cells.push(subject(report, row));
-        table.coloured(cells, row.shares.get(report.sort).and_then(|share| Colour::of_share(share.value)));
+        table.coloured(
+            cells,
+            row.shares.get(report.sort).and_then(|share| Colour::of_share(share.value)),
+        );
     }
     table
 }
@@ -259,8 +293,8 @@ fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
     cells
 }
 
-/// Samples, share, interval. Where there is room the interval's ends; else how far it reaches to its
-/// farther end.
+/// Samples, share, interval. Where there is room the interval's ends; else how far it reaches to
+/// its farther end.
 fn count_cells(report: &ProfReport, count: u64, share: &Share) -> [String; 3] {
     let interval = if report.events.len() == 1 {
         format!("{}–{}", percent(share.low), percent(share.high))
@@ -322,7 +356,11 @@ const NO_SAMPLES: &str = "no samples yet: nothing was merged into this epoch; dc
 /// Why a table is empty; damage may be the reason, and then it is the first to be named.
 pub(super) fn no_samples(problems: &[Problem]) -> Vec<String> {
     let mut lines = problem_lines(problems.iter().filter(|problem| problem.is_serious()));
-    lines.push(if lines.is_empty() { NO_SAMPLES.to_owned() } else { "no samples in what could be read".to_owned() });
+    lines.push(if lines.is_empty() {
+        NO_SAMPLES.to_owned()
+    } else {
+        "no samples in what could be read".to_owned()
+    });
     lines
 }
 
@@ -339,7 +377,9 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
         let rows = counted(report.omitted.rows as u64, &format!("more {what}"));
         notes.push(format!("{rows}, {} % (all: -n 0)", percent(report.omitted.share)));
     }
-    notes.extend(report.unresolved_reasons().into_iter().filter_map(|reason| meaning(report, reason)));
+    notes.extend(
+        report.unresolved_reasons().into_iter().filter_map(|reason| meaning(report, reason)),
+    );
     notes.extend(report.events.iter().filter_map(|column| lost(report, column)));
     let more = problems(report).into_iter().filter(|line| !notes.contains(line));
     let more: Vec<String> = more.collect();
@@ -350,7 +390,9 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
 /// What a reason means, if it has a part of the samples that matters.
 fn meaning(report: &ProfReport, reason: &str) -> Option<String> {
     let shares = report.events.iter().flat_map(|column| &column.unresolved);
-    let matters = |(known, _, share): &(String, Tally, Share)| known == reason && share.value >= MEANING_SHARE;
+    let matters = |(known, _, share): &(String, Tally, Share)| {
+        known == reason && share.value >= MEANING_SHARE
+    };
     let text = model::meaning(reason).filter(|_| shares.clone().any(matters))?;
     Some(format!("{}: {text}", reason.replace('_', " ")))
 }
@@ -365,10 +407,16 @@ fn lost(report: &ProfReport, column: &EventColumn) -> Option<String> {
         .filter(|(_, samples)| **samples > 0)
         .map(|(reason, samples)| format!("{} {}", thousands(*samples), reason.replace('_', " ")))
         .collect();
-    let of = if report.events.len() > 1 { format!(" of {}", column.event.name) } else { String::new() };
+    let of =
+        if report.events.len() > 1 { format!(" of {}", column.event.name) } else { String::new() };
     let share = percent(ratio(lost, column.event.ledger.taken));
-    (lost > 0)
-        .then(|| format!("lost: {}{of}, {share} % of those taken ({})", counted(lost, "sample"), reasons.join(", ")))
+    (lost > 0).then(|| {
+        format!(
+            "lost: {}{of}, {share} % of those taken ({})",
+            counted(lost, "sample"),
+            reasons.join(", ")
+        )
+    })
 }
 
 /// Serious problems each in a line; images without names together, by what can be done about it.
@@ -385,8 +433,12 @@ fn problems(report: &ProfReport) -> Vec<String> {
             Problem::NoProcedures { image, counts, why, .. } => {
                 nameless.push((samples(counts), format!("{image} ({})", why.short())));
             }
-            Problem::Stripped { image, counts, .. } => stripped.push((samples(counts), image.clone())),
-            Problem::NoLines { image, counts, .. } => without_lines.push((samples(counts), image.clone())),
+            Problem::Stripped { image, counts, .. } => {
+                stripped.push((samples(counts), image.clone()))
+            }
+            Problem::NoLines { image, counts, .. } => {
+                without_lines.push((samples(counts), image.clone()))
+            }
             Problem::FromCodeStore { image, counts, why, .. } => {
                 kept.push((samples(counts), format!("{image} ({})", why.short())));
             }
@@ -398,7 +450,12 @@ fn problems(report: &ProfReport) -> Vec<String> {
     lines.extend(group(nameless, all, what, "see why: --format json"));
     let what = "in procedures without name";
     lines.extend(group(stripped, all, what, "install debug symbols, see --debug-root"));
-    lines.extend(group(without_lines, all, "without source lines", "install debug symbols, see --debug-root"));
+    lines.extend(group(
+        without_lines,
+        all,
+        "without source lines",
+        "install debug symbols, see --debug-root",
+    ));
     lines
 }
 
@@ -460,7 +517,11 @@ pub(super) fn epochs(report: &EpochsReport, style: &Style, out: &mut dyn Write) 
     for CodeStoreRow { host, images, size_bytes } in &report.code_stores {
         let (host, size) = (escape(host), bytes(*size_bytes));
         let images = counted(*images as u64, "image");
-        note(style, out, &format!("beside the epochs of {host}: code of {images}, {size} (dcpid --code-store)"))?;
+        note(
+            style,
+            out,
+            &format!("beside the epochs of {host}: code of {images}, {size} (dcpid --code-store)"),
+        )?;
     }
     problem_lines(&report.problems).iter().try_for_each(|line| note(style, out, line))
 }
@@ -487,8 +548,11 @@ fn epoch_rows(row: &super::EpochRow, with_runs: bool, table: &mut Table) {
         let lost = sum(ledger.lost.values().copied());
         let unresolved = sum(ledger.unresolved.values().copied());
         let samples = ledger.taken.saturating_sub(lost);
-        let mut cells =
-            vec![thousands(samples), percent(ratio(unresolved, samples)), percent(ratio(lost, ledger.taken))];
+        let mut cells = vec![
+            thousands(samples),
+            percent(ratio(unresolved, samples)),
+            percent(ratio(lost, ledger.taken)),
+        ];
         cells.extend(of_epoch.iter().map(|cell| escape(cell).into_owned()));
         cells.push(escape(&event.name).into_owned());
         cells.push(escape(&std::mem::take(&mut label)).into_owned());

@@ -55,9 +55,13 @@ impl TopReport {
     #[must_use]
     pub fn head(&self) -> String {
         let whole = self.total.max(1) as f64;
-        let idle =
-            if self.with_idle { String::new() } else { format!(", {} % idle", percent(self.idle as f64 / whole)) };
-        let lost = if self.lost > 0 { format!(", {} lost", thousands(self.lost)) } else { String::new() };
+        let idle = if self.with_idle {
+            String::new()
+        } else {
+            format!(", {} % idle", percent(self.idle as f64 / whole))
+        };
+        let lost =
+            if self.lost > 0 { format!(", {} lost", thousands(self.lost)) } else { String::new() };
         let (total, seconds) = (counted(self.total, "sample"), self.span.as_secs_f64());
         format!("{}: {total} in {seconds:.1} s{idle}{lost}", escape(&self.event))
     }
@@ -148,7 +152,12 @@ impl Report for TopReport {
             rows: self
                 .rows
                 .iter()
-                .map(|of| Row { procedure: &of.procedure, image: &of.image, samples: of.samples, share: row(of) })
+                .map(|of| Row {
+                    procedure: &of.procedure,
+                    image: &of.image,
+                    samples: of.samples,
+                    share: row(of),
+                })
                 .collect(),
         }
     }

@@ -8,7 +8,9 @@ use super::csv::{fraction, record};
 use super::json::{self, Event, InOrder, ProblemEntry};
 use super::quantity::{counted, percent, plain, thousands};
 use super::table::{Cell, Colour, Table};
-use super::text::{LANDED, event_head, head, image_cell, no_samples, note, problem_lines, selection};
+use super::text::{
+    LANDED, event_head, head, image_cell, no_samples, note, problem_lines, selection,
+};
 use super::{EventColumn, ImageName, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -119,7 +121,10 @@ impl TopcountsReport {
                 None => format!("[unknown] {:#x}", row.address).into(),
             });
             cells.push(image_cell(&row.image));
-            table.coloured(cells, row.shares.get(by).and_then(|share| Colour::of_share(share.value)));
+            table.coloured(
+                cells,
+                row.shares.get(by).and_then(|share| Colour::of_share(share.value)),
+            );
         }
         table
     }
@@ -136,7 +141,9 @@ impl TopcountsReport {
         }
         if self.has_ratio() {
             let unknown = || ["?".to_owned(), String::new()];
-            let known = |ratio: Share| [number(ratio.value), format!("{}–{}", number(ratio.low), number(ratio.high))];
+            let known = |ratio: Share| {
+                [number(ratio.value), format!("{}–{}", number(ratio.low), number(ratio.high))]
+            };
             cells.extend(row.ratio.map_or_else(unknown, known));
         }
         cells.push(format!("{:x}", row.address));
@@ -237,7 +244,12 @@ impl Report for TopcountsReport {
         }
         let sure = plain(self.confidence.percent());
         head(style, out, "samples", LANDED)?;
-        head(style, out, "sorted by", &format!("{}; intervals of {sure} % confidence", self.sorted_by()))?;
+        head(
+            style,
+            out,
+            "sorted by",
+            &format!("{}; intervals of {sure} % confidence", self.sorted_by()),
+        )?;
         writeln!(out)?;
         self.table(style).write(style, out)?;
         let notes = self.notes();
@@ -250,7 +262,11 @@ impl Report for TopcountsReport {
     fn json(&self) -> impl Serialize + '_ {
         let row = |row: &InstructionRow| {
             let finite = |number: f64| number.is_finite().then(|| json::rounded(number));
-            row.ratio.map(|it| RatioJson { value: finite(it.value), low: finite(it.low), high: finite(it.high) })
+            row.ratio.map(|it| RatioJson {
+                value: finite(it.value),
+                low: finite(it.low),
+                high: finite(it.high),
+            })
         };
         let names = || self.events.iter().map(|column| column.event.name.as_str());
         let rows = self.rows.iter().map(|shown| RowJson {
@@ -281,10 +297,17 @@ impl Report for TopcountsReport {
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut titles: Vec<String> =
-            ["image", "image_id", "procedure", "procedure_offset", "address"].map(str::to_owned).into();
+            ["image", "image_id", "procedure", "procedure_offset", "address"]
+                .map(str::to_owned)
+                .into();
         for column in &self.events {
             let name = &column.event.name;
-            titles.extend([name.clone(), format!("{name}_share"), format!("{name}_low"), format!("{name}_high")]);
+            titles.extend([
+                name.clone(),
+                format!("{name}_share"),
+                format!("{name}_low"),
+                format!("{name}_high"),
+            ]);
         }
         if self.has_ratio() {
             titles.extend(["ratio", "ratio_low", "ratio_high"].map(str::to_owned));
@@ -293,7 +316,11 @@ impl Report for TopcountsReport {
         for row in &self.rows {
             let into = row.procedure.as_ref().map(|_| row.into.to_string()).unwrap_or_default();
             let mut cells = vec![row.image.name.clone(), row.image.id.to_string()];
-            cells.extend([row.procedure.clone().unwrap_or_default(), into, format!("{:#x}", row.address)]);
+            cells.extend([
+                row.procedure.clone().unwrap_or_default(),
+                into,
+                format!("{:#x}", row.address),
+            ]);
             for (count, share) in row.counts.iter().zip(&row.shares) {
                 cells.extend([
                     count.samples.to_string(),

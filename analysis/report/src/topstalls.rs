@@ -68,7 +68,12 @@ impl Report for TopstallsReport {
         selection(&self.selection, style, out)?;
         head(style, out, "machine", &self.machine.shown())?;
         let part = percent(self.explained as f64 / self.samples.max(1) as f64);
-        head(style, out, "explained", &format!("{part} % of {} of time", counted(self.samples, "sample")))?;
+        head(
+            style,
+            out,
+            "explained",
+            &format!("{part} % of {} of time", counted(self.samples, "sample")),
+        )?;
         writeln!(out)?;
         let mut table = Table::default();
         table.number("stall %", "");
@@ -82,7 +87,8 @@ impl Report for TopstallsReport {
         table.texts("instruction");
         table.procedures("procedure");
         table.names("image");
-        let suffixes = Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
+        let suffixes =
+            Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
         let share = |samples: f64| percent(samples / self.samples.max(1) as f64);
         for row in &self.rows {
             let numbers = [
@@ -124,8 +130,17 @@ impl Report for TopstallsReport {
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles =
-            ["stall", "most", "cycles", "confidence", "letters", "address", "instruction", "procedure", "image"];
+        let titles = [
+            "stall",
+            "most",
+            "cycles",
+            "confidence",
+            "letters",
+            "address",
+            "instruction",
+            "procedure",
+            "image",
+        ];
         record(out, &titles.map(str::to_owned))?;
         for row in &self.rows {
             let share = |samples: f64| format!("{:.6}", samples / self.samples.max(1) as f64);
@@ -187,6 +202,10 @@ fn entry(row: &StallRow, samples: u64) -> Row<'_> {
         procedure: &row.procedure,
         address: format!("{:#x}", row.address),
         text: &row.text,
-        culprits: row.culprits.iter().map(|culprit| CulpritEntry::of(culprit, row.cycles.is_some())).collect(),
+        culprits: row
+            .culprits
+            .iter()
+            .map(|culprit| CulpritEntry::of(culprit, row.cycles.is_some()))
+            .collect(),
     }
 }

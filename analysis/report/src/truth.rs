@@ -47,7 +47,8 @@ pub struct TruthRow {
     pub blocks: usize,
     /// How far its estimate is off.
     pub scored: Scored,
-    /// The cycles that an execution is said to take, at least, by default and at most: factors of the true ones, where those are known.
+    /// The cycles that an execution is said to take, at least, by default and at most: factors of
+    /// the true ones, where those are known.
     pub cycles: Option<[f64; 3]>,
 }
 
@@ -90,10 +91,20 @@ impl Report for TruthReport {
         self.model.iter().try_for_each(|model| head(style, out, "machine", &model.shown()))?;
         let sum = self.all();
         let scored = self.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.samples));
-        let (samples, procedures) = (counted(self.samples, "sample"), counted(self.rows.len() as u64, "procedure"));
-        let of = format!("{procedures} with {} of {samples}, each at least {}", thousands(scored), self.least);
+        let (samples, procedures) =
+            (counted(self.samples, "sample"), counted(self.rows.len() as u64, "procedure"));
+        let of = format!(
+            "{procedures} with {} of {samples}, each at least {}",
+            thousands(scored),
+            self.least
+        );
         head(style, out, "compared", &of)?;
-        head(style, out, "blocks", &format!("{} of samples are within 5 / 10 / 15 %", shares(&sum.blocks)))?;
+        head(
+            style,
+            out,
+            "blocks",
+            &format!("{} of samples are within 5 / 10 / 15 %", shares(&sum.blocks)),
+        )?;
         head(style, out, "edges", &format!("{} of executions", shares(&sum.edges)))?;
         if sum.rounds.all > 0.0 {
             let of = format!(
@@ -129,14 +140,20 @@ impl Report for TruthReport {
         }
         table.procedures("procedure");
         table.names("image");
-        let suffixes = Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
+        let suffixes =
+            Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
         for row in self.rows.iter().take(self.shown) {
             let here = Sum::of(std::iter::once(row));
-            let told = row
-                .cycles
-                .map_or_else(|| "-".to_owned(), |[least, told, most]| format!("{least:.2}–{told:.2}–{most:.2}"));
-            let mut cells =
-                vec![thousands(row.samples), row.blocks.to_string(), shares(&here.blocks), shares(&here.edges)];
+            let told = row.cycles.map_or_else(
+                || "-".to_owned(),
+                |[least, told, most]| format!("{least:.2}–{told:.2}–{most:.2}"),
+            );
+            let mut cells = vec![
+                thousands(row.samples),
+                row.blocks.to_string(),
+                shares(&here.blocks),
+                shares(&here.edges),
+            ];
             cells.extend(cycles.then_some(told));
             let mut cells: Vec<Cell> = cells.into_iter().map(Cell::from).collect();
             cells.push(Cell::name(suffixes.shown(&row.image, &row.procedure, style.full_names)));
@@ -169,14 +186,21 @@ impl Report for TruthReport {
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = ["image", "procedure", "samples", "blocks", "blocks_within_10", "edges_within_10"];
+        let titles =
+            ["image", "procedure", "samples", "blocks", "blocks_within_10", "edges_within_10"];
         record(out, &titles.map(str::to_owned))?;
         for row in &self.rows {
             let here = Sum::of(std::iter::once(row));
             let ten = |score: &Score| format!("{:.4}", score.shares()[1]);
             let (samples, blocks) = (row.samples.to_string(), row.blocks.to_string());
-            let cells =
-                [row.image.clone(), row.procedure.clone(), samples, blocks, ten(&here.blocks), ten(&here.edges)];
+            let cells = [
+                row.image.clone(),
+                row.procedure.clone(),
+                samples,
+                blocks,
+                ten(&here.blocks),
+                ten(&here.edges),
+            ];
             record(out, &cells)?;
         }
         Ok(())
@@ -274,9 +298,12 @@ impl Cycles {
     fn of(rows: &[TruthRow]) -> Option<Self> {
         let known = || rows.iter().filter_map(|row| Some((row.cycles?, row.samples as f64)));
         let all: f64 = known().map(|(_, samples)| samples).sum();
-        let right = known().filter(|([least, _, most], _)| *least <= 1.0 && 1.0 <= *most).map(|(_, samples)| samples);
+        let right = known()
+            .filter(|([least, _, most], _)| *least <= 1.0 && 1.0 <= *most)
+            .map(|(_, samples)| samples);
         let median = |end: fn([f64; 3]) -> f64| {
-            let mut ends: Vec<(f64, f64)> = known().map(|(cycles, samples)| (end(cycles), samples)).collect();
+            let mut ends: Vec<(f64, f64)> =
+                known().map(|(cycles, samples)| (end(cycles), samples)).collect();
             ends.sort_by(|a, b| a.0.total_cmp(&b.0));
             let mut sum = 0.0;
             let middle = ends.iter().find(|(_, samples)| {
@@ -285,8 +312,11 @@ impl Cycles {
             });
             middle.map(|(end, _)| *end)
         };
-        let (least, told, most) =
-            (median(|[least, _, _]| least)?, median(|[_, told, _]| told)?, median(|[_, _, most]| most)?);
+        let (least, told, most) = (
+            median(|[least, _, _]| least)?,
+            median(|[_, told, _]| told)?,
+            median(|[_, _, most]| most)?,
+        );
         Some(Self { right: right.fold(0.0, |sum, samples| sum + samples) / all, least, told, most })
     }
 }

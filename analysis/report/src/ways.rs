@@ -3,10 +3,12 @@
 use super::calc::EdgeRow;
 use super::quantity::{counted, percent, thousands};
 
-/// Most ways of a block that have a line each: an interpreter's blocks have hundreds, nearly all of them as good as never taken.
+/// Most ways of a block that have a line each: an interpreter's blocks have hundreds, nearly all of
+/// them as good as never taken.
 const SHOWN_MAX: usize = 16;
 
-/// A line for each way, in their order, and one for all that are taken less often than the most often taken ones.
+/// A line for each way, in their order, and one for all that are taken less often than the most
+/// often taken ones.
 pub(super) fn text(edges: &[EdgeRow]) -> String {
     let guessed = edges.len() > 1 && edges.iter().all(|edge| edge.observed == 0);
     let mut often: Vec<(usize, &EdgeRow)> = edges.iter().enumerate().collect();
@@ -50,7 +52,14 @@ mod tests {
 
     fn edge(number: u64, share: f64, observed: u64) -> EdgeRow {
         let runs = Runs { value: 1.0, low: 1.0, high: 1.0, confidence: estimate::Confidence::Low };
-        EdgeRow { from: 0x1000, to: Some(0x2000 + number), kind: "through a register", runs, share, observed }
+        EdgeRow {
+            from: 0x1000,
+            to: Some(0x2000 + number),
+            kind: "through a register",
+            runs,
+            share,
+            observed,
+        }
     }
 
     #[test]

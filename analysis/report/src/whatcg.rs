@@ -34,8 +34,7 @@ pub struct WhatcgReport {
 }
 
 /// What the sums at the end are by.
-const SPLIT: &str =
-    "dynamic, static, execution: without counted instructions as if stalled as most code is, 3 times its best";
+const SPLIT: &str = "dynamic, static, execution: without counted instructions as if stalled as most code is, 3 times its best";
 
 impl Report for WhatcgReport {
     const NAME: &'static str = "whatcg";
@@ -45,7 +44,10 @@ impl Report for WhatcgReport {
         head(style, out, "machine", &self.machine.shown())?;
         let part = percent(self.explained as f64 / self.samples.max(1) as f64);
         let (explained, all) = (thousands(self.explained), counted(self.samples, "sample"));
-        let of = format!("{} with {explained} of {all} ({part} %)", counted(self.procedures, "procedure"));
+        let of = format!(
+            "{} with {explained} of {all} ({part} %)",
+            counted(self.procedures, "procedure")
+        );
         head(style, out, "explained", &of)?;
         head(style, out, "split", SPLIT)?;
         writeln!(out)?;

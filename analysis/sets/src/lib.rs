@@ -54,7 +54,8 @@ impl FromStr for SetChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // `@WHICH` is how the command line marks epochs that begin with a dash (`args::with_marked_epochs`).
+        // `@WHICH` is how the command line marks epochs that begin with a dash
+        // (`args::with_marked_epochs`).
         let typed = text.strip_prefix('@').unwrap_or(text).to_owned();
         let mut set = Self { typed, ..Self::default() };
         if key_of(text).is_some() {
@@ -86,7 +87,8 @@ impl SetChoice {
         let twice = match key {
             "db" => self.db.replace(value.into()).is_some(),
             "epoch" => {
-                let epoch = value.parse().map_err(|why| format!("has epochs {value:?}, which {why}"))?;
+                let epoch =
+                    value.parse().map_err(|why| format!("has epochs {value:?}, which {why}"))?;
                 self.epoch.replace(epoch).is_some()
             }
             "epoch-label" => self.epoch_label.replace(value.to_owned()).is_some(),
@@ -94,7 +96,9 @@ impl SetChoice {
             "label" => self.label.replace(value.to_owned()).is_some(),
             "unit" => self.unit.replace(value.to_owned()).is_some(),
             _ => {
-                let pid = value.parse().map_err(|_| format!("has a pid {value:?}, which is no number"))?;
+                let pid = value
+                    .parse()
+                    .map_err(|_| format!("has a pid {value:?}, which is no number"))?;
                 self.pid.replace(pid).is_some()
             }
         };
@@ -136,7 +140,8 @@ pub struct Comparison {
     pub debug_roots: Vec<PathBuf>,
     /// The confidence of intervals and marks.
     pub confidence: Confidence,
-    /// Samples that a row must have in all sets together to be a row of its own; None: 5 for each set.
+    /// Samples that a row must have in all sets together to be a row of its own; None: 5 for each
+    /// set.
     pub min_samples: Option<u64>,
     /// Most rows; 0 for all; None: as many as the form of the report is made for.
     pub rows: Option<usize>,
@@ -146,7 +151,8 @@ impl Comparison {
     /// Samples that a row must have in all sets together to be a row of its own.
     #[must_use]
     pub fn min_samples(&self, sets: usize) -> u64 {
-        // Below, chi-squared is not (W. G. Cochran, "Some methods for strengthening the common chi-squared tests", Biometrics 10, 1954).
+        // Below, chi-squared is not (W. G. Cochran, "Some methods for strengthening the common
+        // chi-squared tests", Biometrics 10, 1954).
         self.min_samples.unwrap_or(5_u64.saturating_mul(sets as u64))
     }
 }
@@ -155,7 +161,8 @@ impl SetChoice {
     /// What to read of the set: `source`, but for what the set says itself.
     #[must_use]
     pub fn question(&self, source: &Question) -> Question {
-        let either = |said: &Option<String>, else_: &Option<String>| said.clone().or_else(|| else_.clone());
+        let either =
+            |said: &Option<String>, else_: &Option<String>| said.clone().or_else(|| else_.clone());
         let mut own = source.clone();
         if let Some(db) = &self.db {
             own.db.clone_from(db);
@@ -185,8 +192,11 @@ mod tests {
     #[test]
     fn sets_are_epochs_databases_or_keys() {
         for epoch in ["latest", "all", "-1", "20261105", "20261105-080000..-2"] {
-            let expected =
-                SetChoice { typed: epoch.into(), epoch: Some(epoch.parse().unwrap()), ..SetChoice::default() };
+            let expected = SetChoice {
+                typed: epoch.into(),
+                epoch: Some(epoch.parse().unwrap()),
+                ..SetChoice::default()
+            };
             assert_eq!(set(epoch), expected);
             let there = set(&format!("/data/a@b@{epoch}"));
             assert_eq!((there.db, there.epoch), (Some("/data/a@b".into()), expected.epoch.clone()));
@@ -195,7 +205,8 @@ mod tests {
         for directory in ["db", "./20261105", "/var/lib/dcpi", "a@b", "x:y", "c,d"] {
             assert_eq!(set(directory).db, Some(directory.into()), "{directory}");
         }
-        let all = set("label:after, -O3,pid:7,unit:a.service,host:h,epoch-label:x,y,epoch:-1,db:/a,b");
+        let all =
+            set("label:after, -O3,pid:7,unit:a.service,host:h,epoch-label:x,y,epoch:-1,db:/a,b");
         assert_eq!(
             (all.label.as_deref(), all.pid, all.unit.as_deref()),
             (Some("after, -O3"), Some(7), Some("a.service"))

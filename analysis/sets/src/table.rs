@@ -43,9 +43,9 @@ pub struct LeftOut {
     pub counted: u64,
 }
 
-/// Samples that an epoch must have to be a set of its own with `--each`. With 100, the standard error of a share
-/// is 5 points of percent at most; with fewer, an epoch that was begun and ended at once varies from the
-/// others in every row.
+/// Samples that an epoch must have to be a set of its own with `--each`. With 100, the standard
+/// error of a share is 5 points of percent at most; with fewer, an epoch that was begun and ended
+/// at once varies from the others in every row.
 pub const EACH_MIN_SAMPLES: u64 = 100;
 
 /// A set.
@@ -57,7 +57,8 @@ pub struct Set {
     pub db: String,
     /// Whose samples.
     pub whose: ScopeChoice,
-    /// Its parts: each epoch of each host. Those without any of the samples asked for are not there.
+    /// Its parts: each epoch of each host. Those without any of the samples asked for are not
+    /// there.
     pub parts: Vec<Part>,
 }
 
@@ -112,26 +113,29 @@ impl Set {
         })
     }
 
-    /// The set's samples of a row, `samples` by part, as comparisons want them. Amounts are in samples of `weight`, by `each`: 1 for the
-    /// sum, the number of parts for their mean.
+    /// The set's samples of a row, `samples` by part, as comparisons want them. Amounts are in
+    /// samples of `weight`, by `each`: 1 for the sum, the number of parts for their mean.
     #[must_use]
     pub fn counted(&self, measure: Measure, samples: &[Tally], weight: f64, each: f64) -> Counted {
         let parts = self.parts.iter().zip(samples);
-        let (row, whole) = parts.fold((Tally::default(), Tally::default()), |(row, whole), (part, samples)| {
-            (row + *samples, whole + part.counted)
-        });
+        let (row, whole) = parts
+            .fold((Tally::default(), Tally::default()), |(row, whole), (part, samples)| {
+                (row + *samples, whole + part.counted)
+            });
         counted(measure, row, whole, weight * each)
     }
 
     /// The same of each part.
     #[must_use]
     pub fn counted_parts(&self, measure: Measure, samples: &[Tally], weight: f64) -> Vec<Counted> {
-        let part = |(part, samples): (&Part, &Tally)| counted(measure, *samples, part.counted, weight);
+        let part =
+            |(part, samples): (&Part, &Tally)| counted(measure, *samples, part.counted, weight);
         self.parts.iter().zip(samples).map(part).collect()
     }
 }
 
-/// A row's samples as comparisons want them: as many of one weight as would be as unsure. Amounts are in samples of `unit`.
+/// A row's samples as comparisons want them: as many of one weight as would be as unsure. Amounts
+/// are in samples of `unit`.
 fn counted(measure: Measure, row: Tally, whole: Tally, unit: f64) -> Counted {
     // What a sample of the row stands for, and what one would where it has none.
     let one = if row.is_empty() { whole.weight() } else { row.weight() };
@@ -165,7 +169,8 @@ impl Table {
         of_sets
     }
 
-    /// The weight of a sample in the first part of all, which amounts are told in; 1 where there is none.
+    /// The weight of a sample in the first part of all, which amounts are told in; 1 where there is
+    /// none.
     #[must_use]
     pub fn weight(&self) -> f64 {
         let mut weights = self.sets.iter().flat_map(|set| &set.parts).map(|part| part.event.weight);
@@ -185,8 +190,8 @@ struct Read {
 /// Reads the sets. With `apart`, each epoch of a set becomes a set of its own.
 ///
 /// # Errors
-/// Those of [`Database::open`], [`select::epochs`] and [`load::load`], of a set that has nothing of what is asked for;
-/// [`AnalysisError::EmptySet`].
+/// Those of [`Database::open`], [`select::epochs`] and [`load::load`], of a set that has nothing of
+/// what is asked for; [`AnalysisError::EmptySet`].
 pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Table, AnalysisError> {
     let mut sets = Vec::new();
     let mut reads = Vec::new();
@@ -205,10 +210,24 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
         let least = if apart { EACH_MIN_SAMPLES } else { 1 };
         let others = left_out.len();
         let wanted = (args, least);
-        let found = read_parts(&db, &epochs, &mut event, &source.whose, wanted, &mut left_out, &mut problems)?;
+        let found = read_parts(
+            &db,
+            &epochs,
+            &mut event,
+            &source.whose,
+            wanted,
+            &mut left_out,
+            &mut problems,
+        )?;
         if found.is_empty() {
             let (epochs, event) = (left_out.len() - others, event.clone().unwrap_or_default());
-            return Err(AnalysisError::EmptySet { set: set.name, root: set.db, epochs, least, event });
+            return Err(AnalysisError::EmptySet {
+                set: set.name,
+                root: set.db,
+                epochs,
+                least,
+                event,
+            });
         }
         // Where its epochs recorded one command the set is that command's.
         if let Some((_, first)) = found.first()
@@ -239,11 +258,15 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
         add_unresolved(&reads, &mut rows);
     }
     let rebuilt = rebuilt(&reads);
-    let rows = rows.into_iter().map(|(subject, (builds, samples))| Row { subject, builds, samples }).collect();
+    let rows = rows
+        .into_iter()
+        .map(|(subject, (builds, samples))| Row { subject, builds, samples })
+        .collect();
     Ok(Table { sets, rows, rebuilt, left_out, problems })
 }
 
-/// Reads each epoch by itself: those with at least so many of the samples asked for. The others are `left_out`.
+/// Reads each epoch by itself: those with at least so many of the samples asked for. The others are
+/// `left_out`.
 fn read_parts(
     db: &Database,
     epochs: &[(String, EpochId)],
@@ -258,29 +281,36 @@ fn read_parts(
     let stage = progress::stage("reading epochs", epochs.len() as u64);
     for epoch in epochs {
         stage.advance(1);
-        let mut leave_out = |counted| left_out.push(LeftOut { host: epoch.0.clone(), epoch: epoch.1.clone(), counted });
+        let mut leave_out = |counted| {
+            left_out.push(LeftOut { host: epoch.0.clone(), epoch: epoch.1.clone(), counted })
+        };
         if event.is_none() {
             let (host, id) = epoch;
             let first = db.epoch(host, id)?.meta().events.first().map(|event| event.name.clone());
             event.clone_from(&first);
         }
         let events: Vec<String> = event.iter().cloned().collect();
-        let mut samples =
-            match load::load(db, std::slice::from_ref(epoch), &events, &args.source.images, (whose, args.source.all)) {
-                Ok(samples) => samples,
-                Err(
-                    error @ (AnalysisError::NoScope { .. }
-                    | AnalysisError::NothingRecorded { .. }
-                    | AnalysisError::NoImage { .. }
-                    | AnalysisError::NoEvent { .. }
-                    | AnalysisError::BesideDamage { .. }),
-                ) => {
-                    nothing = Some(error);
-                    leave_out(0);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
+        let mut samples = match load::load(
+            db,
+            std::slice::from_ref(epoch),
+            &events,
+            &args.source.images,
+            (whose, args.source.all),
+        ) {
+            Ok(samples) => samples,
+            Err(
+                error @ (AnalysisError::NoScope { .. }
+                | AnalysisError::NothingRecorded { .. }
+                | AnalysisError::NoImage { .. }
+                | AnalysisError::NoEvent { .. }
+                | AnalysisError::BesideDamage { .. }),
+            ) => {
+                nothing = Some(error);
+                leave_out(0);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         problems.append(&mut samples.problems);
         match part(&samples, args) {
             Some(part) if part.counted.samples >= least => parts.push((part, samples)),
@@ -300,10 +330,12 @@ fn part(samples: &Samples, args: &Comparison) -> Option<Part> {
     if !event.weights.is_empty() && event.weights.iter().all(|(_, weight)| weight.is_none()) {
         return None;
     }
-    let of_images: Tally = samples.images.iter().filter(|image| counts(image, args)).map(total).sum();
+    let of_images: Tally =
+        samples.images.iter().filter(|image| counts(image, args)).map(total).sum();
     let everything = args.source.images.is_empty() && samples.whose.is_all();
-    let nobodys =
-        unresolved::nobodys(everything, samples).into_iter().filter_map(|(_, tallies)| tallies.first().copied());
+    let nobodys = unresolved::nobodys(everything, samples)
+        .into_iter()
+        .filter_map(|(_, tallies)| tallies.first().copied());
     Some(Part { epoch, event, counted: of_images + nobodys.sum() })
 }
 
@@ -329,7 +361,9 @@ fn rows(reads: &[Read], args: &Comparison, problems: &mut Vec<Problem>) -> Rows 
             }
             continue;
         }
-        for (image, by_procedure) in images.iter().zip(procedures::attribute(&joined, &images, &places)) {
+        for (image, by_procedure) in
+            images.iter().zip(procedures::attribute(&joined, &images, &places))
+        {
             problems.extend(by_procedure.problems);
             for counted in by_procedure.rows {
                 let name = programs.procedure(image, counted.place);
@@ -349,12 +383,13 @@ fn add(rows: &mut Rows, subject: Subject, image: &ImageSamples, counts: &[Tally]
     tally::add_all(samples, counts);
 }
 
-/// The samples of each database together, so that procedures are looked for once: a column of counts for each part of all sets, where
-/// otherwise there is one for each event.
+/// The samples of each database together, so that procedures are looked for once: a column of
+/// counts for each part of all sets, where otherwise there is one for each event.
 fn joined(reads: &[Read], args: &Comparison) -> Vec<Samples> {
     let mut of_databases: Vec<(Samples, BTreeMap<ImageId, ImageSamples>)> = Vec::new();
     for (column, read) in reads.iter().enumerate() {
-        let at = of_databases.iter().position(|(known, _)| known.db.root() == read.samples.db.root());
+        let at =
+            of_databases.iter().position(|(known, _)| known.db.root() == read.samples.db.root());
         let at = at.unwrap_or_else(|| {
             let (db, none) = (read.samples.db.clone(), BTreeMap::new());
             let empty = Samples {
@@ -384,15 +419,20 @@ fn joined(reads: &[Read], args: &Comparison) -> Vec<Samples> {
                 epochs: Vec::new(),
             });
             known.epochs.extend(image.epochs.iter().map(|epoch| epoch + first));
-            let new: Vec<_> = image.paths.iter().filter(|path| !known.paths.contains(path)).cloned().collect();
+            let new: Vec<_> =
+                image.paths.iter().filter(|path| !known.paths.contains(path)).cloned().collect();
             known.paths.extend(new);
-            if let (Some(slot), Some(profile)) = (known.profiles.get_mut(column), image.profiles.first()) {
+            if let (Some(slot), Some(profile)) =
+                (known.profiles.get_mut(column), image.profiles.first())
+            {
                 slot.merge(profile);
             }
         }
     }
-    let finish =
-        |(samples, images): (Samples, BTreeMap<_, _>)| Samples { images: images.into_values().collect(), ..samples };
+    let finish = |(samples, images): (Samples, BTreeMap<_, _>)| Samples {
+        images: images.into_values().collect(),
+        ..samples
+    };
     of_databases.into_iter().map(finish).collect()
 }
 
@@ -418,8 +458,13 @@ impl Programs {
                 builds.entry(name).or_default().insert(image.record.id);
             }
         }
-        let ambiguous = paths.into_iter().filter(|(_, paths)| paths.len() > 1).map(|((_, name), _)| name).collect();
-        let several = builds.into_iter().filter(|(_, ids)| ids.len() > 1).map(|(name, _)| name).collect();
+        let ambiguous = paths
+            .into_iter()
+            .filter(|(_, paths)| paths.len() > 1)
+            .map(|((_, name), _)| name)
+            .collect();
+        let several =
+            builds.into_iter().filter(|(_, ids)| ids.len() > 1).map(|(name, _)| name).collect();
         Self { ambiguous, several }
     }
 
@@ -432,7 +477,8 @@ impl Programs {
     fn procedure(&self, image: &ImageSamples, place: Place) -> String {
         match place {
             Place::Procedure { name: known, address } => {
-                let nameless = known == format!("{address:#x}") && self.several.contains(&name(image));
+                let nameless =
+                    known == format!("{address:#x}") && self.several.contains(&name(image));
                 if nameless { "[procedures without name]".to_owned() } else { known }
             }
             Place::Unknown => "[unknown]".to_owned(),
@@ -443,12 +489,14 @@ impl Programs {
     }
 }
 
-/// An image's name; that of code made at run time without the process's number, which is another in each run.
+/// An image's name; that of code made at run time without the process's number, which is another in
+/// each run.
 fn name(image: &ImageSamples) -> String {
     let name = &image.record.name;
     match name.rsplit_once(' ') {
         Some((program, pid))
-            if image.record.kind == ImageKind::Jit && pid.bytes().all(|byte| byte.is_ascii_digit()) =>
+            if image.record.kind == ImageKind::Jit
+                && pid.bytes().all(|byte| byte.is_ascii_digit()) =>
         {
             program.to_owned()
         }
@@ -456,13 +504,20 @@ fn name(image: &ImageSamples) -> String {
     }
 }
 
-/// Names of images that are of one build in one set, and of another in another. Code made at run time is always.
+/// Names of images that are of one build in one set, and of another in another. Code made at run
+/// time is always.
 fn rebuilt(reads: &[Read]) -> BTreeSet<String> {
     let mut builds: BTreeMap<String, BTreeMap<usize, BTreeSet<ImageId>>> = BTreeMap::new();
     for read in reads {
-        let lasting = |image: &&ImageSamples| image.record.kind != ImageKind::Jit && !image.is_idle();
+        let lasting =
+            |image: &&ImageSamples| image.record.kind != ImageKind::Jit && !image.is_idle();
         for image in read.samples.images.iter().filter(lasting) {
-            builds.entry(name(image)).or_default().entry(read.set).or_default().insert(image.record.id);
+            builds
+                .entry(name(image))
+                .or_default()
+                .entry(read.set)
+                .or_default()
+                .insert(image.record.id);
         }
     }
     let differ = |of_sets: &BTreeMap<usize, BTreeSet<ImageId>>| {
@@ -473,7 +528,8 @@ fn rebuilt(reads: &[Read]) -> BTreeSet<String> {
     builds.into_iter().filter(|(_, of_sets)| differ(of_sets)).map(|(name, _)| name).collect()
 }
 
-/// Samples of unknown code of no program that is known, where they are counted: a row for each reason.
+/// Samples of unknown code of no program that is known, where they are counted: a row for each
+/// reason.
 fn add_unresolved(reads: &[Read], rows: &mut Rows) {
     for (column, read) in reads.iter().enumerate() {
         for (reason, tallies) in unresolved::nobodys(read.everything, &read.samples) {
@@ -481,7 +537,12 @@ fn add_unresolved(reads: &[Read], rows: &mut Rows) {
             let subject = Subject { image: None, path: None, procedure };
             let none = || (BTreeSet::new(), vec![Tally::default(); reads.len()]);
             let (_, counts) = rows.entry(subject).or_insert_with(none);
-            counts.iter_mut().skip(column).take(1).zip(tallies).for_each(|(count, tally)| *count += tally);
+            counts
+                .iter_mut()
+                .skip(column)
+                .take(1)
+                .zip(tallies)
+                .for_each(|(count, tally)| *count += tally);
         }
     }
 }

@@ -1,16 +1,21 @@
 //! What changed between sets of samples, and how sure that is.
 //!
-//! Two things are allowed for. *Sampling*: of the same program another sample would have been drawn. *Spread*: a program does not do the same
-//! in each run or minute (caches, neighbours, input), which no number of samples tells; where a set has several epochs or hosts, they do. If
-//! samples of one epoch come in long phases (a second of this, a second of that), counts vary less than those of independent draws, and the
-//! intervals are on the safe side. In a program that does the same things in turns as short as the sampling period, always as long and in the
-//! same order, they vary more: the period is drawn anew only every thousand samples, and beats against the turns. That is spread too.
+//! Two things are allowed for. *Sampling*: of the same program another sample would have been
+//! drawn. *Spread*: a program does not do the same in each run or minute (caches, neighbours,
+//! input), which no number of samples tells; where a set has several epochs or hosts, they do. If
+//! samples of one epoch come in long phases (a second of this, a second of that), counts vary less
+//! than those of independent draws, and the intervals are on the safe side. In a program that does
+//! the same things in turns as short as the sampling period, always as long and in the same order,
+//! they vary more: the period is drawn anew only every thousand samples, and beats against the
+//! turns. That is spread too.
 
 use super::{Confidence, Share, many, poisson_between, tails, wilson_between};
 
-/// Fewer expected samples than this on a side are tested exactly, as counts; more by their mean and variance.
+/// Fewer expected samples than this on a side are tested exactly, as counts; more by their mean and
+/// variance.
 const NORMAL_FROM: f64 = 25.0;
-/// Samples up to which the exact test is the binomial one; above, with few on one side, that is as good as the other.
+/// Samples up to which the exact test is the binomial one; above, with few on one side, that is as
+/// good as the other.
 const EXACT_MAX: f64 = 4000.0;
 /// Rows from which the typical row is believed to say how much rows differ that nobody changed.
 const TYPICAL_ROWS: usize = 20;
@@ -27,9 +32,11 @@ pub enum Measure {
 /// Samples of a row in one set, or in one part of it: its epochs on its hosts.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Counted {
-    /// The row's samples. Where samples weigh differently, as many as would be as uncertain: `amount^2 / variance`.
+    /// The row's samples. Where samples weigh differently, as many as would be as uncertain:
+    /// `amount^2 / variance`.
     pub samples: f64,
-    /// What they are of: as [`Measure::Share`] all samples, as [`Measure::Amount`] 1 by the weight of one.
+    /// What they are of: as [`Measure::Share`] all samples, as [`Measure::Amount`] 1 by the weight
+    /// of one.
     pub of: f64,
 }
 
@@ -41,8 +48,8 @@ impl Counted {
     }
 }
 
-/// How much more than by sampling a row varies where nothing changed: the factor of the variance, and from how many degrees of freedom it is
-/// known; infinitely many where it is taken for known.
+/// How much more than by sampling a row varies where nothing changed: the factor of the variance,
+/// and from how many degrees of freedom it is known; infinitely many where it is taken for known.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Spread {
     /// The factor, at least 1.
@@ -57,7 +64,8 @@ impl Default for Spread {
     }
 }
 
-/// A change, with the interval that holds the true one with the confidence asked for, of this row alone.
+/// A change, with the interval that holds the true one with the confidence asked for, of this row
+/// alone.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Change {
     /// The second set's value less the first's.
@@ -66,7 +74,8 @@ pub struct Change {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// The probability of a change at least so large where there is none, not corrected for other rows.
+    /// The probability of a change at least so large where there is none, not corrected for other
+    /// rows.
     pub p: f64,
 }
 
@@ -96,12 +105,18 @@ pub struct Judged {
 
 /// Judges the rows of a table, each by its own spread and that of all, which is given too.
 #[must_use]
-pub fn changes(measure: Measure, rows: &[Compared], confidence: Confidence) -> (Typical, Vec<Judged>) {
+pub fn changes(
+    measure: Measure,
+    rows: &[Compared],
+    confidence: Confidence,
+) -> (Typical, Vec<Judged>) {
     let owns: Vec<(Option<Spread>, f64)> =
         rows.iter().map(|row| (dispersion(measure, &row.parts), in_a_part(&row.parts))).collect();
     let replicated = rows.iter().any(|row| row.parts.iter().any(|parts| parts.len() > 1));
     let typical = if replicated {
-        Typical::of(&owns.iter().filter_map(|(own, samples)| Some(((*own)?, *samples))).collect::<Vec<_>>())
+        Typical::of(
+            &owns.iter().filter_map(|(own, samples)| Some(((*own)?, *samples))).collect::<Vec<_>>(),
+        )
     } else {
         typical_between(measure, rows)
     };
@@ -111,8 +126,11 @@ pub fn changes(measure: Measure, rows: &[Compared], confidence: Confidence) -> (
         Judged { change, spread, p_corrected: 1.0, significant: false }
     };
     let mut judged: Vec<Judged> = rows.iter().zip(owns).map(judge).collect();
-    let tests: Vec<(f64, f64)> =
-        rows.iter().zip(&judged).map(|(row, judged)| (judged.change.p, row.a.samples + row.b.samples)).collect();
+    let tests: Vec<(f64, f64)> = rows
+        .iter()
+        .zip(&judged)
+        .map(|(row, judged)| (judged.change.p, row.a.samples + row.b.samples))
+        .collect();
     for (row, p_corrected) in judged.iter_mut().zip(many::corrected(&tests)) {
         row.p_corrected = p_corrected;
         row.significant = confidence.marks(p_corrected);
@@ -122,12 +140,20 @@ pub fn changes(measure: Measure, rows: &[Compared], confidence: Confidence) -> (
 
 /// The change from `a` to `b`.
 ///
-/// The interval is R. G. Newcombe's ("Interval estimation for the difference between independent proportions", Statistics in Medicine 17,
-/// 1998, method 10) from the score intervals of both: unlike the textbook's it holds for few samples and shares near 0 too.
+/// The interval is R. G. Newcombe's ("Interval estimation for the difference between independent
+/// proportions", Statistics in Medicine 17, 1998, method 10) from the score intervals of both:
+/// unlike the textbook's it holds for few samples and shares near 0 too.
 ///
-/// `p` is that of the score test, with the common value for the variance; for few samples it is exact, given their sum.
+/// `p` is that of the score test, with the common value for the variance; for few samples it is
+/// exact, given their sum.
 #[must_use]
-pub fn change(measure: Measure, a: Counted, b: Counted, spread: Spread, confidence: Confidence) -> Change {
+pub fn change(
+    measure: Measure,
+    a: Counted,
+    b: Counted,
+    spread: Spread,
+    confidence: Confidence,
+) -> Change {
     let (va, vb) = (a.value(), b.value());
     let value = vb - va;
     if a.of <= 0.0 || b.of <= 0.0 {
@@ -191,8 +217,8 @@ fn probability(measure: Measure, a: Counted, b: Counted, spread: Spread) -> f64 
     by_score.max((2.0 * up.min(down)).min(1.0))
 }
 
-/// How much more than by sampling the parts of each set vary around their set's value: chi-squared by its degrees of freedom, and these; none
-/// where no set has two parts.
+/// How much more than by sampling the parts of each set vary around their set's value: chi-squared
+/// by its degrees of freedom, and these; none where no set has two parts.
 #[must_use]
 pub fn dispersion(measure: Measure, sets: &[Vec<Counted>]) -> Option<Spread> {
     let mut df = 0.0;
@@ -203,7 +229,10 @@ pub fn dispersion(measure: Measure, sets: &[Vec<Counted>]) -> Option<Spread> {
         if parts.len() > 1 && variance > 0.0 {
             df += (parts.len() - 1) as f64;
             let value = common(&parts).value();
-            squares += parts.iter().map(|part| (part.value() - value).powi(2) * part.of / variance).sum::<f64>();
+            squares += parts
+                .iter()
+                .map(|part| (part.value() - value).powi(2) * part.of / variance)
+                .sum::<f64>();
         }
     }
     (df > 0.0).then(|| Spread { factor: squares / df, df })
@@ -214,7 +243,8 @@ pub fn dispersion(measure: Measure, sets: &[Vec<Counted>]) -> Option<Spread> {
 pub struct Typical {
     /// The factor of the sampling variance, of the median row; at least 1.
     pub factor: f64,
-    /// The squared coefficient of variation that adds to it, of the row that the median sample is in: 0.0025 where rows vary by 5 %.
+    /// The squared coefficient of variation that adds to it, of the row that the median sample is
+    /// in: 0.0025 where rows vary by 5 %.
     pub cv2: f64,
 }
 
@@ -227,12 +257,16 @@ impl Default for Typical {
 impl Typical {
     /// The typical spread of rows, from each one's own and its samples in a part, on average.
     ///
-    /// Both are medians, as some rows may vary much more, and 1 and 0 unless more rows than by chance vary more than sampling explains.
+    /// Both are medians, as some rows may vary much more, and 1 and 0 unless more rows than by
+    /// chance vary more than sampling explains.
     #[must_use]
     pub fn of(rows: &[(Spread, f64)]) -> Self {
-        // By the median of chi-squared by its degrees of freedom (Wilson and Hilferty's approximation).
-        let mut factors: Vec<(f64, f64)> =
-            rows.iter().map(|(own, samples)| (own.factor / (1.0 - 2.0 / (9.0 * own.df)).powi(3), *samples)).collect();
+        // By the median of chi-squared by its degrees of freedom (Wilson and Hilferty's
+        // approximation).
+        let mut factors: Vec<(f64, f64)> = rows
+            .iter()
+            .map(|(own, samples)| (own.factor / (1.0 - 2.0 / (9.0 * own.df)).powi(3), *samples))
+            .collect();
         let count = factors.len() as f64;
         let above = factors.iter().filter(|(factor, _)| *factor > 1.0).count() as f64;
         // The sign test, at 1 %.
@@ -242,7 +276,8 @@ impl Typical {
         factors.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         let factor = factors.get(factors.len() / 2).map_or(1.0, |(factor, _)| factor.max(1.0));
         let more = |(factor, samples): &(f64, f64)| ((factor - 1.0) / samples, *samples);
-        let mut more: Vec<(f64, f64)> = factors.iter().filter(|(_, samples)| *samples > 0.0).map(more).collect();
+        let mut more: Vec<(f64, f64)> =
+            factors.iter().filter(|(_, samples)| *samples > 0.0).map(more).collect();
         more.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         let half = more.iter().map(|(_, samples)| samples).sum::<f64>() / 2.0;
         let mut so_far = 0.0;
@@ -260,8 +295,9 @@ impl Typical {
     }
 }
 
-/// What is typical where no set has several parts: from how much the rows differ between the two, if there are enough of them that most
-/// cannot have been changed on purpose (the empirical null: B. Efron, "Large-scale simultaneous hypothesis testing", JASA 99, 2004).
+/// What is typical where no set has several parts: from how much the rows differ between the two,
+/// if there are enough of them that most cannot have been changed on purpose (the empirical null:
+/// B. Efron, "Large-scale simultaneous hypothesis testing", JASA 99, 2004).
 fn typical_between(measure: Measure, rows: &[Compared]) -> Typical {
     let comparable = rows.iter().filter(|row| row.a.of > 0.0 && row.b.of > 0.0);
     let own = |row: &Compared| Spread { factor: score(measure, row.a, row.b).powi(2), df: 1.0 };
@@ -281,7 +317,8 @@ pub fn in_a_part(parts: &[Vec<Counted>]) -> f64 {
 
 /// The spread to reckon with: a row's own, and never less than is `typical` for its size.
 ///
-/// What exceeds the typical is known from the row's own degrees of freedom; of the sum of both these are Satterthwaite's.
+/// What exceeds the typical is known from the row's own degrees of freedom; of the sum of both
+/// these are Satterthwaite's.
 #[must_use]
 pub fn spread(own: Option<Spread>, typical: f64) -> Spread {
     let floor = typical.max(1.0);
@@ -304,7 +341,8 @@ pub fn same(measure: Measure, sets: &[Counted], spread: Spread) -> f64 {
     tails::squares(own.factor * own.df / spread.factor, own.df, spread.df)
 }
 
-/// The standard deviation that a set's value has by sampling alone, where all sets are the same: mean over the sets.
+/// The standard deviation that a set's value has by sampling alone, where all sets are the same:
+/// mean over the sets.
 #[must_use]
 pub fn deviation_by_sampling(measure: Measure, sets: &[Counted]) -> f64 {
     let sets: Vec<Counted> = sets.iter().filter(|set| set.of > 0.0).copied().collect();

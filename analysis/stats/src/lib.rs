@@ -97,16 +97,19 @@ pub fn wilson(k: u64, n: u64, confidence: Confidence) -> Share {
     Share { value, low, high }
 }
 
-/// The share of `part` in `whole`, by what their samples stand for, with Wilson's interval for as many samples as would be as sure.
+/// The share of `part` in `whole`, by what their samples stand for, with Wilson's interval for as
+/// many samples as would be as sure.
 ///
-/// The ratio of sums of weighted Poisson counts has, to first order, the variance `((1 - p)^2 V + p^2 (U - V)) / W^2`, where `V` and
-/// `U` are the sums of the squared weights of part and whole and `W` is the sum of the whole's weights (W. G. Cochran, "Sampling Techniques", 3rd
-/// edition, 1977, section 6.4). A binomial share of `n` has `p (1 - p) / n`: that gives `n`, which is the number of samples where
-/// all weigh the same, and Kish's effective sample size `W^2 / U` where `p` is 0 or 1.
+/// The ratio of sums of weighted Poisson counts has, to first order, the variance `((1 - p)^2 V +
+/// p^2 (U - V)) / W^2`, where `V` and `U` are the sums of the squared weights of part and whole and
+/// `W` is the sum of the whole's weights (W. G. Cochran, "Sampling Techniques", 3rd edition, 1977,
+/// section 6.4). A binomial share of `n` has `p (1 - p) / n`: that gives `n`, which is the number
+/// of samples where all weigh the same, and Kish's effective sample size `W^2 / U` where `p` is 0
+/// or 1.
 ///
 /// Few samples of a large weight may all be missing, and then nothing in `V` tells of them. So the
-/// upper end is that of the part with one more sample of the largest weight, as Fay and Feuer have it
-/// for weighted sums of Poisson counts ("Confidence intervals for directly standardized rates",
+/// upper end is that of the part with one more sample of the largest weight, as Fay and Feuer have
+/// it for weighted sums of Poisson counts ("Confidence intervals for directly standardized rates",
 /// Statistics in Medicine 16, 1997).
 #[must_use]
 pub fn share(part: Tally, whole: Tally, confidence: Confidence) -> Share {
@@ -121,7 +124,11 @@ pub fn share(part: Tally, whole: Tally, confidence: Confidence) -> Share {
     }
     let share = weighted(part, whole, confidence);
     // Of what is not in the part as much may be missing: that bounds the share from below.
-    let rest = weighted(with_one_more(whole.without(part), whole), with_one_more(whole, whole), confidence);
+    let rest = weighted(
+        with_one_more(whole.without(part), whole),
+        with_one_more(whole, whole),
+        confidence,
+    );
     let more = weighted(with_one_more(part, whole), with_one_more(whole, whole), confidence);
     let low = if part.is_empty() { 0.0 } else { share.low.min(1.0 - rest.high) };
     let high = if whole.without(part).is_empty() { 1.0 } else { share.high.max(more.high) };
@@ -136,21 +143,27 @@ fn with_one_more(tally: Tally, whole: Tally) -> Tally {
 /// Wilson's interval for as many samples as would be as sure as these are by their own weights.
 fn weighted(part: Tally, whole: Tally, confidence: Confidence) -> Share {
     let p = (part.occurrences / whole.occurrences).clamp(0.0, 1.0);
-    let variance = (1.0 - p).powi(2) * part.squares + p.powi(2) * (whole.squares - part.squares).max(0.0);
+    let variance =
+        (1.0 - p).powi(2) * part.squares + p.powi(2) * (whole.squares - part.squares).max(0.0);
     let variance = variance / whole.occurrences.powi(2);
     let kish = whole.occurrences.powi(2) / whole.squares;
     let n = if p > 0.0 && p < 1.0 && variance > 0.0 { p * (1.0 - p) / variance } else { kish };
     wilson_between(p * n, n, confidence.z())
 }
 
-/// The same for numbers of samples that need not be whole, and any distance `z` from the mean; `n > 0`.
+/// The same for numbers of samples that need not be whole, and any distance `z` from the mean; `n >
+/// 0`.
 fn wilson_between(k: f64, n: f64, z: f64) -> Share {
     let value = (k / n).clamp(0.0, 1.0);
     let z2_n = z * z / n;
     let middle = (value + z2_n / 2.0) / (1.0 + z2_n);
     let reach = z / (1.0 + z2_n) * (value * (1.0 - value) / n + z2_n / (4.0 * n)).sqrt();
     // The ends meet 0 and 1 exactly in theory, and pass the value by rounding only.
-    Share { value, low: (middle - reach).clamp(0.0, value), high: (middle + reach).clamp(value, 1.0) }
+    Share {
+        value,
+        low: (middle - reach).clamp(0.0, value),
+        high: (middle + reach).clamp(value, 1.0),
+    }
 }
 
 /// Between which means `n` samples, taken for a Poisson variable, lie: the score interval.
@@ -159,10 +172,11 @@ fn poisson_between(n: f64, z: f64) -> (f64, f64) {
     ((middle - reach).max(0.0), middle + reach)
 }
 
-/// The ratio of two numbers of occurrences, with its interval: given the samples of both, those of `x` are binomial, so it is Wilson's of
-/// `x / (x + y)`. Where samples of one have several weights, as many of one weight stand for them as would be as unsure. None where
-/// nothing is known of a weight, of which `x_weight` and `y_weight` are those of all samples of the events. The value and the upper end
-/// are infinite where `y` is 0; of no samples it is 0 in `0..inf`.
+/// The ratio of two numbers of occurrences, with its interval: given the samples of both, those of
+/// `x` are binomial, so it is Wilson's of `x / (x + y)`. Where samples of one have several weights,
+/// as many of one weight stand for them as would be as unsure. None where nothing is known of a
+/// weight, of which `x_weight` and `y_weight` are those of all samples of the events. The value and
+/// the upper end are infinite where `y` is 0; of no samples it is 0 in `0..inf`.
 #[must_use]
 pub fn ratio(x: (Tally, f64), y: (Tally, f64), confidence: Confidence) -> Option<Share> {
     let as_sure = |(tally, weight): (Tally, f64)| {
@@ -174,8 +188,13 @@ pub fn ratio(x: (Tally, f64), y: (Tally, f64), confidence: Confidence) -> Option
     if !(weight.is_finite() && weight > 0.0) {
         return None;
     }
-    let share = if x + y > 0.0 { wilson_between(x, x + y, confidence.z()) } else { wilson(0, 0, confidence) };
-    let share = if y > 0.0 || x + y <= 0.0 { share } else { Share { value: 1.0, high: 1.0, ..share } };
+    let share = if x + y > 0.0 {
+        wilson_between(x, x + y, confidence.z())
+    } else {
+        wilson(0, 0, confidence)
+    };
+    let share =
+        if y > 0.0 || x + y <= 0.0 { share } else { Share { value: 1.0, high: 1.0, ..share } };
     let odds = |share: f64| weight * share / (1.0 - share);
     Some(Share { value: odds(share.value), low: odds(share.low), high: odds(share.high) })
 }
@@ -191,19 +210,25 @@ pub struct Occurrences {
     pub high: f64,
 }
 
-/// The number of occurrences that samples stand for: of each part `n` samples of a weight, which is the period times, where the event had
-/// a counter for a part of the time only, the whole time by that part.
+/// The number of occurrences that samples stand for: of each part `n` samples of a weight, which is
+/// the period times, where the event had a counter for a part of the time only, the whole time by
+/// that part.
 ///
-/// The value is the sum of `n * weight`. `n` is taken for a Poisson variable, so that the variance is the sum of `n * weight^2`: the scale of the
-/// time enters squared. The interval is the score interval of a Poisson mean, `n + z^2/2 ± z * sqrt(n + z^2/4)`, which like [`wilson`]'s holds for
-/// few samples too, of `n = value / weight` samples of the mean weight `sum(n * weight^2) / value` (the weight itself, of one part).
+/// The value is the sum of `n * weight`. `n` is taken for a Poisson variable, so that the variance
+/// is the sum of `n * weight^2`: the scale of the time enters squared. The interval is the score
+/// interval of a Poisson mean, `n + z^2/2 ± z * sqrt(n + z^2/4)`, which like [`wilson`]'s holds for
+/// few samples too, of `n = value / weight` samples of the mean weight `sum(n * weight^2) / value`
+/// (the weight itself, of one part).
 ///
-/// Left out: that a program does other things in an event's turns than in those of others (the spread between turns, which sums do not
-/// tell: the more turns, the less it matters), and that the mean of the random periods drawn is not quite the mean period (each is within 3.2 %).
-/// Where an event counted all the time, counting leaves less to chance than this interval allows for.
+/// Left out: that a program does other things in an event's turns than in those of others (the
+/// spread between turns, which sums do not tell: the more turns, the less it matters), and that the
+/// mean of the random periods drawn is not quite the mean period (each is within 3.2 %). Where an
+/// event counted all the time, counting leaves less to chance than this interval allows for.
 #[must_use]
 pub fn occurrences(parts: &[(u64, f64)], confidence: Confidence) -> Occurrences {
-    let sum = |of: fn(f64, f64) -> f64| parts.iter().map(|(n, weight)| of(*n as f64, *weight)).sum::<f64>();
+    let sum = |of: fn(f64, f64) -> f64| {
+        parts.iter().map(|(n, weight)| of(*n as f64, *weight)).sum::<f64>()
+    };
     let value = sum(|n, weight| n * weight);
     let heaviest = parts.iter().map(|(_, weight)| *weight).fold(0.0, f64::max);
     let weight = if value > 0.0 { sum(|n, weight| n * weight * weight) / value } else { heaviest };
@@ -396,7 +421,10 @@ mod tests {
                 for k in [0, 1, n / 2, n - 1, n] {
                     let share = wilson(k, n, at(confidence));
                     assert!(0.0 <= share.low && share.low <= share.value, "{k} of {n}: {share:?}");
-                    assert!(share.value <= share.high && share.high <= 1.0, "{k} of {n}: {share:?}");
+                    assert!(
+                        share.value <= share.high && share.high <= 1.0,
+                        "{k} of {n}: {share:?}"
+                    );
                     assert!(share.reach() >= 0.0);
                 }
             }
@@ -409,8 +437,8 @@ mod tests {
         assert_eq!(wilson(5, 3, at(95.0)).value, 1.0);
     }
 
-    /// Two epochs of different rates with one expected sample each: intervals held the truth 68 times
-    /// in 100.
+    /// Two epochs of different rates with one expected sample each: intervals held the truth 68
+    /// times in 100.
     #[test]
     fn few_samples_of_a_large_weight_may_be_missing() {
         let mut random = fastrand::Rng::with_seed(5);
@@ -427,7 +455,8 @@ mod tests {
             for expected in [1.0, 3.0, 30.0] {
                 let truth = expected * (1.0 + heavy) / (10.0 * expected * (1.0 + heavy));
                 let held = (0..2000).filter(|_| {
-                    let mut drawn = |mean: f64| Tally::of(poisson(mean), 1.0) + Tally::of(poisson(mean), heavy);
+                    let mut drawn =
+                        |mean: f64| Tally::of(poisson(mean), 1.0) + Tally::of(poisson(mean), heavy);
                     let (part, rest) = (drawn(expected), drawn(9.0 * expected));
                     let of = share(part, part + rest, at(95.0));
                     (of.low..=of.high).contains(&truth)
@@ -445,7 +474,10 @@ mod tests {
         assert_eq!((one.value, one.low.round(), one.high.round()), (10_000.0, 9806.0, 10_198.0));
         // A third of the time: three times as many, and three times as unsure of each.
         let scaled = occurrences(&[(10_000, 3.0)], at(95.0));
-        assert!((scaled.low - 3.0 * one.low).abs() < 1e-6 && (scaled.high - 3.0 * one.high).abs() < 1e-6);
+        assert!(
+            (scaled.low - 3.0 * one.low).abs() < 1e-6
+                && (scaled.high - 3.0 * one.high).abs() < 1e-6
+        );
         // Parts of one weight are one part; of several, the heavy ones make it less sure.
         let halves = occurrences(&[(4000, 3.0), (6000, 3.0)], at(95.0));
         assert!((halves.low - scaled.low).abs() < 1e-6 && halves.value == scaled.value);
@@ -459,13 +491,16 @@ mod tests {
         assert_eq!(occurrences(&[], at(95.0)), Occurrences::default());
     }
 
-    /// Scaled counts of an event that has a counter for a random third of the time, many times: the interval holds the truth as often as it says.
+    /// Scaled counts of an event that has a counter for a random third of the time, many times: the
+    /// interval holds the truth as often as it says.
     #[test]
     fn intervals_of_scaled_counts_hold_the_truth() {
         let mut state = 1_u64;
         let mut random = || {
             // Knuth's MMIX generator, as the test must be the same each time.
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as f64 / f64::from(1_u32 << 31)
         };
         let mut held = 0;

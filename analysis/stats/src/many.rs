@@ -3,16 +3,21 @@
 /// The part of the weights that goes by samples.
 const BY_SAMPLES: f64 = 0.8;
 
-/// The probabilities `p` of rows under "nothing changed", corrected for there being many, by Holm's method with weights (S. Holm, "A simple
-/// sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
+/// The probabilities `p` of rows under "nothing changed", corrected for there being many, by Holm's
+/// method with weights (S. Holm, "A simple sequentially rejective multiple test procedure",
+/// Scandinavian Journal of Statistics 6, 1979).
 ///
-/// Who marks the rows whose corrected number is at most 0.05 makes a false mark, a single one in the whole table, in 5 % of tables at most,
-/// however the rows depend on each other: shares add up to 1, so they do. (The method of Benjamini and Hochberg would mark more, of which
-/// 5 % are false on average; a table that is read by people after each change had better say nothing where there is nothing.)
+/// Who marks the rows whose corrected number is at most 0.05 makes a false mark, a single one in
+/// the whole table, in 5 % of tables at most, however the rows depend on each other: shares add up
+/// to 1, so they do. (The method of Benjamini and Hochberg would mark more, of which 5 % are false
+/// on average; a table that is read by people after each change had better say nothing where there
+/// is nothing.)
 ///
-/// The weights say of which rows one would rather know: a row of weight 2 is held to half as strict a bound as one of weight 1. They must not
-/// depend on what changed. Here a row's samples in all sets together are four fifths of the weight, and the rest is the same for each row, so
-/// that a thousand procedures of ten samples do not hide a change in one that has half of the time, and yet are looked at.
+/// The weights say of which rows one would rather know: a row of weight 2 is held to half as strict
+/// a bound as one of weight 1. They must not depend on what changed. Here a row's samples in all
+/// sets together are four fifths of the weight, and the rest is the same for each row, so that a
+/// thousand procedures of ten samples do not hide a change in one that has half of the time, and
+/// yet are looked at.
 ///
 /// `rows` are each row's `p` and samples.
 ///
@@ -26,7 +31,9 @@ pub fn corrected(rows: &[(f64, f64)]) -> Vec<f64> {
     };
     let mut order: Vec<(usize, f64, f64)> =
         rows.iter().enumerate().map(|(at, (p, samples))| (at, *p, weight(*samples))).collect();
-    order.sort_by(|(_, p, weight), (_, other_p, other_weight)| (p / weight).total_cmp(&(other_p / other_weight)));
+    order.sort_by(|(_, p, weight), (_, other_p, other_weight)| {
+        (p / weight).total_cmp(&(other_p / other_weight))
+    });
     let mut left: f64 = order.iter().map(|(.., weight)| weight).sum();
     let mut corrected = vec![1.0; rows.len()];
     let mut so_far: f64 = 0.0;

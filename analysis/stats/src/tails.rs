@@ -1,9 +1,11 @@
 //! How far out a number lies: the tails of the distributions that tests need.
 //!
-//! All are the regularised incomplete gamma and beta functions, by the series and continued fractions of the NIST Handbook of Mathematical
-//! Functions (dlmf.nist.gov: 5.11 and 5.5, 8.11.4, 8.9.2, 8.17.22), to about 1 part in 10^10: far finer than sampling blurs.
+//! All are the regularised incomplete gamma and beta functions, by the series and continued
+//! fractions of the NIST Handbook of Mathematical Functions (dlmf.nist.gov: 5.11 and 5.5, 8.11.4,
+//! 8.9.2, 8.17.22), to about 1 part in 10^10: far finer than sampling blurs.
 
-/// Steps after which a series or continued fraction is taken as it is. None of those asked for here needs so many; it bounds what nonsense takes.
+/// Steps after which a series or continued fraction is taken as it is. None of those asked for here
+/// needs so many; it bounds what nonsense takes.
 const STEPS_MAX: u32 = 20_000;
 /// A step that changes the result by less ends it.
 const EXACT: f64 = 1e-14;
@@ -22,7 +24,8 @@ pub fn student(t: f64, df: f64) -> f64 {
     if df.is_finite() { beta(df / (df + t * t), df / 2.0, 0.5) } else { normal(t) }
 }
 
-/// The `t` that Student's t passes, on either side, with this probability: 1.96 for 0.05 and infinitely many degrees of freedom.
+/// The `t` that Student's t passes, on either side, with this probability: 1.96 for 0.05 and
+/// infinitely many degrees of freedom.
 #[must_use]
 pub fn student_quantile(p: f64, df: f64) -> f64 {
     let (mut low, mut high) = (0.0, 2.0);
@@ -37,8 +40,9 @@ pub fn student_quantile(p: f64, df: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// The probability that a sum of `df` squared standard normal variables is above `x` (chi-squared), or, where its scale is known from
-/// `scale_df` degrees of freedom only, that such a ratio is (Fisher's F, times `df`).
+/// The probability that a sum of `df` squared standard normal variables is above `x` (chi-squared),
+/// or, where its scale is known from `scale_df` degrees of freedom only, that such a ratio is
+/// (Fisher's F, times `df`).
 #[must_use]
 pub fn squares(x: f64, df: f64, scale_df: f64) -> f64 {
     if scale_df.is_finite() {
@@ -142,7 +146,8 @@ fn nonzero(x: f64) -> f64 {
     if x.abs() < TINY { TINY } else { x }
 }
 
-/// The logarithm of the gamma function, for `x > 0`: Stirling's series far out, and from there by recurrence.
+/// The logarithm of the gamma function, for `x > 0`: Stirling's series far out, and from there by
+/// recurrence.
 fn ln_gamma(x: f64) -> f64 {
     let (mut far, mut product) = (x, 1.0);
     while far < 12.0 {
@@ -150,8 +155,10 @@ fn ln_gamma(x: f64) -> f64 {
         far += 1.0;
     }
     let inverse = 1.0 / (far * far);
-    let series = [1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0, -691.0 / 360_360.0];
-    let series = series.iter().rev().fold(0.0, |sum, coefficient| sum * inverse + coefficient) / far;
+    let series =
+        [1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0, -691.0 / 360_360.0];
+    let series =
+        series.iter().rev().fold(0.0, |sum, coefficient| sum * inverse + coefficient) / far;
     (far - 0.5) * far.ln() - far + 0.5 * (2.0 * std::f64::consts::PI).ln() + series - product.ln()
 }
 
@@ -165,7 +172,9 @@ mod tests {
 
     #[test]
     fn factorials_are_gammas() {
-        for (x, factorial) in [(1.0, 1.0_f64), (5.0, 24.0), (11.0, 3_628_800.0), (21.0, 2.432_902_008_176_64e18)] {
+        for (x, factorial) in
+            [(1.0, 1.0_f64), (5.0, 24.0), (11.0, 3_628_800.0), (21.0, 2.432_902_008_176_64e18)]
+        {
             assert!((ln_gamma(x) - factorial.ln()).abs() < 1e-12, "{x}");
         }
         assert!((ln_gamma(0.5) - std::f64::consts::PI.sqrt().ln()).abs() < 1e-12);
@@ -205,12 +214,16 @@ mod tests {
     fn formulas_agree_where_they_meet() {
         for shape in [0.5, 3.0, 40.0, 1e4] {
             let edge: f64 = shape + 1.0;
-            let (below, above) = (gamma_above(shape, edge * (1.0 - 1e-12)), gamma_above(shape, edge * (1.0 + 1e-12)));
+            let (below, above) = (
+                gamma_above(shape, edge * (1.0 - 1e-12)),
+                gamma_above(shape, edge * (1.0 + 1e-12)),
+            );
             assert!((below - above).abs() < 1e-9, "{shape}: {below} {above}");
         }
         for (a, b) in [(0.5, 0.5), (3.0, 40.0), (1000.0, 1001.0)] {
             let edge = (a + 1.0) / (a + b + 2.0);
-            let (below, above) = (beta(edge * (1.0 - 1e-12), a, b), beta(edge * (1.0 + 1e-12), a, b));
+            let (below, above) =
+                (beta(edge * (1.0 - 1e-12), a, b), beta(edge * (1.0 + 1e-12), a, b));
             assert!((below - above).abs() < 1e-8, "{a} {b}: {below} {above}");
         }
     }
@@ -218,7 +231,12 @@ mod tests {
     #[test]
     fn nonsense_ends_and_is_a_probability() {
         for bad in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300] {
-            for p in [normal(bad), student(bad, 3.0), squares(bad, 5.0, 4.0), binomial_from(bad, 1e300, 0.5)] {
+            for p in [
+                normal(bad),
+                student(bad, 3.0),
+                squares(bad, 5.0, 4.0),
+                binomial_from(bad, 1e300, 0.5),
+            ] {
                 assert!((0.0..=1.0).contains(&p) || p.is_nan(), "{bad}: {p}");
             }
         }

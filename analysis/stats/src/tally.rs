@@ -31,7 +31,12 @@ impl Tally {
     #[must_use]
     pub fn of(samples: u64, weight: f64) -> Self {
         let occurrences = samples as f64 * weight;
-        Self { samples, occurrences, squares: occurrences * weight, heaviest: if samples > 0 { weight } else { 0.0 } }
+        Self {
+            samples,
+            occurrences,
+            squares: occurrences * weight,
+            heaviest: if samples > 0 { weight } else { 0.0 },
+        }
     }
 
     /// The weight of which `occurrences^2 / squares` samples would be as unsure as these: the
@@ -154,8 +159,8 @@ impl Weighed {
     }
 
     /// As many samples at each place as stand for its occurrences if all have the weight that was
-    /// given to [`Weighed::equalize`]: for what knows one weight only, as estimates of executions do.
-    /// Where all have that weight these are the samples themselves.
+    /// given to [`Weighed::equalize`]: for what knows one weight only, as estimates of executions
+    /// do. Where all have that weight these are the samples themselves.
     #[must_use]
     pub fn equal(&self) -> &Profile {
         const NONE: &Profile = &Profile::new();
@@ -169,7 +174,10 @@ impl Weighed {
     }
 
     /// The places in a range with their samples, in order.
-    pub fn within(&self, range: Range<ImageOffset>) -> Box<dyn Iterator<Item = (ImageOffset, Tally)> + '_> {
+    pub fn within(
+        &self,
+        range: Range<ImageOffset>,
+    ) -> Box<dyn Iterator<Item = (ImageOffset, Tally)> + '_> {
         self.places(move |profile| profile.within(range.clone()))
     }
 
@@ -182,7 +190,9 @@ impl Weighed {
     {
         if let [(weight, profile)] = self.parts.as_slice() {
             let weight = *weight;
-            return Box::new(of(profile).map(move |(offset, samples)| (offset, Tally::of(samples, weight))));
+            return Box::new(
+                of(profile).map(move |(offset, samples)| (offset, Tally::of(samples, weight))),
+            );
         }
         let mut sums: BTreeMap<ImageOffset, Tally> = BTreeMap::new();
         for (weight, profile) in &self.parts {
@@ -201,30 +211,42 @@ mod tests {
     #[test]
     fn samples_of_two_weights_are_added_up_by_place() {
         let profile = |counts: &[(u64, u64)]| {
-            Profile::from_counts(counts.iter().map(|(offset, samples)| (ImageOffset(*offset), *samples)))
+            Profile::from_counts(
+                counts.iter().map(|(offset, samples)| (ImageOffset(*offset), *samples)),
+            )
         };
         let mut weighed = Weighed::default();
         weighed.add(10.0, profile(&[(1, 4), (5, 2)]));
         weighed.add(30.0, profile(&[(5, 1), (9, 1)]));
         weighed.add(10.0, profile(&[(1, 1)]));
         weighed.add(70.0, profile(&[]));
-        let places: Vec<_> =
-            weighed.iter().map(|(offset, tally)| (offset.0, tally.samples, tally.occurrences)).collect();
+        let places: Vec<_> = weighed
+            .iter()
+            .map(|(offset, tally)| (offset.0, tally.samples, tally.occurrences))
+            .collect();
         assert_eq!(places, [(1, 5, 50.0), (5, 3, 50.0), (9, 1, 30.0)]);
         let total = weighed.total();
         assert_eq!((total.samples, total.occurrences, total.squares), (9, 130.0, 2500.0));
         assert_eq!(weighed.within(ImageOffset(2)..ImageOffset(9)).count(), 1);
         weighed.equalize(20.0);
-        let equal: Vec<_> = weighed.equal().iter().map(|(offset, samples)| (offset.0, samples)).collect();
-        assert_eq!(equal, [(1, 3), (5, 2), (9, 2)], "130 / 20, each to within one of all before it");
+        let equal: Vec<_> =
+            weighed.equal().iter().map(|(offset, samples)| (offset.0, samples)).collect();
+        assert_eq!(
+            equal,
+            [(1, 3), (5, 2), (9, 2)],
+            "130 / 20, each to within one of all before it"
+        );
         let mut twice = weighed.clone();
         twice.merge(&weighed);
         assert_eq!((twice.total().samples, twice.parts.len()), (18, 2));
         assert_eq!(total.without(Tally::of(7, 10.0)), Tally::of(2, 30.0));
-        assert!((Tally::of(7, 10.0).weight() - 10.0).abs() < 1e-12 && Tally::default().weight() == 0.0);
+        assert!(
+            (Tally::of(7, 10.0).weight() - 10.0).abs() < 1e-12 && Tally::default().weight() == 0.0
+        );
     }
 
-    /// Nine samples at 30/s beside others at 5000/s were nine of 230 in exports, 130 times too many.
+    /// Nine samples at 30/s beside others at 5000/s were nine of 230 in exports, 130 times too
+    /// many.
     #[test]
     fn samples_that_stand_for_less_than_one_of_the_others_are_none() {
         let mut weighed = Weighed::default();

@@ -1,4 +1,5 @@
-//! What leads from and to the procedures that decide which parts one has, found without looking at all others.
+//! What leads from and to the procedures that decide which parts one has, found without looking at
+//! all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -6,7 +7,8 @@ use std::ops::Range;
 use super::crossings::{Crossings, Image};
 use crate::isa::leads::{BEFORE_MAX, Lead};
 
-/// How often procedures that those found before are joined with are looked at. Compilers' need two or three.
+/// How often procedures that those found before are joined with are looked at. Compilers' need two
+/// or three.
 const ROUNDS_MAX: usize = 8;
 /// Ranges with less between them are looked for together, and so are all if there are more.
 const APART: u64 = 1 << 16;
@@ -18,14 +20,20 @@ struct Around<'a> {
     crossings: Crossings,
     /// Procedures whose instructions were looked at.
     read: BTreeSet<usize>,
-    /// Procedures of which is known who jumps there, as far as that may matter, and whether they are called.
+    /// Procedures of which is known who jumps there, as far as that may matter, and whether they
+    /// are called.
     known: BTreeSet<usize>,
 }
 
-/// What leads from and to the procedure with this number, and all that can be a part of it, or of which it can be a part. None where those
-/// are joined with many others.
+/// What leads from and to the procedure with this number, and all that can be a part of it, or of
+/// which it can be a part. None where those are joined with many others.
 pub(super) fn crossings(image: &Image<'_>, number: usize) -> Option<Crossings> {
-    let mut this = Around { image, crossings: Crossings::default(), read: BTreeSet::new(), known: BTreeSet::new() };
+    let mut this = Around {
+        image,
+        crossings: Crossings::default(),
+        read: BTreeSet::new(),
+        known: BTreeSet::new(),
+    };
     for _ in 0..ROUNDS_MAX {
         let joined = this.joined(number);
         let new: BTreeSet<usize> = joined.difference(&this.known).copied().collect();
@@ -42,10 +50,14 @@ pub(super) fn crossings(image: &Image<'_>, number: usize) -> Option<Crossings> {
 
 impl Around<'_> {
     fn is_called(&self, number: usize) -> bool {
-        self.image.procedures.get(number).is_some_and(|procedure| self.crossings.called.contains_key(&procedure.start))
+        self.image
+            .procedures
+            .get(number)
+            .is_some_and(|procedure| self.crossings.called.contains_key(&procedure.start))
     }
 
-    /// The procedures that what is known so far joins with one, as `Survey` joins them, or may: those of which less is known are among them.
+    /// The procedures that what is known so far joins with one, as `Survey` joins them, or may:
+    /// those of which less is known are among them.
     fn joined(&self, number: usize) -> BTreeSet<usize> {
         let mut beside: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut join = |a: usize, b: usize| {
@@ -54,8 +66,11 @@ impl Around<'_> {
         };
         self.crossings.joined.keys().for_each(|&(a, b)| join(a, b));
         let begun = || self.crossings.begun.iter().filter(|(begun, ..)| !self.is_called(*begun));
-        let conditionally: BTreeSet<usize> = begun().filter(|(.., is)| *is).map(|(begun, ..)| *begun).collect();
-        begun().filter(|(begun, ..)| conditionally.contains(begun)).for_each(|&(begun, from, _)| join(begun, from));
+        let conditionally: BTreeSet<usize> =
+            begun().filter(|(.., is)| *is).map(|(begun, ..)| *begun).collect();
+        begun()
+            .filter(|(begun, ..)| conditionally.contains(begun))
+            .for_each(|&(begun, from, _)| join(begun, from));
         let mut joined = BTreeSet::new();
         let mut pending = vec![number];
         while let Some(number) = pending.pop() {
@@ -83,8 +98,15 @@ impl Around<'_> {
         new.iter().for_each(|number| self.read(*number));
         let (mut calls, mut jumps) = (Vec::new(), Vec::new());
         let mut found = |Lead { at, target, calls: is_call }: Lead| {
-            let Some(number) = self.image.number_of(target).filter(|number| new.contains(number)) else { return };
-            let to_begin = self.image.procedures.get(number).is_some_and(|procedure| procedure.start == target);
+            let Some(number) = self.image.number_of(target).filter(|number| new.contains(number))
+            else {
+                return;
+            };
+            let to_begin = self
+                .image
+                .procedures
+                .get(number)
+                .is_some_and(|procedure| procedure.start == target);
             match is_call {
                 true if to_begin => calls.push((at, number)),
                 true => {}
@@ -118,12 +140,16 @@ fn together<'a>(ranges: impl Iterator<Item = &'a Range<u64>>) -> Vec<Range<u64>>
     let mut together: Vec<Range<u64>> = Vec::new();
     for range in ranges {
         match together.last_mut() {
-            Some(last) if range.start.saturating_sub(last.end) < APART => last.end = last.end.max(range.end),
+            Some(last) if range.start.saturating_sub(last.end) < APART => {
+                last.end = last.end.max(range.end)
+            }
             _ => together.push(range.clone()),
         }
     }
     match together.as_slice() {
-        [first, .., last] if together.len() > RANGES_MAX => std::iter::once(first.start..last.end).collect(),
+        [first, .., last] if together.len() > RANGES_MAX => {
+            std::iter::once(first.start..last.end).collect()
+        }
         _ => together,
     }
 }

@@ -84,7 +84,8 @@ pub(super) fn form(code: &Code<'_>) -> Vec<Raw> {
 
 fn block(code: &Code<'_>, begin: usize) -> Raw {
     let filler = code.is_filler(begin);
-    let mut this = Raw { place: begin, end: begin, last: begin, instructions: 0, flow: Flow::Next, filler };
+    let mut this =
+        Raw { place: begin, end: begin, last: begin, instructions: 0, flow: Flow::Next, filler };
     loop {
         this.last = this.end;
         this.end += code.len_at(this.end);
@@ -124,7 +125,9 @@ impl Raw {
     /// Where it goes.
     pub(super) fn ways(&self, code: &Code<'_>, jumps: &Jumps) -> Vec<Way> {
         let way = |goal, kind| Way { goal, kind, cases: 1 };
-        let to = |address: u64| code.place(Vaddr(address)).map_or(Goal::Outside(Vaddr(address)), Goal::Place);
+        let to = |address: u64| {
+            code.place(Vaddr(address)).map_or(Goal::Outside(Vaddr(address)), Goal::Place)
+        };
         let next = |kind| {
             if code.len_at(self.end) != 0 {
                 way(Goal::Place(self.end), kind)
@@ -151,7 +154,11 @@ impl Raw {
         let mut ways = Vec::new();
         for &(goal, cases) in resolved.map_or(&[][..], |targets| &targets.0) {
             let kind = if matches!(goal, Goal::Nowhere) { EdgeKind::End } else { EdgeKind::Case };
-            let kind = if matches!(goal, Goal::Elsewhere | Goal::Unknown) { EdgeKind::Indirect } else { kind };
+            let kind = if matches!(goal, Goal::Elsewhere | Goal::Unknown) {
+                EdgeKind::Indirect
+            } else {
+                kind
+            };
             ways.push(Way { goal: decoded(code, goal), kind, cases });
         }
         for &goal in jumps.observed.get(&self.last).map_or(&[][..], Vec::as_slice) {

@@ -8,16 +8,24 @@ use super::blocks::{Goal, Jumps, Raw, Way, form};
 use super::discover::Code;
 use super::follow::follow_values;
 use super::tables::Reader;
-use super::{Block, Call, Cfg, EDGES_MAX, Edge, Entered, Finding, FindingKind, Knowledge, Part, ReadOnly, To};
+use super::{
+    Block, Call, Cfg, EDGES_MAX, Edge, Entered, Finding, FindingKind, Knowledge, Part, ReadOnly, To,
+};
 use crate::isa::Isa;
 use crate::isa::flow::{Flow, Tracker};
 
 /// How deep jumps through tables may be nested: each round finds what is behind those found before.
 const ROUNDS_MAX: usize = 24;
 
-pub(super) fn build(isa: Isa, parts: &[Part<'_>], memory: &mut impl ReadOnly, knowledge: &Knowledge<'_>) -> Cfg {
+pub(super) fn build(
+    isa: Isa,
+    parts: &[Part<'_>],
+    memory: &mut impl ReadOnly,
+    knowledge: &Knowledge<'_>,
+) -> Cfg {
     let mut code = Code::new(isa, parts, *knowledge);
-    let entry = parts.iter().find(|part| !part.bytes.is_empty()).and_then(|part| code.place(part.begin));
+    let entry =
+        parts.iter().find(|part| !part.bytes.is_empty()).and_then(|part| code.place(part.begin));
     if let Some(entry) = entry {
         code.lead(entry);
     }
@@ -25,9 +33,12 @@ pub(super) fn build(isa: Isa, parts: &[Part<'_>], memory: &mut impl ReadOnly, kn
     let mut jumps = Jumps { observed: observed(&code, knowledge), ..Jumps::default() };
     let mut reader = Reader::default();
     let known: Vec<(usize, bool)> = entry.map(|entry| (entry, true)).into_iter().collect();
-    let aside = |code: &Code<'_>| (0..code.places()).filter(|&place| code.is_entered_aside(place)).collect::<Vec<_>>();
+    let aside = |code: &Code<'_>| {
+        (0..code.places()).filter(|&place| code.is_entered_aside(place)).collect::<Vec<_>>()
+    };
     resolve(&mut code, &mut jumps, &mut reader, &known, memory, knowledge);
-    // What nothing leads to is looked at last: it may be no code, and what is known on other ways is not known there.
+    // What nothing leads to is looked at last: it may be no code, and what is known on other ways
+    // is not known there.
     let mut roots = code.fill_gaps();
     roots.extend(aside(&code).into_iter().filter(|&place| Some(place) != entry));
     // Without such code, values would be followed once more to the same end.
@@ -53,7 +64,9 @@ fn resolve(
     let mut tracker: Option<Tracker> = None;
     for _ in 0..ROUNDS_MAX {
         let raws = form(code);
-        let open = |raw: &Raw| matches!(raw.flow, Flow::Indirect { .. }) && !jumps.resolved.contains_key(&raw.last);
+        let open = |raw: &Raw| {
+            matches!(raw.flow, Flow::Indirect { .. }) && !jumps.resolved.contains_key(&raw.last)
+        };
         if !raws.iter().any(open) {
             return;
         }
@@ -91,7 +104,8 @@ fn finish(mut code: Code<'_>, jumps: &Jumps, entry: Option<usize>) -> Cfg {
         let first_edge = cfg.edges.len();
         let room = EDGES_MAX.saturating_sub(first_edge);
         if ways.len() > room {
-            code.findings.push(Finding { kind: FindingKind::TooLarge, address: code.address(raw.last) });
+            code.findings
+                .push(Finding { kind: FindingKind::TooLarge, address: code.address(raw.last) });
         }
         for way in ways.into_iter().take(room) {
             let to = match way.goal {
@@ -117,14 +131,21 @@ fn finish(mut code: Code<'_>, jumps: &Jumps, entry: Option<usize>) -> Cfg {
     cfg
 }
 
-/// Where each block goes, and whether something leads to it, or it is no filler. Filler that nobody comes to goes nowhere: else it would
-/// be a second entry of the loop that it is there to align.
-fn ways(code: &Code<'_>, raws: &[Raw], jumps: &Jumps, entry: Option<usize>) -> (Vec<Vec<Way>>, Vec<bool>) {
+/// Where each block goes, and whether something leads to it, or it is no filler. Filler that nobody
+/// comes to goes nowhere: else it would be a second entry of the loop that it is there to align.
+fn ways(
+    code: &Code<'_>,
+    raws: &[Raw],
+    jumps: &Jumps,
+    entry: Option<usize>,
+) -> (Vec<Vec<Way>>, Vec<bool>) {
     let number = |place: usize| raws.binary_search_by_key(&place, |raw| raw.place).ok();
-    let is_used = |raw: &Raw| !raw.filler || Some(raw.place) == entry || code.is_entered_aside(raw.place);
+    let is_used =
+        |raw: &Raw| !raw.filler || Some(raw.place) == entry || code.is_entered_aside(raw.place);
     let mut used: Vec<bool> = raws.iter().map(is_used).collect();
     let mut all: Vec<Vec<Way>> = raws.iter().map(|_| Vec::new()).collect();
-    // Filler goes forward only, so what leads to it from other filler is known when it is looked at.
+    // Filler goes forward only, so what leads to it from other filler is known when it is looked
+    // at.
     for filler in [false, true] {
         for (index, raw) in raws.iter().enumerate().filter(|(_, raw)| raw.filler == filler) {
             if used.get(index) != Some(&true) {
@@ -150,17 +171,24 @@ fn push_block(cfg: &mut Cfg, code: &Code<'_>, raw: &Raw, first_edge: usize, used
     let (first_len, first_call, number) = (cfg.lens.len(), cfg.calls.len(), cfg.blocks.len());
     let mut place = raw.place;
     while place < raw.end {
-        let flow = if code.calls(place) { code.order(place).map(|ordered| ordered.flow) } else { None };
+        let flow =
+            if code.calls(place) { code.order(place).map(|ordered| ordered.flow) } else { None };
         if let Some(Flow::Call { target, through } | Flow::NoReturn { target, through }) = flow {
             let at = code.address(place);
-            cfg.calls.push(Call { block: number, at, target: target.map(Vaddr), through: through.map(Vaddr) });
+            cfg.calls.push(Call {
+                block: number,
+                at,
+                target: target.map(Vaddr),
+                through: through.map(Vaddr),
+            });
         }
         let len = code.len_at(place).max(1);
         cfg.lens.push(u8::try_from(len).unwrap_or(u8::MAX));
         place += len;
     }
     let start = code.address(raw.place);
-    let targets_incomplete = cfg.edges.get(first_edge..).unwrap_or_default().iter().any(|edge| edge.to == To::Unknown);
+    let targets_incomplete =
+        cfg.edges.get(first_edge..).unwrap_or_default().iter().any(|edge| edge.to == To::Unknown);
     cfg.blocks.push(Block {
         start,
         end: Vaddr(start.0 + (raw.end - raw.place) as u64),
@@ -184,7 +212,9 @@ pub(super) fn index(cfg: &mut Cfg) {
     };
     let mut into: Vec<usize> = (0..cfg.edges.len()).filter(|edge| goal(edge).is_some()).collect();
     into.sort_by_key(goal);
-    cfg.into_begin = (0..cfg.blocks.len()).map(|block| into.partition_point(|edge| goal(edge) < Some(block))).collect();
+    cfg.into_begin = (0..cfg.blocks.len())
+        .map(|block| into.partition_point(|edge| goal(edge) < Some(block)))
+        .collect();
     cfg.into = into;
 }
 
@@ -192,12 +222,16 @@ pub(super) fn index(cfg: &mut Cfg) {
 pub(super) fn enter(cfg: &mut Cfg, is_aside: impl Fn(usize) -> bool) {
     let mut seen: Vec<bool> = cfg.blocks.iter().map(|block| block.padding).collect();
     let entry = cfg.entry;
-    let mut roots: Vec<(usize, Entered)> = entry.map(|entry| (entry, Entered::Entry)).into_iter().collect();
+    let mut roots: Vec<(usize, Entered)> =
+        entry.map(|entry| (entry, Entered::Entry)).into_iter().collect();
     let all = 0..cfg.blocks.len();
     roots.extend(
-        all.clone().filter(|&block| Some(block) != entry && is_aside(block)).map(|block| (block, Entered::Aside)),
+        all.clone()
+            .filter(|&block| Some(block) != entry && is_aside(block))
+            .map(|block| (block, Entered::Aside)),
     );
-    // Those that nothing at all leads to first; then loops that nothing leads into, from their first block.
+    // Those that nothing at all leads to first; then loops that nothing leads into, from their
+    // first block.
     let unreferenced = all.clone().filter(|&block| cfg.into_of(block).is_empty()).chain(all);
     let roots = roots.into_iter().chain(unreferenced.map(|block| (block, Entered::Unreferenced)));
     let mut found = Vec::new();

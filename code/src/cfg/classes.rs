@@ -3,16 +3,19 @@
 use super::values::mixed;
 use super::{Cfg, To};
 
-/// Frequency classes of blocks and edges: those of one class are executed equally often in every run that ends, or has just come back to
-/// where it was. (DCPI paper, section 6.1.2.)
+/// Frequency classes of blocks and edges: those of one class are executed equally often in every
+/// run that ends, or has just come back to where it was. (DCPI paper, section 6.1.2.)
 ///
-/// Two edges of a graph in which everything is reached from everything are in the same cycles exactly if they carry equal flow whatever the
-/// flow is (Johnson, Pearson, Pingali: The Program Structure Tree, 1994). So a random flow is made: random numbers on the edges outside of a
-/// spanning tree, and on those in it what conservation leaves, in arithmetic modulo 2^64. Two that are not in one class get the same
-/// number with a probability of about 2^-64 for each pair. This takes linear time.
+/// Two edges of a graph in which everything is reached from everything are in the same cycles
+/// exactly if they carry equal flow whatever the flow is (Johnson, Pearson, Pingali: The Program
+/// Structure Tree, 1994). So a random flow is made: random numbers on the edges outside of a
+/// spanning tree, and on those in it what conservation leaves, in arithmetic modulo 2^64. Two that
+/// are not in one class get the same number with a probability of about 2^-64 for each pair. This
+/// takes linear time.
 ///
-/// The procedure's outside is a block too, that entrances come from and exits go to. What ends nowhere (loops without an exit, as an idle
-/// loop; the paper's extension) goes outside as well: from one block of each such loop.
+/// The procedure's outside is a block too, that entrances come from and exits go to. What ends
+/// nowhere (loops without an exit, as an idle loop; the paper's extension) goes outside as well:
+/// from one block of each such loop.
 ///
 /// **A graph that misses edges** has a class for each block and each edge.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +25,8 @@ pub struct Classes {
     count: usize,
 }
 
-/// An edge of the flow: from the end of a block to the begin of a block, or through one. Ends are numbers of nodes.
+/// An edge of the flow: from the end of a block to the begin of a block, or through one. Ends are
+/// numbers of nodes.
 #[derive(Copy, Clone, Debug)]
 struct Arc {
     from: usize,
@@ -43,7 +47,8 @@ impl Classes {
         }
         let arcs = arcs(graph);
         let flow = random_flow(&arcs, 2 * blocks + 1);
-        let mut this = Self { blocks: Vec::with_capacity(blocks), edges: Vec::with_capacity(edges), count: 0 };
+        let mut this =
+            Self { blocks: Vec::with_capacity(blocks), edges: Vec::with_capacity(edges), count: 0 };
         let mut known = std::collections::HashMap::new();
         for (number, &flow) in flow.iter().take(blocks + edges).enumerate() {
             // Filler is executed as often as nothing else.
@@ -75,13 +80,14 @@ impl Classes {
     }
 }
 
-/// The arcs of the flow: one through each block, one for each edge, and those from and to outside. Node 0 is outside, `2 b + 1` is where
-/// block `b` begins and `2 b + 2` where it ends.
+/// The arcs of the flow: one through each block, one for each edge, and those from and to outside.
+/// Node 0 is outside, `2 b + 1` is where block `b` begins and `2 b + 2` where it ends.
 fn arcs(graph: &Cfg) -> Vec<Arc> {
     let begin = |block: usize| 2 * block + 1;
     let end = |block: usize| 2 * block + 2;
     let blocks = 0..graph.blocks().len();
-    let mut arcs: Vec<Arc> = blocks.clone().map(|block| Arc { from: begin(block), to: end(block) }).collect();
+    let mut arcs: Vec<Arc> =
+        blocks.clone().map(|block| Arc { from: begin(block), to: end(block) }).collect();
     arcs.extend(graph.edges().iter().map(|edge| {
         let to = if let To::Block(block) = edge.to { begin(block) } else { 0 };
         Arc { from: end(edge.from), to }
@@ -97,8 +103,8 @@ fn endless(graph: &Cfg) -> Vec<usize> {
     for edge in graph.edges().iter().filter(|edge| !matches!(edge.to, To::Block(_))) {
         mark(graph, &mut ended, edge.from, None);
     }
-    // The last to be finished in a walk against the edges is where nothing leads out of (Kosaraju); so is the last of what is left
-    // without all that comes there.
+    // The last to be finished in a walk against the edges is where nothing leads out of (Kosaraju);
+    // so is the last of what is left without all that comes there.
     let mut finished = Vec::new();
     let mut seen = ended.clone();
     for block in 0..seen.len() {
@@ -114,7 +120,8 @@ fn endless(graph: &Cfg) -> Vec<usize> {
     chosen
 }
 
-/// Marks all from which `root` is reached through such as are not marked, and lists them as they are finished.
+/// Marks all from which `root` is reached through such as are not marked, and lists them as they
+/// are finished.
 fn mark(graph: &Cfg, marks: &mut [bool], root: usize, mut finished: Option<&mut Vec<usize>>) {
     let mut met = Some(root);
     let mut path = Vec::new();
@@ -145,9 +152,11 @@ fn random_flow(arcs: &[Arc], nodes: usize) -> Vec<u64> {
         at.push((arc.to, number));
     }
     at.sort_unstable();
-    let begins: Vec<usize> = (0..=nodes).map(|node| at.partition_point(|&(other, _)| other < node)).collect();
+    let begins: Vec<usize> =
+        (0..=nodes).map(|node| at.partition_point(|&(other, _)| other < node)).collect();
     let near = |node: usize| {
-        let range = begins.get(node).copied().unwrap_or_default()..begins.get(node + 1).copied().unwrap_or_default();
+        let range = begins.get(node).copied().unwrap_or_default()
+            ..begins.get(node + 1).copied().unwrap_or_default();
         at.get(range).unwrap_or_default().iter().map(|&(_, arc)| arc)
     };
     let mut up: Vec<Option<usize>> = vec![None; nodes];
@@ -176,7 +185,8 @@ fn random_flow(arcs: &[Arc], nodes: usize) -> Vec<u64> {
     }
     let mut in_tree = vec![false; arcs.len()];
     up.iter().flatten().for_each(|&arc| in_tree.get_mut(arc).into_iter().for_each(|is| *is = true));
-    let mut flow: Vec<u64> = (0_u64..).map(|number| mixed(number, 0x5eed)).take(arcs.len()).collect();
+    let mut flow: Vec<u64> =
+        (0_u64..).map(|number| mixed(number, 0x5eed)).take(arcs.len()).collect();
     // What goes into a node and does not come out, so far.
     let mut excess = vec![0_u64; nodes];
     for ((arc, flow), in_tree) in arcs.iter().zip(&mut flow).zip(&in_tree) {
@@ -184,14 +194,18 @@ fn random_flow(arcs: &[Arc], nodes: usize) -> Vec<u64> {
             *flow = 0;
         }
         excess.get_mut(arc.to).into_iter().for_each(|excess| *excess = excess.wrapping_add(*flow));
-        excess.get_mut(arc.from).into_iter().for_each(|excess| *excess = excess.wrapping_sub(*flow));
+        excess
+            .get_mut(arc.from)
+            .into_iter()
+            .for_each(|excess| *excess = excess.wrapping_sub(*flow));
     }
     for &node in order.iter().rev() {
         let Some(number) = up.get(node).copied().flatten() else { continue };
         let Some(arc) = arcs.get(number) else { continue };
         let missing = excess.get(node).copied().unwrap_or_default();
         // The arc to the node above takes what is left over here, or brings it.
-        let (other, value) = if arc.from == node { (arc.to, missing) } else { (arc.from, missing.wrapping_neg()) };
+        let (other, value) =
+            if arc.from == node { (arc.to, missing) } else { (arc.from, missing.wrapping_neg()) };
         flow.get_mut(number).into_iter().for_each(|flow| *flow = value);
         excess.get_mut(other).into_iter().for_each(|excess| *excess = excess.wrapping_add(missing));
     }
@@ -210,7 +224,9 @@ mod tests {
             // Those whose least node is the root.
             let mut pending = vec![(root, vec![root], Vec::new())];
             while let Some((node, path, taken)) = pending.pop() {
-                for (number, arc) in arcs.iter().enumerate().filter(|(_, arc)| arc.from == node && arc.to >= root) {
+                for (number, arc) in
+                    arcs.iter().enumerate().filter(|(_, arc)| arc.from == node && arc.to >= root)
+                {
                     let mut taken: Vec<usize> = taken.clone();
                     taken.push(number);
                     if arc.to == root {
@@ -235,13 +251,25 @@ mod tests {
             let cycles = cycles(&arcs(&graph), 2 * blocks + 1);
             let classes = Classes::of(&graph);
             let class = |number: usize| {
-                if number < blocks { classes.of_block(number) } else { classes.of_edge(number - blocks) }.unwrap()
+                if number < blocks {
+                    classes.of_block(number)
+                } else {
+                    classes.of_edge(number - blocks)
+                }
+                .unwrap()
             };
             for a in 0..blocks + edges {
-                assert!(!cycles[a].is_empty(), "everything is in a cycle through outside: {graph:?}");
+                assert!(
+                    !cycles[a].is_empty(),
+                    "everything is in a cycle through outside: {graph:?}"
+                );
                 assert!(class(a) < classes.count());
                 for b in 0..a {
-                    assert_eq!(class(a) == class(b), cycles[a] == cycles[b], "seed {seed}: {a} and {b} of {graph:?}");
+                    assert_eq!(
+                        class(a) == class(b),
+                        cycles[a] == cycles[b],
+                        "seed {seed}: {a} and {b} of {graph:?}"
+                    );
                     equal += usize::from(class(a) == class(b));
                 }
             }

@@ -52,10 +52,11 @@ impl<'a> Image<'a> {
         Self { isa, text, procedures, never: known.into_iter().collect() }
     }
 
-    /// Finds out whether these addresses, and those that this depends on, are of what does not return. Gives all these addresses.
+    /// Finds out whether these addresses, and those that this depends on, are of what does not
+    /// return. Gives all these addresses.
     ///
-    /// The order in which addresses are looked at does not matter: what does not return only grows, and who relied on one of these is
-    /// looked at again.
+    /// The order in which addresses are looked at does not matter: what does not return only grows,
+    /// and who relied on one of these is looked at again.
     pub(super) fn find_no_return(&mut self, asked: Set<u64>) -> Set<u64> {
         // Who took it that a call of that address returns.
         let mut waiting: Map<u64, Vec<u64>> = Map::default();
@@ -105,7 +106,9 @@ impl<'a> Image<'a> {
                 Some(Flow::Call { target: Some(target), .. }) => {
                     found.called.insert(target, number);
                 }
-                Some(flow @ (Flow::Jump { target } | Flow::Conditional { target })) if !procedure.contains(&target) => {
+                Some(flow @ (Flow::Jump { target } | Flow::Conditional { target }))
+                    if !procedure.contains(&target) =>
+                {
                     let conditional = matches!(flow, Flow::Conditional { .. });
                     self.cross(number, target, conditional, found);
                 }
@@ -123,14 +126,28 @@ impl<'a> Image<'a> {
         let len = usize::try_from(procedure.end - procedure.start).unwrap_or(usize::MAX);
         let bytes = self.bytes(procedure.start);
         let mut called = Vec::new();
-        self.isa.leads(bytes.get(..len).unwrap_or(bytes), procedure.start, &(0..u64::MAX), &mut |lead| {
-            called.extend(Some(lead.target).filter(|target| lead.calls && self.number_of(*target).is_some()));
-        });
+        self.isa.leads(
+            bytes.get(..len).unwrap_or(bytes),
+            procedure.start,
+            &(0..u64::MAX),
+            &mut |lead| {
+                called.extend(
+                    Some(lead.target)
+                        .filter(|target| lead.calls && self.number_of(*target).is_some()),
+                );
+            },
+        );
         called
     }
 
     /// The procedure with this number jumps to `target`, in another.
-    pub(super) fn cross(&self, number: usize, target: u64, conditional: bool, found: &mut Crossings) {
+    pub(super) fn cross(
+        &self,
+        number: usize,
+        target: u64,
+        conditional: bool,
+        found: &mut Crossings,
+    ) {
         let Some(other) = self.number_of(target).filter(|_| !self.is_stub(target)) else { return };
         if self.procedures.get(other).is_some_and(|other| other.start == target) {
             found.begun.push((other, number, conditional));
@@ -140,34 +157,45 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Whether there is but a jump through a word: all stubs of a file are one procedure, as far as symbols go.
+    /// Whether there is but a jump through a word: all stubs of a file are one procedure, as far as
+    /// symbols go.
     pub(super) fn is_stub(&self, address: u64) -> bool {
         let Some(first) = self.isa.order(self.bytes(address), address) else { return false };
         let next = address.wrapping_add(u64::from(first.len));
         let second = self.isa.order(self.bytes(next), next).filter(|_| first.flow == Flow::Next);
         let stub = |at: u64| self.isa.stub(self.bytes(at), at).is_some();
-        [Some(first), second].into_iter().flatten().any(|it| matches!(it.flow, Flow::Indirect { through: Some(_) }))
+        [Some(first), second]
+            .into_iter()
+            .flatten()
+            .any(|it| matches!(it.flow, Flow::Indirect { through: Some(_) }))
             || stub(address)
             || second.is_some() && stub(next)
     }
 
     pub(super) fn number_of(&self, address: u64) -> Option<usize> {
-        let number = self.procedures.partition_point(|procedure| procedure.start <= address).checked_sub(1)?;
+        let number = self
+            .procedures
+            .partition_point(|procedure| procedure.start <= address)
+            .checked_sub(1)?;
         self.procedures.get(number)?.contains(&address).then_some(number)
     }
 
     pub(super) fn bytes(&self, address: u64) -> &'a [u8] {
         let after = self.text.partition_point(|part| part.begin.0 <= address);
-        let Some(part) = after.checked_sub(1).and_then(|index| self.text.get(index)) else { return &[] };
+        let Some(part) = after.checked_sub(1).and_then(|index| self.text.get(index)) else {
+            return &[];
+        };
         let into = usize::try_from(address - part.begin.0).unwrap_or(usize::MAX);
         part.bytes.get(into..).unwrap_or_default()
     }
 
-    /// If a return is reached from `entry`: what was taken to return, of what is called, or jumped to outside, on the way. Ways through others
-    /// are gone only where no other is left: who needs not ask of them has less to find out.
+    /// If a return is reached from `entry`: what was taken to return, of what is called, or jumped
+    /// to outside, on the way. Ways through others are gone only where no other is left: who needs
+    /// not ask of them has less to find out.
     pub(super) fn walk(&self, entry: u64) -> Option<BTreeSet<u64>> {
         let mut called = BTreeSet::new();
-        let Some(procedure) = self.number_of(entry).and_then(|number| self.procedures.get(number)) else {
+        let Some(procedure) = self.number_of(entry).and_then(|number| self.procedures.get(number))
+        else {
             return Some(called);
         };
         let mut seen: Set<u64> = Set::default();
@@ -200,18 +228,26 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// What the instruction at `at` leads to. Those that it calls, or jumps to outside, go to `through`, with where to go on when they
-    /// return: none where that is a return, too.
-    fn outcome(&self, at: u64, procedure: &Range<u64>, through: &mut Vec<(u64, Option<u64>)>) -> Outcome {
+    /// What the instruction at `at` leads to. Those that it calls, or jumps to outside, go to
+    /// `through`, with where to go on when they return: none where that is a return, too.
+    fn outcome(
+        &self,
+        at: u64,
+        procedure: &Range<u64>,
+        through: &mut Vec<(u64, Option<u64>)>,
+    ) -> Outcome {
         let never = |address: u64| self.never.contains(&Vaddr(address));
         let Some(ordered) = self.isa.order(self.bytes(at), at) else { return Outcome::On(None) };
         let next = at.wrapping_add(u64::from(ordered.len));
-        let mut leave =
-            |target: u64, next: Option<u64>| through.extend(Some((target, next)).filter(|_| !never(target)));
-        let stub = if ordered.flow == Flow::Next { self.isa.stub(self.bytes(at), at) } else { None };
+        let mut leave = |target: u64, next: Option<u64>| {
+            through.extend(Some((target, next)).filter(|_| !never(target)))
+        };
+        let stub =
+            if ordered.flow == Flow::Next { self.isa.stub(self.bytes(at), at) } else { None };
         match ordered.flow {
             _ if stub.is_some_and(|stub| never(stub.through)) => return Outcome::On(None),
-            // After a procedure's last instruction: its call did not return, or another procedure goes on with it.
+            // After a procedure's last instruction: its call did not return, or another procedure
+            // goes on with it.
             Flow::Call { .. } if !procedure.contains(&next) => return Outcome::On(None),
             Flow::Next if !procedure.contains(&next) => leave(next, None),
             Flow::Next => return Outcome::On(Some(next)),
@@ -220,13 +256,19 @@ impl<'a> Image<'a> {
                 return Outcome::On(Some(next));
             }
             Flow::Conditional { target } => return Outcome::Either(next, target),
-            Flow::Jump { target } if procedure.contains(&target) => return Outcome::On(Some(target)),
+            Flow::Jump { target } if procedure.contains(&target) => {
+                return Outcome::On(Some(target));
+            }
             Flow::Jump { target } => leave(target, None),
             Flow::Indirect { through } if through.is_some_and(never) => return Outcome::On(None),
             Flow::Indirect { .. } | Flow::Return => return Outcome::Returns,
             Flow::Call { through: Some(word), .. } if never(word) => return Outcome::On(None),
-            Flow::Call { target: Some(target), .. } if !procedure.contains(&target) => leave(target, Some(next)),
-            Flow::Call { target, .. } => return Outcome::On(Some(next).filter(|_| !target.is_some_and(never))),
+            Flow::Call { target: Some(target), .. } if !procedure.contains(&target) => {
+                leave(target, Some(next))
+            }
+            Flow::Call { target, .. } => {
+                return Outcome::On(Some(next).filter(|_| !target.is_some_and(never)));
+            }
             Flow::Trap | Flow::NoReturn { .. } => {}
         }
         Outcome::On(None)

@@ -15,7 +15,8 @@ const CALLS: u8 = 16;
 const ENDS: u8 = 32;
 const IN_ROW: u8 = 64;
 
-/// A procedure's bytes. A place in them is a number: parts one after the other, with one byte between them that is nowhere.
+/// A procedure's bytes. A place in them is a number: parts one after the other, with one byte
+/// between them that is nowhere.
 #[derive(Debug)]
 pub(super) struct Code<'a> {
     isa: Isa,
@@ -38,11 +39,14 @@ struct Placed<'a> {
 
 impl<'a> Code<'a> {
     pub(super) fn new(isa: Isa, parts: &[Part<'a>], knowledge: Knowledge<'a>) -> Self {
-        let mut sorted: Vec<Part<'a>> = parts.iter().filter(|part| !part.bytes.is_empty()).copied().collect();
+        let mut sorted: Vec<Part<'a>> =
+            parts.iter().filter(|part| !part.bytes.is_empty()).copied().collect();
         sorted.sort_by_key(|part| (part.begin, std::cmp::Reverse(part.bytes.len())));
-        let (mut findings, mut placed, mut place, mut reached) = (Vec::new(), Vec::new(), 0_usize, 0);
+        let (mut findings, mut placed, mut place, mut reached) =
+            (Vec::new(), Vec::new(), 0_usize, 0);
         for part in sorted {
-            // Nothing is at the end of the address space, so no sum of an address in a part and a length overflows.
+            // Nothing is at the end of the address space, so no sum of an address in a part and a
+            // length overflows.
             let shared = reached.max(part.begin.0) - part.begin.0;
             let room = u64::MAX - 4096 - part.begin.0.min(u64::MAX - 4096);
             let from = usize::try_from(shared).unwrap_or(usize::MAX).min(part.bytes.len());
@@ -91,7 +95,8 @@ impl<'a> Code<'a> {
         self.len_at(place) != 0 || !self.has(place, COVERED)
     }
 
-    /// Notes where instructions begin if each part is nothing but instructions, as compilers' code is.
+    /// Notes where instructions begin if each part is nothing but instructions, as compilers' code
+    /// is.
     pub(super) fn walk_in_row(&mut self) {
         let begins: Vec<usize> = self.parts.iter().map(|placed| placed.place).collect();
         if begins.first().is_none_or(|&begin| self.is_in_row(begin)) {
@@ -104,7 +109,10 @@ impl<'a> Code<'a> {
                     break;
                 }
                 self.mark(place, IN_ROW);
-                place += self.isa.order(bytes, address).map_or(self.isa.step(), |ordered| usize::from(ordered.len));
+                place += self
+                    .isa
+                    .order(bytes, address)
+                    .map_or(self.isa.step(), |ordered| usize::from(ordered.len));
             }
         }
     }
@@ -129,7 +137,8 @@ impl<'a> Code<'a> {
 
     /// The address of a place; of the one after a part, the address after it.
     pub(super) fn address(&self, place: usize) -> Vaddr {
-        self.part_of(place).map_or(Vaddr(0), |placed| Vaddr(placed.part.begin.0 + (place - placed.place) as u64))
+        self.part_of(place)
+            .map_or(Vaddr(0), |placed| Vaddr(placed.part.begin.0 + (place - placed.place) as u64))
     }
 
     /// The bytes from a place to the end of its part, and the address.
@@ -191,7 +200,9 @@ impl<'a> Code<'a> {
         let (bytes, address) = self.bytes(place);
         let mut ordered = self.isa.order(bytes, address)?;
         let never = |address: Option<u64>| {
-            address.is_some_and(|address| self.knowledge.no_return.is_some_and(|all| all.contains(&Vaddr(address))))
+            address.is_some_and(|address| {
+                self.knowledge.no_return.is_some_and(|all| all.contains(&Vaddr(address)))
+            })
         };
         if let Flow::Call { target, through } = ordered.flow
             && (never(target) || never(through) || usize::from(ordered.len) == bytes.len())
@@ -202,7 +213,8 @@ impl<'a> Code<'a> {
         Some(ordered)
     }
 
-    /// The word that the jump at a place goes through: of the instruction itself, or of the stub that it ends, if nobody jumps into that.
+    /// The word that the jump at a place goes through: of the instruction itself, or of the stub
+    /// that it ends, if nobody jumps into that.
     pub(super) fn through(&self, place: usize) -> Option<u64> {
         let ordered = self.order(place)?;
         if let Flow::Indirect { through: Some(word) } = ordered.flow {
@@ -216,7 +228,8 @@ impl<'a> Code<'a> {
             }
             begin = begin.checked_sub(self.isa.step())?;
             let (bytes, address) = self.bytes(begin);
-            if let Some(stub) = self.isa.stub(bytes, address).filter(|stub| begin + stub.len == end) {
+            if let Some(stub) = self.isa.stub(bytes, address).filter(|stub| begin + stub.len == end)
+            {
                 return Some(stub.through);
             }
         }
@@ -249,8 +262,11 @@ impl<'a> Code<'a> {
             }
             let Some(ordered) = self.order(place) else {
                 self.mark(place, LEADER);
-                let kind =
-                    if self.bytes(place).0.is_empty() { FindingKind::FallsOut } else { FindingKind::NoInstruction };
+                let kind = if self.bytes(place).0.is_empty() {
+                    FindingKind::FallsOut
+                } else {
+                    FindingKind::NoInstruction
+                };
                 return self.find(kind, place);
             };
             self.cover(place, ordered.len, 0);
@@ -296,7 +312,8 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Follows everything that nothing leads to: filler, and what may be code. Returns the places where such code begins.
+    /// Follows everything that nothing leads to: filler, and what may be code. Returns the places
+    /// where such code begins.
     pub(super) fn fill_gaps(&mut self) -> Vec<usize> {
         let mut roots = Vec::new();
         let mut place = 0;
@@ -320,7 +337,8 @@ impl<'a> Code<'a> {
             if place > begin {
                 self.mark(begin, LEADER);
             }
-            if place < self.places() && !self.has(place, COVERED) && !self.bytes(place).0.is_empty() {
+            if place < self.places() && !self.has(place, COVERED) && !self.bytes(place).0.is_empty()
+            {
                 if self.order(place).is_none() {
                     // One finding for each run of bytes that are no code.
                     self.find(FindingKind::NoInstruction, place);
@@ -335,9 +353,13 @@ impl<'a> Code<'a> {
         roots
     }
 
-    /// The next place after bytes that are no instruction, at which one begins. The bytes are covered.
+    /// The next place after bytes that are no instruction, at which one begins. The bytes are
+    /// covered.
     fn skip_data(&mut self, mut place: usize) -> usize {
-        while !self.has(place, COVERED) && !self.bytes(place).0.is_empty() && self.order(place).is_none() {
+        while !self.has(place, COVERED)
+            && !self.bytes(place).0.is_empty()
+            && self.order(place).is_none()
+        {
             self.mark(place, COVERED);
             place += 1;
         }

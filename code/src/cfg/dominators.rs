@@ -1,4 +1,5 @@
-//! Which block is executed before which, whatever the way: Semi-NCA (Georgiadis, Tarjan, Werneck: Finding Dominators in Practice, 2006).
+//! Which block is executed before which, whatever the way: Semi-NCA (Georgiadis, Tarjan, Werneck:
+//! Finding Dominators in Practice, 2006).
 
 use super::Cfg;
 
@@ -6,7 +7,8 @@ use super::Cfg;
 pub(super) struct Walk {
     /// Blocks as they were met.
     preorder: Vec<usize>,
-    /// Of each in that order, the one it was met from: its number in that order, counted from 1; 0 for those entered from outside.
+    /// Of each in that order, the one it was met from: its number in that order, counted from 1; 0
+    /// for those entered from outside.
     parents: Vec<usize>,
     pub(super) postorder: Vec<usize>,
 }
@@ -42,7 +44,8 @@ impl Walk {
     }
 }
 
-/// The forest of what is linked so far, with the least semidominator on the way up. Numbers as in a walk, 0 is outside of the procedure.
+/// The forest of what is linked so far, with the least semidominator on the way up. Numbers as in a
+/// walk, 0 is outside of the procedure.
 struct Forest {
     ancestors: Vec<usize>,
     least: Vec<usize>,
@@ -62,7 +65,8 @@ impl Forest {
         self.least.get(number).copied().unwrap_or_default()
     }
 
-    /// The number with the least semidominator from `number` up to below the root of its tree, all of which are after `last`.
+    /// The number with the least semidominator from `number` up to below the root of its tree, all
+    /// of which are after `last`.
     fn eval(&mut self, number: usize, last: usize) -> usize {
         if number <= last {
             return number;
@@ -86,7 +90,8 @@ impl Forest {
     }
 }
 
-/// The immediate dominator of each block; none for those that are entered from outside, or from several entrances, or not at all.
+/// The immediate dominator of each block; none for those that are entered from outside, or from
+/// several entrances, or not at all.
 pub(super) fn dominators(graph: &Cfg, walk: &Walk) -> Vec<Option<usize>> {
     let count = walk.preorder.len();
     let mut numbers = vec![0_usize; graph.blocks().len()];
@@ -103,7 +108,11 @@ pub(super) fn dominators(graph: &Cfg, walk: &Walk) -> Vec<Option<usize>> {
         if graph.is_entered(block) {
             semi = 0;
         }
-        for before in graph.predecessors(block).filter_map(|before| numbers.get(before).copied()).filter(|&n| n != 0) {
+        for before in graph
+            .predecessors(block)
+            .filter_map(|before| numbers.get(before).copied())
+            .filter(|&n| n != 0)
+        {
             let best = forest.eval(before, number);
             semi = semi.min(forest.semi(best));
         }
@@ -120,7 +129,8 @@ pub(super) fn dominators(graph: &Cfg, walk: &Walk) -> Vec<Option<usize>> {
     }
     let mut of_blocks = vec![None; graph.blocks().len()];
     for (&block, &dominator) in walk.preorder.iter().zip(dominators.iter().skip(1)) {
-        let dominator = dominator.checked_sub(1).and_then(|index| walk.preorder.get(index).copied());
+        let dominator =
+            dominator.checked_sub(1).and_then(|index| walk.preorder.get(index).copied());
         of_blocks.get_mut(block).into_iter().for_each(|at| *at = dominator);
     }
     of_blocks

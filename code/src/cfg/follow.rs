@@ -11,7 +11,8 @@ use crate::isa::flow::{Flow, Tracker};
 
 /// Blocks of procedures whose values are followed: 64 thousand states take 80 MB.
 const BLOCKS_MAX: usize = 1 << 16;
-/// How often a node's state may change before its bounds are given up, and before it is left as it is.
+/// How often a node's state may change before its bounds are given up, and before it is left as it
+/// is.
 const VISITS_WITH_BOUNDS: u32 = 16;
 const VISITS_MAX: u32 = 256;
 /// Most different targets that come together before a jump.
@@ -29,7 +30,9 @@ pub(super) struct Reached {
 impl Reached {
     /// Addresses of the tables it goes by.
     pub(super) fn tables(&self) -> impl Iterator<Item = u64> {
-        self.targets.iter().filter_map(|target| if let Value::Entry(entry) = target { Some(entry.table) } else { None })
+        self.targets.iter().filter_map(|target| {
+            if let Value::Entry(entry) = target { Some(entry.table) } else { None }
+        })
     }
 
     /// Whether it goes by a table of which no comparison says how long it is.
@@ -43,8 +46,9 @@ impl Reached {
     }
 }
 
-/// The blocks, and one node more for each table, that all jumps through it lead to and that leads to its targets: a loop of an interpreter
-/// with hundreds of jumps through a table of hundreds of entries has no more ways than that.
+/// The blocks, and one node more for each table, that all jumps through it lead to and that leads
+/// to its targets: a loop of an interpreter with hundreds of jumps through a table of hundreds of
+/// entries has no more ways than that.
 struct Nodes {
     /// What each leads to.
     next: Vec<Vec<(usize, EdgeKind)>>,
@@ -62,14 +66,23 @@ impl Nodes {
         let mut tables = Vec::new();
         let mut known: BTreeMap<*const (), usize> = BTreeMap::new();
         for raw in raws {
-            let Some(targets) = jumps.resolved.get(&raw.last).filter(|_| matches!(raw.flow, Flow::Indirect { .. }))
+            let Some(targets) =
+                jumps.resolved.get(&raw.last).filter(|_| matches!(raw.flow, Flow::Indirect { .. }))
             else {
                 let ways = raw.ways(code, jumps);
-                next.push(ways.iter().filter_map(|way| Some((number(way.goal)?, way.kind))).collect());
+                next.push(
+                    ways.iter().filter_map(|way| Some((number(way.goal)?, way.kind))).collect(),
+                );
                 continue;
             };
             let node = *known.entry(Rc::as_ptr(targets).cast()).or_insert_with(|| {
-                tables.push(targets.0.iter().filter_map(|&(goal, _)| Some((number(goal)?, EdgeKind::Case))).collect());
+                tables.push(
+                    targets
+                        .0
+                        .iter()
+                        .filter_map(|&(goal, _)| Some((number(goal)?, EdgeKind::Case)))
+                        .collect(),
+                );
                 raws.len() + tables.len() - 1
             });
             let seen = jumps.observed.get(&raw.last).map_or(&[][..], Vec::as_slice);
@@ -122,8 +135,8 @@ impl States {
     }
 }
 
-/// Follows values from the `roots`, each with whether it is the procedure's entry, along the ways that are known. Returns what each
-/// indirect jump that is reached goes by, by its place.
+/// Follows values from the `roots`, each with whether it is the procedure's entry, along the ways
+/// that are known. Returns what each indirect jump that is reached goes by, by its place.
 pub(super) fn follow_values(
     code: &Code<'_>,
     raws: &[Raw],
@@ -142,7 +155,11 @@ pub(super) fn follow_values(
     for &(place, entry) in roots {
         if let Ok(number) = raws.binary_search_by_key(&place, |raw| raw.place) {
             nodes.into.get_mut(number).into_iter().for_each(|into| *into += 1);
-            all.arrive(number, false, &State::at_entry(place as u64, tracker.registers(), entry.then_some(stack)));
+            all.arrive(
+                number,
+                false,
+                &State::at_entry(place as u64, tracker.registers(), entry.then_some(stack)),
+            );
         }
     }
     while let Some(node) = all.pending.pop_first() {
@@ -152,7 +169,8 @@ pub(super) fn follow_values(
         if let Some(raw) = raws.get(node) {
             decision = execute(code, raw, &mut state, tracker, memory);
             if matches!(raw.flow, Flow::Indirect { .. }) {
-                let targets = if let Decision::To(value) = decision { vec![value] } else { Vec::new() };
+                let targets =
+                    if let Decision::To(value) = decision { vec![value] } else { Vec::new() };
                 let stack = if let Value::Stack(at) = state.get(stack) { Some(at) } else { None };
                 reached.insert(raw.last, Reached { targets, stack });
             }
@@ -162,7 +180,9 @@ pub(super) fn follow_values(
             all.arrive(next, nodes.into.get(next) == Some(&1), learnt.as_ref().unwrap_or(&state));
         }
     }
-    let mixed = |(place, reached): (&usize, &Reached)| reached.is_mixed() && !jumps.resolved.contains_key(place);
+    let mixed = |(place, reached): (&usize, &Reached)| {
+        reached.is_mixed() && !jumps.resolved.contains_key(place)
+    };
     if reached.iter().any(mixed) {
         split(code, raws, &nodes, &all, &mut reached, tracker, memory);
     }
@@ -199,8 +219,10 @@ fn split(
                 continue;
             }
             let mut state = state.clone();
-            let decision = raws.get(node).map(|raw| execute(code, raw, &mut state, tracker, memory));
-            let mut state = decision.and_then(|decision| learnt(&state, decision, kind)).unwrap_or(state);
+            let decision =
+                raws.get(node).map(|raw| execute(code, raw, &mut state, tracker, memory));
+            let mut state =
+                decision.and_then(|decision| learnt(&state, decision, kind)).unwrap_or(state);
             if let Decision::To(value) = execute(code, next, &mut state, tracker, memory) {
                 let values = found.entry(next.last).or_default();
                 if values.len() < WAYS_MAX && !values.contains(&value) {

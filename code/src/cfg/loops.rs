@@ -15,8 +15,8 @@ pub struct Loops {
     irreducible: Vec<usize>,
 }
 
-/// A natural loop: all blocks from which a block that jumps back to the header is reached without passing it. Those with the same header
-/// are one.
+/// A natural loop: all blocks from which a block that jumps back to the header is reached without
+/// passing it. Those with the same header are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loop {
     /// The only block that it is entered at.
@@ -48,7 +48,8 @@ impl Loops {
         this
     }
 
-    /// Blocks in reverse postorder: each before those that it goes to, unless it goes back. Filler is not among them.
+    /// Blocks in reverse postorder: each before those that it goes to, unless it goes back. Filler
+    /// is not among them.
     #[must_use]
     pub fn order(&self) -> &[usize] {
         &self.order
@@ -60,13 +61,15 @@ impl Loops {
         *self.position.get(block)?
     }
 
-    /// The last block that is executed before `block` on every way to it. None for those that are entered from outside.
+    /// The last block that is executed before `block` on every way to it. None for those that are
+    /// entered from outside.
     #[must_use]
     pub fn dominator(&self, block: usize) -> Option<usize> {
         *self.dominators.get(block)?
     }
 
-    /// Whether `block` is executed only after `before`, or is it. Takes time linear in how many dominate it.
+    /// Whether `block` is executed only after `before`, or is it. Takes time linear in how many
+    /// dominate it.
     #[must_use]
     pub fn dominates(&self, before: usize, block: usize) -> bool {
         let mut at = Some(block);
@@ -107,17 +110,20 @@ impl Loops {
         self.innermost(block).is_some_and(|inner| self.nested.is_in(inner, number))
     }
 
-    /// Edges, by number, that go back to a block that does not dominate the one they leave: they close cycles with several entries, which
-    /// are no natural loops.
+    /// Edges, by number, that go back to a block that does not dominate the one they leave: they
+    /// close cycles with several entries, which are no natural loops.
     #[must_use]
     pub fn irreducible(&self) -> &[usize] {
         &self.irreducible
     }
 
     fn find_loops(&mut self, graph: &Cfg) {
-        let nested = Nested::of(self.position.len(), self.order.iter().copied(), |block| self.dominator(block));
+        let nested = Nested::of(self.position.len(), self.order.iter().copied(), |block| {
+            self.dominator(block)
+        });
         let mut found: Vec<Loop> = Vec::new();
-        // Which loop a block is the header of, and the outermost header so far of the loops around it.
+        // Which loop a block is the header of, and the outermost header so far of the loops around
+        // it.
         let mut headed: Vec<Option<usize>> = vec![None; self.position.len()];
         let mut around: Vec<usize> = (0..self.position.len()).collect();
         let mut latches: Vec<Vec<usize>> = vec![Vec::new(); self.position.len()];
@@ -133,7 +139,8 @@ impl Loops {
         }
         // Inner headers come later in the order, so inner loops are found first.
         for &header in self.order.iter().rev() {
-            let Some(latches) = latches.get_mut(header).map(std::mem::take).filter(|latches| !latches.is_empty())
+            let Some(latches) =
+                latches.get_mut(header).map(std::mem::take).filter(|latches| !latches.is_empty())
             else {
                 continue;
             };
@@ -147,9 +154,13 @@ impl Loops {
                 around.get_mut(block).into_iter().for_each(|around| *around = header);
                 match headed.get(block).copied().flatten().and_then(|inner| found.get_mut(inner)) {
                     Some(inner) => inner.parent = Some(this),
-                    None => self.innermost.get_mut(block).into_iter().for_each(|at| *at = Some(this)),
+                    None => {
+                        self.innermost.get_mut(block).into_iter().for_each(|at| *at = Some(this))
+                    }
                 }
-                pending.extend(graph.predecessors(block).filter(|&block| self.position(block).is_some()));
+                pending.extend(
+                    graph.predecessors(block).filter(|&block| self.position(block).is_some()),
+                );
             }
             self.innermost.get_mut(header).into_iter().for_each(|at| *at = Some(this));
             headed.get_mut(header).into_iter().for_each(|headed| *headed = Some(this));
@@ -169,7 +180,8 @@ impl Loops {
             *number = last - *number;
         }
         for number in 0..found.len() {
-            let parent = found.get(number).and_then(|inner| inner.parent).map(|parent| last - parent);
+            let parent =
+                found.get(number).and_then(|inner| inner.parent).map(|parent| last - parent);
             let depth = parent.and_then(|parent| found.get(parent)).map_or(0, |outer| outer.depth);
             if let Some(inner) = found.get_mut(number) {
                 (inner.parent, inner.depth) = (parent, depth + 1);
@@ -179,11 +191,16 @@ impl Loops {
             found.get_mut(number).into_iter().for_each(|inner| inner.blocks += 1);
         }
         for number in (0..found.len()).rev() {
-            let (blocks, parent) = found.get(number).map_or((0, None), |inner| (inner.blocks, inner.parent));
-            parent.and_then(|parent| found.get_mut(parent)).into_iter().for_each(|outer| outer.blocks += blocks);
+            let (blocks, parent) =
+                found.get(number).map_or((0, None), |inner| (inner.blocks, inner.parent));
+            parent
+                .and_then(|parent| found.get_mut(parent))
+                .into_iter()
+                .for_each(|outer| outer.blocks += blocks);
         }
-        self.nested =
-            Nested::of(found.len(), 0..found.len(), |number| found.get(number).and_then(|inner| inner.parent));
+        self.nested = Nested::of(found.len(), 0..found.len(), |number| {
+            found.get(number).and_then(|inner| inner.parent)
+        });
         self.loops = found;
     }
 }
@@ -263,7 +280,11 @@ mod tests {
             for a in 0..graph.blocks().len() {
                 let others = reached(&graph, None, Some(a));
                 for (b, &other) in others.iter().enumerate() {
-                    assert_eq!(loops.dominates(a, b), a == b || !other, "seed {seed}: {a} and {b} of {graph:?}");
+                    assert_eq!(
+                        loops.dominates(a, b),
+                        a == b || !other,
+                        "seed {seed}: {a} and {b} of {graph:?}"
+                    );
                 }
             }
         }
@@ -279,7 +300,10 @@ mod tests {
             for (number, edge) in graph.edges().iter().enumerate() {
                 let To::Block(to) = edge.to else { continue };
                 let back = loops.position(edge.from) >= loops.position(to);
-                assert_eq!(loops.irreducible().contains(&number), back && !loops.dominates(to, edge.from));
+                assert_eq!(
+                    loops.irreducible().contains(&number),
+                    back && !loops.dominates(to, edge.from)
+                );
             }
             for header in all.clone() {
                 let mut latches: Vec<usize> =
@@ -287,7 +311,11 @@ mod tests {
                 latches.sort_unstable();
                 latches.dedup();
                 let this = loops.loops().iter().position(|this| this.header == header);
-                assert_eq!(this.is_some(), !latches.is_empty(), "seed {seed}: {header} of {graph:?}");
+                assert_eq!(
+                    this.is_some(),
+                    !latches.is_empty(),
+                    "seed {seed}: {header} of {graph:?}"
+                );
                 let Some(this) = this else { continue };
                 found += 1;
                 let inner = &loops.loops()[this];
@@ -300,11 +328,13 @@ mod tests {
                     }
                 };
                 let body: Vec<usize> = all.clone().filter(is_in).collect();
-                let ours: Vec<usize> = all.clone().filter(|&block| loops.contains(this, block)).collect();
+                let ours: Vec<usize> =
+                    all.clone().filter(|&block| loops.contains(this, block)).collect();
                 assert_eq!(ours, body, "seed {seed}: {header} of {graph:?}");
                 assert_eq!(inner.blocks, body.len());
                 assert_eq!(
-                    loops.loops()[..this].iter().filter(|outer| outer.depth < inner.depth).count() >= 1,
+                    loops.loops()[..this].iter().filter(|outer| outer.depth < inner.depth).count()
+                        >= 1,
                     inner.depth > 1
                 );
                 if let Some(parent) = inner.parent {
@@ -327,7 +357,10 @@ mod tests {
             assert_eq!(loops.order().len(), graph.blocks().len());
             for edge in graph.edges() {
                 let To::Block(to) = edge.to else { continue };
-                assert!(loops.position(edge.from) < loops.position(to) || reached(&graph, Some(to), None)[edge.from]);
+                assert!(
+                    loops.position(edge.from) < loops.position(to)
+                        || reached(&graph, Some(to), None)[edge.from]
+                );
             }
             for (position, &block) in loops.order().iter().enumerate() {
                 assert_eq!(loops.position(block), Some(position));

@@ -1,19 +1,25 @@
 //! The control-flow graph of a procedure, from its bytes: what may be executed after what.
 //!
-//! [`Cfg::build`] follows the code from the procedure's entry. Jumps through tables are resolved by following values from the entry
-//! ([`values`](self)): tables of addresses or of distances, bounded by the comparison before, tables of labels whose address was put aside
-//! long before (the dispatch of interpreters). What is not reached that way is decoded too, as blocks that nobody jumps to: landing pads
-//! of exceptions, code behind jumps that are not resolved, dead code, and filler between blocks, which is told apart.
+//! [`Cfg::build`] follows the code from the procedure's entry. Jumps through tables are resolved by
+//! following values from the entry ([`values`](self)): tables of addresses or of distances, bounded
+//! by the comparison before, tables of labels whose address was put aside long before (the dispatch
+//! of interpreters). What is not reached that way is decoded too, as blocks that nobody jumps to:
+//! landing pads of exceptions, code behind jumps that are not resolved, dead code, and filler
+//! between blocks, which is told apart.
 //!
 //! What holds:
-//! 1. Whatever the bytes are: time and memory are linear in bytes and edges, both are bounded ([`BYTES_MAX`], [`EDGES_MAX`],
-//!    [`TABLE_ENTRIES_MAX`]), nothing panics. What a bound cuts off is a [`Finding`].
-//! 2. Targets are never guessed. A jump whose targets are not known has an edge to [`To::Unknown`], and the block says so
-//!    ([`Block::targets_incomplete`]). What was taken for granted about its targets is a finding.
-//! 3. Flow is conserved: each block but filler ends in at least one edge; to [`To::Caller`], [`To::Outside`], [`To::Nowhere`] where it leaves.
+//! 1. Whatever the bytes are: time and memory are linear in bytes and edges, both are bounded
+//!    ([`BYTES_MAX`], [`EDGES_MAX`], [`TABLE_ENTRIES_MAX`]), nothing panics. What a bound cuts off
+//!    is a [`Finding`].
+//! 2. Targets are never guessed. A jump whose targets are not known has an edge to [`To::Unknown`],
+//!    and the block says so ([`Block::targets_incomplete`]). What was taken for granted about its
+//!    targets is a finding.
+//! 3. Flow is conserved: each block but filler ends in at least one edge; to [`To::Caller`],
+//!    [`To::Outside`], [`To::Nowhere`] where it leaves.
 //!
-//! Taken for granted, because compilers write no other code: a call that may return does so to the instruction after it; a function keeps
-//! the registers that the ABI makes it keep; words of the stack that hold a table's address are written by nobody else.
+//! Taken for granted, because compilers write no other code: a call that may return does so to the
+//! instruction after it; a function keeps the registers that the ABI makes it keep; words of the
+//! stack that hold a table's address are written by nobody else.
 
 mod around;
 mod blocks;
@@ -42,14 +48,16 @@ pub use survey::{NO_RETURN_NAMES, Survey, is_no_return_name};
 
 use crate::isa::Isa;
 
-/// Most bytes of a procedure, of all its parts together; what is more is left out. Compilers' largest have a tenth.
+/// Most bytes of a procedure, of all its parts together; what is more is left out. Compilers'
+/// largest have a tenth.
 pub const BYTES_MAX: usize = 16 << 20;
 /// Most edges of a procedure. Beyond, targets of tables are left out.
 pub const EDGES_MAX: usize = 1 << 20;
 /// Most entries of a table read: no compiler's largest `switch` comes near.
 pub const TABLE_ENTRIES_MAX: u64 = 1 << 16;
 
-/// A range of a procedure's bytes. Compilers split procedures: what is seldom executed is a part of its own (`name.cold`).
+/// A range of a procedure's bytes. Compilers split procedures: what is seldom executed is a part of
+/// its own (`name.cold`).
 #[derive(Copy, Clone, Debug)]
 pub struct Part<'a> {
     /// Address of the first byte, in the file.
@@ -58,10 +66,11 @@ pub struct Part<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Memory that never changes once the loader has done its work: `image::Constants` with the file's bytes. All addresses are the file's.
+/// Memory that never changes once the loader has done its work: `image::Constants` with the file's
+/// bytes. All addresses are the file's.
 pub trait ReadOnly {
-    /// The `len` bytes, 1 to 8, at `address`, lowest first, if they are constant; of a word that the loader relocates, the address in the
-    /// file that it becomes.
+    /// The `len` bytes, 1 to 8, at `address`, lowest first, if they are constant; of a word that
+    /// the loader relocates, the address in the file that it becomes.
     fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64>;
 }
 
@@ -75,11 +84,11 @@ impl ReadOnly for () {
 /// What is known besides the bytes.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Knowledge<'a> {
-    /// Addresses that a call does not return from: of procedures and stubs, and of words through which calls and jumps go to one (entries
-    /// of the global offset table). See [`Survey`].
+    /// Addresses that a call does not return from: of procedures and stubs, and of words through
+    /// which calls and jumps go to one (entries of the global offset table). See [`Survey`].
     pub no_return: Option<&'a BTreeSet<Vaddr>>,
-    /// Jumps that were seen, from a jump's first byte to the next instruction's, in any order, more than once or not. No calls, no returns.
-    /// Those from outside into the procedure are entries.
+    /// Jumps that were seen, from a jump's first byte to the next instruction's, in any order, more
+    /// than once or not. No calls, no returns. Those from outside into the procedure are entries.
     pub observed: &'a [(Vaddr, Vaddr)],
 }
 
@@ -88,7 +97,8 @@ pub struct Knowledge<'a> {
 pub struct Cfg {
     blocks: Vec<Block>,
     edges: Vec<Edge>,
-    /// Numbers of edges, sorted by the block that they go to; those that leave the procedure are not among them.
+    /// Numbers of edges, sorted by the block that they go to; those that leave the procedure are
+    /// not among them.
     into: Vec<usize>,
     /// Of each block, where its edges begin in `into`.
     into_begin: Vec<usize>,
@@ -99,12 +109,14 @@ pub struct Cfg {
     findings: Vec<Finding>,
 }
 
-/// Instructions that are executed one after the other: who executes the first executes all (unless a call in it does not return).
+/// Instructions that are executed one after the other: who executes the first executes all (unless
+/// a call in it does not return).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Its first byte.
     pub start: Vaddr,
-    /// The address after its last byte. Blocks overlap where something jumps between an instruction's prefix and the rest.
+    /// The address after its last byte. Blocks overlap where something jumps between an
+    /// instruction's prefix and the rest.
     pub end: Vaddr,
     /// Its last instruction.
     pub last: Vaddr,
@@ -116,7 +128,8 @@ pub struct Block {
     pub entered: Entered,
     /// Filler between blocks, that nobody executes. It has no edges.
     pub padding: bool,
-    /// Whether its last instruction, an indirect jump, may go elsewhere than its edges say; one of them goes to [`To::Unknown`].
+    /// Whether its last instruction, an indirect jump, may go elsewhere than its edges say; one of
+    /// them goes to [`To::Unknown`].
     pub targets_incomplete: bool,
     edges: Range<usize>,
     calls: Range<usize>,
@@ -153,8 +166,8 @@ pub enum Entered {
     Entry,
     /// By a jump from outside that was seen, or by a call from inside.
     Aside,
-    /// Nobody is known to come here, and it is no filler: a landing pad of exceptions, a target of a jump whose targets are not known,
-    /// another entry, dead code.
+    /// Nobody is known to come here, and it is no filler: a landing pad of exceptions, a target of
+    /// a jump whose targets are not known, another entry, dead code.
     Unreferenced,
 }
 
@@ -178,7 +191,8 @@ pub enum To {
     Block(usize),
     /// An address that is not in the procedure: a call and return in one.
     Outside(Vaddr),
-    /// Out of the procedure to a place that is not known: a call through a pointer, and return, in one.
+    /// Out of the procedure to a place that is not known: a call through a pointer, and return, in
+    /// one.
     Elsewhere,
     /// The instruction after the call of this procedure.
     Caller,
@@ -239,7 +253,8 @@ pub struct Finding {
 pub enum FindingKind {
     /// An indirect jump whose targets are not known.
     UnresolvedJump,
-    /// A table without a bound: its targets were read up to the first entry that is none, and may be too many.
+    /// A table without a bound: its targets were read up to the first entry that is none, and may
+    /// be too many.
     UnboundedTable,
     /// A table has an entry that is no code, within its bound. The entry was left out.
     OddEntry,
@@ -272,7 +287,12 @@ impl fmt::Display for FindingKind {
 
 impl Cfg {
     /// The graph of the procedure with these parts, of which the first begins with the entry.
-    pub fn build(isa: Isa, parts: &[Part<'_>], memory: &mut impl ReadOnly, knowledge: &Knowledge<'_>) -> Self {
+    pub fn build(
+        isa: Isa,
+        parts: &[Part<'_>],
+        memory: &mut impl ReadOnly,
+        knowledge: &Knowledge<'_>,
+    ) -> Self {
         build::build(isa, parts, memory, knowledge)
     }
 
@@ -330,7 +350,9 @@ impl Cfg {
     /// The blocks that `block` goes to, one for each edge.
     pub fn successors(&self, block: usize) -> impl DoubleEndedIterator<Item = usize> {
         let edges = self.edges.get(self.out_of(block)).unwrap_or_default();
-        edges.iter().filter_map(|edge| if let To::Block(block) = edge.to { Some(block) } else { None })
+        edges
+            .iter()
+            .filter_map(|edge| if let To::Block(block) = edge.to { Some(block) } else { None })
     }
 
     /// The blocks that go to `block`, one for each edge.
@@ -341,7 +363,8 @@ impl Cfg {
     /// Blocks that are entered from outside: the entry first, then the others by address.
     #[must_use]
     pub fn entrances(&self) -> Vec<usize> {
-        let others = (0..self.blocks.len()).filter(|&block| self.is_entered(block) && Some(block) != self.entry);
+        let others = (0..self.blocks.len())
+            .filter(|&block| self.is_entered(block) && Some(block) != self.entry);
         self.entry.into_iter().chain(others).collect()
     }
 
@@ -361,7 +384,8 @@ impl Cfg {
     /// First bytes of the instructions of `block`.
     pub fn instructions(&self, block: usize) -> impl Iterator<Item = Vaddr> {
         let found = self.blocks.get(block);
-        let lens = found.and_then(|block| self.lens.get(block.first_len..block.first_len + block.instructions));
+        let lens = found
+            .and_then(|block| self.lens.get(block.first_len..block.first_len + block.instructions));
         let mut at = found.map_or(0, |block| block.start.0);
         lens.unwrap_or_default().iter().map(move |&len| {
             let this = at;
@@ -370,18 +394,22 @@ impl Cfg {
         })
     }
 
-    /// The block that has an instruction at, or around, `address`. Where two have, the one whose first byte is nearer.
+    /// The block that has an instruction at, or around, `address`. Where two have, the one whose
+    /// first byte is nearer.
     #[must_use]
     pub fn block_of(&self, address: Vaddr) -> Option<usize> {
         let after = self.blocks.partition_point(|block| block.start <= address);
         // Overlapping blocks are one instruction apart.
-        (after.saturating_sub(4)..after).rev().find(|&number| self.blocks.get(number).is_some_and(|b| address < b.end))
+        (after.saturating_sub(4)..after)
+            .rev()
+            .find(|&number| self.blocks.get(number).is_some_and(|b| address < b.end))
     }
 }
 
 #[cfg(test)]
 impl Cfg {
-    /// A graph of `count` blocks, one byte each, with an edge for each pair; those without one return.
+    /// A graph of `count` blocks, one byte each, with an edge for each pair; those without one
+    /// return.
     pub(crate) fn of_pairs(count: usize, pairs: &[(usize, usize)]) -> Self {
         let mut this = Self { entry: Some(0), ..Self::default() };
         for block in 0..count {
@@ -417,8 +445,9 @@ impl Cfg {
     pub(crate) fn random(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let count = random.usize(1..9);
-        let pairs: Vec<(usize, usize)> =
-            (0..random.usize(0..15)).map(|_| (random.usize(0..count), random.usize(0..count))).collect();
+        let pairs: Vec<(usize, usize)> = (0..random.usize(0..15))
+            .map(|_| (random.usize(0..count), random.usize(0..count)))
+            .collect();
         Self::of_pairs(count, &pairs)
     }
 }

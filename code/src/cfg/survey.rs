@@ -1,4 +1,5 @@
-//! What a look at an image tells about its procedures: which do not return, and which are parts of others.
+//! What a look at an image tells about its procedures: which do not return, and which are parts of
+//! others.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -10,8 +11,9 @@ use super::around;
 use super::crossings::{Crossings, Image};
 use crate::isa::Isa;
 
-/// Procedures that do not return, by the name of their symbol (mangled): ISO C 7.22.4 and 7.13.2, POSIX, the Linux Standard Base, the
-/// Itanium C++ ABI, libgcc, BSD's `err`, and what glibc's `<assert.h>` and fortified functions call.
+/// Procedures that do not return, by the name of their symbol (mangled): ISO C 7.22.4 and 7.13.2,
+/// POSIX, the Linux Standard Base, the Itanium C++ ABI, libgcc, BSD's `err`, and what glibc's
+/// `<assert.h>` and fortified functions call.
 pub const NO_RETURN_NAMES: [&str; 41] = [
     "_Exit",
     "_Unwind_Resume",
@@ -56,14 +58,17 @@ pub const NO_RETURN_NAMES: [&str; 41] = [
     "verrx",
 ];
 
-/// Whether a procedure of this name does not return: one of [`NO_RETURN_NAMES`], or libstdc++'s `std::__throw_...`.
+/// Whether a procedure of this name does not return: one of [`NO_RETURN_NAMES`], or libstdc++'s
+/// `std::__throw_...`.
 #[must_use]
 pub fn is_no_return_name(name: &str) -> bool {
-    NO_RETURN_NAMES.binary_search(&name).is_ok() || name.starts_with("_ZSt") && name.contains("__throw_")
+    NO_RETURN_NAMES.binary_search(&name).is_ok()
+        || name.starts_with("_ZSt") && name.contains("__throw_")
 }
 
-/// What an image tells of all its procedures, or of one. Takes time linear in the code that is looked at, but for procedures that call such
-/// as do not return, which are looked at again for each of those.
+/// What an image tells of all its procedures, or of one. Takes time linear in the code that is
+/// looked at, but for procedures that call such as do not return, which are looked at again for
+/// each of those.
 #[derive(Debug, Default)]
 pub struct Survey {
     no_return: BTreeSet<Vaddr>,
@@ -74,22 +79,32 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Of the image with this code (its parts by address) and these `procedures` (by address, not overlapping). `known`: addresses of
-    /// procedures, and of words that hold the address of one, that do not return; usually by [`is_no_return_name`].
+    /// Of the image with this code (its parts by address) and these `procedures` (by address, not
+    /// overlapping). `known`: addresses of procedures, and of words that hold the address of one,
+    /// that do not return; usually by [`is_no_return_name`].
     #[must_use]
-    pub fn of(isa: Isa, text: &[Part<'_>], procedures: &[Range<u64>], known: impl IntoIterator<Item = Vaddr>) -> Self {
+    pub fn of(
+        isa: Isa,
+        text: &[Part<'_>],
+        procedures: &[Range<u64>],
+        known: impl IntoIterator<Item = Vaddr>,
+    ) -> Self {
         let mut image = Image::new(isa, text, procedures, known);
         let crossings = image.crossings();
-        let asked = procedures.iter().map(|procedure| procedure.start).chain(crossings.called.keys().copied());
+        let asked = procedures
+            .iter()
+            .map(|procedure| procedure.start)
+            .chain(crossings.called.keys().copied());
         image.find_no_return(asked.collect());
         let mut this = Self { no_return: image.never, ..Self::default() };
         this.join(procedures, &crossings);
         this
     }
 
-    /// What [`Survey::of`] says of one procedure, the one with this number, and of its parts, and which of the procedures that those call do
-    /// not return. Of the image's other code only what that takes is looked at, by where branches could be; where procedures are joined
-    /// by too many others, all.
+    /// What [`Survey::of`] says of one procedure, the one with this number, and of its parts, and
+    /// which of the procedures that those call do not return. Of the image's other code only what
+    /// that takes is looked at, by where branches could be; where procedures are joined by too many
+    /// others, all.
     #[must_use]
     pub fn around(
         isa: Isa,
@@ -106,20 +121,23 @@ impl Survey {
         this.join(procedures, &crossings);
         let whole = this.whole(number);
         let parts = this.parts(whole).iter().copied().chain([whole]);
-        let asked = parts.filter_map(|part| procedures.get(part)).flat_map(|part| image.may_call(part));
+        let asked =
+            parts.filter_map(|part| procedures.get(part)).flat_map(|part| image.may_call(part));
         image.find_no_return(asked.collect());
         this.no_return = image.never;
         this
     }
 
-    /// Addresses that a call does not return from, for [`Knowledge::no_return`](super::Knowledge::no_return): of procedures and stubs, and
-    /// the words that were known.
+    /// Addresses that a call does not return from, for
+    /// [`Knowledge::no_return`](super::Knowledge::no_return): of procedures and stubs, and the
+    /// words that were known.
     #[must_use]
     pub fn no_return(&self) -> &BTreeSet<Vaddr> {
         &self.no_return
     }
 
-    /// The procedure that the one with this number is a part of, as the cold part of a procedure is; or itself.
+    /// The procedure that the one with this number is a part of, as the cold part of a procedure
+    /// is; or itself.
     #[must_use]
     pub fn whole(&self, procedure: usize) -> usize {
         self.whole.get(procedure).copied().unwrap_or(procedure)
@@ -131,17 +149,25 @@ impl Survey {
         self.parts.get(&procedure).map_or(&[], Vec::as_slice)
     }
 
-    /// Joins the parts of procedures. Compilers jump into the middle of a procedure only from another part of it, and nobody calls a part
-    /// but the first.
+    /// Joins the parts of procedures. Compilers jump into the middle of a procedure only from
+    /// another part of it, and nobody calls a part but the first.
     fn join(&mut self, procedures: &[Range<u64>], crossings: &Crossings) {
         let is_called = |number: usize| {
-            procedures.get(number).is_some_and(|procedure| crossings.called.contains_key(&procedure.start))
+            procedures
+                .get(number)
+                .is_some_and(|procedure| crossings.called.contains_key(&procedure.start))
         };
         self.whole = (0..procedures.len()).collect();
-        // A part begins with what the first part jumps to; what is seldom executed is jumped to conditionally, and jumps back always.
-        let begins: HashSet<(usize, usize)> = crossings.begun.iter().map(|&(number, from, _)| (number, from)).collect();
-        let size = |number: usize| procedures.get(number).map_or(0, |procedure| procedure.end - procedure.start);
-        let conditional = |a: usize, b: usize| crossings.joined.get(&(a, b)).map_or(0, |&(_, conditional)| conditional);
+        // A part begins with what the first part jumps to; what is seldom executed is jumped to
+        // conditionally, and jumps back always.
+        let begins: HashSet<(usize, usize)> =
+            crossings.begun.iter().map(|&(number, from, _)| (number, from)).collect();
+        let size = |number: usize| {
+            procedures.get(number).map_or(0, |procedure| procedure.end - procedure.start)
+        };
+        let conditional = |a: usize, b: usize| {
+            crossings.joined.get(&(a, b)).map_or(0, |&(_, conditional)| conditional)
+        };
         for &(one, two) in crossings.joined.keys() {
             let (a, b) = (one, two);
             let (a, b) = (root(&mut self.whole, a), root(&mut self.whole, b));
@@ -150,12 +176,18 @@ impl Survey {
                 continue;
             }
             let rank = |root: usize, this: usize, other: usize| {
-                (is_called(root), !begins.contains(&(this, other)), conditional(this, other), size(root))
+                (
+                    is_called(root),
+                    !begins.contains(&(this, other)),
+                    conditional(this, other),
+                    size(root),
+                )
             };
             let first = if rank(a, one, two) >= rank(b, two, one) { a } else { b };
             self.whole.get_mut(a + b - first).into_iter().for_each(|whole| *whole = first);
         }
-        // Nor does a compiler jump conditionally to another procedure: what only one comes to like that is its part, too.
+        // Nor does a compiler jump conditionally to another procedure: what only one comes to like
+        // that is its part, too.
         let mut begun = crossings.begun.clone();
         begun.sort_unstable();
         for jumps in begun.chunk_by(|a, b| a.0 == b.0) {
@@ -163,7 +195,12 @@ impl Survey {
             let from = root(&mut self.whole, from);
             let alone = jumps.iter().all(|&(_, other, _)| root(&mut self.whole, other) == from);
             let conditional = jumps.iter().any(|&(.., conditional)| conditional);
-            if alone && conditional && !is_called(number) && root(&mut self.whole, number) == number && from != number {
+            if alone
+                && conditional
+                && !is_called(number)
+                && root(&mut self.whole, number) == number
+                && from != number
+            {
                 self.whole.get_mut(number).into_iter().for_each(|whole| *whole = from);
             }
         }

@@ -11,7 +11,8 @@ use super::follow::Reached;
 use super::values::{Entry, Value};
 use super::{EDGES_MAX, Finding, FindingKind, Knowledge, ReadOnly, TABLE_ENTRIES_MAX};
 
-/// Entries one after the other that lead out of the procedure, in a table without a bound: more are no part of it.
+/// Entries one after the other that lead out of the procedure, in a table without a bound: more are
+/// no part of it.
 const OUTSIDE_MAX: usize = 8;
 
 /// Reads tables.
@@ -25,7 +26,8 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Finds out where the jumps that were `reached` go; `named`: addresses of data that the code names, where a table ends. Returns whether one was resolved that was not.
+    /// Finds out where the jumps that were `reached` go; `named`: addresses of data that the code
+    /// names, where a table ends. Returns whether one was resolved that was not.
     pub(super) fn resolve(
         &mut self,
         code: &mut Code<'_>,
@@ -46,10 +48,14 @@ impl Reader {
             }
             let seen = jumps.observed.contains_key(&place);
             let targets = self.targets(code, place, reached, (&tables, named), memory);
-            let Some(targets) = targets.or_else(|| leaves(code, place, reached, seen, knowledge)) else { continue };
+            let Some(targets) = targets.or_else(|| leaves(code, place, reached, seen, knowledge))
+            else {
+                continue;
+            };
             self.edges += targets.0.len();
             if self.edges > EDGES_MAX {
-                self.findings.push(Finding { kind: FindingKind::TooLarge, address: code.address(place) });
+                self.findings
+                    .push(Finding { kind: FindingKind::TooLarge, address: code.address(place) });
                 return changed;
             }
             for &(goal, _) in &targets.0 {
@@ -76,9 +82,9 @@ impl Reader {
         let mut all: Option<Rc<Targets>> = None;
         for target in &reached.targets {
             let these = match target {
-                Value::Const(address) => {
-                    one(code.place(Vaddr(*address)).map_or(Goal::Outside(Vaddr(*address)), Goal::Place))
-                }
+                Value::Const(address) => one(code
+                    .place(Vaddr(*address))
+                    .map_or(Goal::Outside(Vaddr(*address)), Goal::Place)),
                 Value::Entry(entry) => {
                     let key = entry.of_any_index();
                     match self.known.get(&key) {
@@ -100,8 +106,9 @@ impl Reader {
         all
     }
 
-    /// The targets in a table. None if it is none. Without a bound it ends before the next table, before the next address that the code
-    /// names, and before the first entry that is not the begin of an instruction.
+    /// The targets in a table. None if it is none. Without a bound it ends before the next table,
+    /// before the next address that the code names, and before the first entry that is not the
+    /// begin of an instruction.
     fn read(
         &mut self,
         code: &Code<'_>,
@@ -112,7 +119,9 @@ impl Reader {
     ) -> Option<Targets> {
         let address = code.address(place);
         let bounded = entry.compared && entry.last.is_some_and(|last| last < TABLE_ENTRIES_MAX);
-        let count = entry.last.map_or(TABLE_ENTRIES_MAX, |last| last.saturating_add(1).min(TABLE_ENTRIES_MAX));
+        let count = entry
+            .last
+            .map_or(TABLE_ENTRIES_MAX, |last| last.saturating_add(1).min(TABLE_ENTRIES_MAX));
         let mut goals = Vec::new();
         let (mut odd, mut all) = (false, true);
         // A table without a bound ends where its last entry leads into the procedure.
@@ -125,7 +134,9 @@ impl Reader {
                 code.place(target).map_or(Goal::Outside(target), Goal::Place)
             });
             let fits = match goal {
-                Some(Goal::Place(target)) => code.may_begin(target) && (bounded || code.is_in_row(target)),
+                Some(Goal::Place(target)) => {
+                    code.may_begin(target) && (bounded || code.is_in_row(target))
+                }
                 // Words of 8 bytes are addresses as they are; shorter ones are anything.
                 Some(Goal::Outside(target)) => {
                     let near = entry.width == 8 && goals.len() < certain + OUTSIDE_MAX;
@@ -172,7 +183,9 @@ fn leaves(
 ) -> Option<Rc<Targets>> {
     let goal = match code.through(place) {
         // Through the global offset table, to another image.
-        Some(word) if knowledge.no_return.is_some_and(|all| all.contains(&Vaddr(word))) => Goal::Nowhere,
+        Some(word) if knowledge.no_return.is_some_and(|all| all.contains(&Vaddr(word))) => {
+            Goal::Nowhere
+        }
         Some(_) if !seen => Goal::Elsewhere,
         // The frame is gone: a call through a pointer in the place of a return.
         _ if reached.stack == Some(0) && !seen => Goal::Elsewhere,

@@ -1,5 +1,6 @@
-//! What registers hold, as far as jumps through tables need it: addresses that the code names, the stack pointer, indices with a bound,
-//! entries of tables. Everything else is a number without a value, but with a name: the same name is the same number.
+//! What registers hold, as far as jumps through tables need it: addresses that the code names, the
+//! stack pointer, indices with a bound, entries of tables. Everything else is a number without a
+//! value, but with a name: the same name is the same number.
 
 use super::ReadOnly;
 
@@ -39,7 +40,8 @@ pub(crate) struct Entry {
     pub(crate) stride: u8,
     pub(crate) width: u8,
     pub(crate) signed: bool,
-    /// The greatest index, if that is known: from a comparison or mask, or only from the bytes that it has.
+    /// The greatest index, if that is known: from a comparison or mask, or only from the bytes that
+    /// it has.
     pub(crate) last: Option<u64>,
     pub(crate) compared: bool,
     /// What the entry is multiplied by, and what is added to that.
@@ -72,8 +74,9 @@ pub(crate) enum Decision {
 
 /// What is known at a place in the code.
 ///
-/// A name stands for the number that was made at one place the last time. That this is no earlier one, of the round before in a loop,
-/// follows from joins: where a loop is entered, nothing is known by a name that is made in it.
+/// A name stands for the number that was made at one place the last time. That this is no earlier
+/// one, of the round before in a loop, follows from joins: where a loop is entered, nothing is
+/// known by a name that is made in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     registers: Box<[Value]>,
@@ -88,7 +91,8 @@ pub(crate) struct State {
 
 /// A name made of two (splitmix64's mixing step, public domain).
 pub(crate) fn mixed(a: u64, b: u64) -> u64 {
-    let mut z = a.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(b).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z =
+        a.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(b).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
@@ -130,7 +134,9 @@ impl Value {
     fn symbol(self) -> Symbol {
         match self {
             Self::Number { symbol, scale: 1, base: 0 } => symbol,
-            Self::Entry(entry) if entry.is_whole() && !entry.signed => Symbol { root: self.id(), bytes: entry.width },
+            Self::Entry(entry) if entry.is_whole() && !entry.signed => {
+                Symbol { root: self.id(), bytes: entry.width }
+            }
             _ => Symbol { root: self.id(), bytes: 8 },
         }
     }
@@ -140,7 +146,9 @@ impl Value {
         match self {
             _ if bytes >= 8 => self,
             Self::Const(value) => Self::Const(cut(value, bytes, signed)),
-            Self::Entry(entry) if entry.width == bytes && entry.is_whole() => Self::Entry(Entry { signed, ..entry }),
+            Self::Entry(entry) if entry.width == bytes && entry.is_whole() => {
+                Self::Entry(Entry { signed, ..entry })
+            }
             Self::Entry(entry) if entry.width < bytes && entry.is_whole() && !entry.signed => self,
             // A sign that is extended: the bounds that matter leave none.
             _ => Self::Number { symbol: self.symbol().part(bytes), scale: 1, base: 0 },
@@ -152,8 +160,12 @@ impl Value {
         match self {
             Self::Const(value) => Self::Const(value.wrapping_add(addend)),
             Self::Stack(at) => Self::Stack(at.wrapping_add_unsigned(addend)),
-            Self::Number { symbol, scale, base } => Self::Number { symbol, scale, base: base.wrapping_add(addend) },
-            Self::Entry(entry) => Self::Entry(Entry { plus: entry.plus.wrapping_add(addend), ..entry }),
+            Self::Number { symbol, scale, base } => {
+                Self::Number { symbol, scale, base: base.wrapping_add(addend) }
+            }
+            Self::Entry(entry) => {
+                Self::Entry(Entry { plus: entry.plus.wrapping_add(addend), ..entry })
+            }
         }
     }
 
@@ -191,7 +203,8 @@ impl Value {
     fn same_table(self, other: Self, index: u64) -> Option<Self> {
         let (Self::Entry(a), Self::Entry(b)) = (self, other) else { return None };
         let last = a.last.zip(b.last).map(|(a, b)| a.max(b));
-        let (compared, index) = (a.compared && b.compared, if a.index == b.index { a.index } else { index });
+        let (compared, index) =
+            (a.compared && b.compared, if a.index == b.index { a.index } else { index });
         let joined = Entry { last, compared, index, ..a };
         (joined == Entry { last, compared, index, ..b }).then_some(Self::Entry(joined))
     }
@@ -210,7 +223,8 @@ impl Value {
 pub(crate) struct Spot {
     /// Its address, as far as it is anything.
     pub(crate) address: Option<Value>,
-    /// Whether a part of the address is one that the code names, or an index is scaled: it may be a table.
+    /// Whether a part of the address is one that the code names, or an index is scaled: it may be a
+    /// table.
     pub(crate) table: bool,
     /// The name of the address.
     pub(crate) id: u64,
@@ -224,7 +238,9 @@ impl Entry {
 
     /// Where it goes if that is the word in the table.
     pub(super) fn target(&self, word: u64) -> u64 {
-        cut(word, self.width, self.signed).wrapping_mul(u64::from(self.factor)).wrapping_add(self.plus)
+        cut(word, self.width, self.signed)
+            .wrapping_mul(u64::from(self.factor))
+            .wrapping_add(self.plus)
     }
 
     /// Whether it is the entry itself, and nothing made of it.
@@ -234,15 +250,21 @@ impl Entry {
 }
 
 impl State {
-    /// At the entry, with so many registers: nothing is known but where the stack is, in the register `stack`. At another beginning, not
-    /// even that.
+    /// At the entry, with so many registers: nothing is known but where the stack is, in the
+    /// register `stack`. At another beginning, not even that.
     pub(crate) fn at_entry(place: u64, registers: usize, stack: Option<usize>) -> Self {
         let register = |number| match stack {
             Some(stack) if stack == number => Value::Stack(0),
             _ => Value::number(mixed(place, number as u64), 8),
         };
         let registers = (0..registers).map(register).collect();
-        Self { registers, slots: Vec::new(), bounds: Vec::new(), compared: None, memory: mixed(place, 99) }
+        Self {
+            registers,
+            slots: Vec::new(),
+            bounds: Vec::new(),
+            compared: None,
+            memory: mixed(place, 99),
+        }
     }
 
     pub(crate) fn get(&self, register: usize) -> Value {
@@ -259,7 +281,8 @@ impl State {
         }
     }
 
-    /// A register becomes a number of which nothing is known but that it has `bytes` bytes; `at` is the instruction's address.
+    /// A register becomes a number of which nothing is known but that it has `bytes` bytes; `at` is
+    /// the instruction's address.
     pub(crate) fn set_fresh(&mut self, register: usize, at: u64, bytes: u8) {
         self.set(register, Value::number(mixed(at, register as u64), bytes));
     }
@@ -281,8 +304,10 @@ impl State {
 
     /// The greatest value of a number, and whether a comparison says so.
     fn last(&self, symbol: Symbol) -> (Option<u64>, bool) {
-        let of_same =
-            self.bounds.iter().filter(|(bounded, _)| bounded.root == symbol.root && bounded.bytes >= symbol.bytes);
+        let of_same = self
+            .bounds
+            .iter()
+            .filter(|(bounded, _)| bounded.root == symbol.root && bounded.bytes >= symbol.bytes);
         match of_same.map(|&(_, last)| last).min() {
             Some(last) => (Some(last), true),
             None => ((symbol.bytes <= 2).then(|| (1 << (8 * symbol.bytes)) - 1), false),
@@ -314,7 +339,13 @@ impl State {
     }
 
     /// What is loaded from `spot`, `width` bytes, with zeros or copies of the sign above them.
-    pub(crate) fn load(&mut self, spot: Spot, width: u8, signed: bool, memory: &mut impl ReadOnly) -> Value {
+    pub(crate) fn load(
+        &mut self,
+        spot: Spot,
+        width: u8,
+        signed: bool,
+        memory: &mut impl ReadOnly,
+    ) -> Value {
         match spot.address {
             Some(Value::Const(address)) => {
                 if let Some(value) = memory.constant(image::Vaddr(address), width) {
@@ -329,8 +360,17 @@ impl State {
             Some(Value::Number { symbol, scale, base }) if spot.table => {
                 let (last, compared) = self.last(symbol);
                 let index = mixed(symbol.root, u64::from(symbol.bytes));
-                let entry =
-                    Entry { table: base, stride: scale, width, signed, last, compared, factor: 1, plus: 0, index };
+                let entry = Entry {
+                    table: base,
+                    stride: scale,
+                    width,
+                    signed,
+                    last,
+                    compared,
+                    factor: 1,
+                    plus: 0,
+                    index,
+                };
                 self.bound_entry(&entry, memory);
                 return Value::Entry(entry);
             }
@@ -341,7 +381,9 @@ impl State {
 
     /// Of a table of indices into another table, the greatest is known.
     fn bound_entry(&mut self, entry: &Entry, memory: &mut impl ReadOnly) {
-        let Some(last) = entry.last.filter(|&last| entry.compared && entry.width == 1 && last < INDICES_MAX) else {
+        let Some(last) =
+            entry.last.filter(|&last| entry.compared && entry.width == 1 && last < INDICES_MAX)
+        else {
             return;
         };
         let mut greatest = 0;
@@ -353,7 +395,8 @@ impl State {
         self.bound(Value::Entry(Entry { signed: false, ..*entry }).symbol(), greatest);
     }
 
-    /// `value` is stored at `spot`; the instruction's address is `at`. None: something that is not known.
+    /// `value` is stored at `spot`; the instruction's address is `at`. None: something that is not
+    /// known.
     pub(crate) fn store(&mut self, spot: Spot, width: u8, value: Option<Value>, at: u64) {
         let Some(Value::Stack(slot)) = spot.address else { return self.store_elsewhere(spot, at) };
         let ends = slot.wrapping_add(i64::from(width));
@@ -365,8 +408,9 @@ impl State {
         self.slots.push((slot, value.map_or(unknown, |value| value.extended(width, false))));
     }
 
-    /// Something is stored through a pointer. It is another word than those that were compared through other pointers: a compiler that
-    /// loads an index again after it has compared it, knows that.
+    /// Something is stored through a pointer. It is another word than those that were compared
+    /// through other pointers: a compiler that loads an index again after it has compared it, knows
+    /// that.
     fn store_elsewhere(&mut self, spot: Spot, at: u64) {
         for width in [1, 2, 4, 8] {
             let root = self.in_memory(spot, width);
@@ -382,7 +426,8 @@ impl State {
         }
     }
 
-    /// Anything may have been written to memory, but to words that the compiler put aside: addresses of tables.
+    /// Anything may have been written to memory, but to words that the compiler put aside:
+    /// addresses of tables.
     pub(crate) fn clobber(&mut self, at: u64) {
         self.memory = mixed(at, 7);
         self.slots.retain(|(_, value)| matches!(value, Value::Const(_) | Value::Stack(_)));
@@ -393,7 +438,8 @@ impl State {
         mixed(self.memory, mixed(spot.id, u64::from(width)))
     }
 
-    /// Takes up what is known on another way to the same place. Returns whether that made a difference.
+    /// Takes up what is known on another way to the same place. Returns whether that made a
+    /// difference.
     pub(crate) fn join(&mut self, other: &Self, place: u64) -> bool {
         let mut changed = false;
         let mut bounds = Vec::new();
@@ -408,7 +454,8 @@ impl State {
                 continue;
             }
             let (a, b) = (mine.symbol(), theirs.symbol());
-            let symbol = Symbol { root: mixed(place, number as u64 + 200), bytes: a.bytes.max(b.bytes) };
+            let symbol =
+                Symbol { root: mixed(place, number as u64 + 200), bytes: a.bytes.max(b.bytes) };
             if let ((Some(one), compared), (Some(two), too)) = (self.last(a), other.last(b))
                 && (compared || too)
             {

@@ -1,7 +1,8 @@
 //! A 64-bit value of which some bits may be unknown.
 //!
-//! The arithmetic is that of "tristate numbers" (Vishwanathan et al., "Sound, Precise, and Fast Abstract Interpretation with Tristate
-//! Numbers", CGO 2022; Linux, kernel/bpf/tnum.c): whatever the unknown bits are, the true result has the bits that are said to be known.
+//! The arithmetic is that of "tristate numbers" (Vishwanathan et al., "Sound, Precise, and Fast
+//! Abstract Interpretation with Tristate Numbers", CGO 2022; Linux, kernel/bpf/tnum.c): whatever
+//! the unknown bits are, the true result has the bits that are said to be known.
 
 use std::ops::{BitAnd, BitOr, BitXor, Not};
 
@@ -80,7 +81,11 @@ impl Bits {
     /// Bit `number`, 0 to 63.
     #[must_use]
     pub const fn bit(self, number: u32) -> Option<bool> {
-        if (self.unknown >> (number & 63)) & 1 == 1 { None } else { Some((self.value >> (number & 63)) & 1 == 1) }
+        if (self.unknown >> (number & 63)) & 1 == 1 {
+            None
+        } else {
+            Some((self.value >> (number & 63)) & 1 == 1)
+        }
     }
 
     /// Its lowest `bytes` bytes, the others 0.
@@ -174,7 +179,8 @@ impl Bits {
     pub const fn signed_range(self, bytes: u8) -> (i64, i64) {
         let low = self.sign_extended(bytes);
         let sign = low.unknown & (1 << 63);
-        // With an unknown sign the smallest is negative and has zeros elsewhere; extended, all copies of the sign are one bit.
+        // With an unknown sign the smallest is negative and has zeros elsewhere; extended, all
+        // copies of the sign are one bit.
         let copies = if sign == 0 { 0 } else { !(mask(bytes) >> 1) };
         let least = low.value | copies;
         let most = low.value | (low.unknown & !copies);
@@ -220,7 +226,9 @@ mod tests {
     /// Every value of `width` bits and every choice of unknown ones.
     fn all(width: u32) -> impl Iterator<Item = Bits> {
         (0..1_u64 << width).flat_map(move |unknown| {
-            (0..1_u64 << width).filter(move |value| value & unknown == 0).map(move |value| Bits::partly(value, unknown))
+            (0..1_u64 << width)
+                .filter(move |value| value & unknown == 0)
+                .map(move |value| Bits::partly(value, unknown))
         })
     }
 
@@ -236,8 +244,12 @@ mod tests {
                     for y in values(b, 4) {
                         assert!(a.plus(b).may_be(x.wrapping_add(y)));
                         assert!(a.minus(b).may_be(x.wrapping_sub(y)));
-                        assert!((a & b).may_be(x & y) && (a | b).may_be(x | y) && (a ^ b).may_be(x ^ y));
-                        assert!((!a).may_be(!x) && a.or_else(b).may_be(x) && a.or_else(b).may_be(y));
+                        assert!(
+                            (a & b).may_be(x & y) && (a | b).may_be(x | y) && (a ^ b).may_be(x ^ y)
+                        );
+                        assert!(
+                            (!a).may_be(!x) && a.or_else(b).may_be(x) && a.or_else(b).may_be(y)
+                        );
                     }
                 }
             }
@@ -272,7 +284,10 @@ mod tests {
         assert_eq!(value.low(4), Bits::known(0x5566_7788));
         assert_eq!(value.low(1).sign_extended(1), Bits::known(0xffff_ffff_ffff_ff88));
         let changed = value.replaced(0xff00, Bits::UNKNOWN);
-        assert_eq!((changed.least(), changed.unknown(), changed.get()), (0x1122_3344_5566_0088, 0xff00, None));
+        assert_eq!(
+            (changed.least(), changed.unknown(), changed.get()),
+            (0x1122_3344_5566_0088, 0xff00, None)
+        );
         assert_eq!(changed.right(16).get(), Some(0x1122_3344_5566));
         assert_eq!(changed.bit(8), None);
         assert_eq!(changed.bit(7), Some(true));

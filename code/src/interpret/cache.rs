@@ -15,7 +15,12 @@ impl<T: Copy> Cache<T> {
     }
 
     /// What is at that place of that image, decoded now if it is not there.
-    pub(super) fn get(&mut self, image: u32, offset: ImageOffset, decode: impl FnOnce() -> Option<T>) -> Option<&T> {
+    pub(super) fn get(
+        &mut self,
+        image: u32,
+        offset: ImageOffset,
+        decode: impl FnOnce() -> Option<T>,
+    ) -> Option<&T> {
         // Fibonacci hashing: neighbours do not meet, nor do the same offsets of images.
         let key = (offset.0 ^ u64::from(image) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let index = (key >> 32) as usize & (self.entries.len() - 1);
@@ -44,7 +49,11 @@ mod tests {
                 );
             }
         }
-        assert_eq!(cache.get(39, ImageOffset(7), || None), Some(&(39, 39 * 7)), "the last one is still there");
+        assert_eq!(
+            cache.get(39, ImageOffset(7), || None),
+            Some(&(39, 39 * 7)),
+            "the last one is still there"
+        );
         assert_eq!(cache.get(40, ImageOffset(7), || None), None);
     }
 }

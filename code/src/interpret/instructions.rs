@@ -21,7 +21,8 @@ pub trait InstructionSet {
     /// Bytes it is long, 1 to [`Self::LEN_MAX`].
     fn len(instruction: &Self::Instruction) -> usize;
 
-    /// Executes the instruction at the address `at`: afterwards state and memory are those after it, and what is not sure is unknown.
+    /// Executes the instruction at the address `at`: afterwards state and memory are those after
+    /// it, and what is not sure is unknown.
     fn execute(
         instruction: &Self::Instruction,
         at: u64,
@@ -30,6 +31,7 @@ pub trait InstructionSet {
         view: &mut impl CodeView,
     ) -> Step;
 
-    /// What the conditional branch that was just executed asked for, where that is a comparison of two known numbers.
+    /// What the conditional branch that was just executed asked for, where that is a comparison of
+    /// two known numbers.
     fn decided(instruction: &Self::Instruction, state: &Self::State) -> Option<Comparison>;
 }

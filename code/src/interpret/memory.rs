@@ -1,15 +1,17 @@
-//! What is known of a thread's memory: a window of its stack, what the walk has stored since, and data that never change.
+//! What is known of a thread's memory: a window of its stack, what the walk has stored since, and
+//! data that never change.
 
 use image::Vaddr;
 
 use super::{Bits, CodeView};
 
-/// Most stores that are remembered; beyond, all that was known of memory is forgotten. A walk of 64 instructions has at most 128, for
-/// none that is followed stores more than twice.
+/// Most stores that are remembered; beyond, all that was known of memory is forgotten. A walk of 64
+/// instructions has at most 128, for none that is followed stores more than twice.
 const STORES_MAX: usize = 128;
 
-/// Bytes of a thread's stack as they were at the sample. Of ten programs, 70.0 % of samples tell a branch with 512 bytes from the stack
-/// pointer, 69.5 % with 256, 68.6 % with 128, 53 % with none; the red zone below adds nothing (`cargo xtask bench walks`).
+/// Bytes of a thread's stack as they were at the sample. Of ten programs, 70.0 % of samples tell a
+/// branch with 512 bytes from the stack pointer, 69.5 % with 256, 68.6 % with 128, 53 % with none;
+/// the red zone below adds nothing (`cargo xtask bench walks`).
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Window<'a> {
     /// Address of the first byte: the stack pointer, or less where the red zone is taken too.
@@ -34,8 +36,9 @@ enum Store {
 pub enum Slot {
     /// Any load.
     Data,
-    /// A return address or a register that was put aside on the stack, read by the instruction that is for that. No pointer leads there
-    /// in programs that compilers write, so a store through a pointer that is not known leaves it.
+    /// A return address or a register that was put aside on the stack, read by the instruction that
+    /// is for that. No pointer leads there in programs that compilers write, so a store through a
+    /// pointer that is not known leaves it.
     Saved,
 }
 
@@ -84,27 +87,39 @@ impl<'a> Memory<'a> {
     }
 
     /// The `len` bytes, 1 to 8, at `address`.
-    pub fn load(&self, address: Option<u64>, len: u8, slot: Slot, view: &mut impl CodeView) -> Bits {
+    pub fn load(
+        &self,
+        address: Option<u64>,
+        len: u8,
+        slot: Slot,
+        view: &mut impl CodeView,
+    ) -> Bits {
         let Some(address) = address else { return Bits::UNKNOWN.low(len) };
         let mut found = Bits::UNKNOWN.low(len);
-        // One bit for each byte that nobody has written since the sample, as far as the search has come.
+        // One bit for each byte that nobody has written since the sample, as far as the search has
+        // come.
         let all = super::mask_of_bytes(len);
         let mut missing = all;
         for store in self.stores.iter().rev() {
             match *store {
                 Store::Anywhere if slot == Slot::Saved => {}
                 Store::Anywhere => return found,
-                Store::At { address: at, len: stored, .. } if apart((address, len), (at, u64::from(stored))) => {}
+                Store::At { address: at, len: stored, .. }
+                    if apart((address, len), (at, u64::from(stored))) => {}
                 Store::At { address: at, len: stored, value } => {
                     let into = address.wrapping_sub(at);
-                    if missing == all && into < u64::from(stored) && into + u64::from(len) <= u64::from(stored) {
+                    if missing == all
+                        && into < u64::from(stored)
+                        && into + u64::from(len) <= u64::from(stored)
+                    {
                         return value.right(into as u32 * 8).low(len); // as most are: all of it was stored at once
                     }
                     for byte in 0..len {
                         let into = address.wrapping_add(u64::from(byte)).wrapping_sub(at);
                         if into < u64::from(stored) && missing & (1 << byte) != 0 {
                             missing &= !(1 << byte);
-                            let shifted = value.right(into as u32 * 8).low(1).left(u32::from(byte) * 8);
+                            let shifted =
+                                value.right(into as u32 * 8).low(1).left(u32::from(byte) * 8);
                             found = found.replaced(0xff << (byte * 8), shifted);
                         }
                     }
@@ -138,7 +153,9 @@ impl<'a> Memory<'a> {
             }
         }
         if untouched && outside {
-            return view.constant(Vaddr(address), len).map_or(found, |value| Bits::known(value).low(len));
+            return view
+                .constant(Vaddr(address), len)
+                .map_or(found, |value| Bits::known(value).low(len));
         }
         found
     }
@@ -150,7 +167,8 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Whether the bytes of a load, where and how many, are none of those of a store, around the end of the address space as well.
+/// Whether the bytes of a load, where and how many, are none of those of a store, around the end of
+/// the address space as well.
 fn apart((load, load_len): (u64, u8), (store, store_len): (u64, u64)) -> bool {
     load.wrapping_sub(store) >= store_len && store.wrapping_sub(load) >= u64::from(load_len)
 }
@@ -231,7 +249,10 @@ mod tests {
         assert_eq!(load(&memory, 0x2000, 8), None);
         assert_eq!(load(&memory, 0x1000, 8), None);
         for (address, value) in [(0x2000, 1), (0x1000, 0x0707_0707_0707_0707)] {
-            assert_eq!(memory.load(Some(address), 8, Slot::Saved, &mut Constants).get(), Some(value));
+            assert_eq!(
+                memory.load(Some(address), 8, Slot::Saved, &mut Constants).get(),
+                Some(value)
+            );
         }
         memory.store(Some(0x2000), 8, Bits::known(3));
         assert_eq!(load(&memory, 0x2000, 8), Some(3));

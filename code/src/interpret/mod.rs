@@ -1,14 +1,18 @@
-//! What a thread is going to do next, from its registers: an interpreter that knows a part of the state and says nothing of the rest.
+//! What a thread is going to do next, from its registers: an interpreter that knows a part of the
+//! state and says nothing of the rest.
 //!
-//! At a sample the processor's registers and flags are known, and some bytes of the stack. From there [`Walker`] follows the code,
-//! at most [`STEPS_MAX`] instructions, as long as what decides the way is known, and says which way each branch goes. It needs no
-//! counter of branches, so it works wherever registers can be read.
+//! At a sample the processor's registers and flags are known, and some bytes of the stack. From
+//! there [`Walker`] follows the code, at most [`STEPS_MAX`] instructions, as long as what decides
+//! the way is known, and says which way each branch goes. It needs no counter of branches, so it
+//! works wherever registers can be read.
 //!
-//! **Nothing is guessed**: what may have changed, or is not modelled, is unknown, and where something unknown decides, the walk ends.
-//! What is taken for granted, because only broken programs do otherwise:
+//! **Nothing is guessed**: what may have changed, or is not modelled, is unknown, and where
+//! something unknown decides, the walk ends. What is taken for granted, because only broken
+//! programs do otherwise:
 //! - return addresses and registers put aside are not changed through pointers ([`Slot::Saved`]);
 //! - the guard word of a stack frame is what it was ([the comparison](crate::isa) of it is true);
-//! - no other thread, signal handler or debugger changes this thread's stack, or the code, meanwhile;
+//! - no other thread, signal handler or debugger changes this thread's stack, or the code,
+//!   meanwhile;
 //! - what the image says is constant is (see [`CodeView::constant`]).
 
 mod bits;
@@ -26,17 +30,20 @@ pub use memory::{Memory, Slot, Window};
 pub use rounds::{Comparison, Relation, Rounds};
 pub use walk::{Edge, STEPS_MAX, Walk, Walker};
 
-/// What the memory of a process is known to be: its code, and data that never change. The caller's, for only it knows what is mapped where.
+/// What the memory of a process is known to be: its code, and data that never change. The caller's,
+/// for only it knows what is mapped where.
 pub trait CodeView {
-    /// The piece of code that has the byte at `address`. None where nothing executable of a known image is mapped, or where the bytes may
-    /// differ from the image's.
+    /// The piece of code that has the byte at `address`. None where nothing executable of a known
+    /// image is mapped, or where the bytes may differ from the image's.
     fn place(&mut self, address: Vaddr) -> Option<Place>;
 
-    /// The bytes of `image` from `offset`, as many as there are and fit into `into`. Returns their number; 0 if they cannot be had.
+    /// The bytes of `image` from `offset`, as many as there are and fit into `into`. Returns their
+    /// number; 0 if they cannot be had.
     fn bytes(&mut self, image: u32, offset: ImageOffset, into: &mut [u8]) -> usize;
 
-    /// The `len` bytes, 1 to 8, at `address`, lowest first, if they have been that since before the thread's first instruction of its own
-    /// program and nobody may write to them: read-only data, and words that the loader relocates and then protects.
+    /// The `len` bytes, 1 to 8, at `address`, lowest first, if they have been that since before the
+    /// thread's first instruction of its own program and nobody may write to them: read-only data,
+    /// and words that the loader relocates and then protects.
     fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64>;
 }
 

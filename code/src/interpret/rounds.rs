@@ -42,8 +42,8 @@ pub struct Rounds {
     pub rounds: u64,
 }
 
-/// Branches of a walk with what decided them and after how many instructions they came, and how many of them came before the walk was where it
-/// began again.
+/// Branches of a walk with what decided them and after how many instructions they came, and how
+/// many of them came before the walk was where it began again.
 #[derive(Debug, Default)]
 pub(super) struct Visits {
     pub(super) decided: Vec<(Option<Comparison>, usize)>,
@@ -56,12 +56,14 @@ impl Visits {
         self.returned = None;
     }
 
-    /// Of each conditional branch between the walk's begin and its begin's next round - so a sample in the loop is any of its rounds, not the first
+    /// Of each conditional branch between the walk's begin and its begin's next round - so a sample
+    /// in the loop is any of its rounds, not the first
     /// - how often in a row it goes where it goes next, where that is known.
     pub(super) fn rounds<'a>(&'a self, edges: &'a [Edge]) -> impl Iterator<Item = Rounds> + 'a {
         let until = self.returned.unwrap_or(0);
         let firsts = edges.iter().enumerate().take(until);
-        let firsts = firsts.filter(|(_, edge)| matches!(edge.kind, BranchKind::Taken | BranchKind::NotTaken));
+        let firsts = firsts
+            .filter(|(_, edge)| matches!(edge.kind, BranchKind::Taken | BranchKind::NotTaken));
         firsts.filter_map(move |(number, first)| {
             let again = edges.iter().take(until).filter(|edge| edge.from == first.from).count() > 1;
             let rounds = if again { None } else { self.rounds_of(edges, number) };
@@ -71,15 +73,21 @@ impl Visits {
 
     fn rounds_of(&self, edges: &[Edge], number: usize) -> Option<u64> {
         let first = edges.get(number)?;
-        let visits = edges.iter().zip(&self.decided).skip(number).filter(|(edge, _)| edge.from == first.from);
+        let visits = edges
+            .iter()
+            .zip(&self.decided)
+            .skip(number)
+            .filter(|(edge, _)| edge.from == first.from);
         let mut last: [Option<Comparison>; 3] = [None; 3];
         let mut rounds = 0;
         let mut begun = None;
         for (edge, (decided, steps)) in visits {
-            // A few rounds are told only where many would be: where there is room for three visits, of which more than that they were is known.
+            // A few rounds are told only where many would be: where there is room for three visits,
+            // of which more than that they were is known.
             let apart = begun.map_or(0, |begun| steps - begun);
             if edge.to != first.to {
-                return (decided.is_some() && steps + apart < STEPS_MAX || rounds > 2).then_some(rounds);
+                return (decided.is_some() && steps + apart < STEPS_MAX || rounds > 2)
+                    .then_some(rounds);
             }
             rounds += 1;
             begun = begun.or(Some(*steps));
@@ -90,7 +98,8 @@ impl Visits {
     }
 }
 
-/// How often more a comparison that came out the same three times does so, if both sides go on changing as they did.
+/// How often more a comparison that came out the same three times does so, if both sides go on
+/// changing as they did.
 fn more(visits: [Comparison; 3]) -> Option<u64> {
     let [first, second, third] = visits;
     let bytes = third.bytes;
@@ -103,13 +112,17 @@ fn more(visits: [Comparison; 3]) -> Option<u64> {
         return None;
     }
     let (left, right) = steps(second, third);
-    let signed =
-        |value: u64| i128::from(((value << (64 - 8 * u32::from(bytes))).cast_signed()) >> (64 - 8 * u32::from(bytes)));
+    let signed = |value: u64| {
+        i128::from(
+            ((value << (64 - 8 * u32::from(bytes))).cast_signed()) >> (64 - 8 * u32::from(bytes)),
+        )
+    };
     let changes = match third.relation {
         Relation::Equal => {
             let step = signed(minus(left, right));
-            // As numbers with a sign, such as a negative index that goes up to 0, or without. What is met only after they have wrapped around is
-            // mostly not met then: they are remainders.
+            // As numbers with a sign, such as a negative index that goes up to 0, or without. What
+            // is met only after they have wrapped around is mostly not met then: they are
+            // remainders.
             let signed_way = signed(third.right) - signed(third.left);
             let way = i128::from(third.right) - i128::from(third.left);
             let way = if step == 0 {
@@ -126,7 +139,10 @@ fn more(visits: [Comparison; 3]) -> Option<u64> {
             let has_sign = matches!(relation, Relation::Less | Relation::LessOrEqual);
             let number = |value: u64| if has_sign { signed(value) } else { i128::from(value) };
             let at = |rounds: i128| {
-                (number(third.left) + rounds * signed(left), number(third.right) + rounds * signed(right))
+                (
+                    number(third.left) + rounds * signed(left),
+                    number(third.right) + rounds * signed(right),
+                )
             };
             let apart = number(third.left) - number(third.right);
             let step = signed(left) - signed(right);
@@ -151,7 +167,9 @@ fn more(visits: [Comparison; 3]) -> Option<u64> {
         }
     };
     // The visit that comes out otherwise is none of them.
-    changes.filter(|changes| *changes <= ROUNDS_MAX).and_then(|changes| u64::try_from(changes - 1).ok())
+    changes
+        .filter(|changes| *changes <= ROUNDS_MAX)
+        .and_then(|changes| u64::try_from(changes - 1).ok())
 }
 
 #[cfg(test)]
@@ -159,7 +177,12 @@ mod tests {
     use super::*;
 
     /// What `more` says, and what counting says.
-    fn both(bytes: u8, relation: Relation, left: (u64, u64), right: (u64, u64)) -> (Option<u64>, Option<u64>) {
+    fn both(
+        bytes: u8,
+        relation: Relation,
+        left: (u64, u64),
+        right: (u64, u64),
+    ) -> (Option<u64>, Option<u64>) {
         let visit = |round: u64| Comparison {
             left: left.0.wrapping_add(left.1.wrapping_mul(round)) & mask(bytes),
             right: right.0.wrapping_add(right.1.wrapping_mul(round)) & mask(bytes),
@@ -178,7 +201,9 @@ mod tests {
                 Relation::LessOrEqual => signed(left) <= signed(right),
             }
         };
-        let counted = (1..3000).find(|round| holds(*round) != holds(0)).and_then(|round: u64| round.checked_sub(3));
+        let counted = (1..3000)
+            .find(|round| holds(*round) != holds(0))
+            .and_then(|round: u64| round.checked_sub(3));
         (more([visit(0), visit(1), visit(2)]), counted)
     }
 
@@ -220,23 +245,35 @@ mod tests {
             (4, Relation::Equal, (5, 1), (0, 0)),
             (4, Relation::Equal, (5, 0xffff_ffff), (7, 0)),
         ] {
-            assert_eq!(both(bytes, relation, left, right).0, None, "{relation:?} {left:?} {right:?}");
+            assert_eq!(
+                both(bytes, relation, left, right).0,
+                None,
+                "{relation:?} {left:?} {right:?}"
+            );
         }
     }
 
     #[test]
     fn at_random_it_is_what_counting_says_or_nothing() {
         let mut random = fastrand::Rng::with_seed(8);
-        let relations =
-            [Relation::Equal, Relation::Below, Relation::BelowOrEqual, Relation::Less, Relation::LessOrEqual];
+        let relations = [
+            Relation::Equal,
+            Relation::Below,
+            Relation::BelowOrEqual,
+            Relation::Less,
+            Relation::LessOrEqual,
+        ];
         let mut told = 0;
         for _ in 0..200_000 {
             let relation = relations[random.usize(0..5)];
             let bytes = [1, 2, 4, 8][random.usize(0..4)];
             let step = |random: &mut fastrand::Rng| u64::from(random.u8(0..9)).wrapping_sub(4);
-            let (from, to) = (u64::from(random.u16(..)) << random.u8(0..40), u64::from(random.u16(0..500)));
-            let (left, right) =
-                ((from, step(&mut random)), (from.wrapping_add(to).wrapping_sub(250), step(&mut random)));
+            let (from, to) =
+                (u64::from(random.u16(..)) << random.u8(0..40), u64::from(random.u16(0..500)));
+            let (left, right) = (
+                (from, step(&mut random)),
+                (from.wrapping_add(to).wrapping_sub(250), step(&mut random)),
+            );
             let (more, counted) = both(bytes, relation, left, right);
             let Some(more) = more.filter(|more| *more < 2990) else { continue };
             // The three visits came out the same: that is what `more` is asked for.

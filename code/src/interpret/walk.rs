@@ -8,7 +8,8 @@ use super::memory::Stores;
 use super::rounds::{Rounds, Visits};
 use super::{Bits, BranchKind, CodeView, Memory, Place, Slot, Step, Stop, Window};
 
-/// Most instructions of a walk: what is farther away is seldom known, and was not better for the estimates made from it.
+/// Most instructions of a walk: what is farther away is seldom known, and was not better for the
+/// estimates made from it.
 pub const STEPS_MAX: usize = 64;
 
 /// A branch, and what was executed next.
@@ -18,11 +19,13 @@ pub struct Edge {
     pub kind: BranchKind,
     /// The branch's first byte.
     pub from: Vaddr,
-    /// The next instruction's first byte: of a conditional branch that is not taken, the one after it.
+    /// The next instruction's first byte: of a conditional branch that is not taken, the one after
+    /// it.
     pub to: Vaddr,
 }
 
-/// Follows samples of one instruction set. It keeps what it has decoded, so one serves all processes.
+/// Follows samples of one instruction set. It keeps what it has decoded, so one serves all
+/// processes.
 #[derive(Debug)]
 pub struct Walker<I: InstructionSet> {
     cache: Cache<I::Instruction>,
@@ -33,7 +36,8 @@ pub struct Walker<I: InstructionSet> {
 }
 
 impl<I: InstructionSet> Walker<I> {
-    /// One that keeps at least `instructions` decoded instructions, each of about 128 bytes; 16384 are plenty.
+    /// One that keeps at least `instructions` decoded instructions, each of about 128 bytes; 16384
+    /// are plenty.
     #[must_use]
     pub fn new(instructions: usize) -> Self {
         Self {
@@ -45,10 +49,11 @@ impl<I: InstructionSet> Walker<I> {
         }
     }
 
-    /// Follows a thread that is about to execute the instruction at `at` in `state`, with the bytes of `window` on its stack: one that was
-    /// interrupted in the mode of the instruction set (in 64-bit mode for x86-64) and not in a system call, whose registers are of no
-    /// one moment. Returns the branches on the way, at most [`STEPS_MAX`], in their order, and why the walk ended there. Their first, if it is not behind a call,
-    /// is that of the sampled block.
+    /// Follows a thread that is about to execute the instruction at `at` in `state`, with the bytes
+    /// of `window` on its stack: one that was interrupted in the mode of the instruction set (in
+    /// 64-bit mode for x86-64) and not in a system call, whose registers are of no one moment.
+    /// Returns the branches on the way, at most [`STEPS_MAX`], in their order, and why the walk
+    /// ended there. Their first, if it is not behind a call, is that of the sampled block.
     pub fn walk<V: CodeView>(
         &mut self,
         at: Vaddr,
@@ -66,7 +71,8 @@ impl<I: InstructionSet> Walker<I> {
         (&self.edges, stop)
     }
 
-    /// Of the loops that the last walk began in: how often in a row their tests go the same way, where that follows from what they compare.
+    /// Of the loops that the last walk began in: how often in a row their tests go the same way,
+    /// where that follows from what they compare.
     pub fn rounds(&self) -> impl Iterator<Item = Rounds> + '_ {
         self.visits.rounds(&self.edges)
     }
@@ -95,7 +101,12 @@ impl<I: InstructionSet> Walker<I> {
         }
     }
 
-    fn instruction<V: CodeView>(&mut self, place: Place, at: Vaddr, view: &mut V) -> Option<&I::Instruction> {
+    fn instruction<V: CodeView>(
+        &mut self,
+        place: Place,
+        at: Vaddr,
+        view: &mut V,
+    ) -> Option<&I::Instruction> {
         let into = at.0 - place.begin.0;
         let offset = image::ImageOffset(place.offset.0.checked_add(into)?);
         let decoder = &mut self.decoder;
@@ -105,8 +116,10 @@ impl<I: InstructionSet> Walker<I> {
             let len = view.bytes(place.image, offset, room);
             I::decode(decoder, room.get(..len)?)
         })?;
-        // The last instruction of a piece may be cut: what follows in the file is not what follows in memory.
-        (into.saturating_add(I::len(decoded) as u64) <= place.end.0 - place.begin.0).then_some(decoded)
+        // The last instruction of a piece may be cut: what follows in the file is not what follows
+        // in memory.
+        (into.saturating_add(I::len(decoded) as u64) <= place.end.0 - place.begin.0)
+            .then_some(decoded)
     }
 }
 
@@ -143,7 +156,8 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
         self.memory.load(Some(address.0), len, slot, self.view)
     }
 
-    /// Executes one instruction. After a [`Step::Stop`] every further one is the same, and the state is that of no moment.
+    /// Executes one instruction. After a [`Step::Stop`] every further one is the same, and the
+    /// state is that of no moment.
     pub fn step(&mut self) -> Step {
         if let Some(stop) = self.ended {
             return Step::Stop(stop);
@@ -174,7 +188,9 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
         let step = I::execute(instruction, at.0, &mut self.state, &mut self.memory, self.view);
         let next = Vaddr(at.0.wrapping_add(I::len(instruction) as u64));
         let decided = match step {
-            Step::Branch { kind: BranchKind::Taken | BranchKind::NotTaken, .. } => I::decided(instruction, &self.state),
+            Step::Branch { kind: BranchKind::Taken | BranchKind::NotTaken, .. } => {
+                I::decided(instruction, &self.state)
+            }
             _ => None,
         };
         self.at = match step {

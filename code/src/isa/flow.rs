@@ -1,4 +1,5 @@
-//! What an instruction does to the order of execution: all that a control-flow graph asks of most of them.
+//! What an instruction does to the order of execution: all that a control-flow graph asks of most
+//! of them.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +38,8 @@ pub(crate) struct Ordered {
     pub(crate) filler: bool,
 }
 
-/// Code that does nothing but jump to where a word at a fixed address says, and takes more than one instruction for that.
+/// Code that does nothing but jump to where a word at a fixed address says, and takes more than one
+/// instruction for that.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stub {
     /// Bytes it is long.
@@ -118,7 +120,13 @@ impl Tracker {
     }
 
     /// Makes `state` that after the instruction that `bytes` begin with, at the address `at`.
-    pub(crate) fn step(&mut self, bytes: &[u8], at: u64, state: &mut State, memory: &mut impl ReadOnly) -> Decision {
+    pub(crate) fn step(
+        &mut self,
+        bytes: &[u8],
+        at: u64,
+        state: &mut State,
+        memory: &mut impl ReadOnly,
+    ) -> Decision {
         match &mut self.0 {
             Followed::X86_64(tracker) => tracker.step(bytes, at, state, memory),
             Followed::Aarch64(tracker) => tracker.step(bytes, at, state, memory),

@@ -1,4 +1,5 @@
-//! Where direct branches could be, and lead to, found without decoding: at any byte that may end the opcode of one, whatever else it may be.
+//! Where direct branches could be, and lead to, found without decoding: at any byte that may end
+//! the opcode of one, whatever else it may be.
 
 use std::ops::Range;
 
@@ -24,9 +25,15 @@ const BLOCK: usize = 256;
 const NEAR: u64 = 130;
 
 impl Isa {
-    /// Tells `found` of everything in `bytes`, the first of which is at `address`, that would lead to an address in `into` if it were a direct
-    /// branch: all that are, and some that are none.
-    pub(crate) fn leads(self, bytes: &[u8], address: u64, into: &Range<u64>, found: &mut impl FnMut(Lead)) {
+    /// Tells `found` of everything in `bytes`, the first of which is at `address`, that would lead
+    /// to an address in `into` if it were a direct branch: all that are, and some that are none.
+    pub(crate) fn leads(
+        self,
+        bytes: &[u8],
+        address: u64,
+        into: &Range<u64>,
+        found: &mut impl FnMut(Lead),
+    ) {
         match self {
             Self::X86_64 => {
                 far(bytes, address, into, found);
@@ -43,17 +50,23 @@ fn far(bytes: &[u8], address: u64, into: &Range<u64>, found: &mut impl FnMut(Lea
     for begin in (1..bytes.len()).step_by(BLOCK) {
         let rest = bytes.get(begin..).unwrap_or_default();
         let next = address.wrapping_add(begin as u64 + 4);
-        let (block, from_begin) = (rest.get(..BLOCK + 3).unwrap_or(rest), next.wrapping_sub(into.start) as u32);
+        let (block, from_begin) =
+            (rest.get(..BLOCK + 3).unwrap_or(rest), next.wrapping_sub(into.start) as u32);
         if !any_high(block, from_begin, len) || !any_near(block, from_begin, len) {
             continue;
         }
         for (index, distance) in rest.windows(4).take(BLOCK).enumerate() {
-            let Some(distance) = distance.first_chunk().map(|distance| i32::from_le_bytes(*distance)) else { continue };
+            let Some(distance) =
+                distance.first_chunk().map(|distance| i32::from_le_bytes(*distance))
+            else {
+                continue;
+            };
             let target = next.wrapping_add(index as u64).wrapping_add_signed(i64::from(distance));
             if !into.contains(&target) {
                 continue;
             }
-            if let Some(&opcode @ (0xe8 | 0xe9 | 0x80..=0x8f | 0xf8)) = bytes.get(begin + index - 1) {
+            if let Some(&opcode @ (0xe8 | 0xe9 | 0x80..=0x8f | 0xf8)) = bytes.get(begin + index - 1)
+            {
                 let at = address.wrapping_add((begin + index - 1) as u64);
                 found(Lead { at, target, calls: opcode == 0xe8 });
             }
@@ -61,11 +74,13 @@ fn far(bytes: &[u8], address: u64, into: &Range<u64>, found: &mut impl FnMut(Lea
     }
 }
 
-/// Whether the upper half of any 4 bytes of a block is that of a distance to one of `len` bytes: of few blocks it is, and half as much is compared,
-/// twice as much at once. `next` as of [`any_near`].
+/// Whether the upper half of any 4 bytes of a block is that of a distance to one of `len` bytes: of
+/// few blocks it is, and half as much is compared, twice as much at once. `next` as of
+/// [`any_near`].
 fn any_high(block: &[u8], next: u32, len: u32) -> bool {
     let least = next.wrapping_neg().wrapping_sub(BLOCK as u32 - 1);
-    // That of the largest distance from the block's first bytes, above that of the least from its last.
+    // That of the largest distance from the block's first bytes, above that of the least from its
+    // last.
     let more = (u64::from(least & 0xffff) + u64::from(len) + BLOCK as u64 - 1) >> 16;
     let (least, more) = ((least >> 16) as u16, u16::try_from(more).unwrap_or(u16::MAX));
     let mut any = 0;
@@ -77,8 +92,8 @@ fn any_high(block: &[u8], next: u32, len: u32) -> bool {
     any != 0
 }
 
-/// Whether any 4 bytes may be a distance to one of `len` bytes; `next` is how far behind their begin the address after the first 4 is.
-/// Written so that many are compared at once.
+/// Whether any 4 bytes may be a distance to one of `len` bytes; `next` is how far behind their
+/// begin the address after the first 4 is. Written so that many are compared at once.
 fn any_near(bytes: &[u8], next: u32, len: u32) -> bool {
     let mut any = false;
     for phase in 0..4_u32 {
@@ -93,7 +108,8 @@ fn any_near(bytes: &[u8], next: u32, len: u32) -> bool {
 
 /// Branches with 8 bits of distance: conditional jumps, `loop` and its kin, `jmp`.
 fn near(bytes: &[u8], address: u64, into: &Range<u64>, found: &mut impl FnMut(Lead)) {
-    let place = |address_of: u64| usize::try_from(address_of.saturating_sub(address)).unwrap_or(usize::MAX);
+    let place =
+        |address_of: u64| usize::try_from(address_of.saturating_sub(address)).unwrap_or(usize::MAX);
     let begin = place(into.start.saturating_sub(NEAR)).min(bytes.len());
     let end = place(into.end.saturating_add(NEAR)).min(bytes.len());
     for (index, pair) in bytes.get(begin..end).unwrap_or_default().windows(2).enumerate() {
@@ -110,7 +126,8 @@ fn near(bytes: &[u8], address: u64, into: &Range<u64>, found: &mut impl FnMut(Le
 /// Branches of A64: each word is an instruction.
 fn words(bytes: &[u8], address: u64, into: &Range<u64>, found: &mut impl FnMut(Lead)) {
     let len = usize::from(aarch64::LEN);
-    let begin = usize::try_from(address.wrapping_neg() % u64::from(aarch64::LEN)).unwrap_or_default();
+    let begin =
+        usize::try_from(address.wrapping_neg() % u64::from(aarch64::LEN)).unwrap_or_default();
     for (index, word) in bytes.get(begin..).unwrap_or_default().chunks_exact(len).enumerate() {
         let at = address.wrapping_add((begin + index * len) as u64);
         let (target, calls) = match aarch64::order(word, at).map(|ordered| ordered.flow) {
@@ -140,28 +157,43 @@ mod tests {
                 for _ in 0..40 {
                     // Opcodes and distances that random bytes have seldom.
                     let place = random.usize(..bytes.len());
-                    let opcodes = [0xe8, 0xe9, 0xeb, 0x74, 0xe3, 0x0f, 0x85, 0x94, 0x14, 0x54, 0x34];
+                    let opcodes =
+                        [0xe8, 0xe9, 0xeb, 0x74, 0xe3, 0x0f, 0x85, 0x94, 0x14, 0x54, 0x34];
                     bytes[place] = opcodes[random.usize(..opcodes.len())];
                     let distance = random.i32(-600..600).to_le_bytes();
-                    bytes.iter_mut().skip(place + 1).zip(distance).for_each(|(byte, of)| *byte = of);
+                    bytes
+                        .iter_mut()
+                        .skip(place + 1)
+                        .zip(distance)
+                        .for_each(|(byte, of)| *byte = of);
                 }
                 let begin = address.wrapping_add_signed(random.i64(-300..1200));
-                let into = [begin..begin + random.u64(1..500), 0..u64::MAX][random.usize(..2)].clone();
+                let into =
+                    [begin..begin + random.u64(1..500), 0..u64::MAX][random.usize(..2)].clone();
                 let mut found = Vec::new();
                 isa.leads(&bytes, address, &into, &mut |lead| found.push(lead));
                 for (place, at) in (0..bytes.len()).zip(address..) {
-                    let (target, calls) =
-                        match isa.order(&bytes[place..], at).map(|ordered| (ordered.flow, ordered.len)) {
-                            // A transaction with 16 bits of distance: nobody writes that.
-                            Some((Flow::Conditional { .. }, _)) if bytes[place..].starts_with(&[0x66]) => continue,
-                            Some((Flow::Call { target: Some(target), .. }, _)) => (target, true),
-                            Some((Flow::Jump { target } | Flow::Conditional { target }, _)) => (target, false),
-                            _ => continue,
-                        };
+                    let (target, calls) = match isa
+                        .order(&bytes[place..], at)
+                        .map(|ordered| (ordered.flow, ordered.len))
+                    {
+                        // A transaction with 16 bits of distance: nobody writes that.
+                        Some((Flow::Conditional { .. }, _))
+                            if bytes[place..].starts_with(&[0x66]) =>
+                        {
+                            continue;
+                        }
+                        Some((Flow::Call { target: Some(target), .. }, _)) => (target, true),
+                        Some((Flow::Jump { target } | Flow::Conditional { target }, _)) => {
+                            (target, false)
+                        }
+                        _ => continue,
+                    };
                     if into.contains(&target) {
                         branches += 1;
                         let is_it = |lead: &Lead| {
-                            (lead.target, lead.calls) == (target, calls) && (at..=at + BEFORE_MAX).contains(&lead.at)
+                            (lead.target, lead.calls) == (target, calls)
+                                && (at..=at + BEFORE_MAX).contains(&lead.at)
                         };
                         assert!(
                             found.iter().any(is_it),

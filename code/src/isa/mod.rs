@@ -41,8 +41,9 @@ pub struct Line {
     pub text: String,
     /// Where it jumps to or calls, if the instruction itself says so.
     pub target: Option<Vaddr>,
-    /// Whether a sample that lands behind it is not of it: something else may have been before - it is a jump, a call, a return, a trap - or it takes
-    /// no time: it is a no-op, mostly between a jump and the target of another.
+    /// Whether a sample that lands behind it is not of it: something else may have been before - it
+    /// is a jump, a call, a return, a trap - or it takes no time: it is a no-op, mostly between a
+    /// jump and the target of another.
     pub bars: bool,
 }
 
@@ -50,7 +51,8 @@ impl Isa {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
 
-    /// The instruction set of an ELF file by its `e_machine` (System V ABI: `EM_X86_64` is 62, `EM_AARCH64` is 183), if it is one of ours.
+    /// The instruction set of an ELF file by its `e_machine` (System V ABI: `EM_X86_64` is 62,
+    /// `EM_AARCH64` is 183), if it is one of ours.
     #[must_use]
     pub fn of_elf_machine(machine: u16) -> Option<Self> {
         match machine {
@@ -60,10 +62,15 @@ impl Isa {
         }
     }
 
-    /// The instructions of `bytes`, of which the first is at `address`, in order and without a gap; without a syntax without text, in a fraction of
-    /// the time.
+    /// The instructions of `bytes`, of which the first is at `address`, in order and without a gap;
+    /// without a syntax without text, in a fraction of the time.
     #[must_use]
-    pub fn disassemble(self, bytes: &[u8], address: Vaddr, syntax: impl Into<Option<Syntax>>) -> Vec<Line> {
+    pub fn disassemble(
+        self,
+        bytes: &[u8],
+        address: Vaddr,
+        syntax: impl Into<Option<Syntax>>,
+    ) -> Vec<Line> {
         let syntax = syntax.into();
         match self {
             Self::X86_64 => x86_64::disassemble(bytes, address, syntax),

@@ -1,9 +1,10 @@
-//! What an instruction asks of a processor: what it reads and writes, and what it may have to wait for.
+//! What an instruction asks of a processor: what it reads and writes, and what it may have to wait
+//! for.
 
 use super::{Isa, aarch64, x86_64};
 
-/// The form of an instruction: what a processor's tables tell apart. Its operation, the sizes and kinds of its operands, and whether one of
-/// them is memory.
+/// The form of an instruction: what a processor's tables tell apart. Its operation, the sizes and
+/// kinds of its operands, and whether one of them is memory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Form(pub(crate) u16);
 
@@ -61,7 +62,8 @@ pub struct Work {
     pub len: u8,
     /// Its form.
     pub form: Form,
-    /// What it reads. The stack pointer is left out where the instruction only pushes or pops: processors keep count of that apart.
+    /// What it reads. The stack pointer is left out where the instruction only pushes or pops:
+    /// processors keep count of that apart.
     pub reads: Registers,
     /// Those of them that make addresses.
     pub addresses: Registers,
@@ -73,7 +75,8 @@ pub struct Work {
     pub stores: Option<Place>,
     /// The one register to which it only adds a constant, and that.
     pub adds: Option<(Registers, i64)>,
-    /// It copies a register or makes a zero, which out-of-order processors do when they rename registers.
+    /// It copies a register or makes a zero, which out-of-order processors do when they rename
+    /// registers.
     pub renamed: bool,
     /// It divides, or takes a root.
     pub divides: bool,
@@ -89,7 +92,8 @@ pub struct Work {
     pub calls: bool,
     /// It enters the kernel.
     pub enters_kernel: bool,
-    /// It sets flags that a conditional jump just after it may read in the same step: the processor makes one of both.
+    /// It sets flags that a conditional jump just after it may read in the same step: the processor
+    /// makes one of both.
     pub fuses: bool,
     /// A conditional jump.
     pub conditional: bool,
@@ -104,7 +108,8 @@ impl Work {
 }
 
 impl Isa {
-    /// What the instruction that `bytes` begin with asks of a processor; none if they begin with no instruction.
+    /// What the instruction that `bytes` begin with asks of a processor; none if they begin with no
+    /// instruction.
     #[must_use]
     pub fn work(self, bytes: &[u8]) -> Option<Work> {
         match self {

@@ -16,7 +16,8 @@ pub struct Executed {
     /// How often each instruction was, and each jump was taken. Not told by qemu: once.
     pub instructions: BTreeMap<u64, u64>,
     pub jumps: BTreeMap<(u64, u64), u64>,
-    /// Places that were called, or jumped to from another procedure, and how often. None if that is not known.
+    /// Places that were called, or jumped to from another procedure, and how often. None if that is
+    /// not known.
     pub entered: Option<HashMap<u64, u64>>,
 }
 
@@ -24,14 +25,20 @@ impl Executed {
     /// Of a program's code, in the file's addresses.
     fn moved(&self, distance: u64, program: &Program, is_jump: impl Fn(u64) -> bool) -> Self {
         let text = program.text();
-        let within = |at: u64| text.iter().any(|part| at.wrapping_sub(part.begin.0) < part.bytes.len() as u64);
+        let within = |at: u64| {
+            text.iter().any(|part| at.wrapping_sub(part.begin.0) < part.bytes.len() as u64)
+        };
         let moved = |at: u64| at.wrapping_sub(distance);
         let instructions = self.instructions.iter().map(|(&at, &count)| (moved(at), count));
-        let jumps = self.jumps.iter().map(|(&(from, to), &count)| ((moved(from), moved(to)), count));
+        let jumps =
+            self.jumps.iter().map(|(&(from, to), &count)| ((moved(from), moved(to)), count));
         Self {
             instructions: instructions.filter(|(at, _)| within(*at)).collect(),
             jumps: jumps.filter(|((from, _), _)| within(*from) && is_jump(*from)).collect(),
-            entered: self.entered.as_ref().map(|all| all.iter().map(|(&at, &count)| (moved(at), count)).collect()),
+            entered: self
+                .entered
+                .as_ref()
+                .map(|all| all.iter().map(|(&at, &count)| (moved(at), count)).collect()),
         }
     }
 }
@@ -40,7 +47,8 @@ impl Executed {
 fn executed(program: &programs::Program, folder: &Path) -> HashMap<String, Executed> {
     let out = folder.join("callgrind");
     let native = program.command();
-    let arguments = ["--tool=callgrind", "--dump-instr=yes", "--collect-jumps=yes", "--compress-pos=no"];
+    let arguments =
+        ["--tool=callgrind", "--dump-instr=yes", "--collect-jumps=yes", "--compress-pos=no"];
     let status = Command::new("valgrind")
         .args(arguments)
         // Else what stubs cost is added to calls.
@@ -57,9 +65,10 @@ fn executed(program: &programs::Program, folder: &Path) -> HashMap<String, Execu
     read(&std::fs::read_to_string(&out).unwrap())
 }
 
-/// "jump=COUNT TARGET" and "jcnd=TAKEN/EXECUTED TARGET": the line after begins with the jump's address; "calls=COUNT TARGET": that line has
-/// the call's address and what the call cost with all in it; other lines that begin with an address are costs ("Callgrind Format", in
-/// callgrind's manual).
+/// "jump=COUNT TARGET" and "jcnd=TAKEN/EXECUTED TARGET": the line after begins with the jump's
+/// address; "calls=COUNT TARGET": that line has the call's address and what the call cost with all
+/// in it; other lines that begin with an address are costs ("Callgrind Format", in callgrind's
+/// manual).
 fn read(text: &str) -> HashMap<String, Executed> {
     let hex = |text: Option<&str>| u64::from_str_radix(text?.strip_prefix("0x")?, 16).ok();
     let mut objects: HashMap<String, Executed> = HashMap::new();
@@ -77,17 +86,24 @@ fn read(text: &str) -> HashMap<String, Executed> {
             let of = objects.entry(called.take().unwrap_or_else(|| object.clone())).or_default();
             *of.entered.get_or_insert_default().entry(target).or_default() += count;
             lines.next();
-        } else if let Some(rest) = line.strip_prefix("jump=").or_else(|| line.strip_prefix("jcnd=")) {
+        } else if let Some(rest) = line.strip_prefix("jump=").or_else(|| line.strip_prefix("jcnd="))
+        {
             let mut fields = rest.split_whitespace();
             let count: u64 = fields.next().unwrap().split('/').next().unwrap().parse().unwrap();
             let target = hex(fields.next()).unwrap();
             let from = hex(lines.next().unwrap().split_whitespace().next()).unwrap();
             if count > 0 {
-                *objects.entry(object.clone()).or_default().jumps.entry((from, target)).or_default() += count;
+                *objects
+                    .entry(object.clone())
+                    .or_default()
+                    .jumps
+                    .entry((from, target))
+                    .or_default() += count;
             }
         } else if let Some(address) = hex(line.split_whitespace().next()) {
             let count: u64 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
-            *objects.entry(object.clone()).or_default().instructions.entry(address).or_default() += count;
+            *objects.entry(object.clone()).or_default().instructions.entry(address).or_default() +=
+                count;
         }
     }
     objects
@@ -113,8 +129,7 @@ pub struct Agreement {
 /// The section that says where landing pads are.
 const TABLE_OF_PADS: &[u8] = b".gcc_except_table";
 
-pub const TITLE: &str =
-    "program    object                            instructions   jumps  resolved  unresolved  nameless  pads  wrong";
+pub const TITLE: &str = "program    object                            instructions   jumps  resolved  unresolved  nameless  pads  wrong";
 
 impl Agreement {
     pub fn print(&self, program: &str, object: &str) {
@@ -161,7 +176,10 @@ struct Graphs<'a> {
 impl<'a> Graphs<'a> {
     fn of(graphs: &'a [Cfg]) -> Self {
         let mut this = Self { instructions: HashMap::new(), lasts: HashMap::new() };
-        for place in graphs.iter().flat_map(|graph| (0..graph.blocks().len()).map(move |number| (graph, number))) {
+        for place in graphs
+            .iter()
+            .flat_map(|graph| (0..graph.blocks().len()).map(move |number| (graph, number)))
+        {
             let (graph, number) = place;
             this.lasts.insert(graph.blocks()[number].last.0, place);
             this.instructions.extend(graph.instructions(number).map(|at| (at.0, place)));
@@ -183,18 +201,25 @@ fn goal(graph: &Cfg, edge: &Edge) -> Option<u64> {
     }
 }
 
-/// `is_jump`: whether the instruction at an address of the file jumps, if execution goes on elsewhere after it.
-pub fn compare(program: &Program, executed: &Executed, is_jump: impl Fn(u64) -> bool) -> Option<Agreement> {
+/// `is_jump`: whether the instruction at an address of the file jumps, if execution goes on
+/// elsewhere after it.
+pub fn compare(
+    program: &Program,
+    executed: &Executed,
+    is_jump: impl Fn(u64) -> bool,
+) -> Option<Agreement> {
     let numbers = 0..program.procedures.len();
     let all: Vec<Cfg> = numbers.map(|number| program.graph(&program.parts(number), &[])).collect();
     let graphs = Graphs::of(&all);
-    let known = graphs
-        .lasts
-        .iter()
-        .flat_map(|(&at, &place)| edges(place).iter().filter_map(move |edge| Some((at, goal(place.0, edge)?))));
+    let known = graphs.lasts.iter().flat_map(|(&at, &place)| {
+        edges(place).iter().filter_map(move |edge| Some((at, goal(place.0, edge)?)))
+    });
     let executed = executed.moved(distance(executed, known)?, program, is_jump);
-    let mut found =
-        Agreement { instructions: executed.instructions.len(), jumps: executed.jumps.len(), ..Agreement::default() };
+    let mut found = Agreement {
+        instructions: executed.instructions.len(),
+        jumps: executed.jumps.len(),
+        ..Agreement::default()
+    };
     // Start-up code of the C library's objects has neither symbols nor unwind entries.
     let ranges = program.ranges();
     let in_procedure = |at: u64| ranges.iter().any(|range| range.contains(&at));
@@ -216,7 +241,8 @@ pub fn compare(program: &Program, executed: &Executed, is_jump: impl Fn(u64) -> 
     }
     found.jumped(&executed, &graphs, in_procedure);
     if executed.entered.is_some() {
-        let has_pads = program.bytes.windows(TABLE_OF_PADS.len()).any(|bytes| bytes == TABLE_OF_PADS);
+        let has_pads =
+            program.bytes.windows(TABLE_OF_PADS.len()).any(|bytes| bytes == TABLE_OF_PADS);
         found.flowed(&executed, &graphs, &blocks, has_pads);
     }
     Some(found)
@@ -224,7 +250,12 @@ pub fn compare(program: &Program, executed: &Executed, is_jump: impl Fn(u64) -> 
 
 impl Agreement {
     /// Holds jumps against edges.
-    fn jumped(&mut self, executed: &Executed, graphs: &Graphs<'_>, in_procedure: impl Fn(u64) -> bool) {
+    fn jumped(
+        &mut self,
+        executed: &Executed,
+        graphs: &Graphs<'_>,
+        in_procedure: impl Fn(u64) -> bool,
+    ) {
         for &(from, to) in executed.jumps.keys() {
             // `rep` instructions jump to themselves, says valgrind.
             if from == to {
@@ -239,7 +270,11 @@ impl Agreement {
             let (graph, number) = place;
             let block = &graph.blocks()[number];
             if block.ending == Ending::Indirect && graph.block_of(Vaddr(to)).is_some() {
-                *if block.targets_incomplete { &mut self.unresolved } else { &mut self.resolved } += 1;
+                *if block.targets_incomplete {
+                    &mut self.unresolved
+                } else {
+                    &mut self.resolved
+                } += 1;
             }
             if edges(place).iter().any(|edge| goal(graph, edge) == Some(to)) {
                 continue;
@@ -255,16 +290,24 @@ impl Agreement {
         }
     }
 
-    /// Holds how often each block was executed against what leads to it: where that was less, an edge is missing, or a call that is said never
-    /// to return did.
-    fn flowed(&mut self, executed: &Executed, graphs: &Graphs<'_>, blocks: &[Place<'_>], has_pads: bool) {
+    /// Holds how often each block was executed against what leads to it: where that was less, an
+    /// edge is missing, or a call that is said never to return did.
+    fn flowed(
+        &mut self,
+        executed: &Executed,
+        graphs: &Graphs<'_>,
+        blocks: &[Place<'_>],
+        has_pads: bool,
+    ) {
         let mut jumped_to: HashMap<u64, u64> = HashMap::new();
         for (&(_, to), &count) in executed.jumps.iter().filter(|((from, to), _)| from != to) {
             *jumped_to.entry(to).or_default() += count;
         }
         let entered = executed.entered.as_ref().into_iter().flatten();
         entered.for_each(|(&at, &count)| *jumped_to.entry(at).or_default() += count);
-        for &(graph, number) in blocks.iter().filter(|(graph, number)| Some(*number) != graph.entry()) {
+        for &(graph, number) in
+            blocks.iter().filter(|(graph, number)| Some(*number) != graph.entry())
+        {
             let block = &graph.blocks()[number];
             let at = block.start.0;
             let came = jumped_to.get(&at).copied().unwrap_or(0);
@@ -277,12 +320,17 @@ impl Agreement {
             // A call that is said never to return, and ran as often, returned rather than threw.
             let before = number.checked_sub(1).map(|before| &graph.blocks()[before]);
             let returned = before.is_some_and(|before| {
-                before.end.0 == at && before.ending == Ending::NoReturn && executed.ran(before.last.0) >= ran
+                before.end.0 == at
+                    && before.ending == Ending::NoReturn
+                    && executed.ran(before.last.0) >= ran
             });
-            if has_pads && came + fallen == 0 && block.entered == Entered::Unreferenced && !returned {
+            if has_pads && came + fallen == 0 && block.entered == Entered::Unreferenced && !returned
+            {
                 self.pads.push(at);
             } else {
-                self.wrong.push(format!("{at:x} ran {ran} times: {came} jumps and calls, {fallen} from before"));
+                self.wrong.push(format!(
+                    "{at:x} ran {ran} times: {came} jumps and calls, {fallen} from before"
+                ));
             }
         }
     }
@@ -296,15 +344,20 @@ impl Executed {
 }
 
 impl Graphs<'_> {
-    /// How often execution went on to an address from the instruction before it. Jumps to there are no jumps for callgrind.
+    /// How often execution went on to an address from the instruction before it. Jumps to there are
+    /// no jumps for callgrind.
     fn fallen(&self, executed: &Executed, at: u64) -> u64 {
-        let Some((&before, &count)) = executed.instructions.range(at.saturating_sub(15)..at).next_back() else {
+        let Some((&before, &count)) =
+            executed.instructions.range(at.saturating_sub(15)..at).next_back()
+        else {
             return 0;
         };
         let Some(&place) = self.instructions.get(&before) else { return count };
         let (graph, number) = place;
         let block = &graph.blocks()[number];
-        if block.end.0 != at || block.last.0 != before || edges(place).iter().all(|edge| goal(graph, edge) != Some(at))
+        if block.end.0 != at
+            || block.last.0 != before
+            || edges(place).iter().all(|edge| goal(graph, edge) != Some(at))
         {
             return 0;
         }
@@ -318,7 +371,8 @@ fn of_debian() -> Vec<programs::Program> {
     let perl = "my %h; for (1..20000) { $h{$_ % 77} .= \"$_,\" if /[13]7?/ } print join '|', map { sprintf '%s', $h{$_} } sort keys %h";
     let bash = "for ((i=0;i<3000;i++)); do case $i in 1*) a+=x;; *2) b=${a/x/y};; esac; done; printf '%d %s\n' 3 $b | while read c; do echo $c; done";
     let text = "/usr/share/perl/5.36/perl5db.pl";
-    let program = |name: &str, path: &str, arguments: &[&str]| programs::Program::new(name, path, arguments);
+    let program =
+        |name: &str, path: &str, arguments: &[&str]| programs::Program::new(name, path, arguments);
     vec![
         program("perl", "/usr/bin/perl", &["-e", perl]),
         program("bash", "/bin/bash", &["-c", bash]),
@@ -326,7 +380,17 @@ fn of_debian() -> Vec<programs::Program> {
         program(
             "openssl",
             "/usr/bin/openssl",
-            &["req", "-x509", "-newkey", "rsa:1024", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=x"],
+            &[
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:1024",
+                "-nodes",
+                "-keyout",
+                "/dev/null",
+                "-subj",
+                "/CN=x",
+            ],
         ),
     ]
 }
@@ -341,11 +405,17 @@ fn every_jump_that_is_executed_is_an_edge() {
     let (mut wrong, mut held) = (Vec::new(), 0);
     println!("{TITLE}");
     let only = std::env::var("GRAPHS_PROGRAM").ok();
-    for program in all.iter().filter(|program| only.as_ref().is_none_or(|only| *only == program.name)) {
-        let mut objects: Vec<(String, Executed)> = executed(program, folder.path()).into_iter().collect();
+    for program in
+        all.iter().filter(|program| only.as_ref().is_none_or(|only| *only == program.name))
+    {
+        let mut objects: Vec<(String, Executed)> =
+            executed(program, folder.path()).into_iter().collect();
         objects.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, executed) in objects {
-            let Some(image) = Program::open(Path::new(&path)).filter(|_| executed.jumps.len() > 30) else { continue };
+            let Some(image) = Program::open(Path::new(&path)).filter(|_| executed.jumps.len() > 30)
+            else {
+                continue;
+            };
             let Some(found) = compare(&image, &executed, |_| true) else { continue };
             let name = path.rsplit('/').next().unwrap_or_default();
             found.print(&program.name, name);

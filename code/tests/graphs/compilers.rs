@@ -95,14 +95,18 @@ fn graph(program: &Program, name: &str) -> Cfg {
     graph
 }
 
-/// How many different blocks each indirect jump goes to, in order; and whether all entries are in the procedure.
+/// How many different blocks each indirect jump goes to, in order; and whether all entries are in
+/// the procedure.
 fn cases(graph: &Cfg) -> Vec<usize> {
-    let indirect = (0..graph.blocks().len()).filter(|&number| graph.blocks()[number].ending == Ending::Indirect);
+    let indirect = (0..graph.blocks().len())
+        .filter(|&number| graph.blocks()[number].ending == Ending::Indirect);
     indirect
         .map(|number| {
             let edges = &graph.edges()[graph.out_of(number)];
             assert!(
-                edges.iter().all(|edge| edge.kind == EdgeKind::Case && matches!(edge.to, To::Block(_))),
+                edges
+                    .iter()
+                    .all(|edge| edge.kind == EdgeKind::Case && matches!(edge.to, To::Block(_))),
                 "{graph:#?}"
             );
             edges.iter().map(|edge| edge.to).collect::<BTreeSet<_>>().len()
@@ -117,7 +121,8 @@ fn as_it_was_meant(program: &Program, what: &str) {
         found.sort_unstable();
         found.dedup();
         // A compiler may put the default into the table, or test one case before.
-        let fits = found.len() == cases_of.len() && found.iter().zip(cases_of).all(|(a, b)| a.abs_diff(*b) <= or);
+        let fits = found.len() == cases_of.len()
+            && found.iter().zip(cases_of).all(|(a, b)| a.abs_diff(*b) <= or);
         assert!(fits, "{what}: {name} has {found:?} cases");
     };
     expect("plain", &[10], 1);
@@ -126,15 +131,27 @@ fn as_it_was_meant(program: &Program, what: &str) {
     expect("nested", &[6, 7], 1);
     expect("labels", &[6], 0);
     let dies = graph(program, "dies");
-    assert!(dies.blocks().iter().any(|block| block.ending == Ending::NoReturn), "{what}: {dies:#?}");
+    assert!(
+        dies.blocks().iter().any(|block| block.ending == Ending::NoReturn),
+        "{what}: {dies:#?}"
+    );
     assert!(dies.edges().iter().any(|edge| edge.to == To::Caller), "{what}");
     let forever = graph(program, "forever");
-    assert!(forever.edges().iter().all(|edge| matches!(edge.to, To::Block(_))), "{what}: {forever:#?}");
+    assert!(
+        forever.edges().iter().all(|edge| matches!(edge.to, To::Block(_))),
+        "{what}: {forever:#?}"
+    );
     if !what.contains("-O0") {
         let tail = graph(program, "tail");
-        assert!(tail.edges().iter().any(|edge| matches!(edge.to, To::Outside(_))), "{what}: {tail:#?}");
+        assert!(
+            tail.edges().iter().any(|edge| matches!(edge.to, To::Outside(_))),
+            "{what}: {tail:#?}"
+        );
         let through = graph(program, "through");
-        assert!(through.edges().iter().any(|edge| edge.to == To::Elsewhere), "{what}: {through:#?}");
+        assert!(
+            through.edges().iter().any(|edge| edge.to == To::Elsewhere),
+            "{what}: {through:#?}"
+        );
     }
 }
 
@@ -169,13 +186,17 @@ fn what_cc_builds_is_understood() {
 #[ignore = "needs a compiler for Arm: cargo xtask bench cfg"]
 fn what_gcc_builds_for_arm_is_understood() {
     // For Arm compilers compare longer before they make a table.
-    built_in_all_ways(&["aarch64-linux-gnu-gcc", "--param=case-values-threshold=4"], &GUARDED_ON_ARM);
+    built_in_all_ways(
+        &["aarch64-linux-gnu-gcc", "--param=case-values-threshold=4"],
+        &GUARDED_ON_ARM,
+    );
 }
 
 #[test]
 #[ignore = "needs clang and libraries for Arm: cargo xtask bench cfg"]
 fn what_clang_builds_for_arm_is_understood() {
-    let clang = ["clang-19", "--target=aarch64-linux-gnu", "-mllvm", "-aarch64-min-jump-table-entries=4"];
+    let clang =
+        ["clang-19", "--target=aarch64-linux-gnu", "-mllvm", "-aarch64-min-jump-table-entries=4"];
     built_in_all_ways(&clang, &GUARDED_ON_ARM);
 }
 

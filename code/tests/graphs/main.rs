@@ -1,4 +1,5 @@
-//! Control-flow graphs of real programs: of everything that is installed, and against what compilers meant and processors do.
+//! Control-flow graphs of real programs: of everything that is installed, and against what
+//! compilers meant and processors do.
 
 #[cfg(test)]
 mod around;

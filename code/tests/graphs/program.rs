@@ -42,17 +42,25 @@ impl Program {
         let layout = Layout::of(&bytes).ok()?;
         let constants = Constants::of(&bytes).unwrap_or_default();
         let (procedures, _) = image::procedures(path, None, &image::default_debug_roots()).ok()?;
-        let mut this = Self { isa, bytes, layout, constants, procedures, survey: Survey::default() };
+        let mut this =
+            Self { isa, bytes, layout, constants, procedures, survey: Survey::default() };
         this.survey = Survey::of(isa, &this.text(), &this.ranges(), this.known());
         Some(this)
     }
 
-    /// Procedures that are known by their names not to return, and words that hold the address of one.
+    /// Procedures that are known by their names not to return, and words that hold the address of
+    /// one.
     pub fn known(&self) -> Vec<Vaddr> {
         let imports = Imports::of(&self.bytes).unwrap_or_default();
-        let named = self.procedures.iter().filter(|procedure| is_no_return_name(procedure.raw_name()));
+        let named =
+            self.procedures.iter().filter(|procedure| is_no_return_name(procedure.raw_name()));
         let named = named.filter_map(|procedure| self.layout.file_offset_to_vaddr(procedure.start));
-        imports.iter().filter(|(_, name)| is_no_return_name(name)).map(|(at, _)| at).chain(named).collect()
+        imports
+            .iter()
+            .filter(|(_, name)| is_no_return_name(name))
+            .map(|(at, _)| at)
+            .chain(named)
+            .collect()
     }
 
     pub fn text(&self) -> Vec<Part<'_>> {
@@ -60,7 +68,8 @@ impl Program {
         let mut text: Vec<Part<'_>> = segments
             .filter_map(|segment| {
                 let begin = segment.offset.0 as usize;
-                let bytes = self.bytes.get(begin..begin.checked_add(segment.file_size_bytes as usize)?)?;
+                let bytes =
+                    self.bytes.get(begin..begin.checked_add(segment.file_size_bytes as usize)?)?;
                 Some(Part { begin: segment.vaddr, bytes })
             })
             .collect();

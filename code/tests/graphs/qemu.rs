@@ -13,20 +13,30 @@ const ROOT: &str = "/usr/aarch64-linux-gnu";
 /// Most instructions that a program is followed for: half a minute.
 const INSTRUCTIONS_MAX: usize = 3_000_000;
 
-/// What a program executed, in the process's addresses: with `-singlestep` every instruction is a block of qemu's own, and it tells of each:
-/// `Trace 0: HOST [CS_BASE/PC/FLAGS/CFLAGS]` (qemu 7.2, `accel/tcg/cpu-exec.c`).
+/// What a program executed, in the process's addresses: with `-singlestep` every instruction is a
+/// block of qemu's own, and it tells of each: `Trace 0: HOST [CS_BASE/PC/FLAGS/CFLAGS]` (qemu 7.2,
+/// `accel/tcg/cpu-exec.c`).
 fn executed(root: &str, program: &Path, arguments: &[&str]) -> Executed {
     let mut command = Command::new("qemu-aarch64");
     // Else each stub jumps to the one that looks its procedure up, once.
-    command.args(["-E", "LD_BIND_NOW=1", "-L", root, "-singlestep", "-d", "exec,nochain"]).arg(program).args(arguments);
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("qemu-aarch64");
+    command
+        .args(["-E", "LD_BIND_NOW=1", "-L", root, "-singlestep", "-d", "exec,nochain"])
+        .arg(program)
+        .args(arguments);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("qemu-aarch64");
     let mut executed = Executed::default();
     let mut before = None;
     for line in BufReader::new(child.stderr.take().unwrap()).split(b'\n').take(INSTRUCTIONS_MAX) {
         let line = line.unwrap();
         let line = String::from_utf8_lossy(&line);
-        let Some(at) = line.strip_prefix("Trace ").and_then(|line| line.split('/').nth(1)) else { continue };
+        let Some(at) = line.strip_prefix("Trace ").and_then(|line| line.split('/').nth(1)) else {
+            continue;
+        };
         let at = u64::from_str_radix(at, 16).unwrap();
         executed.instructions.insert(at, 1);
         if let Some(before) = before.replace(at).filter(|before| before + 4 != at) {
@@ -39,32 +49,49 @@ fn executed(root: &str, program: &Path, arguments: &[&str]) -> Executed {
     executed
 }
 
-/// Whether a word jumps, and neither calls nor returns (DDI 0487, C4.1.93: `bl`, `blr` and `ret` in all forms). `br x17` ends the stub of a call
-/// of another image, which of graphs ends the flow if that does not return.
+/// Whether a word jumps, and neither calls nor returns (DDI 0487, C4.1.93: `bl`, `blr` and `ret` in
+/// all forms). `br x17` ends the stub of a call of another image, which of graphs ends the flow if
+/// that does not return.
 fn jumps(word: u32) -> bool {
-    let calls = word >> 26 == 0b10_0101 || word & 0xfedf_f000 == 0xd61f_0000 && word & 0x0020_0000 != 0;
+    let calls =
+        word >> 26 == 0b10_0101 || word & 0xfedf_f000 == 0xd61f_0000 && word & 0x0020_0000 != 0;
     let returns = word & 0xffff_f000 == 0xd65f_0000;
     let supervises = word >> 24 == 0xd4;
     !calls && !returns && !supervises && word != 0xd61f_0220
 }
 
-fn hold(root: &str, name: &str, program: &Path, arguments: &[&str], wrong: &mut Vec<String>) -> usize {
+fn hold(
+    root: &str,
+    name: &str,
+    program: &Path,
+    arguments: &[&str],
+    wrong: &mut Vec<String>,
+) -> usize {
     let all = executed(root, program, arguments);
-    let libraries = ["lib/aarch64-linux-gnu/libc.so.6", "lib/libc.so.6", "lib/ld-linux-aarch64.so.1"];
-    let objects = libraries.iter().map(|library| PathBuf::from(root).join(library)).chain([program.to_owned()]);
+    let libraries =
+        ["lib/aarch64-linux-gnu/libc.so.6", "lib/libc.so.6", "lib/ld-linux-aarch64.so.1"];
+    let objects = libraries
+        .iter()
+        .map(|library| PathBuf::from(root).join(library))
+        .chain([program.to_owned()]);
     let mut jumps_held = 0;
     for path in objects {
         let Some(image) = Program::open(&path) else { continue };
         let is_jump = |at: u64| {
-            let part = image.text().into_iter().find(|part| at.wrapping_sub(part.begin.0) < part.bytes.len() as u64);
-            let bytes = part.and_then(|part| part.bytes.get((at - part.begin.0) as usize..)?.first_chunk());
+            let part = image
+                .text()
+                .into_iter()
+                .find(|part| at.wrapping_sub(part.begin.0) < part.bytes.len() as u64);
+            let bytes =
+                part.and_then(|part| part.bytes.get((at - part.begin.0) as usize..)?.first_chunk());
             bytes.is_some_and(|bytes| jumps(u32::from_le_bytes(*bytes)))
         };
         let Some(found) = compare(&image, &all, is_jump) else { continue };
         let object = path.file_name().unwrap().to_str().unwrap();
         found.print(name, object);
         jumps_held += found.jumps;
-        // A second entry that begins with `nop`, where branch targets are not marked, and that has no symbol, is taken for padding.
+        // A second entry that begins with `nop`, where branch targets are not marked, and that has
+        // no symbol, is taken for padding.
         let found = found.wrong.iter().filter(|text| !text.ends_with("is padding"));
         wrong.extend(found.map(|text| format!("{name}, {object}: {text}")));
     }
@@ -82,13 +109,23 @@ fn every_jump_that_is_executed_on_arm_is_an_edge() {
         ("set -O2", set, &["-O2"]),
         ("set -O0", set, &["-O0"]),
         ("jumps -O2", SOURCE, &["-O2", "--param=case-values-threshold=4"]),
-        ("jumps bti", SOURCE, &["-O1", "--param=case-values-threshold=4", "-mbranch-protection=standard"]),
+        (
+            "jumps bti",
+            SOURCE,
+            &["-O1", "--param=case-values-threshold=4", "-mbranch-protection=standard"],
+        ),
     ];
     for (name, source, options) in ways {
         let (file, program) = (folder.path().join("source.c"), folder.path().join("program"));
         std::fs::write(&file, source).unwrap();
         let mut compiler = Command::new("aarch64-linux-gnu-gcc");
-        let status = compiler.args(options).arg("-o").arg(&program).arg(&file).status().expect("aarch64-linux-gnu-gcc");
+        let status = compiler
+            .args(options)
+            .arg("-o")
+            .arg(&program)
+            .arg(&file)
+            .status()
+            .expect("aarch64-linux-gnu-gcc");
         assert!(status.success(), "{compiler:?}");
         held += hold(ROOT, name, &program, &[], &mut wrong);
     }
@@ -115,7 +152,11 @@ fn every_jump_that_is_executed_on_arm_is_an_edge() {
             ("usr/bin/sort", &["-R", "/etc/services"]),
             (
                 "usr/bin/python3.11",
-                &["-S", "-c", "print(sum(i * i % 7 for i in range(300)), sorted('hello world'.split()))"],
+                &[
+                    "-S",
+                    "-c",
+                    "print(sum(i * i % 7 for i in range(300)), sorted('hello world'.split()))",
+                ],
             ),
         ];
         for (program, arguments) in programs {

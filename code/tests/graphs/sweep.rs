@@ -1,4 +1,5 @@
-//! Every procedure of everything that is installed: nothing panics, nothing takes long, and what is not understood is counted.
+//! Every procedure of everything that is installed: nothing panics, nothing takes long, and what is
+//! not understood is counted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use code::cfg::{BYTES_MAX, Cfg, Classes, EDGES_MAX, EdgeKind, Ending, Loops, To}
 
 use super::program::Program;
 
-/// Longest that one procedure may take, however busy the machine is: the largest take a tenth of a second on an idle one.
+/// Longest that one procedure may take, however busy the machine is: the largest take a tenth of a
+/// second on an idle one.
 const LONGEST: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
@@ -74,11 +76,18 @@ impl Sum {
             self.graphs += took;
             let (blocks, edges) = (graph.blocks().len(), graph.edges().len());
             let name = format!("{} of {}", procedure.name(), path.display());
-            assert!(took < LONGEST && blocks <= BYTES_MAX && edges <= EDGES_MAX, "{name}: {took:?}");
+            assert!(
+                took < LONGEST && blocks <= BYTES_MAX && edges <= EDGES_MAX,
+                "{name}: {took:?}"
+            );
             if took > self.slowest.0 {
                 let (loops, classes) = (loops.loops().len(), classes.count());
-                self.slowest =
-                    (took, format!("{name}, {blocks} blocks, {edges} edges, {loops} loops, {classes} classes"));
+                self.slowest = (
+                    took,
+                    format!(
+                        "{name}, {blocks} blocks, {edges} edges, {loops} loops, {classes} classes"
+                    ),
+                );
             }
             self.blocks += blocks;
             self.edges += edges;
@@ -88,7 +97,11 @@ impl Sum {
 
     fn look(&mut self, graph: &Cfg, name: &str) {
         for (number, block) in graph.blocks().iter().enumerate() {
-            assert!(block.padding || !graph.out_of(number).is_empty(), "{name}: flow ends at {:x}", block.last.0);
+            assert!(
+                block.padding || !graph.out_of(number).is_empty(),
+                "{name}: flow ends at {:x}",
+                block.last.0
+            );
             if block.ending == Ending::Indirect {
                 *self.jumps.entry(fate(graph, number)).or_default() += 1;
             }
@@ -105,20 +118,30 @@ impl Sum {
         let speed = self.blocks as f64 / self.graphs.as_secs_f64();
         let of = |kind| self.jumps.get(kind).copied().unwrap_or_default();
         let resolved = 100.0 * of("table") as f64 / (of("table") + of("unresolved")).max(1) as f64;
-        println!("{} files, {} MB of code, {} procedures", self.files, self.bytes >> 20, self.procedures);
+        println!(
+            "{} files, {} MB of code, {} procedures",
+            self.files,
+            self.bytes >> 20,
+            self.procedures
+        );
         println!(
             "{} blocks, {} edges; {speed:.0} blocks/s, {:?} in all, files read in {:?}",
             self.blocks, self.edges, self.graphs, self.opening
         );
         println!("slowest: {:?}, {}", self.slowest.0, self.slowest.1);
-        println!("indirect jumps: {:?}; of those inside of procedures {resolved:.2} % resolved", self.jumps);
+        println!(
+            "indirect jumps: {:?}; of those inside of procedures {resolved:.2} % resolved",
+            self.jumps
+        );
         self.findings.iter().for_each(|(finding, count)| println!("{count:9} {finding}"));
     }
 
     fn print_json(&self) {
         let object = |counts: Vec<String>| format!("{{{}}}", counts.join(","));
-        let jumps = object(self.jumps.iter().map(|(kind, count)| format!("{kind:?}:{count}")).collect());
-        let findings = object(self.findings.iter().map(|(kind, count)| format!("{kind:?}:{count}")).collect());
+        let jumps =
+            object(self.jumps.iter().map(|(kind, count)| format!("{kind:?}:{count}")).collect());
+        let findings =
+            object(self.findings.iter().map(|(kind, count)| format!("{kind:?}:{count}")).collect());
         println!(
             "{{\"files\":{},\"code_bytes\":{},\"procedures\":{},\"blocks\":{},\"edges\":{},\"graphs_s\":{:.3},\"slowest_s\":{:.3},\"slowest\":{:?},\"indirect_jumps\":{jumps},\"findings\":{findings}}}",
             self.files,

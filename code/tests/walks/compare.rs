@@ -30,15 +30,19 @@ fn walks_go_where_programs_go() {
         let tally = compare(&program, 1500);
         println!("{}: {tally}", program.name);
         tally.must_be_right(&program.name);
-        assert!(tally.yielding * 5 > tally.samples, "{}: hardly any state yields a branch: {tally}", program.name);
+        assert!(
+            tally.yielding * 5 > tally.samples,
+            "{}: hardly any state yields a branch: {tally}",
+            program.name
+        );
     }
 }
 
 #[test]
 #[ignore = "takes minutes and wants many programs: cargo xtask bench walks"]
 fn walks_go_where_many_programs_go() {
-    let states: u64 =
-        std::env::var("WALKS_STATES").map_or(100_000, |states| states.parse().expect("WALKS_STATES: a number"));
+    let states: u64 = std::env::var("WALKS_STATES")
+        .map_or(100_000, |states| states.parse().expect("WALKS_STATES: a number"));
     let only = std::env::var("WALKS_ONLY").unwrap_or_default();
     let folder = tempfile::tempdir().unwrap();
     let mut programs = programs::that_are_everywhere(folder.path());

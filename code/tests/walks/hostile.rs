@@ -1,5 +1,6 @@
-//! Walks through bytes that nobody wrote as code, from registers that nobody had, with a memory that answers whatever it likes: never a
-//! panic, never more than 64 instructions. `WALKS_FUZZ=100000000 cargo test --release -p code --test walks hostile` goes on for longer.
+//! Walks through bytes that nobody wrote as code, from registers that nobody had, with a memory
+//! that answers whatever it likes: never a panic, never more than 64 instructions.
+//! `WALKS_FUZZ=100000000 cargo test --release -p code --test walks hostile` goes on for longer.
 
 use code::interpret::{Bits, CodeView, Place, STEPS_MAX, Step, Stop, Walker, Window};
 use code::isa::x86_64::{Flags, State, X86_64};
@@ -25,7 +26,12 @@ impl CodeView for Liar<'_> {
     fn place(&mut self, address: Vaddr) -> Option<Place> {
         if self.lies() {
             let (begin, end) = (Vaddr(self.random.u64(..)), Vaddr(self.random.u64(..)));
-            return Some(Place { image: self.random.u32(..), begin, end, offset: ImageOffset(self.random.u64(..)) });
+            return Some(Place {
+                image: self.random.u32(..),
+                begin,
+                end,
+                offset: ImageOffset(self.random.u64(..)),
+            });
         }
         let end = Vaddr(self.begin.wrapping_add(self.code.len() as u64));
         let place = Place { image: 1, begin: Vaddr(self.begin), end, offset: ImageOffset(0) };
@@ -38,7 +44,10 @@ impl CodeView for Liar<'_> {
             // More than fit, too.
             return self.random.usize(0..40);
         }
-        let rest = usize::try_from(offset.0).ok().and_then(|offset| self.code.get(offset..)).unwrap_or_default();
+        let rest = usize::try_from(offset.0)
+            .ok()
+            .and_then(|offset| self.code.get(offset..))
+            .unwrap_or_default();
         let len = rest.len().min(into.len());
         into[..len].copy_from_slice(&rest[..len]);
         len
@@ -80,7 +89,13 @@ fn own_code() -> Vec<u8> {
 }
 
 /// Walks from `at`, and says how long it was.
-fn walk(walker: &mut Walker<X86_64>, at: u64, state: State, window: Window<'_>, view: &mut Liar<'_>) -> usize {
+fn walk(
+    walker: &mut Walker<X86_64>,
+    at: u64,
+    state: State,
+    window: Window<'_>,
+    view: &mut Liar<'_>,
+) -> usize {
     let mut walk = walker.begin(Vaddr(at), state.clone(), window, view);
     let mut steps = 0;
     while !matches!(walk.step(), Step::Stop(_)) {
@@ -96,7 +111,8 @@ fn walk(walker: &mut Walker<X86_64>, at: u64, state: State, window: Window<'_>, 
 
 #[test]
 fn whatever_the_bytes_are_a_walk_ends() {
-    let rounds: u64 = std::env::var("WALKS_FUZZ").map_or(60_000, |rounds| rounds.parse().expect("a number"));
+    let rounds: u64 =
+        std::env::var("WALKS_FUZZ").map_or(60_000, |rounds| rounds.parse().expect("a number"));
     let own = own_code();
     let mut random = Rng::with_seed(rounds);
     let mut long = 0;
@@ -109,7 +125,9 @@ fn whatever_the_bytes_are_a_walk_ends() {
         let mut code = own[from..from + len].to_vec();
         match round % 4 {
             0 => code.fill_with(|| random.u8(..)),
-            1 => code.iter_mut().for_each(|byte| *byte ^= if random.u8(0..16) == 0 { random.u8(..) } else { 0 }),
+            1 => code
+                .iter_mut()
+                .for_each(|byte| *byte ^= if random.u8(0..16) == 0 { random.u8(..) } else { 0 }),
             _ => {}
         }
         let begin = match random.u8(0..8) {
@@ -148,7 +166,8 @@ fn a_jump_to_itself_is_followed_64_times() {
 
 #[test]
 fn the_middle_of_an_instruction_and_code_that_is_gone_end_a_walk() {
-    // mov eax, 0xc3060606; entered one byte later: no instruction. Then a jump out of the code, and one that is cut by its end.
+    // mov eax, 0xc3060606; entered one byte later: no instruction. Then a jump out of the code, and
+    // one that is cut by its end.
     let stop = |code: &[u8], at: u64| {
         let mut view = Liar { random: Rng::with_seed(1), code, begin: 0x1000, lies: 0 };
         let mut walker = Walker::<X86_64>::new(16);

@@ -1,5 +1,5 @@
-//! Single instructions of every kind, with chance values in registers, executed by the processor and by the interpreter: programs that
-//! compilers write do not have them all.
+//! Single instructions of every kind, with chance values in registers, executed by the processor
+//! and by the interpreter: programs that compilers write do not have them all.
 
 use std::process::{Command, Stdio};
 
@@ -20,7 +20,8 @@ const CODE: usize = 24;
 /// CF, PF, AF, ZF, SF, DF and OF.
 const FLAGS: u64 = 0xcd5;
 
-/// One instruction, which is an image of its own each time: nothing of the one before is remembered.
+/// One instruction, which is an image of its own each time: nothing of the one before is
+/// remembered.
 struct One {
     number: u32,
     at: u64,
@@ -59,7 +60,12 @@ fn chance(random: &mut Rng) -> [u8; CODE] {
     let vex = random.u8(0..10) == 0;
     if vex {
         // Of three bytes: the maps 0F38 and 0F3A, where those on general registers are.
-        bytes.extend([0xc4, random.u8(..) & 0xe0 | random.u8(2..4), random.u8(..) & !4, random.u8(0xf0..0xf8)]);
+        bytes.extend([
+            0xc4,
+            random.u8(..) & 0xe0 | random.u8(2..4),
+            random.u8(..) & !4,
+            random.u8(0xf0..0xf8),
+        ]);
     } else {
         if random.bool() {
             bytes.push(0x40 | random.u8(0..16));
@@ -90,7 +96,8 @@ fn value(random: &mut Rng, memory: u64) -> u64 {
 fn partly(state: &mut State, random: &mut Rng) {
     if random.bool() {
         let register = &mut state.registers[random.usize(0..16)];
-        *register = Bits::partly(register.least(), random.u64(..) & random.u64(..) & random.u64(..));
+        *register =
+            Bits::partly(register.least(), random.u64(..) & random.u64(..) & random.u64(..));
     }
 }
 
@@ -115,7 +122,12 @@ impl Bench {
     }
 
     /// True if the instruction was held against the processor.
-    fn try_one(&mut self, number: u32, random: &mut Rng, walker: &mut Walker<X86_64>) -> Result<bool, String> {
+    fn try_one(
+        &mut self,
+        number: u32,
+        random: &mut Rng,
+        walker: &mut Walker<X86_64>,
+    ) -> Result<bool, String> {
         let mut view = One { number, at: self.code, bytes: chance(random) };
         let mut general_registers = [(); 16].map(|()| value(random, self.memory));
         if random.u8(0..8) != 0 {
@@ -136,8 +148,10 @@ impl Bench {
         let mut walk = walker.begin(Vaddr(self.code), state, window, &mut view);
         let step = walk.step();
         let text = Isa::X86_64.disassemble(&code, Vaddr(self.code), Syntax::Intel).remove(0).text;
-        // The kernel does these in the processor's place (UMIP), and the one after them is executed in the same step.
-        let emulated = ["smsw", "sidt", "sgdt", "sldt", "str "].iter().any(|name| text.starts_with(name));
+        // The kernel does these in the processor's place (UMIP), and the one after them is executed
+        // in the same step.
+        let emulated =
+            ["smsw", "sidt", "sgdt", "sldt", "str "].iter().any(|name| text.starts_with(name));
         if emulated || matches!(step, Step::Stop(_)) {
             return Ok(false);
         }
@@ -148,7 +162,8 @@ impl Bench {
         for _ in 0..64 {
             match self.traced.step() {
                 Stopped::Here => {}
-                // It faulted: bad memory, a division by 0, no such instruction on this processor. What faults changes nothing.
+                // It faulted: bad memory, a division by 0, no such instruction on this processor.
+                // What faults changes nothing.
                 Stopped::Signal => {
                     self.traced.drop_signal();
                     return Ok(false);
@@ -166,7 +181,8 @@ impl Bench {
             problems += &format!(" goes to {:#x} not {:#x};", now.rip, walk.at().0);
         }
         if !walk.state().may_be(general(&now), now.eflags) {
-            problems += &format!(" {:x?} {:#x} not {:x?};", general(&now), now.eflags, walk.state());
+            problems +=
+                &format!(" {:x?} {:#x} not {:x?};", general(&now), now.eflags, walk.state());
         }
         for (index, word) in after.chunks_exact(8).enumerate() {
             let address = self.memory + index as u64 * 8;
@@ -179,24 +195,35 @@ impl Bench {
         if problems.is_empty() {
             return Ok(true);
         }
-        Err(format!("`{text}` {:x?}:{problems} before {general_registers:x?} {:#x}", code, registers.eflags))
+        Err(format!(
+            "`{text}` {:x?}:{problems} before {general_registers:x?} {:#x}",
+            code, registers.eflags
+        ))
     }
 
     /// Also where the program itself could not write.
     fn write(&self, address: u64, bytes: &[u8]) {
         for (index, word) in bytes.chunks_exact(8).enumerate() {
             let word = i64::from_le_bytes(word.try_into().unwrap());
-            ptrace::write(self.traced.pid, (address as usize + index * 8) as ptrace::AddressType, word).unwrap();
+            ptrace::write(
+                self.traced.pid,
+                (address as usize + index * 8) as ptrace::AddressType,
+                word,
+            )
+            .unwrap();
         }
     }
 }
 
 #[test]
 fn every_kind_of_instruction_does_what_the_processor_does() {
-    let rounds: u32 = std::env::var("WALKS_INSTRUCTIONS").map_or(20_000, |rounds| rounds.parse().expect("a number"));
+    let rounds: u32 = std::env::var("WALKS_INSTRUCTIONS")
+        .map_or(20_000, |rounds| rounds.parse().expect("a number"));
     let mut bench = Bench::new();
     let mut walker = Walker::<X86_64>::new(64);
-    let mut random = Rng::with_seed(std::env::var("WALKS_SEED").map_or(7, |seed| seed.parse().expect("a number")));
+    let mut random = Rng::with_seed(
+        std::env::var("WALKS_SEED").map_or(7, |seed| seed.parse().expect("a number")),
+    );
     let (mut held, mut wrong) = (0, Vec::new());
     for number in 0..rounds {
         match bench.try_one(number, &mut random, &mut walker) {

@@ -1,7 +1,9 @@
-//! Walks against the truth: real programs are stopped at random moments, walked through from what a sample has, and then executed
-//! instruction by instruction. Every branch must go where the walk said, and every bit that was known must be what it is.
+//! Walks against the truth: real programs are stopped at random moments, walked through from what a
+//! sample has, and then executed instruction by instruction. Every branch must go where the walk
+//! said, and every bit that was known must be what it is.
 //!
-//! Tracing one's own children needs no privilege. `cargo xtask bench walks` does it with a million states.
+//! Tracing one's own children needs no privilege. `cargo xtask bench walks` does it with a million
+//! states.
 
 #[cfg(test)]
 mod compare;

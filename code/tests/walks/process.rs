@@ -29,7 +29,8 @@ pub enum Stopped {
 }
 
 impl Traced {
-    /// On the processor that this thread is on from now on: two that take turns wait for each other less on one.
+    /// On the processor that this thread is on from now on: two that take turns wait for each other
+    /// less on one.
     pub fn start(mut command: Command) -> Self {
         let mut here = CpuSet::new();
         here.set(sched_getcpu().unwrap()).unwrap();
@@ -67,7 +68,9 @@ impl Traced {
 
     fn wait(&mut self) -> Stopped {
         match waitpid(self.pid, None) {
-            Ok(WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(_, Signal::SIGTRAP)) => Stopped::Here,
+            Ok(WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(_, Signal::SIGTRAP)) => {
+                Stopped::Here
+            }
             Ok(WaitStatus::Stopped(_, signal)) => {
                 self.signal = Some(signal);
                 Stopped::Signal
@@ -86,7 +89,9 @@ impl Traced {
         let to_page_end = (4096 - (address % 4096) as usize).min(len);
         for len in [len, to_page_end] {
             let remote = [RemoteIoVec { base: address as usize, len }];
-            if let Ok(read) = process_vm_readv(self.pid, &mut [IoSliceMut::new(&mut bytes[..len])], &remote) {
+            if let Ok(read) =
+                process_vm_readv(self.pid, &mut [IoSliceMut::new(&mut bytes[..len])], &remote)
+            {
                 bytes.truncate(read);
                 return bytes;
             }
@@ -105,11 +110,32 @@ impl Drop for Traced {
 /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
 pub fn general(registers: &user_regs_struct) -> [u64; 16] {
     let r = registers;
-    [r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15]
+    [
+        r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12,
+        r.r13, r.r14, r.r15,
+    ]
 }
 
 /// The opposite of [`general`].
 pub fn with_general(registers: user_regs_struct, general: [u64; 16]) -> user_regs_struct {
     let [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15] = general;
-    user_regs_struct { rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15, ..registers }
+    user_regs_struct {
+        rax,
+        rcx,
+        rdx,
+        rbx,
+        rsp,
+        rbp,
+        rsi,
+        rdi,
+        r8,
+        r9,
+        r10,
+        r11,
+        r12,
+        r13,
+        r14,
+        r15,
+        ..registers
+    }
 }

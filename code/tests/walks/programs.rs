@@ -17,7 +17,11 @@ impl Program {
 
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         command
     }
 }
@@ -31,7 +35,13 @@ fn run(command: &mut Command) {
     assert!(status.success(), "{command:?}: {status}");
 }
 
-fn compiled(folder: &Path, name: &str, source: &str, compiler: &str, arguments: &[&str]) -> PathBuf {
+fn compiled(
+    folder: &Path,
+    name: &str,
+    source: &str,
+    compiler: &str,
+    arguments: &[&str],
+) -> PathBuf {
     let (file, program) = (folder.join(format!("{name}.source")), folder.join(name));
     std::fs::write(&file, source).unwrap();
     run(Command::new(compiler).args(arguments).arg("-o").arg(&program).arg(&file));
@@ -46,7 +56,9 @@ fn input(folder: &Path) -> String {
         bytes.truncate(1 << 20);
         for line in 0..20_000_u64 {
             let word = line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
-            bytes.extend(format!("line {line} of the text says {word} and {:x}\n", word * word).bytes());
+            bytes.extend(
+                format!("line {line} of the text says {word} and {:x}\n", word * word).bytes(),
+            );
         }
         std::fs::write(&path, bytes).unwrap();
     }
@@ -58,7 +70,11 @@ pub fn that_are_everywhere(folder: &Path) -> Vec<Program> {
     vec![
         Program::new("gzip", "/bin/gzip", &["-6", "-c", &input(folder)]),
         Program::new("c", compiled(folder, "c", C, "cc", &["-O2", "-xc"]), &[]),
-        Program::new("rust", compiled(folder, "rust", RUST, "rustc", &["-O", "--edition=2021"]), &[]),
+        Program::new(
+            "rust",
+            compiled(folder, "rust", RUST, "rustc", &["-O", "--edition=2021"]),
+            &[],
+        ),
     ]
 }
 
@@ -69,13 +85,20 @@ pub fn of_a_development_machine(folder: &Path) -> Vec<Program> {
     let cc1 = Command::new("gcc").arg("-print-prog-name=cc1").output().expect("gcc");
     let cc1 = String::from_utf8(cc1.stdout).unwrap().trim().to_owned();
     let preprocessed = folder.join("c.i");
-    run(Command::new("gcc").args(["-E", "-xc", "-o"]).arg(&preprocessed).arg(folder.join("c.source")));
+    run(Command::new("gcc")
+        .args(["-E", "-xc", "-o"])
+        .arg(&preprocessed)
+        .arg(folder.join("c.source")));
     vec![
         Program::new("bzip2", "/bin/bzip2", &["-9", "-c", &input]),
         Program::new("xz", "/usr/bin/xz", &["-3", "-T1", "-c", &input]),
         Program::new("sqlite3", "/usr/bin/sqlite3", &[":memory:", sql]),
         Program::new("python3", "/usr/bin/python3", &["-c", python]),
-        Program::new("cc1", cc1, &["-O3", "-quiet", "-o", "/dev/null", preprocessed.to_str().unwrap()]),
+        Program::new(
+            "cc1",
+            cc1,
+            &["-O3", "-quiet", "-o", "/dev/null", preprocessed.to_str().unwrap()],
+        ),
         Program::new("c++", compiled(folder, "cpp", CPP, "g++", &["-O2", "-xc++"]), &[]),
         Program::new("c -O0", compiled(folder, "c0", C, "cc", &["-O0", "-xc"]), &[]),
     ]

@@ -11,8 +11,8 @@ use image::Vaddr;
 use crate::process::{Stopped, Traced, general};
 use crate::view::Files;
 
-/// Loops as compilers make them: up, down, by other steps than one, signed and not, with pointers, narrow, two that move toward each other; and
-/// two that end when some bits of a number are 0.
+/// Loops as compilers make them: up, down, by other steps than one, signed and not, with pointers,
+/// narrow, two that move toward each other; and two that end when some bits of a number are 0.
 const LOOPS: &str = r"
 #include <stdint.h>
 static volatile uint64_t sink;
@@ -60,7 +60,8 @@ fn rounds_that_are_told_are_made() {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("loops.c"), folder.path().join("loops"));
     std::fs::write(&source, LOOPS).unwrap();
-    let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&source).status().unwrap();
+    let compiled =
+        Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&source).status().unwrap();
     assert!(compiled.success());
     let mut random = Rng::with_seed(5);
     let (mut files, mut walker) = (Files::default(), Walker::<X86_64>::new(1 << 14));
@@ -77,7 +78,12 @@ fn rounds_that_are_told_are_made() {
         if registers.orig_rax.cast_signed() < 0 && view.place(Vaddr(registers.rip)).is_some() {
             let stack = traced.memory(registers.rsp - 128, 640);
             let window = Window { begin: Vaddr(registers.rsp - 128), bytes: &stack };
-            walker.walk(Vaddr(registers.rip), State::sampled(general(&registers), registers.eflags), window, &mut view);
+            walker.walk(
+                Vaddr(registers.rip),
+                State::sampled(general(&registers), registers.eflags),
+                window,
+                &mut view,
+            );
             let answers: Vec<Rounds> = walker.rounds().collect();
             if let Some(answer) = answers.first() {
                 let rounds = counted(&mut traced, *answer);

@@ -16,16 +16,18 @@ use crate::process::{Stopped, Traced, general};
 use crate::programs::Program;
 use crate::view::{Files, View};
 
-/// Bytes below the stack pointer that programs use without moving it (System V ABI for x86-64, 3.2.2).
+/// Bytes below the stack pointer that programs use without moving it (System V ABI for x86-64,
+/// 3.2.2).
 const RED_ZONE: u64 = 128;
 /// Bytes above it that a sample has.
 const STACK: usize = 512;
 /// Windows that are tried for their yield only: bytes below and above the stack pointer.
 const WINDOWS: [(usize, usize); 6] = [(0, 0), (0, 128), (0, 256), (0, 512), (128, 256), (128, 512)];
-/// Iterations of a repeated instruction that are stepped through; beyond, the rest of that walk is not held against anything.
+/// Iterations of a repeated instruction that are stepped through; beyond, the rest of that walk is
+/// not held against anything.
 const REPEATS_MAX: u32 = 200;
-/// Instructions executed at a stop, and which of them are taken as a sample: the first of every `STRIDE`, up to `BEGINS` of them, so that
-/// each has 64 after it.
+/// Instructions executed at a stop, and which of them are taken as a sample: the first of every
+/// `STRIDE`, up to `BEGINS` of them, so that each has 64 after it.
 const TRAIL: usize = BEGINS * STRIDE + 64;
 const BEGINS: usize = 24;
 const STRIDE: usize = 2;
@@ -43,7 +45,8 @@ enum End {
     Ended,
 }
 
-/// What was found. Yields and times are those of the states at which the program was interrupted, as a profiler does it.
+/// What was found. Yields and times are those of the states at which the program was interrupted,
+/// as a profiler does it.
 #[derive(Default)]
 pub struct Tally {
     /// All states walked from.
@@ -74,7 +77,8 @@ struct Expected {
     state: State,
 }
 
-/// Runs `program` once and interrupts it at chance moments. Each time it is in its own code, `look` is called, until that says to end.
+/// Runs `program` once and interrupts it at chance moments. Each time it is in its own code, `look`
+/// is called, until that says to end.
 fn interrupt(
     program: &Program,
     files: &mut Files,
@@ -166,7 +170,8 @@ fn trail(traced: &mut Traced, registers: user_regs_struct) -> (Vec<Moment>, End)
             }
             let Some(after) = traced.registers() else { return (moments, End::Ended) };
             now = after;
-            // A repeated instruction stops after each of its rounds; a jump to itself does not have these prefixes.
+            // A repeated instruction stops after each of its rounds; a jump to itself does not have
+            // these prefixes.
             if now.rip != from || !is_repeated(traced, from) {
                 break;
             }
@@ -217,8 +222,8 @@ fn one(
     if end == End::Ended { Stopped::Ended } else { Stopped::Here }
 }
 
-/// The time on the processor that it takes to walk from all of `samples`, one after the other as a drain has them, at first with nothing
-/// decoded.
+/// The time on the processor that it takes to walk from all of `samples`, one after the other as a
+/// drain has them, at first with nothing decoded.
 fn time(samples: &mut [(Moment, View)]) -> Duration {
     let mut walker = Walker::<X86_64>::new(1 << 14);
     let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
@@ -256,7 +261,14 @@ impl Tally {
     }
 
     /// Holds a walk against what was executed.
-    fn hold(&mut self, traced: &Traced, expected: &[Expected], edges: &[Edge], moments: &[Moment], end: End) {
+    fn hold(
+        &mut self,
+        traced: &Traced,
+        expected: &[Expected],
+        edges: &[Edge],
+        moments: &[Moment],
+        end: End,
+    ) {
         let mut edges = edges.iter().peekable();
         let mut last = None;
         for (step, expected) in expected.iter().enumerate() {
@@ -283,7 +295,11 @@ impl Tally {
     pub const HEADER: &str = "program      states  samples  yielding  edges/sample  informing  steps/walk  ns/walk  right edges  wrong edges  wrong states  not followed";
 
     pub fn must_be_right(&self, name: &str) {
-        assert!(self.wrong == 0 && self.wrong_states == 0, "{name}: {self}\n{}", self.told.join("\n"));
+        assert!(
+            self.wrong == 0 && self.wrong_states == 0,
+            "{name}: {self}\n{}",
+            self.told.join("\n")
+        );
         assert!(self.right > 0, "{name}: no edge was looked at");
     }
 
@@ -342,28 +358,43 @@ impl Tally {
         self.told.extend(other.told.iter().cloned());
     }
 
-    fn tell(&mut self, traced: &Traced, step: usize, expected: &Expected, now: &user_regs_struct, last: Option<u64>) {
+    fn tell(
+        &mut self,
+        traced: &Traced,
+        step: usize,
+        expected: &Expected,
+        now: &user_regs_struct,
+        last: Option<u64>,
+    ) {
         if self.told.len() >= TOLD_MAX {
             return;
         }
         let bytes = traced.memory(last.unwrap_or(now.rip), 15);
-        let lines = code::isa::Isa::X86_64.disassemble(&bytes, Vaddr(last.unwrap_or(0)), code::isa::Syntax::Intel);
+        let lines = code::isa::Isa::X86_64.disassemble(
+            &bytes,
+            Vaddr(last.unwrap_or(0)),
+            code::isa::Syntax::Intel,
+        );
         let text = lines.into_iter().next().map(|line| line.text).unwrap_or_default();
         let names = [
-            "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
-            "r15",
+            "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11",
+            "r12", "r13", "r14", "r15",
         ];
         let mut differing = String::new();
-        for ((name, known), value) in names.iter().zip(&expected.state.registers).zip(general(now)) {
+        for ((name, known), value) in names.iter().zip(&expected.state.registers).zip(general(now))
+        {
             if !known.may_be(value) {
                 differing += &format!(" {name} {value:#x} not {known:x?}");
             }
         }
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", traced.pid)).unwrap_or_default();
+        let maps =
+            std::fs::read_to_string(format!("/proc/{}/maps", traced.pid)).unwrap_or_default();
         let holds = |line: &&str| {
             let range = line.split(' ').next().and_then(|range| range.split_once('-'));
             let hex = |text| u64::from_str_radix(text, 16).unwrap_or(0);
-            range.is_some_and(|(begin, end)| (hex(begin)..hex(end)).contains(&last.unwrap_or(now.rip)))
+            range.is_some_and(|(begin, end)| {
+                (hex(begin)..hex(end)).contains(&last.unwrap_or(now.rip))
+            })
         };
         let place = maps.lines().find(holds).unwrap_or_default();
         let flags = if expected.state.flags.may_be(now.eflags) { "" } else { " flags" };

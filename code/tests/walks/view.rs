@@ -75,19 +75,24 @@ impl Files {
         let (image, file) = self.file(path);
         let file = file?;
         let segments = file.layout.segments();
-        let code = segments.iter().find(|segment| segment.executable && segment.offset.0 & !4095 == offset)?;
+        let code = segments
+            .iter()
+            .find(|segment| segment.executable && segment.offset.0 & !4095 == offset)?;
         let distance = begin.wrapping_add(code.offset.0 - offset).wrapping_sub(code.vaddr.0);
         let first = segments.iter().map(|segment| segment.vaddr.0).min()?;
-        let last = segments.iter().map(|segment| segment.vaddr.0 + segment.file_size_bytes).max()?;
+        let last =
+            segments.iter().map(|segment| segment.vaddr.0 + segment.file_size_bytes).max()?;
         let span = (first.wrapping_add(distance), last.wrapping_add(distance));
-        let place = Place { image, begin: Vaddr(begin), end: Vaddr(end), offset: ImageOffset(offset) };
+        let place =
+            Place { image, begin: Vaddr(begin), end: Vaddr(end), offset: ImageOffset(offset) };
         Some(Mapped { place, distance, span, file })
     }
 }
 
 impl CodeView for View {
     fn place(&mut self, address: Vaddr) -> Option<Place> {
-        let index = self.mapped.partition_point(|mapped| mapped.place.begin <= address).checked_sub(1)?;
+        let index =
+            self.mapped.partition_point(|mapped| mapped.place.begin <= address).checked_sub(1)?;
         let place = self.mapped.get(index)?.place;
         (address < place.end).then_some(place)
     }

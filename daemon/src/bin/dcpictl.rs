@@ -56,17 +56,24 @@ fn text(command: &Command, reply: &Reply) -> String {
     let epoch = reply.epoch.as_deref().unwrap_or("?");
     let (taken, merged) = (reply.taken.unwrap_or(0), reply.merged.unwrap_or(0));
     let so_far = format!("{taken} samples since dcpid started, {merged} of them in profiles");
-    let regions = |pid: &u32| format!("process {pid} has {} registered now", reply.regions.unwrap_or(0));
+    let regions =
+        |pid: &u32| format!("process {pid} has {} registered now", reply.regions.unwrap_or(0));
     match command {
         Command::Register { pid, start, len, name, .. } => {
             format!("registered {len:#x} bytes at {start:#x} as {name}; {}\n", regions(pid))
         }
-        Command::Unregister { pid, start } => format!("forgot the region at {start:#x}; {}\n", regions(pid)),
-        Command::Status => {
-            reply.status.as_ref().map(|status| status_text::text(status, clock::unix_s())).unwrap_or_default()
+        Command::Unregister { pid, start } => {
+            format!("forgot the region at {start:#x}; {}\n", regions(pid))
         }
+        Command::Status => reply
+            .status
+            .as_ref()
+            .map(|status| status_text::text(status, clock::unix_s()))
+            .unwrap_or_default(),
         Command::Flush => format!("flushed to epoch {epoch}: {so_far}\n"),
-        Command::Label { pid, label } => format!("process {pid} is labelled {label} from now on, with its children\n"),
+        Command::Label { pid, label } => {
+            format!("process {pid} is labelled {label} from now on, with its children\n")
+        }
         Command::Epoch { .. } => format!("epoch {epoch} begins\n"),
         Command::Quit => format!("dcpid ended, its last epoch is {epoch}: {so_far}\n"),
     }

@@ -1,4 +1,5 @@
-//! The daemon. Exit codes: 0 told to end and everything is on disk; 1 told to end and the last samples are lost; 2 could not start.
+//! The daemon. Exit codes: 0 told to end and everything is on disk; 1 told to end and the last
+//! samples are lost; 2 could not start.
 
 use daemon::args::{DcpidArgs, parse};
 use daemon::log::Limited;
@@ -17,7 +18,9 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
-    let log = tracing_subscriber::registry().with(LevelFilter::from_level(args.log)).with(Limited::default());
+    let log = tracing_subscriber::registry()
+        .with(LevelFilter::from_level(args.log))
+        .with(Limited::default());
     if under_journald {
         log.with(lines.without_time()).init()
     } else {

@@ -1,6 +1,7 @@
-//! Runs a command under a label. It asks dcpid to label this very process and becomes the command once that is done, so that process
-//! number, terminal, standard input, signals and exit code are the command's own, and no instruction of it runs without the label.
-//! Exit codes: the command's; 2 not labelled; 126 the command cannot be run, 127 there is none (as env(1) has it).
+//! Runs a command under a label. It asks dcpid to label this very process and becomes the command
+//! once that is done, so that process number, terminal, standard input, signals and exit code are
+//! the command's own, and no instruction of it runs without the label. Exit codes: the command's; 2
+//! not labelled; 126 the command cannot be run, 127 there is none (as env(1) has it).
 
 use daemon::args::{DcpilabelArgs, parse};
 use std::ffi::OsStr;

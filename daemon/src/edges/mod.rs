@@ -1,12 +1,15 @@
-//! Edges: which way branches go, from snapshots of registers that the sampler takes with some samples of user code.
+//! Edges: which way branches go, from snapshots of registers that the sampler takes with some
+//! samples of user code.
 //!
-//! At a sample the registers decide the next branches. The interpreter of the crate `code` follows them through the bytes of the sampled image,
-//! and each branch that it can follow is counted as an edge: from the branch, to what is executed next. Where a loop compares what changes by the same
+//! At a sample the registers decide the next branches. The interpreter of the crate `code` follows
+//! them through the bytes of the sampled image, and each branch that it can follow is counted as an
+//! edge: from the branch, to what is executed next. Where a loop compares what changes by the same
 //! amount in each round, it is counted how many rounds are left.
 //!
-//! Registers and stacks are the processes' own. They are held in this process's memory until the next drain, or until many are held, and the
-//! records are read that tell what was mapped where; then they are interpreted and wiped. Nothing of them is written anywhere: only counts of
-//! edges and of rounds are.
+//! Registers and stacks are the processes' own. They are held in this process's memory until the
+//! next drain, or until many are held, and the records are read that tell what was mapped where;
+//! then they are interpreted and wiped. Nothing of them is written anywhere: only counts of edges
+//! and of rounds are.
 
 mod texts;
 
@@ -40,7 +43,8 @@ const FIRST_NS: f64 = 10_000.0;
 /// Snapshots a second on all CPUs together: more would need drains too often.
 const RATE_MAX: f64 = 4000.0;
 
-/// How long a drain waits for its snapshots to be interpreted: they take milliseconds, unless a file system does not answer.
+/// How long a drain waits for its snapshots to be interpreted: they take milliseconds, unless a
+/// file system does not answer.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// What became of snapshots.
@@ -50,7 +54,8 @@ pub struct Totals {
     pub taken: u64,
     /// Dropped because the sampler's ring, this buffer or the interpreter's queue was full.
     pub dropped: u64,
-    /// Of those taken, the ones whose image or its file could not be had, or that are of processes or images left out.
+    /// Of those taken, the ones whose image or its file could not be had, or that are of processes
+    /// or images left out.
     pub unresolved: u64,
     /// Those that gave at least one edge.
     pub fruitful: u64,
@@ -62,7 +67,8 @@ pub struct Totals {
 
 /// Takes snapshots in and gives edges out.
 ///
-/// Files are opened and read by a thread of its own: one that a dead network file system holds costs edges, never the drain.
+/// Files are opened and read by a thread of its own: one that a dead network file system holds
+/// costs edges, never the drain.
 pub struct Edges {
     held: Vec<Snapshot>,
     thread: Option<Thread>,
@@ -95,7 +101,8 @@ struct Batch {
 
 impl Default for Edges {
     fn default() -> Self {
-        // Room for all that may be there at once: what is moved to other memory leaves a copy behind.
+        // Room for all that may be there at once: what is moved to other memory leaves a copy
+        // behind.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let held = Vec::with_capacity(HELD_MAX + cpus * SNAPSHOTS_PER_CPU);
         Self { held, thread: None, totals: Totals::default() }
@@ -103,7 +110,8 @@ impl Default for Edges {
 }
 
 impl Edges {
-    /// Takes in what `read` moves into the buffer; it gives the number of snapshots that the sampler had to drop.
+    /// Takes in what `read` moves into the buffer; it gives the number of snapshots that the
+    /// sampler had to drop.
     pub fn hold(&mut self, read: impl FnOnce(&mut Vec<Snapshot>) -> u64) {
         let before = self.held.len();
         self.totals.dropped += read(&mut self.held);
@@ -121,11 +129,12 @@ impl Edges {
         self.held.len() >= HELD_MANY
     }
 
-    /// Has everything held, taken in `window`, interpreted and wiped, and counts the edges in `pending`: these, or where that takes long those of
-    /// an earlier drain.
+    /// Has everything held, taken in `window`, interpreted and wiped, and counts the edges in
+    /// `pending`: these, or where that takes long those of an earlier drain.
     pub fn interpret(&mut self, mappings: &mut Mappings, window: Window, pending: &mut Pending) {
         if self.thread.is_none() && !self.held.is_empty() {
-            self.thread = Thread::start().inspect_err(|error| tracing::error!("no edges: {error}")).ok();
+            self.thread =
+                Thread::start().inspect_err(|error| tracing::error!("no edges: {error}")).ok();
         }
         let Some(thread) = &mut self.thread else {
             self.totals.dropped += self.held.len() as u64;
@@ -164,12 +173,15 @@ impl Edges {
         }
     }
 
-    /// Snapshots a second and CPU that fit the `budget` (0.01 is 1 % of all CPU time; None: any), at most `rate_max`, on `cpus` CPUs.
+    /// Snapshots a second and CPU that fit the `budget` (0.01 is 1 % of all CPU time; None: any),
+    /// at most `rate_max`, on `cpus` CPUs.
     #[must_use]
     pub fn affordable(&self, budget: Option<f64>, rate_max: f64, cpus: usize) -> f64 {
         let walked = self.totals.taken.saturating_sub(self.held.len() as u64 + self.totals.dropped);
-        let each_ns = if walked < 1000 { FIRST_NS } else { self.totals.cpu_ns as f64 / walked as f64 };
-        let fits = budget.map_or(f64::INFINITY, |budget| budget * BUDGET_PART * 1e9 / (each_ns + COPY_NS));
+        let each_ns =
+            if walked < 1000 { FIRST_NS } else { self.totals.cpu_ns as f64 / walked as f64 };
+        let fits =
+            budget.map_or(f64::INFINITY, |budget| budget * BUDGET_PART * 1e9 / (each_ns + COPY_NS));
         rate_max.min(fits).min(RATE_MAX / cpus.max(1) as f64)
     }
 }
@@ -189,7 +201,8 @@ impl Thread {
         let (jobs, queue) = mpsc::sync_channel::<Vec<Job>>(1);
         let (sender, done) = mpsc::channel();
         std::thread::Builder::new().name("edges".into()).spawn(move || {
-            let mut interpreter = Interpreter { walker: Walker::new(INSTRUCTIONS), texts: Texts::default() };
+            let mut interpreter =
+                Interpreter { walker: Walker::new(INSTRUCTIONS), texts: Texts::default() };
             while let Ok(jobs) = queue.recv() {
                 if sender.send(interpreter.interpret(jobs)).is_err() {
                     return;
@@ -234,13 +247,15 @@ impl Interpreter {
         let rsp = registers.get(4).copied()?;
         let stack = code::interpret::Window { begin: Vaddr(rsp), bytes: stack };
         let mut view = View::new(text, place, Vaddr(*rip))?;
-        let (edges, _) = self.walker.walk(Vaddr(*rip), State::sampled(*registers, *rflags), stack, &mut view);
+        let (edges, _) =
+            self.walker.walk(Vaddr(*rip), State::sampled(*registers, *rflags), stack, &mut view);
         let offset = |address: Vaddr| {
             let inside = place.begin <= address && address < place.end;
             inside.then(|| ImageOffset(place.offset.0 + (address.0 - place.begin.0)))
         };
         for (number, Edge { from, to, .. }) in edges.iter().enumerate() {
-            // Of a branch that is met again the first time is what tells: the more rounds a loop makes, the more of them are seen here.
+            // Of a branch that is met again the first time is what tells: the more rounds a loop
+            // makes, the more of them are seen here.
             let again = edges.iter().take(number).any(|before| before.from == *from);
             // What leaves the image is no edge of it.
             if let (Some(from), Some(to), false) = (offset(*from), offset(*to), again) {
@@ -254,7 +269,11 @@ impl Interpreter {
             if let Some(branch) = offset(edge.from) {
                 let jumps = edge.kind == BranchKind::Taken;
                 if let Some((branch, number)) = (Turns { branch, jumps, rounds }).value() {
-                    batch.observed.push((image.clone(), &ROUNDS, Observation::Value(branch, number)));
+                    batch.observed.push((
+                        image.clone(),
+                        &ROUNDS,
+                        Observation::Value(branch, number),
+                    ));
                 }
             }
         }
@@ -262,13 +281,15 @@ impl Interpreter {
     }
 }
 
-/// For how many samples of user code one snapshot is to be taken, where a CPU takes `samples_per_s` samples and `rate` snapshots at most.
+/// For how many samples of user code one snapshot is to be taken, where a CPU takes `samples_per_s`
+/// samples and `rate` snapshots at most.
 #[must_use]
 pub fn every(samples_per_s: f64, rate: f64) -> u32 {
     (samples_per_s / rate.max(0.01)).ceil().clamp(1.0, 1e6) as u32
 }
 
-/// Longest time between two looks at the samplers' rings so that none overflows at that rate of snapshots a second and CPU.
+/// Longest time between two looks at the samplers' rings so that none overflows at that rate of
+/// snapshots a second and CPU.
 #[must_use]
 pub fn look_within(rate: f64) -> Duration {
     Duration::from_secs_f64((0.6 * SNAPSHOTS_PER_CPU as f64 / rate.max(1.0)).clamp(0.01, 10.0))
@@ -276,7 +297,8 @@ pub fn look_within(rate: f64) -> Duration {
 
 fn wipe(snapshot: &mut Snapshot) {
     // The compiler may not leave it out: what it writes is looked at by nobody.
-    *std::hint::black_box(snapshot) = Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
+    *std::hint::black_box(snapshot) =
+        Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
 }
 
 /// Where a snapshot was taken.
@@ -295,14 +317,17 @@ fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Opti
     let (mapping, at) = match entry.whose() {
         Space::Kernel | Space::Foreign => return None,
         Space::Process { pid, generation } => {
-            let Found { mapping, tags } = mappings.find_known(pid, generation, entry.pc(), window).ok()?;
+            let Found { mapping, tags } =
+                mappings.find_known(pid, generation, entry.pc(), window).ok()?;
             if tags.excluded() {
                 return None;
             }
             let at = MappedAt { pid, start: mapping.start, end: mapping.end };
             (mapping, at)
         }
-        Space::Program(program) => mappings.find_known_in_program(program, entry.pc(), window).ok()?,
+        Space::Program(program) => {
+            mappings.find_known_in_program(program, entry.pc(), window).ok()?
+        }
     };
     let left_out = &mappings.tagger.rules().exclude_images;
     let image = mapping.file.image_kept_unless(at, None, |image| left_out.contain(image)).ok()?;

@@ -1,4 +1,5 @@
-//! The code of images with snapshots, and what of their data never changes: pieces of their files, read as they are needed.
+//! The code of images with snapshots, and what of their data never changes: pieces of their files,
+//! read as they are needed.
 
 use code::interpret::{CodeView, Place};
 use image::{Constant, Constants, ImageId, ImageOffset, Layout, Vaddr};
@@ -9,17 +10,21 @@ use std::time::{Duration, Instant};
 
 /// Files that are open.
 const TEXTS_MAX: usize = 64;
-/// Bytes that tables of constants may take together; an image that finds no room has none, so its computed jumps are not followed.
+/// Bytes that tables of constants may take together; an image that finds no room has none, so its
+/// computed jumps are not followed.
 const CONSTANTS_BYTES_MAX: usize = 1 << 20;
-/// Pieces of code kept, and bytes of each: a walk stays within a few hundred bytes, and is seldom near the last ones where much code is hot.
+/// Pieces of code kept, and bytes of each: a walk stays within a few hundred bytes, and is seldom
+/// near the last ones where much code is hot.
 const PIECES: usize = 512;
 const PIECE_BYTES: usize = 1024;
-/// A file is closed when it was of no use for so long: an open one keeps its file system busy and its disk space taken.
+/// A file is closed when it was of no use for so long: an open one keeps its file system busy and
+/// its disk space taken.
 const UNUSED_MAX: Duration = Duration::from_secs(120);
 /// Snapshots until a file that could not be opened is looked for again.
 const RETRY_AFTER: u64 = 10_000;
 
-/// Pieces of files. Each has one place, which is that of the last one read of all that would be there: nothing is allocated for it.
+/// Pieces of files. Each has one place, which is that of the last one read of all that would be
+/// there: nothing is allocated for it.
 #[derive(Default)]
 struct Pieces {
     known: Vec<Piece>,
@@ -151,7 +156,8 @@ impl Texts {
     }
 
     fn forget_oldest(&mut self) {
-        let oldest = self.by_image.iter().min_by_key(|(_, known)| known.used).map(|(image, _)| *image);
+        let oldest =
+            self.by_image.iter().min_by_key(|(_, known)| known.used).map(|(image, _)| *image);
         oldest.into_iter().for_each(|image| self.forget(image));
     }
 
@@ -183,7 +189,9 @@ impl<'a> View<'a> {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(done as u64);
-            let Some(piece) = self.text.pieces.get(self.text.file, at / PIECE_BYTES as u64) else { break };
+            let Some(piece) = self.text.pieces.get(self.text.file, at / PIECE_BYTES as u64) else {
+                break;
+            };
             let from = piece.get((at % PIECE_BYTES as u64) as usize..).unwrap_or_default();
             let len = from.len().min(rest.len());
             if len == 0 {

@@ -1,7 +1,9 @@
-//! The files that just-in-time compilers leave in `/tmp` for profilers: opened with suspicion, read as they grow.
+//! The files that just-in-time compilers leave in `/tmp` for profilers: opened with suspicion, read
+//! as they grow.
 //!
-//! Anybody may put a file there, so a file counts only if it is a plain file of the process's own user (or root's); nothing here waits for a
-//! FIFO, opens a device, follows a link at the last step, or leaves the directory tree that the process sees.
+//! Anybody may put a file there, so a file counts only if it is a plain file of the process's own
+//! user (or root's); nothing here waits for a FIFO, opens a device, follows a link at the last
+//! step, or leaves the directory tree that the process sees.
 
 use image::jit::jitdump::{self, Event, Header, Step};
 use image::jit::{CodeMap, perf_map};
@@ -13,7 +15,8 @@ use std::path::Path;
 
 /// Bytes read at once.
 const PIECE: usize = 256 << 10;
-/// Bytes at the begin and before the end of what was read, by which a file that was written anew is known.
+/// Bytes at the begin and before the end of what was read, by which a file that was written anew is
+/// known.
 const MARK: usize = 64;
 
 /// Why a file is not read.
@@ -25,14 +28,16 @@ pub enum NoFile {
     Refused(&'static str),
 }
 
-/// Opens `relative` under the directory `root` as a process with that root would, if it is a plain file of one of these owners, or root's.
+/// Opens `relative` under the directory `root` as a process with that root would, if it is a plain
+/// file of one of these owners, or root's.
 ///
 /// # Errors
 /// [`NoFile`].
 pub fn open(root: &Path, relative: &Path, owners: &[u32]) -> Result<File, NoFile> {
     // Only a handle: opening it has no effect on whatever it is.
     let handle = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    let directory = OpenOptions::new().read(true).custom_flags((handle | OFlag::O_DIRECTORY).bits()).open(root);
+    let directory =
+        OpenOptions::new().read(true).custom_flags((handle | OFlag::O_DIRECTORY).bits()).open(root);
     let directory = directory.map_err(|_| NoFile::Absent)?;
     let how = OpenHow::new()
         .flags(handle | OFlag::O_NOFOLLOW)
@@ -74,8 +79,9 @@ pub struct MapReader {
 }
 
 impl MapReader {
-    /// Reads what the file has grown by, at most `allowance` bytes, which become fewer. False: the allowance did not suffice. A file that
-    /// was written anew is read anew, and what it told before is forgotten.
+    /// Reads what the file has grown by, at most `allowance` bytes, which become fewer. False: the
+    /// allowance did not suffice. A file that was written anew is read anew, and what it told
+    /// before is forgotten.
     pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut CodeMap) -> bool {
         let Ok(metadata) = file.metadata() else { return true };
         if self.at > 0 && !self.is_continued(file, &metadata) {
@@ -86,7 +92,9 @@ impl MapReader {
         let mut bytes = vec![0; PIECE];
         while *allowance > 0 {
             let want = PIECE.min(usize::try_from(*allowance).unwrap_or(PIECE));
-            let Ok(read) = file.read_at(bytes.get_mut(..want).unwrap_or_default(), self.at) else { return true };
+            let Ok(read) = file.read_at(bytes.get_mut(..want).unwrap_or_default(), self.at) else {
+                return true;
+            };
             let piece = bytes.get(..read).unwrap_or_default();
             let whole = perf_map::read(piece, |told| code.insert(&told));
             // What was read twice is paid for twice, but for the line that is being written.
@@ -141,7 +149,8 @@ impl DumpReader {
         Self { file: (metadata.dev(), metadata.ino()), ..Self::default() }
     }
 
-    /// As [`MapReader::read`]; the code itself, which lies between the records' heads, is passed over without reading where it is long.
+    /// As [`MapReader::read`]; the code itself, which lies between the records' heads, is passed
+    /// over without reading where it is long.
     pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut CodeMap) -> bool {
         let mut bytes = vec![0; PIECE / 16];
         while *allowance > 0 && !self.damaged {
@@ -195,7 +204,8 @@ mod tests {
         [std::fs::metadata("/proc/self").unwrap().uid()]
     }
 
-    /// A FIFO nobody writes, a link, a device, a directory, another user's file: each was put into /tmp under the name of a map.
+    /// A FIFO nobody writes, a link, a device, a directory, another user's file: each was put into
+    /// /tmp under the name of a map.
     #[test]
     fn only_a_plain_file_of_the_owner_is_believed() {
         let root = tempfile::tempdir().unwrap();
@@ -207,11 +217,16 @@ mod tests {
         symlink("good", tmp.join("link")).unwrap();
         symlink("/dev/zero", tmp.join("device")).unwrap();
         symlink("/", root.path().join("outside")).unwrap();
-        let open = |path: &str, owners: &[u32]| open(root.path(), Path::new(path), owners).map(|_| ());
+        let open =
+            |path: &str, owners: &[u32]| open(root.path(), Path::new(path), owners).map(|_| ());
         assert_eq!(open("tmp/good", &own()), Ok(()));
         assert_eq!(open("tmp/none", &own()), Err(NoFile::Absent));
         for path in ["tmp/directory", "tmp/fifo", "tmp/link", "tmp/device"] {
-            assert_eq!(open(path, &own()), Err(NoFile::Refused("it is not a plain file")), "{path}");
+            assert_eq!(
+                open(path, &own()),
+                Err(NoFile::Refused("it is not a plain file")),
+                "{path}"
+            );
         }
         assert_eq!(open("outside/tmp/good", &own()), Ok(()), "a link's / is the process's own");
         assert_eq!(open("../../../../tmp/good", &own()), Ok(()), "and nothing is above it");
@@ -222,27 +237,44 @@ mod tests {
     }
 
     fn names(code: &CodeMap, addresses: &[u64]) -> Vec<String> {
-        addresses.iter().filter_map(|at| code.find(*at)).map(|piece| piece.name.to_owned()).collect()
+        addresses
+            .iter()
+            .filter_map(|at| code.find(*at))
+            .map(|piece| piece.name.to_owned())
+            .collect()
     }
 
     #[test]
     fn a_growing_map_is_read_on_and_a_rewritten_one_anew() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("map");
-        let (mut reader, mut code, mut allowance) = (MapReader::default(), CodeMap::default(), 1 << 20);
+        let (mut reader, mut code, mut allowance) =
+            (MapReader::default(), CodeMap::default(), 1 << 20);
         let mut read = |text: &str, append: bool| {
-            let mut file =
-                OpenOptions::new().create(true).append(append).write(true).truncate(!append).open(&path).unwrap();
+            let mut file = OpenOptions::new()
+                .create(true)
+                .append(append)
+                .write(true)
+                .truncate(!append)
+                .open(&path)
+                .unwrap();
             file.write_all(text.as_bytes()).unwrap();
             assert!(reader.read(&File::open(&path).unwrap(), &mut allowance, &mut code));
             (names(&code, &[0x10, 0x20, 0x30]), allowance)
         };
         assert_eq!(read("10 1 a\n20 1 b", true).0, ["a"]);
         let (names, left) = read("c\n", true);
-        assert_eq!((names, left), (vec!["a".to_owned(), "bc".to_owned()], (1 << 20) - 15), "no byte is paid for twice");
+        assert_eq!(
+            (names, left),
+            (vec!["a".to_owned(), "bc".to_owned()], (1 << 20) - 15),
+            "no byte is paid for twice"
+        );
         assert_eq!(read("", true).1, left, "nothing new costs nothing");
         assert_eq!(read("30 1 shorter\n", false).0, ["shorter"]);
-        assert_eq!(read("20 1 longer and of another begin\n30 1 e\n", false).0, ["longer and of another begin", "e"]);
+        assert_eq!(
+            read("20 1 longer and of another begin\n30 1 e\n", false).0,
+            ["longer and of another begin", "e"]
+        );
     }
 
     #[test]
@@ -250,14 +282,16 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"10 1 a\n").unwrap();
         file.set_len(10 << 30).unwrap();
-        let (mut reader, mut code, mut allowance) = (MapReader::default(), CodeMap::default(), 3 << 20);
+        let (mut reader, mut code, mut allowance) =
+            (MapReader::default(), CodeMap::default(), 3 << 20);
         assert!(!reader.read(&file, &mut allowance, &mut code), "there is more");
         assert_eq!((allowance, names(&code, &[0x10])), (0, vec!["a".to_owned()]));
         assert!(!reader.read(&file, &mut allowance, &mut code) && reader.at == 3 << 20);
     }
 
     fn dump(records: &[(u64, u64, &str)]) -> Vec<u8> {
-        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let words =
+            |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
         let mut bytes = words(&[0x4A69_5444, 1, 40, 62, 0, 1, 0, 0, 0, 0]);
         for (start, size, name) in records {
             let total = 56 + name.len() as u32 + 1 + *size as u32;
@@ -271,10 +305,12 @@ mod tests {
 
     #[test]
     fn a_dump_is_read_as_it_grows() {
-        let whole = dump(&[(0x1000, 100_000, "long"), (0x40000, 16, "short"), (0x1000, 16, "later")]);
+        let whole =
+            dump(&[(0x1000, 100_000, "long"), (0x40000, 16, "short"), (0x1000, 16, "later")]);
         for step in [1, 40, 57, 1000, 100_150, whole.len()] {
             let mut file = tempfile::tempfile().unwrap();
-            let (mut reader, mut code, mut allowance) = (DumpReader::default(), CodeMap::default(), 1 << 20);
+            let (mut reader, mut code, mut allowance) =
+                (DumpReader::default(), CodeMap::default(), 1 << 20);
             for piece in whole.chunks(step.max(whole.len() / 50)) {
                 file.write_all(piece).unwrap();
                 assert!(reader.read(&file, &mut allowance, &mut code));
@@ -287,7 +323,8 @@ mod tests {
     fn a_dump_of_garbage_is_left_alone() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![0xa5; 1 << 20]).unwrap();
-        let (mut reader, mut code, mut allowance) = (DumpReader::default(), CodeMap::default(), 1 << 20);
+        let (mut reader, mut code, mut allowance) =
+            (DumpReader::default(), CodeMap::default(), 1 << 20);
         assert!(reader.read(&file, &mut allowance, &mut code) && code.is_empty());
         assert_eq!(allowance, 1 << 20, "not worth another look");
         let mut bytes = dump(&[(0x1000, 16, "a")]);

@@ -1,8 +1,9 @@
 //! Code that is in no file: made by a just-in-time compiler, or told of by `dcpictl register`.
 //!
-//! A sample in executable memory of no file, or of a file that is no program, is looked up here by its address: first in the regions that
-//! were registered, then in what the process itself wrote for profilers, `/tmp/perf-PID.map` as it sees it and the jitdump that it has
-//! mapped. What is written is read when a sample asks for it, and read on as it grows.
+//! A sample in executable memory of no file, or of a file that is no program, is looked up here by
+//! its address: first in the regions that were registered, then in what the process itself wrote
+//! for profilers, `/tmp/perf-PID.map` as it sees it and the jitdump that it has mapped. What is
+//! written is read when a sample asks for it, and read on as it grows.
 
 mod files;
 mod places;
@@ -28,19 +29,24 @@ use std::sync::Arc;
 use who::Who;
 use wire::Registration;
 
-/// Processes with generated code that are remembered; samples of others keep the reason why they have no image.
+/// Processes with generated code that are remembered; samples of others keep the reason why they
+/// have no image.
 pub const PROCESSES_MAX: usize = 4096;
 /// Regions of all processes.
 pub const REGIONS_ALL_MAX: usize = 65_536;
-/// Memory for the maps of all processes; beyond it those that had no sample for longest are forgotten, and read again when they have.
+/// Memory for the maps of all processes; beyond it those that had no sample for longest are
+/// forgotten, and read again when they have.
 pub const MAPS_BYTES_MAX: usize = 128 << 20;
 /// What a process wrote is looked at at most this often.
 const LOOK_INTERVAL_NS: u64 = 1_000_000_000;
 /// Bytes that are read of one process's files at one look.
 const LOOK_BYTES: u64 = 8 << 20;
-/// Bytes that may be read of one process's files, and of all: at once, and so many more each second.
-const PROCESS_ALLOWANCE: Allowance = Allowance { left: 64 << 20, max: 64 << 20, per_second: 256 << 10, told_ns: 0 };
-const ALL_ALLOWANCE: Allowance = Allowance { left: 256 << 20, max: 256 << 20, per_second: 4 << 20, told_ns: 0 };
+/// Bytes that may be read of one process's files, and of all: at once, and so many more each
+/// second.
+const PROCESS_ALLOWANCE: Allowance =
+    Allowance { left: 64 << 20, max: 64 << 20, per_second: 256 << 10, told_ns: 0 };
+const ALL_ALLOWANCE: Allowance =
+    Allowance { left: 256 << 20, max: 256 << 20, per_second: 4 << 20, told_ns: 0 };
 /// Dumps of one process.
 const DUMPS_MAX: usize = 8;
 /// Images that regions of one process are registered under.
@@ -171,7 +177,8 @@ impl Process {
 pub struct Jit {
     processes: HashMap<u32, Process>,
     allowance: Allowance,
-    /// Tells this daemon's images from those of the one before: it does not know which offsets stood for what.
+    /// Tells this daemon's images from those of the one before: it does not know which offsets
+    /// stood for what.
     run: u64,
     refused: u64,
     doubtful: bool,
@@ -190,8 +197,8 @@ impl Default for Jit {
 }
 
 impl Jit {
-    /// Looks at records as they come, before their drain: a process that makes code may be gone by then, and who owned its files is known
-    /// only while it lives.
+    /// Looks at records as they come, before their drain: a process that makes code may be gone by
+    /// then, and who owned its files is known only while it lives.
     pub fn notice(&mut self, records: &[TimedRecord], now_ns: u64) {
         for record in records {
             if let RecordKind::Mmap(mmap) = &record.kind
@@ -211,12 +218,17 @@ impl Jit {
         match &record.kind {
             RecordKind::Mmap(mmap) => {
                 if let Some(process) = self.processes.get_mut(&mmap.pid) {
-                    process.regions.mapped(mmap.start..mmap.start.saturating_add(mmap.len), inode_of(&mmap.file));
+                    process.regions.mapped(
+                        mmap.start..mmap.start.saturating_add(mmap.len),
+                        inode_of(&mmap.file),
+                    );
                 }
             }
             // One that was first seen after that is the new program already.
             RecordKind::Exec { pid } | RecordKind::Fork { pid, .. } => {
-                if let Some(process) = self.processes.get_mut(pid).filter(|process| process.born_ns < record.time_ns) {
+                if let Some(process) =
+                    self.processes.get_mut(pid).filter(|process| process.born_ns < record.time_ns)
+                {
                     process.left = true;
                 }
             }
@@ -233,7 +245,8 @@ impl Jit {
     /// The registered region that holds the address, whatever is mapped there.
     pub fn registered(&mut self, asked: Asked) -> Option<JitPlace> {
         let run = self.run;
-        let process = self.processes.get_mut(&asked.pid).filter(|process| !process.regions.is_empty())?;
+        let process =
+            self.processes.get_mut(&asked.pid).filter(|process| !process.regions.is_empty())?;
         if process.left && process.generation != asked.generation {
             return None;
         }
@@ -250,7 +263,8 @@ impl Jit {
     /// The code at an address in `mapping`, which has no image because of `reason`.
     ///
     /// # Errors
-    /// The reason that says more: that there is a map and this is not in it, that it was refused, that this is a compiler without one.
+    /// The reason that says more: that there is a map and this is not in it, that it was refused,
+    /// that this is a compiler without one.
     pub fn place(
         &mut self,
         asked: Asked,
@@ -297,16 +311,23 @@ impl Jit {
         }
         let regions: usize = self.processes.values().map(|process| process.regions.len()).sum();
         if regions >= REGIONS_ALL_MAX {
-            return Err(format!("{REGIONS_ALL_MAX} regions are registered, and no more can be; unregister some"));
+            return Err(format!(
+                "{REGIONS_ALL_MAX} regions are registered, and no more can be; unregister some"
+            ));
         }
         let run = self.run;
         let Some(process) = self.process(told.pid, now_ns, Some(who)) else {
-            return Err(format!("{PROCESSES_MAX} processes make code, and no more are remembered; try again later"));
+            return Err(format!(
+                "{PROCESSES_MAX} processes make code, and no more are remembered; try again later"
+            ));
         };
         if let Shows::Generated(name) = &region.shows
             && process.places(told.pid, run, name.clone()).is_none()
         {
-            return Err(format!("process {} has {IMAGES_MAX} images; use one of their names as --image", told.pid));
+            return Err(format!(
+                "process {} has {IMAGES_MAX} images; use one of their names as --image",
+                told.pid
+            ));
         }
         process.regions.insert(region)?;
         Ok(process.regions.len())
@@ -318,14 +339,16 @@ impl Jit {
     /// One line with the next step.
     pub fn unregister(&mut self, pid: u32, start: u64) -> Result<usize, String> {
         let process = self.processes.get_mut(&pid);
-        let left = process.and_then(|process| process.regions.remove(start).then(|| process.regions.len()));
+        let left = process
+            .and_then(|process| process.regions.remove(start).then(|| process.regions.len()));
         left.ok_or_else(|| {
             format!("no region of process {pid} begins at {start:#x}; give the START that it was registered with")
         })
     }
 
-    /// Forgets processes that are forgotten by all, programs that another has replaced, and maps that take too much memory. To be called
-    /// after a drain that ended at `now_ns` and whose records are all applied.
+    /// Forgets processes that are forgotten by all, programs that another has replaced, and maps
+    /// that take too much memory. To be called after a drain that ended at `now_ns` and whose
+    /// records are all applied.
     pub fn forget(&mut self, mappings: &Mappings, from_ns: u64) {
         let doubtful = std::mem::take(&mut self.doubtful);
         self.processes.retain(|pid, process| {
@@ -334,7 +357,8 @@ impl Jit {
             let still = |who: &Who| who::is_still(*pid, who.start_ticks);
             known && !process.left && (!doubtful || process.who.as_ref().is_some_and(still))
         });
-        let mut bytes: usize = self.processes.values().map(|process| process.code.memory_bytes()).sum();
+        let mut bytes: usize =
+            self.processes.values().map(|process| process.code.memory_bytes()).sum();
         while bytes > MAPS_BYTES_MAX {
             let oldest = self.processes.values_mut().filter(|process| !process.code.is_empty());
             let Some(oldest) = oldest.min_by_key(|process| process.used_ns) else { return };
@@ -346,7 +370,8 @@ impl Jit {
     /// How much is known.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let mut totals = Totals { processes: self.processes.len(), refused: self.refused, ..Totals::default() };
+        let mut totals =
+            Totals { processes: self.processes.len(), refused: self.refused, ..Totals::default() };
         for process in self.processes.values() {
             totals.pieces += process.code.len();
             totals.bytes += process.code.memory_bytes();
@@ -375,7 +400,8 @@ fn inode_of(file: &MappedFileId) -> u64 {
 
 /// Whether code without a file may be there.
 fn may_be_code(reason: Unresolved, path: &[u8]) -> bool {
-    let in_memory = [&b"/memfd:"[..], b"/dev/zero", b"/SYSV"].iter().any(|prefix| path.starts_with(prefix));
+    let in_memory =
+        [&b"/memfd:"[..], b"/dev/zero", b"/SYSV"].iter().any(|prefix| path.starts_with(prefix));
     match reason {
         Unresolved::Anonymous | Unresolved::NotElf | Unresolved::ExecutableStack => true,
         Unresolved::FileGone | Unresolved::Unidentified => in_memory,
@@ -400,18 +426,27 @@ fn place(image: Arc<Image>, base: u64, range: Range<u64>, name: String, address:
     JitPlace { image, offset, range: base..base + (range.end - range.start), name }
 }
 
-fn region_place(process: &mut Process, run: u64, region: &Region, asked: Asked) -> Option<JitPlace> {
+fn region_place(
+    process: &mut Process,
+    run: u64,
+    region: &Region,
+    asked: Asked,
+) -> Option<JitPlace> {
     let (range, name) = (region.start..region.end, region.name.clone());
     let (image, base) = match &region.shows {
         Shows::File(image, offset) => (image.clone(), *offset),
-        Shows::Generated(image) => process.places(asked.pid, run, image.clone())?.place(range.clone(), &name),
+        Shows::Generated(image) => {
+            process.places(asked.pid, run, image.clone())?.place(range.clone(), &name)
+        }
     };
     Some(place(image, base, range, name, asked.address))
 }
 
-/// Reads what the process has written since it was looked at, at most `all` bytes; how many that were.
+/// Reads what the process has written since it was looked at, at most `all` bytes; how many that
+/// were.
 fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u64 {
-    let due = process.looked_ns == 0 || asked.now_ns.saturating_sub(process.looked_ns) >= LOOK_INTERVAL_NS;
+    let due = process.looked_ns == 0
+        || asked.now_ns.saturating_sub(process.looked_ns) >= LOOK_INTERVAL_NS;
     if !due && !std::mem::take(&mut process.last_look) {
         return 0;
     }
@@ -452,7 +487,11 @@ fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u
         refused = Some("it is larger than what is read of it");
     }
     if let Some(why) = refused.filter(|why| process.refused != Some(why)) {
-        tracing::warn!(pid = asked.pid, program = who.name, "the map of generated code is not read: {why}");
+        tracing::warn!(
+            pid = asked.pid,
+            program = who.name,
+            "the map of generated code is not read: {why}"
+        );
     }
     process.refused = refused;
     let spent = given - left;
@@ -460,7 +499,8 @@ fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u
     spent
 }
 
-/// Opens `/tmp/perf-PID.map` as the process sees it; when it has ended, as we see it, if it saw the same.
+/// Opens `/tmp/perf-PID.map` as the process sees it; when it has ended, as we see it, if it saw the
+/// same.
 fn open_map(pid: u32, who: &Who) -> Result<std::fs::File, NoFile> {
     if who.tmp_may_block {
         return Err(NoFile::Refused("/tmp is served by a program or another machine"));

@@ -1,4 +1,5 @@
-//! Offsets for code that has no file: the process's address, but never one offset for two pieces of code.
+//! Offsets for code that has no file: the process's address, but never one offset for two pieces of
+//! code.
 
 use crate::images::Image;
 use image::{ImageId, ImageKind};
@@ -10,7 +11,8 @@ use std::sync::Arc;
 
 /// Pieces of code with samples that one image has; with the next one another image begins.
 const PIECES_MAX: usize = 65_536;
-/// Pieces of code that may have been at one address, each at the same distance from the one before: addresses have 57 bits.
+/// Pieces of code that may have been at one address, each at the same distance from the one before:
+/// addresses have 57 bits.
 const TURNS: u64 = 64;
 /// The distance.
 const TURN_BITS: u32 = 57;
@@ -44,8 +46,9 @@ impl Places {
         Self { image: image(&title, 0), title, full: 0, pieces: BTreeMap::new() }
     }
 
-    /// The image, and where in it the addresses of this piece of code begin to count: its address in the process, or, when other code had
-    /// samples there before, the same address in the next turn. Profiles are kept for weeks, compilers overwrite their code in minutes.
+    /// The image, and where in it the addresses of this piece of code begin to count: its address
+    /// in the process, or, when other code had samples there before, the same address in the next
+    /// turn. Profiles are kept for weeks, compilers overwrite their code in minutes.
     pub fn place(&mut self, piece: Range<u64>, name: &str) -> (Arc<Image>, u64) {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
@@ -82,7 +85,8 @@ mod tests {
         Places::new(Title { name: "[jit] x 1".into(), path: String::new(), salt: "a".into() })
     }
 
-    /// Code was replaced by other code at the same address, and the samples of the first became the second's.
+    /// Code was replaced by other code at the same address, and the samples of the first became the
+    /// second's.
     #[test]
     fn no_offset_stands_for_two_pieces_of_code() {
         let mut places = places();
@@ -104,8 +108,9 @@ mod tests {
             (0..TURNS * 2).map(|n| places.place(0x1000..0x1100, &n.to_string()).0.id).collect();
         assert_eq!(ids.len(), 2);
         let mut places = self::places();
-        let ids: std::collections::BTreeSet<_> =
-            (0..PIECES_MAX as u64 + 1).map(|n| places.place(n * 16..n * 16 + 16, "f").0.id).collect();
+        let ids: std::collections::BTreeSet<_> = (0..PIECES_MAX as u64 + 1)
+            .map(|n| places.place(n * 16..n * 16 + 16, "f").0.id)
+            .collect();
         assert_eq!(ids.len(), 2);
     }
 }

@@ -55,7 +55,8 @@ impl Regions {
     /// # Errors
     /// One line with the next step when there are too many.
     pub fn insert(&mut self, region: Region) -> Result<(), String> {
-        let overlapped: Vec<u64> = self.overlapping(region.start..region.end).map(|region| region.start).collect();
+        let overlapped: Vec<u64> =
+            self.overlapping(region.start..region.end).map(|region| region.start).collect();
         if overlapped.is_empty() && self.by_start.len() >= REGIONS_MAX {
             return Err(format!(
                 "{REGIONS_MAX} regions of this process are registered, and no more can be; unregister some"
@@ -71,17 +72,25 @@ impl Regions {
         self.by_start.remove(&start).is_some()
     }
 
-    /// Something was mapped: what was registered there is gone, unless it is the same file's, or no file's, as before (a change of rights).
+    /// Something was mapped: what was registered there is gone, unless it is the same file's, or no
+    /// file's, as before (a change of rights).
     pub fn mapped(&mut self, range: Range<u64>, inode: u64) {
-        let gone: Vec<u64> =
-            self.overlapping(range).filter(|region| region.inode != inode).map(|region| region.start).collect();
+        let gone: Vec<u64> = self
+            .overlapping(range)
+            .filter(|region| region.inode != inode)
+            .map(|region| region.start)
+            .collect();
         gone.iter().for_each(|start| drop(self.by_start.remove(start)));
     }
 
     /// The region that holds `address`.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<&Region> {
-        self.by_start.range(..=address).next_back().map(|(_, region)| region).filter(|region| address < region.end)
+        self.by_start
+            .range(..=address)
+            .next_back()
+            .map(|(_, region)| region)
+            .filter(|region| address < region.end)
     }
 
     /// How many.
@@ -108,19 +117,26 @@ impl Regions {
 /// One line with the next step.
 pub fn check(told: &Registration) -> Result<(Who, Region), String> {
     let Registration { pid, start, len, ref name, ref image, ref file, offset } = *told;
-    let plain =
-        |text: &str, max: usize| !text.trim().is_empty() && text.len() <= max && !text.chars().any(char::is_control);
+    let plain = |text: &str, max: usize| {
+        !text.trim().is_empty() && text.len() <= max && !text.chars().any(char::is_control)
+    };
     if !plain(name, NAME_MAX) {
-        return Err(format!("NAME must have 1 to {NAME_MAX} bytes and no control character; choose another"));
+        return Err(format!(
+            "NAME must have 1 to {NAME_MAX} bytes and no control character; choose another"
+        ));
     }
     if image.as_ref().is_some_and(|image| !plain(image, IMAGE_NAME_MAX)) {
-        return Err(format!("--image must have 1 to {IMAGE_NAME_MAX} bytes and no control character; choose another"));
+        return Err(format!(
+            "--image must have 1 to {IMAGE_NAME_MAX} bytes and no control character; choose another"
+        ));
     }
     let gone = || format!("there is no process {pid}; name one that runs (as dcpid sees it)");
     let who = Who::of(pid).ok_or_else(gone)?;
     let lines = executable_mappings(pid).filter(|lines| !lines.is_empty()).ok_or_else(gone)?;
     let end = start.checked_add(len).filter(|_| len > 0);
-    let end = end.ok_or_else(|| format!("{len} bytes at {start:#x} are no region; give START and LEN of code"))?;
+    let end = end.ok_or_else(|| {
+        format!("{len} bytes at {start:#x} are no region; give START and LEN of code")
+    })?;
     // Mappings come sorted; the region may reach over several that touch.
     let mut reached = start;
     for line in lines.iter().filter(|line| line.start <= end) {
@@ -133,8 +149,10 @@ pub fn check(told: &Registration) -> Result<(Who, Region), String> {
             "{reached:#x} is in no executable mapping of process {pid}; see /proc/{pid}/maps for what is executable there"
         ));
     }
-    let inode =
-        lines.iter().find(|line| (line.start..line.end).contains(&start)).map_or(0, |line| inode_of(&line.file));
+    let inode = lines
+        .iter()
+        .find(|line| (line.start..line.end).contains(&start))
+        .map_or(0, |line| inode_of(&line.file));
     let shows = match file {
         Some(path) => Shows::File(Arc::new(identify(path)?), offset),
         None => Shows::Generated(image.clone()),
@@ -148,20 +166,33 @@ pub fn check(told: &Registration) -> Result<(Who, Region), String> {
 fn identify(path: &Path) -> Result<Image, String> {
     let shown = path.display();
     if !path.is_absolute() {
-        return Err(format!("--file {shown} is not an absolute path; dcpid has another working directory"));
+        return Err(format!(
+            "--file {shown} is not an absolute path; dcpid has another working directory"
+        ));
     }
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let plain = path.metadata().map_err(|error| format!("--file {shown}: {error}; name an ELF file"))?.is_file();
+    let plain = path
+        .metadata()
+        .map_err(|error| format!("--file {shown}: {error}; name an ELF file"))?
+        .is_file();
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
     let file = file.map_err(|error| format!("--file {shown}: {error}; name an ELF file"))?;
     if !plain {
         return Err(format!("--file {shown} is not a plain file; name an ELF file"));
     }
-    let id = image::identify_file(&file).map_err(|error| format!("--file {shown}: {error}; name an ELF file"))?;
+    let id = image::identify_file(&file)
+        .map_err(|error| format!("--file {shown}: {error}; name an ELF file"))?;
     let escaped = ImageRecord::escape_path(path);
     let name = escaped.rsplit('/').find(|part| !part.is_empty()).unwrap_or("?").to_owned();
     let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
-    Ok(Image { id, kind: image::ImageKind::File, name, path: escaped, size_bytes, procedures: None })
+    Ok(Image {
+        id,
+        kind: image::ImageKind::File,
+        name,
+        path: escaped,
+        size_bytes,
+        procedures: None,
+    })
 }
 
 #[cfg(test)]
@@ -184,7 +215,10 @@ mod tests {
         }
         assert_eq!(starts(&regions), [10, 25]);
         let found = |at: u64| regions.find(at).map(|region| region.start);
-        assert_eq!([9, 10, 19, 20, 25, 44, 45].map(found), [None, Some(10), Some(10), None, Some(25), Some(25), None]);
+        assert_eq!(
+            [9, 10, 19, 20, 25, 44, 45].map(found),
+            [None, Some(10), Some(10), None, Some(25), Some(25), None]
+        );
     }
 
     #[test]
@@ -213,14 +247,30 @@ mod tests {
     #[test]
     fn what_is_told_is_held_against_the_process() {
         let pid = std::process::id();
-        let text = executable_mappings(pid).unwrap().into_iter().find(|line| inode_of(&line.file) != 0).unwrap();
+        let text = executable_mappings(pid)
+            .unwrap()
+            .into_iter()
+            .find(|line| inode_of(&line.file) != 0)
+            .unwrap();
         let exe = std::env::current_exe().unwrap();
-        let good = Registration { pid, start: text.start, len: 16, name: "f".into(), ..Registration::default() };
+        let good = Registration {
+            pid,
+            start: text.start,
+            len: 16,
+            name: "f".into(),
+            ..Registration::default()
+        };
         let (_, region) = check(&good).unwrap();
-        assert_eq!((region.start, region.end, region.inode), (text.start, text.start + 16, inode_of(&text.file)));
-        let file = check(&Registration { file: Some(exe.clone()), offset: 5, ..good.clone() }).unwrap().1;
+        assert_eq!(
+            (region.start, region.end, region.inode),
+            (text.start, text.start + 16, inode_of(&text.file))
+        );
+        let file =
+            check(&Registration { file: Some(exe.clone()), offset: 5, ..good.clone() }).unwrap().1;
         let id = image::identify_file(&std::fs::File::open(&exe).unwrap()).unwrap();
-        assert!(matches!(file.shows, Shows::File(image, 5) if image.id == id && image.path == exe.to_str().unwrap()));
+        assert!(
+            matches!(file.shows, Shows::File(image, 5) if image.id == id && image.path == exe.to_str().unwrap())
+        );
         for (told, word) in [
             (Registration { pid: u32::MAX, ..good.clone() }, "no process"),
             (Registration { len: 0, ..good.clone() }, "no region"),

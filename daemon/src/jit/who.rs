@@ -1,4 +1,5 @@
-//! Who a process is that makes code: what must be known of it to trust the files that it writes, and to name its image.
+//! Who a process is that makes code: what must be known of it to trust the files that it writes,
+//! and to name its image.
 
 use profiledb::ImageRecord;
 use std::fs;
@@ -6,8 +7,9 @@ use std::path::Path;
 
 /// Programs that compile at run time, by the begin of their file's name.
 const RUNTIMES: [&str; 21] = [
-    "node", "java", "dotnet", "luajit", "deno", "bun", "beam.smp", "julia", "pypy", "mono", "qemu-", "chrome",
-    "chromium", "firefox", "php", "ruby", "wasmtime", "wasmer", "gjs", "d8", "sbcl",
+    "node", "java", "dotnet", "luajit", "deno", "bun", "beam.smp", "julia", "pypy", "mono",
+    "qemu-", "chrome", "chromium", "firefox", "php", "ruby", "wasmtime", "wasmer", "gjs", "d8",
+    "sbcl",
 ];
 /// The same as libraries.
 const RUNTIME_LIBRARIES: [&str; 10] = [
@@ -51,7 +53,11 @@ impl Who {
         let status = read("status")?;
         let path = link("exe").map(|path| ImageRecord::escape_path(&path)).unwrap_or_default();
         let path = path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned();
-        let name = path.rsplit('/').find(|part| !part.is_empty()).or_else(|| field(&status, "Name:")).unwrap_or("?");
+        let name = path
+            .rsplit('/')
+            .find(|part| !part.is_empty())
+            .or_else(|| field(&status, "Name:"))
+            .unwrap_or("?");
         let ours = fs::read_link("/proc/self/ns/mnt").ok();
         Some(Self {
             name: name.to_owned(),
@@ -60,7 +66,9 @@ impl Who {
                 .and_then(|pids| pids.split_whitespace().last()?.parse().ok())
                 .unwrap_or(pid),
             start_ticks: start_ticks(&read("stat")?)?,
-            sees_our_files: ours.is_some() && link("ns/mnt") == ours && link("root").as_deref() == Some(Path::new("/")),
+            sees_our_files: ours.is_some()
+                && link("ns/mnt") == ours
+                && link("root").as_deref() == Some(Path::new("/")),
             tmp_may_block: tmp_may_block(&read("mountinfo").unwrap_or_default()),
             path,
         })
@@ -76,7 +84,8 @@ impl Who {
 /// Whether the process of that number is still the one that began then.
 #[must_use]
 pub fn is_still(pid: u32, ticks: u64) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| start_ticks(&stat)) == Some(ticks)
+    fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| start_ticks(&stat))
+        == Some(ticks)
 }
 
 /// Whether a mapped file is a just-in-time compiler, or memory that such a compiler has named.
@@ -93,21 +102,22 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// `Uid: real effective saved file-system` (proc_pid_status(5)). The real user of a program that was given another's rights is not one
-/// whose files that program would have made.
+/// `Uid: real effective saved file-system` (proc_pid_status(5)). The real user of a program that
+/// was given another's rights is not one whose files that program would have made.
 fn owners(status: &str) -> Option<[u32; 2]> {
     let mut uids = field(status, "Uid:")?.split_whitespace().map(|uid| uid.parse().ok());
     let (effective, fs) = (uids.nth(1)??, uids.nth(1)??);
     Some([effective, fs])
 }
 
-/// Field 22 of /proc/PID/stat; the second one, the command in parentheses, may have blanks and parentheses in it.
+/// Field 22 of /proc/PID/stat; the second one, the command in parentheses, may have blanks and
+/// parentheses in it.
 fn start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether /tmp lies on a file system that a process or another machine serves (proc_pid_mountinfo(5)): opening a file there may take for
-/// ever.
+/// Whether /tmp lies on a file system that a process or another machine serves
+/// (proc_pid_mountinfo(5)): opening a file there may take for ever.
 fn tmp_may_block(mountinfo: &str) -> bool {
     let mount = |line: &str| {
         let (place, kind) = line.split_once(" - ")?;
@@ -131,7 +141,11 @@ mod tests {
         assert_eq!(who.name, exe.file_name().unwrap().to_str().unwrap());
         let own = std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").unwrap());
         assert_eq!(who.owners, [own; 2]);
-        assert!(who.sees_our_files && is_still(pid, who.start_ticks) && !is_still(pid, who.start_ticks + 1));
+        assert!(
+            who.sees_our_files
+                && is_still(pid, who.start_ticks)
+                && !is_still(pid, who.start_ticks + 1)
+        );
         assert_eq!(Who::of(u32::MAX), None);
     }
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// One timer of the kernel's, for a loop that waits for the first of several times. Tokio's own wake twice for each sleep of more than
-/// 64 ms, as its wheel's coarser slots come first, and once more for each reset (tokio 1.54): more than half of what an idle machine's
-/// daemon costs.
+/// One timer of the kernel's, for a loop that waits for the first of several times. Tokio's own
+/// wake twice for each sleep of more than 64 ms, as its wheel's coarser slots come first, and once
+/// more for each reset (tokio 1.54): more than half of what an idle machine's daemon costs.
 pub struct Alarm {
     timer: AsyncFd<OwnTimer>,
     set: Option<Instant>,
@@ -30,8 +30,12 @@ impl Alarm {
     /// # Errors
     /// When there are no descriptors left.
     pub fn new() -> io::Result<Self> {
-        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
-        // SAFETY: the descriptor is the timer's own, which nothing takes out of it before the end of both.
+        let timer = TimerFd::new(
+            ClockId::CLOCK_MONOTONIC,
+            TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
+        )?;
+        // SAFETY: the descriptor is the timer's own, which nothing takes out of it before the end
+        // of both.
         let timer = unsafe { AsyncFd::register_with_interest(OwnTimer(timer), Interest::READABLE) };
         Ok(Self { timer: timer.map_err(io::Error::from)?, set: None })
     }

@@ -1,4 +1,5 @@
-//! Which events are sampled, and on which CPUs each: what was asked for, held against what the machine has.
+//! Which events are sampled, and on which CPUs each: what was asked for, held against what the
+//! machine has.
 
 use super::KernelError;
 use super::pmu::{DEVICES, Pmus};
@@ -7,13 +8,23 @@ use crate::event::{Encoding, EventSpec, PlannedEvent, Site, Unit};
 use std::io;
 use std::path::Path;
 
-/// The events to sample: those asked for, or `cycles`, or `cpu-clock` on a machine without hardware counters.
+/// The events to sample: those asked for, or `cycles`, or `cpu-clock` on a machine without hardware
+/// counters.
 ///
 /// # Errors
-/// [`KernelError::Event`] and [`KernelError::Spec`] for an asked event that the machine does not have.
-pub fn resolve_event(specs: &[EventSpec], cpus: &[usize]) -> Result<Vec<PlannedEvent>, KernelError> {
+/// [`KernelError::Event`] and [`KernelError::Spec`] for an asked event that the machine does not
+/// have.
+pub fn resolve_event(
+    specs: &[EventSpec],
+    cpus: &[usize],
+) -> Result<Vec<PlannedEvent>, KernelError> {
     let opens = |encoding: Encoding, cpu: usize| super::counters::try_open(encoding, cpu);
-    let machine = Choice { pmus: Pmus::read(Path::new(DEVICES)), clock_hz: super::probe::clock_hz(), cpus, opens };
+    let machine = Choice {
+        pmus: Pmus::read(Path::new(DEVICES)),
+        clock_hz: super::probe::clock_hz(),
+        cpus,
+        opens,
+    };
     machine.choose(specs)
 }
 
@@ -35,11 +46,16 @@ impl<Opens: Fn(Encoding, usize) -> io::Result<()>> Choice<'_, Opens> {
         let counters = EventSpec::parse("cycles").is_ok_and(|cycles| self.place(&cycles).is_ok());
         for plan in plans.iter_mut().filter(|plan| plan.event.unit == Unit::Nanoseconds) {
             let why = if counters { "" } else { "; this machine has no hardware counters" };
-            plan.remark(&format!("{} is a timer: samples are time, not cycles{why}", plan.event.name));
+            plan.remark(&format!(
+                "{} is a timer: samples are time, not cycles{why}",
+                plan.event.name
+            ));
         }
         let groups: Vec<_> = plans.iter().map(|plan| (plan.mux, plan.event.name.clone())).collect();
         for plan in plans.iter_mut().filter(|plan| plan.mux.is_some()) {
-            let others = groups.iter().filter(|(group, name)| *group == plan.mux && *name != plan.event.name);
+            let others = groups
+                .iter()
+                .filter(|(group, name)| *group == plan.mux && *name != plan.event.name);
             let others: Vec<_> = others.map(|(_, name)| name.as_str()).collect();
             plan.remark(&format!("takes turns with {}", others.join(", ")));
         }
@@ -52,11 +68,15 @@ impl<Opens: Fn(Encoding, usize) -> io::Result<()>> Choice<'_, Opens> {
             return Ok(cycles);
         }
         let mut clock = default("cpu-clock")??;
-        clock.note = Some("no hardware counters on this machine: cpu-clock (a timer) instead of cycles".to_owned());
+        clock.note = Some(
+            "no hardware counters on this machine: cpu-clock (a timer) instead of cycles"
+                .to_owned(),
+        );
         Ok(clock)
     }
 
-    /// Finds the CPUs that have an event. Those of a kind that lacks it are left out, with a remark; at least one has it.
+    /// Finds the CPUs that have an event. Those of a kind that lacks it are left out, with a
+    /// remark; at least one has it.
     fn place(&self, spec: &EventSpec) -> Result<PlannedEvent, KernelError> {
         let mut plan = spec.plan(self.clock_hz);
         let mut refusals: Vec<(Site, io::Error)> = Vec::new();
@@ -77,12 +97,16 @@ impl<Opens: Fn(Encoding, usize) -> io::Result<()>> Choice<'_, Opens> {
         refusals.retain(|(refused, _)| !plan.sites.iter().any(|chosen| chosen.pmu == refused.pmu));
         refusals.dedup_by(|(a, _), (b, _)| a.pmu == b.pmu);
         if plan.sites.is_empty() {
-            let error = refusals.pop().map_or_else(|| io::Error::from_raw_os_error(errno::ENOENT), |(_, error)| error);
+            let error = refusals
+                .pop()
+                .map_or_else(|| io::Error::from_raw_os_error(errno::ENOENT), |(_, error)| error);
             return Err(refused(&plan.event, error));
         }
         for (site, error) in &refusals {
-            let (pmu, cpus) =
-                (site.pmu.as_deref().unwrap_or_default(), cpu_ranges(site.cpus.as_deref().unwrap_or_default()));
+            let (pmu, cpus) = (
+                site.pmu.as_deref().unwrap_or_default(),
+                cpu_ranges(site.cpus.as_deref().unwrap_or_default()),
+            );
             tracing::warn!(
                 event = plan.event.name,
                 pmu,
@@ -116,14 +140,18 @@ fn cpu_ranges(cpus: &[usize]) -> String {
             _ => ranges.push((cpu, cpu)),
         }
     }
-    let shown =
-        |(first, last): &(usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let shown = |(first, last): &(usize, usize)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
     ranges.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 
 /// The machine does not have it, as opposed to: we may not, or cannot now.
 fn is_lacking(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(errno::ENOENT | errno::EOPNOTSUPP | errno::ENODEV | errno::EINVAL))
+    matches!(
+        error.raw_os_error(),
+        Some(errno::ENOENT | errno::EOPNOTSUPP | errno::ENODEV | errno::EINVAL)
+    )
 }
 
 #[cfg(test)]
@@ -141,7 +169,12 @@ mod tests {
         tree::write(directory.path(), files);
         let opens = |encoding, cpu| takes(encoding, cpu).map_err(io::Error::from_raw_os_error);
         let cpus: Vec<usize> = (0..8).collect();
-        let machine = Choice { pmus: Pmus::read(directory.path()), clock_hz: 1_000_000_000, cpus: &cpus, opens };
+        let machine = Choice {
+            pmus: Pmus::read(directory.path()),
+            clock_hz: 1_000_000_000,
+            cpus: &cpus,
+            opens,
+        };
         machine.choose(specs).map_err(|error| error.to_string())
     }
 
@@ -164,7 +197,9 @@ mod tests {
         assert_eq!((config(0), config(7), config(8)), (Some(4 << 32), Some(10 << 32), None));
         assert_eq!(plans[0].note, None);
         // A kernel that wants the plain number there.
-        let plain = |encoding: Encoding, _| if encoding.config[0] >> 32 == 0 { Ok(()) } else { Err(errno::EINVAL) };
+        let plain = |encoding: Encoding, _| {
+            if encoding.config[0] >> 32 == 0 { Ok(()) } else { Err(errno::EINVAL) }
+        };
         let plans = choose(&tree::HYBRID, &specs(&["instructions"]), plain).unwrap();
         assert_eq!(plans[0].sites.len(), 2);
         assert_eq!(plans[0].encoding(5).unwrap().config, [1, 0, 0]);
@@ -173,12 +208,17 @@ mod tests {
     #[test]
     fn cores_that_lack_an_event_are_left_out_and_named() {
         let only_core = |_, cpu| if cpu < 4 { Ok(()) } else { Err(errno::ENOENT) };
-        let plans = choose(&tree::HYBRID, &specs(&["LLC-load-misses", "r01c2"]), only_core).unwrap();
+        let plans =
+            choose(&tree::HYBRID, &specs(&["LLC-load-misses", "r01c2"]), only_core).unwrap();
         for plan in plans {
             assert!(plan.encoding(3).is_some() && plan.encoding(4).is_none());
-            assert_eq!(plan.note.as_deref(), Some("not on the CPUs of cpu_atom (4-7), which lack it"));
+            assert_eq!(
+                plan.note.as_deref(),
+                Some("not on the CPUs of cpu_atom (4-7), which lack it")
+            );
         }
-        let plans = choose(&tree::HYBRID, &specs(&["cpu_atom/event=0x3c/"]), |_, _| Ok(())).unwrap();
+        let plans =
+            choose(&tree::HYBRID, &specs(&["cpu_atom/event=0x3c/"]), |_, _| Ok(())).unwrap();
         assert!(plans[0].encoding(3).is_none() && plans[0].encoding(4).is_some());
         assert_eq!(plans[0].note, None, "the others were not asked for");
     }
@@ -186,11 +226,27 @@ mod tests {
     #[test]
     fn what_the_machine_lacks_is_one_line() {
         for (files, text, words) in [
-            (&tree::HYBRID[..], "cache-misses", "event 'cache-misses' cannot be sampled on this machine"),
-            (&tree::HYBRID, "cpu_core/event=0x3c/", "event 'cpu_core/event=0x3c/' cannot be sampled"),
+            (
+                &tree::HYBRID[..],
+                "cache-misses",
+                "event 'cache-misses' cannot be sampled on this machine",
+            ),
+            (
+                &tree::HYBRID,
+                "cpu_core/event=0x3c/",
+                "event 'cpu_core/event=0x3c/' cannot be sampled",
+            ),
             (&tree::HYBRID, "cpu/event=0x3c/", "no PMU 'cpu'; it has cpu_atom, cpu_core, software"),
-            (&tree::ARM, "armv8_pmuv3_0/bogus/", "has no term 'bogus'; it has the terms event, long, config"),
-            (&tree::INTEL, "uncore_imc/config=1/", "it has no such hardware counter: use --event cpu-clock"),
+            (
+                &tree::ARM,
+                "armv8_pmuv3_0/bogus/",
+                "has no term 'bogus'; it has the terms event, long, config",
+            ),
+            (
+                &tree::INTEL,
+                "uncore_imc/config=1/",
+                "it has no such hardware counter: use --event cpu-clock",
+            ),
             (&[], "rabc", "it has no such hardware counter"),
         ] {
             let error = choose(files, &specs(&[text]), lacks_hardware).unwrap_err();
@@ -200,8 +256,12 @@ mod tests {
         assert!(denied.contains("run dcpid as root"), "{denied}");
         // Its CPUs are 0 and 18; a machine of 8 has the first.
         assert!(
-            choose(&tree::INTEL, &specs(&["uncore_imc/config=1/"]), |_, cpu| if cpu == 0 { Ok(()) } else { Err(1) })
-                .is_ok()
+            choose(&tree::INTEL, &specs(&["uncore_imc/config=1/"]), |_, cpu| if cpu == 0 {
+                Ok(())
+            } else {
+                Err(1)
+            })
+            .is_ok()
         );
     }
 
@@ -215,7 +275,9 @@ mod tests {
         let plans = choose(&tree::ARM, &group, |_, _| Ok(())).unwrap();
         assert_eq!(
             plans[0].note.as_deref(),
-            Some("cpu-clock is a timer: samples are time, not cycles; takes turns with instructions, r08")
+            Some(
+                "cpu-clock is a timer: samples are time, not cycles; takes turns with instructions, r08"
+            )
         );
         assert_eq!(plans[2].note.as_deref(), Some("takes turns with cpu-clock, instructions"));
     }

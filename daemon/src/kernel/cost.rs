@@ -1,5 +1,7 @@
-//! What one sample costs on this machine, measured in short windows: at start with the sampler, spread over the CPUs; while sampling, over time, without it,
-//! because its samples would be in the table. What sampler and interrupt cost together then is what the sampler added at start, and the interrupt now.
+//! What one sample costs on this machine, measured in short windows: at start with the sampler,
+//! spread over the CPUs; while sampling, over time, without it, because its samples would be in the
+//! table. What sampler and interrupt cost together then is what the sampler added at start, and the
+//! interrupt now.
 
 use super::counters::{Counters, open_bare};
 use super::probe;
@@ -11,26 +13,32 @@ use std::os::fd::RawFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Samples per second while measuring: many more than clock ticks, and few enough that the kernel does not find perf too dear
-/// (kernel.perf_cpu_time_max_percent, 25 % of a CPU, would be 50 us a sample).
+/// Samples per second while measuring: many more than clock ticks, and few enough that the kernel
+/// does not find perf too dear (kernel.perf_cpu_time_max_percent, 25 % of a CPU, would be 50 us a
+/// sample).
 const RATE: u64 = 5000;
-/// The same without the sampler: twice as many as the highest sampling rate has, so that the median gap is not one of the sampler's, which goes on.
+/// The same without the sampler: twice as many as the highest sampling rate has, so that the median
+/// gap is not one of the sampler's, which goes on.
 const BARE_RATE: u64 = 2 * RATE;
-/// Length of a window: some 30 samples, and short enough that a busy CPU's scheduler leaves some whole.
+/// Length of a window: some 30 samples, and short enough that a busy CPU's scheduler leaves some
+/// whole.
 const WINDOW: Duration = Duration::from_millis(6);
 /// Windows with the sampler at start, and for each two of them one without it: 0.2 s in all.
 const WINDOWS: usize = 24;
 /// A window with fewer samples than this says nothing: most of it was somebody else's.
 const SAMPLES_MIN: usize = 12;
-/// A step of the clock longer than this is an interruption: reading the clock takes 20 to 60 ns, an interrupt 500 at least.
+/// A step of the clock longer than this is an interruption: reading the clock takes 20 to 60 ns, an
+/// interrupt 500 at least.
 const GAP_NS: u64 = 300;
-/// A longer one is another task's, or the hypervisor's: at the rates above, samples that long would take half the CPU.
+/// A longer one is another task's, or the hypervisor's: at the rates above, samples that long would
+/// take half the CPU.
 const LONG_NS: u64 = 100_000;
 /// A window is disturbed when such interruptions take more than this part of it.
 const LONG_PART: f64 = 0.05;
 /// While sampling, windows of so long ago count: ten minutes at the shortest interval.
 const WINDOWS_KEPT: usize = 60;
-/// While sampling, a window each so long, or as seldom as it takes to spend this part of the budget on it.
+/// While sampling, a window each so long, or as seldom as it takes to spend this part of the budget
+/// on it.
 const INTERVAL: Duration = Duration::from_secs(10);
 const BUDGET_PART: f64 = 0.02;
 
@@ -51,10 +59,16 @@ pub struct Meter {
 
 impl Meter {
     /// Measures a sample of the event on these CPUs. None when no window gave a cost.
-    pub fn start(plan: &PlannedEvent, program: RawFd, cpus: &[usize], budget: Option<f64>) -> Option<(Self, Measured)> {
+    pub fn start(
+        plan: &PlannedEvent,
+        program: RawFd,
+        cpus: &[usize],
+        budget: Option<f64>,
+    ) -> Option<(Self, Measured)> {
         let plan = PlannedEvent { mux: None, ..plan.clone() };
         // The last CPUs first: they are the least likely to be busy with interrupts of devices.
-        let cpus: Vec<usize> = cpus.iter().rev().copied().filter(|cpu| plan.encoding(*cpu).is_some()).collect();
+        let cpus: Vec<usize> =
+            cpus.iter().rev().copied().filter(|cpu| plan.encoding(*cpu).is_some()).collect();
         let mut windows = Vec::with_capacity(WINDOWS);
         let mut bare = VecDeque::with_capacity(WINDOWS_KEPT);
         for (number, &cpu) in cpus.iter().cycle().take(WINDOWS).enumerate() {
@@ -68,13 +82,16 @@ impl Meter {
         let sampler_ns = (measured.ns - interrupt_ns).max(0.0);
         // A part of the budget is so much CPU time a second; a window takes its own length.
         let spent_per_s = budget.unwrap_or(1.0) * BUDGET_PART * cpus.len() as f64;
-        let interval = INTERVAL.max(Duration::from_secs_f64((WINDOW.as_secs_f64() / spent_per_s).min(86_400.0)));
+        let interval = INTERVAL
+            .max(Duration::from_secs_f64((WINDOW.as_secs_f64() / spent_per_s).min(86_400.0)));
         let next_ns = clock::monotonic_ns() + interval.as_nanos() as u64;
-        let meter = Self { plan, cpus, next_cpu: 0, sampler_ns, bare, running: None, next_ns, interval };
+        let meter =
+            Self { plan, cpus, next_cpu: 0, sampler_ns, bare, running: None, next_ns, interval };
         Some((meter, measured))
     }
 
-    /// Begins a window when it is time for one, and takes up what the last one found: a new cost. Waits for nothing.
+    /// Begins a window when it is time for one, and takes up what the last one found: a new cost.
+    /// Waits for nothing.
     pub fn look(&mut self, now_ns: u64) -> Option<Cost> {
         let found = match self.running.take() {
             Some(running) if running.is_finished() => running.join().ok().flatten(),
@@ -83,11 +100,16 @@ impl Meter {
                 None
             }
         };
-        // A hardware counter more might take another's place, and its interrupt is no hypervisor's timer: the cost at start stays.
-        if self.running.is_none() && now_ns >= self.next_ns && self.plan.event.unit == Unit::Nanoseconds {
+        // A hardware counter more might take another's place, and its interrupt is no hypervisor's
+        // timer: the cost at start stays.
+        if self.running.is_none()
+            && now_ns >= self.next_ns
+            && self.plan.event.unit == Unit::Nanoseconds
+        {
             self.next_ns = now_ns + self.interval.as_nanos() as u64;
             self.next_cpu = (self.next_cpu + 1) % self.cpus.len().max(1);
-            self.running = self.cpus.get(self.next_cpu).and_then(|cpu| window(&self.plan, None, *cpu));
+            self.running =
+                self.cpus.get(self.next_cpu).and_then(|cpu| window(&self.plan, None, *cpu));
         }
         self.bare.push_back(found?);
         if self.bare.len() > WINDOWS_KEPT {
@@ -95,14 +117,23 @@ impl Meter {
         }
         let bare = sample_cost::of(&self.bare)?;
         let with = |ns: f64| ns + self.sampler_ns;
-        let measured = Measured { ns: with(bare.ns), low_ns: with(bare.low_ns), high_ns: with(bare.high_ns), ..bare };
+        let measured = Measured {
+            ns: with(bare.ns),
+            low_ns: with(bare.low_ns),
+            high_ns: with(bare.high_ns),
+            ..bare
+        };
         Some(Cost::of(measured))
     }
 }
 
-/// A thread that reads the clock without pause on a CPU while the event overflows there: interruptions
-/// are gaps, of which [`judge`] makes a cost.
-fn window(plan: &PlannedEvent, program: Option<RawFd>, cpu: usize) -> Option<JoinHandle<Option<Window>>> {
+/// A thread that reads the clock without pause on a CPU while the event overflows there:
+/// interruptions are gaps, of which [`judge`] makes a cost.
+fn window(
+    plan: &PlannedEvent,
+    program: Option<RawFd>,
+    cpu: usize,
+) -> Option<JoinHandle<Option<Window>>> {
     let rate = if program.is_some() { RATE } else { BARE_RATE };
     let period = (plan.event.unit.per_second(probe::clock_hz()) / rate).max(1);
     let plan = PlannedEvent { period, ..plan.clone() };
@@ -148,13 +179,14 @@ fn read_clock(rate: u64) -> Window {
     judge(gaps, &steps, last.duration_since(begin), rate)
 }
 
-/// What gaps and shorter steps, counted by their length in ns, say of a window of that length on a CPU
-/// that is interrupted `rate` times a second.
+/// What gaps and shorter steps, counted by their length in ns, say of a window of that length on a
+/// CPU that is interrupted `rate` times a second.
 ///
-/// How many gaps are samples is known; which are, is not: clock ticks and other tasks leave gaps too,
-/// and a hypervisor leaves many of 300 to 900 ns, far shorter than a sample and more than samples. So
-/// the samples are taken to be the longest gaps, but for those that no sample is as long as, and their
-/// median is the cost. What else is long makes it dearer; nothing makes it cheaper.
+/// How many gaps are samples is known; which are, is not: clock ticks and other tasks leave gaps
+/// too, and a hypervisor leaves many of 300 to 900 ns, far shorter than a sample and more than
+/// samples. So the samples are taken to be the longest gaps, but for those that no sample is as
+/// long as, and their median is the cost. What else is long makes it dearer; nothing makes it
+/// cheaper.
 fn judge(mut gaps: Vec<u64>, steps: &[u32], length: Duration, rate: u64) -> Window {
     let long: u64 = gaps.iter().filter(|gap| **gap > LONG_NS).sum();
     gaps.retain(|gap| *gap <= LONG_NS);
@@ -205,12 +237,21 @@ mod tests {
         assert_eq!(window, Window { ns: Some(14_000.0), clock_ns: 25.0, disturbed: false });
         gaps.push(2_000_000);
         assert!(judge(gaps, &steps, WINDOW, RATE).disturbed, "a third of it was another task's");
-        assert_eq!(judge(vec![14_000; 10], &steps, WINDOW, RATE).ns, None, "not half of its samples");
-        assert_eq!(judge(vec![14_000, 4_000_000], &steps, WINDOW, RATE).ns, None, "hardly any of it was ours");
+        assert_eq!(
+            judge(vec![14_000; 10], &steps, WINDOW, RATE).ns,
+            None,
+            "not half of its samples"
+        );
+        assert_eq!(
+            judge(vec![14_000, 4_000_000], &steps, WINDOW, RATE).ns,
+            None,
+            "hardly any of it was ours"
+        );
     }
 
-    /// On a busy virtual machine five of twelve starts measured 14.6 to 27.8 us and seven 0.5 to 3 us:
-    /// 116 gaps of a median of 832 ns, of which 30 were samples. The budget was overrun 14 times.
+    /// On a busy virtual machine five of twelve starts measured 14.6 to 27.8 us and seven 0.5 to 3
+    /// us: 116 gaps of a median of 832 ns, of which 30 were samples. The budget was overrun 14
+    /// times.
     #[test]
     fn many_short_gaps_do_not_make_a_sample_cheap() {
         let mut steps = [0; GAP_NS as usize + 1];

@@ -5,7 +5,8 @@
 pub struct Counted {
     /// Samples that its count and period imply.
     pub implied: u64,
-    /// Time in which it should have counted, ns: while it was enabled or, where events take turns, any of its group was.
+    /// Time in which it should have counted, ns: while it was enabled or, where events take turns,
+    /// any of its group was.
     pub enabled_ns: u64,
     /// Time in which it had a counter, ns.
     pub running_ns: u64,

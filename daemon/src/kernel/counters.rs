@@ -15,12 +15,15 @@ nix::ioctl_write_ptr!(perf_event_ioc_period, b'$', 4, u64);
 nix::ioctl_write_int_bad!(perf_event_ioc_set_output, nix::request_code_none!(b'$', 5));
 
 /// What records carry besides their own fields, the same for all events that share a ring.
-pub const RECORD_FIELDS: SampleFlag = SampleFlag::TID.union(SampleFlag::TIME).union(SampleFlag::CPU);
+pub const RECORD_FIELDS: SampleFlag =
+    SampleFlag::TID.union(SampleFlag::TIME).union(SampleFlag::CPU);
 
-/// The period varies by this part of its mean to either side: the paper's 60K to 64K cycles (SOSP 1997, section 4.1.1).
+/// The period varies by this part of its mean to either side: the paper's 60K to 64K cycles (SOSP
+/// 1997, section 4.1.1).
 const PERIOD_SPREAD: f64 = 2.0 / 62.0;
 
-/// An event has its period changed after so many samples: a change throws the begun period away, half of one on average.
+/// An event has its period changed after so many samples: a change throws the begun period away,
+/// half of one on average.
 const SPAN_SAMPLES: u64 = 1000;
 
 /// The period of an event that is opened to see whether it can be.
@@ -57,7 +60,8 @@ struct OpenEvent {
 }
 
 impl OpenEvent {
-    /// Units that passed while the event was scheduled on its CPU: neither they nor what is left of its period change while it is disabled.
+    /// Units that passed while the event was scheduled on its CPU: neither they nor what is left of
+    /// its period change while it is disabled.
     fn read(&mut self) -> Option<u64> {
         let read = self.counter.read_count_and_time().ok()?;
         Some(self.units(&read))
@@ -81,13 +85,15 @@ impl OpenEvent {
         counted
     }
 
-    /// Begins a span with a new random period. The kernel throws the begun one away (perf_event_period clears period_left), so an event
-    /// whose period was changed at every drain would be sampled too seldom, and a rare one never.
+    /// Begins a span with a new random period. The kernel throws the begun one away
+    /// (perf_event_period clears period_left), so an event whose period was changed at every drain
+    /// would be sampled too seldom, and a rare one never.
     fn begin_span(&mut self, mean: u64) {
         let period = random_period(mean);
         let measured = self.measure();
         self.untold.add(measured);
-        // SAFETY: the descriptor is an open perf event's, and the pointer is to a live u64 that the kernel only reads.
+        // SAFETY: the descriptor is an open perf event's, and the pointer is to a live u64 that the
+        // kernel only reads.
         let set = unsafe { perf_event_ioc_period(self.counter.as_raw_fd(), &raw const period) };
         if set.is_ok() {
             self.period = period;
@@ -109,12 +115,14 @@ fn builder(encoding: Encoding, cpu: usize, period: u64) -> Builder<'static> {
     builder
 }
 
-/// Whether the kernel takes an event on a CPU, sampled: opened with a period that does not overflow before it is closed again.
+/// Whether the kernel takes an event on a CPU, sampled: opened with a period that does not overflow
+/// before it is closed again.
 pub fn try_open(encoding: Encoding, cpu: usize) -> io::Result<()> {
     builder(encoding, cpu, PERIOD_TRIED).build().map(drop)
 }
 
-/// An event that overflows without a sampler and without a ring: an interrupt and nothing else, until it is dropped.
+/// An event that overflows without a sampler and without a ring: an interrupt and nothing else,
+/// until it is dropped.
 pub fn open_bare(encoding: Encoding, cpu: usize, period: u64) -> io::Result<Counter> {
     let mut counter = builder(encoding, cpu, period).build()?;
     counter.enable()?;
@@ -122,9 +130,15 @@ pub fn open_bare(encoding: Encoding, cpu: usize, period: u64) -> io::Result<Coun
 }
 
 impl Counters {
-    /// Opens every event on every CPU and attaches `programs[n]` to event n. Nothing counts before [`Counters::start`].
-    pub fn open(events: &[PlannedEvent], programs: &[RawFd], cpus: &[usize]) -> Result<Self, KernelError> {
-        let mut counters = Self { cpus: Vec::new(), periods: events.iter().map(|plan| plan.period).collect() };
+    /// Opens every event on every CPU and attaches `programs[n]` to event n. Nothing counts before
+    /// [`Counters::start`].
+    pub fn open(
+        events: &[PlannedEvent],
+        programs: &[RawFd],
+        cpus: &[usize],
+    ) -> Result<Self, KernelError> {
+        let mut counters =
+            Self { cpus: Vec::new(), periods: events.iter().map(|plan| plan.period).collect() };
         for &cpu in cpus {
             counters.add(events, programs, cpu)?;
         }
@@ -132,7 +146,12 @@ impl Counters {
     }
 
     /// Opens every event that one more CPU has.
-    pub fn add(&mut self, events: &[PlannedEvent], programs: &[RawFd], cpu: usize) -> Result<(), KernelError> {
+    pub fn add(
+        &mut self,
+        events: &[PlannedEvent],
+        programs: &[RawFd],
+        cpu: usize,
+    ) -> Result<(), KernelError> {
         let mut opened = Vec::with_capacity(events.len());
         for (plan, program) in events.iter().zip(programs) {
             let open = |encoding| {
@@ -176,7 +195,8 @@ impl Counters {
         Ok(())
     }
 
-    /// A tick has passed: events that take turns do. The one that ends is disabled first, so no two of a group ever count together on a CPU.
+    /// A tick has passed: events that take turns do. The one that ends is disabled first, so no two
+    /// of a group ever count together on a CPU.
     pub fn rotate(&mut self) {
         for on in &mut self.cpus {
             for change in on.turns.tick() {
@@ -199,7 +219,8 @@ impl Counters {
         }
     }
 
-    /// Stops all of them for good. Each is disabled on its own CPU, so afterwards no sampler runs any more.
+    /// Stops all of them for good. Each is disabled on its own CPU, so afterwards no sampler runs
+    /// any more.
     pub fn stop(&mut self) {
         self.cpus.iter_mut().for_each(|on| on.turns.end());
         self.hold();
@@ -230,7 +251,8 @@ impl Counters {
         }
     }
 
-    /// What each event, by number, did on that CPU since the last call. Events that have had their samples of one period get another.
+    /// What each event, by number, did on that CPU since the last call. Events that have had their
+    /// samples of one period get another.
     pub fn measure(&mut self, cpu: usize) -> [Counted; EVENTS_MAX] {
         let mut measured = [Counted::default(); EVENTS_MAX];
         let Some(on) = self.cpus.iter_mut().find(|on| on.cpu == cpu) else { return measured };
@@ -246,18 +268,23 @@ impl Counters {
         measured
     }
 
-    /// Sends records of throttling to the side-band ring of the same CPU; `ring` gives its descriptor.
+    /// Sends records of throttling to the side-band ring of the same CPU; `ring` gives its
+    /// descriptor.
     pub fn share_rings(&self, ring: impl Fn(usize) -> Option<RawFd>) {
         for on in &self.cpus {
-            for (open, ring) in on.opened.iter().flatten().filter_map(|open| Some((open, ring(on.cpu)?))) {
-                // SAFETY: both descriptors are open perf events'. Where the kernel refuses, throttling goes without its name.
+            for (open, ring) in
+                on.opened.iter().flatten().filter_map(|open| Some((open, ring(on.cpu)?)))
+            {
+                // SAFETY: both descriptors are open perf events'. Where the kernel refuses,
+                // throttling goes without its name.
                 let _ = unsafe { perf_event_ioc_set_output(open.counter.as_raw_fd(), ring) };
             }
         }
     }
 }
 
-/// Uniform around `mean`, so that nothing stays in step with a program, and the mean is what tools report.
+/// Uniform around `mean`, so that nothing stays in step with a program, and the mean is what tools
+/// report.
 fn random_period(mean: u64) -> u64 {
     let spread = (mean as f64 * PERIOD_SPREAD) as u64;
     fastrand::u64(mean - spread..=mean + spread).max(1)

@@ -1,7 +1,8 @@
 //! The rim towards the kernel: the only place that names aya, perf events or unsafe code.
 //!
-//! [`KernelSource`] is everything that needs privilege: the counters, the sampler's tables and the records of processes. What leaves
-//! this module are plain values: [`Entry`](abi::Entry) counts and [`Record`]s.
+//! [`KernelSource`] is everything that needs privilege: the counters, the sampler's tables and the
+//! records of processes. What leaves this module are plain values: [`Entry`](abi::Entry) counts and
+//! [`Record`]s.
 
 mod alarm;
 mod choose;
@@ -91,7 +92,9 @@ pub enum KernelError {
         reason: String,
     },
     /// A map of the sampler could not be mapped.
-    #[error("mapping the sampler's {what} ({bytes} bytes) failed ({source}); lower --spill-entries or --table-entries")]
+    #[error(
+        "mapping the sampler's {what} ({bytes} bytes) failed ({source}); lower --spill-entries or --table-entries"
+    )]
     Map {
         /// Which map.
         what: &'static str,

@@ -11,7 +11,8 @@ use aya::{Ebpf, EbpfLoader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-/// How the sampler looks into the task it interrupts, best first; the numbers are those in the C source.
+/// How the sampler looks into the task it interrupts, best first; the numbers are those in the C
+/// source.
 const TASK_ACCESS: [(&str, u32); 3] = [("typed", 2), ("copied", 1), ("hidden", 0)];
 
 /// Called for every new mapping before its record is written (kernel/events/core.c, 5.10 to 7.2).
@@ -23,7 +24,8 @@ pub struct Sampler {
     settings: TableSettings,
     sharing: Sharing,
     cpus: usize,
-    /// Changes of address spaces as they happen; None where the sampler cannot tell generations apart.
+    /// Changes of address spaces as they happen; None where the sampler cannot tell generations
+    /// apart.
     changes: Option<RingBuf<MapData>>,
 }
 
@@ -34,28 +36,38 @@ pub struct Sharing {
     pub kernel_by_process: bool,
     /// A program's own text, and that of libraries, is counted for each process.
     pub programs_by_process: bool,
-    /// Snapshots of registers are taken. They cost memory, and nothing is tested for them otherwise.
+    /// Snapshots of registers are taken. They cost memory, and nothing is tested for them
+    /// otherwise.
     pub snapshots: bool,
 }
 
 impl Sampler {
-    /// Creates the maps for `cpus` possible CPUs, and takes the best access to the current task that this kernel accepts: typed
-    /// pointers since 5.11 with BTF, copying since 5.10 with BTF, none without.
-    pub fn load(settings: TableSettings, sharing: Sharing, cpus: usize) -> Result<Self, KernelError> {
-        // Before 5.11 maps are charged to RLIMIT_MEMLOCK; where raising it fails, creating the map tells.
+    /// Creates the maps for `cpus` possible CPUs, and takes the best access to the current task
+    /// that this kernel accepts: typed pointers since 5.11 with BTF, copying since 5.10 with BTF,
+    /// none without.
+    pub fn load(
+        settings: TableSettings,
+        sharing: Sharing,
+        cpus: usize,
+    ) -> Result<Self, KernelError> {
+        // Before 5.11 maps are charged to RLIMIT_MEMLOCK; where raising it fails, creating the map
+        // tells.
         let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
         let mut refusal = None;
         for (name, access) in TASK_ACCESS {
-            let loaded = Self::load_with(settings, sharing, cpus, access).and_then(|mut sampler| {
-                sampler.program(0)?;
-                if access != 0 {
-                    sampler.follow_changes()?;
-                }
-                Ok(sampler)
-            });
+            let loaded =
+                Self::load_with(settings, sharing, cpus, access).and_then(|mut sampler| {
+                    sampler.program(0)?;
+                    if access != 0 {
+                        sampler.follow_changes()?;
+                    }
+                    Ok(sampler)
+                });
             match loaded {
                 Ok(sampler) if access == 0 => {
-                    tracing::warn!("this kernel gives no BTF: processes are told apart by their number and time only");
+                    tracing::warn!(
+                        "this kernel gives no BTF: processes are told apart by their number and time only"
+                    );
                     return Ok(sampler);
                 }
                 Ok(sampler) => return Ok(sampler),
@@ -91,7 +103,10 @@ impl Sampler {
             .override_global("PIDNS_DEV", &pidns_dev, true)
             .override_global("PIDNS_INO", &pidns_ino, true)
             .map_max_entries("SNAPSHOT_RINGS", if sharing.snapshots { cpus as u32 } else { 1 })
-            .map_max_entries("SNAPSHOT_DATA", if sharing.snapshots { (cpus * SNAPSHOTS_PER_CPU) as u32 } else { 1 })
+            .map_max_entries(
+                "SNAPSHOT_DATA",
+                if sharing.snapshots { (cpus * SNAPSHOTS_PER_CPU) as u32 } else { 1 },
+            )
             .map_max_entries("CHANGES", ring_bytes(cpus))
             .map_max_entries("CPUS", cpus as u32)
             .map_max_entries("TABLE", halves.saturating_mul(settings.buckets).max(1))
@@ -102,13 +117,15 @@ impl Sampler {
         Ok(Self { ebpf, settings, sharing, cpus, changes: None })
     }
 
-    /// Has the kernel report every exec with the generation it begins, and forks and mappings noted where samples see them.
+    /// Has the kernel report every exec with the generation it begins, and forks and mappings noted
+    /// where samples see them.
     fn follow_changes(&mut self) -> Result<(), KernelError> {
         let ring = self.ebpf.take_map("CHANGES").ok_or_else(|| missing("map CHANGES"))?;
         self.changes = Some(RingBuf::try_from(ring).map_err(refused)?);
         self.trace("process_exec", "sched_process_exec")?;
         self.trace("process_fork", "sched_process_fork")?;
-        // A probe also keeps the kernel from taking a sample while it runs (trace_call_bpf, kernel/trace/bpf_trace.c).
+        // A probe also keeps the kernel from taking a sample while it runs (trace_call_bpf,
+        // kernel/trace/bpf_trace.c).
         if let Err(trace) = self.trace("mappings_write", "ma_write")
             && let Err(probe) = self.probe_mappings()
         {
@@ -140,7 +157,10 @@ impl Sampler {
     pub fn changes(&mut self, into: &mut Vec<TimedRecord>) {
         let Some(ring) = &mut self.changes else { return };
         while let Some(bytes) = ring.next() {
-            into.extend(change(&bytes).map(|change| TimedRecord { time_ns: change.time_ns, kind: told(&change) }));
+            into.extend(
+                change(&bytes)
+                    .map(|change| TimedRecord { time_ns: change.time_ns, kind: told(&change) }),
+            );
         }
     }
 
@@ -158,7 +178,8 @@ impl Sampler {
 
     /// Maps the rings of snapshots into this process, where there are any.
     pub fn snapshots(&self) -> Result<Option<Snapshots>, KernelError> {
-        let rings = || Snapshots::new(self.map("SNAPSHOT_RINGS")?, self.map("SNAPSHOT_DATA")?, self.cpus);
+        let rings =
+            || Snapshots::new(self.map("SNAPSHOT_RINGS")?, self.map("SNAPSHOT_DATA")?, self.cpus);
         self.sharing.snapshots.then(rings).transpose()
     }
 
@@ -169,13 +190,15 @@ impl Sampler {
         }
     }
 
-    /// Verifies and loads the program that counts under event number `event`; its file descriptor stays owned by the sampler.
+    /// Verifies and loads the program that counts under event number `event`; its file descriptor
+    /// stays owned by the sampler.
     pub fn program(&mut self, event: usize) -> Result<RawFd, KernelError> {
         if event >= EVENTS_MAX {
             return Err(KernelError::Sampler { reason: format!("more than {EVENTS_MAX} events") });
         }
         let program = self.ebpf.program_mut(&format!("sample_{event}"));
-        let program = program.ok_or_else(|| KernelError::Sampler { reason: format!("no program sample_{event}") })?;
+        let program = program
+            .ok_or_else(|| KernelError::Sampler { reason: format!("no program sample_{event}") })?;
         let program: &mut PerfEvent = program.try_into().map_err(refused)?;
         if program.fd().is_err() {
             program.load().map_err(refused)?;
@@ -187,12 +210,14 @@ impl Sampler {
     pub fn cost(&self) -> (u64, u64) {
         let samplers = self.ebpf.programs().filter(|(name, _)| name.starts_with("sample_"));
         let infos = samplers.filter_map(|(_, program)| program.info().ok());
-        infos.fold((0, 0), |(ns, runs), info| (ns + info.run_time().as_nanos() as u64, runs + info.run_count()))
+        infos.fold((0, 0), |(ns, runs), info| {
+            (ns + info.run_time().as_nanos() as u64, runs + info.run_count())
+        })
     }
 }
 
-/// The ring of changes, whose pages count twice as the daemon's: 1600 for a CPU, which starts some 750 programs a second, told of in three each, and
-/// the ring is read every 400 ms or sooner.
+/// The ring of changes, whose pages count twice as the daemon's: 1600 for a CPU, which starts some
+/// 750 programs a second, told of in three each, and the ring is read every 400 ms or sooner.
 fn ring_bytes(cpus: usize) -> u32 {
     (cpus.min(128).next_power_of_two() as u32 * (64 << 10)).max(128 << 10)
 }
@@ -219,14 +244,16 @@ fn told(change: &Change) -> RecordKind {
     if change.program == PROGRAM_APART {
         return RecordKind::Remapped { pid, before: change.text_len as u16, generation };
     }
-    let program = Program { number: change.program, text: change.text, len: u64::from(change.text_len) };
+    let program =
+        Program { number: change.program, text: change.text, len: u64::from(change.text_len) };
     if change.generation == CHANGE_LIBRARY {
         return RecordKind::Library { pid, library: program };
     }
     RecordKind::Execed { pid, generation, program: Some(program).filter(|program| program.len > 0) }
 }
 
-/// The chain of causes on one line. A verifier log has many lines: the last one that says something, before it counts what it did, is the reason.
+/// The chain of causes on one line. A verifier log has many lines: the last one that says
+/// something, before it counts what it did, is the reason.
 fn refused(error: impl std::error::Error) -> KernelError {
     let mut reason = error.to_string();
     let mut cause = error.source();
@@ -237,7 +264,9 @@ fn refused(error: impl std::error::Error) -> KernelError {
         }
         cause = inner.source();
     }
-    let says = |line: &&str| !(line.trim().is_empty() || line.starts_with("processed ") && line.contains(" insns "));
+    let says = |line: &&str| {
+        !(line.trim().is_empty() || line.starts_with("processed ") && line.contains(" insns "))
+    };
     let mut lines = reason.lines().filter(says);
     let first = lines.next().unwrap_or_default().to_owned();
     let reason = lines.next_back().map_or(first.clone(), |last| format!("{first} ... {last}"));

@@ -1,11 +1,16 @@
-//! The PMUs of this machine, as their files in sysfs describe them: numbers, CPUs, terms and events.
+//! The PMUs of this machine, as their files in sysfs describe them: numbers, CPUs, terms and
+//! events.
 //!
-//! /sys/bus/event_source/devices/PMU/{type,cpus,cpumask,format/TERM,events/NAME}: Documentation/ABI/testing/sysfs-bus-event_source-devices-format
-//! and -events, and perf-list(1). A PMU with a file `cpus` counts a kind of core (tools/perf/util/pmu.c, is_sysfs_pmu_core): Intel's `cpu_core` and
-//! `cpu_atom`, arm's `armv8_cortex_a53`; one with `cpumask` counts something outside of the cores.
+//! /sys/bus/event_source/devices/PMU/{type,cpus,cpumask,format/TERM,events/NAME}:
+//! Documentation/ABI/testing/sysfs-bus-event_source-devices-format and -events, and perf-list(1). A
+//! PMU with a file `cpus` counts a kind of core (tools/perf/util/pmu.c, is_sysfs_pmu_core): Intel's
+//! `cpu_core` and `cpu_atom`, arm's `armv8_cortex_a53`; one with `cpumask` counts something outside
+//! of the cores.
 
 use super::probe::parse_cpu_list;
-use crate::event::{Coding, Encoding, Event, EventError, HARDWARE, HW_CACHE, RAW, SOFTWARE, Site, Term, number};
+use crate::event::{
+    Coding, Encoding, Event, EventError, HARDWARE, HW_CACHE, RAW, SOFTWARE, Site, Term, number,
+};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +28,8 @@ const PMU_TYPE_SHIFT: u32 = 32;
 /// Files beside an event's that say how to print it.
 const NOT_EVENTS: [&str; 4] = [".scale", ".unit", ".per-pkg", ".snapshot"];
 
-/// PMUs whose events happen in a task, as those of software but its clocks do: its drain could find the sampler in the middle of a sample.
+/// PMUs whose events happen in a task, as those of software but its clocks do: its drain could find
+/// the sampler in the middle of a sample.
 const IN_TASKS: [&str; 4] = ["breakpoint", "kprobe", "tracepoint", "uprobe"];
 /// PERF_COUNT_SW_TASK_CLOCK (include/uapi/linux/perf_event.h); the CPU's clock is 0.
 const TASK_CLOCK: u64 = 1;
@@ -41,7 +47,8 @@ struct Pmu {
     directory: PathBuf,
 }
 
-/// Where the bits of a term's value go: a word of the config, and ranges of its bits, those of the lowest bits of the value first.
+/// Where the bits of a term's value go: a word of the config, and ranges of its bits, those of the
+/// lowest bits of the value first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Format {
     word: usize,
@@ -57,11 +64,13 @@ pub struct Pmus {
 impl Pmus {
     /// Reads what is below `root`; what cannot be read is not there.
     pub fn read(root: &Path) -> Self {
-        let all = names(root).into_iter().filter_map(|name| Pmu::read(root.join(&name), name)).collect();
+        let all =
+            names(root).into_iter().filter_map(|name| Pmu::read(root.join(&name), name)).collect();
         Self { all }
     }
 
-    /// The kinds of cores of a machine that has several; none on all others, where the generic events need no PMU's name.
+    /// The kinds of cores of a machine that has several; none on all others, where the generic
+    /// events need no PMU's name.
     fn cores(&self) -> Vec<&Pmu> {
         let cores: Vec<_> = self.all.iter().filter(|pmu| pmu.is_core).collect();
         if cores.len() > 1 { cores } else { Vec::new() }
@@ -72,7 +81,8 @@ impl Pmus {
         self.all.iter().find(|pmu| pmu.name == name)?.cpus.as_deref()
     }
 
-    /// Where an event can be opened. Of several sites with one PMU the first that the kernel takes is meant.
+    /// Where an event can be opened. Of several sites with one PMU the first that the kernel takes
+    /// is meant.
     ///
     /// # Errors
     /// [`EventError`] for a PMU or a term that is not there.
@@ -81,10 +91,12 @@ impl Pmus {
             Coding::Generic(encoding) => return Ok(self.generic(*encoding)),
             Coding::Terms { pmu, terms } => (pmu, terms),
         };
-        let found = self.all.iter().find(|known| known.name == *pmu).ok_or_else(|| EventError::UnknownPmu {
-            spec: event.name.clone(),
-            pmu: pmu.clone(),
-            known: shown(self.all.iter().map(|pmu| pmu.name.clone()).collect()),
+        let found = self.all.iter().find(|known| known.name == *pmu).ok_or_else(|| {
+            EventError::UnknownPmu {
+                spec: event.name.clone(),
+                pmu: pmu.clone(),
+                known: shown(self.all.iter().map(|pmu| pmu.name.clone()).collect()),
+            }
         })?;
         let encoding = found.encode(&event.name, terms)?;
         let is_clock = encoding.kind == SOFTWARE && encoding.config[0] <= TASK_CLOCK;
@@ -107,11 +119,18 @@ impl Pmus {
         let of_core = |pmu: &Pmu| {
             let own = match encoding.kind {
                 RAW => Encoding { kind: pmu.kind, ..encoding },
-                kind => Encoding { kind, config: [config | u64::from(pmu.kind) << PMU_TYPE_SHIFT, more[0], more[1]] },
+                kind => Encoding {
+                    kind,
+                    config: [config | u64::from(pmu.kind) << PMU_TYPE_SHIFT, more[0], more[1]],
+                },
             };
-            // arm64 takes the PMU's number in a generic event since 6.7 only, and has the plain one opened by the PMU of its CPU
-            // (drivers/perf/arm_pmu.c, armpmu_event_init).
-            [own, encoding].map(|encoding| Site { pmu: Some(pmu.name.clone()), cpus: pmu.cpus.clone(), encoding })
+            // arm64 takes the PMU's number in a generic event since 6.7 only, and has the plain one
+            // opened by the PMU of its CPU (drivers/perf/arm_pmu.c, armpmu_event_init).
+            [own, encoding].map(|encoding| Site {
+                pmu: Some(pmu.name.clone()),
+                cpus: pmu.cpus.clone(),
+                encoding,
+            })
         };
         cores.into_iter().flat_map(of_core).collect()
     }
@@ -122,8 +141,10 @@ impl Pmu {
         let kind = text(&directory.join("type"))?.parse().ok()?;
         let cpus = text(&directory.join("cpus"));
         let is_core = cpus.is_some();
-        // A core PMU whose CPUs are all offline has an empty list; an empty mask of another means all (perf's own reading).
-        let cpus = cpus.or_else(|| text(&directory.join("cpumask")).filter(|list| !list.is_empty()));
+        // A core PMU whose CPUs are all offline has an empty list; an empty mask of another means
+        // all (perf's own reading).
+        let cpus =
+            cpus.or_else(|| text(&directory.join("cpumask")).filter(|list| !list.is_empty()));
         Some(Self { name, kind, cpus: cpus.map(|list| parse_cpu_list(&list)), is_core, directory })
     }
 
@@ -139,23 +160,36 @@ impl Pmu {
         }
         let mut config = [0; 3];
         // An event by name first, so that the terms beside it change it.
-        for (name, _) in terms.iter().filter(|(name, value)| value.is_none() && self.format(name).is_none()) {
+        for (name, _) in
+            terms.iter().filter(|(name, value)| value.is_none() && self.format(name).is_none())
+        {
             let own = self.event(name).ok_or_else(|| unknown(name))?;
             for word in own.split(',') {
                 let (term, value) = word.trim().split_once('=').unwrap_or((word.trim(), "1"));
                 // `term=?`: to be given by the user.
-                let value = number(value).or_else(|| Some(0).filter(|_| value == "?")).ok_or_else(|| unknown(name))?;
+                let value = number(value)
+                    .or_else(|| Some(0).filter(|_| value == "?"))
+                    .ok_or_else(|| unknown(name))?;
                 self.set(&mut config, spec, term, value).unwrap_or_else(|| Err(unknown(term)))?;
             }
         }
-        for (name, value) in terms.iter().filter(|(name, value)| value.is_some() || self.format(name).is_some()) {
-            self.set(&mut config, spec, name, value.unwrap_or(1)).unwrap_or_else(|| Err(unknown(name)))?;
+        for (name, value) in
+            terms.iter().filter(|(name, value)| value.is_some() || self.format(name).is_some())
+        {
+            self.set(&mut config, spec, name, value.unwrap_or(1))
+                .unwrap_or_else(|| Err(unknown(name)))?;
         }
         Ok(Encoding { kind: self.kind, config })
     }
 
     /// Puts a term's value in its place; None where the PMU has no such term.
-    fn set(&self, config: &mut [u64; 3], spec: &str, term: &str, value: u64) -> Option<Result<(), EventError>> {
+    fn set(
+        &self,
+        config: &mut [u64; 3],
+        spec: &str,
+        term: &str,
+        value: u64,
+    ) -> Option<Result<(), EventError>> {
         let format = match term {
             "config" => Format { word: 0, ranges: vec![(0, 63)] },
             "config1" => Format { word: 1, ranges: vec![(0, 63)] },
@@ -164,7 +198,11 @@ impl Pmu {
         };
         let word = config.get_mut(format.word)?;
         let set = format.put(*word, value).map(|changed| *word = changed);
-        Some(set.map_err(|bits| EventError::TermValue { spec: spec.to_owned(), term: term.to_owned(), bits }))
+        Some(set.map_err(|bits| EventError::TermValue {
+            spec: spec.to_owned(),
+            term: term.to_owned(),
+            bits,
+        }))
     }
 
     fn format(&self, term: &str) -> Option<Format> {
@@ -180,8 +218,15 @@ impl Pmu {
     /// Its terms and events, for an error.
     fn has(&self) -> String {
         let terms = names(&self.directory.join("format"));
-        let events: Vec<_> = names(&self.directory.join("events")).into_iter().filter(|name| is_event(name)).collect();
-        let events = if events.is_empty() { String::new() } else { format!(", and the events {}", shown(events)) };
+        let events: Vec<_> = names(&self.directory.join("events"))
+            .into_iter()
+            .filter(|name| is_event(name))
+            .collect();
+        let events = if events.is_empty() {
+            String::new()
+        } else {
+            format!(", and the events {}", shown(events))
+        };
         let terms = if terms.is_empty() { String::new() } else { format!("{}, ", shown(terms)) };
         format!("the terms {terms}config, config1, config2{events}")
     }
@@ -198,7 +243,8 @@ impl Format {
             (low <= high && high < u64::BITS).then_some((low, high))
         };
         let ranges: Vec<_> = ranges.split(',').map(range).collect::<Option<_>>()?;
-        (ranges.iter().map(|(low, high)| high - low + 1).sum::<u32>() <= u64::BITS).then_some(Self { word, ranges })
+        (ranges.iter().map(|(low, high)| high - low + 1).sum::<u32>() <= u64::BITS)
+            .then_some(Self { word, ranges })
     }
 
     /// The word with the value in it; the bits that there are when the value has more.
@@ -227,7 +273,8 @@ fn is_event(name: &str) -> bool {
 /// Names in a directory, in order; none where it cannot be read.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().take(ENTRIES_MAX);
-    let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     names.sort();
     names
 }
@@ -315,8 +362,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         tree::write(directory.path(), files);
         let event = EventSpec::parse(spec).map_err(|error| error.to_string())?.event;
-        let sites = Pmus::read(directory.path()).sites(&event).map_err(|error| error.to_string())?;
-        Ok(sites.into_iter().map(|site| (site.pmu, site.cpus, site.encoding.kind, site.encoding.config)).collect())
+        let sites =
+            Pmus::read(directory.path()).sites(&event).map_err(|error| error.to_string())?;
+        Ok(sites
+            .into_iter()
+            .map(|site| (site.pmu, site.cpus, site.encoding.kind, site.encoding.config))
+            .collect())
     }
 
     fn encoded(files: &[(&str, &str)], spec: &str) -> (u32, [u64; 3]) {
@@ -344,7 +395,9 @@ mod tests {
         // AMD: one term in two places (arch/x86/events/amd/core.c, event_attr_event).
         let amd = [("cpu/type", "4"), ("cpu/format/event", "config:0-7,32-35")];
         assert_eq!(encoded(&amd, "cpu/event=0xfab/"), (4, [0xf_0000_00ab, 0, 0]));
-        assert!(sites(&amd, "cpu/event=0x1000/").unwrap_err().contains("a number of at most 12 bits"));
+        assert!(
+            sites(&amd, "cpu/event=0x1000/").unwrap_err().contains("a number of at most 12 bits")
+        );
     }
 
     #[test]
@@ -365,8 +418,14 @@ mod tests {
             ("cpu//", "has no term ''"),
             ("cpu/../type/", "has no term '../type'"),
             ("../cpu/event=1/", "this machine has no PMU '..'"),
-            ("cpu/event=0x100/", "the value of event is wrong; it must be a number of at most 8 bits"),
-            ("uncore_imc/event=1/", "uncore_imc has no term 'event'; it has the terms config, config1, config2"),
+            (
+                "cpu/event=0x100/",
+                "the value of event is wrong; it must be a number of at most 8 bits",
+            ),
+            (
+                "uncore_imc/event=1/",
+                "uncore_imc has no term 'event'; it has the terms config, config1, config2",
+            ),
         ] {
             let error = sites(&tree::INTEL, spec).unwrap_err();
             assert!(error.contains(words), "{spec}: {error}");
@@ -384,8 +443,9 @@ mod tests {
 
     #[test]
     fn generic_events_are_opened_by_the_kind_of_core() {
-        let on =
-            |pmu: &str, cpus: &[usize], kind, config| (Some(pmu.to_owned()), Some(cpus.to_vec()), kind, [config, 0, 0]);
+        let on = |pmu: &str, cpus: &[usize], kind, config| {
+            (Some(pmu.to_owned()), Some(cpus.to_vec()), kind, [config, 0, 0])
+        };
         let (core, atom) = ([0, 1, 2, 3], [4, 5, 6, 7]);
         assert_eq!(
             sites(&tree::HYBRID, "instructions").unwrap(),
@@ -396,12 +456,18 @@ mod tests {
                 on("cpu_core", &core, HARDWARE, 1),
             ]
         );
-        assert_eq!(sites(&tree::HYBRID, "LLC-load-misses").unwrap()[0], on("cpu_atom", &atom, HW_CACHE, 0xa_0001_0002));
+        assert_eq!(
+            sites(&tree::HYBRID, "LLC-load-misses").unwrap()[0],
+            on("cpu_atom", &atom, HW_CACHE, 0xa_0001_0002)
+        );
         assert_eq!(sites(&tree::HYBRID, "r01c2").unwrap()[0], on("cpu_atom", &atom, 10, 0x1c2));
         // Timers are the same everywhere, and so is all on a machine with one kind.
-        for (files, spec) in
-            [(&tree::HYBRID[..], "cpu-clock"), (&tree::ARM, "cycles"), (&tree::INTEL, "r01c2"), (&[], "cycles")]
-        {
+        for (files, spec) in [
+            (&tree::HYBRID[..], "cpu-clock"),
+            (&tree::ARM, "cycles"),
+            (&tree::INTEL, "r01c2"),
+            (&[], "cycles"),
+        ] {
             let sites = sites(files, spec).unwrap();
             assert_eq!((sites.len(), &sites[0].0, &sites[0].1), (1, &None, &None), "{spec}");
         }
@@ -413,7 +479,11 @@ mod tests {
         ];
         let sites = sites(&big_little, "cycles").unwrap();
         assert_eq!(sites[2], on("armv8_cortex_a72", &[4, 5], HARDWARE, 0x9_0000_0000));
-        assert_eq!(sites[3], on("armv8_cortex_a72", &[4, 5], HARDWARE, 0), "as kernels before 6.7 want it");
+        assert_eq!(
+            sites[3],
+            on("armv8_cortex_a72", &[4, 5], HARDWARE, 0),
+            "as kernels before 6.7 want it"
+        );
     }
 
     /// Whatever a driver writes there.
@@ -434,7 +504,12 @@ mod tests {
         }
         let whole = Format::parse("config:0-63").unwrap();
         assert_eq!(whole.put(5, u64::MAX), Ok(u64::MAX));
-        let files = [("x/type", "not a number"), ("y/type", "9"), ("y/cpus", "what"), ("y/events/e", "nonsense==,,")];
+        let files = [
+            ("x/type", "not a number"),
+            ("y/type", "9"),
+            ("y/cpus", "what"),
+            ("y/events/e", "nonsense==,,"),
+        ];
         let directory = tempfile::tempdir().unwrap();
         tree::write(directory.path(), &files);
         let pmus = Pmus::read(directory.path());

@@ -14,8 +14,8 @@ const CAP_SYS_ADMIN: u32 = 21;
 /// Bytes of /proc/modules that are looked at: a distribution's kernel has some 10 thousand.
 const MODULES_BYTES_MAX: u64 = 1 << 20;
 
-/// Fails unless this process may sample every CPU and load the sampler: CAP_PERFMON and CAP_BPF (Linux 5.8), or CAP_SYS_ADMIN, which
-/// includes both.
+/// Fails unless this process may sample every CPU and load the sampler: CAP_PERFMON and CAP_BPF
+/// (Linux 5.8), or CAP_SYS_ADMIN, which includes both.
 ///
 /// # Errors
 /// [`KernelError::Privilege`] naming what is missing; [`KernelError::Read`] without /proc.
@@ -34,7 +34,11 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
         .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
         .unwrap_or(0);
     let has = |number: u32| effective >> number & 1 == 1;
-    CAPABILITIES.iter().filter(|(_, number)| !has(*number) && !has(CAP_SYS_ADMIN)).map(|(name, _)| *name).collect()
+    CAPABILITIES
+        .iter()
+        .filter(|(_, number)| !has(*number) && !has(CAP_SYS_ADMIN))
+        .map(|(name, _)| *name)
+        .collect()
 }
 
 /// The machine as it is recorded in an epoch.
@@ -67,8 +71,9 @@ impl Machine {
         let kernel_release = read("/proc/sys/kernel/osrelease")?.trim().to_owned();
         let version = read("/proc/sys/kernel/version")?.trim().to_owned();
         let notes = fs::read("/sys/kernel/notes").unwrap_or_default();
-        let kernel_id = image::kernel::build_id_from_notes(&notes)
-            .unwrap_or_else(|| ImageId::from_name("[kernel]", &format!("{kernel_release} {version}")));
+        let kernel_id = image::kernel::build_id_from_notes(&notes).unwrap_or_else(|| {
+            ImageId::from_name("[kernel]", &format!("{kernel_release} {version}"))
+        });
         let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
         Ok(Self {
             arch: std::env::consts::ARCH.to_owned(),
@@ -96,22 +101,33 @@ fn cpu_fact<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
 fn cpuid(cpuinfo: &str) -> Option<Cpuid> {
     let number = |key| cpu_fact(cpuinfo, key)?.parse().ok();
     let Some(vendor) = cpu_fact(cpuinfo, "vendor_id") else { return midr(cpuinfo) };
-    Some(Cpuid { vendor: vendor.to_owned(), family: number("cpu family")?, model: number("model")? })
+    Some(Cpuid {
+        vendor: vendor.to_owned(),
+        family: number("cpu family")?,
+        model: number("model")?,
+    })
 }
 
-/// The MIDR as arm64 tells it (`arch/arm64/kernel/cpuinfo.c`), where all CPUs have the same: which of several a sample is of, nobody keeps.
+/// The MIDR as arm64 tells it (`arch/arm64/kernel/cpuinfo.c`), where all CPUs have the same: which
+/// of several a sample is of, nobody keeps.
 fn midr(cpuinfo: &str) -> Option<Cpuid> {
     let all = |key| {
         let facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-        let mut values = facts.filter(|(name, _)| name.trim() == key).map(|(_, value)| value.trim());
+        let mut values =
+            facts.filter(|(name, _)| name.trim() == key).map(|(_, value)| value.trim());
         let first = values.next()?;
         values.all(|value| value == first).then_some(first)
     };
     let model = u64::from_str_radix(all("CPU part")?.strip_prefix("0x")?, 16).ok()?;
-    Some(Cpuid { vendor: all("CPU implementer")?.to_owned(), family: all("CPU architecture")?.parse().ok()?, model })
+    Some(Cpuid {
+        vendor: all("CPU implementer")?.to_owned(),
+        family: all("CPU architecture")?.parse().ok()?,
+        model,
+    })
 }
 
-/// The highest clock of the processor, in Hz, for turning a rate into a period of cycles; 3 GHz where the machine does not say.
+/// The highest clock of the processor, in Hz, for turning a rate into a period of cycles; 3 GHz
+/// where the machine does not say.
 pub fn clock_hz() -> u64 {
     let khz = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
         .ok()
@@ -130,12 +146,14 @@ pub fn clock_hz() -> u64 {
 /// The kernel's symbols with their addresses, and its modules' places.
 ///
 /// # Errors
-/// [`image::ImageError::AddressesHidden`] under kernel.kptr_restrict, `Io` without /proc/kallsyms (CONFIG_KALLSYMS).
+/// [`image::ImageError::AddressesHidden`] under kernel.kptr_restrict, `Io` without /proc/kallsyms
+/// (CONFIG_KALLSYMS).
 pub fn kernel_symbols() -> Result<image::kernel::KernelSymbols, image::ImageError> {
     image::kernel::KernelSymbols::load(Path::new("/proc/kallsyms"), Path::new("/proc/modules"))
 }
 
-/// The list of the kernel's modules with their addresses, as text: it tells cheaply whether one came or went. Empty without modules.
+/// The list of the kernel's modules with their addresses, as text: it tells cheaply whether one
+/// came or went. Empty without modules.
 pub fn kernel_modules() -> Vec<u8> {
     let mut list = Vec::new();
     let file = fs::File::open("/proc/modules");
@@ -159,12 +177,13 @@ pub fn parse_cpu_list(text: &str) -> Vec<usize> {
     ranges.flatten().take(8192).collect()
 }
 
-/// The pid namespace of this process as (device, inode), or None in the root namespace, whose inode is PROC_PID_INIT_INO
-/// (0xEFFFFFFC, include/linux/proc_ns.h).
+/// The pid namespace of this process as (device, inode), or None in the root namespace, whose inode
+/// is PROC_PID_INIT_INO (0xEFFFFFFC, include/linux/proc_ns.h).
 pub fn pid_namespace() -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let status = fs::metadata("/proc/self/ns/pid").ok()?;
-    // The kernel compares its own encoding of the device, major << 20 | minor (include/linux/kdev_t.h).
+    // The kernel compares its own encoding of the device, major << 20 | minor
+    // (include/linux/kdev_t.h).
     let device = nix::sys::stat::major(status.dev()) << 20 | nix::sys::stat::minor(status.dev());
     (status.ino() != 0xEFFF_FFFC).then_some((device, status.ino()))
 }
@@ -179,9 +198,13 @@ mod tests {
 
     #[test]
     fn cpu_lists() {
-        for (text, expected) in
-            [("0\n", vec![0]), ("0-3,8\n", vec![0, 1, 2, 3, 8]), ("", vec![]), ("x,2-", vec![]), ("5-2", vec![])]
-        {
+        for (text, expected) in [
+            ("0\n", vec![0]),
+            ("0-3,8\n", vec![0, 1, 2, 3, 8]),
+            ("", vec![]),
+            ("x,2-", vec![]),
+            ("5-2", vec![]),
+        ] {
             assert_eq!(parse_cpu_list(text), expected, "{text:?}");
         }
         assert_eq!(parse_cpu_list("0-99999999999").len(), 8192);
@@ -196,7 +219,11 @@ mod tests {
             ("0000004000000000", vec!["CAP_BPF"]),
             ("000000c000000000", vec![]),
         ] {
-            assert_eq!(missing_capabilities(&format!("Name:\tx\nCapEff:\t{mask}\n")), expected, "{mask}");
+            assert_eq!(
+                missing_capabilities(&format!("Name:\tx\nCapEff:\t{mask}\n")),
+                expected,
+                "{mask}"
+            );
         }
     }
 
@@ -205,11 +232,18 @@ mod tests {
         assert_eq!(cpu_model("processor\t: 0\nmodel name\t: AMD EPYC\n"), Some("AMD EPYC"));
         assert_eq!(cpu_model("processor\t: 0\nCPU part\t: 0xd0c\n"), Some("0xd0c"));
         assert_eq!(cpu_model(""), None);
-        let text = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n";
-        assert_eq!(cpuid(text), Some(Cpuid { vendor: "AuthenticAMD".to_owned(), family: 25, model: 1 }));
+        let text =
+            "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n";
+        assert_eq!(
+            cpuid(text),
+            Some(Cpuid { vendor: "AuthenticAMD".to_owned(), family: 25, model: 1 })
+        );
         assert_eq!(cpuid("CPU part\t: 0xd0c\n"), None);
-        let arm =
-            |part| format!("CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: {part}\n");
+        let arm = |part| {
+            format!(
+                "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: {part}\n"
+            )
+        };
         let one = Some(Cpuid { vendor: "0x41".to_owned(), family: 8, model: 0xd03 });
         assert_eq!(cpuid(&[arm("0xd03"), arm("0xd03")].concat()), one);
         assert_eq!(cpuid(&[arm("0xd03"), arm("0xd08")].concat()), None, "two kinds");

@@ -1,20 +1,24 @@
-//! Records of processes and mappings: one dummy event per CPU whose ring carries MMAP2, COMM, FORK, EXIT and KSYMBOL records.
+//! Records of processes and mappings: one dummy event per CPU whose ring carries MMAP2, COMM, FORK,
+//! EXIT and KSYMBOL records.
 //!
-//! They have an event of their own so that they go on whatever happens to the sampled events. Times are CLOCK_MONOTONIC.
+//! They have an event of their own so that they go on whatever happens to the sampled events. Times
+//! are CLOCK_MONOTONIC.
 
 use super::KernelError;
 use super::counters::RECORD_FIELDS;
 use crate::clock;
 use perf_event::data::parse::{ParseConfig, Parser};
 use perf_event::data::{
-    Comm, Exit, Fork, KSymbol, KSymbolFlags, KSymbolType, Lost, Mmap2, RecordMetadata, Throttle, Visitor,
+    Comm, Exit, Fork, KSymbol, KSymbolFlags, KSymbolType, Lost, Mmap2, RecordMetadata, Throttle,
+    Visitor,
 };
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, Sampler};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Bytes of one CPU's ring: about 5000 mappings between two drains. What does not fit the kernel drops and counts.
+/// Bytes of one CPU's ring: about 5000 mappings between two drains. What does not fit the kernel
+/// drops and counts.
 const RING_BYTES: usize = 512 << 10;
 
 /// PERF_RECORD_MISC_COMM_EXEC (linux/perf_event.h): the command changed because of an exec.
@@ -29,8 +33,8 @@ pub struct TimedRecord {
     pub kind: RecordKind,
 }
 
-/// Code that the kernel made for itself (PERF_RECORD_KSYMBOL, linux/perf_event.h): a BPF program, a trampoline, instructions to be executed
-/// out of line. Modules are not told of.
+/// Code that the kernel made for itself (PERF_RECORD_KSYMBOL, linux/perf_event.h): a BPF program, a
+/// trampoline, instructions to be executed out of line. Modules are not told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelSymbol {
     /// Address of its first byte.
@@ -71,7 +75,8 @@ pub enum RecordKind {
         /// The mapping.
         library: Program,
     },
-    /// A file is about to be mapped where another may have been; samples from now on are of this generation.
+    /// A file is about to be mapped where another may have been; samples from now on are of this
+    /// generation.
     Remapped {
         /// Process.
         pid: u32,
@@ -99,8 +104,8 @@ pub enum RecordKind {
     },
     /// The kernel's text grew or shrank: a BPF program or a trampoline came or went.
     KernelText(KernelSymbol),
-    /// The kernel stopped an event for the rest of a clock tick: too many samples, or too dear (kernel.perf_event_max_sample_rate,
-    /// kernel.perf_cpu_time_max_percent).
+    /// The kernel stopped an event for the rest of a clock tick: too many samples, or too dear
+    /// (kernel.perf_event_max_sample_rate, kernel.perf_cpu_time_max_percent).
     Throttled {
         /// Where.
         cpu: u32,
@@ -112,7 +117,8 @@ pub enum RecordKind {
     },
 }
 
-/// A program, or a mapping of a library, whose text the sampler counts by its distance from the begin.
+/// A program, or a mapping of a library, whose text the sampler counts by its distance from the
+/// begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
     /// As in [`abi::Space::Program`].
@@ -196,7 +202,13 @@ impl Sideband {
     /// Opens the ring of one more CPU.
     pub fn add(&mut self, cpu: usize) -> Result<(), KernelError> {
         let sampler = open_ring(cpu).map_err(|source| KernelError::Sideband { cpu, source })?;
-        self.rings.push(Ring { cpu, sampler, begun_ns: clock::monotonic_ns(), running_ns: 0, read_ns: 0 });
+        self.rings.push(Ring {
+            cpu,
+            sampler,
+            begun_ns: clock::monotonic_ns(),
+            running_ns: 0,
+            read_ns: 0,
+        });
         Ok(())
     }
 
@@ -205,17 +217,18 @@ impl Sideband {
         self.rings.retain(|ring| ring.cpu != cpu);
     }
 
-    /// Makes the CPU take an interrupt and answer: reading an event that is active on another CPU runs there by smp_call_function_single and
-    /// waits for it (kernel/events/core.c, perf_event_read, 5.10 to 6.18), and the dummy event is always active. It disturbs no
-    /// sampling. Samplers run with interrupts off or in NMIs, so none that began before the answer is left. On a CPU that is offline no
-    /// sampler runs either. False: the kernel did not do it.
+    /// Makes the CPU take an interrupt and answer: reading an event that is active on another CPU
+    /// runs there by smp_call_function_single and waits for it (kernel/events/core.c,
+    /// perf_event_read, 5.10 to 6.18), and the dummy event is always active. It disturbs no
+    /// sampling. Samplers run with interrupts off or in NMIs, so none that began before the answer
+    /// is left. On a CPU that is offline no sampler runs either. False: the kernel did not do it.
     pub fn quiesce(&mut self, cpu: usize) -> bool {
         let Some(ring) = self.rings.iter_mut().find(|ring| ring.cpu == cpu) else { return false };
         ring.sampler.as_counter_mut().read_count_and_time().is_ok()
     }
 
-    /// CPUs whose events the kernel has taken away: they were offline since they were opened, and their events stay dead when they are
-    /// online again.
+    /// CPUs whose events the kernel has taken away: they were offline since they were opened, and
+    /// their events stay dead when they are online again.
     pub fn dead(&mut self, now_ns: u64) -> Vec<usize> {
         let mut dead = Vec::new();
         for ring in &mut self.rings {
@@ -228,7 +241,8 @@ impl Sideband {
         dead
     }
 
-    /// Until when the event of that CPU has run, CLOCK_MONOTONIC: now, or when the CPU went offline.
+    /// Until when the event of that CPU has run, CLOCK_MONOTONIC: now, or when the CPU went
+    /// offline.
     pub fn alive_until(&mut self, cpu: usize) -> Option<u64> {
         let ring = self.rings.iter_mut().find(|ring| ring.cpu == cpu)?;
         let read = ring.sampler.as_counter_mut().read_count_and_time().ok()?;
@@ -237,7 +251,10 @@ impl Sideband {
 
     /// The descriptor whose ring is that of `cpu`.
     pub fn descriptor(&self, cpu: usize) -> Option<RawFd> {
-        self.rings.iter().find(|ring| ring.cpu == cpu).map(|ring| ring.sampler.as_counter().as_raw_fd())
+        self.rings
+            .iter()
+            .find(|ring| ring.cpu == cpu)
+            .map(|ring| ring.sampler.as_counter().as_raw_fd())
     }
 
     /// Moves every record that is in the rings now to `into`, CPU by CPU; the caller sorts by time.
@@ -262,7 +279,14 @@ fn open_ring(cpu: usize) -> io::Result<Sampler> {
     let open = |build_id: bool| {
         let mut builder = Builder::new(Software::DUMMY);
         builder.any_pid().one_cpu(cpu).include_kernel().include_hv();
-        builder.mmap(true).mmap2(true).build_id(build_id).comm(true).comm_exec(true).task(true).ksymbol(true);
+        builder
+            .mmap(true)
+            .mmap2(true)
+            .build_id(build_id)
+            .comm(true)
+            .comm_exec(true)
+            .task(true)
+            .ksymbol(true);
         builder.sample_id_all(true).sample(RECORD_FIELDS).clockid(Clock::MONOTONIC);
         let mut ring = builder.build()?.sampled(RING_BYTES)?;
         ring.as_counter_mut().enable()?;
@@ -272,7 +296,10 @@ fn open_ring(cpu: usize) -> io::Result<Sampler> {
     open(true).or_else(|_| open(false))
 }
 
-fn parse(bytes: &[u8], config: &ParseConfig<perf_event::data::endian::Native>) -> Option<TimedRecord> {
+fn parse(
+    bytes: &[u8],
+    config: &ParseConfig<perf_event::data::endian::Native>,
+) -> Option<TimedRecord> {
     Parser::new(bytes, config.clone()).parse_record(ToRecord).ok().flatten()
 }
 
@@ -296,7 +323,9 @@ impl<'a> Visitor<'a> for ToRecord {
         // Never print the build id of perf-event2 with {:?}: its digits are wrong there (0.7.4).
         let file = match (mmap.build_id(), mmap.maj(), mmap.min(), mmap.ino()) {
             (Some(id), ..) if !id.is_empty() => MappedFileId::BuildId(id.to_vec()),
-            (_, Some(major), Some(minor), Some(inode)) => MappedFileId::Inode { major, minor, inode },
+            (_, Some(major), Some(minor), Some(inode)) => {
+                MappedFileId::Inode { major, minor, inode }
+            }
             _ => MappedFileId::Inode { major: 0, minor: 0, inode: 0 },
         };
         let record = Record {
@@ -318,7 +347,11 @@ impl<'a> Visitor<'a> for ToRecord {
     fn visit_fork(self, fork: Fork, metadata: RecordMetadata) -> Self::Output {
         // A thread has its parent's process id.
         let (pid, parent) = (fork.pid, fork.ppid);
-        let kind = if pid == parent { RecordKind::Thread { pid } } else { RecordKind::Fork { pid, parent } };
+        let kind = if pid == parent {
+            RecordKind::Thread { pid }
+        } else {
+            RecordKind::Fork { pid, parent }
+        };
         Self::timed(&metadata, kind)
     }
 

@@ -1,7 +1,9 @@
-//! On which instruction a sample lands, measured: the one that keeps the processor waiting, or one after it.
+//! On which instruction a sample lands, measured: the one that keeps the processor waiting, or one
+//! after it.
 //!
-//! An interrupt is taken when an instruction has retired, so out-of-order processors without precise sampling show the instruction after the one
-//! that was the oldest not yet retired. Which it is here decides what time is charged to.
+//! An interrupt is taken when an instruction has retired, so out-of-order processors without
+//! precise sampling show the instruction after the one that was the oldest not yet retired. Which
+//! it is here decides what time is charged to.
 
 use super::counters::Counters;
 use crate::event::PlannedEvent;
@@ -28,8 +30,9 @@ pub struct Landing {
     pub samples: u64,
 }
 
-/// Runs a loop whose time goes to one instruction on `cpu` while the event is sampled there, which the sampler's tables show afterwards:
-/// [`found`]. Gives the address of that instruction; None where the thread could not run there.
+/// Runs a loop whose time goes to one instruction on `cpu` while the event is sampled there, which
+/// the sampler's tables show afterwards: [`found`]. Gives the address of that instruction; None
+/// where the thread could not run there.
 pub fn run(plan: &PlannedEvent, units_per_second: u64, program: RawFd, cpu: usize) -> Option<u64> {
     let plan = PlannedEvent { period: (units_per_second / RATE).max(1), mux: None, ..plan.clone() };
     let ran = std::thread::Builder::new().name("skid".into()).spawn(move || {
@@ -53,7 +56,8 @@ pub fn run(plan: &PlannedEvent, units_per_second: u64, program: RawFd, cpu: usiz
 /// What the samples of the loop say, whose divisions are at the address `stalls` of this process.
 pub fn found(event: usize, entries: &[Entry], stalls: u64) -> Option<Landing> {
     let pid = std::process::id();
-    let mine = |entry: &&Entry| matches!(entry.whose(), Space::Process { pid: whose, .. } if whose == pid);
+    let mine =
+        |entry: &&Entry| matches!(entry.whose(), Space::Process { pid: whose, .. } if whose == pid);
     let mut counts = [0; LOOP.len()];
     for entry in entries.iter().filter(mine) {
         let offset = entry.pc().wrapping_sub(stalls);
@@ -65,17 +69,20 @@ pub fn found(event: usize, entries: &[Entry], stalls: u64) -> Option<Landing> {
     Skid::measured(&counts, 0).map(|skid| Landing { event, skid, samples: counts.iter().sum() })
 }
 
-/// Where the instructions of the loop begin, in bytes from the division on: it, three additions, the end of a round in two.
+/// Where the instructions of the loop begin, in bytes from the division on: it, three additions,
+/// the end of a round in two.
 #[cfg(target_arch = "x86_64")]
 const LOOP: [u64; 6] = [0, 3, 7, 11, 15, 18];
 #[cfg(target_arch = "aarch64")]
 const LOOP: [u64; 6] = [0, 4, 8, 12, 16, 20];
 
-/// Divisions, each of which waits for the one before, with work for a fraction of their time behind each. Gives their address.
+/// Divisions, each of which waits for the one before, with work for a fraction of their time behind
+/// each. Gives their address.
 #[cfg(target_arch = "x86_64")]
 fn divide(rounds: u64) -> u64 {
     let at: u64;
-    // SAFETY: registers only. rdx:rax divided by 1 is rax, without remainder: neither changes, and the quotient fits.
+    // SAFETY: registers only. rdx:rax divided by 1 is rax, without remainder: neither changes, and
+    // the quotient fits.
     unsafe {
         asm!(
             "lea {at}, [rip + 2f]",

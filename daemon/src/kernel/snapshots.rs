@@ -1,7 +1,9 @@
-//! The rings in which samplers leave snapshots of registers: one writer, the sampler on that CPU, and one reader, the daemon.
+//! The rings in which samplers leave snapshots of registers: one writer, the sampler on that CPU,
+//! and one reader, the daemon.
 //!
-//! The sampler writes a snapshot and then counts `written` up (x86-64 keeps the order of stores, Intel SDM volume 3, 9.2.2). The daemon reads
-//! what was written, wipes it, and then counts `taken` up, which frees the places.
+//! The sampler writes a snapshot and then counts `written` up (x86-64 keeps the order of stores,
+//! Intel SDM volume 3, 9.2.2). The daemon reads what was written, wipes it, and then counts `taken`
+//! up, which frees the places.
 
 use super::KernelError;
 use super::mapped::Mapped;
@@ -17,17 +19,23 @@ pub struct Snapshots {
 
 impl Snapshots {
     /// Maps the rings of `cpus` possible CPUs.
-    pub fn new(rings: BorrowedFd<'_>, data: BorrowedFd<'_>, cpus: usize) -> Result<Self, KernelError> {
+    pub fn new(
+        rings: BorrowedFd<'_>,
+        data: BorrowedFd<'_>,
+        cpus: usize,
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             rings: Mapped::new(rings, cpus, "rings of snapshots")?,
             data: Mapped::new(data, cpus * SNAPSHOTS_PER_CPU, "snapshots")?,
         })
     }
 
-    /// Moves what `cpu` left to `into`, of which nothing stays behind. Gives the number of snapshots that it ever had to drop, which wraps.
+    /// Moves what `cpu` left to `into`, of which nothing stays behind. Gives the number of
+    /// snapshots that it ever had to drop, which wraps.
     pub fn take(&self, cpu: usize, into: &mut Vec<Snapshot>) -> u32 {
         let Some(ring) = self.rings.pointer(cpu) else { return 0 };
-        // SAFETY: inside the mapping; aligned words, of which the sampler writes the first two and the daemon the third.
+        // SAFETY: inside the mapping; aligned words, of which the sampler writes the first two and
+        // the daemon the third.
         let (written, dropped, taken) = unsafe {
             let written = (&raw const (*ring).written).read_volatile();
             let dropped = (&raw const (*ring).dropped).read_volatile();
@@ -48,7 +56,8 @@ impl Snapshots {
 }
 
 /// What is left of a snapshot that was taken.
-const EMPTY: Snapshot = Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
+const EMPTY: Snapshot =
+    Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
 
 #[cfg(test)]
 mod tests {
@@ -62,23 +71,32 @@ mod tests {
             file.set_len(bytes as u64).unwrap();
             file
         };
-        let (rings, data) = (file(2 * size_of::<SnapshotRing>()), file(2 * SNAPSHOTS_PER_CPU * size_of::<Snapshot>()));
+        let (rings, data) = (
+            file(2 * size_of::<SnapshotRing>()),
+            file(2 * SNAPSHOTS_PER_CPU * size_of::<Snapshot>()),
+        );
         let snapshots = Snapshots::new(rings.as_fd(), data.as_fd(), 2).unwrap();
         let mut into = Vec::new();
         // Around the end of the ring, and of the numbers.
         let begin = u32::MAX - 2;
-        let ring = |written, taken| SnapshotRing { written, taken, dropped: 7, ..SnapshotRing::default() };
+        let ring =
+            |written, taken| SnapshotRing { written, taken, dropped: 7, ..SnapshotRing::default() };
         snapshots.rings.write(1, ring(begin, begin));
         assert_eq!(snapshots.take(1, &mut into), 7);
         assert!(into.is_empty());
         let index = |n: u32| SNAPSHOTS_PER_CPU + begin.wrapping_add(n) as usize % SNAPSHOTS_PER_CPU;
         for n in 0..5 {
-            snapshots.data.write(index(n), Snapshot { key: u64::from(n), stack: [1; 256], ..EMPTY });
+            snapshots
+                .data
+                .write(index(n), Snapshot { key: u64::from(n), stack: [1; 256], ..EMPTY });
         }
         snapshots.rings.write(1, ring(begin.wrapping_add(5), begin));
         snapshots.take(1, &mut into);
         assert_eq!(into.iter().map(|snapshot| snapshot.key).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        assert!((0..5).all(|n| snapshots.data.read(index(n)).unwrap().stack == [0; 256]), "nothing stays behind");
+        assert!(
+            (0..5).all(|n| snapshots.data.read(index(n)).unwrap().stack == [0; 256]),
+            "nothing stays behind"
+        );
         snapshots.take(1, &mut into);
         assert_eq!(into.len(), 5);
         // A ring that claims more than it can have gives what it has.

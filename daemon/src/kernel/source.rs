@@ -29,7 +29,8 @@ pub struct SourceSettings {
     pub sharing: Sharing,
 }
 
-/// Assumed where a busy machine does not let itself be measured: dearer than any hardware interrupt, cheaper than the dearest virtual one.
+/// Assumed where a busy machine does not let itself be measured: dearer than any hardware
+/// interrupt, cheaper than the dearest virtual one.
 const NS_PER_SAMPLE_ASSUMED: f64 = 5000.0;
 
 /// What one CPU took in one drain.
@@ -98,7 +99,8 @@ pub struct KernelSource {
 
 /// CPUs that come and go are looked for this often.
 const CPUS_INTERVAL_NS: u64 = 2_000_000_000;
-/// A period is refused when sampling would take more than this part of every CPU: the machine would do little else.
+/// A period is refused when sampling would take more than this part of every CPU: the machine would
+/// do little else.
 const SHARE_MAX: f64 = 0.25;
 
 impl KernelSource {
@@ -109,7 +111,9 @@ impl KernelSource {
     pub fn open(settings: &SourceSettings, machine: &Machine) -> Result<Self, KernelError> {
         let sideband = Sideband::open(&machine.cpus)?;
         let mut sampler = Sampler::load(settings.table, settings.sharing, possible_cpus()?)?;
-        let programs = (0..settings.events.len()).map(|event| sampler.program(event)).collect::<Result<Vec<_>, _>>()?;
+        let programs = (0..settings.events.len())
+            .map(|event| sampler.program(event))
+            .collect::<Result<Vec<_>, _>>()?;
         let (table, snapshots) = (sampler.table()?, sampler.snapshots()?);
         let mut events = settings.events.clone();
         let clock_hz = probe::clock_hz();
@@ -157,7 +161,8 @@ impl KernelSource {
         self.cost
     }
 
-    /// What a sample costs by now, where that was measured since the last call. While nothing is sampled nothing is measured.
+    /// What a sample costs by now, where that was measured since the last call. While nothing is
+    /// sampled nothing is measured.
     pub fn look_at_cost(&mut self) -> Option<Cost> {
         let meter = self.meter.as_mut().filter(|_| !self.paused && !self.stopped)?;
         meter.look(clock::monotonic_ns())
@@ -177,8 +182,8 @@ impl KernelSource {
         self.counters.set_period(event, period);
     }
 
-    /// Lets a CPU's events go on that the kernel has throttled: a new period does that (perf_event_period), and on an idle CPU whose tick is
-    /// stopped nothing else does for long.
+    /// Lets a CPU's events go on that the kernel has throttled: a new period does that
+    /// (perf_event_period), and on an idle CPU whose tick is stopped nothing else does for long.
     pub fn revive(&mut self, cpu: u32) {
         self.counters.begin_spans(cpu as usize);
     }
@@ -217,7 +222,8 @@ impl KernelSource {
         self.counters.stop();
     }
 
-    /// Moves what every CPU has counted since the last drain to `entries`, one after the other; sampling goes on.
+    /// Moves what every CPU has counted since the last drain to `entries`, one after the other;
+    /// sampling goes on.
     pub fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
         let mut drained = Drained::default();
         let cpus: Vec<usize> = self.counters.cpus().collect();
@@ -233,7 +239,8 @@ impl KernelSource {
         drained
     }
 
-    /// Moves the snapshots that are there now to `into`. Gives the number of those that found no room since the last call.
+    /// Moves the snapshots that are there now to `into`. Gives the number of those that found no
+    /// room since the last call.
     pub fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64 {
         let Some(snapshots) = &self.snapshots else { return 0 };
         let mut dropped = 0;
@@ -251,7 +258,8 @@ impl KernelSource {
         self.counters.cpus().for_each(|cpu| self.table.snapshot_every(cpu, every));
     }
 
-    /// Counts a process's own text no longer together with that of others, nor that of children it will have.
+    /// Counts a process's own text no longer together with that of others, nor that of children it
+    /// will have.
     pub fn keep_apart(&self, pid: u32) {
         self.table.keep_apart(pid);
     }
@@ -286,9 +294,14 @@ impl KernelSource {
             choose::follow(&mut self.events);
         }
         for &cpu in online.iter().filter(|cpu| !had.contains(cpu)) {
-            let opened = self.sideband.add(cpu).and_then(|()| self.counters.add(&self.events, &self.programs, cpu));
+            let opened = self
+                .sideband
+                .add(cpu)
+                .and_then(|()| self.counters.add(&self.events, &self.programs, cpu));
             let paused = self.paused;
-            match opened.and_then(|()| if paused { Ok(()) } else { self.counters.start(&self.events) }) {
+            match opened
+                .and_then(|()| if paused { Ok(()) } else { self.counters.start(&self.events) })
+            {
                 Ok(()) => {
                     tracing::info!(cpu, "a CPU came online and is sampled");
                     drained.back.push(cpu as u32);
@@ -301,7 +314,8 @@ impl KernelSource {
                 }
             }
         }
-        // The kernel lets every reader of its old ring finish first, which takes some 15 ms for each event: not while nothing has changed.
+        // The kernel lets every reader of its old ring finish first, which takes some 15 ms for
+        // each event: not while nothing has changed.
         if !(drained.gone.is_empty() && drained.back.is_empty()) {
             self.counters.share_rings(|cpu| self.sideband.descriptor(cpu));
         }
@@ -313,7 +327,8 @@ impl KernelSource {
         self.sampler.changes(records);
     }
 
-    /// Nanoseconds and runs of all programs, when the kernel measures them (kernel.bpf_stats_enabled, Linux 5.1).
+    /// Nanoseconds and runs of all programs, when the kernel measures them
+    /// (kernel.bpf_stats_enabled, Linux 5.1).
     #[must_use]
     pub fn handler_cost(&self) -> Option<(u64, u64)> {
         Some(self.sampler.cost()).filter(|(_, runs)| *runs > 0)
@@ -327,19 +342,36 @@ fn measure(
     programs: &[RawFd],
     machine: &Machine,
 ) -> (Cost, Option<Meter>) {
-    let measurable = events.iter().zip(programs).find(|(plan, _)| plan.event.unit != Unit::Occurrences);
+    let measurable =
+        events.iter().zip(programs).find(|(plan, _)| plan.event.unit != Unit::Occurrences);
     let budget = budget.map(|budget| budget.0);
-    match measurable.and_then(|(plan, program)| Meter::start(plan, *program, &machine.cpus, budget)) {
+    match measurable.and_then(|(plan, program)| Meter::start(plan, *program, &machine.cpus, budget))
+    {
         Some((meter, measured)) => (Cost::of(measured), Some(meter)),
         None => {
-            tracing::warn!("what a sample costs could not be measured; {NS_PER_SAMPLE_ASSUMED} ns are assumed");
-            (Cost { ns_per_sample: NS_PER_SAMPLE_ASSUMED, measured: None, unix_s: clock::unix_s() }, None)
+            tracing::warn!(
+                "what a sample costs could not be measured; {NS_PER_SAMPLE_ASSUMED} ns are assumed"
+            );
+            (
+                Cost {
+                    ns_per_sample: NS_PER_SAMPLE_ASSUMED,
+                    measured: None,
+                    unix_s: clock::unix_s(),
+                },
+                None,
+            )
         }
     }
 }
 
-/// Measures where samples land, on the last CPU, with the first event whose frequency is known. The tables are empty before and after.
-fn measure_skid(events: &[PlannedEvent], programs: &[RawFd], machine: &Machine, table: &Table) -> Option<Landing> {
+/// Measures where samples land, on the last CPU, with the first event whose frequency is known. The
+/// tables are empty before and after.
+fn measure_skid(
+    events: &[PlannedEvent],
+    programs: &[RawFd],
+    machine: &Machine,
+    table: &Table,
+) -> Option<Landing> {
     let measurable = events.iter().zip(programs).enumerate();
     let (event, (plan, program)) =
         measurable.into_iter().find(|(_, (plan, _))| plan.event.unit != Unit::Occurrences)?;
@@ -350,7 +382,8 @@ fn measure_skid(events: &[PlannedEvent], programs: &[RawFd], machine: &Machine, 
     skid::found(event, &entries, stalls?)
 }
 
-/// Refuses a period so short that the machine would do little but sample: a virtual machine whose timer takes 14 us hangs at one every 10.
+/// Refuses a period so short that the machine would do little but sample: a virtual machine whose
+/// timer takes 14 us hangs at one every 10.
 fn affordable(plan: &PlannedEvent, cost: Cost, clock_hz: u64) -> Result<(), KernelError> {
     let rate = plan.event.unit.per_second(clock_hz) as f64 / plan.period as f64;
     let share = rate * cost.ns_per_sample / 1e9;

@@ -1,15 +1,18 @@
-//! The sampler's tables as the daemon sees them: mapped memory, drained one half at a time without any lock.
+//! The sampler's tables as the daemon sees them: mapped memory, drained one half at a time without
+//! any lock.
 //!
-//! The sampler on a CPU writes only the half that the CPU's `half` word names. To drain, the daemon writes the other half's number
-//! there and then makes that CPU take an interprocessor interrupt ([`super::sideband::Sideband::quiesce`]). Samplers run in interrupts
-//! themselves (timer or NMI) on their own CPU and cannot be suspended, so once the CPU has answered, no sampler that read the old
-//! number is still running, and the answer orders its writes before our reads. Sampling never stops.
+//! The sampler on a CPU writes only the half that the CPU's `half` word names. To drain, the daemon
+//! writes the other half's number there and then makes that CPU take an interprocessor interrupt
+//! ([`super::sideband::Sideband::quiesce`]). Samplers run in interrupts themselves (timer or NMI)
+//! on their own CPU and cannot be suspended, so once the CPU has answered, no sampler that read the
+//! old number is still running, and the answer orders its writes before our reads. Sampling never
+//! stops.
 
 use super::KernelError;
 use super::mapped::Mapped;
 use abi::{
-    BUCKETS, Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Library, Losses, PID_BITS, PROGRAM_APART,
-    SLOT_BITS, Slot,
+    BUCKETS, Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Library, Losses, PID_BITS,
+    PROGRAM_APART, SLOT_BITS, Slot,
 };
 
 use std::mem::size_of;
@@ -20,7 +23,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub struct TableSettings {
     /// Entries, of 16 bytes, in the spill buffer of a half. 1 to 2^20.
     pub spill_entries: u32,
-    /// Buckets, of 64 bytes, of a half that are not in the CPU's page, at most 4096 (what many processes share is spread by 12 bits); 0: those that are.
+    /// Buckets, of 64 bytes, of a half that are not in the CPU's page, at most 4096 (what many
+    /// processes share is spread by 12 bits); 0: those that are.
     pub buckets: u32,
 }
 
@@ -28,7 +32,8 @@ impl TableSettings {
     /// Kernel memory that one CPU's tables take.
     #[must_use]
     pub fn bytes_per_cpu(&self) -> usize {
-        let tables = size_of::<Bucket>() * self.buckets as usize + size_of::<Entry>() * self.spill_entries as usize;
+        let tables = size_of::<Bucket>() * self.buckets as usize
+            + size_of::<Entry>() * self.spill_entries as usize;
         let half = tables + size_of::<Losses>();
         HALVES * half + size_of::<CpuBlock>()
     }
@@ -66,14 +71,24 @@ pub struct HalfTotals {
 
 impl Table {
     /// Maps the tables of `cpus` possible CPUs.
-    pub fn new(fds: &MapFds<'_>, settings: TableSettings, cpus: usize) -> Result<Self, KernelError> {
+    pub fn new(
+        fds: &MapFds<'_>,
+        settings: TableSettings,
+        cpus: usize,
+    ) -> Result<Self, KernelError> {
         let halves = cpus * HALVES;
         let buckets = halves * settings.buckets as usize;
         Ok(Self {
             settings,
             cpus: Mapped::new(fds.cpus, cpus, "pages")?,
-            buckets: (buckets > 0).then(|| Mapped::new(fds.table, buckets, "tables")).transpose()?,
-            spill: Mapped::new(fds.spill, halves * settings.spill_entries as usize, "spill buffers")?,
+            buckets: (buckets > 0)
+                .then(|| Mapped::new(fds.table, buckets, "tables"))
+                .transpose()?,
+            spill: Mapped::new(
+                fds.spill,
+                halves * settings.spill_entries as usize,
+                "spill buffers",
+            )?,
             losses: Mapped::new(fds.losses, halves, "loss counters")?,
             slots: fds.slots.try_clone_to_owned().map_err(|source| KernelError::Map {
                 what: "processes",
@@ -83,11 +98,12 @@ impl Table {
         })
     }
 
-    /// Makes the other half of `cpu` count from now on and gives the number of the one that counted. The caller must let the CPU
-    /// answer an interrupt before it drains that half.
+    /// Makes the other half of `cpu` count from now on and gives the number of the one that
+    /// counted. The caller must let the CPU answer an interrupt before it drains that half.
     pub fn flip(&self, cpu: usize) -> usize {
         let Some(block) = self.cpus.pointer(cpu) else { return 0 };
-        // SAFETY: inside the mapping; only the daemon writes this word, the sampler reads it whole (an aligned 32-bit load).
+        // SAFETY: inside the mapping; only the daemon writes this word, the sampler reads it whole
+        // (an aligned 32-bit load).
         unsafe {
             let half = (&raw mut (*block).half).read_volatile() & 1;
             (&raw mut (*block).half).write_volatile(half ^ 1);
@@ -98,31 +114,36 @@ impl Table {
     /// Has the sampler on `cpu` take a snapshot for so many samples of user code; 0: none.
     pub fn snapshot_every(&self, cpu: usize, every: u32) {
         if let Some(block) = self.cpus.pointer(cpu) {
-            // SAFETY: inside the mapping; only the daemon writes this word, the sampler reads it whole (an aligned 32-bit load).
+            // SAFETY: inside the mapping; only the daemon writes this word, the sampler reads it
+            // whole (an aligned 32-bit load).
             unsafe { (&raw mut (*block).snapshot_every).write_volatile(every) }
         }
     }
 
-    /// Marks a process so that neither its text and libraries nor those of its children is counted together with that of others. Its number is the root
-    /// namespace's.
+    /// Marks a process so that neither its text and libraries nor those of its children is counted
+    /// together with that of others. Its number is the root namespace's.
     pub fn keep_apart(&self, pid: u32) {
         let index = pid as usize & ((1 << SLOT_BITS) - 1);
         let slots = match Mapped::<Slot>::new(self.slots.as_fd(), 1 << SLOT_BITS, "processes") {
             Ok(slots) => slots,
             Err(error) => {
-                return tracing::error!("{error}; samples of process {pid} in its own text are nobody's in particular");
+                return tracing::error!(
+                    "{error}; samples of process {pid} in its own text are nobody's in particular"
+                );
             }
         };
         let Some(mut slot) = slots.read(index) else { return };
         if slot.space & ((1 << PID_BITS) - 1) != pid {
-            // Another process has the line, and can do without: the mark must be found when this one forks or execs.
+            // Another process has the line, and can do without: the mark must be found when this
+            // one forks or execs.
             slot = Slot { space: pid, ..Slot::default() };
         }
         let libraries = slot.libraries.map(|library| Library { len: 0, ..library });
         slots.write(index, Slot { text_len: 0, program: PROGRAM_APART, libraries, ..slot });
     }
 
-    /// How full the spill buffer of the half is that counts now on `cpu`, 0 to 1: a look, for the sampler writes it meanwhile.
+    /// How full the spill buffer of the half is that counts now on `cpu`, 0 to 1: a look, for the
+    /// sampler writes it meanwhile.
     pub fn spill_used(&self, cpu: usize) -> f64 {
         let Some(block) = self.cpus.pointer(cpu) else { return 0.0 };
         // SAFETY: inside the mapping, half is 0 or 1; `spilled` is an aligned 32-bit word.
@@ -134,7 +155,8 @@ impl Table {
         f64::from(spilled) / f64::from(self.settings.spill_entries)
     }
 
-    /// Moves all counts of a half that no longer counts to `into`. The places stay, so that they are found when the half counts again.
+    /// Moves all counts of a half that no longer counts to `into`. The places stay, so that they
+    /// are found when the half counts again.
     pub fn drain(&self, cpu: usize, half: usize, into: &mut Vec<Entry>) -> HalfTotals {
         let half_index = cpu * HALVES + half;
         let stats = self.take_stats(cpu, half);
@@ -174,12 +196,14 @@ impl Table {
             return buckets.pointer((cpu * HALVES + half) * self.buckets() + index);
         }
         let block = self.cpus.pointer(cpu)?;
-        // SAFETY: inside the mapping, for the numbers are below those of halves and buckets; the address alone is computed.
+        // SAFETY: inside the mapping, for the numbers are below those of halves and buckets; the
+        // address alone is computed.
         Some(unsafe { (&raw mut (*block).table).cast::<Bucket>().add(half * BUCKETS + index) })
     }
 
     fn read_bucket(&self, cpu: usize, half: usize, index: usize) -> Option<Bucket> {
-        // SAFETY: inside the mapping and aligned; any bits are a bucket. The sampler writes the other half only.
+        // SAFETY: inside the mapping and aligned; any bits are a bucket. The sampler writes the
+        // other half only.
         self.bucket(cpu, half, index).map(|bucket| unsafe { bucket.read_volatile() })
     }
 
@@ -192,7 +216,8 @@ impl Table {
 
     fn take_stats(&self, cpu: usize, half: usize) -> HalfStats {
         let Some(block) = self.cpus.pointer(cpu) else { return HalfStats::default() };
-        // SAFETY: inside the mapping, half is 0 or 1; the sampler writes the other half's statistics only.
+        // SAFETY: inside the mapping, half is 0 or 1; the sampler writes the other half's
+        // statistics only.
         unsafe {
             let stats = (&raw mut (*block).stats).cast::<HalfStats>().add(half & 1);
             let taken = stats.read_volatile();
@@ -205,7 +230,8 @@ impl Table {
 /// The number of CPUs that this kernel may ever have: the size of per-CPU tables.
 ///
 /// # Errors
-/// When /sys/devices/system/cpu/possible cannot be read; its format is cpulist (kernel documentation, ABI/stable/sysfs-devices-system-cpu).
+/// When /sys/devices/system/cpu/possible cannot be read; its format is cpulist (kernel
+/// documentation, ABI/stable/sysfs-devices-system-cpu).
 pub fn possible_cpus() -> Result<usize, KernelError> {
     Ok(super::probe::cpu_list("possible")?.last().map_or(1, |last| last + 1))
 }

@@ -1,7 +1,9 @@
-//! Whose turn it is: groups of events that share a CPU's counters by taking turns (SOSP 1997, section 4.1: events multiplexed finely).
+//! Whose turn it is: groups of events that share a CPU's counters by taking turns (SOSP 1997,
+//! section 4.1: events multiplexed finely).
 //!
-//! Counters have no other say in it: one event of each group is enabled at a time on each CPU. Turns have random lengths, and each CPU its own, so
-//! that nothing that a program does in step with one clock falls into one event's turns only.
+//! Counters have no other say in it: one event of each group is enabled at a time on each CPU.
+//! Turns have random lengths, and each CPU its own, so that nothing that a program does in step
+//! with one clock falls into one event's turns only.
 
 use super::counted::Counted;
 use crate::event::PlannedEvent;
@@ -66,10 +68,12 @@ impl Turns {
         self.ended = true;
     }
 
-    /// An event of a group should count while any of its group does: each gets the time that all were enabled for.
+    /// An event of a group should count while any of its group does: each gets the time that all
+    /// were enabled for.
     pub fn share_time(&self, counted: &mut [Counted]) {
         for group in &self.groups {
-            let enabled = |event: &usize| counted.get(*event).map_or(0, |counted| counted.enabled_ns);
+            let enabled =
+                |event: &usize| counted.get(*event).map_or(0, |counted| counted.enabled_ns);
             let of_all: u64 = group.members.iter().map(enabled).sum();
             for event in &group.members {
                 if let Some(counted) = counted.get_mut(*event) {
@@ -88,7 +92,8 @@ impl Group {
         }
         self.ticks_left = fastrand::u32(TICKS);
         let next = (self.now + 1) % self.members.len();
-        let change = Change { ends: *self.members.get(self.now)?, begins: *self.members.get(next)? };
+        let change =
+            Change { ends: *self.members.get(self.now)?, begins: *self.members.get(next)? };
         self.now = next;
         Some(change)
     }
@@ -126,12 +131,22 @@ mod tests {
             }
             assert_eq!(enabled.range(1..=2).count(), 1);
             assert_eq!(enabled.range(3..=5).count(), 1);
-            assert!(enabled.contains(&0) && (0..6).all(|event| turns.may_count(event) == enabled.contains(&event)));
+            assert!(
+                enabled.contains(&0)
+                    && (0..6).all(|event| turns.may_count(event) == enabled.contains(&event))
+            );
             enabled.iter().for_each(|event| ticks[*event] += 1);
         }
-        assert_eq!(lengths.iter().copied().collect::<Vec<_>>(), [1, 2, 3], "turns have random lengths");
-        // A turn's length has a standard deviation of 0.8 ticks and some 10000 turns are of each event: 80 ticks, 0.4 %.
-        for (event, share) in [(0, 1.0), (1, 0.5), (2, 0.5), (3, 1.0 / 3.0), (4, 1.0 / 3.0), (5, 1.0 / 3.0)] {
+        assert_eq!(
+            lengths.iter().copied().collect::<Vec<_>>(),
+            [1, 2, 3],
+            "turns have random lengths"
+        );
+        // A turn's length has a standard deviation of 0.8 ticks and some 10000 turns are of each
+        // event: 80 ticks, 0.4 %.
+        for (event, share) in
+            [(0, 1.0), (1, 0.5), (2, 0.5), (3, 1.0 / 3.0), (4, 1.0 / 3.0), (5, 1.0 / 3.0)]
+        {
             let part = f64::from(ticks[event]) / 60_000.0;
             assert!((part - share).abs() < 0.02 * share, "{event}: {part}");
         }
@@ -142,7 +157,12 @@ mod tests {
         let mut turns = Turns::new(&events(), |event| event != 2 && event != 4);
         for _ in 0..100 {
             assert!(turns.may_count(1) && turns.may_count(3) != turns.may_count(5));
-            assert!(turns.tick().iter().all(|change| [3, 5].contains(&change.ends) && [3, 5].contains(&change.begins)));
+            assert!(
+                turns
+                    .tick()
+                    .iter()
+                    .all(|change| [3, 5].contains(&change.ends) && [3, 5].contains(&change.begins))
+            );
         }
         turns.end();
         assert!((0..100).all(|_| turns.tick().is_empty()), "what was stopped is not begun again");
@@ -152,11 +172,8 @@ mod tests {
     #[test]
     fn a_member_should_have_counted_while_any_of_its_group_did() {
         let turns = Turns::new(&events(), |event| event != 5);
-        let mut counted = [(10, 9), (4, 4), (6, 3), (1, 1), (9, 9), (7, 7)].map(|(enabled_ns, running_ns)| Counted {
-            implied: 5,
-            enabled_ns,
-            running_ns,
-        });
+        let mut counted = [(10, 9), (4, 4), (6, 3), (1, 1), (9, 9), (7, 7)]
+            .map(|(enabled_ns, running_ns)| Counted { implied: 5, enabled_ns, running_ns });
         turns.share_time(&mut counted);
         let times = counted.map(|counted| (counted.enabled_ns, counted.running_ns));
         assert_eq!(times, [(10, 9), (10, 4), (10, 3), (10, 1), (10, 9), (7, 7)]);

@@ -3,8 +3,8 @@
 use crate::images::MappedFile;
 use std::sync::Arc;
 
-/// Mappings that one process may have; more are refused, and their samples stay unresolved. The kernel's own limit is 65530
-/// (vm.max_map_count); executable ones are a small part of them.
+/// Mappings that one process may have; more are refused, and their samples stay unresolved. The
+/// kernel's own limit is 65530 (vm.max_map_count); executable ones are a small part of them.
 pub const MAPPINGS_MAX: usize = 16_384;
 
 /// Addresses `start..end` show `file` from `file_offset` on.
@@ -35,8 +35,8 @@ pub struct AddressMap {
 }
 
 impl AddressMap {
-    /// Adds a mapping; where it overlaps others it replaces them, as mmap(2) with MAP_FIXED does. Gives the ones that showed something else
-    /// there; None when there are too many.
+    /// Adds a mapping; where it overlaps others it replaces them, as mmap(2) with MAP_FIXED does.
+    /// Gives the ones that showed something else there; None when there are too many.
     pub fn insert(&mut self, new: Mapping) -> Option<Vec<Mapping>> {
         if new.start >= new.end {
             return Some(Vec::new());
@@ -47,14 +47,17 @@ impl AddressMap {
             return None;
         }
         let overlapped = self.mappings.get(first..last).unwrap_or_default();
-        let head =
-            overlapped.first().filter(|old| old.start < new.start).map(|old| Mapping { end: new.start, ..old.clone() });
+        let head = overlapped
+            .first()
+            .filter(|old| old.start < new.start)
+            .map(|old| Mapping { end: new.start, ..old.clone() });
         let tail = overlapped.last().filter(|old| old.end > new.end).map(|old| Mapping {
             start: new.end,
             file_offset: old.file_offset.wrapping_add(new.end - old.start),
             ..old.clone()
         });
-        let replaced = overlapped.iter().filter(|old| !old.shows_the_same_as(&new)).cloned().collect();
+        let replaced =
+            overlapped.iter().filter(|old| !old.shows_the_same_as(&new)).cloned().collect();
         let last = last.max(first);
         self.mappings.splice(first..last, head.into_iter().chain([new]).chain(tail));
         Some(replaced)
@@ -109,29 +112,50 @@ mod tests {
         let mut files = Files::default();
         let mut map = AddressMap::default();
         for (start, end, file_offset, name) in mappings {
-            let file = files.intern(MappedFileId::Inode { major: 0, minor: 1, inode: 2 }, name.as_bytes());
+            let file =
+                files.intern(MappedFileId::Inode { major: 0, minor: 1, inode: 2 }, name.as_bytes());
             map.insert(Mapping { start: *start, end: *end, file_offset: *file_offset, file });
         }
         map
     }
 
     fn shown(map: &AddressMap) -> Vec<(u64, u64, u64, String)> {
-        let shown = |m: &Mapping| (m.start, m.end, m.file_offset, String::from_utf8(m.file.path.clone()).unwrap());
+        let shown = |m: &Mapping| {
+            (m.start, m.end, m.file_offset, String::from_utf8(m.file.path.clone()).unwrap())
+        };
         map.mappings.iter().map(shown).collect()
     }
 
     fn rows(rows: &[(u64, u64, u64, &str)]) -> Vec<(u64, u64, u64, String)> {
-        rows.iter().map(|(start, end, offset, name)| (*start, *end, *offset, (*name).to_owned())).collect()
+        rows.iter()
+            .map(|(start, end, offset, name)| (*start, *end, *offset, (*name).to_owned()))
+            .collect()
     }
 
     #[test]
     fn a_new_mapping_replaces_what_it_covers() {
         for (story, mappings, expected) in [
-            ("apart", &[(10, 20, 0, "a"), (30, 40, 0, "b")][..], &[(10, 20, 0, "a"), (30, 40, 0, "b")][..]),
-            ("in reverse order", &[(30, 40, 0, "b"), (10, 20, 0, "a")], &[(10, 20, 0, "a"), (30, 40, 0, "b")]),
+            (
+                "apart",
+                &[(10, 20, 0, "a"), (30, 40, 0, "b")][..],
+                &[(10, 20, 0, "a"), (30, 40, 0, "b")][..],
+            ),
+            (
+                "in reverse order",
+                &[(30, 40, 0, "b"), (10, 20, 0, "a")],
+                &[(10, 20, 0, "a"), (30, 40, 0, "b")],
+            ),
             ("same place", &[(10, 20, 0, "a"), (10, 20, 5, "b")], &[(10, 20, 5, "b")]),
-            ("head stays", &[(10, 20, 0, "a"), (15, 25, 0, "b")], &[(10, 15, 0, "a"), (15, 25, 0, "b")]),
-            ("tail stays", &[(10, 20, 100, "a"), (5, 15, 0, "b")], &[(5, 15, 0, "b"), (15, 20, 105, "a")]),
+            (
+                "head stays",
+                &[(10, 20, 0, "a"), (15, 25, 0, "b")],
+                &[(10, 15, 0, "a"), (15, 25, 0, "b")],
+            ),
+            (
+                "tail stays",
+                &[(10, 20, 100, "a"), (5, 15, 0, "b")],
+                &[(5, 15, 0, "b"), (15, 20, 105, "a")],
+            ),
             (
                 "hole",
                 &[(10, 20, 100, "a"), (12, 14, 0, "b")],
@@ -161,18 +185,27 @@ mod tests {
             (u64::MAX - 1, Some("c")),
             (u64::MAX, None),
         ] {
-            assert_eq!(name(address), expected.map(|name: &str| name.as_bytes().to_vec()), "{address}");
+            assert_eq!(
+                name(address),
+                expected.map(|name: &str| name.as_bytes().to_vec()),
+                "{address}"
+            );
         }
     }
 
     #[test]
     fn the_number_of_mappings_is_bounded() {
-        let file = Files::default().intern(MappedFileId::Inode { major: 0, minor: 1, inode: 2 }, b"a");
+        let file =
+            Files::default().intern(MappedFileId::Inode { major: 0, minor: 1, inode: 2 }, b"a");
         let mut map = AddressMap::default();
-        let at = |n: u64| Mapping { start: n * 10, end: n * 10 + 5, file_offset: 0, file: file.clone() };
+        let at =
+            |n: u64| Mapping { start: n * 10, end: n * 10 + 5, file_offset: 0, file: file.clone() };
         assert!((0..MAPPINGS_MAX as u64).all(|n| map.insert(at(n)).is_some()));
         assert!(map.insert(at(MAPPINGS_MAX as u64 + 1)).is_none());
-        assert!(map.insert(at(3)).is_some_and(|replaced| replaced.is_empty()), "the same again replaces nothing");
+        assert!(
+            map.insert(at(3)).is_some_and(|replaced| replaced.is_empty()),
+            "the same again replaces nothing"
+        );
         assert_eq!(map.len(), MAPPINGS_MAX);
     }
 }

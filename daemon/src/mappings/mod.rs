@@ -1,7 +1,8 @@
-//! Which process has what mapped where: fed by the kernel's records in order of time, by a scan at start-up, and by /proc where a
-//! sample finds nothing.
+//! Which process has what mapped where: fed by the kernel's records in order of time, by a scan at
+//! start-up, and by /proc where a sample finds nothing.
 //!
-//! A process is forgotten only after every sample that belongs to it has been drained: one drain that began after its end.
+//! A process is forgotten only after every sample that belongs to it has been drained: one drain
+//! that began after its end.
 
 mod address_map;
 mod notices;
@@ -23,7 +24,8 @@ use programs::Programs;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Processes remembered, dead ones included: PID_MAX_LIMIT / 32. Samples of those beyond stay unresolved.
+/// Processes remembered, dead ones included: PID_MAX_LIMIT / 32. Samples of those beyond stay
+/// unresolved.
 pub const PROCESSES_MAX: usize = 1 << 17;
 
 /// A process is looked up in /proc at most this often when its samples find nothing.
@@ -38,7 +40,8 @@ const EXPECTED_MAX: usize = 4096;
 /// Replaced mappings of one address space that are remembered within one drain.
 const REPLACED_MAX: usize = 1024;
 
-/// Address spaces of one process that are remembered within one drain; an exec storm over itself loses the oldest.
+/// Address spaces of one process that are remembered within one drain; an exec storm over itself
+/// loses the oldest.
 const VERSIONS_MAX: usize = 64;
 
 /// Consecutive generations, from the first to the last.
@@ -64,7 +67,8 @@ impl Generations {
         to.wrapping_sub(self.first) & Self::MASK
     }
 
-    /// Up to `last`. The numbers come round: the oldest are let go before they are taken for new ones.
+    /// Up to `last`. The numbers come round: the oldest are let go before they are taken for new
+    /// ones.
     fn extend(&mut self, last: u16) {
         self.last = last;
         if self.distance(last) > Self::MASK / 2 {
@@ -100,9 +104,12 @@ impl Version {
             || self.next.is_some_and(|(next, _)| next == generation)
     }
 
-    /// The mapping at `pc` when the samples of this window were taken; Some(Err) when there were two.
+    /// The mapping at `pc` when the samples of this window were taken; Some(Err) when there were
+    /// two.
     fn find(&self, pc: u64, window: Window) -> Option<Result<Found, Unresolved>> {
-        let then = |(old, until): &&(Mapping, u64)| *until >= window.from_ns && (old.start..old.end).contains(&pc);
+        let then = |(old, until): &&(Mapping, u64)| {
+            *until >= window.from_ns && (old.start..old.end).contains(&pc)
+        };
         let now = self.map.find(pc)?;
         let two = self.replaced.iter().any(|replaced| then(&replaced));
         Some(if two {
@@ -113,8 +120,9 @@ impl Version {
     }
 }
 
-/// The record of a mapping comes so soon after the sampler told of it, or it is of another one: cutting a mapping in two, as `munmap` of a part
-/// does, is told of and has no record (`ma_write`, Linux 6.1).
+/// The record of a mapping comes so soon after the sampler told of it, or it is of another one:
+/// cutting a mapping in two, as `munmap` of a part does, is told of and has no record (`ma_write`,
+/// Linux 6.1).
 const RECORD_NS: u64 = 10_000_000;
 
 #[derive(Debug)]
@@ -137,8 +145,8 @@ impl Default for Process {
 }
 
 impl Process {
-    /// Maps a file. Where that begins a generation and something else was there, what was before is kept apart; otherwise the samples of both
-    /// generations find what they need in one map.
+    /// Maps a file. Where that begins a generation and something else was there, what was before is
+    /// kept apart; otherwise the samples of both generations find what they need in one map.
     fn map(&mut self, mapping: Mapping, time_ns: u64) -> Result<(), ()> {
         let Some(now) = self.versions.last_mut() else { return Ok(()) };
         if let Some((next, told_ns)) = now.next.take() {
@@ -161,7 +169,8 @@ impl Process {
         Ok(())
     }
 
-    /// Samples are of this generation from now on, no longer of the one before, and what is mapped next may be over something else.
+    /// Samples are of this generation from now on, no longer of the one before, and what is mapped
+    /// next may be over something else.
     fn expect(&mut self, before: u16, generation: u16, time_ns: u64) {
         let Some(now) = self.versions.last_mut() else { return };
         now.generations.get_or_insert(Generations::one(before));
@@ -179,7 +188,8 @@ impl Process {
         }
     }
 
-    /// Forgets what no sample since `from_ns` can be of, and gives its memory back: most processes never change again.
+    /// Forgets what no sample since `from_ns` can be of, and gives its memory back: most processes
+    /// never change again.
     fn forget_before(&mut self, from_ns: u64) {
         self.versions.retain(|version| version.until_ns >= from_ns);
         self.versions.shrink_to_fit();
@@ -200,17 +210,30 @@ impl Process {
         self.versions.push(Version::new(map, tags));
     }
 
-    /// The mapping at `pc` in the address space of that generation; where the generation is not known yet, in the newest space that could
-    /// be it and has something there, which is remembered.
-    fn find(&mut self, generation: u16, pc: u64, window: Window) -> Option<Result<Found, Unresolved>> {
+    /// The mapping at `pc` in the address space of that generation; where the generation is not
+    /// known yet, in the newest space that could be it and has something there, which is
+    /// remembered.
+    fn find(
+        &mut self,
+        generation: u16,
+        pc: u64,
+        window: Window,
+    ) -> Option<Result<Found, Unresolved>> {
         let then = |version: &&mut Version| version.until_ns >= window.from_ns;
         let mut known = self.versions.iter_mut().rev().filter(then);
         if let Some(version) = known.find(|version| version.has(generation)) {
             return version.find(pc, window);
         }
-        for version in self.versions.iter_mut().rev().filter(then).filter(|version| version.generations.is_none()) {
+        for version in self
+            .versions
+            .iter_mut()
+            .rev()
+            .filter(then)
+            .filter(|version| version.generations.is_none())
+        {
             if let Some(mapping) = version.find(pc, window) {
-                // Generation 0 is also what a sampler that cannot look into tasks says of all of them.
+                // Generation 0 is also what a sampler that cannot look into tasks says of all of
+                // them.
                 version.generations = (generation != 0).then_some(Generations::one(generation));
                 return Some(mapping);
             }
@@ -233,9 +256,11 @@ pub struct Window {
 pub struct Mappings {
     processes: HashMap<u32, Process, foldhash::fast::RandomState>,
     programs: Programs,
-    /// Processes that are kept apart, whose mark another process's line has taken in the sampler's table.
+    /// Processes that are kept apart, whose mark another process's line has taken in the sampler's
+    /// table.
     unmarked: Vec<u32>,
-    /// Libraries that the sampler has numbered, whose mappings' records come next in their processes.
+    /// Libraries that the sampler has numbered, whose mappings' records come next in their
+    /// processes.
     expected: HashMap<u32, Program, foldhash::fast::RandomState>,
     /// Control groups of processes whose exec is not applied yet.
     foreseen: HashMap<u32, Vec<u8>>,
@@ -268,8 +293,14 @@ impl Mappings {
             RecordKind::Exec { pid } => {
                 let unread = self.tagger.rules().want_cgroups();
                 let cgroup = self.foreseen.remove(&pid);
-                let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
-                let tags = process.versions.last().map_or_else(Tags::default, |now| now.tags.with_unread(unread));
+                let Some(process) = self.process(pid).filter(|process| process.read_ns <= time)
+                else {
+                    return;
+                };
+                let tags = process
+                    .versions
+                    .last()
+                    .map_or_else(Tags::default, |now| now.tags.with_unread(unread));
                 process.enter(Arc::default(), tags, time);
                 if let Some(cgroup) = cgroup
                     && let Some(process) = self.processes.get_mut(&pid)
@@ -297,14 +328,24 @@ impl Mappings {
             }
             RecordKind::Library { pid, library } => self.expect_library(pid, library),
             RecordKind::Remapped { pid, before, generation } => {
-                let Some(process) = self.process(pid).filter(|process| process.read_ns <= time) else { return };
+                let Some(process) = self.process(pid).filter(|process| process.read_ns <= time)
+                else {
+                    return;
+                };
                 process.expect(before, generation, time);
             }
             RecordKind::Fork { pid, parent } => {
-                let now = |process: &Process| process.versions.last().map(|now| (now.map.clone(), now.tags.clone()));
+                let now = |process: &Process| {
+                    process.versions.last().map(|now| (now.map.clone(), now.tags.clone()))
+                };
                 let parents = self.processes.get(&parent).and_then(now);
-                let (map, tags) = parents.unwrap_or_else(|| (Arc::default(), self.tagger.unknown()));
-                let Some(process) = self.process_or_new(pid).filter(|process| process.read_ns <= time) else { return };
+                let (map, tags) =
+                    parents.unwrap_or_else(|| (Arc::default(), self.tagger.unknown()));
+                let Some(process) =
+                    self.process_or_new(pid).filter(|process| process.read_ns <= time)
+                else {
+                    return;
+                };
                 process.enter(map, tags, time);
                 (process.read_ns, process.ended_ns, process.threads) = (0, None, false);
             }
@@ -334,7 +375,10 @@ impl Mappings {
         if let Some(library) = self.expected.remove(&mmap.pid) {
             self.programs.learn_library(library, mmap.pid, &mapping, time_ns);
         }
-        let Some(process) = self.process(mmap.pid).filter(|process| process.read_ns <= time_ns) else { return };
+        let Some(process) = self.process(mmap.pid).filter(|process| process.read_ns <= time_ns)
+        else {
+            return;
+        };
         self.refused += u64::from(process.map(mapping, time_ns).is_err());
     }
 
@@ -349,16 +393,24 @@ impl Mappings {
         }
     }
 
-    /// The mapping that showed `pc` to that generation of `pid` when the samples of this window were taken, and whose it was.
+    /// The mapping that showed `pc` to that generation of `pid` when the samples of this window
+    /// were taken, and whose it was.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn find(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Found, Unresolved> {
+    pub fn find(
+        &mut self,
+        pid: u32,
+        generation: u16,
+        pc: u64,
+        window: Window,
+    ) -> Result<Found, Unresolved> {
         let known = self.find_known(pid, generation, pc, window);
         if !matches!(known, Err(Unresolved::UnknownProcess | Unresolved::NoMapping)) {
             return known;
         }
-        // No record told: the process was there before us and changed while being scanned, or records were dropped.
+        // No record told: the process was there before us and changed while being scanned, or
+        // records were dropped.
         let last_read = self.processes.get(&pid).map_or(0, |process| process.read_ns);
         if window.to_ns.saturating_sub(last_read) >= REPAIR_INTERVAL_NS
             && self.read_process(pid, window.to_ns, Some(generation))
@@ -369,8 +421,8 @@ impl Mappings {
         if known.is_err() && ended { Err(Unresolved::ExitedUnseen) } else { known }
     }
 
-    /// What showed that byte of a program's text when the samples of this window were taken: a mapping whose addresses are counted from the
-    /// begin of the text, and where a process has it.
+    /// What showed that byte of a program's text when the samples of this window were taken: a
+    /// mapping whose addresses are counted from the begin of the text, and where a process has it.
     ///
     /// # Errors
     /// Why there is none.
@@ -394,12 +446,19 @@ impl Mappings {
         self.programs.find(program, distance, window)
     }
 
-    /// [`Self::find`], from what is known: a process that nobody was told of is not read now. Snapshots are looked at between drains too, and what is read
-    /// from /proc then would be of after samples that wait for theirs.
+    /// [`Self::find`], from what is known: a process that nobody was told of is not read now.
+    /// Snapshots are looked at between drains too, and what is read from /proc then would be of
+    /// after samples that wait for theirs.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn find_known(&mut self, pid: u32, generation: u16, pc: u64, window: Window) -> Result<Found, Unresolved> {
+    pub fn find_known(
+        &mut self,
+        pid: u32,
+        generation: u16,
+        pc: u64,
+        window: Window,
+    ) -> Result<Found, Unresolved> {
         let process = self.processes.get_mut(&pid).ok_or(Unresolved::UnknownProcess)?;
         process.read_cgroup(pid, &mut self.tagger);
         process.find(generation, pc, window).unwrap_or(Err(Unresolved::NoMapping))
@@ -424,12 +483,15 @@ impl Mappings {
         self.processes.retain(|pid, process| {
             process.forget_before(window.from_ns);
             // Other threads may outlive the first one; then the process is still in /proc.
-            process.ended_ns.is_none_or(|ended| ended >= window.from_ns || (process.threads && procfs::exists(*pid)))
+            process.ended_ns.is_none_or(|ended| {
+                ended >= window.from_ns || (process.threads && procfs::exists(*pid))
+            })
         });
     }
 
-    /// After records were lost: forgets processes whose end nobody told of, and reads the others anew. The end of a lost record's process
-    /// would otherwise never be known, and its mappings would be believed.
+    /// After records were lost: forgets processes whose end nobody told of, and reads the others
+    /// anew. The end of a lost record's process would otherwise never be known, and its mappings
+    /// would be believed.
     pub fn repair(&mut self, now_ns: u64) {
         if !self.doubtful || now_ns.saturating_sub(self.asked_ns) < DOUBT_INTERVAL_NS {
             return;
@@ -497,18 +559,26 @@ impl Mappings {
 
     /// Replaces what is known of a process by what /proc says; false when it is gone.
     fn read_process(&mut self, pid: u32, now_ns: u64, asker: Option<u16>) -> bool {
-        let Some(lines) = procfs::executable_mappings(pid).filter(|lines| !lines.is_empty()) else { return false };
+        let Some(lines) = procfs::executable_mappings(pid).filter(|lines| !lines.is_empty()) else {
+            return false;
+        };
         let mut map = AddressMap::default();
         for line in lines {
             let file = self.files.intern(line.file, &line.path);
-            let inserted =
-                map.insert(Mapping { start: line.start, end: line.end, file_offset: line.file_offset, file });
+            let inserted = map.insert(Mapping {
+                start: line.start,
+                end: line.end,
+                file_offset: line.file_offset,
+                file,
+            });
             self.refused += u64::from(inserted.is_none());
         }
         let Some(process) = self.process(pid) else { return false };
         if let Some(now) = process.versions.last_mut() {
             // Whoever asked is of this version, and so are those of its other generations.
-            let known = asker.filter(|generation| now.has(*generation)).map(|_| (now.generations, now.next));
+            let known = asker
+                .filter(|generation| now.has(*generation))
+                .map(|_| (now.generations, now.next));
             *now = Version::new(Arc::new(map), now.tags.clone());
             (now.generations, now.next) = known.unwrap_or_default();
         }

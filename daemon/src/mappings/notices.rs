@@ -5,13 +5,16 @@ use crate::kernel::{MappedFileId, Record, RecordKind, TimedRecord};
 use image::ImageId;
 
 impl Mappings {
-    /// Whether it is known already what `pid` has at `address` now: of this build, as far as both told one.
+    /// Whether it is known already what `pid` has at `address` now: of this build, as far as both
+    /// told one.
     #[must_use]
     pub fn shows(&self, pid: u32, address: u64, build: Option<ImageId>) -> bool {
         let now = self.processes.get(&pid).and_then(|process| process.versions.last());
         let mapping = now.and_then(|now| now.map.find(address));
         mapping.is_some_and(|mapping| match (&mapping.file.id, build) {
-            (MappedFileId::BuildId(known), Some(build)) => ImageId::from_build_id(known) == Some(build),
+            (MappedFileId::BuildId(known), Some(build)) => {
+                ImageId::from_build_id(known) == Some(build)
+            }
             _ => true,
         })
     }
@@ -20,13 +23,23 @@ impl Mappings {
     #[must_use]
     pub fn has_left_since(&self, pid: u32, time_ns: u64) -> bool {
         let Some(process) = self.processes.get(&pid) else { return false };
-        process.versions.iter().any(|version| version.until_ns != u64::MAX && version.until_ns >= time_ns)
+        process
+            .versions
+            .iter()
+            .any(|version| version.until_ns != u64::MAX && version.until_ns >= time_ns)
     }
 
     /// Takes up a mapping that /proc shows, as if the kernel's record of it came now.
     pub fn take_up(&mut self, pid: u32, line: &MapsLine, file: MappedFileId, now_ns: u64) {
         let (start, len) = (line.start, line.end.saturating_sub(line.start));
-        let record = Record { pid, start, len, file_offset: line.file_offset, path: line.path.clone(), file };
+        let record = Record {
+            pid,
+            start,
+            len,
+            file_offset: line.file_offset,
+            path: line.path.clone(),
+            file,
+        };
         self.apply(TimedRecord { time_ns: now_ns, kind: RecordKind::Mmap(record) });
     }
 }
@@ -48,7 +61,14 @@ mod tests {
         let id = |byte| MappedFileId::BuildId(vec![byte; 20]);
         let line = |start| {
             let file = MappedFileId::Inode { major: 0, minor: 1, inode: 2 };
-            MapsLine { start, end: start + 0x1000, constant: true, file_offset: 0, file, path: b"/bin/x".to_vec() }
+            MapsLine {
+                start,
+                end: start + 0x1000,
+                constant: true,
+                file_offset: 0,
+                file,
+                path: b"/bin/x".to_vec(),
+            }
         };
         let mut mappings = Mappings::default();
         mappings.take_up(PID, &line(0x1000), id(7), 5);
@@ -73,7 +93,12 @@ mod tests {
     #[test]
     fn a_process_is_looked_at_while_it_lives() {
         let here = a_process_is_looked_at_while_it_lives as fn() as usize as u64;
-        assert!(look(std::process::id()).unwrap().iter().any(|line| (line.start..line.end).contains(&here)));
+        assert!(
+            look(std::process::id())
+                .unwrap()
+                .iter()
+                .any(|line| (line.start..line.end).contains(&here))
+        );
         assert_eq!(look(PID), None);
     }
 }

@@ -27,7 +27,8 @@ pub fn processes() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Whether the process still has an entry in /proc: it lives, or is a zombie, or another one has its number.
+/// Whether the process still has an entry in /proc: it lives, or is a zombie, or another one has
+/// its number.
 #[must_use]
 pub fn exists(pid: u32) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap_or(true)
@@ -39,7 +40,8 @@ pub fn start_time(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
-/// The parent of a process now; None when the process is gone. Who outlives its parent is given another one.
+/// The parent of a process now; None when the process is gone. Who outlives its parent is given
+/// another one.
 #[must_use]
 pub fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 4)
@@ -50,13 +52,16 @@ pub fn parent(pid: u32) -> Option<u32> {
 pub fn process_of(pid: u32) -> Option<u32> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
     // A command's name may be of any bytes.
-    String::from_utf8_lossy(&status).lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+    String::from_utf8_lossy(&status)
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
 }
 
 /// A number of /proc/PID/stat, fields counted from 1 as in proc_pid_stat(5).
 fn stat_field<Number: std::str::FromStr>(pid: u32, field: usize) -> Option<Number> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the command in parentheses, whatever bytes it has; the third begins after the last one.
+    // The second field is the command in parentheses, whatever bytes it has; the third begins after
+    // the last one.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
     rest.split_whitespace().nth(field.checked_sub(3)?)?.parse().ok()
@@ -70,7 +75,8 @@ pub fn executable_mappings(pid: impl std::fmt::Display) -> Option<Vec<MapsLine>>
     Some(maps.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
 }
 
-/// `55d0c0a4c000-55d0c0a4e000 r-xp 00002000 fe:00 1234    /usr/bin/cat` (proc_pid_maps(5)); None for what is not executable.
+/// `55d0c0a4c000-55d0c0a4e000 r-xp 00002000 fe:00 1234    /usr/bin/cat` (proc_pid_maps(5)); None
+/// for what is not executable.
 fn parse_line(line: &[u8]) -> Option<MapsLine> {
     let mut rest = line;
     let mut field = || {
@@ -92,7 +98,14 @@ fn parse_line(line: &[u8]) -> Option<MapsLine> {
     let file = MappedFileId::Inode { major: hex(major)? as u32, minor: hex(minor)? as u32, inode };
     let path = rest.get(path_start..).unwrap_or_default().to_vec();
     let constant = permissions == "r-xp";
-    executable.then_some(MapsLine { start: hex(start)?, end: hex(end)?, constant, file_offset, file, path })
+    executable.then_some(MapsLine {
+        start: hex(start)?,
+        end: hex(end)?,
+        constant,
+        file_offset,
+        file,
+        path,
+    })
 }
 
 #[cfg(test)]
@@ -104,7 +117,14 @@ mod tests {
         let file = |inode| MappedFileId::Inode { major: 0xfe, minor: 1, inode };
         let expected = |start, end, file_offset, inode, path: &str| {
             let constant = path == "/usr/bin/cat";
-            Some(MapsLine { start, end, constant, file_offset, file: file(inode), path: path.into() })
+            Some(MapsLine {
+                start,
+                end,
+                constant,
+                file_offset,
+                file: file(inode),
+                path: path.into(),
+            })
         };
         for (line, line_expected) in [
             (
@@ -113,7 +133,10 @@ mod tests {
             ),
             ("1000-2000 rwxp 00000000 fe:01 0 ", expected(0x1000, 0x2000, 0, 0, "")),
             ("1000-2000 rwxp 00000000 fe:01 0", expected(0x1000, 0x2000, 0, 0, "")),
-            ("1000-2000 --xs 00000000 fe:01 7   /a b (deleted)", expected(0x1000, 0x2000, 0, 7, "/a b (deleted)")),
+            (
+                "1000-2000 --xs 00000000 fe:01 7   /a b (deleted)",
+                expected(0x1000, 0x2000, 0, 7, "/a b (deleted)"),
+            ),
             ("1000-2000 r--p 00000000 fe:01 7   /a", None),
             ("1000 r-xp 00000000 fe:01 7 /a", None),
             ("g-2000 r-xp 00000000 fe:01 7 /a", None),
@@ -130,7 +153,10 @@ mod tests {
         assert_eq!(parent(me), Some(std::os::unix::process::parent_id()));
         assert_eq!(process_of(me), Some(me));
         assert!(start_time(me).is_some_and(|ticks| ticks > start_time(1).unwrap()));
-        assert_eq!((start_time(u32::MAX), parent(u32::MAX), process_of(u32::MAX)), (None, None, None));
+        assert_eq!(
+            (start_time(u32::MAX), parent(u32::MAX), process_of(u32::MAX)),
+            (None, None, None)
+        );
     }
 
     #[test]

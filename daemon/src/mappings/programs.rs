@@ -1,5 +1,5 @@
-//! Programs and libraries whose text the sampler counts once for all processes that run them: which file a distance from the begin of the text
-//! shows.
+//! Programs and libraries whose text the sampler counts once for all processes that run them: which
+//! file a distance from the begin of the text shows.
 
 use super::{AddressMap, Mapping, Window};
 use crate::images::MappedFile;
@@ -21,7 +21,8 @@ struct Part {
     end: u64,
     /// File offset that `start` shows.
     file_offset: u64,
-    /// Held by the processes that map it: when the last of them has been forgotten, nobody runs the program any more.
+    /// Held by the processes that map it: when the last of them has been forgotten, nobody runs the
+    /// program any more.
     file: Weak<MappedFile>,
 }
 
@@ -33,8 +34,12 @@ impl Part {
 
     fn shows_the_same_as(&self, other: &Part) -> bool {
         let place = |part: &Part| (part.start, part.end, part.file_offset);
-        let same_build =
-            || self.file.upgrade().zip(other.file.upgrade()).is_some_and(|(old, new)| old.is_same_build(&new));
+        let same_build = || {
+            self.file
+                .upgrade()
+                .zip(other.file.upgrade())
+                .is_some_and(|(old, new)| old.is_same_build(&new))
+        };
         place(self) == place(other) && (Weak::ptr_eq(&self.file, &other.file) || same_build())
     }
 }
@@ -62,9 +67,11 @@ impl Programs {
         self.learn_parts(program, pid, parts(program, map), time_ns);
     }
 
-    /// Process `pid` mapped the code of a library at that time. Nothing is learnt of another mapping.
+    /// Process `pid` mapped the code of a library at that time. Nothing is learnt of another
+    /// mapping.
     pub fn learn_library(&mut self, library: Program, pid: u32, mapping: &Mapping, time_ns: u64) {
-        if mapping.start <= library.text && library.text.saturating_add(library.len) <= mapping.end {
+        if mapping.start <= library.text && library.text.saturating_add(library.len) <= mapping.end
+        {
             let mut map = AddressMap::default();
             map.insert(mapping.clone());
             self.learn_parts(library, pid, parts(library, &map), time_ns);
@@ -73,8 +80,13 @@ impl Programs {
 
     fn learn_parts(&mut self, program: Program, pid: u32, parts: Vec<Part>, time_ns: u64) {
         if self.known.len() >= PROGRAMS_MAX && !self.known.contains_key(&program.number) {
-            // Files are remembered for a while after nobody maps them: who was exec'ed longest ago goes.
-            let oldest = self.known.iter().min_by_key(|(_, known)| known.execed_ns).map(|(number, _)| *number);
+            // Files are remembered for a while after nobody maps them: who was exec'ed longest ago
+            // goes.
+            let oldest = self
+                .known
+                .iter()
+                .min_by_key(|(_, known)| known.execed_ns)
+                .map(|(number, _)| *number);
             oldest.and_then(|oldest| self.known.remove(&oldest));
         }
         let known = self.known.entry(program.number).or_insert_with(|| Known {
@@ -87,7 +99,8 @@ impl Programs {
         (known.pid, known.text, known.execed_ns) = (pid, program.text, time_ns);
         let same = known.parts.len() == parts.len()
             && known.parts.iter().zip(&parts).all(|(old, new)| old.shows_the_same_as(new));
-        // Without a mapping, its record was lost: what another process of the program mapped is as good.
+        // Without a mapping, its record was lost: what another process of the program mapped is as
+        // good.
         if parts.is_empty() {
             return;
         }
@@ -98,12 +111,17 @@ impl Programs {
         known.parts = parts;
     }
 
-    /// What showed that byte of the program's text when the samples of this window were taken: a mapping whose addresses are counted from the
-    /// begin of the text, and where a process has it.
+    /// What showed that byte of the program's text when the samples of this window were taken: a
+    /// mapping whose addresses are counted from the begin of the text, and where a process has it.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn find(&self, number: u32, distance: u64, window: Window) -> Result<(Mapping, MappedAt), Unresolved> {
+    pub fn find(
+        &self,
+        number: u32,
+        distance: u64,
+        window: Window,
+    ) -> Result<(Mapping, MappedAt), Unresolved> {
         let known = self.known.get(&number).ok_or(Unresolved::UnknownProcess)?;
         if known.replaced_ns.is_some_and(|replaced| replaced >= window.from_ns) {
             return Err(Unresolved::AmbiguousMapping);
@@ -112,11 +130,13 @@ impl Programs {
         let part = part.ok_or(Unresolved::NoMapping)?;
         let file = part.file.upgrade().ok_or(Unresolved::UnknownProcess)?;
         let (start, end) = (known.text.wrapping_add(part.start), known.text.wrapping_add(part.end));
-        let mapping = Mapping { start: part.start, end: part.end, file_offset: part.file_offset, file };
+        let mapping =
+            Mapping { start: part.start, end: part.end, file_offset: part.file_offset, file };
         Ok((mapping, MappedAt { pid: known.pid, start, end }))
     }
 
-    /// Where to look for a program whose mappings no record told of: the process that exec'ed it last.
+    /// Where to look for a program whose mappings no record told of: the process that exec'ed it
+    /// last.
     pub fn last(&self, number: u32) -> Option<(u32, u64)> {
         self.known.get(&number).map(|known| (known.pid, known.text))
     }
@@ -124,20 +144,25 @@ impl Programs {
     /// Takes up what /proc says of the process that exec'ed the program last.
     pub fn repair(&mut self, number: u32, map: &AddressMap) {
         if let Some(known) = self.known.get_mut(&number).filter(|known| known.parts.is_empty()) {
-            known.parts = parts(Program { number, text: known.text, len: u64::from(u32::MAX) }, map)
-                .into_iter()
-                .take_while({
-                    // Only the first file is the program; its libraries may lie behind it.
-                    let mut first = None;
-                    move |part| Weak::ptr_eq(first.get_or_insert_with(|| part.file.clone()), &part.file)
-                })
-                .collect();
+            known.parts =
+                parts(Program { number, text: known.text, len: u64::from(u32::MAX) }, map)
+                    .into_iter()
+                    .take_while({
+                        // Only the first file is the program; its libraries may lie behind it.
+                        let mut first = None;
+                        move |part| {
+                            Weak::ptr_eq(first.get_or_insert_with(|| part.file.clone()), &part.file)
+                        }
+                    })
+                    .collect();
         }
     }
 
     /// Forgets the programs that nobody runs.
     pub fn forget(&mut self, window: Window) {
-        self.known.retain(|_, known| known.execed_ns >= window.from_ns || known.parts.iter().any(Part::is_mapped));
+        self.known.retain(|_, known| {
+            known.execed_ns >= window.from_ns || known.parts.iter().any(Part::is_mapped)
+        });
     }
 }
 
@@ -178,7 +203,9 @@ mod tests {
     }
 
     fn found(programs: &Programs, distance: u64, window: Window) -> Result<u64, Unresolved> {
-        programs.find(9, distance, window).map(|(mapping, _)| distance - mapping.start + mapping.file_offset)
+        programs
+            .find(9, distance, window)
+            .map(|(mapping, _)| distance - mapping.start + mapping.file_offset)
     }
 
     #[test]
@@ -194,17 +221,23 @@ mod tests {
         let (_, at) = programs.find(9, 0x10, NOW).unwrap();
         assert_eq!((at.pid, at.start, at.end), (6, 0x7000_0100, 0x7000_2000));
         assert_eq!(found(&programs, 0x1f00, NOW), Err(Unresolved::NoMapping));
-        // A hard link: cargo runs one file under two names, and its samples were ambiguous for ever.
+        // A hard link: cargo runs one file under two names, and its samples were ambiguous for
+        // ever.
         let mut linked = AddressMap::default();
         let file = files.intern(MappedFileId::BuildId(vec![1; 20]), b"/bin/link");
         linked.insert(Mapping { start: 0x5000, end: 0x7000, file_offset: 0x4000, file });
         programs.learn(program(0x5100), 7, &linked, 30);
-        assert_eq!(found(&programs, 0x10, NOW), Ok(0x4110), "the same file by another name is no doubt");
+        assert_eq!(
+            found(&programs, 0x10, NOW),
+            Ok(0x4110),
+            "the same file by another name is no doubt"
+        );
         programs.learn(program(0x7000_0100), 6, &second, 40);
         assert_eq!(programs.find(8, 0, NOW).map(|_| ()), Err(Unresolved::UnknownProcess));
     }
 
-    /// Rebuilt in place with the same size: the sampler's number is the same, and in that window nobody can tell.
+    /// Rebuilt in place with the same size: the sampler's number is the same, and in that window
+    /// nobody can tell.
     #[test]
     fn two_builds_of_one_number_are_not_guessed() {
         let mut files = Files::default();
@@ -241,12 +274,20 @@ mod tests {
         let mapping = map.iter().next().unwrap();
         for (text, len) in [(0x800, 0x1000), (0x1000, 0x2001), (0x2800, 0x1000), (u64::MAX, 1)] {
             programs.learn_library(Program { number: 9, text, len }, 5, mapping, 10);
-            assert_eq!(found(&programs, 0, NOW), Err(Unresolved::UnknownProcess), "{text:#x} {len:#x}");
+            assert_eq!(
+                found(&programs, 0, NOW),
+                Err(Unresolved::UnknownProcess),
+                "{text:#x} {len:#x}"
+            );
         }
         programs.learn_library(Program { number: 9, text: 0x1000, len: 0x2000 }, 5, mapping, 10);
         assert_eq!(found(&programs, 0x1fff, NOW), Ok(0x5fff));
         programs.learn_library(Program { number: 9, text: 0x1100, len: 0x10 }, 6, mapping, 20);
-        assert_eq!(found(&programs, 0x1f, NOW), Err(Unresolved::AmbiguousMapping), "another place of the file");
+        assert_eq!(
+            found(&programs, 0x1f, NOW),
+            Err(Unresolved::AmbiguousMapping),
+            "another place of the file"
+        );
     }
 
     #[test]

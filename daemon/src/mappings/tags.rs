@@ -57,7 +57,8 @@ impl Process {
     /// Reads the control group that the process is in now, if that is wanted and not known.
     pub(super) fn read_cgroup(&mut self, pid: u32, tagger: &mut Tagger) {
         let Some(now) = self.versions.last_mut().filter(|now| now.tags.unread()) else { return };
-        // Who has ended is in no group any more (a zombie is shown at the root of version 1's hierarchies).
+        // Who has ended is in no group any more (a zombie is shown at the root of version 1's
+        // hierarchies).
         let cgroup = if self.ended_ns.is_none() { cgroup::of_process(pid) } else { None };
         now.tags = tagger.read(&now.tags, cgroup.as_deref());
     }
@@ -82,21 +83,27 @@ pub(super) fn of_parent(
 ) -> Tags {
     let parent = || processes.get(&procfs::parent(pid)?)?.versions.last();
     let inherited = if tagger.in_use() { parent().map(|parent| parent.tags.clone()) } else { None };
-    inherited.map_or_else(|| tagger.unknown(), |tags| tags.with_unread(tagger.rules().want_cgroups()))
+    inherited
+        .map_or_else(|| tagger.unknown(), |tags| tags.with_unread(tagger.rules().want_cgroups()))
 }
 
 impl Mappings {
-    /// Sets the rules, for processes that are known and those that come. To be called before the first drain.
+    /// Sets the rules, for processes that are known and those that come. To be called before the
+    /// first drain.
     pub fn keep_apart(&mut self, rules: Rules) {
         self.tagger = Tagger::new(rules);
         let unknown = self.tagger.unknown();
-        self.processes.values_mut().filter_map(Process::tags_mut).for_each(|tags| *tags = unknown.clone());
+        self.processes
+            .values_mut()
+            .filter_map(Process::tags_mut)
+            .for_each(|tags| *tags = unknown.clone());
         let excluded = self.tagger.rules().exclude_pids.clone();
         if excluded.is_empty() {
             return;
         }
         let parents = parents();
-        // Who has ended since the scan may have been a child; a record tells whose, if it is not too old to matter.
+        // Who has ended since the scan may have been a child; a record tells whose, if it is not
+        // too old to matter.
         self.processes.retain(|pid, _| parents.contains_key(pid));
         for pid in with_descendants(&excluded, &parents) {
             let tagger = &self.tagger;
@@ -106,12 +113,17 @@ impl Mappings {
         }
     }
 
-    /// A record was read that will be applied with the next drain: where control groups matter, those of processes that execed are looked
-    /// at now, while they live. So are files of which the kernel told only the inode, before another is built in their place.
-    /// Gives whether the record tells of a file that nobody has mapped before.
+    /// A record was read that will be applied with the next drain: where control groups matter,
+    /// those of processes that execed are looked at now, while they live. So are files of which the
+    /// kernel told only the inode, before another is built in their place. Gives whether the record
+    /// tells of a file that nobody has mapped before.
     pub fn foresee(&mut self, record: &mut TimedRecord) -> bool {
         if let RecordKind::Mmap(mmap) = &mut record.kind {
-            let at = MappedAt { pid: mmap.pid, start: mmap.start, end: mmap.start.saturating_add(mmap.len) };
+            let at = MappedAt {
+                pid: mmap.pid,
+                start: mmap.start,
+                end: mmap.start.saturating_add(mmap.len),
+            };
             mmap.file = self.files.look_at(&mmap.file, &mmap.path, at, record.time_ns);
             let news = !self.files.have(&mmap.file, &mmap.path);
             self.files.read_early(&mmap.file, &mmap.path, at);
@@ -127,10 +139,12 @@ impl Mappings {
         false
     }
 
-    /// Labels a process from now on: it, the children that it will have, and where `with_children`, those that run already, with theirs.
-    /// `start_time` is field 22 of /proc/PID/stat, to be sure that the number still means the process that was meant.
+    /// Labels a process from now on: it, the children that it will have, and where `with_children`,
+    /// those that run already, with theirs. `start_time` is field 22 of /proc/PID/stat, to be sure
+    /// that the number still means the process that was meant.
     ///
-    /// Gives the processes that are labelled now: their text must no longer be counted together with that of others.
+    /// Gives the processes that are labelled now: their text must no longer be counted together
+    /// with that of others.
     ///
     /// # Errors
     /// Why it is not labelled; then nobody is.
@@ -151,33 +165,39 @@ impl Mappings {
             return Err(LabelError::Thread { pid, process });
         }
         self.process(pid).ok_or(LabelError::TooManyProcesses)?;
-        let all = if with_children { with_descendants(&[pid], &parents()) } else { HashSet::from([pid]) };
+        let all =
+            if with_children { with_descendants(&[pid], &parents()) } else { HashSet::from([pid]) };
         for pid in &all {
-            let Some(tags) = self.processes.get_mut(pid).and_then(Process::tags_mut) else { continue };
+            let Some(tags) = self.processes.get_mut(pid).and_then(Process::tags_mut) else {
+                continue;
+            };
             *tags = self.tagger.labelled(tags, label).ok_or(LabelError::TooManyLabels)?;
         }
         Ok(all.into_iter().collect())
     }
 
-    /// Whose process that generation of `pid` was when the samples of this window were taken; nobody's where that is not known.
+    /// Whose process that generation of `pid` was when the samples of this window were taken;
+    /// nobody's where that is not known.
     pub fn tags(&mut self, pid: u32, generation: u16, window: Window) -> Tags {
         let Some(process) = self.processes.get_mut(&pid) else { return Tags::default() };
         process.read_cgroup(pid, &mut self.tagger);
-        let then = || process.versions.iter().rev().filter(|version| version.until_ns >= window.from_ns);
+        let then =
+            || process.versions.iter().rev().filter(|version| version.until_ns >= window.from_ns);
         let known = then().find(|version| version.has(generation));
         let version = known.or_else(|| then().find(|version| version.generations.is_none()));
         version.map(|version| version.tags.clone()).unwrap_or_default()
     }
 
-    /// The program that a process runs, and whose samples its are: of that generation, or where that
-    /// is not known, as of now. The program is the mapped file with the lowest addresses: the kernel
-    /// maps programs below their interpreter and libraries (`ELF_ET_DYN_BASE`). None for a process
-    /// that is not known, or has no file mapped.
+    /// The program that a process runs, and whose samples its are: of that generation, or where
+    /// that is not known, as of now. The program is the mapped file with the lowest addresses: the
+    /// kernel maps programs below their interpreter and libraries (`ELF_ET_DYN_BASE`). None for a
+    /// process that is not known, or has no file mapped.
     pub fn program(&mut self, pid: u32, generation: u16) -> Option<(Arc<MappedFile>, Tags)> {
         let process = self.processes.get_mut(&pid)?;
         process.read_cgroup(pid, &mut self.tagger);
         let versions = || process.versions.iter().rev();
-        let version = versions().find(|version| version.has(generation)).or_else(|| versions().next())?;
+        let version =
+            versions().find(|version| version.has(generation)).or_else(|| versions().next())?;
         let of_file = version.map.iter().find(|mapping| mapping.file.is_file());
         of_file.map(|mapping| (mapping.file.clone(), version.tags.clone()))
     }
@@ -191,11 +211,15 @@ fn parents() -> HashMap<u32, u32> {
 
 fn with_descendants(pids: &[u32], parents: &HashMap<u32, u32>) -> HashSet<u32> {
     let mut all: HashSet<u32> = pids.iter().copied().collect();
-    // A generation each time round; the tree of processes is finite, and whoever forks meanwhile is told of by a record.
+    // A generation each time round; the tree of processes is finite, and whoever forks meanwhile is
+    // told of by a record.
     loop {
         let known = all.len();
-        let children: Vec<u32> =
-            parents.iter().filter(|(_, parent)| all.contains(parent)).map(|(pid, _)| *pid).collect();
+        let children: Vec<u32> = parents
+            .iter()
+            .filter(|(_, parent)| all.contains(parent))
+            .map(|(pid, _)| *pid)
+            .collect();
         all.extend(children);
         if all.len() == known {
             return all;
@@ -218,7 +242,17 @@ mod tests {
 
     fn mmap(time_ns: u64, pid: u32, start: u64) -> TimedRecord {
         let file = MappedFileId::BuildId(vec![7; 20]);
-        at(time_ns, RecordKind::Mmap(Record { pid, start, len: 0x100, file_offset: 0, path: b"/bin/x".to_vec(), file }))
+        at(
+            time_ns,
+            RecordKind::Mmap(Record {
+                pid,
+                start,
+                len: 0x100,
+                file_offset: 0,
+                path: b"/bin/x".to_vec(),
+                file,
+            }),
+        )
     }
 
     fn label(mappings: &mut Mappings, pid: u32, window: (u64, u64)) -> Option<String> {
@@ -236,7 +270,10 @@ mod tests {
         fn new() -> (Self, u32) {
             use std::io::{BufRead as _, BufReader};
             let mut shell = Command::new("sh");
-            shell.args(["-c", "sleep 100 & echo $!; wait"]).stdin(Stdio::null()).stdout(Stdio::piped());
+            shell
+                .args(["-c", "sleep 100 & echo $!; wait"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped());
             let mut shell = shell.spawn().unwrap();
             let mut line = String::new();
             BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -253,7 +290,10 @@ mod tests {
     }
 
     fn procfs_children(pid: u32) -> String {
-        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default().trim().to_owned()
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
     }
 
     #[test]
@@ -267,7 +307,9 @@ mod tests {
         mappings.apply(at(3, RecordKind::Exec { pid: PID + 1 }));
         mappings.apply(mmap(4, PID + 1, 0x1000));
         mappings.apply(at(5, RecordKind::Fork { pid: PID + 2, parent: PID + 1 }));
-        for (pid, expected) in [(me, Some("run")), (PID + 1, Some("run")), (PID + 2, Some("run")), (PID, None)] {
+        for (pid, expected) in
+            [(me, Some("run")), (PID + 1, Some("run")), (PID + 2, Some("run")), (PID, None)]
+        {
             assert_eq!(label(&mut mappings, pid, (0, 9)).as_deref(), expected, "{pid}");
         }
         mappings.label(me, None, "again", false).unwrap();
@@ -279,7 +321,8 @@ mod tests {
         );
     }
 
-    /// A process number that is used again is another process: what the first was labelled is none of its business.
+    /// A process number that is used again is another process: what the first was labelled is none
+    /// of its business.
     #[test]
     fn a_reused_number_does_not_inherit_a_label() {
         let mut mappings = Mappings::default();
@@ -292,8 +335,9 @@ mod tests {
         mappings.apply(at(4, RecordKind::Exit { pid: PID + 1 }));
         mappings.apply(at(5, RecordKind::Fork { pid: PID + 1, parent: PID }));
         let window = Window { from_ns: 0, to_ns: 9 };
-        let mut labelled =
-            |generation| mappings.find(PID + 1, generation, 0x1000, window).unwrap().tags.scope().is_some();
+        let mut labelled = |generation| {
+            mappings.find(PID + 1, generation, 0x1000, window).unwrap().tags.scope().is_some()
+        };
         assert!(labelled(5), "samples of the first, in the same drain");
         assert!(!labelled(6));
         mappings.forget_ended(Window { from_ns: 20, to_ns: 30 });
@@ -336,7 +380,8 @@ mod tests {
             task.file_name().unwrap().to_str().unwrap().parse().unwrap()
         });
         // It may have ended by now, and then it is gone.
-        let error = mappings.label(thread.join().unwrap(), None, "x", false).unwrap_err().to_string();
+        let error =
+            mappings.label(thread.join().unwrap(), None, "x", false).unwrap_err().to_string();
         assert!(error.contains("is a thread of") || error.contains("any more"), "{error}");
         assert!(!mappings.tagger.in_use());
     }
@@ -361,7 +406,10 @@ mod tests {
         let named = cgroup::unit_name(&own).unwrap_or_else(|| "nobody.service".into());
         let mut mappings = Mappings::default();
         mappings.apply(mmap(1, std::process::id(), 0x1000));
-        mappings.keep_apart(Rules { exclude_cgroups: vec![Pattern::new(&named).unwrap()], ..Rules::default() });
+        mappings.keep_apart(Rules {
+            exclude_cgroups: vec![Pattern::new(&named).unwrap()],
+            ..Rules::default()
+        });
         assert_eq!(mappings.tags(std::process::id(), 0, window).excluded(), own.len() > 1);
     }
 }

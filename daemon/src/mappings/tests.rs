@@ -13,9 +13,16 @@ fn at(time_ns: u64, kind: RecordKind) -> TimedRecord {
     TimedRecord { time_ns, kind }
 }
 
-fn found(mappings: &mut Mappings, pid: u32, pc: u64, window: (u64, u64)) -> Result<String, Unresolved> {
+fn found(
+    mappings: &mut Mappings,
+    pid: u32,
+    pc: u64,
+    window: (u64, u64),
+) -> Result<String, Unresolved> {
     let window = Window { from_ns: window.0, to_ns: window.1 };
-    mappings.find(pid, 0, pc, window).map(|found| String::from_utf8(found.mapping.file.path.clone()).unwrap())
+    mappings
+        .find(pid, 0, pc, window)
+        .map(|found| String::from_utf8(found.mapping.file.path.clone()).unwrap())
 }
 
 #[test]
@@ -32,11 +39,20 @@ fn a_child_has_its_parents_memory_until_it_execs() {
         Ok("shell".into()),
         "sampled before the exec, in this window"
     );
-    assert_eq!(found(&mut mappings, PID + 1, 0x1010, (40, 60)), Err(Unresolved::NoMapping), "a window after the exec");
-    assert_eq!(found(&mut mappings, PID, 0x1010, (40, 60)), Ok("shell".into()), "the parent keeps its own");
+    assert_eq!(
+        found(&mut mappings, PID + 1, 0x1010, (40, 60)),
+        Err(Unresolved::NoMapping),
+        "a window after the exec"
+    );
+    assert_eq!(
+        found(&mut mappings, PID, 0x1010, (40, 60)),
+        Ok("shell".into()),
+        "the parent keeps its own"
+    );
 }
 
-/// dlclose and dlopen at one address within one drain: half of the samples went to a library that was never called.
+/// dlclose and dlopen at one address within one drain: half of the samples went to a library that
+/// was never called.
 #[test]
 fn where_two_files_were_mapped_in_turn_nobody_guesses() {
     let mut mappings = Mappings::default();
@@ -46,12 +62,17 @@ fn where_two_files_were_mapped_in_turn_nobody_guesses() {
     mappings.apply(mmap(16, PID, 0x5000, "apart"));
     mappings.apply(mmap(17, PID, 0x5000, "apart"));
     assert_eq!(found(&mut mappings, PID, 0x1010, (10, 20)), Err(Unresolved::AmbiguousMapping));
-    assert_eq!(found(&mut mappings, PID, 0x5010, (10, 20)), Ok("apart".into()), "the same file again is no doubt");
+    assert_eq!(
+        found(&mut mappings, PID, 0x5010, (10, 20)),
+        Ok("apart".into()),
+        "the same file again is no doubt"
+    );
     mappings.forget_ended(Window { from_ns: 20, to_ns: 30 });
     assert_eq!(found(&mut mappings, PID, 0x1010, (20, 30)), Ok("second".into()));
 }
 
-/// Under a storm of mappings the records of ends were dropped, and the dead were believed alive for ever.
+/// Under a storm of mappings the records of ends were dropped, and the dead were believed alive for
+/// ever.
 #[test]
 fn after_lost_records_the_dead_are_forgotten() {
     let mut mappings = Mappings::default();
@@ -63,10 +84,15 @@ fn after_lost_records_the_dead_are_forgotten() {
     mappings.repair(DOUBT_INTERVAL_NS);
     assert_eq!(mappings.len(), 1);
     let window = (DOUBT_INTERVAL_NS, DOUBT_INTERVAL_NS + 1);
-    assert_eq!(found(&mut mappings, std::process::id(), 0x1000, window), Err(Unresolved::NoMapping), "read anew");
+    assert_eq!(
+        found(&mut mappings, std::process::id(), 0x1000, window),
+        Err(Unresolved::NoMapping),
+        "read anew"
+    );
 }
 
-/// Two programs at one address in one process, one after the other, in one drain: only the generation tells their samples apart.
+/// Two programs at one address in one process, one after the other, in one drain: only the
+/// generation tells their samples apart.
 #[test]
 fn an_exec_over_itself_at_the_same_address_is_told_apart() {
     let mut mappings = Mappings::default();
@@ -77,7 +103,11 @@ fn an_exec_over_itself_at_the_same_address_is_told_apart() {
             .find(PID, generation, 0x1000, window)
             .map(|found| String::from_utf8(found.mapping.file.path.clone()).unwrap())
     };
-    assert_eq!(image(&mut mappings, 7), Ok("first".into()), "the first sample tells which generation was there");
+    assert_eq!(
+        image(&mut mappings, 7),
+        Ok("first".into()),
+        "the first sample tells which generation was there"
+    );
     for (time, generation, name) in [(10, 8, "second"), (20, 9, "third")] {
         mappings.apply(at(time, RecordKind::Exec { pid: PID }));
         mappings.apply(mmap(time + 1, PID, 0x1000, name));
@@ -86,7 +116,11 @@ fn an_exec_over_itself_at_the_same_address_is_told_apart() {
     for (generation, name) in [(8, "second"), (9, "third"), (7, "first")] {
         assert_eq!(image(&mut mappings, generation), Ok(name.into()));
     }
-    assert_eq!(image(&mut mappings, 99), Err(Unresolved::NoMapping), "a generation that nobody told of is not guessed");
+    assert_eq!(
+        image(&mut mappings, 99),
+        Err(Unresolved::NoMapping),
+        "a generation that nobody told of is not guessed"
+    );
     // A number reused: the next process of that number forks from another parent.
     mappings.apply(mmap(1, PID + 1, 0x1000, "parent"));
     mappings.apply(at(30, RecordKind::Exit { pid: PID }));
@@ -95,16 +129,20 @@ fn an_exec_over_itself_at_the_same_address_is_told_apart() {
     assert_eq!(image(&mut mappings, 9), Ok("third".into()));
 }
 
-/// A program that loads two plugins at one address in turn, within one drain: each has its own samples.
+/// A program that loads two plugins at one address in turn, within one drain: each has its own
+/// samples.
 #[test]
 fn two_files_mapped_in_turn_are_told_apart_by_their_generations() {
     let mut mappings = Mappings::default();
     mappings.apply(mmap(1, PID, 0x1000, "first"));
     mappings.apply(mmap(2, PID, 0x9000, "program"));
     let window = Window { from_ns: 0, to_ns: 100 };
-    for (time, generation, start, name) in
-        [(10, 1023_u16, 0x5000, "apart"), (20, 0, 0x1000, "second"), (30, 1, 0x7000, "more"), (40, 2, 0x1000, "first")]
-    {
+    for (time, generation, start, name) in [
+        (10, 1023_u16, 0x5000, "apart"),
+        (20, 0, 0x1000, "second"),
+        (30, 1, 0x7000, "more"),
+        (40, 2, 0x1000, "first"),
+    ] {
         let before = generation.wrapping_sub(1) & Generations::MASK;
         mappings.apply(at(time, RecordKind::Remapped { pid: PID, before, generation }));
         mappings.apply(mmap(time + 1, PID, start, name));
@@ -113,7 +151,9 @@ fn two_files_mapped_in_turn_are_told_apart_by_their_generations() {
         let found = mappings.find(PID, generation, pc, window);
         found.map(|found| String::from_utf8(found.mapping.file.path.clone()).unwrap())
     };
-    for (generation, name) in [(1022, "first"), (1023, "first"), (0, "second"), (1, "second"), (2, "first")] {
+    for (generation, name) in
+        [(1022, "first"), (1023, "first"), (0, "second"), (1, "second"), (2, "first")]
+    {
         assert_eq!(image(generation, 0x1010), Ok(name.into()), "{generation}");
         assert_eq!(image(generation, 0x9010), Ok("program".into()), "{generation}");
     }
@@ -124,12 +164,19 @@ fn two_files_mapped_in_turn_are_told_apart_by_their_generations() {
     assert_eq!(versions, 3, "mappings that replace nothing need no version of their own");
     mappings.apply(at(50, RecordKind::Remapped { pid: PID, before: 700, generation: 300 }));
     for generation in [2, 300] {
-        let found = mappings.find(PID, generation, 0x1010, window).map(|found| found.mapping.file.path.clone());
-        assert_eq!(found, Ok(b"first".to_vec()), "{generation}: seen anew after it was out of sight");
+        let found = mappings
+            .find(PID, generation, 0x1010, window)
+            .map(|found| found.mapping.file.path.clone());
+        assert_eq!(
+            found,
+            Ok(b"first".to_vec()),
+            "{generation}: seen anew after it was out of sight"
+        );
     }
 }
 
-/// A generation without a record of its own, as when a part of a file is unmapped, is not that of what is mapped long after.
+/// A generation without a record of its own, as when a part of a file is unmapped, is not that of
+/// what is mapped long after.
 #[test]
 fn a_generation_that_no_record_follows_has_what_was_before() {
     let mut mappings = Mappings::default();
@@ -138,12 +185,18 @@ fn a_generation_that_no_record_follows_has_what_was_before() {
     let long_after = 10 + RECORD_NS;
     mappings.apply(mmap(long_after, PID, 0x1000, "second"));
     let found = mappings.find(PID, 8, 0x1010, Window { from_ns: 0, to_ns: long_after + 100 });
-    assert_eq!(found.map(|_| ()), Err(Unresolved::AmbiguousMapping), "which of both it was, nobody knows");
-    let found = mappings.find(PID, 8, 0x1010, Window { from_ns: long_after + 1, to_ns: long_after + 100 });
+    assert_eq!(
+        found.map(|_| ()),
+        Err(Unresolved::AmbiguousMapping),
+        "which of both it was, nobody knows"
+    );
+    let found =
+        mappings.find(PID, 8, 0x1010, Window { from_ns: long_after + 1, to_ns: long_after + 100 });
     assert_eq!(found.map(|found| found.mapping.file.path.clone()), Ok(b"second".to_vec()));
 }
 
-/// The sampler numbers a library just before the kernel writes the record of its mapping; what comes instead of a lost record is not it.
+/// The sampler numbers a library just before the kernel writes the record of its mapping; what
+/// comes instead of a lost record is not it.
 #[test]
 fn a_numbered_library_is_the_next_mapping() {
     let library = |number| {
@@ -185,7 +238,11 @@ fn a_process_is_forgotten_after_the_drain_that_follows_its_end() {
     mappings.apply(mmap(1, PID, 0x1000, "a"));
     mappings.apply(at(15, RecordKind::Exit { pid: PID }));
     mappings.forget_ended(Window { from_ns: 10, to_ns: 20 });
-    assert_eq!(found(&mut mappings, PID, 0x1000, (10, 20)), Ok("a".into()), "its samples may be in the next drain");
+    assert_eq!(
+        found(&mut mappings, PID, 0x1000, (10, 20)),
+        Ok("a".into()),
+        "its samples may be in the next drain"
+    );
     mappings.forget_ended(Window { from_ns: 20, to_ns: 30 });
     assert_eq!(found(&mut mappings, PID, 0x1000, (20, 30)), Err(Unresolved::UnknownProcess));
     assert!(mappings.is_empty());
@@ -199,7 +256,11 @@ fn a_reused_process_number_starts_afresh() {
     mappings.apply(at(15, RecordKind::Exit { pid: PID }));
     mappings.apply(at(16, RecordKind::Fork { pid: PID, parent: PID + 1 }));
     assert_eq!(found(&mut mappings, PID, 0x3000, (10, 20)), Ok("parent".into()));
-    assert_eq!(found(&mut mappings, PID, 0x1000, (10, 20)), Ok("first".into()), "both lived in this window");
+    assert_eq!(
+        found(&mut mappings, PID, 0x1000, (10, 20)),
+        Ok("first".into()),
+        "both lived in this window"
+    );
     mappings.forget_ended(Window { from_ns: 20, to_ns: 30 });
     assert_eq!(found(&mut mappings, PID, 0x1000, (20, 30)), Err(Unresolved::NoMapping));
 }

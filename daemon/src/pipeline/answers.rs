@@ -10,11 +10,12 @@ use crate::stand::{cpu_status, edges_status, event_status, generated_status, res
 use std::time::Instant;
 use tokio::sync::oneshot;
 use wire::{
-    ApartStatus, ChangeStatus, CostStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus, RateStatus, Reply,
-    Request, Samples, Status, TableStatus,
+    ApartStatus, ChangeStatus, CostStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus,
+    RateStatus, Reply, Request, Samples, Status, TableStatus,
 };
 
-/// Requests that wait for the disk; fewer than clients, so that others are answered while the disk is slow.
+/// Requests that wait for the disk; fewer than clients, so that others are answered while the disk
+/// is slow.
 const WAITERS_MAX: usize = 64;
 
 impl<Source: SampleSource> Pipeline<Source> {
@@ -27,7 +28,8 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn answer_one(&mut self, request: Request, reply: oneshot::Sender<Reply>) {
         let after = match request {
             Request::Status => {
-                let _ = reply.send(Reply { status: Some(Box::new(self.status())), ..Reply::default() });
+                let _ =
+                    reply.send(Reply { status: Some(Box::new(self.status())), ..Reply::default() });
                 return;
             }
             Request::Counts { watch, user } => {
@@ -56,7 +58,9 @@ impl<Source: SampleSource> Pipeline<Source> {
         let in_flight = self.in_flight.as_ref().map_or(0, |merge| merge.waiters.len());
         let waiting = self.waiters.len() + in_flight + self.epoch_waiters.len();
         if waiting >= WAITERS_MAX && !self.stopping {
-            let _ = reply.send(Reply::error(format!("{waiting} requests wait for dcpid's disk already; try again")));
+            let _ = reply.send(Reply::error(format!(
+                "{waiting} requests wait for dcpid's disk already; try again"
+            )));
             return;
         }
         self.waiters.push((after, reply));
@@ -72,9 +76,12 @@ impl<Source: SampleSource> Pipeline<Source> {
 
     /// Everything sampled before is drained, so only what comes is labelled.
     fn label(&mut self, pid: Option<u32>, start_time: Option<u64>, label: &str) -> Reply {
-        // The control socket fills in who asks; a client of another pid namespace has no number here.
+        // The control socket fills in who asks; a client of another pid namespace has no number
+        // here.
         let Some(pid) = pid.filter(|pid| *pid > 0) else {
-            return Reply::error("dcpid cannot see this process from its pid namespace; run both in one");
+            return Reply::error(
+                "dcpid cannot see this process from its pid namespace; run both in one",
+            );
         };
         // Who labels itself has just begun and is alone.
         let with_children = start_time.is_some();
@@ -94,7 +101,9 @@ impl<Source: SampleSource> Pipeline<Source> {
             merged: self.written.iter().map(|account| account.resolved).sum(),
             pending: self
                 .waiting()
-                .map(|pending| (0..self.names.len()).map(|event| pending.samples(event)).sum::<u64>())
+                .map(|pending| {
+                    (0..self.names.len()).map(|event| pending.samples(event)).sum::<u64>()
+                })
                 .sum(),
             unresolved: ledger.unresolved,
             lost: ledger.lost,
@@ -102,7 +111,8 @@ impl<Source: SampleSource> Pipeline<Source> {
         let (handler_ns, calls) = collector.handler_cost().unwrap_or_default();
         let code_store = collector.mappings.files.library.status();
         let code_store_ns = code_store.map_or(0, |store| (store.cpu_s * 1e9) as u64);
-        let sampling_ns = cpu_ns.saturating_sub(self.start_cpu_ns + code_store_ns + collector.edges.totals.cpu_ns);
+        let sampling_ns = cpu_ns
+            .saturating_sub(self.start_cpu_ns + code_store_ns + collector.edges.totals.cpu_ns);
         let per_sample = |ns: u64, samples: u64| (samples > 0).then(|| ns as f64 / samples as f64);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -142,7 +152,10 @@ impl<Source: SampleSource> Pipeline<Source> {
             restraint: self.restraint.status(),
             last_merge: self.last_merge,
             merge_error: self.merge_error.clone(),
-            db: DbStatus { path: self.parts.config.db.display().to_string(), bytes: self.database_bytes },
+            db: DbStatus {
+                path: self.parts.config.db.display().to_string(),
+                bytes: self.database_bytes,
+            },
         }
     }
 }
@@ -172,7 +185,11 @@ impl<Source> Pipeline<Source> {
             daemon_share: bill.map(|bill| Bill { sampling_ns: 0.0, ..bill }.share()),
             ns_per_sample: Some(cost.ns_per_sample),
             measured,
-            rate: self.governor.rate().map(|per_s| RateStatus { per_s, allowed_per_s, last_change }),
+            rate: self.governor.rate().map(|per_s| RateStatus {
+                per_s,
+                allowed_per_s,
+                last_change,
+            }),
         }
     }
 }

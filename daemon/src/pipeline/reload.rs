@@ -1,4 +1,5 @@
-//! Another configuration while it runs (SIGHUP): what can be changed is, and the log says what waits for a restart.
+//! Another configuration while it runs (SIGHUP): what can be changed is, and the log says what
+//! waits for a restart.
 
 use super::Pipeline;
 use crate::config::Config;
@@ -24,10 +25,12 @@ impl<Source: SampleSource> Pipeline<Source> {
             // The sampler is loaded with or without.
             ("edges", new.edges.is_some() != old.edges.is_some()),
         ];
-        let waiting: Vec<_> = waiting.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
+        let waiting: Vec<_> =
+            waiting.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
         (old.drain_interval, old.merge_interval, old.epoch_length) =
             (new.drain_interval, new.merge_interval, new.epoch_length);
-        (old.memory_limit, old.pause_file, old.budget) = (new.memory_limit, new.pause_file, new.budget);
+        (old.memory_limit, old.pause_file, old.budget) =
+            (new.memory_limit, new.pause_file, new.budget);
         if new.edges.is_some() == old.edges.is_some() {
             old.edges = new.edges;
         }
@@ -42,7 +45,10 @@ impl<Source: SampleSource> Pipeline<Source> {
         if waiting.is_empty() {
             tracing::info!("the configuration is read again");
         } else {
-            tracing::warn!("the configuration is read again; these wait for a restart: {}", waiting.join("; "));
+            tracing::warn!(
+                "the configuration is read again; these wait for a restart: {}",
+                waiting.join("; ")
+            );
         }
     }
 }

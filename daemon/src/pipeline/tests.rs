@@ -16,7 +16,14 @@ fn text(status: &wire::Status) -> String {
 /// Five resolved samples and two without a mapping.
 fn batch() -> (Vec<Entry>, Drained, Vec<TimedRecord>) {
     let file = MappedFileId::BuildId(vec![7; 20]);
-    let record = Record { pid: PID, start: 0x1000, len: 0x1000, file_offset: 0, path: b"/bin/x".to_vec(), file };
+    let record = Record {
+        pid: PID,
+        start: 0x1000,
+        len: 0x1000,
+        file_offset: 0,
+        path: b"/bin/x".to_vec(),
+        file,
+    };
     let entries = vec![Entry::new(0, 0x1010, PID, 5), Entry::new(0, 0x9000, PID, 2)];
     (
         entries,
@@ -25,7 +32,8 @@ fn batch() -> (Vec<Entry>, Drained, Vec<TimedRecord>) {
     )
 }
 
-/// Runs a pipeline on a recording of `batches` batches while `client` asks it; the client's end stops it.
+/// Runs a pipeline on a recording of `batches` batches while `client` asks it; the client's end
+/// stops it.
 fn run<Client: Future<Output = ()>>(
     root: &Path,
     batches: usize,
@@ -48,14 +56,22 @@ fn run_at_cost<Client: Future<Output = ()>>(
     let start = epoch_start(&machine, &events, Some("load test".into()));
     let epoch = writer.begin(start.clone(), false).unwrap().to_string();
     let recording = Recording::new((0..batches).map(|_| batch()).collect());
-    let collector = Collector::new(recording, KernelText::new(&machine), None, &[events[0].period], Default::default());
+    let collector = Collector::new(
+        recording,
+        KernelText::new(&machine),
+        None,
+        &[events[0].period],
+        Default::default(),
+    );
     let drain_interval = (ns_per_sample > 0.0).then(|| "10ms".to_owned());
     let (db, cost) = (Some(root.to_owned()), Cost { ns_per_sample, ..Cost::default() });
     let settings = crate::args::Settings { db, drain_interval, ..settings };
     let config = Config::new(settings, Some(Path::new("/dev/null"))).unwrap();
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let (done_sender, done) = mpsc::unbounded_channel();
-        let flusher = Flusher::start(writer, start, (root.to_owned(), config.retention), done_sender).unwrap();
+        let flusher =
+            Flusher::start(writer, start, (root.to_owned(), config.retention), done_sender)
+                .unwrap();
         let (asked_sender, asked) = mpsc::channel(4);
         let ((stop_sender, stop), (_reloads, reload)) = (mpsc::channel(1), mpsc::channel(1));
         let mut pipeline = Pipeline::new(Parts {
@@ -110,14 +126,22 @@ fn requests_are_answered_after_they_are_done() {
         let root = root.clone();
         async move {
             let status = ask(&asked, Request::Status).await.status.unwrap();
-            assert_eq!((status.samples.taken, status.samples.pending, status.samples.merged), (7, 5, 0));
+            assert_eq!(
+                (status.samples.taken, status.samples.pending, status.samples.merged),
+                (7, 5, 0)
+            );
             let flushed = ask(&asked, Request::Flush).await;
             let first = flushed.epoch.unwrap();
             assert_eq!(flushed.merged, Some(10));
             assert_eq!(on_disk(&root, &first), 10, "on disk when the answer comes");
-            let second = ask(&asked, Request::Epoch { label: Some("next".into()) }).await.epoch.unwrap();
+            let second =
+                ask(&asked, Request::Epoch { label: Some("next".into()) }).await.epoch.unwrap();
             assert_ne!(first, second);
-            assert_eq!(on_disk(&root, &first), 15, "samples before the call belong to the old epoch");
+            assert_eq!(
+                on_disk(&root, &first),
+                15,
+                "samples before the call belong to the old epoch"
+            );
             let status = ask(&asked, Request::Status).await.status.unwrap();
             let samples = status.samples;
             let unresolved: u64 = samples.unresolved.values().sum();
@@ -130,8 +154,8 @@ fn requests_are_answered_after_they_are_done() {
     .unwrap();
 }
 
-/// A change of rate began an epoch: what `dcpictl epoch --label` had begun was over after a minute, and what followed had
-/// no label.
+/// A change of rate began an epoch: what `dcpictl epoch --label` had begun was over after a minute,
+/// and what followed had no label.
 #[test]
 fn a_rate_that_costs_too_much_is_lowered_and_the_labelled_epoch_goes_on() {
     let directory = tempfile::tempdir().unwrap();
@@ -151,9 +175,15 @@ fn a_rate_that_costs_too_much_is_lowered_and_the_labelled_epoch_goes_on() {
             assert!(after.overhead.share.unwrap() > after.overhead.budget.unwrap());
             let epoch = before.epoch;
             assert_eq!(ask(&asked, Request::Flush).await.epoch.unwrap(), epoch);
-            let meta = Database::open(&root).unwrap().epoch("here", &epoch.parse().unwrap()).unwrap().meta().clone();
+            let meta = Database::open(&root)
+                .unwrap()
+                .epoch("here", &epoch.parse().unwrap())
+                .unwrap()
+                .meta()
+                .clone();
             assert_eq!(meta.label.as_deref(), Some("load test"));
-            let periods: Vec<u64> = meta.ledgers.of("cpu-clock").map(|(period, _)| period).collect();
+            let periods: Vec<u64> =
+                meta.ledgers.of("cpu-clock").map(|(period, _)| period).collect();
             assert_eq!(periods, [1_000_000_000 / 5200, 1_000_000_000 / 28]);
             assert_eq!(meta.period_changes["cpu-clock"][0].period, periods[1]);
         }
@@ -178,10 +208,18 @@ fn what_takes_too_much_memory_does_less_and_the_epoch_is_told() {
                 tokio::task::yield_now().await;
             };
             assert_eq!(after.restraint.doing, "counts only");
-            assert!(text(&after).contains("counts only, no snapshots: it took too much"), "{}", text(&after));
+            assert!(
+                text(&after).contains("counts only, no snapshots: it took too much"),
+                "{}",
+                text(&after)
+            );
             let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
-            let epoch = Database::open(&root).unwrap().epoch("here", &epoch.parse().unwrap()).unwrap();
-            assert_eq!(epoch.meta().facts.get::<model::Restraints>().unwrap().0[0].doing, "counts only");
+            let epoch =
+                Database::open(&root).unwrap().epoch("here", &epoch.parse().unwrap()).unwrap();
+            assert_eq!(
+                epoch.meta().facts.get::<model::Restraints>().unwrap().0[0].doing,
+                "counts only"
+            );
         }
     })
     .unwrap();
@@ -194,7 +232,8 @@ fn a_label_is_in_force_when_the_answer_comes() {
     run(&root, 3, |asked| {
         let root = root.clone();
         async move {
-            let label = |pid, label: &str| Request::Label { pid, start_time: None, label: label.into() };
+            let label =
+                |pid, label: &str| Request::Label { pid, start_time: None, label: label.into() };
             let me = Some(std::process::id());
             assert_eq!(ask(&asked, label(me, "run")).await, Reply::default());
             for (request, why) in [
@@ -227,7 +266,8 @@ fn a_quit_with_nothing_to_write_is_answered() {
     .unwrap();
 }
 
-/// Whoever removed the database, or an epoch of it, had every flush fail until dcpid was restarted, which lost what it had in memory.
+/// Whoever removed the database, or an epoch of it, had every flush fail until dcpid was restarted,
+/// which lost what it had in memory.
 #[test]
 fn a_database_that_was_removed_is_made_anew_with_all_that_waits() {
     for what in ["", "hosts", "hosts/here", "hosts/here/EPOCH", "hosts/here/lock", "format"] {
@@ -247,8 +287,15 @@ fn a_database_that_was_removed_is_made_anew_with_all_that_waits() {
                 assert_eq!((flushed.error, flushed.merged), (None, Some(10)), "{what}");
                 // A new epoch of the same second has the same name.
                 let has_first = ["hosts/here/lock", "format"].contains(&what);
-                assert_eq!(on_disk(&root, &flushed.epoch.unwrap()), if has_first { 10 } else { 5 }, "{what}");
-                assert!(matches!(Writer::open(&root, "here"), Err(profiledb::DbError::Locked { .. })), "{what}");
+                assert_eq!(
+                    on_disk(&root, &flushed.epoch.unwrap()),
+                    if has_first { 10 } else { 5 },
+                    "{what}"
+                );
+                assert!(
+                    matches!(Writer::open(&root, "here"), Err(profiledb::DbError::Locked { .. })),
+                    "{what}"
+                );
                 let next = ask(&asked, Request::Epoch { label: None }).await.epoch.unwrap();
                 ask(&asked, Request::Quit).await;
                 assert_eq!(on_disk(&root, &next), 5, "{what}");
@@ -259,7 +306,8 @@ fn a_database_that_was_removed_is_made_anew_with_all_that_waits() {
     }
 }
 
-/// Between the removal and the next merge another daemon may have made a database there: it is not written to.
+/// Between the removal and the next merge another daemon may have made a database there: it is not
+/// written to.
 #[test]
 fn a_database_that_another_daemon_made_in_its_place_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
@@ -271,7 +319,10 @@ fn a_database_that_another_daemon_made_in_its_place_is_left_alone() {
             std::fs::remove_dir_all(&root).unwrap();
             let other = Writer::open(&root, "here").unwrap();
             let error = ask(&asked, Request::Flush).await.error.unwrap();
-            assert!(error.contains("another daemon writes this database") && error.contains("keeps the samples"));
+            assert!(
+                error.contains("another daemon writes this database")
+                    && error.contains("keeps the samples")
+            );
             assert!(Database::open(&root).unwrap().epochs("here").unwrap().is_empty());
             drop(other);
             assert_eq!(ask(&asked, Request::Flush).await.error, None, "it has gone");
@@ -280,7 +331,8 @@ fn a_database_that_another_daemon_made_in_its_place_is_left_alone() {
     .unwrap();
 }
 
-/// A daemon whose disk had gone was told to end, tried its last merge without pause or limit, and never ended.
+/// A daemon whose disk had gone was told to end, tried its last merge without pause or limit, and
+/// never ended.
 #[test]
 fn a_daemon_that_cannot_write_ends_and_says_what_is_lost() {
     let directory = tempfile::tempdir().unwrap();

@@ -11,11 +11,25 @@ fn graph(random: &mut fastrand::Rng, blocks: usize) -> (Observed, Vec<f64>) {
     for from in 0..blocks {
         let next = (from + 1 < blocks).then_some(from + 1);
         if random.bool() {
-            observed.ways.push(Way { edge: None, from, to: next, seen: 0.0, guess: 1.0, told: None });
+            observed.ways.push(Way {
+                edge: None,
+                from,
+                to: next,
+                seen: 0.0,
+                guess: 1.0,
+                told: None,
+            });
             shares.push(1.0);
         } else {
             let share = 0.05 + 0.9 * random.f64();
-            observed.ways.push(Way { edge: None, from, to: next, seen: 0.0, guess: 0.5, told: None });
+            observed.ways.push(Way {
+                edge: None,
+                from,
+                to: next,
+                seen: 0.0,
+                guess: 0.5,
+                told: None,
+            });
             observed.ways.push(Way {
                 edge: None,
                 from,
@@ -33,11 +47,14 @@ fn graph(random: &mut fastrand::Rng, blocks: usize) -> (Observed, Vec<f64>) {
 fn truth(observed: &Observed, shares: &[f64]) -> Vec<f64> {
     let mut ends = vec![0.0; observed.blocks.len()];
     let ways = observed.ways.iter().zip(shares);
-    ways.clone().filter(|(way, _)| way.to.is_none()).for_each(|(way, share)| ends[way.from] += share);
+    ways.clone()
+        .filter(|(way, _)| way.to.is_none())
+        .for_each(|(way, share)| ends[way.from] += share);
     let transitions = ways.filter_map(|(way, share)| way.to.map(|_| *share));
     let mut visits = vec![0.0; observed.blocks.len()];
     visits[0] = 1.0;
-    Chain::eliminate(&order(observed).unwrap(), transitions, &ends).visits(visits.as_chunks_mut::<1>().0);
+    Chain::eliminate(&order(observed).unwrap(), transitions, &ends)
+        .visits(visits.as_chunks_mut::<1>().0);
     visits
 }
 
@@ -74,14 +91,12 @@ fn flow_is_conserved_whatever_was_seen() {
     for _ in 0..100 {
         let blocks = random.usize(1..60);
         let (mut observed, _) = graph(&mut random, blocks);
-        observed
-            .ways
-            .iter_mut()
-            .for_each(|way| way.seen = (random.f64() * 8.0).exp().floor() * f64::from(random.u8(0..2)));
-        observed
-            .blocks
-            .iter_mut()
-            .for_each(|block| block.samples = (random.f64() * 12.0).exp() * f64::from(random.u8(0..2)));
+        observed.ways.iter_mut().for_each(|way| {
+            way.seen = (random.f64() * 8.0).exp().floor() * f64::from(random.u8(0..2))
+        });
+        observed.blocks.iter_mut().for_each(|block| {
+            block.samples = (random.f64() * 12.0).exp() * f64::from(random.u8(0..2))
+        });
         let order = order(&observed).unwrap();
         let flow = solve(&observed, &order).unwrap();
         let mut comes = vec![0.0; blocks];
@@ -104,7 +119,11 @@ fn differences_to_first_order_are_those_of_another_solution() {
     let mut random = fastrand::Rng::with_seed(5);
     for _ in 0..50 {
         let (mut observed, executed) = seen(&mut random, 1e4);
-        observed.blocks.iter_mut().zip(&executed).for_each(|(block, executed)| block.samples = 1e3 * executed);
+        observed
+            .blocks
+            .iter_mut()
+            .zip(&executed)
+            .for_each(|(block, executed)| block.samples = 1e3 * executed);
         let order = order(&observed).unwrap();
         let flow = solve(&observed, &order).unwrap();
         let drawn: [Observed; 3] = std::array::from_fn(|number| {
@@ -118,9 +137,14 @@ fn differences_to_first_order_are_those_of_another_solution() {
         assert!(differences.iter().all(|[same, ..]| *same == 0.0), "{differences:?}");
         for number in 1..3 {
             let again = solve(&drawn[number], &order).unwrap();
-            for ((before, after), told) in flow.blocks().iter().zip(again.blocks()).zip(&differences) {
+            for ((before, after), told) in
+                flow.blocks().iter().zip(again.blocks()).zip(&differences)
+            {
                 let truly = (after / before).ln();
-                assert!((told[number] - truly).abs() < 0.02 + 0.1 * truly.abs(), "{told:?} {truly}");
+                assert!(
+                    (told[number] - truly).abs() < 0.02 + 0.1 * truly.abs(),
+                    "{told:?} {truly}"
+                );
             }
         }
     }
@@ -169,7 +193,8 @@ fn a_loop_that_is_hardly_left_is_executed_as_its_time_says() {
     assert!((flow.blocks()[1] / 1e5).ln().abs() < 0.7, "{flow:?}");
 }
 
-/// A block, then one of two or more in a row, then the last: none of its branches was seen. Each has 4 instructions, and so many samples.
+/// A block, then one of two or more in a row, then the last: none of its branches was seen. Each
+/// has 4 instructions, and so many samples.
 fn arms(samples: [&[f64]; 2]) -> Observed {
     let block = |samples: f64| ObservedBlock { samples, instructions: 4.0, ..Default::default() };
     let mut blocks = vec![block(1000.0)];
@@ -181,7 +206,10 @@ fn arms(samples: [&[f64]; 2]) -> Observed {
         blocks.extend(arm.iter().map(|samples| block(*samples)));
     }
     let ends = [samples[0].len(), last - 1];
-    ways.extend((1..last).map(|from| way(from, Some(if ends.contains(&from) { last } else { from + 1 }), 1.0)));
+    ways.extend(
+        (1..last)
+            .map(|from| way(from, Some(if ends.contains(&from) { last } else { from + 1 }), 1.0)),
+    );
     blocks.push(block(1000.0));
     Observed { blocks, ways, entry: 0, ..Observed::default() }
 }
@@ -197,7 +225,8 @@ fn one_block_that_is_stalled_for_long_does_not_outweigh_the_others() {
 
 #[test]
 fn what_was_begun_on_a_wrong_way_is_not_the_time_of_where_the_right_one_begins() {
-    // One in ten goes this way and is hardly ever foreseen: where it begins pays for 9 instructions more, 1 more the other way does.
+    // One in ten goes this way and is hardly ever foreseen: where it begins pays for 9 instructions
+    // more, 1 more the other way does.
     let seldom = [0.1 * 1000.0 * (4.0 + 9.0) / 4.0];
     let observed = arms([&seldom, &[0.9 * 1000.0 * (4.0 + 1.0) / 4.0]]);
     let order = order(&observed).unwrap();

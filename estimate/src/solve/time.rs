@@ -4,14 +4,18 @@ use super::ObservedBlock;
 
 /// Standard deviation of the logarithm of cycles per instruction of blocks of one procedure.
 const TIME_SD: f64 = 0.4;
-/// Times that are off by so many standard deviations weigh the root of a half of others: of 3831 blocks of eight programs a twentieth took six times as
-/// long an instruction as the middle one of their procedure. Of a normal distribution as wide in its middle it would be a two-hundredth.
+/// Times that are off by so many standard deviations weigh the root of a half of others: of 3831
+/// blocks of eight programs a twentieth took six times as long an instruction as the middle one of
+/// their procedure. Of a normal distribution as wide in its middle it would be a two-hundredth.
 const FAR: f64 = 3.0;
-/// What a wrong way costs where the right one begins, in instructions that could have been executed instead. Fitted to the same blocks: 6 to 8; 5 to 20 make
-/// hardly a difference. As many of a block's executions were on a wrong way as its branches would make that are guessed by their shares alone.
+/// What a wrong way costs where the right one begins, in instructions that could have been executed
+/// instead. Fitted to the same blocks: 6 to 8; 5 to 20 make hardly a difference. As many of a
+/// block's executions were on a wrong way as its branches would make that are guessed by their
+/// shares alone.
 const WRONG_WAY: f64 = 10.0;
 
-/// What a block's samples say of its executions: those of each of its instructions, or what its issue points tell; never 0.
+/// What a block's samples say of its executions: those of each of its instructions, or what its
+/// issue points tell; never 0.
 pub(super) fn rate(block: &ObservedBlock) -> f64 {
     // A class without issue points says nothing.
     let told = block.told.filter(|told| told.below.is_finite());
@@ -28,7 +32,8 @@ pub(super) fn rate_after(block: &ObservedBlock, wrong: f64) -> f64 {
     rate(block) / (1.0 + wrong * WRONG_WAY / block.instructions.max(1.0))
 }
 
-/// How far off it may be where it is `over` what the flow says, by its logarithm: what is far off is so for a reason of its own.
+/// How far off it may be where it is `over` what the flow says, by its logarithm: what is far off
+/// is so for a reason of its own.
 pub(super) fn doubted(block: &ObservedBlock, over: f64) -> f64 {
     spread(block).hypot(over / FAR)
 }

@@ -3,7 +3,8 @@
 use super::Code;
 use std::collections::BTreeMap;
 
-/// Pieces of code kept of one process; what is told beyond is refused and counted. A large node or Java program has some 50 thousand.
+/// Pieces of code kept of one process; what is told beyond is refused and counted. A large node or
+/// Java program has some 50 thousand.
 pub const CODE_MAX: usize = 262_144;
 /// Bytes of names kept of one process.
 pub const NAMES_MAX: usize = 32 << 20;
@@ -21,8 +22,9 @@ pub struct Piece<'a> {
     pub name: &'a str,
 }
 
-/// Pieces of code, never overlapping: compilers use memory again, so what is told later of an address replaces what was told before,
-/// wholly, because code of which a part was overwritten is gone.
+/// Pieces of code, never overlapping: compilers use memory again, so what is told later of an
+/// address replaces what was told before, wholly, because code of which a part was overwritten is
+/// gone.
 #[derive(Clone, Debug, Default)]
 pub struct CodeMap {
     /// By start.
@@ -131,7 +133,12 @@ impl CodeMap {
         let mut names = String::with_capacity(self.names.len() - self.dead);
         let old = std::mem::take(&mut self.names);
         for entry in self.entries.values_mut() {
-            let name = old.get(entry.name as usize..).unwrap_or_default().split('\0').next().unwrap_or_default();
+            let name = old
+                .get(entry.name as usize..)
+                .unwrap_or_default()
+                .split('\0')
+                .next()
+                .unwrap_or_default();
             // Names only become fewer, so each begins below 4 GiB as it did.
             entry.name = names.len() as u32;
             names.push_str(name);
@@ -149,12 +156,18 @@ mod tests {
 
     fn map(told: &[(u64, u64, &str)]) -> CodeMap {
         let mut map = CodeMap::default();
-        told.iter().for_each(|(start, size, name)| map.insert(&Code::new(*start, *size, name.as_bytes()).unwrap()));
+        told.iter().for_each(|(start, size, name)| {
+            map.insert(&Code::new(*start, *size, name.as_bytes()).unwrap())
+        });
         map
     }
 
     fn shown(map: &CodeMap) -> Vec<(u64, u64, String)> {
-        map.entries.keys().filter_map(|start| map.find(*start)).map(|p| (p.start, p.end, p.name.to_owned())).collect()
+        map.entries
+            .keys()
+            .filter_map(|start| map.find(*start))
+            .map(|p| (p.start, p.end, p.name.to_owned()))
+            .collect()
     }
 
     #[test]
@@ -165,10 +178,15 @@ mod tests {
             ("the same place", &[(10, 5, "a"), (10, 5, "b")], &[(10, 15, "b")]),
             ("told twice", &[(10, 5, "a"), (10, 5, "a")], &[(10, 15, "a")]),
             ("inside: the old code is gone", &[(10, 50, "a"), (20, 5, "b")], &[(20, 25, "b")]),
-            ("across three", &[(10, 5, "a"), (15, 5, "b"), (20, 5, "c"), (14, 7, "d")], &[(14, 21, "d")]),
+            (
+                "across three",
+                &[(10, 5, "a"), (15, 5, "b"), (20, 5, "c"), (14, 7, "d")],
+                &[(14, 21, "d")],
+            ),
             ("over the head", &[(10, 5, "a"), (5, 6, "b")], &[(5, 11, "b")]),
         ] {
-            let expected: Vec<_> = expected.iter().map(|(a, b, n)| (*a, *b, (*n).to_owned())).collect();
+            let expected: Vec<_> =
+                expected.iter().map(|(a, b, n)| (*a, *b, (*n).to_owned())).collect();
             assert_eq!(shown(&map(told)), expected, "{story}");
         }
     }
@@ -189,7 +207,9 @@ mod tests {
     fn names_of_gone_code_are_let_go() {
         let mut map = CodeMap::default();
         for n in 0..100_000_u64 {
-            map.insert(&Code::new(0x1000, 0x10, format!("procedure number {n}").as_bytes()).unwrap());
+            map.insert(
+                &Code::new(0x1000, 0x10, format!("procedure number {n}").as_bytes()).unwrap(),
+            );
         }
         assert_eq!(map.find(0x1008).map(|piece| piece.name), Some("procedure number 99999"));
         assert!(map.memory_bytes() < 4 * DEAD_MAX, "{}", map.memory_bytes());
@@ -203,11 +223,16 @@ mod tests {
         }
         assert_eq!((map.len(), map.refused()), (CODE_MAX, 7));
         map.insert(&Code::new(0, 16, b"newer").unwrap());
-        assert_eq!(map.find(3).map(|piece| piece.name), Some("newer"), "what is known is still replaced");
+        assert_eq!(
+            map.find(3).map(|piece| piece.name),
+            Some("newer"),
+            "what is known is still replaced"
+        );
     }
 
     proptest! {
-        /// Against a plain list in which the newest that holds the address counts, and has not been overwritten.
+        /// Against a plain list in which the newest that holds the address counts, and has not been
+        /// overwritten.
         #[test]
         fn the_newest_wins(told in prop::collection::vec((0_u64..200, 1_u64..40, 0_u8..5), 0..60)) {
             let mut list: Vec<(u64, u64, String)> = Vec::new();

@@ -1,7 +1,9 @@
-//! jitdump: a header, then records that each tell their size (tools/perf/Documentation/jitdump-specification.txt, version 1).
+//! jitdump: a header, then records that each tell their size
+//! (tools/perf/Documentation/jitdump-specification.txt, version 1).
 //!
-//! Written by V8 (`node --perf-prof`), CPython (`-X perf_jit`), LLVM's and OpenJ9's listeners. Of the records two matter here: code was
-//! loaded, code was moved; the code itself, its source lines and its unwinding data are passed over.
+//! Written by V8 (`node --perf-prof`), CPython (`-X perf_jit`), LLVM's and OpenJ9's listeners. Of
+//! the records two matter here: code was loaded, code was moved; the code itself, its source lines
+//! and its unwinding data are passed over.
 
 use super::{Code, NAME_MAX};
 
@@ -19,7 +21,8 @@ const MOVE: usize = 64;
 /// Ids of records.
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
-/// As many bytes as a record must be given with, if it has them: the fields of any, and the longest name.
+/// As many bytes as a record must be given with, if it has them: the fields of any, and the longest
+/// name.
 pub const RECORD_MIN: usize = MOVE + NAME_MAX;
 
 /// The header.
@@ -81,7 +84,8 @@ impl Header {
     /// The record at the begin of `bytes`, of which [`RECORD_MIN`] are enough.
     #[must_use]
     pub fn next<'a>(&self, bytes: &'a [u8]) -> Step<'a> {
-        let (Some(id), Some(size)) = (word(bytes, 0, self.swapped), word(bytes, 4, self.swapped)) else {
+        let (Some(id), Some(size)) = (word(bytes, 0, self.swapped), word(bytes, 4, self.swapped))
+        else {
             return Step::More;
         };
         let min = match id {
@@ -103,7 +107,8 @@ impl Header {
         Step::Record { event: event.unwrap_or(Event::Other), size: u64::from(size) }
     }
 
-    /// After the prefix: pid, tid, virtual address, address of the code, its size, its number; then its name with a NUL, and the code.
+    /// After the prefix: pid, tid, virtual address, address of the code, its size, its number; then
+    /// its name with a NUL, and the code.
     fn load<'a>(&self, record: &'a [u8]) -> Option<Event<'a>> {
         let (start, size) = (long(record, 32, self.swapped)?, long(record, 40, self.swapped)?);
         Code::new(start, size, record.get(LOAD..)?).map(Event::Load)
@@ -111,7 +116,10 @@ impl Header {
 
     /// After the prefix: pid, tid, virtual address, address before, address now, size, number.
     fn relocate(&self, record: &[u8]) -> Option<Event<'static>> {
-        Some(Event::Move { from: long(record, 32, self.swapped)?, to: long(record, 40, self.swapped)? })
+        Some(Event::Move {
+            from: long(record, 32, self.swapped)?,
+            to: long(record, 40, self.swapped)?,
+        })
     }
 }
 
@@ -157,7 +165,11 @@ mod tests {
         }
 
         fn load(&mut self, start: u64, size: u64, name: &[u8]) -> &mut Self {
-            self.word(CODE_LOAD).word((LOAD + name.len() + 1 + size as usize) as u32).long(1).word(4711).word(4711);
+            self.word(CODE_LOAD)
+                .word((LOAD + name.len() + 1 + size as usize) as u32)
+                .long(1)
+                .word(4711)
+                .word(4711);
             self.long(start).long(start).long(size).long(0).bytes.extend(name);
             self.bytes.push(0);
             self.bytes.extend(vec![0x90; size as usize]);
@@ -185,7 +197,9 @@ mod tests {
             match header.next(&rest[..window.min(rest.len())]) {
                 Step::Record { event, size } => {
                     found.push(match event {
-                        Event::Load(code) => format!("{:x} {:x} {}", code.start, code.size, code.name),
+                        Event::Load(code) => {
+                            format!("{:x} {:x} {}", code.start, code.size, code.name)
+                        }
                         Event::Move { from, to } => format!("{from:x} -> {to:x}"),
                         Event::Other => "-".to_owned(),
                     });
@@ -214,7 +228,10 @@ mod tests {
         let expected = ["-", "7000 40 py::f:/a b.py", "-", "7000 -> 8000", "-", "-", "9000 a g"];
         for swapped in [false, true] {
             for window in [RECORD_MIN, 1 << 20] {
-                assert_eq!(told(&sample(swapped), window), (expected.map(str::to_owned).to_vec(), false));
+                assert_eq!(
+                    told(&sample(swapped), window),
+                    (expected.map(str::to_owned).to_vec(), false)
+                );
             }
         }
         assert_eq!(header(&sample(true)).map(|header| (header.size, header.pid)), Some((40, 4711)));

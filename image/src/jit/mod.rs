@@ -1,9 +1,13 @@
-//! Code made at run time: what its makers (just-in-time compilers) tell of it, in the two forms that Linux has.
+//! Code made at run time: what its makers (just-in-time compilers) tell of it, in the two forms
+//! that Linux has.
 //!
-//! - [`perf_map`]: a text file, a line for each piece of code (tools/perf/Documentation/jit-interface.txt);
-//! - [`jitdump`]: a binary file with times, moves and the code itself (tools/perf/Documentation/jitdump-specification.txt).
+//! - [`perf_map`]: a text file, a line for each piece of code
+//!   (tools/perf/Documentation/jit-interface.txt);
+//! - [`jitdump`]: a binary file with times, moves and the code itself
+//!   (tools/perf/Documentation/jitdump-specification.txt).
 //!
-//! Both grow while the program runs, so both are read from where the last reading ended. What they tell goes to a [`CodeMap`].
+//! Both grow while the program runs, so both are read from where the last reading ended. What they
+//! tell goes to a [`CodeMap`].
 
 mod code_map;
 pub mod jitdump;
@@ -16,7 +20,8 @@ use std::borrow::Cow;
 /// Longest name kept, in bytes; of a longer one the rest is cut off.
 pub const NAME_MAX: usize = 1024;
 
-/// Addresses of code lie below: programs have at most 57 bits (five-level paging, half of it the kernel's).
+/// Addresses of code lie below: programs have at most 57 bits (five-level paging, half of it the
+/// kernel's).
 const ADDRESS_MAX: u64 = 1 << 57;
 
 /// A piece of code, as its maker tells.
@@ -40,7 +45,9 @@ impl<'a> Code<'a> {
         let mut name = String::from_utf8_lossy(name.get(..NAME_MAX).unwrap_or(name));
         if name.len() > NAME_MAX {
             // What is not UTF-8 became longer than it was.
-            name = Cow::Owned(name.get(..name.floor_char_boundary(NAME_MAX)).unwrap_or_default().to_owned());
+            name = Cow::Owned(
+                name.get(..name.floor_char_boundary(NAME_MAX)).unwrap_or_default().to_owned(),
+            );
         }
         (!name.is_empty()).then_some(Self { start, size, name })
     }
@@ -66,13 +73,18 @@ mod tests {
             (0x1000, 1, b"\0f", None),
         ] {
             let code = Code::new(start, size, name);
-            assert_eq!(code.as_ref().map(|code| &*code.name), expected, "{start:x} {size:x} {name:?}");
+            assert_eq!(
+                code.as_ref().map(|code| &*code.name),
+                expected,
+                "{start:x} {size:x} {name:?}"
+            );
         }
     }
 
     #[test]
     fn a_long_name_is_cut_between_letters() {
-        for long in ["x".repeat(5000).into_bytes(), "é".repeat(2000).into_bytes(), vec![0xff; 5000]] {
+        for long in ["x".repeat(5000).into_bytes(), "é".repeat(2000).into_bytes(), vec![0xff; 5000]]
+        {
             let code = Code::new(1, 1, &long).unwrap();
             assert!((NAME_MAX - 3..=NAME_MAX).contains(&code.name.len()), "{}", code.name.len());
         }

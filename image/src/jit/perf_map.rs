@@ -1,15 +1,18 @@
-//! `/tmp/perf-PID.map`: lines of `START SIZE NAME`, the numbers in hex, the name to the end of the line.
+//! `/tmp/perf-PID.map`: lines of `START SIZE NAME`, the numbers in hex, the name to the end of the
+//! line.
 //!
-//! Written by V8 (`node --perf-basic-prof`), perf-map-agent and `jcmd PID Compiler.perfmap` (Java), .NET (`DOTNET_PerfMapEnabled`, with `0x`),
-//! LuaJIT, CPython (`-X perf`), BEAM and others. None tells when code is freed: a later line about the same memory means that.
+//! Written by V8 (`node --perf-basic-prof`), perf-map-agent and `jcmd PID Compiler.perfmap` (Java),
+//! .NET (`DOTNET_PerfMapEnabled`, with `0x`), LuaJIT, CPython (`-X perf`), BEAM and others. None
+//! tells when code is freed: a later line about the same memory means that.
 
 use super::Code;
 
 /// Longest line waited for, in bytes; a longer one is cut there.
 const LINE_MAX: usize = 16 << 10;
 
-/// Calls `each` with the code of every whole line, and returns how many bytes those lines have: the next reading begins there. A last
-/// line without end is being written, or was cut when its writer died; it is left, unless no line is that long.
+/// Calls `each` with the code of every whole line, and returns how many bytes those lines have: the
+/// next reading begins there. A last line without end is being written, or was cut when its writer
+/// died; it is left, unless no line is that long.
 pub fn read(bytes: &[u8], mut each: impl FnMut(Code<'_>)) -> usize {
     let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
         Some(last) => last + 1,
@@ -67,7 +70,11 @@ mod tests {
                 "0x00007F5A 0x1c void [app] Program::Main(string[])[Tier0]",
                 Some((0x7f5a, 0x1c, "void [app] Program::Main(string[])[Tier0]")),
             ),
-            ("LuaJIT", "bcf60000 9b TRACE_1::a.lua:7", Some((0xbcf6_0000, 0x9b, "TRACE_1::a.lua:7"))),
+            (
+                "LuaJIT",
+                "bcf60000 9b TRACE_1::a.lua:7",
+                Some((0xbcf6_0000, 0x9b, "TRACE_1::a.lua:7")),
+            ),
             ("CPython", "7f1c3a04e000 b py::f:/t.py", Some((0x7f1c_3a04_e000, 0xb, "py::f:/t.py"))),
             ("tabs and a carriage return", "10\t20\tf\r", Some((0x10, 0x20, "f"))),
             ("leading blanks", "  10 20 f", Some((0x10, 0x20, "f"))),
@@ -83,8 +90,10 @@ mod tests {
             ("", "", None),
         ] {
             let (found, whole) = lines(format!("{text}\n").as_bytes());
-            let expected: Vec<_> =
-                expected.map(|(start, size, name)| (start, size, name.to_owned())).into_iter().collect();
+            let expected: Vec<_> = expected
+                .map(|(start, size, name)| (start, size, name.to_owned()))
+                .into_iter()
+                .collect();
             assert_eq!((found, whole), (expected, text.len() + 1), "{maker}");
         }
     }
@@ -95,7 +104,11 @@ mod tests {
         let (found, whole) = lines(text);
         assert_eq!((found.len(), &text[whole..]), (2, &b"30 1 th"[..]));
         assert_eq!(lines(b"30 1 th"), (vec![], 0));
-        assert_eq!(lines(&vec![b'x'; LINE_MAX]), (vec![], LINE_MAX), "nobody waits for the end of such a line");
+        assert_eq!(
+            lines(&vec![b'x'; LINE_MAX]),
+            (vec![], LINE_MAX),
+            "nobody waits for the end of such a line"
+        );
     }
 
     proptest! {

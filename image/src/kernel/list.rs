@@ -27,7 +27,10 @@ pub(super) struct Module {
 }
 
 /// Calls `each` with every line, without its end, until it refuses.
-fn lines(mut from: impl BufRead, mut each: impl FnMut(&[u8]) -> Result<(), ImageError>) -> Result<(), ImageError> {
+fn lines(
+    mut from: impl BufRead,
+    mut each: impl FnMut(&[u8]) -> Result<(), ImageError>,
+) -> Result<(), ImageError> {
     let io = |source| ImageError::Io { op: "read", path: None, source };
     let mut line = Vec::new();
     let mut is_rest = false;
@@ -200,7 +203,10 @@ impl Lists {
     }
 
     /// Makes the compact form.
-    pub(super) fn finish(mut self, modules: &HashMap<String, Module>) -> Result<KernelSymbols, ImageError> {
+    pub(super) fn finish(
+        mut self,
+        modules: &HashMap<String, Module>,
+    ) -> Result<KernelSymbols, ImageError> {
         if self.symbols.is_empty() && self.any_hidden {
             return Err(ImageError::AddressesHidden);
         }
@@ -277,8 +283,8 @@ impl Lists {
     }
 }
 
-/// Whether a symbol is the padding before the next one, as all padding is that was met so far: then the next one's mark tells of it. It must
-/// not begin a run, whose start would be another.
+/// Whether a symbol is the padding before the next one, as all padding is that was met so far: then
+/// the next one's mark tells of it. It must not begin a run, whose start would be another.
 fn is_padding(out: &mut KernelSymbols, symbol: &Listed, next: &Listed) -> bool {
     let size = u32::try_from(next.address - symbol.address).unwrap_or(0);
     let run = out.runs.last().filter(|run| run.owner == symbol.owner && symbol.owner == next.owner);
@@ -296,7 +302,12 @@ fn place_in_run(runs: &mut Vec<Run>, number: usize, symbol: &Listed) -> u32 {
     let last = runs.last().filter(|run| run.owner == symbol.owner);
     let offset = last.and_then(|run| u32::try_from(symbol.address - run.start).ok());
     offset.unwrap_or_else(|| {
-        runs.push(Run { start: symbol.address, end: u64::MAX, first: number as u32, owner: symbol.owner });
+        runs.push(Run {
+            start: symbol.address,
+            end: u64::MAX,
+            first: number as u32,
+            owner: symbol.owner,
+        });
         0
     })
 }
@@ -333,6 +344,7 @@ fn set_ends(symbols: &mut KernelSymbols, modules: &HashMap<String, Module>) {
 /// fewer leading underscores.
 fn rank(name: &str, kind: u8) -> u8 {
     let underscores = name.bytes().take_while(|&byte| byte == b'_').count();
-    let is_marker = underscores > 0 && ["text", "_start", "_end", "_begin"].iter().any(|tail| name.ends_with(tail));
+    let is_marker = underscores > 0
+        && ["text", "_start", "_end", "_begin"].iter().any(|tail| name.ends_with(tail));
     u8::from(is_marker) << 7 | u8::from(kind == b't') << 6 | underscores.min(63) as u8
 }

@@ -48,10 +48,12 @@ pub struct KernelPlace<'a> {
     pub symbol: &'a str,
 }
 
-/// A kernel with padding before each procedure (x86, since 6.2) lists every procedure twice; the padding is executed only by what patches
-/// itself in there, but code there belongs to the procedure that follows, not to the one before.
+/// A kernel with padding before each procedure (x86, since 6.2) lists every procedure twice; the
+/// padding is executed only by what patches itself in there, but code there belongs to the
+/// procedure that follows, not to the one before.
 const PADDING_PREFIX: &str = "__pfx_";
-/// Marks a symbol with padding before it, in the place where its name begins: names have fewer bytes.
+/// Marks a symbol with padding before it, in the place where its name begins: names have fewer
+/// bytes.
 const PADDED: u32 = 1 << 31;
 
 /// The kernel's symbols of code, compactly: for a kernel of 120 thousand symbols about 2 MB.
@@ -137,7 +139,10 @@ impl KernelSymbols {
     ///
     /// # Errors
     /// As [`KernelSymbols::parse`].
-    pub fn parse_with_modules(kallsyms: impl BufRead, modules: impl BufRead) -> Result<Self, ImageError> {
+    pub fn parse_with_modules(
+        kallsyms: impl BufRead,
+        modules: impl BufRead,
+    ) -> Result<Self, ImageError> {
         let modules = list::modules(modules)?;
         list::symbols(kallsyms)?.finish(&modules)
     }
@@ -158,10 +163,14 @@ impl KernelSymbols {
         };
         let places = match open(modules) {
             Ok(file) => list::modules(file).map_err(|error| error.of(modules))?,
-            Err(ImageError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => HashMap::new(),
+            Err(ImageError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                HashMap::new()
+            }
             Err(error) => return Err(error),
         };
-        list::symbols(open(kallsyms)?).and_then(|symbols| symbols.finish(&places)).map_err(|error| error.of(kallsyms))
+        list::symbols(open(kallsyms)?)
+            .and_then(|symbols| symbols.finish(&places))
+            .map_err(|error| error.of(kallsyms))
     }
 
     /// Address of `_stext`, from which offsets in the kernel count.
@@ -185,7 +194,8 @@ impl KernelSymbols {
         let into = u32::try_from(address.checked_sub(run.start)?).ok()?;
         let offsets = self.offsets.get(symbols.clone())?;
         let at = offsets.partition_point(|&offset| offset <= into).checked_sub(1)?;
-        let padding = self.padding_before(run, &symbols, at + 1).filter(|padding| address >= padding.start);
+        let padding =
+            self.padding_before(run, &symbols, at + 1).filter(|padding| address >= padding.start);
         let place = padding.or_else(|| self.symbol(run, symbols, at))?;
         (address < place.end).then(|| self.shown(run, &place, address))
     }
@@ -264,8 +274,12 @@ impl KernelSymbols {
         let symbols = runs.flat_map(|(number, run)| {
             let symbols = self.symbols_of(number).unwrap_or_default();
             (0..symbols.len()).flat_map(move |at| {
-                let both = [self.padding_before(run, &symbols, at), self.symbol(run, symbols.clone(), at)];
-                both.into_iter().flatten().map(|symbol| self.shown(run, &symbol, symbol.start)).collect::<Vec<_>>()
+                let both =
+                    [self.padding_before(run, &symbols, at), self.symbol(run, symbols.clone(), at)];
+                both.into_iter()
+                    .flatten()
+                    .map(|symbol| self.shown(run, &symbol, symbol.start))
+                    .collect::<Vec<_>>()
             })
         });
         Procedures::from_list(

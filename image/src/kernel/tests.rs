@@ -123,7 +123,10 @@ fn what_the_kernel_wrote_itself_counts_from_its_own_start() {
     for (address, expected) in [
         (0xffffffffc0b00010, (Owner::Bpf(ingress), ingress, 0x10, 0, 0x80)),
         (0xffffffffc0b00081, (Owner::Bpf(second), second, 1, 0, 0x1f80)),
-        (0xffffffffc0b02004, (Owner::Other("ftrace_trampoline"), "ftrace_trampoline", 4, 0, 0x1000)),
+        (
+            0xffffffffc0b02004,
+            (Owner::Other("ftrace_trampoline"), "ftrace_trampoline", 4, 0, 0x1000),
+        ),
         (0xffffffffc0b04004, (Owner::Other("kprobe_insn_page"), "kprobe_insn_page", 4, 0, 0x1000)),
     ] {
         assert_eq!(shown(&symbols, address), Some(expected), "{address:#x}");
@@ -135,7 +138,8 @@ fn what_the_kernel_wrote_itself_counts_from_its_own_start() {
 fn a_list_in_any_order_gives_the_same() {
     let mut lines: Vec<&str> = KALLSYMS.lines().collect();
     lines.reverse();
-    let reversed = KernelSymbols::parse_with_modules(lines.join("\n").as_bytes(), MODULES.as_bytes());
+    let reversed =
+        KernelSymbols::parse_with_modules(lines.join("\n").as_bytes(), MODULES.as_bytes());
     let (reversed, symbols) = (reversed.unwrap(), parsed());
     assert_eq!(reversed.len(), symbols.len());
     for address in (0xffffffff81000000..0xffffffff81000600).chain([0xffffffffc0a01010]) {
@@ -161,7 +165,8 @@ fn lists_are_loaded_from_files_of_which_that_of_modules_may_be_absent() {
 
 #[test]
 fn hidden_addresses_are_told_from_an_empty_list() {
-    let hidden: String = KALLSYMS.lines().map(|line| format!("0000000000000000{}\n", &line[16..])).collect();
+    let hidden: String =
+        KALLSYMS.lines().map(|line| format!("0000000000000000{}\n", &line[16..])).collect();
     let error = KernelSymbols::parse(hidden.as_bytes()).unwrap_err();
     assert!(matches!(error, ImageError::AddressesHidden), "{error}");
     for list in ["", "rubbish\n", "ffffffffffffffff B The real System.map is elsewhere\n"] {
@@ -239,7 +244,8 @@ fn a_hundred_and_twenty_thousand_lines_cost_less_than_3_mib() {
     assert!(symbols.memory_bytes() < 3 << 20, "{}", symbols.memory_bytes());
     let place = symbols.place(0xffffffff81000020 + 59_999 * 0x40).unwrap();
     assert_eq!(place.symbol, "some_kernel_function_059999");
-    // What patches itself into the padding is the following procedure's, and no byte of it the one's before.
+    // What patches itself into the padding is the following procedure's, and no byte of it the
+    // one's before.
     for (address, expected) in [
         (0xffffffff81000010 + 0x40, "__pfx_some_kernel_function_000001"),
         (0xffffffff81000010 + 0x4f, "__pfx_some_kernel_function_000001"),

@@ -49,7 +49,9 @@ impl Workshop {
             .filter_map(|line| {
                 let fields: Vec<&str> = line.split_whitespace().collect();
                 match fields[..] {
-                    [address, size, "t" | "T" | "W" | "i", name] => Some((hex(address), hex(size), name.to_owned())),
+                    [address, size, "t" | "T" | "W" | "i", name] => {
+                        Some((hex(address), hex(size), name.to_owned()))
+                    }
                     _ => None,
                 }
             })

@@ -21,7 +21,10 @@ fn mapped() -> Vec<(String, u64)> {
         let (begin, offset) = (hex(range.split_once('-').unwrap().0), hex(offset));
         let layout = Layout::of(&read(path.as_ref())).unwrap();
         let code = layout.segments().iter().find(|segment| segment.executable).unwrap();
-        mapped.push((path.to_owned(), begin.wrapping_add(code.offset.0 - offset).wrapping_sub(code.vaddr.0)));
+        mapped.push((
+            path.to_owned(),
+            begin.wrapping_add(code.offset.0 - offset).wrapping_sub(code.vaddr.0),
+        ));
     }
     mapped
 }
@@ -48,7 +51,11 @@ fn constants_are_what_memory_has() {
                         address.0.wrapping_add(distance)
                     }
                 };
-                assert_eq!(u64::from_le_bytes(word.try_into().unwrap()), expected, "{path} {vaddr:#x}");
+                assert_eq!(
+                    u64::from_le_bytes(word.try_into().unwrap()),
+                    expected,
+                    "{path} {vaddr:#x}"
+                );
             }
         }
     }
@@ -74,11 +81,21 @@ fn tables_of_functions_are_constant_and_what_a_program_writes_is_not() {
         let address = |symbol: &str| workshop.address(name, symbol);
         for (index, function) in ["one", "two", "one"].into_iter().enumerate() {
             let place = Vaddr(address("table") + index as u64 * 8);
-            assert_eq!(constants.at(place, 8), Some(Constant::Address(Vaddr(address(function)))), "{name} {index}");
-            assert_eq!(constants.at(place, 4), None, "half an address is not known before the distance is");
+            assert_eq!(
+                constants.at(place, 8),
+                Some(Constant::Address(Vaddr(address(function)))),
+                "{name} {index}"
+            );
+            assert_eq!(
+                constants.at(place, 4),
+                None,
+                "half an address is not known before the distance is"
+            );
         }
         assert_eq!(constants.at(Vaddr(address("variable")), 8), None);
-        let Some(Constant::InFile(offset)) = constants.at(Vaddr(address("numbers") + 4), 4) else { panic!("{name}") };
+        let Some(Constant::InFile(offset)) = constants.at(Vaddr(address("numbers") + 4), 4) else {
+            panic!("{name}")
+        };
         assert_eq!(bytes[offset.0 as usize], 8);
         assert!(constants.size_bytes() < 2000);
         // Cut and damaged files give an error or less, and never a panic.
@@ -96,5 +113,8 @@ fn tables_of_functions_are_constant_and_what_a_program_writes_is_not() {
     let program = workshop.cc("absolute", &["-fno-pie", "-no-pie", "-Wl,-z,relro,-z,now"]);
     let constants = Constants::of(&read(&program)).unwrap();
     let table = Vaddr(workshop.address("absolute", "table"));
-    assert!(matches!(constants.at(table, 8), Some(Constant::InFile(_))), "nothing is relocated, so it is read-only");
+    assert!(
+        matches!(constants.at(table, 8), Some(Constant::InFile(_))),
+        "nothing is relocated, so it is read-only"
+    );
 }

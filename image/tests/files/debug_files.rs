@@ -101,7 +101,10 @@ fn one_with_another_checksum_is_not_used() {
     std::fs::write(shop.path("a.debug"), bytes).unwrap();
     let (found, findings) = procedures(&shop.path("a"), None, &[]).unwrap();
     assert!(
-        matches!(findings[..], [Finding::DebugFileOfOtherBuild { found: None, .. }, Finding::Stripped]),
+        matches!(
+            findings[..],
+            [Finding::DebugFileOfOtherBuild { found: None, .. }, Finding::Stripped]
+        ),
         "{findings:?}"
     );
     assert!(!found.iter().eq(full.iter()));

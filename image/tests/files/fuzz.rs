@@ -1,5 +1,6 @@
-//! ELF files, debug files and debug information that no compiler wrote: programs with changed bytes where their meaning is. Whatever is asked of
-//! them, nothing panics, and nothing takes time or memory without end.
+//! ELF files, debug files and debug information that no compiler wrote: programs with changed bytes
+//! where their meaning is. Whatever is asked of them, nothing panics, and nothing takes time or
+//! memory without end.
 
 use std::fs::{read_to_string, write};
 use std::ops::Range;
@@ -61,8 +62,17 @@ impl Random {
             2 => part[at] = self.of_slice(&[0, 1, 0x7f, 0x80, 0xff]),
             3 => part[at] = self.next() as u8,
             4 => {
-                let number =
-                    self.of_slice(&[0, 1, len as u64, u64::MAX, u64::MAX - 7, 1 << 63, 1 << 32, 1 << 31, 1 << 20]);
+                let number = self.of_slice(&[
+                    0,
+                    1,
+                    len as u64,
+                    u64::MAX,
+                    u64::MAX - 7,
+                    1 << 63,
+                    1 << 32,
+                    1 << 31,
+                    1 << 20,
+                ]);
                 let bytes = number.to_le_bytes();
                 part[at..at + some].copy_from_slice(&bytes[..some]);
             }
@@ -104,7 +114,8 @@ impl Seed {
         let part = random.of_slice(&self.parts);
         for _ in 0..=random.below(6) {
             // Most changes are near each other: one alone is often overlooked.
-            let part = if random.below(4) > 0 { part.clone() } else { random.of_slice(&self.parts) };
+            let part =
+                if random.below(4) > 0 { part.clone() } else { random.of_slice(&self.parts) };
             random.change(&mut bytes[part]);
         }
         if random.below(20) == 0 {
@@ -151,7 +162,12 @@ impl Seed {
 fn kept(bytes: &[u8], random: &mut Random) {
     let Ok(kept) = KeptFile::of(bytes) else { return };
     assert!(kept.ranges().len() <= bytes.len() as u64);
-    let _ = (kept.identify(), kept.layout(), kept.procedures(None, None, &[]), kept.get(random.next(), 9));
+    let _ = (
+        kept.identify(),
+        kept.layout(),
+        kept.procedures(None, None, &[]),
+        kept.get(random.next(), 9),
+    );
     let ranges: Vec<Range<u64>> = kept.ranges().ranges().to_vec();
     let mut changed = ranges.clone();
     if let Some(range) = changed.first_mut() {
@@ -164,7 +180,8 @@ fn kept(bytes: &[u8], random: &mut Random) {
     }
 }
 
-/// The file header with the program headers, each section, and the section headers of a file of 64 bits, lowest byte first.
+/// The file header with the program headers, each section, and the section headers of a file of 64
+/// bits, lowest byte first.
 fn parts(bytes: &[u8]) -> Vec<Range<usize>> {
     let number = |at: usize, len: usize| {
         bytes[at..at + len].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
@@ -177,7 +194,8 @@ fn parts(bytes: &[u8]) -> Vec<Range<usize>> {
     let mut parts = vec![0..0x40, 0x40..0x40 + 56 * number(0x38, 2), table..table + count * 64];
     let (_, _, names, _) = section(names);
     for (name, kind, at, size) in (1..count).map(section) {
-        let name: Vec<u8> = bytes[names + name..].iter().copied().take_while(|byte| *byte != 0).collect();
+        let name: Vec<u8> =
+            bytes[names + name..].iter().copied().take_while(|byte| *byte != 0).collect();
         let name = String::from_utf8(name).unwrap();
         const NOBITS: usize = 8;
         if kind == NOBITS || size == 0 {
@@ -197,7 +215,11 @@ fn parts(bytes: &[u8]) -> Vec<Range<usize>> {
             ".note",
         ];
         let weight = if decoded.iter().any(|prefix| name.starts_with(prefix)) { 4 } else { 1 };
-        let weight = if [".debug_info", ".debug_abbrev", ".debug_line"].contains(&&*name) { 16 } else { weight };
+        let weight = if [".debug_info", ".debug_abbrev", ".debug_line"].contains(&&*name) {
+            16
+        } else {
+            weight
+        };
         parts.extend(std::iter::repeat_n(at..at + size, weight));
     }
     parts
@@ -214,16 +236,23 @@ impl Fuzzer {
     fn new() -> Self {
         let mut seeds = Vec::new();
         let mut workshops = Vec::new();
-        for flags in
-            [&["-gdwarf-5", "-O2"][..], &["-gdwarf-4"], &["-gdwarf-5", "-gz=zlib"], &["-gdwarf-4", "-gz=zlib-gnu"]]
-        {
+        for flags in [
+            &["-gdwarf-5", "-O2"][..],
+            &["-gdwarf-4"],
+            &["-gdwarf-5", "-gz=zlib"],
+            &["-gdwarf-4", "-gz=zlib-gnu"],
+        ] {
             let workshop = Workshop::new();
             let program = build(&workshop, flags);
             let work = work(&workshop, "program");
             seeds.push(Seed::new(program.clone(), program, work));
             workshops.push(workshop);
         }
-        workshops.extend([zstandard(&mut seeds), separate(&mut seeds), compressed_symbols(&mut seeds)]);
+        workshops.extend([
+            zstandard(&mut seeds),
+            separate(&mut seeds),
+            compressed_symbols(&mut seeds),
+        ]);
         workshops.push(packed_relocations(&mut seeds));
         Self { seeds, _workshops: workshops }
     }
@@ -251,12 +280,17 @@ fn separate(seeds: &mut Vec<Seed>) -> Workshop {
     build(&workshop, &["-gdwarf-5"]);
     let work = work(&workshop, "program");
     let id = workshop.build_id("program");
-    let id: Vec<u8> = (0..id.len() / 2).map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let id: Vec<u8> = (0..id.len() / 2)
+        .map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).unwrap())
+        .collect();
     write(workshop.path("alt"), [&b"shared.debug\0"[..], &id].concat()).unwrap();
     workshop.tool("objcopy", &["--only-keep-debug", "program", "shared.debug"]);
     let link = "--add-section=.gnu_debugaltlink=alt";
     workshop.tool("objcopy", &["--only-keep-debug", link, "program", "program.debug"]);
-    workshop.tool("objcopy", &["--strip-all", "--add-gnu-debuglink=program.debug", "program", "stripped"]);
+    workshop.tool(
+        "objcopy",
+        &["--strip-all", "--add-gnu-debuglink=program.debug", "program", "stripped"],
+    );
     for name in ["program.debug", "shared.debug", "stripped"] {
         seeds.push(Seed::new(workshop.path("stripped"), workshop.path(name), work));
     }

@@ -35,7 +35,12 @@ impl Handmade {
     /// A symbol of the code; `info` is its binding (0 local, 1 global) and type (0 none, 2
     /// procedure, 10 indirect), `start` is from the first byte of code.
     pub fn symbol(&mut self, name: &str, (bind, kind): (u8, u8), start: u64, size: u64) {
-        self.symbols.push(Symbol { name: name.to_owned(), info: bind << 4 | kind, start: VADDR + start, size });
+        self.symbols.push(Symbol {
+            name: name.to_owned(),
+            info: bind << 4 | kind,
+            start: VADDR + start,
+            size,
+        });
     }
 
     fn number(&self, out: &mut Vec<u8>, value: u64, size: usize) {
@@ -124,11 +129,12 @@ impl Handmade {
         for part in [&self.code, &note, &symtab, &strtab, &shstrtab.to_vec()] {
             out.extend(part);
         }
-        let mut header = |name, kind, flags, (vaddr, at, size): (u64, usize, usize), link, entry| {
-            self.numbers(&mut out, &[(name, 4), (kind, 4), (flags, 0), (vaddr, 0)]);
-            self.numbers(&mut out, &[(at as u64, 0), (size as u64, 0), (link, 4), (0, 4)]);
-            self.numbers(&mut out, &[(1, 0), (entry, 0)]);
-        };
+        let mut header =
+            |name, kind, flags, (vaddr, at, size): (u64, usize, usize), link, entry| {
+                self.numbers(&mut out, &[(name, 4), (kind, 4), (flags, 0), (vaddr, 0)]);
+                self.numbers(&mut out, &[(at as u64, 0), (size as u64, 0), (link, 4), (0, 4)]);
+                self.numbers(&mut out, &[(1, 0), (entry, 0)]);
+            };
         let entry = if self.is_64 { 24 } else { 16 };
         header(0, 0, 0, (0, 0, 0), 0, 0);
         header(1, 1, 6, (VADDR, code_at, self.code.len()), 0, 0);
@@ -152,7 +158,10 @@ fn shown(file: &Handmade) -> Vec<String> {
     let base = layout.vaddr_to_file_offset(Vaddr(VADDR)).unwrap().0;
     let (procedures, findings) = procedures_of(&bytes, None, &[]).unwrap();
     assert!(findings.is_empty(), "{findings:?}");
-    procedures.iter().map(|p| format!("{:#x}-{:#x} {}", p.start.0 - base, p.end.0 - base, p.name())).collect()
+    procedures
+        .iter()
+        .map(|p| format!("{:#x}-{:#x} {}", p.start.0 - base, p.end.0 - base, p.name()))
+        .collect()
 }
 
 #[test]
@@ -228,7 +237,13 @@ fn nested_and_crossing_symbols_become_disjoint() {
     file.symbol("endless", (GLOBAL, FUNC), 0x200, u64::MAX);
     assert_eq!(
         shown(&file),
-        ["0x0-0x40 outer", "0x40-0x80 inner", "0x80-0xf0 outer", "0xf0-0x110 crossing", "0x200-0x400 endless",]
+        [
+            "0x0-0x40 outer",
+            "0x40-0x80 inner",
+            "0x80-0xf0 outer",
+            "0xf0-0x110 crossing",
+            "0x200-0x400 endless",
+        ]
     );
 }
 

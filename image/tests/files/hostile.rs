@@ -1,6 +1,8 @@
 //! Bytes that no linker wrote: whatever they are, no panic, and what comes out keeps its promises.
 
-use image::{Binary, Constants, Finding, ImageOffset, Imports, KeptFile, Layout, Procedures, Vaddr};
+use image::{
+    Binary, Constants, Finding, ImageOffset, Imports, KeptFile, Layout, Procedures, Vaddr,
+};
 use image::{identify, procedures_of};
 
 use crate::compile::{Workshop, read};
@@ -33,7 +35,9 @@ pub fn use_all(bytes: &[u8]) -> Option<(Procedures, Vec<Finding>)> {
 fn words(bytes: &[u8]) {
     if let Ok(constants) = Constants::of(bytes) {
         let segments = Layout::of(bytes).unwrap().segments().to_vec();
-        let ends = segments.iter().flat_map(|segment| [segment.vaddr.0, segment.vaddr.0.wrapping_add(0x1000)]);
+        let ends = segments
+            .iter()
+            .flat_map(|segment| [segment.vaddr.0, segment.vaddr.0.wrapping_add(0x1000)]);
         for vaddr in ends.chain([0, u64::MAX]).take(100) {
             for (len, vaddr) in (0..=9).zip(vaddr.wrapping_sub(20)..) {
                 let _ = constants.at(Vaddr(vaddr), len);
@@ -53,7 +57,8 @@ pub fn some_are_as_among_all(binary: &Binary) {
     let around = all.iter().flat_map(|procedure| {
         [procedure.start.0, procedure.end.0 - 1, procedure.end.0, procedure.start.0.wrapping_sub(1)]
     });
-    let segments = binary.layout().segments().iter().map(|segment| segment.offset.0.wrapping_add(77));
+    let segments =
+        binary.layout().segments().iter().map(|segment| segment.offset.0.wrapping_add(77));
     let places: Vec<ImageOffset> = around.step_by(3).chain(segments).map(ImageOffset).collect();
     for few in places.chunks(places.len().div_ceil(2).max(1)).chain(places.chunks(2).take(2)) {
         let (some, _) = binary.procedures_at(&[], few).unwrap();

@@ -8,10 +8,12 @@ use image::{ImageError, KeptFile, KeptRanges, Layout, identify, procedures_of};
 use crate::compile::{Workshop, read};
 use crate::handmade::Handmade;
 
-/// Fails the test unless the kept file gives the original's answers. Returns the part of it that is kept.
+/// Fails the test unless the kept file gives the original's answers. Returns the part of it that is
+/// kept.
 fn assert_same(story: &str, original: &[u8]) -> f64 {
     let kept = KeptFile::of(original).unwrap_or_else(|error| panic!("{story}: {error}"));
-    let text = |result: Result<image::ImageId, ImageError>| result.map_err(|error| error.to_string());
+    let text =
+        |result: Result<image::ImageId, ImageError>| result.map_err(|error| error.to_string());
     assert_eq!(text(kept.identify()), text(identify(original)), "{story}");
     assert_eq!(kept.layout().unwrap(), Layout::of(original).unwrap(), "{story}");
     let (expected, findings) = procedures_of(original, None, &[]).unwrap();
@@ -33,7 +35,10 @@ fn assert_same(story: &str, original: &[u8]) -> f64 {
 /// The bytes of a section, as readelf(1) shows its place.
 fn section(shop: &Workshop, file: &str, name: &str) -> std::ops::Range<u64> {
     let text = shop.tool("readelf", &["-SW", file]);
-    let line = text.lines().find(|line| line.contains(&format!(" {name} "))).unwrap_or_else(|| panic!("no {name}"));
+    let line = text
+        .lines()
+        .find(|line| line.contains(&format!(" {name} ")))
+        .unwrap_or_else(|| panic!("no {name}"));
     let fields: Vec<&str> = line.split(']').nth(1).unwrap().split_whitespace().collect();
     let hex = |at: usize| u64::from_str_radix(fields[at], 16).unwrap();
     hex(3)..hex(3) + hex(4)
@@ -41,9 +46,11 @@ fn section(shop: &Workshop, file: &str, name: &str) -> std::ops::Range<u64> {
 
 #[test]
 fn programs_of_this_machine() {
-    // A directory of libraries differs between distributions; the loader's own list of what this test uses does not.
+    // A directory of libraries differs between distributions; the loader's own list of what this
+    // test uses does not.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let mut paths: Vec<&str> = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).collect();
+    let mut paths: Vec<&str> =
+        maps.lines().filter_map(|line| line.split_whitespace().nth(5)).collect();
     paths.extend(["/bin/bash", "/bin/sh"]);
     paths.retain(|path| path.starts_with('/') && Path::new(path).is_file());
     paths.sort_unstable();
@@ -80,7 +87,8 @@ fn programs_of_every_kind() {
     }
 }
 
-/// Without section headers the code, the unwind table and the notes are found by the program headers alone.
+/// Without section headers the code, the unwind table and the notes are found by the program
+/// headers alone.
 #[test]
 fn a_program_without_section_headers() {
     let shop = Workshop::new();
@@ -121,7 +129,16 @@ fn neither_debug_information_nor_data_is_kept() {
     for name in [".debug_info", ".debug_line", ".debug_str", ".data"] {
         assert!(!holds(name), "{name}");
     }
-    for name in [".text", ".rodata", ".eh_frame", ".symtab", ".strtab", ".shstrtab", ".rela.dyn", ".dynamic"] {
+    for name in [
+        ".text",
+        ".rodata",
+        ".eh_frame",
+        ".symtab",
+        ".strtab",
+        ".shstrtab",
+        ".rela.dyn",
+        ".dynamic",
+    ] {
         assert!(holds(name), "{name}");
     }
     let mut copied = Vec::new();
@@ -143,7 +160,8 @@ fn tables_of_jumps_are_kept() {
     let bytes = read(&shop.cc("a", &["-pie", "-fPIC"]));
     let place = section(&shop, "a", ".data.rel.ro");
     let kept = KeptFile::of(&bytes).unwrap();
-    let table = kept.get(place.start, (place.end - place.start) as usize).expect("the table of jumps");
+    let table =
+        kept.get(place.start, (place.end - place.start) as usize).expect("the table of jumps");
     assert_eq!(table, &bytes[place.start as usize..place.end as usize]);
 }
 
@@ -156,7 +174,8 @@ fn what_is_no_elf_file_is_refused() {
     assert!(matches!(KeptRanges::of_file(&dir), Err(ImageError::NotRegular { .. })));
 }
 
-/// Whatever the bytes are: no panic, never more than the file has, and the same identity, which is what a kept file is found by.
+/// Whatever the bytes are: no panic, never more than the file has, and the same identity, which is
+/// what a kept file is found by.
 #[test]
 fn changed_and_cut_files_keep_their_identity() {
     let shop = Workshop::new();

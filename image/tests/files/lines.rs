@@ -1,4 +1,5 @@
-//! Source lines and inlined calls, of debug information wherever it may be and however it is packed; and of what no compiler wrote.
+//! Source lines and inlined calls, of debug information wherever it may be and however it is
+//! packed; and of what no compiler wrote.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,8 @@ use image::{Binary, DebugInfo, Finding, Frame, LinesCut, Procedures, Vaddr};
 
 use crate::compile::{Workshop, read};
 
-/// Line 1 is the first. `work` has a loop on line 9 in which `step` is inlined, whose work is on line 3.
+/// Line 1 is the first. `work` has a loop on line 9 in which `step` is inlined, whose work is on
+/// line 3.
 const SOURCE: &str = "\
 static inline __attribute__((always_inline)) unsigned step(unsigned x)
 {
@@ -29,7 +31,12 @@ pub fn build(workshop: &Workshop, flags: &[&str]) -> PathBuf {
 }
 
 /// The frames of all addresses of `work`, and what was found on the way.
-fn frames(program: &Path, start: u64, size: u64, roots: &[PathBuf]) -> (Vec<Vec<Frame>>, Vec<Finding>) {
+fn frames(
+    program: &Path,
+    start: u64,
+    size: u64,
+    roots: &[PathBuf],
+) -> (Vec<Vec<Frame>>, Vec<Finding>) {
     let binary = Binary::open(program, None).unwrap();
     let mut findings = Vec::new();
     let info = DebugInfo::of(&binary, roots, &mut findings);
@@ -44,7 +51,11 @@ fn frames(program: &Path, start: u64, size: u64, roots: &[PathBuf]) -> (Vec<Vec<
 
 pub fn work(workshop: &Workshop, program: &str) -> (u64, u64) {
     let symbols = workshop.nm(program);
-    symbols.iter().find(|(.., name)| name == "work").map(|(address, size, _)| (*address, *size)).unwrap()
+    symbols
+        .iter()
+        .find(|(.., name)| name == "work")
+        .map(|(address, size, _)| (*address, *size))
+        .unwrap()
 }
 
 #[track_caller]
@@ -52,12 +63,23 @@ fn assert_known(frames: &[Vec<Frame>]) {
     let is = |frame: &Frame, function: &str, line: u32| {
         frame.function.as_deref() == Some(function)
             && frame.line == Some(line)
-            && frame.file.as_deref().is_some_and(|file| file.starts_with('/') && file.ends_with("/program.c"))
+            && frame
+                .file
+                .as_deref()
+                .is_some_and(|file| file.starts_with('/') && file.ends_with("/program.c"))
     };
-    let inlined = |frames: &Vec<Frame>| matches!(&frames[..], [a, b] if is(a, "step", 3) && is(b, "work", 9));
+    let inlined =
+        |frames: &Vec<Frame>| matches!(&frames[..], [a, b] if is(a, "step", 3) && is(b, "work", 9));
     assert!(frames.iter().any(inlined), "{frames:#?}");
-    assert!(frames.iter().any(|frames| matches!(&frames[..], [only] if is(only, "work", 8))), "{frames:#?}");
-    assert!(frames.iter().all(|frames| frames.last().is_some_and(|last| last.function.as_deref() == Some("work"))));
+    assert!(
+        frames.iter().any(|frames| matches!(&frames[..], [only] if is(only, "work", 8))),
+        "{frames:#?}"
+    );
+    assert!(
+        frames.iter().all(|frames| frames
+            .last()
+            .is_some_and(|last| last.function.as_deref() == Some("work")))
+    );
 }
 
 #[test]
@@ -96,7 +118,10 @@ fn a_debug_file_is_found_and_that_of_another_build_is_not_taken() {
     build(&workshop, &[]);
     let (start, size) = work(&workshop, "program");
     workshop.tool("objcopy", &["--only-keep-debug", "program", "program.debug"]);
-    workshop.tool("objcopy", &["--strip-all", "--add-gnu-debuglink=program.debug", "program", "stripped"]);
+    workshop.tool(
+        "objcopy",
+        &["--strip-all", "--add-gnu-debuglink=program.debug", "program", "stripped"],
+    );
     let (known, _) = frames(&workshop.path("stripped"), start, size, &[]);
     assert_known(&known);
     let id = workshop.build_id("program");
@@ -121,17 +146,22 @@ fn a_stripped_program_has_the_names_that_it_carries_compressed() {
     build(&workshop, &[]);
     workshop.tool("objcopy", &["--strip-debug", "--only-keep-debug", "program", "mini"]);
     workshop.tool("objcopy", &["-S", "--remove-section", ".comment", "program", "stripped"]);
-    let packed = std::process::Command::new("xz").args(["-k", "mini"]).current_dir(workshop.path("")).status();
+    let packed = std::process::Command::new("xz")
+        .args(["-k", "mini"])
+        .current_dir(workshop.path(""))
+        .status();
     assert!(packed.unwrap().success());
     workshop.tool("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "stripped", "carries"]);
-    let has_work = |procedures: &Procedures| procedures.iter().any(|procedure| procedure.name() == "work");
+    let has_work =
+        |procedures: &Procedures| procedures.iter().any(|procedure| procedure.name() == "work");
     let (procedures, _) = image::procedures(&workshop.path("stripped"), None, &[]).unwrap();
     assert!(!has_work(&procedures));
     let (procedures, findings) = image::procedures(&workshop.path("carries"), None, &[]).unwrap();
     assert!(has_work(&procedures) && findings.is_empty(), "{findings:?}");
 }
 
-/// Changes bytes of the debug information, or cuts it: nothing panics or hangs, and what is told has bounds.
+/// Changes bytes of the debug information, or cuts it: nothing panics or hangs, and what is told
+/// has bounds.
 #[test]
 fn debug_information_that_no_compiler_wrote() {
     let workshop = Workshop::new();
@@ -139,7 +169,10 @@ fn debug_information_that_no_compiler_wrote() {
     let (start, size) = work(&workshop, "program");
     let bytes = read(&program);
     // Debug sections lie between the last mapped byte and the symbols: the middle of the file.
-    let begin = bytes.windows(7).position(|window| window == b"GNU C17").map_or(bytes.len() / 2, |at| at / 2);
+    let begin = bytes
+        .windows(7)
+        .position(|window| window == b"GNU C17")
+        .map_or(bytes.len() / 2, |at| at / 2);
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |limit: usize| {
         state ^= state << 13;
@@ -170,17 +203,21 @@ fn debug_information_that_no_compiler_wrote() {
             refused += 1;
             continue;
         };
-        let all: Vec<_> = (start..start + size).map(|address| lines.frames(Vaddr(address))).collect();
+        let all: Vec<_> =
+            (start..start + size).map(|address| lines.frames(Vaddr(address))).collect();
         told += usize::from(all.iter().any(|frames| !frames.is_empty()));
     }
     assert!(told > 50, "{told} told, {refused} refused");
 }
 
-/// Calls inlined into each other, thousands deep: the library that reads them calls itself as deeply.
+/// Calls inlined into each other, thousands deep: the library that reads them calls itself as
+/// deeply.
 #[test]
 fn nesting_without_end_is_told_and_not_followed() {
-    // Abbreviations: 1 unit, 2 subprogram, 3 inlined_subroutine; all with children, and low_pc and high_pc where they are looked for.
-    let mut abbreviations = vec![1, 0x11, 1, 0x11, 1, 0x12, 6, 0, 0, 2, 0x2e, 1, 0x11, 1, 0x12, 6, 0, 0];
+    // Abbreviations: 1 unit, 2 subprogram, 3 inlined_subroutine; all with children, and low_pc and
+    // high_pc where they are looked for.
+    let mut abbreviations =
+        vec![1, 0x11, 1, 0x11, 1, 0x12, 6, 0, 0, 2, 0x2e, 1, 0x11, 1, 0x12, 6, 0, 0];
     abbreviations.extend([3, 0x1d, 1, 0, 0, 0]);
     let mut unit = vec![4, 0, 0, 0, 0, 0, 8];
     for tag in [1_u8, 2] {
@@ -196,7 +233,14 @@ fn nesting_without_end_is_told_and_not_followed() {
     std::fs::write(workshop.path("abbrev"), &abbreviations).unwrap();
     std::fs::write(workshop.path("program.c"), SOURCE).unwrap();
     workshop.cc("plain", &["-g0"]);
-    let sections = ["--add-section", ".debug_info=info", "--add-section", ".debug_abbrev=abbrev", "plain", "deep"];
+    let sections = [
+        "--add-section",
+        ".debug_info=info",
+        "--add-section",
+        ".debug_abbrev=abbrev",
+        "plain",
+        "deep",
+    ];
     workshop.tool("objcopy", &sections);
     let binary = Binary::open(&workshop.path("deep"), None).unwrap();
     let info = DebugInfo::of(&binary, &[], &mut Vec::new()).unwrap();

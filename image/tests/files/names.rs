@@ -1,6 +1,8 @@
 //! Procedures of compiled programs, against nm(1).
 
-use image::{Binary, Finding, ImageError, ImageId, ImageOffset, Layout, ProcedureSource, Procedures, Vaddr};
+use image::{
+    Binary, Finding, ImageError, ImageId, ImageOffset, Layout, ProcedureSource, Procedures, Vaddr,
+};
 use image::{procedures, procedures_of};
 
 use crate::compile::{Workshop, read};
@@ -96,7 +98,9 @@ fn aliases_are_told_by_place_and_by_name() {
         let binary = Binary::open(&path, None).unwrap();
         let vaddr = Vaddr(shop.address(out, "exported_one"));
         let start = binary.layout().vaddr_to_file_offset(vaddr).unwrap();
-        let names = |found: Vec<(ImageOffset, String)>| found.into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+        let names = |found: Vec<(ImageOffset, String)>| {
+            found.into_iter().map(|(_, name)| name).collect::<Vec<_>>()
+        };
         let here = names(binary.symbols(&[], |at, _| at == start).unwrap());
         assert_eq!(here, ["exported_one", "exported_one_again", "local_alias"], "{out}");
         let named = binary.symbols(&[], |_, name| name == "local_alias").unwrap();
@@ -159,7 +163,10 @@ fn sources_say_where_the_names_are_from() {
     assert_eq!(sources(&path)[0], ProcedureSource::SymbolTable);
     assert!(sources(&path).contains(&ProcedureSource::Section));
     shop.tool("strip", &["a"]);
-    assert_eq!(sources(&path), [ProcedureSource::DynamicSymbols, ProcedureSource::Section, ProcedureSource::EhFrame]);
+    assert_eq!(
+        sources(&path),
+        [ProcedureSource::DynamicSymbols, ProcedureSource::Section, ProcedureSource::EhFrame]
+    );
 }
 
 #[test]

@@ -30,7 +30,8 @@ fn an_address_of_this_process_leads_to_the_procedure() {
     assert_eq!(a_procedure_of_this_test(1), 2);
     let path = std::env::current_exe().unwrap();
     let maps = maps();
-    let (start, _, offset, name) = maps.iter().find(|(start, end, ..)| (*start..*end).contains(&address)).unwrap();
+    let (start, _, offset, name) =
+        maps.iter().find(|(start, end, ..)| (*start..*end).contains(&address)).unwrap();
     assert_eq!(name, path.to_str().unwrap());
     let offset = ImageOffset(address - start + offset);
 

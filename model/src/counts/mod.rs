@@ -142,14 +142,20 @@ mod tests {
             let entries = entries.into_iter();
             match shape {
                 Shape::Places => Profile::from_counts(entries.map(|(a, _, n)| (at(a), n))).into(),
-                Shape::Pairs => Edges::from_counts(entries.map(|(a, b, n)| ((at(a), at(b)), n))).into(),
-                Shape::Values => Values::from_counts(entries.map(|(a, b, n)| ((at(a), b.cast_signed() - 2), n))).into(),
+                Shape::Pairs => {
+                    Edges::from_counts(entries.map(|(a, b, n)| ((at(a), at(b)), n))).into()
+                }
+                Shape::Values => {
+                    Values::from_counts(entries.map(|(a, b, n)| ((at(a), b.cast_signed() - 2), n)))
+                        .into()
+                }
             }
         })
     }
 
     fn of_any_shape() -> impl Strategy<Value = [Counts; 3]> {
-        proptest::sample::select(&Shape::ALL[..]).prop_flat_map(|shape| [counts(shape), counts(shape), counts(shape)])
+        proptest::sample::select(&Shape::ALL[..])
+            .prop_flat_map(|shape| [counts(shape), counts(shape), counts(shape)])
     }
 
     fn sum(a: &Counts, b: &Counts) -> Counts {

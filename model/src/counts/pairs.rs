@@ -18,6 +18,9 @@ mod tests {
         edges.merge(&Edges::from_counts([(edge(5, 0), 7), (edge(2, 9), 1)]));
         let all: Vec<_> = edges.iter().collect();
         assert_eq!(all, [(edge(2, 9), 5), (edge(5, 0), 7), (edge(5, 1), 3)]);
-        assert_eq!((edges.get(edge(5, 1)), edges.get(edge(5, 2)), edges.total(), edges.len()), (3, 0, 15, 3));
+        assert_eq!(
+            (edges.get(edge(5, 1)), edges.get(edge(5, 2)), edges.total(), edges.len()),
+            (3, 0, 15, 3)
+        );
     }
 }

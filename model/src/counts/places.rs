@@ -24,9 +24,13 @@ impl Profile {
     }
 
     /// Those of the entries that are within `offsets`; others are not looked at.
-    pub fn within(&self, offsets: Range<ImageOffset>) -> impl ExactSizeIterator<Item = (ImageOffset, u64)> + '_ {
+    pub fn within(
+        &self,
+        offsets: Range<ImageOffset>,
+    ) -> impl ExactSizeIterator<Item = (ImageOffset, u64)> + '_ {
         let before = |end: ImageOffset| self.counts.partition_point(|(known, _)| *known < end);
-        let within = self.counts.get(before(offsets.start)..before(offsets.end)).unwrap_or_default();
+        let within =
+            self.counts.get(before(offsets.start)..before(offsets.end)).unwrap_or_default();
         within.iter().copied()
     }
 }
@@ -55,9 +59,13 @@ mod tests {
     #[test]
     fn what_is_within_is_found() {
         let profile = Profile::from_counts([3, 5, 9].map(|offset| (ImageOffset(offset), 1)));
-        for (start, end, expected) in
-            [(0, 3, &[][..]), (3, 9, &[3, 5]), (4, 10, &[5, 9]), (0, u64::MAX, &[3, 5, 9]), (9, 3, &[])]
-        {
+        for (start, end, expected) in [
+            (0, 3, &[][..]),
+            (3, 9, &[3, 5]),
+            (4, 10, &[5, 9]),
+            (0, u64::MAX, &[3, 5, 9]),
+            (9, 3, &[]),
+        ] {
             let range = ImageOffset(start)..ImageOffset(end);
             let within: Vec<u64> = profile.within(range).map(|(o, _)| o.0).collect();
             assert_eq!(within, expected, "{start}..{end}");

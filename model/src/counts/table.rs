@@ -45,7 +45,8 @@ impl<K> Table<K> {
 impl<K: Ord + Copy> Table<K> {
     /// The table of these counts; the same key may come more than once.
     pub fn from_counts(counts: impl IntoIterator<Item = (K, u64)>) -> Self {
-        let mut counts: Vec<(K, u64)> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
+        let mut counts: Vec<(K, u64)> =
+            counts.into_iter().filter(|(_, count)| *count > 0).collect();
         counts.sort_unstable_by_key(|(key, _)| *key);
         counts.dedup_by(|later, kept| {
             let same = later.0 == kept.0;
@@ -121,7 +122,11 @@ mod tests {
             (&[(1, 1)], &[], &[(1, 1)]),
             (&[(1, 1)], &[(2, 2)], &[(1, 1), (2, 2)]),
             (&[(2, 2)], &[(1, 1)], &[(1, 1), (2, 2)]),
-            (&[(1, 1), (5, 5)], &[(0, 9), (1, 2), (3, 3), (5, 1), (7, 7)], &[(0, 9), (1, 3), (3, 3), (5, 6), (7, 7)]),
+            (
+                &[(1, 1), (5, 5)],
+                &[(0, 9), (1, 2), (3, 3), (5, 1), (7, 7)],
+                &[(0, 9), (1, 3), (3, 3), (5, 6), (7, 7)],
+            ),
         ] {
             let mut table = Table::from_counts(a.iter().copied());
             table.merge(&Table::from_counts(b.iter().copied()));

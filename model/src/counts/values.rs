@@ -10,8 +10,8 @@ pub type Values = Table<(ImageOffset, i64)>;
 /// Of branches that were seen in loops: how often in a row they were going to go the same way.
 ///
 /// As [`Values`] at the branch: the number of rounds where the branch jumps those times, else its
-/// negative. Rounds are kept in classes: each number up to 15, then eight classes from each power of
-/// two to the next, which are at most an eighth wide.
+/// negative. Rounds are kept in classes: each number up to 15, then eight classes from each power
+/// of two to the next, which are at most an eighth wide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rounds(Values);
 
@@ -44,7 +44,9 @@ impl Turns {
     #[must_use]
     pub fn value(self) -> Option<(ImageOffset, i64)> {
         let Self { branch, jumps, rounds } = self;
-        let rounds = i64::try_from(Self::class(rounds)).ok().filter(|rounds| (1..1 << 62).contains(rounds))?;
+        let rounds = i64::try_from(Self::class(rounds))
+            .ok()
+            .filter(|rounds| (1..1 << 62).contains(rounds))?;
         Some((branch, if jumps { rounds } else { -rounds }))
     }
 }
@@ -56,8 +58,8 @@ impl Rounds {
         Self(Values::new())
     }
 
-    /// The rounds of these counts; the same may come more than once. What has no rounds, or 2^62 and
-    /// more, is left out.
+    /// The rounds of these counts; the same may come more than once. What has no rounds, or 2^62
+    /// and more, is left out.
     pub fn from_counts(counts: impl IntoIterator<Item = (Turns, u64)>) -> Self {
         let counts = counts.into_iter().filter_map(|(turns, count)| Some((turns.value()?, count)));
         Self(Values::from_counts(counts))
@@ -105,7 +107,10 @@ mod tests {
             let (class, width) = (Turns::class(next), Turns::class_width(next));
             assert_eq!(class, next);
             assert!(width == 1 || width * 8 <= next, "{next}: {width}");
-            assert_eq!((Turns::class(next + width - 1), Turns::class_width(next + width - 1)), (class, width));
+            assert_eq!(
+                (Turns::class(next + width - 1), Turns::class_width(next + width - 1)),
+                (class, width)
+            );
             next += width;
         }
         let classes = [1, 15, 16, 17, 18, 1000, u64::MAX].map(Turns::class);

@@ -1,4 +1,5 @@
-//! Epochs of format 1, which are read and no longer written: a file for each profile, and a record of a merge that renames many.
+//! Epochs of format 1, which are read and no longer written: a file for each profile, and a record
+//! of a merge that renames many.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,8 @@ pub(crate) struct EpochFiles {
     /// The merge that was decided and perhaps not finished when this was opened: its files count
     /// even under their temporary names.
     decided: Option<Commit>,
-    /// The scopes as far as they were read. A number never gets another scope, so what is known stays true.
+    /// The scopes as far as they were read. A number never gets another scope, so what is known
+    /// stays true.
     scopes: Arc<Mutex<ScopeTable>>,
 }
 
@@ -53,10 +55,14 @@ impl EpochFiles {
         let Some(found) = self.read(key::META)? else {
             return Ok(None);
         };
-        let meta: EpochMeta =
-            found.decode(Kind::Meta, |payload| serde_json::from_slice(payload).map_err(json_error))?;
+        let meta: EpochMeta = found
+            .decode(Kind::Meta, |payload| serde_json::from_slice(payload).map_err(json_error))?;
         if meta.host != host || meta.epoch != *epoch {
-            return Err(DbError::Corrupt { path: found.path, offset: HEADER_BYTES as u64, damage: Damage::Misplaced });
+            return Err(DbError::Corrupt {
+                path: found.path,
+                offset: HEADER_BYTES as u64,
+                damage: Damage::Misplaced,
+            });
         }
         Ok(Some(meta.at_described_periods()))
     }
@@ -112,16 +118,20 @@ impl EpochFiles {
     /// The symbols of an image; empty when there is no file of them.
     pub(crate) fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {
         match self.read(&key::symbols_name(image))? {
-            Some(found) => found.decode(Kind::Symbols, |payload| codec::decode_symbols(image, payload)),
+            Some(found) => {
+                found.decode(Kind::Symbols, |payload| codec::decode_symbols(image, payload))
+            }
             None => Ok(Vec::new()),
         }
     }
 
-    /// The profiles that have a file, in order, in an epoch of these events. Where the list of scopes cannot be read, the files themselves tell theirs.
+    /// The profiles that have a file, in order, in an epoch of these events. Where the list of
+    /// scopes cannot be read, the files themselves tell theirs.
     pub(crate) fn profiles(&self, events: &[EventMeta]) -> Result<Vec<ProfileKey>, DbError> {
         let listed = self.entries()?.into_iter().map(|entry| entry.name);
         let decided = self.decided.iter().flat_map(|commit| commit.names.clone());
-        let files: Vec<SamplesFile> = listed.chain(decided).filter_map(|name| SamplesFile::parse(&name)).collect();
+        let files: Vec<SamplesFile> =
+            listed.chain(decided).filter_map(|name| SamplesFile::parse(&name)).collect();
         // After the files: the list is published before any file of a scope that is new in it.
         if files.iter().any(|file| file.scope.is_some())
             && let Ok(scopes) = self.scopes()
@@ -134,7 +144,8 @@ impl EpochFiles {
                 None => Scope::default(),
                 Some(number) => match self.scope(number, &file) {
                     Ok(Some(scope)) => scope,
-                    // Neither the list nor the file tells: the ledger misses its samples, and whoever reads the list is told.
+                    // Neither the list nor the file tells: the ledger misses its samples, and
+                    // whoever reads the list is told.
                     Ok(None) | Err(DbError::Corrupt { .. }) => continue,
                     Err(error) => return Err(error),
                 },
@@ -173,7 +184,8 @@ impl EpochFiles {
         if let Some(commit) = &self.decided
             && commit.names.iter().any(|decided| decided == name)
         {
-            let path = self.directory.join(key::temporary_name(&format!("{name}.{}", commit.sequence)));
+            let path =
+                self.directory.join(key::temporary_name(&format!("{name}.{}", commit.sequence)));
             // When it is gone it has its final name by now.
             if let Some(file) = self.disk.read_if_there(&path)? {
                 return Ok(Some(Payload { path, file }));

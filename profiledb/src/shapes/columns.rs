@@ -1,7 +1,8 @@
 //! Columns of numbers: what is alike stands together, so that DEFLATE finds it.
 //!
-//! Measured on profiles of a machine that compiles (1.5 million entries): 2.1 bytes an entry as plain numbers, 1.32 so; Rice codes in blocks of 64
-//! need 1.36, blocks of equal width 1.6, and flate2's level 6 takes seven times as long for 1.34.
+//! Measured on profiles of a machine that compiles (1.5 million entries): 2.1 bytes an entry as
+//! plain numbers, 1.32 so; Rice codes in blocks of 64 need 1.36, blocks of equal width 1.6, and
+//! flate2's level 6 takes seven times as long for 1.34.
 
 use std::io::{Read as _, Write as _};
 
@@ -11,19 +12,22 @@ use crate::codec::{DecodeError, Input, put_varint};
 use crate::error::Damage;
 use crate::storage::MAX_FILE_BYTES;
 
-/// Longest run that one byte of DEFLATE can stand for is below this (RFC 1951: 258 bytes from 2 bits): a block cannot become larger, so a claim
-/// of more is no claim to believe.
+/// Longest run that one byte of DEFLATE can stand for is below this (RFC 1951: 258 bytes from 2
+/// bits): a block cannot become larger, so a claim of more is no claim to believe.
 const MAX_EXPANSION: u64 = 1032;
-/// Entries of a section at most: of an image of 64 MiB each place where an instruction may begin, on a machine where all have 4 bytes.
+/// Entries of a section at most: of an image of 64 MiB each place where an instruction may begin,
+/// on a machine where all have 4 bytes.
 pub(crate) const MAX_ENTRIES: u64 = 16 << 20;
-/// So many entries are made room for before they are read; for more as they come. Zeros unpack to a thousand times their bytes.
+/// So many entries are made room for before they are read; for more as they come. Zeros unpack to a
+/// thousand times their bytes.
 pub(crate) const PREALLOCATED_ENTRIES: usize = 64 << 10;
 /// Bytes of an entry in one column at most: the longest varint.
 const ENTRY_BYTES: u64 = 10;
 /// Shorter blocks are not worth trying.
 const WORTH_BYTES: usize = 24;
 
-/// Appends a block: varint length, varint stored length, the bytes as DEFLATE stream where that is shorter, else as they are.
+/// Appends a block: varint length, varint stored length, the bytes as DEFLATE stream where that is
+/// shorter, else as they are.
 pub(crate) fn put_block(out: &mut Vec<u8>, bytes: &[u8]) {
     let packed = if bytes.len() < WORTH_BYTES { None } else { deflate(bytes) };
     let stored = packed.as_deref().filter(|packed| packed.len() < bytes.len()).unwrap_or(bytes);
@@ -45,7 +49,10 @@ pub(crate) fn take_block(input: &mut Input<'_>) -> Result<Vec<u8>, DecodeError> 
 }
 
 /// Takes a block that may not have more than so many bytes.
-pub(crate) fn take_block_of(input: &mut Input<'_>, limit_bytes: u64) -> Result<Vec<u8>, DecodeError> {
+pub(crate) fn take_block_of(
+    input: &mut Input<'_>,
+    limit_bytes: u64,
+) -> Result<Vec<u8>, DecodeError> {
     let at = input.offset();
     let error = |damage| DecodeError { offset: at, damage };
     let length = input.varint()?;
@@ -64,7 +71,10 @@ pub(crate) fn take_block_of(input: &mut Input<'_>, limit_bytes: u64) -> Result<V
     // Believed as far as `most`, which the stored bytes pay for.
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
     // One byte more than claimed tells a longer stream.
-    (&mut decoder).take(length.saturating_add(1)).read_to_end(&mut bytes).map_err(|_| error(Damage::Compression))?;
+    (&mut decoder)
+        .take(length.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|_| error(Damage::Compression))?;
     match (bytes.len() as u64).cmp(&length) {
         std::cmp::Ordering::Less => Err(error(Damage::Truncated)),
         std::cmp::Ordering::Equal if decoder.into_inner().is_empty() => Ok(bytes),
@@ -74,16 +84,22 @@ pub(crate) fn take_block_of(input: &mut Input<'_>, limit_bytes: u64) -> Result<V
 
 /// Bytes that a column of so many entries can have.
 pub(super) fn column_bytes(entries: u64) -> Result<u64, Damage> {
-    if entries > MAX_ENTRIES { Err(Damage::Count { count: entries }) } else { Ok(entries * ENTRY_BYTES) }
+    if entries > MAX_ENTRIES {
+        Err(Damage::Count { count: entries })
+    } else {
+        Ok(entries * ENTRY_BYTES)
+    }
 }
 
-/// The number of entries, when columns of these bytes can have so many: each entry is a byte at least in each.
+/// The number of entries, when columns of these bytes can have so many: each entry is a byte at
+/// least in each.
 pub(super) fn capacity(entries: u64, columns: &[&Vec<u8>]) -> Result<usize, Damage> {
     let fits = |entries: &usize| columns.iter().all(|column| *entries <= column.len());
     usize::try_from(entries).ok().filter(fits).ok_or(Damage::Count { count: entries })
 }
 
-/// The next number of a column. Where in a packed column something is wrong says nothing: `at` is the place of the columns.
+/// The next number of a column. Where in a packed column something is wrong says nothing: `at` is
+/// the place of the columns.
 #[inline]
 pub(super) fn column(input: &mut Input<'_>, at: usize) -> Result<u64, DecodeError> {
     match input.varint() {

@@ -61,8 +61,11 @@ mod tests {
     #[test]
     fn edges_have_the_documented_bytes() {
         let at = ImageOffset;
-        let edges =
-            Edges::from_counts([((at(0x10), at(0x8)), 1), ((at(0x10), at(0x20)), 5), ((at(0x12), at(0x12)), 200)]);
+        let edges = Edges::from_counts([
+            ((at(0x10), at(0x8)), 1),
+            ((at(0x10), at(0x20)), 5),
+            ((at(0x12), at(0x12)), 200),
+        ]);
         let bytes = encode_edges(&edges);
         assert_eq!(bytes, b"\x03\x03\x10\x00\x02\x03\x03\x0f\x20\x00\x04\x04\x00\x04\xc7\x01");
         assert_eq!(decode_edges(&bytes, 3).unwrap(), edges);
@@ -128,7 +131,9 @@ mod tests {
         assert!(block.len() < 10_000);
         assert_eq!(take_block(&mut Input::new(&block)).unwrap().len(), 1 << 20);
         let stored = block.split_off(3 + 2);
-        for (claimed, damage) in [((1_u64 << 20) - 1, "bytes follow its end"), ((1 << 20) + 1, "it ends too early")] {
+        for (claimed, damage) in
+            [((1_u64 << 20) - 1, "bytes follow its end"), ((1 << 20) + 1, "it ends too early")]
+        {
             let mut lying = Vec::new();
             put_varint(&mut lying, claimed);
             put_varint(&mut lying, stored.len() as u64);
@@ -140,7 +145,10 @@ mod tests {
             put_varint(&mut lying, claimed);
             put_varint(&mut lying, stored.len() as u64);
             lying.extend_from_slice(&stored);
-            assert!(matches!(take_block(&mut Input::new(&lying)).unwrap_err().damage, Damage::Count { .. }));
+            assert!(matches!(
+                take_block(&mut Input::new(&lying)).unwrap_err().damage,
+                Damage::Count { .. }
+            ));
         }
     }
 }

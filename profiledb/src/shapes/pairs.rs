@@ -3,15 +3,21 @@
 use image::ImageOffset;
 use model::Edges;
 
-use super::columns::{PREALLOCATED_ENTRIES, capacity, column, column_bytes, ended, put_block, take_block_of};
+use super::columns::{
+    PREALLOCATED_ENTRIES, capacity, column, column_bytes, ended, put_block, take_block_of,
+};
 use crate::codec::{DecodeError, Input, put_varint};
 use crate::error::Damage;
 
-/// Edges as a section of a segment: distances of `from`, signed distances from `from` to `to`, counts.
+/// Edges as a section of a segment: distances of `from`, signed distances from `from` to `to`,
+/// counts.
 #[must_use]
 pub fn encode_edges(edges: &Edges) -> Vec<u8> {
-    let mut columns =
-        [Vec::with_capacity(edges.len()), Vec::with_capacity(edges.len()), Vec::with_capacity(edges.len())];
+    let mut columns = [
+        Vec::with_capacity(edges.len()),
+        Vec::with_capacity(edges.len()),
+        Vec::with_capacity(edges.len()),
+    ];
     let [froms, tos, counts] = &mut columns;
     let mut last = 0;
     for ((from, to), count) in edges.iter() {

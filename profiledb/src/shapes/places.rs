@@ -3,14 +3,17 @@
 use image::ImageOffset;
 use model::Profile;
 
-use super::columns::{PREALLOCATED_ENTRIES, capacity, column, column_bytes, ended, put_block, take_block_of};
+use super::columns::{
+    PREALLOCATED_ENTRIES, capacity, column, column_bytes, ended, put_block, take_block_of,
+};
 use crate::codec::{DecodeError, Input, put_varint};
 use crate::error::Damage;
 
 /// A profile as a section of a segment: shift, offsets, counts.
 #[must_use]
 pub fn encode_samples(profile: &Profile) -> Vec<u8> {
-    let (mut offsets, mut counts) = (Vec::with_capacity(profile.len() * 2), Vec::with_capacity(profile.len()));
+    let (mut offsets, mut counts) =
+        (Vec::with_capacity(profile.len() * 2), Vec::with_capacity(profile.len()));
     // Instructions of most machines lie at multiples of 2 or 4.
     let all = profile.iter().fold(0, |all, (offset, _)| all | offset.0);
     let shift = if all == 0 { 0 } else { all.trailing_zeros() };
@@ -49,8 +52,12 @@ pub fn decode_samples(section: &[u8], entries: u64) -> Result<Profile, DecodeErr
     // There are millions: what has a closure for each costs twice as much.
     for _ in 0..entries {
         let distance = column(&mut offsets, at)?;
-        let Some(place) = next.and_then(|next| next.checked_add(distance)) else { return Err(error(Damage::Order)) };
-        let Some(count) = column(&mut counts, at)?.checked_add(1) else { return Err(error(Damage::Varint)) };
+        let Some(place) = next.and_then(|next| next.checked_add(distance)) else {
+            return Err(error(Damage::Order));
+        };
+        let Some(count) = column(&mut counts, at)?.checked_add(1) else {
+            return Err(error(Damage::Varint));
+        };
         let Some((shift, most)) = room else { return Err(error(Damage::Order)) };
         if place > most {
             return Err(error(Damage::Order));
@@ -68,7 +75,8 @@ pub fn decode_samples(section: &[u8], entries: u64) -> Result<Profile, DecodeErr
     Profile::from_sorted(pairs).ok_or_else(|| error(Damage::Order))
 }
 
-/// The shift as a number of bits, and the largest place that loses none by it. None for a shift that leaves nothing.
+/// The shift as a number of bits, and the largest place that loses none by it. None for a shift
+/// that leaves nothing.
 fn room(shift: u64) -> Option<(u32, u64)> {
     let shift = u32::try_from(shift).ok().filter(|shift| *shift < 64)?;
     Some((shift, u64::MAX >> shift))

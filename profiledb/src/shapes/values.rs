@@ -9,8 +9,9 @@ use crate::codec::DecodeError;
 /// Numbers at places as a section of a segment.
 #[must_use]
 pub fn encode_values(values: &Values) -> Vec<u8> {
-    let pair =
-        |((at, number), count): ((ImageOffset, i64), u64)| ((at, ImageOffset(at.0.wrapping_add_signed(number))), count);
+    let pair = |((at, number), count): ((ImageOffset, i64), u64)| {
+        ((at, ImageOffset(at.0.wrapping_add_signed(number))), count)
+    };
     encode_edges(&Edges::from_counts(values.iter().map(pair)))
 }
 

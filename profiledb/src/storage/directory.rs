@@ -12,7 +12,8 @@ use super::{Entry, Lock, Storage, WriteBody};
 const DIRECTORY_MODE: u32 = 0o750;
 /// Files: the daemon's group may read.
 const FILE_MODE: u32 = 0o640;
-/// open(2): does not wait for who writes into a FIFO. The same number on x86-64 and arm64 (asm-generic/fcntl.h).
+/// open(2): does not wait for who writes into a FIFO. The same number on x86-64 and arm64
+/// (asm-generic/fcntl.h).
 const O_NONBLOCK: i32 = 0o4000;
 
 /// Directories and files of the operating system.
@@ -33,7 +34,14 @@ impl Lock for FileLock {
         match fs::metadata(&self.path) {
             Ok(named) => Ok(identity(named) == identity(self.file.metadata()?)),
             // The last: a file is where a directory was.
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }
@@ -57,7 +65,8 @@ impl Storage for Directory {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            let modified =
+                metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
             entries.push(Entry {
                 name,
                 is_directory: metadata.is_dir(),
@@ -94,14 +103,29 @@ impl Storage for Directory {
     }
 
     fn write_synced(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(FILE_MODE)
+            .open(path)?;
         file.write_all(bytes)?;
         // The size is part of what must survive, so not only the data.
         file.sync_all()
     }
 
-    fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+    fn write_streamed(
+        &self,
+        path: &Path,
+        head_bytes: usize,
+        body: WriteBody<'_>,
+    ) -> io::Result<()> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(FILE_MODE)
+            .open(path)?;
         let mut buffered = BufWriter::with_capacity(64 << 10, file);
         buffered.write_all(&vec![0; head_bytes])?;
         let head = body(&mut buffered)?;
@@ -112,7 +136,8 @@ impl Storage for Directory {
     }
 
     fn set_modified(&self, path: &Path, unix_s: u64) -> io::Result<()> {
-        let time = UNIX_EPOCH.checked_add(Duration::from_secs(unix_s)).unwrap_or_else(SystemTime::now);
+        let time =
+            UNIX_EPOCH.checked_add(Duration::from_secs(unix_s)).unwrap_or_else(SystemTime::now);
         OpenOptions::new().write(true).open(path)?.set_modified(time)
     }
 
@@ -130,15 +155,21 @@ impl Storage for Directory {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         match File::open(path)?.sync_all() {
-            // fsync(2): EINVAL where the file system cannot do this for a directory, as some network
-            // file systems; there is nothing more to be had there.
+            // fsync(2): EINVAL where the file system cannot do this for a directory, as some
+            // network file systems; there is nothing more to be had there.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             other => other,
         }
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(path)?;
         // On Linux this is flock(2) with LOCK_EX | LOCK_NB.
         match file.try_lock() {
             Ok(()) => {

@@ -16,8 +16,8 @@ pub use simulated::SimulatedDisk;
 
 use crate::error::{Damage, DbError, Operation};
 
-/// The largest file written or read, in bytes. A profile of this size would have tens of millions of
-/// distinct offsets.
+/// The largest file written or read, in bytes. A profile of this size would have tens of millions
+/// of distinct offsets.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// An entry of a directory.
@@ -29,7 +29,8 @@ pub struct Entry {
     pub is_directory: bool,
     /// Size in bytes; of no meaning for directories.
     pub size_bytes: u64,
-    /// When it was last changed, or is said to have been ([`Storage::set_modified`]), in seconds since 1970 UTC; 0 where unknown.
+    /// When it was last changed, or is said to have been ([`Storage::set_modified`]), in seconds
+    /// since 1970 UTC; 0 where unknown.
     pub modified_unix_s: u64,
 }
 
@@ -38,7 +39,8 @@ pub type WriteBody<'a> = &'a mut dyn FnMut(&mut dyn io::Write) -> io::Result<Vec
 
 /// A lock that is held until this is dropped.
 pub trait Lock: fmt::Debug + Send + Sync {
-    /// Whether the locked file still has its name. Once it has not, another writer may lock another file of that name.
+    /// Whether the locked file still has its name. Once it has not, another writer may lock another
+    /// file of that name.
     fn has_its_name(&self) -> io::Result<bool>;
 }
 
@@ -52,14 +54,17 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>>;
     /// The size of a file in bytes.
     fn size_bytes(&self, path: &Path) -> io::Result<u64>;
-    /// Creates or replaces a file and forces its bytes to the disk. Interrupted, it leaves any part.
+    /// Creates or replaces a file and forces its bytes to the disk. Interrupted, it leaves any
+    /// part.
     fn write_synced(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// As [`Storage::write_synced`], for a file too large to be had in memory whose first `head_bytes` bytes are known last: `body` writes
-    /// the rest and returns them.
-    fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>) -> io::Result<()>;
+    /// As [`Storage::write_synced`], for a file too large to be had in memory whose first
+    /// `head_bytes` bytes are known last: `body` writes the rest and returns them.
+    fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>)
+    -> io::Result<()>;
     /// Says when a file was last changed.
     fn set_modified(&self, path: &Path, unix_s: u64) -> io::Result<()>;
-    /// Gives a file another name in the same directory, replacing what has that name, in one step; or a directory a name that nothing has.
+    /// Gives a file another name in the same directory, replacing what has that name, in one step;
+    /// or a directory a name that nothing has.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -102,7 +107,12 @@ impl Disk {
         match self.0.read(path, MAX_FILE_BYTES) {
             Ok(bytes) => Ok(Some(bytes)),
             // Over NFS a file that goes while it is read is stale (nfs(5)).
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle
+                ) =>
+            {
                 Ok(None)
             }
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(DbError::Corrupt {
@@ -126,7 +136,12 @@ impl Disk {
         self.0.write_synced(path, bytes).map_err(failed(Operation::Write, path))
     }
 
-    pub(crate) fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>) -> Result<(), DbError> {
+    pub(crate) fn write_streamed(
+        &self,
+        path: &Path,
+        head_bytes: usize,
+        body: WriteBody<'_>,
+    ) -> Result<(), DbError> {
         self.0.write_streamed(path, head_bytes, body).map_err(failed(Operation::Write, path))
     }
 
@@ -140,7 +155,9 @@ impl Disk {
 
     pub(crate) fn remove_if_there(&self, path: &Path) -> Result<(), DbError> {
         match self.0.remove(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(Operation::Remove, path)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed(Operation::Remove, path)(error))
+            }
             _ => Ok(()),
         }
     }

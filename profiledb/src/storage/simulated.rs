@@ -1,7 +1,8 @@
 //! A disk in memory that fails on command, for tests of this crate and of its users.
 //!
 //! It shows what a *process* sees when operations fail or when it is killed: everything done before
-//! is there. And what a machine sees after a power failure ([`SimulatedDisk::cut_power`]): what was forced out is there; of the rest, anything.
+//! is there. And what a machine sees after a power failure ([`SimulatedDisk::cut_power`]): what was
+//! forced out is there; of the rest, anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,8 +28,8 @@ struct State {
     /// Directories that were renamed since their parent was forced out: new name to old.
     renamed: BTreeMap<PathBuf, PathBuf>,
     /// Names that a directory got before it could not be forced out. As on Linux the error is told
-    /// once, and the next sync succeeds without them (fsync(2), "NOTES"; "Can applications recover from
-    /// fsync failures?", USENIX ATC 2020): only a name that is given anew is forced out.
+    /// once, and the next sync succeeds without them (fsync(2), "NOTES"; "Can applications recover
+    /// from fsync failures?", USENIX ATC 2020): only a name that is given anew is forced out.
     forgotten: BTreeSet<PathBuf>,
     /// Said to have been changed when, where that was said.
     modified: BTreeMap<PathBuf, u64>,
@@ -88,7 +89,8 @@ impl SimulatedDisk {
         self.state().files.clone()
     }
 
-    /// Puts a file on the disk, whatever is there, and its directory with it, safe from power failures.
+    /// Puts a file on the disk, whatever is there, and its directory with it, safe from power
+    /// failures.
     pub fn put(&self, path: &Path, bytes: Vec<u8>) {
         let mut state = self.state();
         if let Some(parent) = path.parent() {
@@ -100,8 +102,9 @@ impl SimulatedDisk {
         state.files.insert(path.to_owned(), bytes);
     }
 
-    /// The disk after a power failure now. What was not forced out may be there or not: for each name that `choice` decides, called with a
-    /// number that is new each time. A file whose bytes were not forced out is empty, half there or whole.
+    /// The disk after a power failure now. What was not forced out may be there or not: for each
+    /// name that `choice` decides, called with a number that is new each time. A file whose bytes
+    /// were not forced out is empty, half there or whole.
     #[must_use]
     pub fn cut_power(&self, choice: impl Fn(u64) -> u64) -> Self {
         let state = self.state();
@@ -117,10 +120,13 @@ impl SimulatedDisk {
             let names = state.renamed.iter().flat_map(|(to, from)| [to, from]);
             names.into_iter().any(|name| path.starts_with(name))
         };
-        let keep = |path: &Path, ask: &mut dyn FnMut(u64) -> u64| if is_moved(path) { moved } else { ask(2) == 1 };
+        let keep = |path: &Path, ask: &mut dyn FnMut(u64) -> u64| {
+            if is_moved(path) { moved } else { ask(2) == 1 }
+        };
         let (mut files, mut directories) = (BTreeMap::new(), BTreeSet::new());
         for name in state.directories.union(&state.durable_directories) {
-            let (now, before) = (state.directories.contains(name), state.durable_directories.contains(name));
+            let (now, before) =
+                (state.directories.contains(name), state.durable_directories.contains(name));
             let is_there = if now == before || keep(name, &mut ask) { now } else { before };
             if is_there && name.parent().is_none_or(|parent| directories.contains(parent)) {
                 directories.insert(name.clone());
@@ -131,7 +137,9 @@ impl SimulatedDisk {
             let (now, before) = (state.files.get(name), state.durable.get(name));
             let as_now = now != before && keep(name, &mut ask);
             let bytes = if as_now { state.surviving(name, &mut ask) } else { before.cloned() };
-            if let Some(bytes) = bytes.filter(|_| name.parent().is_none_or(|parent| directories.contains(parent))) {
+            if let Some(bytes) =
+                bytes.filter(|_| name.parent().is_none_or(|parent| directories.contains(parent)))
+            {
                 files.insert(name.clone(), bytes);
             }
         }
@@ -189,7 +197,8 @@ impl State {
         }
     }
 
-    /// What is left of a file that has its name: all of what was forced out, any part of what was not.
+    /// What is left of a file that has its name: all of what was forced out, any part of what was
+    /// not.
     fn surviving(&self, name: &Path, ask: &mut impl FnMut(u64) -> u64) -> Option<Vec<u8>> {
         let bytes = self.files.get(name)?;
         if self.synced.get(name) == Some(bytes) {
@@ -203,21 +212,24 @@ impl State {
     fn move_all(&mut self, from: &Path, to: &Path) {
         let moved = |path: &PathBuf| Some(to.join(path.strip_prefix(from).ok()?));
         for map in [&mut self.files, &mut self.synced] {
-            let names: Vec<PathBuf> = map.keys().filter(|path| path.starts_with(from)).cloned().collect();
+            let names: Vec<PathBuf> =
+                map.keys().filter(|path| path.starts_with(from)).cloned().collect();
             for name in names {
                 if let (Some(bytes), Some(new)) = (map.remove(&name), moved(&name)) {
                     map.insert(new, bytes);
                 }
             }
         }
-        let names: Vec<PathBuf> = self.directories.iter().filter(|path| path.starts_with(from)).cloned().collect();
+        let names: Vec<PathBuf> =
+            self.directories.iter().filter(|path| path.starts_with(from)).cloned().collect();
         for name in names {
             self.directories.remove(&name);
             self.directories.extend(moved(&name));
         }
     }
 
-    /// The directory could not be forced out: names that were not safe before are not safe by trying again.
+    /// The directory could not be forced out: names that were not safe before are not safe by
+    /// trying again.
     fn forget_names(&mut self, path: &Path) {
         let inside = self.files.iter().filter(|(child, _)| child.parent() == Some(path));
         let fresh = inside.filter(|(child, bytes)| self.durable.get(*child) != Some(*bytes));
@@ -233,9 +245,14 @@ impl State {
             .filter(|child| inside(child) && !self.directories.contains(*child))
             .cloned()
             .collect();
-        let before: BTreeMap<PathBuf, Vec<u8>> =
-            self.durable.iter().filter(|(child, _)| inside(child)).map(|(a, b)| (a.clone(), b.clone())).collect();
-        self.durable.retain(|child, _| !inside(child) && !gone.iter().any(|gone| child.starts_with(gone)));
+        let before: BTreeMap<PathBuf, Vec<u8>> = self
+            .durable
+            .iter()
+            .filter(|(child, _)| inside(child))
+            .map(|(a, b)| (a.clone(), b.clone()))
+            .collect();
+        self.durable
+            .retain(|child, _| !inside(child) && !gone.iter().any(|gone| child.starts_with(gone)));
         self.durable_directories.retain(|child| !gone.iter().any(|gone| child.starts_with(gone)));
         let fresh: Vec<PathBuf> = self
             .directories
@@ -261,7 +278,12 @@ impl State {
                 continue;
             }
             // A name whose bytes were not forced out: as far as they were, that is nothing.
-            let safe = self.synced.get(child).filter(|synced| *synced == bytes).cloned().unwrap_or_default();
+            let safe = self
+                .synced
+                .get(child)
+                .filter(|synced| *synced == bytes)
+                .cloned()
+                .unwrap_or_default();
             self.durable.insert(child.clone(), safe);
         }
     }
@@ -317,11 +339,21 @@ impl Storage for SimulatedDisk {
             false => None,
         };
         let directories = state.directories.iter().filter_map(|child| {
-            Some(Entry { name: name(child)?, is_directory: true, size_bytes: 0, modified_unix_s: 0 })
+            Some(Entry {
+                name: name(child)?,
+                is_directory: true,
+                size_bytes: 0,
+                modified_unix_s: 0,
+            })
         });
         let files = state.files.iter().filter_map(|(child, bytes)| {
             let modified_unix_s = state.modified.get(child).copied().unwrap_or(0);
-            Some(Entry { name: name(child)?, is_directory: false, size_bytes: bytes.len() as u64, modified_unix_s })
+            Some(Entry {
+                name: name(child)?,
+                is_directory: false,
+                size_bytes: bytes.len() as u64,
+                modified_unix_s,
+            })
         });
         let mut entries: Vec<Entry> = directories.chain(files).collect();
         entries.sort();
@@ -332,7 +364,9 @@ impl Storage for SimulatedDisk {
         let mut state = self.state();
         state.operation()?;
         match state.files.get(path) {
-            Some(bytes) if bytes.len() as u64 > limit_bytes => Err(io::ErrorKind::FileTooLarge.into()),
+            Some(bytes) if bytes.len() as u64 > limit_bytes => {
+                Err(io::ErrorKind::FileTooLarge.into())
+            }
             Some(bytes) => Ok(bytes.clone()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
@@ -353,7 +387,12 @@ impl Storage for SimulatedDisk {
         state.write_step(&Step::Sync, path, bytes)
     }
 
-    fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>) -> io::Result<()> {
+    fn write_streamed(
+        &self,
+        path: &Path,
+        head_bytes: usize,
+        body: WriteBody<'_>,
+    ) -> io::Result<()> {
         let mut rest = Vec::new();
         let head = body(&mut rest);
         // Its lock is not held while others write.

@@ -1,4 +1,5 @@
-//! The code store: what is kept is what comes back, within its limit, and no damaged file is believed.
+//! The code store: what is kept is what comes back, within its limit, and no damaged file is
+//! believed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use crate::fixture::{HOST, NOW, image, leftovers, read, root, small_database, st
 
 const DAY_S: u64 = 86_400;
 
-/// A little ELF file of 64 bit: the build id of `image(number)` and `code` bytes that do not compress.
+/// A little ELF file of 64 bit: the build id of `image(number)` and `code` bytes that do not
+/// compress.
 pub fn elf(number: u8, code: usize) -> Vec<u8> {
     let note = [&[4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", &[number + 1; 20]].concat();
     let (note_at, code_at) = (64 + 2 * 56, 64 + 2 * 56 + note.len());
@@ -28,7 +30,8 @@ pub fn elf(number: u8, code: usize) -> Vec<u8> {
     file.extend(note);
     let mut numbers = 0x9e37_79b9_7f4a_7c15_u64;
     file.extend((0..code).map(|_| {
-        numbers = numbers.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        numbers =
+            numbers.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (numbers >> 56) as u8
     }));
     file
@@ -74,13 +77,18 @@ pub fn one_excerpt() -> SimulatedDisk {
     disk
 }
 
-/// A recording of 17,000 samples left all code of a compiler. An excerpt stands for it until the image is kept anew.
+/// A recording of 17,000 samples left all code of a compiler. An excerpt stands for it until the
+/// image is kept anew.
 #[test]
 fn an_excerpt_takes_the_place_of_the_whole_until_that_is_kept_again() {
     let disk = SimulatedDisk::new();
     let writer = writer(&disk);
     let mut store = CodeStore::open(&writer, 1 << 20).unwrap();
-    assert_eq!(keep_excerpt(&writer, &image(1), &excerpt()).unwrap(), (0, 0), "nothing was kept of it");
+    assert_eq!(
+        keep_excerpt(&writer, &image(1), &excerpt()).unwrap(),
+        (0, 0),
+        "nothing was kept of it"
+    );
     let whole = keep(&mut store, 1, 5000, NOW).unwrap().bytes;
     let (before, after) = keep_excerpt(&writer, &image(1), &excerpt()).unwrap();
     assert!(before == whole && after + 3900 < whole, "{before} {after}");
@@ -115,7 +123,11 @@ fn an_excerpt_is_copied_where_there_is_nothing_better() {
     assert_eq!(target().code(HOST, &image(1)).unwrap().unwrap(), excerpt());
     assert_eq!(profiledb::copy_code(&database(&from), HOST, &images, &target()).unwrap(), 0);
     keep(&mut CodeStore::open(&writer(&to), 1 << 20).unwrap(), 1, 5000, NOW).unwrap();
-    assert_eq!(profiledb::copy_code(&database(&from), HOST, &images, &target()).unwrap(), 0, "the whole stays");
+    assert_eq!(
+        profiledb::copy_code(&database(&from), HOST, &images, &target()).unwrap(),
+        0,
+        "the whole stays"
+    );
 }
 
 #[test]
@@ -148,7 +160,8 @@ fn a_file_that_compresses_is_smaller_than_what_is_kept() {
     file[code].fill(0x90);
     let kept = KeptFile::of(&file).unwrap();
     let mut store = CodeStore::open(&writer(&disk), 1 << 20).unwrap();
-    let report = store.keep(&image(1), kept.ranges(), NOW, &mut |out| out.write_all(kept.bytes())).unwrap();
+    let report =
+        store.keep(&image(1), kept.ranges(), NOW, &mut |out| out.write_all(kept.bytes())).unwrap();
     assert!(report.bytes < 1000, "{report:?}");
     assert_eq!(database(&disk).code(HOST, &image(1)).unwrap().unwrap(), kept);
 }
@@ -163,7 +176,11 @@ fn a_full_store_lets_go_what_was_not_seen_for_the_longest_time() {
         assert_eq!(keep(&mut store, number, 3000, now).unwrap().removed, []);
     }
     store.seen(&image(1), NOW + DAY_S - 1).unwrap();
-    assert_eq!(keep(&mut store, 4, 3000, NOW + 5).unwrap().removed, [image(1)], "seen on the same day counts once");
+    assert_eq!(
+        keep(&mut store, 4, 3000, NOW + 5).unwrap().removed,
+        [image(1)],
+        "seen on the same day counts once"
+    );
     store.seen(&image(2), NOW + DAY_S + 1).unwrap();
     store.seen(&image(77), NOW).unwrap(); // not kept: no error
     assert_eq!(keep(&mut store, 5, 3000, NOW + DAY_S + 2).unwrap().removed, [image(3)]);
@@ -191,7 +208,9 @@ fn a_file_that_changes_while_it_is_copied_is_not_kept() {
     let mut store = CodeStore::open(&writer(&disk), 1 << 20).unwrap();
     let ranges = KeptRanges::of(&elf(1, 300)).unwrap();
     for len in [0, 299, 10_000] {
-        let error = store.keep(&image(1), &ranges, NOW, &mut |out| out.write_all(&vec![0; len])).unwrap_err();
+        let error = store
+            .keep(&image(1), &ranges, NOW, &mut |out| out.write_all(&vec![0; len]))
+            .unwrap_err();
         assert!(matches!(error, DbError::Io { .. }), "{error}");
         assert_eq!((kept(&disk), leftovers(&disk)), (vec![], vec![]));
     }
@@ -218,7 +237,10 @@ fn every_failure_leaves_the_image_kept_or_not() {
             assert!(database(&disk).code(HOST, &image(number)).unwrap().is_some());
         }
         if outcome.is_ok() {
-            assert!(skip >= 6, "a file is written, forced out, dated, and renamed: {needed} operations");
+            assert!(
+                skip >= 6,
+                "a file is written, forced out, dated, and renamed: {needed} operations"
+            );
             return;
         }
     }
@@ -235,7 +257,10 @@ fn must_be_seen(disk: &SimulatedDisk, path: &Path, bytes: Vec<u8>, what: &str) {
 
 /// A whole file of the store and an excerpt, each with where it is.
 fn both() -> [(SimulatedDisk, PathBuf, Kind); 2] {
-    [(one_image(), path(1), Kind::Code), (one_excerpt(), path(1).with_extension("excerpt"), Kind::Excerpt)]
+    [
+        (one_image(), path(1), Kind::Code),
+        (one_excerpt(), path(1).with_extension("excerpt"), Kind::Excerpt),
+    ]
 }
 
 #[test]
@@ -253,7 +278,8 @@ fn every_flip_and_every_cut_is_seen() {
     }
 }
 
-/// The checksums only tell of accidents: whoever can write them can write anything, and it must be an error or a kept file.
+/// The checksums only tell of accidents: whoever can write them can write anything, and it must be
+/// an error or a kept file.
 #[test]
 fn payloads_of_a_stranger_with_right_checksums() {
     for (disk, path, kind) in both() {
@@ -278,7 +304,11 @@ fn payloads_of_a_stranger_with_right_checksums() {
         [Kind::Samples, other]
             .into_iter()
             .for_each(|other| must_be_seen(&disk, &path, seal(other, &payload), "another kind"));
-        assert!(kind == Kind::Excerpt || read < payload.len(), "{read} of {} bytes may be others", payload.len());
+        assert!(
+            kind == Kind::Excerpt || read < payload.len(),
+            "{read} of {} bytes may be others",
+            payload.len()
+        );
     }
 }
 
@@ -329,7 +359,12 @@ fn no_length_of_a_stranger_is_believed() {
         must_be_seen(&disk, &path(1), seal(Kind::Code, &payload(numbers)), story);
     }
     // A file of an exabyte whose first page is kept is no trouble, only no ELF file.
-    must_be_seen(&disk, &path(1), seal(Kind::Code, &payload(&[1 << 60, 0])), "an exabyte of nothing");
+    must_be_seen(
+        &disk,
+        &path(1),
+        seal(Kind::Code, &payload(&[1 << 60, 0])),
+        "an exabyte of nothing",
+    );
 }
 
 #[test]
@@ -343,7 +378,9 @@ fn on_a_real_disk() {
     let mut store = CodeStore::open(&writer, 256 << 20).unwrap();
     let ranges = KeptRanges::of_file(&file).unwrap();
     let report = store
-        .keep(&id, &ranges, NOW, &mut |out: &mut dyn Write| ranges.copy(&file, |piece| out.write_all(piece)))
+        .keep(&id, &ranges, NOW, &mut |out: &mut dyn Write| {
+            ranges.copy(&file, |piece| out.write_all(piece))
+        })
         .unwrap();
     let path = store.directory().join(format!("{id}.code"));
     assert_eq!(std::fs::metadata(&path).unwrap().len(), report.bytes);
@@ -376,6 +413,12 @@ fn a_damaged_file_keeps_no_other_from_being_copied() {
     let (source, target) = (database(&disk), database(&copy));
     let (copied, failed) = profiledb::copy_readable_code(&source, HOST, &images, &target).unwrap();
     assert_eq!((copied, kept(&copy)), (2, vec![0, 2]));
-    assert!(matches!(&failed[..], [DbError::Corrupt { path: named, .. }] if *named == path(1)), "{failed:?}");
-    assert!(matches!(profiledb::copy_code(&source, HOST, &images, &target), Err(DbError::Corrupt { .. })));
+    assert!(
+        matches!(&failed[..], [DbError::Corrupt { path: named, .. }] if *named == path(1)),
+        "{failed:?}"
+    );
+    assert!(matches!(
+        profiledb::copy_code(&source, HOST, &images, &target),
+        Err(DbError::Corrupt { .. })
+    ));
 }

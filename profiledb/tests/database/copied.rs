@@ -16,15 +16,20 @@ const MERGES_PER_COPY: u64 = 12;
 /// Simulated seconds that a copy takes: folded segments go while later copies are made.
 const COPY_S: u64 = 100;
 
-/// A `cp -a` of a live database lists a directory, and opens the files a moment later. A fold between the two had removed what was
-/// listed, and what it had written in its place was not: the copy had a gap, without a word about how to make a better one.
+/// A `cp -a` of a live database lists a directory, and opens the files a moment later. A fold
+/// between the two had removed what was listed, and what it had written in its place was not: the
+/// copy had a gap, without a word about how to make a better one.
 #[test]
 fn every_copy_of_a_live_database_is_whole() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("db");
     // Merges that may be begun, merges acknowledged, copies made.
-    let (allowed, merged, copied, done) =
-        (AtomicU64::new(MERGES_PER_COPY), AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (allowed, merged, copied, done) = (
+        AtomicU64::new(MERGES_PER_COPY),
+        AtomicU64::new(0),
+        AtomicU64::new(0),
+        AtomicBool::new(false),
+    );
     let mut writer = Writer::open(&root, HOST).unwrap();
     writer.begin(start(NOW), false).unwrap();
     std::thread::scope(|scope| {
@@ -43,7 +48,11 @@ fn every_copy_of_a_live_database_is_whole() {
                 writer.fold(u64::MAX, now).unwrap();
                 let number = (round % 50) as u8;
                 let kept = KeptFile::of(&elf(number, 1000)).unwrap();
-                store.keep(&image(number), kept.ranges(), now, &mut |out| out.write_all(kept.bytes())).unwrap();
+                store
+                    .keep(&image(number), kept.ranges(), now, &mut |out| {
+                        out.write_all(kept.bytes())
+                    })
+                    .unwrap();
                 if round % 100 == 99 {
                     writer.next_epoch(start(now)).unwrap();
                 }
@@ -62,7 +71,10 @@ fn every_copy_of_a_live_database_is_whole() {
             }
             copied.fetch_add(1, SeqCst);
             let problems = profiledb::check(&target).unwrap();
-            assert!(problems.iter().all(|problem| !problem.is_damage()), "copy {number}: {problems:?}");
+            assert!(
+                problems.iter().all(|problem| !problem.is_damage()),
+                "copy {number}: {problems:?}"
+            );
             let samples: u64 = {
                 let all = read_database(&Database::open(&target).unwrap()).unwrap();
                 all.values().map(EpochState::sampled).sum()
@@ -97,7 +109,12 @@ fn tar(from: &Path, to: &Path) {
     let mut packs = Command::new("tar");
     packs.arg("-C").arg(from).args(["-cf", "-", "."]).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut packs = packs.spawn().unwrap();
-    let unpacks = Command::new("tar").arg("-C").arg(to).args(["-xf", "-"]).stdin(packs.stdout.take().unwrap()).status();
+    let unpacks = Command::new("tar")
+        .arg("-C")
+        .arg(to)
+        .args(["-xf", "-"])
+        .stdin(packs.stdout.take().unwrap())
+        .status();
     assert!(unpacks.unwrap().success());
     packs.wait().unwrap();
 }

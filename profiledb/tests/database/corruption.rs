@@ -7,11 +7,12 @@ use profiledb::storage::SimulatedDisk;
 use profiledb::{Damage, DbError, Lost, Writer};
 
 use crate::fixture::{
-    EVENTS, HOST, NOW, PERIOD, fold_all, full_delta, image, key, problems, read, read_only_epoch, root, segments,
-    small_database, start, storage, writer,
+    EVENTS, HOST, NOW, PERIOD, fold_all, full_delta, image, key, problems, read, read_only_epoch,
+    root, segments, small_database, start, storage, writer,
 };
 
-/// One changed file: whoever looks for damage is told its name, and whoever reads is told it, or gets what was written.
+/// One changed file: whoever looks for damage is told its name, and whoever reads is told it, or
+/// gets what was written.
 fn must_be_seen(disk: &SimulatedDisk, path: &Path, bytes: Vec<u8>, what: &str) {
     let damaged = disk.copy();
     damaged.put(path, bytes);
@@ -153,7 +154,10 @@ fn a_segment_that_is_gone_is_told_and_all_others_are_read() {
     assert!(first.ends_with("lost: what merge 1 added"), "{first}");
     let database = profiledb::Database::open_on(storage(&without), &root()).unwrap();
     let epoch = database.epoch(HOST, &database.epochs(HOST).unwrap()[0]).unwrap();
-    assert!(matches!(epoch.damage(), [DbError::Corrupt { damage: Damage::Missing { first: 1, last: 1 }, .. }]));
+    assert!(matches!(
+        epoch.damage(),
+        [DbError::Corrupt { damage: Damage::Missing { first: 1, last: 1 }, .. }]
+    ));
     assert_eq!(epoch.profile(&key(0, EVENTS[0])).unwrap().total(), 10);
     assert!(matches!(epoch.check_ledgers(), Err(DbError::Unbalanced { .. })));
 }
@@ -175,8 +179,10 @@ fn a_segment_that_is_gone_is_still_told_after_folding() {
     let mut folding = writer(&without);
     fold_all(&mut folding);
     drop(folding);
-    let left: Vec<String> =
-        segments(&without).iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+    let left: Vec<String> = segments(&without)
+        .iter()
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
     assert_eq!(left, ["0-2.segment", "4-7.segment"]);
     let told = problems(&without);
     assert!(told.iter().any(|line| line.ends_with("lost: what merge 3 added")), "{told:?}");
@@ -312,7 +318,8 @@ fn a_ledger_that_does_not_close_is_told() {
     assert!(told[0].contains("samples taken and accounts for"), "{told:?}");
 }
 
-/// Names are listed 10 before 2, merges counted 2 before 10; and a link to nowhere is listed and not there, however often one looks.
+/// Names are listed 10 before 2, merges counted 2 before 10; and a link to nowhere is listed and
+/// not there, however often one looks.
 #[test]
 fn a_link_to_nowhere_is_a_missing_segment() {
     let dir = tempfile::tempdir().unwrap();
@@ -327,5 +334,8 @@ fn a_link_to_nowhere_is_a_missing_segment() {
     std::os::unix::fs::symlink("nowhere", &path).unwrap();
     let told = profiledb::check(dir.path()).unwrap();
     let missing = told.iter().find(|problem| problem.path == path).unwrap();
-    assert!(missing.is_damage() && missing.lost == Lost::Merges { first: 10, last: 10 }, "{missing}");
+    assert!(
+        missing.is_damage() && missing.lost == Lost::Merges { first: 10, last: 10 },
+        "{missing}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Every operation of every change fails once, or is the last one of the process, or of the machine.
+//! Every operation of every change fails once, or is the last one of the process, or of the
+//! machine.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +7,8 @@ use profiledb::storage::SimulatedDisk;
 use profiledb::{DbError, Delta, EpochId, Retention, Writer};
 
 use crate::fixture::{
-    self, EVENTS, EpochState, HOST, NOW, PERIOD, fold_all, full_delta, leftovers, problems, read, read_only_epoch,
-    root, segments, small_database, start, storage, writer,
+    self, EVENTS, EpochState, HOST, NOW, PERIOD, fold_all, full_delta, leftovers, problems, read,
+    read_only_epoch, root, segments, small_database, start, storage, writer,
 };
 
 /// errno(3).
@@ -45,7 +46,8 @@ fn before_and_after() -> (EpochState, EpochState, u64) {
     let operations = disk.operations() - operations;
     let after = read_only_epoch(&disk);
     assert_ne!(before, after);
-    // However much the epoch has: two looks whether it is still there, bytes, forced out, name, name forced out.
+    // However much the epoch has: two looks whether it is still there, bytes, forced out, name,
+    // name forced out.
     assert_eq!(operations, 6);
     (before, after, operations)
 }
@@ -93,15 +95,18 @@ fn a_merge_that_fails_anywhere_is_there_whole_or_not_at_all_and_the_writer_goes_
     assert!(kept == 2 && refused == 10, "{kept} {refused}");
 }
 
-/// Changes that were acknowledged, and the state each left: what a power failure may leave is the last of them or any later one.
+/// Changes that were acknowledged, and the state each left: what a power failure may leave is the
+/// last of them or any later one.
 struct History {
     acknowledged: usize,
     states: Vec<All>,
 }
 
-/// What the random choices after a power failure are: nothing that was not forced out, all of it, and eight mixtures.
+/// What the random choices after a power failure are: nothing that was not forced out, all of it,
+/// and eight mixtures.
 fn choices() -> Vec<Box<dyn Fn(u64) -> u64>> {
-    let mut choices: Vec<Box<dyn Fn(u64) -> u64>> = vec![Box::new(|_| 0), Box::new(|_| 1), Box::new(|_| 2)];
+    let mut choices: Vec<Box<dyn Fn(u64) -> u64>> =
+        vec![Box::new(|_| 0), Box::new(|_| 1), Box::new(|_| 2)];
     for seed in 1..9_u64 {
         choices.push(Box::new(move |n| {
             let mixed = (n ^ (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -111,7 +116,8 @@ fn choices() -> Vec<Box<dyn Fn(u64) -> u64>> {
     choices
 }
 
-/// Does some changes one after the other on a disk that stops after `k` operations; gives what was acknowledged and what states there were.
+/// Does some changes one after the other on a disk that stops after `k` operations; gives what was
+/// acknowledged and what states there were.
 fn run(disk: &SimulatedDisk, changes: &[(&str, Change)], reference: &[All]) -> History {
     let mut done = 0;
     let mut opened = Writer::open_on(storage(disk), &root(), HOST).ok();
@@ -173,8 +179,9 @@ fn reference() -> Vec<All> {
     states
 }
 
-/// What can be read is one of the states from the last acknowledged one on; between "next epoch" and its parts there are two that are sealed
-/// and not yet followed, so only epochs that were there are compared.
+/// What can be read is one of the states from the last acknowledged one on; between "next epoch"
+/// and its parts there are two that are sealed and not yet followed, so only epochs that were there
+/// are compared.
 fn must_be_whole(found: &Result<All, DbError>, history: &History, what: &str) {
     let all = match found {
         Ok(all) => all,
@@ -184,7 +191,9 @@ fn must_be_whole(found: &Result<All, DbError>, history: &History, what: &str) {
     let at = history.acknowledged;
     let allowed: Vec<&All> = history.states.iter().skip(at).take(2).collect();
     for (id, state) in all {
-        let fits = allowed.iter().any(|all| all.get(id).is_some_and(|expected| same_but_end(expected, state)));
+        let fits = allowed
+            .iter()
+            .any(|all| all.get(id).is_some_and(|expected| same_but_end(expected, state)));
         // The begin of the next epoch may be there before anybody was told.
         let is_new = allowed.iter().all(|all| !all.contains_key(id)) && state.profiles.is_empty();
         assert!(fits || is_new, "{what}: {} is of no state that was: {:?}", id.1, state.meta);
@@ -199,7 +208,12 @@ fn must_be_whole(found: &Result<All, DbError>, history: &History, what: &str) {
 /// An epoch may be sealed already while the next is not begun.
 fn same_but_end(expected: &EpochState, found: &EpochState) -> bool {
     let counts = |state: &EpochState| {
-        (state.profiles.clone(), state.symbols.clone(), state.images.clone(), state.meta.ledgers.clone())
+        (
+            state.profiles.clone(),
+            state.symbols.clone(),
+            state.images.clone(),
+            state.meta.ledgers.clone(),
+        )
     };
     counts(expected) == counts(found)
 }
@@ -220,7 +234,8 @@ fn every_operation_of_a_history_may_fail_or_be_the_last_of_the_process_or_of_the
         let what = format!("after {k} operations, {} changes", history.acknowledged);
         disk.heal();
         must_be_whole(&read(&disk), &history, &format!("killed {what}"));
-        let cut: Vec<SimulatedDisk> = choices().into_iter().map(|choice| disk.cut_power(choice)).collect();
+        let cut: Vec<SimulatedDisk> =
+            choices().into_iter().map(|choice| disk.cut_power(choice)).collect();
         for (choice, disk) in cut.into_iter().chain([disk]).enumerate() {
             failures += 1;
             let what = format!("without power {what}, choice {choice}");
@@ -239,7 +254,8 @@ fn every_operation_of_a_history_may_fail_or_be_the_last_of_the_process_or_of_the
     assert!(failures > 800, "{failures}");
 }
 
-/// A disk that fails once, at any operation, and then works: the same writer goes on and all that it acknowledged is there.
+/// A disk that fails once, at any operation, and then works: the same writer goes on and all that
+/// it acknowledged is there.
 #[test]
 fn a_failure_poisons_nothing() {
     let operations = {
@@ -270,7 +286,10 @@ fn a_failure_poisons_nothing() {
             fold_all(&mut writer);
             assert!(merged >= 4, "operation {k}: {merged} merges");
             let told = problems(&disk);
-            assert!(told.iter().all(|line| line.contains("was left by")), "operation {k}: {told:?}");
+            assert!(
+                told.iter().all(|line| line.contains("was left by")),
+                "operation {k}: {told:?}"
+            );
             drop(writer);
             drop(begun(&disk));
             assert!(leftovers(&disk).is_empty(), "operation {k}");
@@ -345,14 +364,18 @@ fn a_writer_that_cannot_finish_says_so_until_it_can() {
     assert!(matches!(outcome, Err(DbError::Unfinished { .. })), "{outcome:?}");
     let again = writer.merge(&full_delta(NOW + 40, 2)).unwrap_err();
     assert!(matches!(again, DbError::Io { .. }), "{again}");
-    assert!(matches!(writer.fold(1, NOW).unwrap_err(), DbError::Io { .. }), "nothing is folded that may not stay");
+    assert!(
+        matches!(writer.fold(1, NOW).unwrap_err(), DbError::Io { .. }),
+        "nothing is folded that may not stay"
+    );
     disk.heal();
     assert_eq!(read_only_epoch(&disk), after);
     writer.merge(&full_delta(NOW + 40, 2)).unwrap();
     assert_eq!(read_only_epoch(&disk).meta.merges, after.meta.merges + 1);
 }
 
-/// A full disk has room for merges and none for folds: the epoch is in more files and reads the same.
+/// A full disk has room for merges and none for folds: the epoch is in more files and reads the
+/// same.
 #[test]
 fn a_seal_without_room_to_fold_is_a_seal() {
     let disk = small_database();
@@ -368,14 +391,18 @@ fn a_seal_without_room_to_fold_is_a_seal() {
         disk.fail_after(k, ENOSPC);
         writer.seal(NOW + 30).unwrap();
         let sealed = read_only_epoch(&disk);
-        assert!(same_but_end(&before, &sealed) && sealed.meta.ended_unix_s == Some(NOW + 30), "{k}");
+        assert!(
+            same_but_end(&before, &sealed) && sealed.meta.ended_unix_s == Some(NOW + 30),
+            "{k}"
+        );
         fold_all(&mut writer);
         assert_eq!(segments(&disk).len(), 1, "{k}");
         assert_eq!(read_only_epoch(&disk), sealed);
     }
 }
 
-/// A fold whose name could not be forced out is there all the same. The next fold must not begin inside it: two that overlap are not the epoch.
+/// A fold whose name could not be forced out is there all the same. The next fold must not begin
+/// inside it: two that overlap are not the epoch.
 #[test]
 fn a_fold_that_fails_anywhere_is_finished_or_taken_back_before_the_next() {
     let prepared = || {
@@ -404,7 +431,8 @@ fn a_fold_that_fails_anywhere_is_finished_or_taken_back_before_the_next() {
     }
 }
 
-/// A failed fsync of a directory was tried again and then trusted: the system says such an error once.
+/// A failed fsync of a directory was tried again and then trusted: the system says such an error
+/// once.
 #[test]
 fn after_a_failed_sync_of_a_directory_what_was_acknowledged_later_is_safe() {
     let operations = {

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::{ImageId, ImageKind, ImageOffset};
-use model::{Counted, Counts, EDGES, Edges, FIRST_EDGES, Ledger, Measure, Profile, ROUNDS, Turns, Values};
+use model::{
+    Counted, Counts, EDGES, Edges, FIRST_EDGES, Ledger, Measure, Profile, ROUNDS, Turns, Values,
+};
 use profiledb::storage::{SimulatedDisk, Storage};
 use profiledb::{
-    Database, DbError, Delta, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope,
-    Symbol, Writer,
+    Database, DbError, Delta, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Machine,
+    ProfileKey, Scope, Symbol, Writer,
 };
 
 pub const HOST: &str = "node-7";
@@ -81,7 +83,11 @@ pub fn start(now_unix_s: u64) -> EpochStart {
 pub fn delta(now_unix_s: u64, samples: &[(u8, &str, u64, u64)]) -> Delta {
     let mut delta = Delta { now_unix_s, ..Delta::default() };
     for (number, event, offset, count) in samples {
-        add(&mut delta, key(*number, event), Profile::from_counts([(ImageOffset(*offset), *count)]));
+        add(
+            &mut delta,
+            key(*number, event),
+            Profile::from_counts([(ImageOffset(*offset), *count)]),
+        );
         let met = record(*number, now_unix_s);
         delta.images.insert(met.id, met);
         let ledger = delta.ledgers.entry(event, PERIOD);
@@ -136,10 +142,18 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     delta.symbols.insert(image(0), symbols);
     let pair = |from, to| (ImageOffset(from), ImageOffset(to));
     let of = |measure| ProfileKey::of(image(0), measure);
-    add(&mut delta, of(&EDGES), Edges::from_counts([(pair(0x14, 0x10), count), (pair(0x14, 0x18), 1)]));
+    add(
+        &mut delta,
+        of(&EDGES),
+        Edges::from_counts([(pair(0x14, 0x10), count), (pair(0x14, 0x18), 1)]),
+    );
     add(&mut delta, of(&FIRST_EDGES), Edges::from_counts([(pair(0x14, 0x10), count / 2 + 1)]));
     let turns = |rounds| Turns { branch: ImageOffset(0x14), jumps: true, rounds }.value().unwrap();
-    add(&mut delta, of(&ROUNDS), Values::from_counts([(turns(7), 1), (turns(1000 + count), count)]));
+    add(
+        &mut delta,
+        of(&ROUNDS),
+        Values::from_counts([(turns(7), 1), (turns(1000 + count), count)]),
+    );
     delta.facts.state_value("skid", count.into());
     let ledger = delta.ledgers.entry(EVENTS[0], PERIOD);
     ledger.taken += 3;
@@ -147,11 +161,15 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     ledger.lost.insert("table full".to_owned(), 1);
     let id = unknown_code(PERIOD).image;
     let kind = ImageKind::Unresolved;
-    delta.images.insert(id, ImageRecord { id, kind, path: "no mapping".to_owned(), ..record(0, now_unix_s) });
+    delta.images.insert(
+        id,
+        ImageRecord { id, kind, path: "no mapping".to_owned(), ..record(0, now_unix_s) },
+    );
     add(&mut delta, unknown_code(PERIOD), Profile::from_counts([(ImageOffset(0), 1)]));
     let faster = ProfileKey::samples(image(0), EVENTS[0], FASTER, Scope::default());
     add(&mut delta, faster, Profile::from_counts([(ImageOffset(0x10), count)]));
-    *delta.ledgers.entry(EVENTS[0], FASTER) = Ledger { taken: count, merged: count, ..Ledger::default() };
+    *delta.ledgers.entry(EVENTS[0], FASTER) =
+        Ledger { taken: count, merged: count, ..Ledger::default() };
     delta
 }
 
@@ -193,7 +211,9 @@ pub struct EpochState {
 }
 
 /// Everything a reader gets of a database, and that its ledgers fit its profiles.
-pub fn read_database(database: &Database) -> Result<BTreeMap<(String, EpochId), EpochState>, DbError> {
+pub fn read_database(
+    database: &Database,
+) -> Result<BTreeMap<(String, EpochId), EpochState>, DbError> {
     let mut all = BTreeMap::new();
     for host in database.hosts()? {
         for id in database.epochs(&host)? {

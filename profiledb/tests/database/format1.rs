@@ -7,7 +7,8 @@ use profiledb::storage::SimulatedDisk;
 use profiledb::{Copied, Database, DbError, Writer, copy_epoch, merge_epochs};
 
 use crate::fixture::{
-    EVENTS, EpochState, HOST, NOW, full_delta, image, key, problems, read, root, scoped, start, storage, symbol, writer,
+    EVENTS, EpochState, HOST, NOW, full_delta, image, key, problems, read, root, scoped, start,
+    storage, symbol, writer,
 };
 
 /// A committed database on a simulated disk.
@@ -21,7 +22,10 @@ pub fn committed(name: &str) -> SimulatedDisk {
             if path.is_dir() {
                 directories.push(path);
             } else {
-                disk.put(&root().join(path.strip_prefix(&from).unwrap()), std::fs::read(&path).unwrap());
+                disk.put(
+                    &root().join(path.strip_prefix(&from).unwrap()),
+                    std::fs::read(&path).unwrap(),
+                );
             }
         }
     }
@@ -41,10 +45,16 @@ fn an_old_database_reads_as_it_was_written() {
     assert_eq!(first.profiles.len(), 4);
     assert_eq!(first.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 14);
     assert_eq!(first.profiles[&scoped(1, EVENTS[0], Some("run"))].total(), 8);
-    assert_eq!(first.symbols[&image(0)], [symbol(5, 6, "jit"), symbol(9, 10, "jit"), symbol(0x10, 0x20, "main")]);
+    assert_eq!(
+        first.symbols[&image(0)],
+        [symbol(5, 6, "jit"), symbol(9, 10, "jit"), symbol(0x10, 0x20, "main")]
+    );
     assert_eq!(first.images[&image(1)].path, "/usr/bin/prog1");
     assert_eq!(first.meta.ledgers.sum(EVENTS[0]).lost["table full"], 2);
-    assert!(first.profiles.keys().all(|key| key.measure.period().is_some()) && first.meta.facts.is_empty());
+    assert!(
+        first.profiles.keys().all(|key| key.measure.period().is_some())
+            && first.meta.facts.is_empty()
+    );
     assert_eq!(problems(&disk), Vec::<String>::new());
 }
 
@@ -56,10 +66,14 @@ fn an_old_merge_that_was_decided_and_not_finished_counts() {
     assert_eq!(state.meta.merges, 3);
     assert_eq!(state.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 84);
     let told = problems(&disk);
-    assert!(!told.is_empty() && told.iter().all(|line| line.ends_with("lost: nothing")), "{told:?}");
+    assert!(
+        !told.is_empty() && told.iter().all(|line| line.ends_with("lost: nothing")),
+        "{told:?}"
+    );
 }
 
-/// A writer of today begins a new epoch beside the old ones and changes none of their files; a writer of yesterday is told.
+/// A writer of today begins a new epoch beside the old ones and changes none of their files; a
+/// writer of yesterday is told.
 #[test]
 fn a_writer_goes_on_beside_old_epochs() {
     for name in ["format-1", "format-1-unfinished"] {
@@ -98,7 +112,8 @@ fn an_old_daemon_that_still_writes_is_not_disturbed() {
 fn old_epochs_are_copied_and_made_one_in_the_new_format() {
     let disk = committed("format-1");
     let database = Database::open_on(storage(&disk), &root()).unwrap();
-    let epochs: Vec<_> = database.epochs(HOST).unwrap().iter().map(|id| database.epoch(HOST, id).unwrap()).collect();
+    let epochs: Vec<_> =
+        database.epochs(HOST).unwrap().iter().map(|id| database.epoch(HOST, id).unwrap()).collect();
     let other = SimulatedDisk::new();
     drop(writer(&other));
     let target = Database::open_on(storage(&other), &root()).unwrap();
@@ -107,7 +122,10 @@ fn old_epochs_are_copied_and_made_one_in_the_new_format() {
         assert_eq!(copy_epoch(epoch, &target).unwrap(), Copied::AlreadyThere);
     }
     for (old, new) in states(&disk).iter().zip(states(&other)) {
-        assert_eq!((&old.profiles, &old.images, &old.symbols), (&new.profiles, &new.images, &new.symbols));
+        assert_eq!(
+            (&old.profiles, &old.images, &old.symbols),
+            (&new.profiles, &new.images, &new.symbols)
+        );
         assert_eq!(old.meta.ledgers, new.meta.ledgers);
         assert!(new.meta.ended_unix_s.is_some());
     }

@@ -1,5 +1,5 @@
-//! Every decoder, fed with what a stranger could have written: changed bytes under checksums that fit. None may panic, and what is read must be
-//! what an encoder writes for it.
+//! Every decoder, fed with what a stranger could have written: changed bytes under checksums that
+//! fit. None may panic, and what is read must be what an encoder writes for it.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,9 @@ use profiledb::storage::SimulatedDisk;
 use profiledb::{CodeStore, Database, check_on};
 
 use crate::code::{elf, one_excerpt, one_image};
-use crate::fixture::{HOST, NOW, image, key, root, scoped, segments, small_database, storage, symbol, writer};
+use crate::fixture::{
+    HOST, NOW, image, key, root, scoped, segments, small_database, storage, symbol, writer,
+};
 use crate::format1::committed;
 
 /// Seconds of the long run.
@@ -51,7 +53,8 @@ impl Random {
                 2 if at < bytes.len() => drop(bytes.remove(at)),
                 3 => {
                     let from = self.below(bytes.len() + 1);
-                    let copied: Vec<u8> = bytes[from..].iter().copied().take(self.below(9)).collect();
+                    let copied: Vec<u8> =
+                        bytes[from..].iter().copied().take(self.below(9)).collect();
                     bytes.splice(at..at, copied);
                 }
                 4 => {
@@ -119,11 +122,13 @@ impl Fuzzer {
     }
 
     fn samples(&mut self) {
-        let profile =
-            Profile::from_counts(self.counts().into_iter().map(|(offset, count)| (ImageOffset(offset), count)));
+        let profile = Profile::from_counts(
+            self.counts().into_iter().map(|(offset, count)| (ImageOffset(offset), count)),
+        );
         let mut bytes = shapes::encode_samples(&profile);
         self.random.change(&mut bytes);
-        let entries = if self.random.below(4) > 0 { profile.len() as u64 } else { self.random.number() };
+        let entries =
+            if self.random.below(4) > 0 { profile.len() as u64 } else { self.random.number() };
         if let Ok(read) = shapes::decode_samples(&bytes, entries) {
             self.read += 1;
             let again = shapes::encode_samples(&read);
@@ -154,8 +159,9 @@ impl Fuzzer {
     }
 
     fn old_samples(&mut self) {
-        let profile =
-            Profile::from_counts(self.counts().into_iter().map(|(offset, count)| (ImageOffset(offset), count)));
+        let profile = Profile::from_counts(
+            self.counts().into_iter().map(|(offset, count)| (ImageOffset(offset), count)),
+        );
         for key in [key(1, "cycles"), scoped(1, "cycles", Some("run"))] {
             let mut bytes = codec::encode_samples(&key, &profile);
             self.random.change(&mut bytes);
@@ -166,14 +172,16 @@ impl Fuzzer {
             }
         }
         let names = vec!["meta".to_owned(), "images".to_owned()];
-        let mut bytes = codec::encode_commit(&codec::Commit { sequence: self.random.number(), names });
+        let mut bytes =
+            codec::encode_commit(&codec::Commit { sequence: self.random.number(), names });
         self.random.change(&mut bytes);
         if let Ok(read) = codec::decode_commit(&bytes) {
             assert_eq!(codec::encode_commit(&read), bytes);
         }
     }
 
-    /// Code of another program than it is said to be, or of none, and pieces of it that fit or do not.
+    /// Code of another program than it is said to be, or of none, and pieces of it that fit or do
+    /// not.
     fn code(&mut self) {
         let mut file = elf(1, 40);
         self.random.change(&mut file);
@@ -182,15 +190,20 @@ impl Fuzzer {
         let some = || KeptRanges::new(len, vec![0..pieces[0], pieces[0] + 1..pieces[1]]);
         let ranges = if self.random.below(2) == 0 { KeptRanges::of(&file) } else { some() };
         let Ok(ranges) = ranges else { return };
-        let pieces = ranges.ranges().iter().map(|piece| &file[piece.start as usize..piece.end as usize]);
+        let pieces =
+            ranges.ranges().iter().map(|piece| &file[piece.start as usize..piece.end as usize]);
         let kept = pieces.collect::<Vec<_>>().concat();
         let disk = SimulatedDisk::new();
         let mut store = CodeStore::open(&writer(&disk), 1 << 20).unwrap();
         store.keep(&image(1), &ranges, NOW, &mut |out| out.write_all(&kept)).unwrap();
-        if let Ok(read) = Database::open_on(storage(&disk), &root()).unwrap().code(HOST, &image(1)) {
+        if let Ok(read) = Database::open_on(storage(&disk), &root()).unwrap().code(HOST, &image(1))
+        {
             self.read += 1;
             let read = read.unwrap();
-            assert_eq!((read.ranges(), read.bytes(), read.identify().unwrap()), (&ranges, &*kept, image(1)));
+            assert_eq!(
+                (read.ranges(), read.bytes(), read.identify().unwrap()),
+                (&ranges, &*kept, image(1))
+            );
         }
     }
 
@@ -203,7 +216,8 @@ impl Fuzzer {
         assert!(open(&bytes).is_err() || bytes == before);
     }
 
-    /// A file of a database, changed where its meaning is, with checksums that fit; then all of the database is read.
+    /// A file of a database, changed where its meaning is, with checksums that fit; then all of the
+    /// database is read.
     fn file(&mut self) {
         let database = self.random.below(self.databases.len());
         let files = &self.databases[database].1;
@@ -229,19 +243,23 @@ impl Fuzzer {
     /// A segment whose directory is not packed, changed in it or in a section.
     fn segment(&mut self, payload: &[u8]) -> Vec<u8> {
         let length = u32::from_le_bytes(payload[..4].try_into().unwrap()) as usize;
-        let (directory, mut body) = (payload[8..8 + length].to_vec(), payload[8 + length..].to_vec());
+        let (directory, mut body) =
+            (payload[8..8 + length].to_vec(), payload[8 + length..].to_vec());
         let mut plain = unpacked(&directory);
         if self.random.below(2) == 0 {
             self.random.change(&mut plain);
         } else if !body.is_empty() {
-            // One byte of a section, whose checksum is one of the numbers in the directory: found by trying them all.
+            // One byte of a section, whose checksum is one of the numbers in the directory: found
+            // by trying them all.
             let at = self.random.below(body.len());
             let sums: Vec<usize> = (0..plain.len().saturating_sub(3)).collect();
             let (mut begin, mut end, mut place) = (0, 0, None);
             'sections: for from in 0..=at {
                 for to in at + 1..=body.len() {
                     let sum = crc32c::crc32c(&body[from..to]).to_le_bytes();
-                    if let Some(found) = sums.iter().find(|place| plain[**place..**place + 4] == sum) {
+                    if let Some(found) =
+                        sums.iter().find(|place| plain[**place..**place + 4] == sum)
+                    {
                         (begin, end, place) = (from, to, Some(*found));
                         break 'sections;
                     }
@@ -270,7 +288,10 @@ impl Fuzzer {
 fn unpacked(block: &[u8]) -> Vec<u8> {
     let varint = |at: usize| {
         let end = at + block[at..].iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
-        let value = block[at..end].iter().rev().fold(0_usize, |value, byte| value << 7 | usize::from(byte & 0x7f));
+        let value = block[at..end]
+            .iter()
+            .rev()
+            .fold(0_usize, |value, byte| value << 7 | usize::from(byte & 0x7f));
         (value, end)
     };
     let (length, at) = varint(0);
@@ -306,7 +327,11 @@ fn read_all(disk: &SimulatedDisk, path: &Path) -> bool {
 fn broken_files_break_nothing() {
     let mut fuzzer = Fuzzer::new(0x2545_f491_4f6c_dd1d);
     (0..20_000).for_each(|_| fuzzer.run());
-    assert!(fuzzer.read > 100, "{}: what is changed so much tests nothing but checksums", fuzzer.read);
+    assert!(
+        fuzzer.read > 100,
+        "{}: what is changed so much tests nothing but checksums",
+        fuzzer.read
+    );
     assert!(segments(&small_database()).len() == 3);
 }
 
@@ -321,6 +346,9 @@ fn fuzz_for_long() {
         (0..1000).for_each(|_| fuzzer.run());
         executions += 1000;
     }
-    println!("{executions} executions in {seconds} s, {} of them read, seed {seed}: no finding", fuzzer.read);
+    println!(
+        "{executions} executions in {seconds} s, {} of them read, seed {seed}: no finding",
+        fuzzer.read
+    );
     assert!(fuzzer.read > 0);
 }

@@ -10,7 +10,9 @@ use profiledb::{Database, ProfileKey, Symbol, Writer};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::fixture::{EVENTS, HOST, NOW, add, delta, image, profile, read_database, root, start, symbol};
+use crate::fixture::{
+    EVENTS, HOST, NOW, add, delta, image, profile, read_database, root, start, symbol,
+};
 
 /// Image, index of the event, offset, count, whose: nobody's, or of a label.
 type Sample = (u8, usize, u64, u64, u8);
@@ -103,9 +105,17 @@ fn run(storage: &Arc<dyn Storage>, root: &std::path::Path, steps: &[Step]) -> Ve
     models
 }
 
-fn merge(writer: &mut Writer, model: &mut Model, now: u64, samples: &[Sample], named: Option<(u8, u64)>) {
-    let unscoped: Vec<(u8, &str, u64, u64)> =
-        samples.iter().map(|(image, event, offset, count, _)| (*image, EVENTS[*event], *offset, *count)).collect();
+fn merge(
+    writer: &mut Writer,
+    model: &mut Model,
+    now: u64,
+    samples: &[Sample],
+    named: Option<(u8, u64)>,
+) {
+    let unscoped: Vec<(u8, &str, u64, u64)> = samples
+        .iter()
+        .map(|(image, event, offset, count, _)| (*image, EVENTS[*event], *offset, *count))
+        .collect();
     let mut delta = delta(now, &unscoped);
     delta.profiles.clear();
     for (number, event, offset, count, whose) in samples {
@@ -127,9 +137,14 @@ fn merge(writer: &mut Writer, model: &mut Model, now: u64, samples: &[Sample], n
         let edges = Edges::from_counts([((ImageOffset(*offset), ImageOffset(offset / 2)), *count)]);
         add(&mut delta, ProfileKey::of(image(*number), &EDGES), edges.clone());
         add(&mut delta, ProfileKey::of(image(*number), &FIRST_EDGES), edges);
-        let turns = Turns { branch: ImageOffset(*offset), jumps: offset % 2 == 0, rounds: offset + 1 };
+        let turns =
+            Turns { branch: ImageOffset(*offset), jumps: offset % 2 == 0, rounds: offset + 1 };
         let value = turns.value().unwrap();
-        add(&mut delta, ProfileKey::of(image(*number), &ROUNDS), Values::from_counts([(value, *count)]));
+        add(
+            &mut delta,
+            ProfileKey::of(image(*number), &ROUNDS),
+            Values::from_counts([(value, *count)]),
+        );
         model.edges += count;
     }
     writer.merge(&delta).unwrap();

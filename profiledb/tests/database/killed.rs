@@ -65,8 +65,8 @@ fn a_killed_writer_leaves_a_whole_database() {
         let all = read_database(&database).unwrap();
         assert_eq!(all.len(), 1);
         let state = all.values().next().unwrap();
-        // What it told of is there; each merge has 3 + 1 + 2 + 4 samples, one of unknown code and 3 of
-        // another period.
+        // What it told of is there; each merge has 3 + 1 + 2 + 4 samples, one of unknown code and 3
+        // of another period.
         assert!(told > 0 && state.meta.merges >= told, "round {round}");
         let total: u64 = state.sampled();
         assert_eq!(total, state.meta.merges * 14);

@@ -1,11 +1,13 @@
-//! A measure that nobody in the house knows is written, folded, merged, copied and read as any other.
+//! A measure that nobody in the house knows is written, folded, merged, copied and read as any
+//! other.
 
 use image::ImageOffset;
 use model::{Counts, Edges, Measure, Profile, Shape, Values, Weight};
 use profiledb::{Database, DbError, ProfileKey, copy_epoch, merge_epochs, seal};
 
 use crate::fixture::{
-    EVENTS, HOST, NOW, add, delta, image, problems, read, read_only_epoch, root, start, storage, writer,
+    EVENTS, HOST, NOW, add, delta, image, problems, read, read_only_epoch, root, start, storage,
+    writer,
 };
 use profiledb::storage::SimulatedDisk;
 
@@ -31,14 +33,22 @@ fn a_new_measure_of_each_shape_goes_all_the_way() {
     let key = |measure| ProfileKey::of(image(0), measure);
     for merge in 1..=6 {
         let mut delta = delta(NOW + merge, &[(0, EVENTS[0], 0x10, 3)]);
-        observed(merge).into_iter().for_each(|(measure, counts)| add(&mut delta, key(measure), counts));
+        observed(merge)
+            .into_iter()
+            .for_each(|(measure, counts)| add(&mut delta, key(measure), counts));
         daemon.merge(&delta).unwrap();
     }
     let expected = |state: &crate::fixture::EpochState, times: u64, merges: u64| {
         assert_eq!(state.observed::<Profile>(&PAGE_FAULTS, image(0)).get(ImageOffset(0x10)), times);
-        assert_eq!(state.observed::<Profile>(&PAGE_FAULTS, image(0)).get(ImageOffset(0x2000)), merges);
+        assert_eq!(
+            state.observed::<Profile>(&PAGE_FAULTS, image(0)).get(ImageOffset(0x2000)),
+            merges
+        );
         assert_eq!(state.observed::<Edges>(&CALLS, image(0)).total(), times);
-        assert_eq!(state.observed::<Values>(&ALLOCATED, image(0)).get((ImageOffset(0x10), -1)), 2 * merges);
+        assert_eq!(
+            state.observed::<Values>(&ALLOCATED, image(0)).get((ImageOffset(0x10), -1)),
+            2 * merges
+        );
     };
     expected(&read_only_epoch(&disk), 21, 6);
     drop(daemon);
@@ -48,18 +58,22 @@ fn a_new_measure_of_each_shape_goes_all_the_way() {
     assert_eq!(problems(&disk), Vec::<String>::new());
     // Reports of samples do not take it for an event.
     let epoch = database.epoch(HOST, &database.epochs(HOST).unwrap()[0]).unwrap();
-    assert!(epoch.profiles().unwrap().iter().all(|key| key.measure.weight == Weight::Period(key.period())));
+    assert!(
+        epoch
+            .profiles()
+            .unwrap()
+            .iter()
+            .all(|key| key.measure.weight == Weight::Period(key.period()))
+    );
     let other = SimulatedDisk::new();
     drop(writer(&other));
     let target = Database::open_on(storage(&other), &root()).unwrap();
     copy_epoch(&epoch, &target).unwrap();
     merge_epochs(&[epoch.clone(), epoch], &target, "sum", None).unwrap();
     let all = read(&other).unwrap();
-    all.iter().for_each(
-        |((host, _), state)| {
-            if host == "sum" { expected(state, 42, 12) } else { expected(state, 21, 6) }
-        },
-    );
+    all.iter().for_each(|((host, _), state)| {
+        if host == "sum" { expected(state, 42, 12) } else { expected(state, 21, 6) }
+    });
     assert_eq!((all.len(), problems(&other)), (2, Vec::<String>::new()));
 }
 
@@ -77,6 +91,9 @@ fn a_measure_with_an_events_name_or_counts_of_another_shape_are_refused() {
         let mut delta = delta(NOW + 1, &[(0, EVENTS[0], 0x10, 3)]);
         delta.profiles.insert(ProfileKey::of(image(0), &measure), counts);
         let error = daemon.merge(&delta).unwrap_err();
-        assert!(matches!(error, DbError::UnknownEvent { .. } | DbError::InvalidName { .. }), "{error}");
+        assert!(
+            matches!(error, DbError::UnknownEvent { .. } | DbError::InvalidName { .. }),
+            "{error}"
+        );
     }
 }

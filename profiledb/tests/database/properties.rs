@@ -3,7 +3,8 @@
 use image::ImageOffset;
 use model::{Edges, Profile};
 use profiledb::codec::{
-    Commit, decode_commit, decode_samples, decode_symbols, encode_commit, encode_samples, encode_symbols,
+    Commit, decode_commit, decode_samples, decode_symbols, encode_commit, encode_samples,
+    encode_symbols,
 };
 use profiledb::shapes;
 use profiledb::{EpochId, ImageRecord, ProfileKey, Symbol};
@@ -20,8 +21,9 @@ fn number() -> impl Strategy<Value = u64> {
 fn profile() -> impl Strategy<Value = Profile> {
     // Few offsets, so that profiles meet; and counts up to the end of u64, so that they saturate.
     let offset = prop_oneof![0_u64..20, number()];
-    vec((offset, number()), 0..40)
-        .prop_map(|counts| Profile::from_counts(counts.into_iter().map(|(o, c)| (ImageOffset(o), c))))
+    vec((offset, number()), 0..40).prop_map(|counts| {
+        Profile::from_counts(counts.into_iter().map(|(o, c)| (ImageOffset(o), c)))
+    })
 }
 
 fn merged(a: &Profile, b: &Profile) -> Profile {
@@ -41,8 +43,10 @@ fn symbols() -> impl Strategy<Value = Vec<Symbol>> {
 
 fn edges() -> impl Strategy<Value = Edges> {
     let offset = || prop_oneof![0_u64..6, number()];
-    let pair = |((from, to), count): ((u64, u64), u64)| ((ImageOffset(from), ImageOffset(to)), count);
-    vec(((offset(), offset()), number()), 0..40).prop_map(move |all| Edges::from_counts(all.into_iter().map(pair)))
+    let pair =
+        |((from, to), count): ((u64, u64), u64)| ((ImageOffset(from), ImageOffset(to)), count);
+    vec(((offset(), offset()), number()), 0..40)
+        .prop_map(move |all| Edges::from_counts(all.into_iter().map(pair)))
 }
 
 fn key() -> ProfileKey {

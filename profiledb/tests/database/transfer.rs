@@ -6,12 +6,13 @@ use image::ImageOffset;
 use model::{EDGES, Edges, FIRST_EDGES, Ledger, Ledgers, MergedFrom, ROUNDS, Values};
 use profiledb::storage::SimulatedDisk;
 use profiledb::{
-    Copied, Database, DbError, Epoch, ProfileKey, Retention, Writer, copy_epoch, copy_host, merge_epochs, seal,
+    Copied, Database, DbError, Epoch, ProfileKey, Retention, Writer, copy_epoch, copy_host,
+    merge_epochs, seal,
 };
 
 use crate::fixture::{
-    EVENTS, HOST, NOW, PERIOD, delta, full_delta, image, key, problems, read, read_only_epoch, root, segments,
-    small_database, start, storage, writer,
+    EVENTS, HOST, NOW, PERIOD, delta, full_delta, image, key, problems, read, read_only_epoch,
+    root, segments, small_database, start, storage, writer,
 };
 
 fn database(disk: &SimulatedDisk) -> Database {
@@ -60,7 +61,10 @@ fn epochs_made_one_have_all_counts_and_say_whose() {
     let all = read(&other).unwrap();
     let sum = &all[&("sum".to_owned(), merged)];
     assert_eq!(sum.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 114);
-    assert_eq!(sum.observed::<Edges>(&EDGES, image(0)).get((ImageOffset(0x14), ImageOffset(0x10))), 114);
+    assert_eq!(
+        sum.observed::<Edges>(&EDGES, image(0)).get((ImageOffset(0x14), ImageOffset(0x10))),
+        114
+    );
     assert!(sum.observed::<Edges>(&FIRST_EDGES, image(0)).total() > 57);
     assert_eq!(sum.meta.ledgers.sum(EVENTS[0]).lost["table full"], 3);
     assert_eq!((sum.meta.started_unix_s, sum.meta.ended_unix_s), (NOW, Some(NOW + 30)));
@@ -88,13 +92,17 @@ fn epochs_that_cannot_be_one_are_refused_by_name() {
     let (target_disk, target) = empty();
     let before = target_disk.files();
     let error = merge_epochs(&epochs(&disk), &target, "sum", None).unwrap_err().to_string();
-    assert!(error.contains("units of cpu/event=0x3c/") && error.contains("20251121-040233"), "{error}");
+    assert!(
+        error.contains("units of cpu/event=0x3c/") && error.contains("20251121-040233"),
+        "{error}"
+    );
     // A host whose daemon has an epoch open is not written to.
     writer.merge(&delta(NOW + 30, &[])).unwrap();
     drop(writer);
     let error = merge_epochs(&epochs(&disk)[..1], &database(&disk), HOST, None).unwrap_err();
     assert!(matches!(error, DbError::InTheWay { .. }), "{error}");
-    let changed: Vec<_> = target_disk.files().into_keys().filter(|path| !before.contains_key(path)).collect();
+    let changed: Vec<_> =
+        target_disk.files().into_keys().filter(|path| !before.contains_key(path)).collect();
     assert!(changed.iter().all(|path| path.ends_with("lock")), "{changed:?}");
 }
 
@@ -138,7 +146,10 @@ fn every_failure_of_a_copy_leaves_it_whole_or_not_there() {
         disk.heal();
         let there = read(&disk).unwrap();
         assert!(!copied || there.len() == 1, "{k}");
-        assert!(matches!(copy_epoch(&source, &target).unwrap(), Copied::New | Copied::AlreadyThere), "{k}");
+        assert!(
+            matches!(copy_epoch(&source, &target).unwrap(), Copied::New | Copied::AlreadyThere),
+            "{k}"
+        );
         assert_eq!(read(&disk).unwrap().len(), 1);
         assert_eq!(problems(&disk), Vec::<String>::new(), "{k}");
         // Copying is fewer operations than were tried.
@@ -157,9 +168,9 @@ fn a_committed_database_reads_as_it_was_written() {
     expected.iter_mut().for_each(|state| state.profiles.retain(|key, _| key.measure != ROUNDS));
     // And of before an event had several periods, and unknown code was kept by program.
     for state in &mut expected {
-        state
-            .profiles
-            .retain(|key, _| key.measure.period().is_none_or(|period| period == PERIOD) && !key.image.is_unresolved());
+        state.profiles.retain(|key, _| {
+            key.measure.period().is_none_or(|period| period == PERIOD) && !key.image.is_unresolved()
+        });
         state.images.retain(|id, _| !id.is_unresolved());
         let mut ledgers = Ledgers::default();
         let described = state.meta.ledgers.iter().filter(|(_, period, _)| *period == PERIOD);
@@ -184,7 +195,10 @@ fn epochs_of_the_first_release_are_merged_with_their_periods() {
             (state.meta.merges, state.profiles[&at(period)].total()),
             (if period == 62_000 { 4 } else { 3 }, 33)
         );
-        assert_eq!(state.meta.ledgers.of(EVENTS[0]).map(|(period, _)| period).collect::<Vec<_>>(), [period]);
+        assert_eq!(
+            state.meta.ledgers.of(EVENTS[0]).map(|(period, _)| period).collect::<Vec<_>>(),
+            [period]
+        );
         assert_eq!(state.observed::<Values>(&ROUNDS, image(0)).total(), 6);
     }
     let (other, target) = empty();
@@ -208,7 +222,10 @@ fn epochs_of_the_first_release_are_merged_with_their_periods() {
     let all = read(&disk).unwrap();
     let state = &all[&(HOST.to_owned(), epoch)];
     assert_eq!(all.len(), 2, "a change of rate began an epoch");
-    assert_eq!((state.profiles[&at(31_000)].total(), state.profiles[&at(124_000)].total()), (5, 33));
+    assert_eq!(
+        (state.profiles[&at(31_000)].total(), state.profiles[&at(124_000)].total()),
+        (5, 33)
+    );
     assert_eq!(problems(&disk), Vec::<String>::new());
 }
 

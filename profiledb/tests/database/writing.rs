@@ -8,12 +8,13 @@ use image::ImageOffset;
 use model::{Ledger, Ledgers, Profile};
 use profiledb::storage::SimulatedDisk;
 use profiledb::{
-    Database, DbError, Delta, EpochId, PeriodChange, ProfileKey, Retention, SCOPES_MAX, Scope, Writer, check,
+    Database, DbError, Delta, EpochId, PeriodChange, ProfileKey, Retention, SCOPES_MAX, Scope,
+    Writer, check,
 };
 
 use crate::fixture::{
-    EVENTS, HOST, NOW, PERIOD, delta, full_delta, image, key, read, read_database, read_only_epoch, record, root,
-    small_database, start, symbol, writer,
+    EVENTS, HOST, NOW, PERIOD, delta, full_delta, image, key, read, read_database, read_only_epoch,
+    record, root, small_database, start, symbol, writer,
 };
 
 #[test]
@@ -37,7 +38,8 @@ fn a_second_writer_is_locked_out_and_told_of_the_file() {
     assert!(Writer::open(&root, HOST).is_ok());
 }
 
-/// A lock file that somebody removed kept nobody out: the next daemon locked another file of that name, and both wrote.
+/// A lock file that somebody removed kept nobody out: the next daemon locked another file of that
+/// name, and both wrote.
 #[test]
 fn what_was_removed_under_a_writer_is_not_written_to_before_it_is_opened_anew() {
     for what in ["", "hosts", "hosts/HOST/EPOCH", "hosts/HOST/lock", "format"] {
@@ -54,9 +56,11 @@ fn what_was_removed_under_a_writer_is_not_written_to_before_it_is_opened_anew() 
         }
         let listed = || walk(dir.path());
         let before = listed();
-        for result in
-            [writer.merge(&full_delta(NOW, 1)).map(drop), writer.begin(start(NOW), true).map(drop), writer.seal(NOW)]
-        {
+        for result in [
+            writer.merge(&full_delta(NOW, 1)).map(drop),
+            writer.begin(start(NOW), true).map(drop),
+            writer.seal(NOW),
+        ] {
             assert!(matches!(result, Err(DbError::Removed { .. })), "{what}: {result:?}");
         }
         assert_eq!(writer.fold(u64::MAX, NOW).unwrap(), Default::default());
@@ -64,7 +68,10 @@ fn what_was_removed_under_a_writer_is_not_written_to_before_it_is_opened_anew() 
         writer.reopen().unwrap();
         writer.begin(start(NOW), false).unwrap();
         writer.merge(&full_delta(NOW, 1)).unwrap();
-        assert!(matches!(Writer::open(&root, HOST), Err(DbError::Locked { .. })), "{what}: the lock is held again");
+        assert!(
+            matches!(Writer::open(&root, HOST), Err(DbError::Locked { .. })),
+            "{what}: the lock is held again"
+        );
         assert!(check(&root).unwrap().is_empty(), "{what}");
     }
 }
@@ -148,22 +155,30 @@ fn everything_is_there_on_a_real_disk() {
     assert_eq!(real, read(&small_database()).unwrap());
     let state = real.values().next().unwrap();
     assert_eq!(state.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 14);
-    assert_eq!(state.symbols[&image(0)], [symbol(5, 6, "jit"), symbol(9, 10, "jit"), symbol(0x10, 0x20, "main")]);
+    assert_eq!(
+        state.symbols[&image(0)],
+        [symbol(5, 6, "jit"), symbol(9, 10, "jit"), symbol(0x10, 0x20, "main")]
+    );
     let met = &state.images[&image(1)];
     assert_eq!((met.first_seen_unix_s, met.last_seen_unix_s), (NOW + 10, NOW + 20));
     assert_eq!(state.meta.merges, 2);
     assert!(state.meta.ledgers.iter().all(|(_, _, ledger)| ledger.closes()));
     assert_eq!(fs::read_to_string(root.join("format")).unwrap(), "dcpi database 2\n");
     let names = |path: &Path| {
-        let mut names: Vec<String> =
-            fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = fs::read_dir(path)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     };
     assert_eq!(names(&root), ["format", "hosts"]);
     let files = ["0-0.segment", "1-1.segment", "2-2.segment"];
     assert_eq!(names(&root.join("hosts").join(HOST).join(epoch.as_str())), files);
-    assert!(report.bytes_written < Database::open(&root).unwrap().epoch(HOST, &epoch).unwrap().size_bytes().unwrap());
+    assert!(
+        report.bytes_written
+            < Database::open(&root).unwrap().epoch(HOST, &epoch).unwrap().size_bytes().unwrap()
+    );
 }
 
 #[test]
@@ -184,7 +199,8 @@ fn the_next_writer_continues_the_epoch_only_when_samples_can_be_added() {
     let (_, first) = again(|start| start.writer_version = "2.0.0".to_owned(), false);
     assert_eq!((first.merges, first.writer_version.as_str()), (3, "2.0.0"));
 
-    // A change of rate, by the budget or by another setting, ended epochs, and their label with them.
+    // A change of rate, by the budget or by another setting, ended epochs, and their label with
+    // them.
     let (epochs, _) = again(|start| start.events[0].period += 1, false);
     assert_eq!(epochs, 1);
 
@@ -242,7 +258,16 @@ fn epochs_of_one_second_and_of_a_clock_set_back_stay_in_order() {
     for now in [NOW, NOW, NOW, NOW - 5000, NOW + 60] {
         names.push(writer.next_epoch(start(now)).unwrap().to_string());
     }
-    assert_eq!(names, ["20251121-040233", "20251121-040234", "20251121-040235", "20251121-040236", "20251121-040333"]);
+    assert_eq!(
+        names,
+        [
+            "20251121-040233",
+            "20251121-040234",
+            "20251121-040235",
+            "20251121-040236",
+            "20251121-040333"
+        ]
+    );
     let all = read(&disk).unwrap();
     let begun: Vec<u64> = all.values().map(|state| state.meta.started_unix_s).collect();
     assert_eq!(begun, [NOW, NOW, NOW, NOW - 5000, NOW + 60]);
@@ -275,15 +300,23 @@ fn a_delta_that_contradicts_itself_changes_nothing() {
         (broken(|d| d.ledgers.entry(EVENTS[0], PERIOD).merged += 1), |e| {
             matches!(e, DbError::Unbalanced { ledger: 11, profiles: 10, .. })
         }),
-        (broken(|d| d.ledgers = Ledgers::default()), |e| matches!(e, DbError::Unbalanced { ledger: 0, .. })),
+        (broken(|d| d.ledgers = Ledgers::default()), |e| {
+            matches!(e, DbError::Unbalanced { ledger: 0, .. })
+        }),
         (broken(|d| drop(d.profiles.pop_first())), |e| matches!(e, DbError::Unbalanced { .. })),
         (delta(NOW, &[(0, "unheard-of", 1, 1)]), |e| matches!(e, DbError::UnknownEvent { .. })),
-        (broken(|d| crate::fixture::label_half(d, 0, EVENTS[0], "a/b")), |e| matches!(e, DbError::InvalidName { .. })),
-        (broken(|d| crate::fixture::label_half(d, 0, EVENTS[0], "")), |e| matches!(e, DbError::InvalidName { .. })),
+        (broken(|d| crate::fixture::label_half(d, 0, EVENTS[0], "a/b")), |e| {
+            matches!(e, DbError::InvalidName { .. })
+        }),
+        (broken(|d| crate::fixture::label_half(d, 0, EVENTS[0], "")), |e| {
+            matches!(e, DbError::InvalidName { .. })
+        }),
         (broken(|d| drop(d.symbols.insert(image(7), vec![symbol(1, 2, "x")]))), |e| {
             matches!(e, DbError::UnknownImage { .. })
         }),
-        (broken(|d| drop(d.images.insert(image(7), record(8, NOW)))), |e| matches!(e, DbError::UnknownImage { .. })),
+        (broken(|d| drop(d.images.insert(image(7), record(8, NOW)))), |e| {
+            matches!(e, DbError::UnknownImage { .. })
+        }),
     ];
     for (delta, expected) in cases {
         let error = writer.merge(&delta).unwrap_err();
@@ -323,7 +356,8 @@ fn what_may_not_be_stored_is_refused_before_anything_is_made() {
     assert!(database.epoch("../x", &EpochId::from_unix_s(NOW)).is_err());
 }
 
-/// An epoch that was begun before anybody asked to keep anything apart goes on, and its first files stay what they are.
+/// An epoch that was begun before anybody asked to keep anything apart goes on, and its first files
+/// stay what they are.
 #[test]
 fn an_epoch_without_scopes_takes_some_later() {
     let disk = SimulatedDisk::new();
@@ -345,7 +379,8 @@ fn an_epoch_without_scopes_takes_some_later() {
     assert_eq!(labels, ["another", "run"]);
 }
 
-/// Every process of a storm was kept apart: the epoch has room for so many, and the rest is counted together.
+/// Every process of a storm was kept apart: the epoch has room for so many, and the rest is counted
+/// together.
 #[test]
 fn an_epoch_has_room_for_so_many_scopes_and_no_sample_is_lost_beyond() {
     let disk = SimulatedDisk::new();
@@ -375,7 +410,8 @@ fn a_merge_without_samples_still_keeps_the_ledger() {
     let mut writer = writer(&disk);
     writer.begin(start(NOW + 25), false).unwrap();
     let mut lost = delta(NOW + 30, &[]);
-    let ledger = Ledger { taken: 4, lost: [("ring full".to_owned(), 4)].into(), ..Ledger::default() };
+    let ledger =
+        Ledger { taken: 4, lost: [("ring full".to_owned(), 4)].into(), ..Ledger::default() };
     *lost.ledgers.entry(EVENTS[0], PERIOD) = ledger;
     assert_eq!(writer.merge(&lost).unwrap().files_written, 1);
     let state = read_only_epoch(&disk);
@@ -432,7 +468,8 @@ fn a_merge_writes_what_is_new() {
     let mut writer = writer(&disk);
     writer.begin(start(NOW), false).unwrap();
     let mut named = delta(NOW + 10, &[(0, EVENTS[0], 0x10, 5)]);
-    let names = (0..500).map(|n| symbol(n * 16, n * 16 + 9, &format!("procedure {n} of {}", n * 7919)));
+    let names =
+        (0..500).map(|n| symbol(n * 16, n * 16 + 9, &format!("procedure {n} of {}", n * 7919)));
     named.symbols.insert(image(0), names.collect());
     let first = writer.merge(&named).unwrap().bytes_written;
     let second = writer.merge(&named).unwrap().bytes_written;
@@ -446,7 +483,10 @@ fn a_merge_writes_what_is_new() {
     let fourth = writer.merge(&named).unwrap().bytes_written;
     assert!(fourth.abs_diff(second) < 20, "{second} {fourth}");
     let state = read_only_epoch(&disk);
-    assert_eq!((state.symbols[&image(0)].len(), state.symbols[&image(0)][3].name.as_str()), (500, "another"));
+    assert_eq!(
+        (state.symbols[&image(0)].len(), state.symbols[&image(0)][3].name.as_str()),
+        (500, "another")
+    );
 }
 
 #[test]
@@ -464,9 +504,15 @@ fn facts_the_bill_and_changes_of_a_period_are_kept() {
     told.period_changes.insert(EVENTS[0].to_owned(), vec![change(NOW + 38, 80_000)]);
     writer.merge(&told).unwrap();
     let meta = read_only_epoch(&disk).meta;
-    assert_eq!((meta.facts.value("skid"), meta.facts.value("clock")), (Some(&9.into()), Some(&"tsc".into())));
+    assert_eq!(
+        (meta.facts.value("skid"), meta.facts.value("clock")),
+        (Some(&9.into()), Some(&"tsc".into()))
+    );
     assert_eq!(meta.cost, Some(serde_json::json!({"share": 0.007})));
-    assert_eq!(meta.period_changes[EVENTS[0]], [change(NOW + 28, 70_000), change(NOW + 38, 80_000)]);
+    assert_eq!(
+        meta.period_changes[EVENTS[0]],
+        [change(NOW + 28, 70_000), change(NOW + 38, 80_000)]
+    );
     told.facts.state_value("much", "x".repeat(70_000).into());
     let error = writer.merge(&told).unwrap_err();
     assert!(matches!(error, DbError::FactsTooLarge { limit: 65_536, .. }), "{error}");
@@ -475,7 +521,8 @@ fn facts_the_bill_and_changes_of_a_period_are_kept() {
     assert!(matches!(error, DbError::UnknownEvent { .. }), "{error}");
 }
 
-/// 16 readers, each reading all there is again and again, while merges and folds go on as fast as they can, and epochs begin and go.
+/// 16 readers, each reading all there is again and again, while merges and folds go on as fast as
+/// they can, and epochs begin and go.
 #[test]
 fn readers_beside_a_storm_of_merges_and_folds_see_only_whole_states() {
     let dir = tempfile::tempdir().unwrap();
@@ -500,7 +547,8 @@ fn readers_beside_a_storm_of_merges_and_folds_see_only_whole_states() {
                         epoch.check_ledgers().unwrap();
                         let state = Some((id, epoch.meta().merges));
                         assert!(
-                            state >= newest || state.as_ref().map(|s| &s.0) < newest.as_ref().map(|s| &s.0),
+                            state >= newest
+                                || state.as_ref().map(|s| &s.0) < newest.as_ref().map(|s| &s.0),
                             "back in time"
                         );
                         newest = newest.max(state);

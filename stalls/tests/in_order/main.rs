@@ -1,7 +1,8 @@
-//! Executions, cycles and stalls on processors that issue in order, held against a simulation: procedures of A64 (`procedures.c`) walk ways at random through
-//! a pipeline of its own, cycle by cycle, with stalls at random, and a timer takes samples. Tables as in figures 8 and 9 of the paper are
-//! printed (`cargo nextest run -p stalls --no-capture in_order`). The simulation has the latencies of the same tables: what real processors
-//! do otherwise, it does not show.
+//! Executions, cycles and stalls on processors that issue in order, held against a simulation:
+//! procedures of A64 (`procedures.c`) walk ways at random through a pipeline of its own, cycle by
+//! cycle, with stalls at random, and a timer takes samples. Tables as in figures 8 and 9 of the
+//! paper are printed (`cargo nextest run -p stalls --no-capture in_order`). The simulation has the
+//! latencies of the same tables: what real processors do otherwise, it does not show.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -30,7 +31,8 @@ fn procedures() -> Vec<(&'static str, Vec<u8>)> {
         match line.strip_suffix(':') {
             Some(name) => all.push((name, Vec::new())),
             None => {
-                let words = line.split_whitespace().map(|word| u32::from_str_radix(word, 16).unwrap());
+                let words =
+                    line.split_whitespace().map(|word| u32::from_str_radix(word, 16).unwrap());
                 all.last_mut().unwrap().1.extend(words.flat_map(u32::to_le_bytes));
             }
         }
@@ -58,13 +60,19 @@ fn run(machine: &Machine, bytes: &[u8], random: &mut fastrand::Rng) -> Run {
     let loops = Loops::of(&graph);
     let at = |address: Vaddr| &bytes[(address.0 - 0x1000) as usize..];
     let blocks = 0..graph.blocks().len();
-    let work = |block| graph.instructions(block).map(|address| Isa::Aarch64.work(at(address)).unwrap()).collect();
+    let work = |block| {
+        graph.instructions(block).map(|address| Isa::Aarch64.work(at(address)).unwrap()).collect()
+    };
     let work: Vec<Vec<Work>> = blocks.map(work).collect();
     // How often each conditional branch is taken: back more often than not.
     let taken: Vec<f64> = (0..graph.blocks().len())
         .map(|block| {
             let back = graph.successors(block).any(|to| to <= block);
-            if back { 0.7 + 0.29 * random.f64() } else { [0.02, 0.1, 0.3, 0.5, 0.8][random.usize(..5)] }
+            if back {
+                0.7 + 0.29 * random.f64()
+            } else {
+                [0.02, 0.1, 0.3, 0.5, 0.8][random.usize(..5)]
+            }
         })
         .collect();
     let stalls = Stalls::any(&work, random);
@@ -128,7 +136,8 @@ fn told(machine: &Machine, run: &Run) -> Estimate {
     }
     landed.sort_unstable();
     let sampled = Sampled { landed: &landed, ..Sampled::default() };
-    stalls::estimate(Some(machine), &run.graph, &run.loops, &sampled, (&run.work, &run.samples)).unwrap()
+    stalls::estimate(Some(machine), &run.graph, &run.loops, &sampled, (&run.work, &run.samples))
+        .unwrap()
 }
 
 /// Weights by how far off something is: within 5, 10 and 15 %, and all.
@@ -153,8 +162,9 @@ impl Within {
     }
 }
 
-/// Blocks by samples, those of high confidence beside each other, edges by executions; how far off the pace is, in what is said to be its standard
-/// deviation; stalls told and truly, as parts of the time.
+/// Blocks by samples, those of high confidence beside each other, edges by executions; how far off
+/// the pace is, in what is said to be its standard deviation; stalls told and truly, as parts of
+/// the time.
 #[derive(Default)]
 struct Score {
     blocks: Within,
@@ -168,8 +178,9 @@ struct Score {
 fn common(estimate: &Estimate, run: &Run) -> f64 {
     let all = estimate.blocks.iter().zip(&run.blocks).zip(&run.samples);
     let reached = all.filter(|((told, truly), _)| told.executions > 0.0 && **truly > 0);
-    let mut factors: Vec<(f64, f64)> =
-        reached.map(|((told, truly), samples)| (*truly as f64 / told.executions, samples.iter().sum())).collect();
+    let mut factors: Vec<(f64, f64)> = reached
+        .map(|((told, truly), samples)| (*truly as f64 / told.executions, samples.iter().sum()))
+        .collect();
     factors.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut rest = factors.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
     let middle = factors.iter().find(|(_, weight)| {
@@ -217,8 +228,8 @@ fn score(machine: &Machine, run: &Run, score: &mut Score) {
     score.stalls.push((dynamic, run.stalled as f64 / run.cycles as f64));
 }
 
-/// With the seeds here, of the samples' blocks so many are within 5, 10 and 15 %, and beside each other so many of those said to be sure within 10 %: the
-/// limits are a little below that.
+/// With the seeds here, of the samples' blocks so many are within 5, 10 and 15 %, and beside each
+/// other so many of those said to be sure within 10 %: the limits are a little below that.
 #[test]
 fn executions_and_stalls_are_as_simulated() {
     for name in ["cortex-a53", "cortex-a55", "cortex-a510"] {
@@ -245,7 +256,8 @@ fn executions_and_stalls_are_as_simulated() {
         }
         let (blocks, high, edges) = (all.blocks.percent(), all.high.percent(), all.edges.percent());
         let sure = 100.0 * all.high.1 / (4 * procedures().len()) as f64 / SAMPLES as f64;
-        let off = all.stalls.iter().map(|(told, truly)| (told - truly).abs()).sum::<f64>() / all.stalls.len() as f64;
+        let off = all.stalls.iter().map(|(told, truly)| (told - truly).abs()).sum::<f64>()
+            / all.stalls.len() as f64;
         all.paces.sort_by(f64::total_cmp);
         let [middle, nearly_all] = [5, 9].map(|tenths| all.paces[all.paces.len() * tenths / 10]);
         println!(

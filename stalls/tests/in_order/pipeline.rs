@@ -3,7 +3,8 @@
 use code::isa::work::Work;
 use stalls::Machine;
 
-/// What an instruction meets in an execution: cycles that its load takes longer, that its store waits, that its code is not there.
+/// What an instruction meets in an execution: cycles that its load takes longer, that its store
+/// waits, that its code is not there.
 #[derive(Clone, Copy, Default)]
 pub struct Met {
     pub load: u64,
@@ -24,9 +25,19 @@ impl Stalls {
             let loads = rate(work.loads.is_some(), [0.0, 0.0, 0.05, 0.3], random);
             let stores = rate(work.stores.is_some(), [0.0, 0.0, 0.0, 0.2], random);
             let code = rate(index == 0, [0.0, 0.0, 0.001, 0.01], random);
-            [(loads, 10 + random.u64(..90)), (stores, 5 + random.u64(..30)), (code, 10 + random.u64(..30))]
+            [
+                (loads, 10 + random.u64(..90)),
+                (stores, 5 + random.u64(..30)),
+                (code, 10 + random.u64(..30)),
+            ]
         };
-        Self(work.iter().map(|block| block.iter().enumerate().map(|(index, work)| of(work, index)).collect()).collect())
+        Self(
+            work.iter()
+                .map(|block| {
+                    block.iter().enumerate().map(|(index, work)| of(work, index)).collect()
+                })
+                .collect(),
+        )
     }
 
     pub fn draw(&self, block: usize, index: usize, random: &mut fastrand::Rng) -> Met {
@@ -49,7 +60,8 @@ struct Made {
 
 pub struct Pipeline<'a> {
     machine: &'a Machine,
-    /// Cycles so far: the last instruction was issued in this one; and those in which only a stall kept one waiting.
+    /// Cycles so far: the last instruction was issued in this one; and those in which only a stall
+    /// kept one waiting.
     pub cycle: u64,
     pub stalled: u64,
     room: u64,
@@ -61,10 +73,19 @@ pub struct Pipeline<'a> {
 
 impl<'a> Pipeline<'a> {
     pub fn new(machine: &'a Machine) -> Self {
-        Self { machine, cycle: 0, stalled: 0, room: 0, made: [Made::default(); 64], busy: [0; 64], fetched: 0 }
+        Self {
+            machine,
+            cycle: 0,
+            stalled: 0,
+            room: 0,
+            made: [Made::default(); 64],
+            busy: [0; 64],
+            fetched: 0,
+        }
     }
 
-    /// Waits until the instruction can be issued, and issues it. `wrong`: a branch at which the processor had gone the other way.
+    /// Waits until the instruction can be issued, and issues it. `wrong`: a branch at which the
+    /// processor had gone the other way.
     pub fn execute(&mut self, work: &Work, met: Met, wrong: bool) {
         let cost = self.machine.cost(work).unwrap();
         let uops = cost.uops as u64;
@@ -100,13 +121,20 @@ impl<'a> Pipeline<'a> {
             units.into_iter().take(count as usize).for_each(|unit| self.busy[unit] = until);
         }
         let load = if work.loads.is_some() { self.machine.load } else { 0.0 };
-        let moved = work.adds.filter(|_| work.loads.is_some() || work.stores.is_some()).map_or(0, |(base, _)| base.0);
+        let moved = work
+            .adds
+            .filter(|_| work.loads.is_some() || work.stores.is_some())
+            .map_or(0, |(base, _)| base.0);
         for register in work.writes.iter() {
             let base = moved >> register & 1 == 1;
             let cycles = |cycles: f64| if base { 1 } else { (cycles + load) as u64 };
             let longer = if base { 0 } else { met.load };
-            self.made[register] =
-                Made { at: self.cycle, latency: cycles(cost.latency), forwarded: cycles(cost.forwarded), longer };
+            self.made[register] = Made {
+                at: self.cycle,
+                latency: cycles(cost.latency),
+                forwarded: cycles(cost.forwarded),
+                longer,
+            };
         }
         if !first && uops > self.machine.width as u64 {
             self.cycle += uops.saturating_sub(1) / self.machine.width as u64;
@@ -119,7 +147,9 @@ impl<'a> Pipeline<'a> {
     /// Whether units are free.
     fn free(&self, work: &Work) -> bool {
         let cost = self.machine.cost(work).unwrap();
-        cost.units.iter().all(|(bits, _)| (0..64).any(|unit| bits >> unit & 1 == 1 && self.busy[unit] <= self.cycle))
+        cost.units.iter().all(|(bits, _)| {
+            (0..64).any(|unit| bits >> unit & 1 == 1 && self.busy[unit] <= self.cycle)
+        })
     }
 
     /// Whether operands are there, with or without what took longer.

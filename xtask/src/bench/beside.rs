@@ -1,4 +1,5 @@
-//! The same seconds recorded twice, by dcpid and by `perf record` at the same rate: what each needs room for, and how long each takes to be read.
+//! The same seconds recorded twice, by dcpid and by `perf record` at the same rate: what each needs
+//! room for, and how long each takes to be read.
 
 use super::FOLDER;
 use super::profilers::Recorder;
@@ -27,7 +28,9 @@ pub struct Recorded {
 impl Recorded {
     /// Bytes of perf's file.
     pub fn perf_bytes(&self) -> anyhow::Result<u64> {
-        Ok(fs::metadata(&self.perf_data).with_context(|| format!("reading {}", self.perf_data))?.len())
+        Ok(fs::metadata(&self.perf_data)
+            .with_context(|| format!("reading {}", self.perf_data))?
+            .len())
     }
 }
 
@@ -52,19 +55,24 @@ impl Drop for Daemon {
 pub enum Whose {
     /// Everybody's.
     Everybodys,
-    /// Of what this process starts: perf 6.1 cannot read what it recorded of everybody while others loaded BPF programs ("failed to process type:
-    /// 17").
+    /// Of what this process starts: perf 6.1 cannot read what it recorded of everybody while others
+    /// loaded BPF programs ("failed to process type: 17").
     Ours,
 }
 
 /// Does the work under both profilers. Their files begin with `name`.
-pub fn record(name: &str, whose: Whose, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Recorded> {
+pub fn record(
+    name: &str,
+    whose: Whose,
+    work: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<Recorded> {
     let at = |what: &str| format!("{FOLDER}/{name}{what}");
     let (database, socket) = (at(""), at(".sock"));
     for old in [&database, &socket] {
         let _ = fs::remove_dir_all(old).or_else(|_| fs::remove_file(old)); // there is none the first time
     }
-    let mut dcpid = command("target/release/dcpid --loader-socket off --code-store off --overhead-budget off");
+    let mut dcpid =
+        command("target/release/dcpid --loader-socket off --code-store off --overhead-budget off");
     dcpid.args(["--db", &database, "--control", &socket, "--event", &format!("cpu-clock@{RATE}")]);
     dcpid.stdin(Stdio::null()).stderr(fs::File::create(at(".log"))?);
     let mut daemon = Daemon(dcpid.spawn().context("starting dcpid")?);
@@ -81,14 +89,18 @@ pub fn record(name: &str, whose: Whose, work: impl FnOnce() -> anyhow::Result<()
         Whose::Everybodys => "-a".to_owned(),
         Whose::Ours => format!("-p {}", std::process::id()),
     };
-    // Where anybody has build ids told with mappings, as dcpid has, the kernel says of everybody's records that they bear one (6.18); perf 6.1,
-    // that did not ask for it, takes other bytes for it and ends with "assertion failed at util/build-id.c:1010".
-    let line = format!("perf record {whose} -F {RATE} -e cpu-clock -N --buildid-mmap -o {perf_data}");
+    // Where anybody has build ids told with mappings, as dcpid has, the kernel says of everybody's
+    // records that they bear one (6.18); perf 6.1, that did not ask for it, takes other bytes for
+    // it and ends with "assertion failed at util/build-id.c:1010".
+    let line =
+        format!("perf record {whose} -F {RATE} -e cpu-clock -N --buildid-mmap -o {perf_data}");
     let recorder = Recorder::start(&line, &perf_data, &at(".perf.log"))?;
     work()?;
     // It counts them itself only when it collects build ids.
     let perf_samples = recorder.end()?.max(sampled(&perf_data).unwrap_or(0.0));
-    must(command("target/release/dcpictl --control").args([&socket, "quit"]).stdout(Stdio::null()))?;
+    must(
+        command("target/release/dcpictl --control").args([&socket, "quit"]).stdout(Stdio::null()),
+    )?;
     daemon.0.wait()?;
     Ok(Recorded { database, perf_data, perf_samples })
 }

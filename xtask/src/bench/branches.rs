@@ -1,11 +1,16 @@
-//! `bench walks --callgrind`: how well dcpid tells which way branches go, against callgrind, which counts them all.
+//! `bench walks --callgrind`: how well dcpid tells which way branches go, against callgrind, which
+//! counts them all.
 //!
-//! Each program is run again and again, with one input, under dcpid with as many snapshots as it takes, until the program's images have as many
-//! samples as were asked for; each sample of user code is a snapshot then. Edges are those of the database, as `dcpi cat --edges` gives them. The
-//! truth is one run with the same input under callgrind. Both run the same code: the C library is told to leave out what valgrind does not know.
-//! What programs share with everybody - the C library and the loader - is not held against anything, for edges are of images, not of processes.
+//! Each program is run again and again, with one input, under dcpid with as many snapshots as it
+//! takes, until the program's images have as many samples as were asked for; each sample of user
+//! code is a snapshot then. Edges are those of the database, as `dcpi cat --edges` gives them. The
+//! truth is one run with the same input under callgrind. Both run the same code: the C library is
+//! told to leave out what valgrind does not know. What programs share with everybody - the C
+//! library and the loader - is not held against anything, for edges are of images, not of
+//! processes.
 //!
-//! Not the same are addresses: what depends on them (Python's allocator asks whether an address is in its arenas) differs from run to run.
+//! Not the same are addresses: what depends on them (Python's allocator asks whether an address is
+//! in its arenas) differs from run to run.
 
 use super::profilers::{build, client, start_dcpid};
 use super::repeatable::{self, Program};
@@ -46,7 +51,8 @@ impl Count {
 /// A branch: its image's name, and its offset in the file.
 type Branch = (String, u64);
 
-/// The code of an image: where pieces of the file are in memory, and conditional branches by address, with the address of what follows each.
+/// The code of an image: where pieces of the file are in memory, and conditional branches by
+/// address, with the address of what follows each.
 struct Code {
     /// Offset, address, bytes.
     pieces: Vec<(u64, u64, u64)>,
@@ -90,7 +96,8 @@ pub fn run(snapshots: u64) -> anyhow::Result<bool> {
     Ok(mean <= ERROR_MAX)
 }
 
-/// What callgrind counts in one run of the images that are scored, and how many conditional branches were executed in all.
+/// What callgrind counts in one run of the images that are scored, and how many conditional
+/// branches were executed in all.
 fn counted(
     program: &Program,
     folder: &str,
@@ -98,14 +105,18 @@ fn counted(
 ) -> anyhow::Result<(HashMap<Branch, Count>, f64)> {
     let out = format!("{folder}/callgrind.out");
     let arguments = "--tool=callgrind --dump-instr=yes --collect-jumps=yes --compress-pos=no --compress-strings=no";
-    let valgrind: Vec<String> =
-        format!("valgrind {arguments} --callgrind-out-file={out}").split(' ').map(str::to_owned).collect();
+    let valgrind: Vec<String> = format!("valgrind {arguments} --callgrind-out-file={out}")
+        .split(' ')
+        .map(str::to_owned)
+        .collect();
     let status = program.under(&valgrind).status().context("starting valgrind")?;
     ensure!(status.success(), "valgrind {}: {status}", program.name);
     let text = fs::read_to_string(&out).with_context(|| format!("reading {out}"))?;
     let counts = parse(&text, |object| match codes.entry(object.to_owned()) {
         std::collections::hash_map::Entry::Occupied(known) => Ok(known.get().conditional.clone()),
-        std::collections::hash_map::Entry::Vacant(place) => Ok(place.insert(Code::of(object)?).conditional.clone()),
+        std::collections::hash_map::Entry::Vacant(place) => {
+            Ok(place.insert(Code::of(object)?).conditional.clone())
+        }
     })?;
     let executed = counts.values().map(|count| count.all).sum();
     let mut truth = HashMap::new();
@@ -119,15 +130,17 @@ fn counted(
     Ok((truth, executed))
 }
 
-/// The conditional branches of callgrind's output (its manual, "Callgrind Format"), by object and address in the object's file; `conditional`
-/// gives those of an object. Executions are the instruction's own; `jcnd` is there for branches that were taken, and only of them.
+/// The conditional branches of callgrind's output (its manual, "Callgrind Format"), by object and
+/// address in the object's file; `conditional` gives those of an object. Executions are the
+/// instruction's own; `jcnd` is there for branches that were taken, and only of them.
 fn parse(
     text: &str,
     mut conditional: impl FnMut(&str) -> anyhow::Result<BTreeMap<u64, u64>>,
 ) -> anyhow::Result<HashMap<(String, u64), Count>> {
     let mut counts: HashMap<(String, u64), Count> = HashMap::new();
     let (mut object, mut branches) = (String::new(), BTreeMap::new());
-    // The line after one of these is no cost of the instruction itself; of a conditional jump, how often it was taken.
+    // The line after one of these is no cost of the instruction itself; of a conditional jump, how
+    // often it was taken.
     let mut jumped: Option<f64> = None;
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("ob=") {
@@ -165,12 +178,14 @@ impl Code {
     }
 
     fn offset(&self, address: u64) -> Option<u64> {
-        let piece = self.pieces.iter().find(|(_, begin, len)| (*begin..begin + len).contains(&address));
+        let piece =
+            self.pieces.iter().find(|(_, begin, len)| (*begin..begin + len).contains(&address));
         piece.map(|(offset, begin, _)| address - begin + offset)
     }
 
     fn address(&self, offset: u64) -> Option<u64> {
-        let piece = self.pieces.iter().find(|(begin, _, len)| (*begin..begin + len).contains(&offset));
+        let piece =
+            self.pieces.iter().find(|(begin, _, len)| (*begin..begin + len).contains(&offset));
         piece.map(|(begin, address, _)| offset - begin + address)
     }
 }
@@ -179,7 +194,8 @@ impl Code {
 fn pieces(headers: &str) -> Vec<(u64, u64, u64)> {
     let piece = |line: &str| {
         let words = line.trim().strip_prefix("LOAD")?.split_whitespace();
-        let mut numbers = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+        let mut numbers =
+            words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
         let (offset, address) = (numbers.next()?, numbers.next()?);
         Some((offset, address, numbers.nth(1)?))
     };
@@ -191,12 +207,16 @@ fn conditional(listed: &str) -> BTreeMap<u64, u64> {
     let line = |line: &str| {
         let (address, text) = line.trim_start().split_once(":\t")?;
         let mnemonic = text.split_whitespace().find(|word| !matches!(*word, "bnd" | "notrack"))?;
-        let is_conditional = mnemonic.starts_with("loop") || mnemonic.starts_with('j') && !mnemonic.starts_with("jmp");
+        let is_conditional = mnemonic.starts_with("loop")
+            || mnemonic.starts_with('j') && !mnemonic.starts_with("jmp");
         Some((u64::from_str_radix(address, 16).ok()?, is_conditional))
     };
     let lines: Vec<(u64, bool)> = listed.lines().filter_map(line).collect();
     let with_next = lines.iter().zip(lines.iter().skip(1));
-    with_next.filter(|((_, is_conditional), _)| *is_conditional).map(|((at, _), (next, _))| (*at, *next)).collect()
+    with_next
+        .filter(|((_, is_conditional), _)| *is_conditional)
+        .map(|((at, _), (next, _))| (*at, *next))
+        .collect()
 }
 
 /// What dcpid saw of a program.
@@ -220,16 +240,21 @@ fn sampled(
         folder,
         &format!("--event cpu-clock@{rate} --edges {rate} --overhead-budget off --code-store off"),
     )?;
-    let codes: HashMap<String, &Code> = codes.iter().map(|(path, code)| (file_name(path), code)).collect();
+    let codes: HashMap<String, &Code> =
+        codes.iter().map(|(path, code)| (file_name(path), code)).collect();
     let images: HashSet<&str> = truth.keys().map(|(image, _)| image.as_str()).collect();
-    let cat =
-        |arguments: &str| output(&mut command(&format!("{folder}/dcpi cat --db {folder}/db --format csv {arguments}")));
+    let cat = |arguments: &str| {
+        output(&mut command(&format!(
+            "{folder}/dcpi cat --db {folder}/db --format csv {arguments}"
+        )))
+    };
     let mut rounds = 0;
     let (samples, status) = loop {
         program.run_for(ROUND)?;
         client(folder).ask(&Request::Flush)?;
         let status = client(folder).status()?;
-        let samples: f64 = rows(&cat("")?).filter(|row| images.contains(row.image)).map(|row| row.count).sum();
+        let samples: f64 =
+            rows(&cat("")?).filter(|row| images.contains(row.image)).map(|row| row.count).sum();
         rounds += 1;
         if samples >= snapshots as f64 || rounds >= ROUNDS_MAX {
             break (samples, status);
@@ -241,11 +266,16 @@ fn sampled(
     if taken == 0.0 {
         bail!("dcpid took no snapshots; its log: {folder}/dcpid.log");
     }
-    let seen = Seen { snapshots: samples * taken / (taken + dropped), yielding: edges.fruitful as f64 / taken };
+    let seen = Seen {
+        snapshots: samples * taken / (taken + dropped),
+        yielding: edges.fruitful as f64 / taken,
+    };
     let mut counts: HashMap<Branch, Count> = HashMap::new();
     for row in rows(&cat("--edges")?) {
         let branch = (row.image.to_owned(), row.from);
-        let (true, Some(code)) = (truth.contains_key(&branch), codes.get(row.image)) else { continue };
+        let (true, Some(code)) = (truth.contains_key(&branch), codes.get(row.image)) else {
+            continue;
+        };
         let next = code.address(row.from).and_then(|address| code.conditional.get(&address));
         let count = counts.entry(branch).or_default();
         count.all += row.count;
@@ -270,7 +300,8 @@ fn rows(csv: &str) -> impl Iterator<Item = Row<'_>> {
     csv.lines().filter_map(|line| {
         let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
         let mut words = line.rsplit(',');
-        let (count, last, before) = (words.next()?.parse().ok()?, hex(words.next()?)?, words.next()?);
+        let (count, last, before) =
+            (words.next()?.parse().ok()?, hex(words.next()?)?, words.next()?);
         let image = words.nth(1)?;
         Some(match hex(before) {
             Some(from) => Row { image, from, to: last, count },
@@ -297,8 +328,10 @@ fn fit(truth: &HashMap<Branch, Count>, sampled: &HashMap<Branch, Count>) -> Fit 
             let p = count.p();
             seen += count.all;
             error += count.all * (estimate.p() - p).abs();
-            // The mean distance of a normal distribution from its middle is sqrt(2/pi) standard deviations.
-            chance += count.all * (std::f64::consts::FRAC_2_PI * p * (1.0 - p) / estimate.all).sqrt();
+            // The mean distance of a normal distribution from its middle is sqrt(2/pi) standard
+            // deviations.
+            chance +=
+                count.all * (std::f64::consts::FRAC_2_PI * p * (1.0 - p) / estimate.all).sqrt();
         }
     }
     Fit { error: error / seen, chance: chance / seen, seen: seen / all }
@@ -306,7 +339,9 @@ fn fit(truth: &HashMap<Branch, Count>, sampled: &HashMap<Branch, Count>) -> Fit 
 
 fn file_name(path: &str) -> String {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    Path::new(&real).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    Path::new(&real)
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -319,7 +354,10 @@ mod tests {
         let text = "ob=/bin/x\nfn=f\n0x10 3 80\nfn=f\n0x10 3 80\njcnd=80/80 0x40 0 \n0x10 3 \ncalls=1 0x20 0\n0x10 3 999\n\
             jump=5 0x10 0\n0x14 3\n0x14 3 7\nob=/lib/valgrind/y\n0x10 3 5\n";
         let counts = parse(text, |_| Ok(BTreeMap::from([(0x10, 0x12)]))).unwrap();
-        assert_eq!(counts, HashMap::from([(("/bin/x".to_owned(), 0x10), Count { all: 160.0, taken: 80.0 })]));
+        assert_eq!(
+            counts,
+            HashMap::from([(("/bin/x".to_owned(), 0x10), Count { all: 160.0, taken: 80.0 })])
+        );
     }
 
     #[test]
@@ -335,9 +373,19 @@ mod tests {
 
     #[test]
     fn rows_of_samples_and_of_edges() {
-        let of = |line| rows(line).map(|row| (row.image.to_owned(), row.from, row.to, row.count)).collect::<Vec<_>>();
-        assert_eq!(of("image,image_id,from,to,count\nx,ab,0x10,0x20,7\n"), [("x".to_owned(), 0x10, 0x20, 7.0)]);
-        assert_eq!(of("image,image_id,event,offset,count\nx,ab,cpu-clock,0x10,7\n"), [("x".to_owned(), 0x10, 0, 7.0)]);
+        let of = |line| {
+            rows(line)
+                .map(|row| (row.image.to_owned(), row.from, row.to, row.count))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of("image,image_id,from,to,count\nx,ab,0x10,0x20,7\n"),
+            [("x".to_owned(), 0x10, 0x20, 7.0)]
+        );
+        assert_eq!(
+            of("image,image_id,event,offset,count\nx,ab,cpu-clock,0x10,7\n"),
+            [("x".to_owned(), 0x10, 0, 7.0)]
+        );
     }
 
     #[test]
@@ -348,9 +396,16 @@ mod tests {
             (branch(2), Count { all: 10.0, taken: 0.0 }),
             (branch(3), Count { all: 100.0, taken: 1.0 }),
         ]);
-        let sampled =
-            HashMap::from([(branch(1), Count { all: 4.0, taken: 2.0 }), (branch(2), Count { all: 2.0, taken: 1.0 })]);
+        let sampled = HashMap::from([
+            (branch(1), Count { all: 4.0, taken: 2.0 }),
+            (branch(2), Count { all: 2.0, taken: 1.0 }),
+        ]);
         let fit = fit(&truth, &sampled);
-        assert!((fit.error - 0.05).abs() < 1e-9 && (fit.seen - 0.5).abs() < 1e-9, "{} {}", fit.error, fit.seen);
+        assert!(
+            (fit.error - 0.05).abs() < 1e-9 && (fit.seen - 0.5).abs() < 1e-9,
+            "{} {}",
+            fit.error,
+            fit.seen
+        );
     }
 }

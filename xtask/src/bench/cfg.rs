@@ -1,5 +1,6 @@
-//! `bench cfg`: control-flow graphs of every procedure that is installed, and against what compilers meant and callgrind and
-//! qemu saw (`code/tests/graphs`). With PATHs: of what is there only.
+//! `bench cfg`: control-flow graphs of every procedure that is installed, and against what
+//! compilers meant and callgrind and qemu saw (`code/tests/graphs`). With PATHs: of what is there
+//! only.
 
 use super::{parted, refuse_others};
 use crate::process::{command, output, succeeds};
@@ -30,15 +31,22 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let mut tests = vec!["everything_that_is_installed"];
     if !arguments.contains(&"--json") && paths.is_empty() {
         tests.extend(["what_cc_builds_is_understood", "what_clang_builds_is_understood"]);
-        tests.extend(["what_gcc_builds_for_arm_is_understood", "what_clang_builds_for_arm_is_understood"]);
+        tests.extend([
+            "what_gcc_builds_for_arm_is_understood",
+            "what_clang_builds_for_arm_is_understood",
+        ]);
         if !arguments.contains(&"--quick") {
-            tests.extend(["every_jump_that_is_executed_is_an_edge", "every_jump_that_is_executed_on_arm_is_an_edge"]);
+            tests.extend([
+                "every_jump_that_is_executed_is_an_edge",
+                "every_jump_that_is_executed_on_arm_is_an_edge",
+            ]);
         }
     }
     let mut clean = true;
     for test in tests {
-        let mut cargo =
-            command("cargo test --quiet --release --package code --test graphs -- --include-ignored --nocapture");
+        let mut cargo = command(
+            "cargo test --quiet --release --package code --test graphs -- --include-ignored --nocapture",
+        );
         cargo.arg(test);
         if !paths.is_empty() {
             cargo.env("GRAPHS_OF", paths.join(":"));

@@ -1,39 +1,49 @@
 //! What a table costs: a model, so that shapes can be compared where measurements drown in noise.
 //!
-//! cost of a sample = handler + daemon, in ns:
-//!   handler = LINE_NS per cache line of the bucket + far_ns of a table that is not in the CPU's page + LOOK_NS per way looked at + MISS_NS per miss
-//!             + SPILL_NS per spilled entry
-//!   daemon  = ENTRY_NS per entry handed over (spilled or drained) + PLACE_NS per place + (DRAIN_NS + BUCKET_NS per bucket) per drain of a CPU
+//! cost of a sample = handler + daemon, in ns: handler = LINE_NS per cache line of the bucket +
+//! far_ns of a table that is not in the CPU's page + LOOK_NS per way looked at + MISS_NS per miss +
+//! SPILL_NS per spilled entry daemon  = ENTRY_NS per entry handed over (spilled or drained) +
+//! PLACE_NS per place + (DRAIN_NS + BUCKET_NS per bucket) per drain of a CPU
 //!
-//! What every shape costs alike (the interrupt, the look-ups of maps, the merge to disk) is left out. The constants are from `bench overhead` on a
-//! virtual machine (Xeon, Linux 6.18): they are right within a factor of two or so, which moves all shapes
-//! alike, and small differences mean nothing.
+//! What every shape costs alike (the interrupt, the look-ups of maps, the merge to disk) is left
+//! out. The constants are from `bench overhead` on a virtual machine (Xeon, Linux 6.18): they are
+//! right within a factor of two or so, which moves all shapes alike, and small differences mean
+//! nothing.
 
 use super::simulation::{Counts, IN_PAGE, SPILL_ENTRIES, Shape};
 
-/// A line of the table is seldom in a near cache when the next sample comes: the program had 200 us to evict it.
+/// A line of the table is seldom in a near cache when the next sample comes: the program had 200 us
+/// to evict it.
 const LINE_NS: f64 = 60.0;
 /// Compare, branch.
 const LOOK_NS: f64 = 1.0;
-/// Moving entries back, writing a new one: 180 ns above the empty program without misses, 280 with 80 % of them, two thirds of them here.
+/// Moving entries back, writing a new one: 180 ns above the empty program without misses, 280 with
+/// 80 % of them, two thirds of them here.
 const MISS_NS: f64 = 60.0;
 /// Four entries share a line, which is written in order.
 const SPILL_NS: f64 = 40.0;
 /// Sorting.
 const ENTRY_NS: f64 = 60.0;
-/// Finding the mapping, adding to the waiting profile: 100 ns per sample without misses, 220 with 35 %, sorting included.
+/// Finding the mapping, adding to the waiting profile: 100 ns per sample without misses, 220 with
+/// 35 %, sorting included.
 const PLACE_NS: f64 = 290.0;
-/// Interprocessor interrupt, system calls, wake-up, records, what has ended: 0.5 ms per second and CPU with hardly an entry, the benchmark's own
-/// questions included.
+/// Interprocessor interrupt, system calls, wake-up, records, what has ended: 0.5 ms per second and
+/// CPU with hardly an entry, the benchmark's own questions included.
 const DRAIN_NS: f64 = 300_000.0;
 /// 64 bytes read in order, most of them not in a cache.
 const BUCKET_NS: f64 = 8.0;
 
-/// What a table costs more that is not in the page of its CPU's own line: a page that the processor must look up anew, and, the larger the table, a line
-/// from a farther cache. Measured in turns in a compile storm: one of 256 buckets 129 ns more than one of 31, of 1024 151, of 4096 257; in a loop that
-/// stays in one page of the table, beside other builds, 100, 114 and 143 (Zen 3, virtual, Linux 6.18).
+/// What a table costs more that is not in the page of its CPU's own line: a page that the processor
+/// must look up anew, and, the larger the table, a line from a farther cache. Measured in turns in
+/// a compile storm: one of 256 buckets 129 ns more than one of 31, of 1024 151, of 4096 257; in a
+/// loop that stays in one page of the table, beside other builds, 100, 114 and 143 (Zen 3, virtual,
+/// Linux 6.18).
 fn far_ns(shape: &Shape) -> f64 {
-    if shape.buckets <= IN_PAGE { 0.0 } else { 110.0 + 30.0 * (shape.buckets as f64 / 256.0).log2() }
+    if shape.buckets <= IN_PAGE {
+        0.0
+    } else {
+        110.0 + 30.0 * (shape.buckets as f64 / 256.0).log2()
+    }
 }
 
 /// Kernel memory that a CPU's tables may take.

@@ -1,4 +1,5 @@
-//! `bench db`: what the database costs, on profiles of this machine: recorded here, beside `perf record` at the same rate.
+//! `bench db`: what the database costs, on profiles of this machine: recorded here, beside `perf
+//! record` at the same rate.
 
 use super::beside::{RATE, Whose, record};
 use super::machine::{description, other_profilers};
@@ -71,7 +72,9 @@ fn week_read(week: &str) -> anyhow::Result<Outcome> {
     }
     let spread = Spread::of(times).context("dcpi prof was not run")?;
     let verdict = if spread.median <= PROF_MAX_MS { "" } else { ": TOO SLOW" };
-    println!("  dcpi prof -i of the sealed week, the whole process: {spread:.0} ms (at most {PROF_MAX_MS}){verdict}");
+    println!(
+        "  dcpi prof -i of the sealed week, the whole process: {spread:.0} ms (at most {PROF_MAX_MS}){verdict}"
+    );
     Ok(if verdict.is_empty() { Outcome::Clean } else { Outcome::Problems })
 }
 
@@ -83,8 +86,12 @@ fn recorded(seconds: u64) -> anyhow::Result<super::beside::Recorded> {
     }
     prepare(FOLDER)?;
     let half = Duration::from_secs((seconds / 2).max(1));
-    let workloads =
-        [Workload::calibrate(FOLDER, Kind::Compile, half)?, Workload::calibrate(FOLDER, Kind::Database, half)?];
+    let workloads = [
+        Workload::calibrate(FOLDER, Kind::Compile, half)?,
+        Workload::calibrate(FOLDER, Kind::Database, half)?,
+    ];
     println!("recording {seconds} s of work, {RATE} samples/s per CPU");
-    record("db", Whose::Everybodys, || workloads.iter().try_for_each(|workload| workload.run(FOLDER).map(|_| ())))
+    record("db", Whose::Everybodys, || {
+        workloads.iter().try_for_each(|workload| workload.run(FOLDER).map(|_| ()))
+    })
 }

@@ -1,7 +1,9 @@
-//! `bench faster`: what profiles of time samples are worth to programs: an interpreter, a compressor and a database, built plainly, with
-//! our profile for the compiler, reordered by BOLT with our profile, both, and, as the most that can be had, with exact counts.
+//! `bench faster`: what profiles of time samples are worth to programs: an interpreter, a
+//! compressor and a database, built plainly, with our profile for the compiler, reordered by BOLT
+//! with our profile, both, and, as the most that can be had, with exact counts.
 //!
-//! The programs come from the crates registry, their compilers and linkers from Debian. What is profiled has other input than what is measured.
+//! The programs come from the crates registry, their compilers and linkers from Debian. What is
+//! profiled has other input than what is measured.
 
 use super::machine::description;
 use super::statistics::{Spread, interval_of_median};
@@ -33,10 +35,12 @@ const LUA: &str = "sources/vendor/lua-src-551.1.0";
 const BZIP2: &str = "sources/vendor/bzip2-sys-0.1.13+1.0.8/bzip2-1.0.8";
 const SQLITE: &str = "sources/vendor/libsqlite3-sys-0.39.1/sqlite3";
 
-/// What all builds have: debug information says where instructions come from, and costs the program nothing.
+/// What all builds have: debug information says where instructions come from, and costs the program
+/// nothing.
 const FLAGS: &str = "-O2 -w -g -fdebug-info-for-profiling -funique-internal-linkage-names -Wl,--build-id,--emit-relocs";
 /// How BOLT's documentation recommends to use it.
-const BOLT: &str = "-reorder-blocks=ext-tsp -reorder-functions=cdsort -split-functions -split-all-cold -icf=1";
+const BOLT: &str =
+    "-reorder-blocks=ext-tsp -reorder-functions=cdsort -split-functions -split-all-cold -icf=1";
 
 /// How a program is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +52,8 @@ enum Variant {
     Instrumented,
 }
 
-const VARIANTS: [Variant; 5] = [Variant::Plain, Variant::Autofdo, Variant::Bolt, Variant::Both, Variant::Instrumented];
+const VARIANTS: [Variant; 5] =
+    [Variant::Plain, Variant::Autofdo, Variant::Bolt, Variant::Both, Variant::Instrumented];
 
 impl Variant {
     fn folder(self) -> &'static str {
@@ -108,13 +113,25 @@ impl Program {
                 words
             }
             Self::Bzip2 => {
-                let names =
-                    ["bzip2", "bzlib", "blocksort", "compress", "decompress", "crctable", "huffman", "randtable"];
+                let names = [
+                    "bzip2",
+                    "bzlib",
+                    "blocksort",
+                    "compress",
+                    "decompress",
+                    "crctable",
+                    "huffman",
+                    "randtable",
+                ];
                 names.map(|name| of(BZIP2, &format!("{name}.c"))).to_vec()
             }
             Self::Sqlite => {
-                let words =
-                    ["-DSQLITE_THREADSAFE=0", "-DSQLITE_OMIT_LOAD_EXTENSION", "tests/bench/faster/sqlite.c", "-lm"];
+                let words = [
+                    "-DSQLITE_THREADSAFE=0",
+                    "-DSQLITE_OMIT_LOAD_EXTENSION",
+                    "tests/bench/faster/sqlite.c",
+                    "-lm",
+                ];
                 let mut words = words.map(str::to_owned).to_vec();
                 words.extend([format!("-I{}", of(SQLITE, "")), of(SQLITE, "sqlite3.c")]);
                 words
@@ -124,9 +141,14 @@ impl Program {
 
     /// The arguments of the runs that are profiled, or of those that are measured.
     fn runs(self, training: bool) -> Vec<String> {
-        let input = |name: &str| format!("{FOLDER}/faster/{}.{name}", if training { "training" } else { "measured" });
+        let input = |name: &str| {
+            format!("{FOLDER}/faster/{}.{name}", if training { "training" } else { "measured" })
+        };
         match self {
-            Self::Lua => vec![format!("tests/bench/faster/work.lua {}", if training { "3 1" } else { "7 2" })],
+            Self::Lua => vec![format!(
+                "tests/bench/faster/work.lua {}",
+                if training { "3 1" } else { "7 2" }
+            )],
             Self::Bzip2 => vec![format!("-kc {}", input("data")), format!("-dc {}", input("bz2"))],
             Self::Sqlite => vec![input("sql")],
         }
@@ -175,7 +197,9 @@ fn prepare(dcpi: &str, seconds: u64) -> anyhow::Result<()> {
     }
     println!("building programs plainly, and such that count what they execute");
     let each = |work: &(dyn Fn(Program) -> anyhow::Result<()> + Sync)| {
-        together(PROGRAMS.len() as u64, |number| PROGRAMS.get(number as usize).map_or(Ok(()), |program| work(*program)))
+        together(PROGRAMS.len() as u64, |number| {
+            PROGRAMS.get(number as usize).map_or(Ok(()), |program| work(*program))
+        })
     };
     each(&|program| program.build("plain", &[]))?;
     write_inputs(&folder)?;
@@ -185,7 +209,10 @@ fn prepare(dcpi: &str, seconds: u64) -> anyhow::Result<()> {
     }
     println!("building with profiles");
     each(&|program| {
-        program.build("autofdo", &[format!("-fprofile-sample-use={}", profile(program, "plain", "autofdo"))])?;
+        program.build(
+            "autofdo",
+            &[format!("-fprofile-sample-use={}", profile(program, "plain", "autofdo"))],
+        )?;
         bolt(program, Variant::Plain, Variant::Bolt)?;
         instrument(program)
     })?;
@@ -213,13 +240,15 @@ fn fetch(folder: &str) -> anyhow::Result<()> {
 
 fn c_files(folder: &str) -> anyhow::Result<Vec<String>> {
     let entries = fs::read_dir(folder).with_context(|| format!("reading {folder}"))?;
-    let mut paths: Vec<String> = entries.flatten().map(|entry| entry.path().display().to_string()).collect();
+    let mut paths: Vec<String> =
+        entries.flatten().map(|entry| entry.path().display().to_string()).collect();
     paths.retain(|path| path.ends_with(".c"));
     paths.sort();
     Ok(paths)
 }
 
-/// What the programs read, other when they are measured than when they are profiled: for bzip2 text and machine code.
+/// What the programs read, other when they are measured than when they are profiled: for bzip2 text
+/// and machine code.
 fn write_inputs(folder: &str) -> anyhow::Result<()> {
     let mut training = Vec::new();
     for version in ["5.1.5", "5.2.4", "5.3.6", "5.4.9", "5.5.1"] {
@@ -227,18 +256,24 @@ fn write_inputs(folder: &str) -> anyhow::Result<()> {
     }
     training.push(Program::Lua.path("plain"));
     let measured = [format!("{folder}/{SQLITE}/sqlite3.c"), Program::Bzip2.path("plain")];
-    let template = fs::read_to_string("tests/bench/faster/work.sql").context("reading tests/bench/faster/work.sql")?;
-    for (name, files, seed, size) in [("training", training, "12345", "2"), ("measured", measured.to_vec(), "777", "4")]
+    let template = fs::read_to_string("tests/bench/faster/work.sql")
+        .context("reading tests/bench/faster/work.sql")?;
+    for (name, files, seed, size) in
+        [("training", training, "12345", "2"), ("measured", measured.to_vec(), "777", "4")]
     {
         let mut data = Vec::new();
         for file in files {
             data.append(&mut fs::read(&file).with_context(|| format!("reading {file}"))?);
         }
         fs::write(format!("{folder}/{name}.data"), data)?;
-        let packed = command(&format!("{} -kc {folder}/{name}.data", Program::Bzip2.path("plain"))).output()?;
+        let packed = command(&format!("{} -kc {folder}/{name}.data", Program::Bzip2.path("plain")))
+            .output()?;
         ensure!(packed.status.success(), "bzip2 failed");
         fs::write(format!("{folder}/{name}.bz2"), packed.stdout)?;
-        fs::write(format!("{folder}/{name}.sql"), template.replace("@SEED@", seed).replace("@SIZE@", size))?;
+        fs::write(
+            format!("{folder}/{name}.sql"),
+            template.replace("@SEED@", seed).replace("@SIZE@", size),
+        )?;
     }
     Ok(())
 }
@@ -252,16 +287,25 @@ fn record(dcpi: &str, program: Program, variant: &str, seconds: u64) -> anyhow::
     let path = program.path(variant);
     let db = format!("{path}.db");
     let _ = fs::remove_dir_all(&db); // of an earlier run
-    let runs: Vec<String> = program.runs(true).iter().map(|run| format!("{path} {run} > /dev/null")).collect();
-    let again =
-        format!("end=$(($(date +%s) + {seconds})); while [ $(date +%s) -lt $end ]; do {}; done", runs.join("; "));
+    let runs: Vec<String> =
+        program.runs(true).iter().map(|run| format!("{path} {run} > /dev/null")).collect();
+    let again = format!(
+        "end=$(($(date +%s) + {seconds})); while [ $(date +%s) -lt $end ]; do {}; done",
+        runs.join("; ")
+    );
     let mut record = command(&format!("{dcpi} record -n 1 -o {db} -- sh -c"));
     record.arg(again).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let recorded = record.output().context("starting dcpi record")?;
-    ensure!(recorded.status.success(), "dcpi record failed: {}", String::from_utf8_lossy(&recorded.stderr).trim());
+    ensure!(
+        recorded.status.success(),
+        "dcpi record failed: {}",
+        String::from_utf8_lossy(&recorded.stderr).trim()
+    );
     for format in ["autofdo", "bolt"] {
         let file = profile(program, variant, format);
-        let _ = output(&mut command(&format!("{dcpi} export --db {db} --to {format} -o {file} {path}")))?;
+        let _ = output(&mut command(&format!(
+            "{dcpi} export --db {db} --to {format} -o {file} {path}"
+        )))?;
     }
     Ok(())
 }
@@ -269,7 +313,8 @@ fn record(dcpi: &str, program: Program, variant: &str, seconds: u64) -> anyhow::
 fn bolt(program: Program, from: Variant, to: Variant) -> anyhow::Result<()> {
     let (old, new) = (program.path(from.folder()), program.path(to.folder()));
     let profile = profile(program, from.folder(), "bolt");
-    let said = output(&mut command(&format!("llvm-bolt-22 {old} --pa -p {profile} -o {new} {BOLT}")))?;
+    let said =
+        output(&mut command(&format!("llvm-bolt-22 {old} --pa -p {profile} -o {new} {BOLT}")))?;
     fs::write(format!("{new}.bolt-says"), said)?;
     Ok(())
 }
@@ -294,17 +339,24 @@ fn instrument(program: Program) -> anyhow::Result<()> {
 type Times = Vec<(Program, Vec<Vec<f64>>)>;
 
 fn measure(rounds: u64) -> anyhow::Result<Times> {
-    let mut times: Times = PROGRAMS.iter().map(|program| (*program, vec![Vec::new(); VARIANTS.len()])).collect();
+    let mut times: Times =
+        PROGRAMS.iter().map(|program| (*program, vec![Vec::new(); VARIANTS.len()])).collect();
     let mut expected: Vec<Option<u64>> = vec![None; PROGRAMS.len()];
     for round in 0..rounds as usize {
         for ((program, times), expected) in times.iter_mut().zip(&mut expected) {
             for number in 0..VARIANTS.len() {
                 // Who is first is who was second before.
                 let number = (number + round) % VARIANTS.len();
-                let (Some(variant), Some(times)) = (VARIANTS.get(number), times.get_mut(number)) else { continue };
+                let (Some(variant), Some(times)) = (VARIANTS.get(number), times.get_mut(number))
+                else {
+                    continue;
+                };
                 let (seconds, wrote) = timed(*program, *variant)?;
                 let path = program.path(variant.folder());
-                ensure!(*expected.get_or_insert(wrote) == wrote, "{path} writes something else than the others");
+                ensure!(
+                    *expected.get_or_insert(wrote) == wrote,
+                    "{path} writes something else than the others"
+                );
                 times.push(seconds);
             }
         }
@@ -320,7 +372,8 @@ fn timed(program: Program, variant: Variant) -> anyhow::Result<(f64, u64)> {
         let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut written = Vec::new();
         child.stdout.take().context("no output")?.read_to_end(&mut written)?;
-        // It has ended, or is just about to, but nobody has waited for it: the kernel still tells what it took, in nanoseconds.
+        // It has ended, or is just about to, but nobody has waited for it: the kernel still tells
+        // what it took, in nanoseconds.
         let path = format!("/proc/{}/schedstat", child.id());
         let schedstat = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
         let ran_ns = schedstat.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
@@ -340,13 +393,20 @@ impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let header = ["program", "variant", "CPU s", "of plain", "95 % interval", "of PGO's gain"];
         let [program, variant, seconds, ratio, interval, share] = header;
-        writeln!(f, "{program:<8} {variant:<28} {seconds:>7} {ratio:>9} {interval:>17} {share:>14}")?;
+        writeln!(
+            f,
+            "{program:<8} {variant:<28} {seconds:>7} {ratio:>9} {interval:>17} {share:>14}"
+        )?;
         let mut logs = vec![0.0; VARIANTS.len()];
         for (program, times) in &self.times {
             let ratios = ratios(times);
-            let gain =
-                ratios.last().and_then(|all| Spread::of(all.iter().copied())).map_or(0.0, |best| best.median.ln());
-            for (((variant, ratios), times), log) in VARIANTS.iter().zip(&ratios).zip(times).zip(&mut logs) {
+            let gain = ratios
+                .last()
+                .and_then(|all| Spread::of(all.iter().copied()))
+                .map_or(0.0, |best| best.median.ln());
+            for (((variant, ratios), times), log) in
+                VARIANTS.iter().zip(&ratios).zip(times).zip(&mut logs)
+            {
                 let (Some(ratio), Some(seconds)) =
                     (Spread::of(ratios.iter().copied()), Spread::of(times.iter().copied()))
                 else {
@@ -358,13 +418,23 @@ impl std::fmt::Display for Table {
                 let share = shown_share(ratio.median.ln(), gain);
                 let (name, title) = (program.name(), variant.title());
                 let (seconds, ratio) = (seconds.median, ratio.median);
-                writeln!(f, "{name:<8} {title:<28} {seconds:>7.2} {ratio:>9.3} {interval:>17} {share:>14}")?;
+                writeln!(
+                    f,
+                    "{name:<8} {title:<28} {seconds:>7.2} {ratio:>9.3} {interval:>17} {share:>14}"
+                )?;
             }
         }
         let all = logs.last().copied().unwrap_or(0.0);
         for (variant, log) in VARIANTS.iter().zip(&logs) {
             let (ratio, share) = ((log / self.times.len() as f64).exp(), shown_share(*log, all));
-            writeln!(f, "{:<8} {:<28} {:>7} {ratio:>9.3} {:>17} {share:>14}", "all", variant.title(), "", "")?;
+            writeln!(
+                f,
+                "{:<8} {:<28} {:>7} {ratio:>9.3} {:>17} {share:>14}",
+                "all",
+                variant.title(),
+                "",
+                ""
+            )?;
         }
         Ok(())
     }
@@ -373,10 +443,14 @@ impl std::fmt::Display for Table {
 /// Of each variant's times to those of the first in the same round.
 fn ratios(times: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let Some(plain) = times.first() else { return Vec::new() };
-    times.iter().map(|times| times.iter().zip(plain).map(|(time, plain)| time / plain).collect()).collect()
+    times
+        .iter()
+        .map(|times| times.iter().zip(plain).map(|(time, plain)| time / plain).collect())
+        .collect()
 }
 
-/// Which part of the best gain a gain is, both as logarithms of ratios. Nothing can be said of next to no gain.
+/// Which part of the best gain a gain is, both as logarithms of ratios. Nothing can be said of next
+/// to no gain.
 fn shown_share(log: f64, best: f64) -> String {
     if best > -0.005 {
         return "-".to_owned();
@@ -399,10 +473,17 @@ mod tests {
         ];
         let table = Table { times: vec![(Program::Lua, times)] }.to_string();
         let row = |title: &str| {
-            table.lines().find(|line| line.starts_with("lua") && line.contains(title)).unwrap().to_owned()
+            table
+                .lines()
+                .find(|line| line.starts_with("lua") && line.contains(title))
+                .unwrap()
+                .to_owned()
         };
         assert!(row("AutoFDO").contains("0.900") && row("AutoFDO").ends_with(" 50 %"), "{table}");
-        assert!(row("instrumented").contains("0.810") && row("instrumented").ends_with("100 %"), "{table}");
+        assert!(
+            row("instrumented").contains("0.810") && row("instrumented").ends_with("100 %"),
+            "{table}"
+        );
         assert_eq!(shown_share(-0.1, 0.0), "-");
     }
 }

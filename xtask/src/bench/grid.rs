@@ -8,7 +8,8 @@ use anyhow::{Context as _, bail};
 
 /// Ways that are tried.
 pub const WAYS: [usize; 3] = [4, 6, 8];
-/// Numbers of buckets that are tried: those of a page with the CPU's own line, and of 4, 16, 64 pages.
+/// Numbers of buckets that are tried: those of a page with the CPU's own line, and of 4, 16, 64
+/// pages.
 pub const BUCKETS: [usize; 4] = [IN_PAGE, 256, 1024, 4096];
 /// Drain intervals that are tried, s.
 pub const INTERVALS_S: [u64; 4] = [1, 2, 5, 10];
@@ -42,7 +43,14 @@ pub fn shapes() -> Vec<Shape> {
             for policy in POLICIES {
                 for interval_s in INTERVALS_S {
                     for (kernel_shared, retained) in [(true, true), (true, false), (false, true)] {
-                        shapes.push(Shape { ways, buckets, policy, interval_s, kernel_shared, retained });
+                        shapes.push(Shape {
+                            ways,
+                            buckets,
+                            policy,
+                            interval_s,
+                            kernel_shared,
+                            retained,
+                        });
                     }
                 }
             }
@@ -61,8 +69,9 @@ pub fn simulate(phases: &[Phase]) -> anyhow::Result<Vec<Cell>> {
     };
     std::thread::scope(|scope| {
         let parts = shapes.chunks(shapes.len().div_ceil(cpus()));
-        let workers: Vec<_> =
-            parts.map(|part| scope.spawn(move || part.iter().map(cell).collect::<Vec<_>>())).collect();
+        let workers: Vec<_> = parts
+            .map(|part| scope.spawn(move || part.iter().map(cell).collect::<Vec<_>>()))
+            .collect();
         let mut cells = Vec::new();
         for worker in workers {
             match worker.join() {
@@ -74,16 +83,25 @@ pub fn simulate(phases: &[Phase]) -> anyhow::Result<Vec<Cell>> {
     })
 }
 
-/// The default, unless another shape that can be built and fits in memory is much cheaper: then of the cheapest the smallest, and of those the
-/// one that is drained most often.
+/// The default, unless another shape that can be built and fits in memory is much cheaper: then of
+/// the cheapest the smallest, and of those the one that is drained most often.
 pub fn best(cells: &[Cell]) -> anyhow::Result<Cell> {
-    let fitting: Vec<&Cell> =
-        cells.iter().filter(|cell| cell.bytes() <= BYTES_MAX && !cell.shape.is_hypothetical()).collect();
-    let least = fitting.iter().map(|cell| cell.cost().total_ns()).min_by(f64::total_cmp).context("no shape fits")?;
+    let fitting: Vec<&Cell> = cells
+        .iter()
+        .filter(|cell| cell.bytes() <= BYTES_MAX && !cell.shape.is_hypothetical())
+        .collect();
+    let least = fitting
+        .iter()
+        .map(|cell| cell.cost().total_ns())
+        .min_by(f64::total_cmp)
+        .context("no shape fits")?;
     let cheapest = fitting.iter().filter(|cell| cell.cost().total_ns() <= least * (1.0 + EQUAL));
-    let best = cheapest.min_by_key(|cell| (cell.bytes(), cell.shape.interval_s)).context("no shape fits")?;
+    let best = cheapest
+        .min_by_key(|cell| (cell.bytes(), cell.shape.interval_s))
+        .context("no shape fits")?;
     let kept = best.cost().total_ns() * (1.0 + WORTH_A_CHANGE);
-    let default = fitting.iter().find(|cell| cell.shape == DEFAULT && cell.cost().total_ns() <= kept);
+    let default =
+        fitting.iter().find(|cell| cell.shape == DEFAULT && cell.cost().total_ns() <= kept);
     Ok(**default.unwrap_or(best))
 }
 
@@ -104,7 +122,8 @@ mod tests {
             shape: Shape { buckets, interval_s, ..DEFAULT },
             counts: Counts { misses, drained: misses, places: misses, ..counts },
         };
-        let (small, large, huge) = (cell(256, 1, 500_000), cell(512, 1, 427_000), cell(1 << 15, 60, 0));
+        let (small, large, huge) =
+            (cell(256, 1, 500_000), cell(512, 1, 427_000), cell(1 << 15, 60, 0));
         assert_eq!(
             best(&[large, small, huge]).unwrap().shape,
             small.shape,
@@ -114,9 +133,17 @@ mod tests {
         assert_eq!(best(&[small, better]).unwrap().shape, better.shape);
         let default = cell(DEFAULT.buckets, 5, 500_000);
         let hardly = cell(DEFAULT.buckets, 1, 470_000);
-        assert_eq!(best(&[small, default, hardly]).unwrap().shape, DEFAULT, "no change for nothing");
+        assert_eq!(
+            best(&[small, default, hardly]).unwrap().shape,
+            DEFAULT,
+            "no change for nothing"
+        );
         let packed = Cell { shape: Shape { ways: 6, ..better.shape }, ..better };
-        assert_eq!(best(&[packed, default]).unwrap().shape, DEFAULT, "six entries cannot be packed today");
+        assert_eq!(
+            best(&[packed, default]).unwrap().shape,
+            DEFAULT,
+            "six entries cannot be packed today"
+        );
         assert!(best(&[huge]).is_err());
     }
 }

@@ -6,7 +6,9 @@ pub fn text(value: &str) -> String {
     for character in value.chars() {
         match character {
             '"' | '\\' => quoted.extend(['\\', character]),
-            character if character.is_control() => quoted += &format!("\\u{:04x}", character as u32),
+            character if character.is_control() => {
+                quoted += &format!("\\u{:04x}", character as u32)
+            }
             character => quoted.push(character),
         }
     }
@@ -25,7 +27,8 @@ pub fn optional(value: Option<f64>) -> String {
 
 /// An object of members that are JSON already.
 pub fn object(members: &[(&str, String)]) -> String {
-    let members: Vec<_> = members.iter().map(|(name, value)| format!("{}: {value}", text(name))).collect();
+    let members: Vec<_> =
+        members.iter().map(|(name, value)| format!("{}: {value}", text(name))).collect();
     format!("{{{}}}", members.join(", "))
 }
 
@@ -34,7 +37,8 @@ pub fn array(values: impl Iterator<Item = String>) -> String {
     format!("[\n  {}\n]", values.collect::<Vec<_>>().join(",\n  "))
 }
 
-/// The number at `path` in an object, such as `["samples", "taken"]`; None when there is no such member or it is no number.
+/// The number at `path` in an object, such as `["samples", "taken"]`; None when there is no such
+/// member or it is no number.
 pub fn number_at(object: &str, path: &[&str]) -> Option<f64> {
     let value = path.iter().try_fold(object, |object, name| {
         let found = members(object).into_iter().find(|(member, _)| member == name);
@@ -43,11 +47,14 @@ pub fn number_at(object: &str, path: &[&str]) -> Option<f64> {
     value.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Names and values of an object's own members; nothing for what is not an object. Strings are skipped as a whole and brackets counted, so
-/// that a name inside a string or a nested object is not taken for one of ours.
+/// Names and values of an object's own members; nothing for what is not an object. Strings are
+/// skipped as a whole and brackets counted, so that a name inside a string or a nested object is
+/// not taken for one of ours.
 fn members(object: &str) -> Vec<(&str, &str)> {
     let object = object.trim();
-    let Some(inside) = object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else { return Vec::new() };
+    let Some(inside) = object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
+        return Vec::new();
+    };
     let separate = |member: &'_ str| split_outside(member, ':').first().map(|name| name.len());
     let pairs = split_outside(inside, ',').into_iter().filter_map(|member| {
         let (name, value) = member.split_at_checked(separate(member)?)?;
@@ -108,7 +115,9 @@ mod tests {
 
     #[test]
     fn cut_or_odd_input_gives_nothing() {
-        for odd in ["", "{", "}", "{\"", "null", "[1]", "{\"a\"", "{\"a\":", "{:}", "{\"a\": tru", "{,}"] {
+        for odd in
+            ["", "{", "}", "{\"", "null", "[1]", "{\"a\"", "{\"a\":", "{:}", "{\"a\": tru", "{,}"]
+        {
             assert_eq!(number_at(odd, &["a"]), None, "{odd}");
         }
         for end in 0..REPORT.len() {
@@ -118,7 +127,8 @@ mod tests {
 
     #[test]
     fn what_is_written_can_be_read() {
-        let written = object(&[("a\"b", text("x\n\"")), ("n", number(1.5)), ("none", number(f64::NAN))]);
+        let written =
+            object(&[("a\"b", text("x\n\"")), ("n", number(1.5)), ("none", number(f64::NAN))]);
         assert_eq!(written, "{\"a\\\"b\": \"x\\u000a\\\"\", \"n\": 1.5, \"none\": null}");
         assert_eq!(number_at(&written, &["n"]), Some(1.5));
         assert_eq!(array([number(1.0), optional(None)].into_iter()), "[\n  1,\n  null\n]");

@@ -1,9 +1,11 @@
 //! `bench loader`: what the loader hook adds to the start of programs.
 //!
-//! Every round runs each program once in each way, one after the other, in rotating order. Compared are the runs of one round: the machine's moods
-//! last longer than a round. Time is CPU time, in the program and in the kernel for it: starting is work, and on a machine that does other
-//! things the wall time says more of those. An audit library that does nothing is one of the ways, because the dynamic loader and the kernel spend most of
-//! the time: that part nobody can save who uses LD_AUDIT.
+//! Every round runs each program once in each way, one after the other, in rotating order. Compared
+//! are the runs of one round: the machine's moods last longer than a round. Time is CPU time, in
+//! the program and in the kernel for it: starting is work, and on a machine that does other things
+//! the wall time says more of those. An audit library that does nothing is one of the ways, because
+//! the dynamic loader and the kernel spend most of the time: that part nobody can save who uses
+//! LD_AUDIT.
 
 use super::statistics::interval_of_median;
 use super::{FOLDER, count, json, machine, refuse_others};
@@ -81,7 +83,8 @@ struct Added {
 /// Measures and prints the table.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("loader", arguments, &["--quick"], &["--rounds"])?;
-    let rounds = count(arguments, "--rounds", if arguments.contains(&"--quick") { 100 } else { 1000 })?;
+    let rounds =
+        count(arguments, "--rounds", if arguments.contains(&"--quick") { 100 } else { 1000 })?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::TEST_TOOLS))?;
     hook::build()?;
     let place = prepare()?;
@@ -100,10 +103,15 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     }
     rows.extend(tell("all together", &suite));
     let path = format!("{FOLDER}/loader.json");
-    let members =
-        [("machine", json::text(&machine)), ("rounds", rounds.to_string()), ("added", json::array(rows.into_iter()))];
+    let members = [
+        ("machine", json::text(&machine)),
+        ("rounds", rounds.to_string()),
+        ("added", json::array(rows.into_iter())),
+    ];
     fs::write(&path, json::object(&members))?;
-    println!("\nthe empty library is the loader's and the kernel's own part; the same as JSON: {path}");
+    println!(
+        "\nthe empty library is the loader's and the kernel's own part; the same as JSON: {path}"
+    );
     Ok(Outcome::Clean)
 }
 
@@ -114,7 +122,9 @@ fn tell(program: &str, times: &[Vec<f64>]) -> Vec<String> {
         let (median, plain) = (added.median_us, added.plain_us);
         let range = format!("{:+.1} .. {:+.1}", added.low_us, added.high_us);
         let (way, percent) = (added.way.name(), 100.0 * median / plain);
-        println!("{program:<16}  {way:<16}  {plain:>9.1}  {median:>+8.1}  {range:>19}  {percent:>+6.2}%");
+        println!(
+            "{program:<16}  {way:<16}  {plain:>9.1}  {median:>+8.1}  {range:>19}  {percent:>+6.2}%"
+        );
         row(program, &added)
     };
     added.map(tell).collect()
@@ -125,7 +135,9 @@ fn sums(of: Vec<Vec<f64>>, times: &[Vec<f64>]) -> Vec<Vec<f64>> {
     if of.is_empty() {
         return times.to_vec();
     }
-    let sum = |(one, other): (Vec<f64>, &Vec<f64>)| one.iter().zip(other).map(|(one, other)| one + other).collect();
+    let sum = |(one, other): (Vec<f64>, &Vec<f64>)| {
+        one.iter().zip(other).map(|(one, other)| one + other).collect()
+    };
     of.into_iter().zip(times).map(sum).collect()
 }
 
@@ -149,13 +161,20 @@ fn glibc() -> String {
 fn prepare() -> anyhow::Result<Place> {
     let folder = std::env::current_dir()?.join(FOLDER).join("loader");
     fs::create_dir_all(&folder)?;
-    fs::write(folder.join("small.c"), "#include <stdio.h>\nint main(void) { return puts(\"small\") < 0; }\n")?;
+    fs::write(
+        folder.join("small.c"),
+        "#include <stdio.h>\nint main(void) { return puts(\"small\") < 0; }\n",
+    )?;
     fs::write(folder.join("empty.c"), EMPTY)?;
     // As small as the hook: what it is compared with must not be dearer.
     let flags = "-O2 -shared -fPIC -nostdlib -s -Wl,-z,norelro,-z,noseparate-code,--hash-style=gnu,--build-id -o empty.so empty.c";
     must(command(&format!("cc {flags}")).current_dir(&folder))?;
     must(&mut command(&format!("cc -O2 -o {FOLDER}/loader/startup tests/bench/startup.c")))?;
-    Ok(Place { empty: folder.join("empty.so"), hook: std::env::current_dir()?.join(hook::HOOK), folder })
+    Ok(Place {
+        empty: folder.join("empty.so"),
+        hook: std::env::current_dir()?.join(hook::HOOK),
+        folder,
+    })
 }
 
 /// Reads what the hook sends, as seldom as the daemon does, while `work` is done.
@@ -182,7 +201,11 @@ fn while_heard<T>(place: &Place, work: impl FnOnce() -> anyhow::Result<T>) -> an
 /// CPU time of each way in µs, by round.
 fn measure(place: &Place, program: &[&str], rounds: u64) -> anyhow::Result<Vec<Vec<f64>>> {
     let audit = |library: &Path, socket: &str| {
-        format!("LD_AUDIT={},DCPI_LOADER_SOCKET={}", library.display(), place.folder.join(socket).display())
+        format!(
+            "LD_AUDIT={},DCPI_LOADER_SOCKET={}",
+            library.display(),
+            place.folder.join(socket).display()
+        )
     };
     let mut command = Command::new(place.folder.join("startup"));
     command.current_dir(&place.folder).arg(rounds.to_string());
@@ -194,7 +217,9 @@ fn measure(place: &Place, program: &[&str], rounds: u64) -> anyhow::Result<Vec<V
     }));
     // CPU time and wall time in turn; the machine's other work is in the wall time.
     let printed = output(command.arg("--").args(program))?;
-    let row = |line: &str| line.split_whitespace().step_by(2).filter_map(|time| time.parse().ok()).collect();
+    let row = |line: &str| {
+        line.split_whitespace().step_by(2).filter_map(|time| time.parse().ok()).collect()
+    };
     Ok(printed.lines().map(row).collect())
 }
 
@@ -209,9 +234,11 @@ impl Added {
         let pairs = times.iter().filter_map(|row| Some(row.get(index)? - row.first()?));
         let differences = sorted(pairs.collect());
         let middle = differences.len() / 2;
-        let at = |values: &[f64], position: usize| values.get(position.min(values.len().checked_sub(1)?)).copied();
-        let (low_us, high_us) =
-            interval_of_median(&differences).or_else(|| Some((*differences.first()?, *differences.last()?)))?;
+        let at = |values: &[f64], position: usize| {
+            values.get(position.min(values.len().checked_sub(1)?)).copied()
+        };
+        let (low_us, high_us) = interval_of_median(&differences)
+            .or_else(|| Some((*differences.first()?, *differences.last()?)))?;
         Some(Self {
             way,
             plain_us: at(&plain, plain.len() / 2)?,
@@ -230,10 +257,17 @@ mod tests {
     fn runs_of_one_round_are_compared() {
         // The machine slows down twenty times as much as the hook costs.
         let times: Vec<_> = (0..100)
-            .map(|round| [100.0, 100.0, 130.0, 140.0, 150.0].map(|time| time + 10.0 * f64::from(round)).to_vec())
+            .map(|round| {
+                [100.0, 100.0, 130.0, 140.0, 150.0]
+                    .map(|time| time + 10.0 * f64::from(round))
+                    .to_vec()
+            })
             .collect();
         let heard = Added::of(Way::Heard, &times).unwrap();
-        assert_eq!((heard.median_us, heard.low_us, heard.high_us, heard.plain_us), (50.0, 50.0, 50.0, 600.0));
+        assert_eq!(
+            (heard.median_us, heard.low_us, heard.high_us, heard.plain_us),
+            (50.0, 50.0, 50.0, 600.0)
+        );
         assert!(Added::of(Way::Empty, &[]).is_none());
         let twice = Added::of(Way::Heard, &sums(sums(Vec::new(), &times), &times)).unwrap();
         assert_eq!((twice.median_us, twice.plain_us), (100.0, 1200.0));

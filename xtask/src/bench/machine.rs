@@ -2,7 +2,8 @@
 
 use std::fs;
 
-/// Units of the times in /proc/stat and /proc/PID/stat: USER_HZ is 100 on every architecture that we run on.
+/// Units of the times in /proc/stat and /proc/PID/stat: USER_HZ is 100 on every architecture that
+/// we run on.
 const TICKS_PER_S: f64 = 100.0;
 
 /// CPUs that programs can use.
@@ -10,12 +11,14 @@ pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// CPU time that all CPUs together spent in programs and in the kernel on their behalf, or had stolen by the host, in seconds since boot.
-/// Without interrupts: those are a part of what is measured.
+/// CPU time that all CPUs together spent in programs and in the kernel on their behalf, or had
+/// stolen by the host, in seconds since boot. Without interrupts: those are a part of what is
+/// measured.
 pub fn busy_s() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let total = stat.lines().next().unwrap_or_default();
-    let times: Vec<f64> = total.split_whitespace().skip(1).map(|word| word.parse().unwrap_or(0.0)).collect();
+    let times: Vec<f64> =
+        total.split_whitespace().skip(1).map(|word| word.parse().unwrap_or(0.0)).collect();
     // user nice system idle iowait irq softirq steal (proc(5))
     [0, 1, 2, 7].iter().filter_map(|field| times.get(*field)).sum::<f64>() / TICKS_PER_S
 }
@@ -23,7 +26,8 @@ pub fn busy_s() -> f64 {
 /// CPU time of the children that this process has waited for, theirs included, in seconds.
 pub fn children_cpu_s() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold anything; the state after it is field 3, cutime and cstime are 16 and 17 (proc(5)).
+    // The name in parentheses may hold anything; the state after it is field 3, cutime and cstime
+    // are 16 and 17 (proc(5)).
     let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
     let times = fields.split_whitespace().skip(13).take(2);
     times.filter_map(|word| word.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_S
@@ -49,7 +53,8 @@ pub fn memory_bytes(pid: u32, line: &str) -> Option<f64> {
 /// Profilers that run now and are not the process `ours`: they interrupt the same CPUs.
 pub fn other_profilers(ours: Option<u32>) -> Vec<String> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pids =
+        processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let named = pids.filter(|pid| Some(*pid) != ours).filter_map(|pid| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
         ["dcpid", "perf"].contains(&name.trim()).then(|| format!("{} (process {pid})", name.trim()))
@@ -59,7 +64,9 @@ pub fn other_profilers(ours: Option<u32>) -> Vec<String> {
 
 /// Bytes of a file, or of all files in a folder and below.
 pub fn size_bytes(path: &std::path::Path) -> u64 {
-    let Ok(entries) = fs::read_dir(path) else { return path.metadata().map_or(0, |file| file.len()) };
+    let Ok(entries) = fs::read_dir(path) else {
+        return path.metadata().map_or(0, |file| file.len());
+    };
     entries.flatten().map(|entry| size_bytes(&entry.path())).sum()
 }
 
@@ -68,5 +75,10 @@ pub fn description() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{} CPUs, {}, Linux {}", cpus(), model.map_or("unnamed processor", |(_, model)| model), kernel.trim())
+    format!(
+        "{} CPUs, {}, Linux {}",
+        cpus(),
+        model.map_or("unnamed processor", |(_, model)| model),
+        kernel.trim()
+    )
 }

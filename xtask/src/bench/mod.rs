@@ -1,7 +1,9 @@
-//! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation of the sampler's table,
-//! `bench loader` for the loader hook, `bench db` for the database; how long reports take: `bench reading`; what walks from sampled registers are
-//! worth: `bench walks`; how good estimates are: `bench truth`; control-flow graphs of everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much faster
-//! programs become with profiles: `bench faster`; and whether anything leaks: `bench soak`.
+//! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation
+//! of the sampler's table, `bench loader` for the loader hook, `bench db` for the database; how
+//! long reports take: `bench reading`; what walks from sampled registers are worth: `bench walks`;
+//! how good estimates are: `bench truth`; control-flow graphs of everything that is installed:
+//! `bench cfg`; explanations of all of it: `bench why`; how much faster programs become with
+//! profiles: `bench faster`; and whether anything leaks: `bench soak`.
 
 mod beside;
 mod branches;
@@ -70,7 +72,9 @@ fn require_root(task: &str) -> anyhow::Result<()> {
 
 /// The value after the flag `name`, when the flag is there.
 fn option<'a>(arguments: &[&'a str], name: &str) -> anyhow::Result<Option<&'a str>> {
-    let Some(position) = arguments.iter().position(|argument| *argument == name) else { return Ok(None) };
+    let Some(position) = arguments.iter().position(|argument| *argument == name) else {
+        return Ok(None);
+    };
     let value = arguments.get(position + 1).with_context(|| format!("{name} needs a value"))?;
     Ok(Some(value))
 }
@@ -88,7 +92,12 @@ fn parted<'a>(arguments: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
 }
 
 /// Refuses everything that is neither one of `flags` nor one of `valued` with its value.
-fn refuse_others(task: &str, arguments: &[&str], flags: &[&str], valued: &[&str]) -> anyhow::Result<()> {
+fn refuse_others(
+    task: &str,
+    arguments: &[&str],
+    flags: &[&str],
+    valued: &[&str],
+) -> anyhow::Result<()> {
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         if valued.contains(argument) {

@@ -65,7 +65,8 @@ pub struct Reading {
     pub unresolved: f64,
     /// Of these, samples in no profile.
     pub lost: f64,
-    /// Time in the handler that the kernel measured, and in how many runs: only with BPF statistics.
+    /// Time in the handler that the kernel measured, and in how many runs: only with BPF
+    /// statistics.
     pub handler_ns: f64,
     /// See `handler_ns`.
     pub handler_runs: f64,
@@ -129,11 +130,15 @@ impl EmptyEvent {
         let log = format!("{folder}/empty_event.log");
         let line = format!("{folder}/empty_event {argument}");
         let mut program = Program::start("empty_event", &line, Stdio::piped(), &log)?;
-        let mut stdout = BufReader::new(program.child.stdout.take().context("empty_event has no output")?);
+        let mut stdout =
+            BufReader::new(program.child.stdout.take().context("empty_event has no output")?);
         let mut said = String::new();
         stdout.read_line(&mut said)?;
         if said.trim() != "ready" {
-            bail!("empty_event did not start; it said: {}", fs::read_to_string(log).unwrap_or_default().trim());
+            bail!(
+                "empty_event did not start; it said: {}",
+                fs::read_to_string(log).unwrap_or_default().trim()
+            );
         }
         Ok(Self { program, stdout })
     }
@@ -148,7 +153,8 @@ impl EmptyEvent {
     }
 }
 
-/// The kernel's BPF statistics, on for as long as this lives: they belong to a process, so they cannot stay on.
+/// The kernel's BPF statistics, on for as long as this lives: they belong to a process, so they
+/// cannot stay on.
 pub struct BpfStatistics(#[expect(dead_code, reason = "held, not used")] EmptyEvent);
 
 impl BpfStatistics {
@@ -223,10 +229,13 @@ impl<'a> Profiler<'a> {
     pub fn start(configuration: Configuration, folder: &'a str) -> anyhow::Result<Self> {
         let inner = match configuration {
             Configuration::Nothing => Inner::Nothing,
-            Configuration::Empty => Inner::Empty(EmptyEvent::start(folder, &(1_000_000_000 / RATE).to_string())?),
-            Configuration::Dcpid => {
-                Inner::Dcpid { program: start_dcpid(folder, &format!("--event cpu-clock@{RATE}"))?, watch: None }
+            Configuration::Empty => {
+                Inner::Empty(EmptyEvent::start(folder, &(1_000_000_000 / RATE).to_string())?)
             }
+            Configuration::Dcpid => Inner::Dcpid {
+                program: start_dcpid(folder, &format!("--event cpu-clock@{RATE}"))?,
+                watch: None,
+            },
             Configuration::Perf => Inner::Perf(start_perf(folder)?),
         };
         let mut profiler = Self { folder, inner, before: Reading::default(), start_cpu_s: 0.0 };
@@ -259,7 +268,10 @@ impl<'a> Profiler<'a> {
     fn reading(&self) -> anyhow::Result<Reading> {
         match &self.inner {
             Inner::Dcpid { .. } => Ok(reading_of(&client(self.folder).status()?)),
-            _ => Ok(Reading { cpu_s: self.pid().and_then(process_cpu_s).unwrap_or(0.0), ..Reading::default() }),
+            _ => Ok(Reading {
+                cpu_s: self.pid().and_then(process_cpu_s).unwrap_or(0.0),
+                ..Reading::default()
+            }),
         }
     }
 
@@ -271,11 +283,16 @@ impl<'a> Profiler<'a> {
         let seen = Seen { during, start_cpu_s: self.start_cpu_s, ..Seen::default() };
         match self.inner {
             Inner::Nothing => Ok(Seen::default()),
-            Inner::Empty(empty) => Ok(Seen { during: Reading { cpu_s: during.cpu_s, ..empty.end()? }, ..seen }),
+            Inner::Empty(empty) => {
+                Ok(Seen { during: Reading { cpu_s: during.cpu_s, ..empty.end()? }, ..seen })
+            }
             Inner::Perf(mut program) => {
                 program.end()?;
-                let disk_bytes = Some(size_bytes(Path::new(folder).join("perf.data").as_path()) as f64);
-                let taken = perf_samples(&fs::read_to_string(format!("{folder}/perf.log")).unwrap_or_default());
+                let disk_bytes =
+                    Some(size_bytes(Path::new(folder).join("perf.data").as_path()) as f64);
+                let taken = perf_samples(
+                    &fs::read_to_string(format!("{folder}/perf.log")).unwrap_or_default(),
+                );
                 Ok(Seen { during: Reading { taken, ..during }, disk_bytes, ..seen })
             }
             Inner::Dcpid { mut program, watch } => {
@@ -312,12 +329,17 @@ pub fn client(folder: &str) -> Client {
 pub fn start_dcpid(folder: &str, arguments: &str) -> anyhow::Result<Program> {
     let _ = fs::remove_dir_all(format!("{folder}/db")); // a fresh database, so that its size is this run's
     let log = format!("{folder}/dcpid.log");
-    let line = format!("{folder}/dcpid --db {folder}/db --control {folder}/control.sock --log warn {arguments}");
+    let line = format!(
+        "{folder}/dcpid --db {folder}/db --control {folder}/control.sock --log warn {arguments}"
+    );
     let mut program = Program::start("dcpid", &line, Stdio::null(), &log)?;
     let deadline = Instant::now() + START_MAX;
     while client(folder).status().is_err() {
         if program.ended() || Instant::now() > deadline {
-            bail!("dcpid did not start; it said: {}", fs::read_to_string(log).unwrap_or_default().trim());
+            bail!(
+                "dcpid did not start; it said: {}",
+                fs::read_to_string(log).unwrap_or_default().trim()
+            );
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -338,7 +360,10 @@ fn start_recorder(line: &str, data: &str, log: &str) -> anyhow::Result<Program> 
     let deadline = Instant::now() + START_MAX;
     while !fs::metadata(data).is_ok_and(|file| file.len() > 0) {
         if program.ended() || Instant::now() > deadline {
-            bail!("perf did not start; it said: {}", fs::read_to_string(log).unwrap_or_default().trim());
+            bail!(
+                "perf did not start; it said: {}",
+                fs::read_to_string(log).unwrap_or_default().trim()
+            );
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -376,7 +401,8 @@ fn reading_of(status: &Status) -> Reading {
     let edges = status.edges.unwrap_or_default();
     let handler_runs = status.handler.calls as f64;
     Reading {
-        // What the code store takes is for each new image, once: the database of a run is new, and all images are.
+        // What the code store takes is for each new image, once: the database of a run is new, and
+        // all images are.
         cpu_s: status.daemon.cpu_s - status.code_store.map_or(0.0, |store| store.cpu_s),
         edges_cpu_s: 1e-9 * edges.ns_per_snapshot.unwrap_or(0.0) * edges.taken as f64,
         taken: status.samples.taken as f64,
@@ -412,7 +438,10 @@ mod tests {
 
     #[test]
     fn perf_says_how_many_samples() {
-        assert_eq!(perf_samples("[ perf record: Captured and wrote 0.610 MB t.data (10413 samples) ]\n"), 10413.0);
+        assert_eq!(
+            perf_samples("[ perf record: Captured and wrote 0.610 MB t.data (10413 samples) ]\n"),
+            10413.0
+        );
         assert_eq!(perf_samples("perf: no such event"), 0.0);
         assert_eq!(perf_samples(""), 0.0);
     }
@@ -424,7 +453,8 @@ mod tests {
         status.code_store = Some(CodeStoreStatus { cpu_s: 0.125, ..CodeStoreStatus::default() });
         status.samples.unresolved = [("a".to_owned(), 1), ("b".to_owned(), 2)].into();
         status.handler = HandlerStatus { ns_per_sample: Some(50.0), calls: 8 };
-        status.edges = Some(EdgesStatus { taken: 4, ns_per_snapshot: Some(1e9), ..EdgesStatus::default() });
+        status.edges =
+            Some(EdgesStatus { taken: 4, ns_per_snapshot: Some(1e9), ..EdgesStatus::default() });
         let reading = reading_of(&status);
         assert_eq!((reading.cpu_s, reading.unresolved, reading.handler_ns), (0.375, 3.0, 400.0));
         assert_eq!(reading.edges_cpu_s, 4.0);

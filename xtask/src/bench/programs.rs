@@ -1,5 +1,6 @@
-//! Programs to be read: some hundred small ones with debug information, and a very large one. Made here, so that they are the same
-//! everywhere; of C++ as it is written, so that they have the symbols, inlined calls and debug information that programs have.
+//! Programs to be read: some hundred small ones with debug information, and a very large one. Made
+//! here, so that they are the same everywhere; of C++ as it is written, so that they have the
+//! symbols, inlined calls and debug information that programs have.
 
 use super::workloads::together;
 use crate::process::{command, must};
@@ -8,7 +9,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// Different parts, each of about 2 MB of code, symbols and debug information. Every program has one, the large one has all, and copies of them.
+/// Different parts, each of about 2 MB of code, symbols and debug information. Every program has
+/// one, the large one has all, and copies of them.
 const PARTS: u64 = 3;
 /// Milliseconds of CPU time that each small program takes, and the large one.
 const SPIN_MS: u64 = 120;
@@ -16,10 +18,12 @@ const LARGE_SPIN_MS: u64 = 2000;
 /// The procedure of the large program that takes its time.
 pub const HOT: &str = "hot";
 
-/// Builds in `folder` what is not there yet: so many small programs, and one of at least `large_bytes`.
+/// Builds in `folder` what is not there yet: so many small programs, and one of at least
+/// `large_bytes`.
 pub fn build(folder: &str, count: u64, large_bytes: u64) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("creating {folder}"))?;
-    let template = fs::read_to_string("tests/bench/part.cc.in").context("reading tests/bench/part.cc.in")?;
+    let template =
+        fs::read_to_string("tests/bench/part.cc.in").context("reading tests/bench/part.cc.in")?;
     let stamp = format!("{folder}/source");
     if fs::read_to_string(&stamp).is_ok_and(|old| old != template) {
         fs::remove_dir_all(folder)?;
@@ -34,10 +38,15 @@ pub fn build(folder: &str, count: u64, large_bytes: u64) -> anyhow::Result<()> {
             must(&mut command(&format!("c++ -O1 -g -fPIE -c {folder}/part{part}.cc -o {object}")))
         })
     })?;
-    together(count, |number| unless_there(&format!("{folder}/p{number}"), |program| small(folder, number, program)))?;
+    together(count, |number| {
+        unless_there(&format!("{folder}/p{number}"), |program| small(folder, number, program))
+    })?;
     unless_there(&format!("{folder}/large"), |program| large(folder, large_bytes, program))?;
     let bytes = fs::metadata(format!("{folder}/large"))?.len();
-    ensure!(bytes >= large_bytes, "the large program has {bytes} bytes, not {large_bytes}; remove {folder}");
+    ensure!(
+        bytes >= large_bytes,
+        "the large program has {bytes} bytes, not {large_bytes}; remove {folder}"
+    );
     Ok(())
 }
 
@@ -71,8 +80,9 @@ fn small(folder: &str, number: u64, program: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A program of all parts and as many copies of them as it takes. The linker keeps the code of a copy once, as it does with what many files of a
-/// program have from one header, and all of its debug information.
+/// A program of all parts and as many copies of them as it takes. The linker keeps the code of a
+/// copy once, as it does with what many files of a program have from one header, and all of its
+/// debug information.
 fn large(folder: &str, bytes: u64, program: &str) -> anyhow::Result<()> {
     let source = format!("{program}.c");
     fs::write(&source, code(0, 200, LARGE_SPIN_MS, 0).replace("f0_7(", &format!("{HOT}(")))?;
@@ -87,11 +97,18 @@ fn large(folder: &str, bytes: u64, program: &str) -> anyhow::Result<()> {
             let object = format!("{program}.{part}.{copy}.o");
             let name = format!("_Z{}part{part}_worki", format!("part{part}_work").len());
             let renamed = if copy == 0 { name.clone() } else { format!("{name}_{copy}") };
-            must(&mut command(&format!("objcopy --redefine-sym {name}={renamed} {folder}/part{part}.o {object}")))?;
+            must(&mut command(&format!(
+                "objcopy --redefine-sym {name}={renamed} {folder}/part{part}.o {object}"
+            )))?;
             objects.push(object);
         }
         if copy % 8 == 7 || copy == 0 {
-            must(command("c++ -pie -Wl,--build-id").arg(format!("{program}.o")).args(&objects).args(["-o", program]))?;
+            must(
+                command("c++ -pie -Wl,--build-id")
+                    .arg(format!("{program}.o"))
+                    .args(&objects)
+                    .args(["-o", program]),
+            )?;
             linked = fs::metadata(program)?.len();
         }
         if linked >= bytes {
@@ -104,7 +121,8 @@ fn large(folder: &str, bytes: u64, program: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// C of so many procedures, each with an inlined call and a loop, which take so much CPU time in turn.
+/// C of so many procedures, each with an inlined call and a loop, which take so much CPU time in
+/// turn.
 fn code(number: u64, procedures: u64, spin_ms: u64, part: u64) -> String {
     let mut text = String::from("#include <time.h>\n\n");
     for procedure in 0..procedures {

@@ -1,4 +1,5 @@
-//! `bench reading`: how long people wait for a report, ours and that of the tools they have, of the same seconds.
+//! `bench reading`: how long people wait for a report, ours and that of the tools they have, of the
+//! same seconds.
 
 use super::beside::{RATE, Recorded, Whose, record};
 use super::machine::{children_cpu_s, description, other_profilers};
@@ -26,7 +27,8 @@ struct Question {
     what: &'static str,
     /// Ours, first; then the others'.
     readers: Vec<Reader>,
-    /// What ours may take warm, and with nothing in the page cache, in seconds; none where nothing was promised.
+    /// What ours may take warm, and with nothing in the page cache, in seconds; none where nothing
+    /// was promised.
     limits_s: [Option<f64>; 2],
 }
 
@@ -51,9 +53,12 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let quick = arguments.contains(&"--quick");
     let rounds = count(arguments, "--rounds", if quick { 3 } else { 7 })?;
     require_root("reading")?;
-    packages::ensure(packages::COMPILER.iter().chain(&packages::BENCH_TOOLS).chain(&packages::READERS))?;
+    packages::ensure(
+        packages::COMPILER.iter().chain(&packages::BENCH_TOOLS).chain(&packages::READERS),
+    )?;
     must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
-    let (images, large) = if quick { (IMAGES_QUICK, LARGE_BYTES_QUICK) } else { (IMAGES, LARGE_BYTES) };
+    let (images, large) =
+        if quick { (IMAGES_QUICK, LARGE_BYTES_QUICK) } else { (IMAGES, LARGE_BYTES) };
     let folder = format!("{FOLDER}/reading-{images}");
     programs::build(&folder, images, large)?;
     for other in other_profilers(None) {
@@ -67,12 +72,21 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let mut too_slow = false;
     for question in questions(&recorded, &folder, quick)? {
         for (cold, limit_s) in [false, true].into_iter().zip(question.limits_s) {
-            too_slow |= ask(&question, cold, limit_s, if cold { rounds.min(3) } else { rounds }, &mut rows)?;
+            too_slow |= ask(
+                &question,
+                cold,
+                limit_s,
+                if cold { rounds.min(3) } else { rounds },
+                &mut rows,
+            )?;
         }
     }
     let path = format!("{FOLDER}/reading.json");
-    let members =
-        [("machine", json::text(&machine)), ("rounds", rounds.to_string()), ("readers", json::array(rows.into_iter()))];
+    let members = [
+        ("machine", json::text(&machine)),
+        ("rounds", rounds.to_string()),
+        ("readers", json::array(rows.into_iter())),
+    ];
     fs::write(&path, json::object(&members))?;
     println!("\nwarm: in the page cache; cold: nothing is; the same as JSON: {path}");
     Ok(if too_slow { Outcome::Problems } else { Outcome::Clean })
@@ -81,18 +95,29 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
 /// What a command says, without comments.
 fn lines(line: &str) -> anyhow::Result<Vec<String>> {
     let text = output(&mut command(line))?;
-    Ok(text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect())
+    Ok(text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect())
 }
 
 /// How much there is to read, counted in both.
 fn said(recorded: &Recorded, wanted: u64) -> anyhow::Result<String> {
-    let ours = lines(&format!("target/release/dcpi prof -i -n 0 --format csv --db {}", recorded.database))?;
+    let ours = lines(&format!(
+        "target/release/dcpi prof -i -n 0 --format csv --db {}",
+        recorded.database
+    ))?;
     let theirs = lines(&format!("perf report --stdio --sort dso -i {}", recorded.perf_data))?;
     // The first line has the names of the columns.
     let images = ours.len().saturating_sub(1);
     ensure!(images as u64 > wanted, "{images} images have samples, not {wanted}");
     // Where it cannot read its own file it may say so with success.
-    ensure!(theirs.len() as u64 > wanted, "perf finds {} images in its file, not {wanted}", theirs.len());
+    ensure!(
+        theirs.len() as u64 > wanted,
+        "perf finds {} images in its file, not {wanted}",
+        theirs.len()
+    );
     Ok(format!(
         "{images} images have samples (perf: {}), perf took {} samples, {} bytes",
         theirs.len(),
@@ -107,8 +132,11 @@ fn reader(name: &str, line: String) -> Reader {
 
 fn questions(recorded: &Recorded, folder: &str, quick: bool) -> anyhow::Result<Vec<Question>> {
     let (db, data) = (&recorded.database, &recorded.perf_data);
-    let dcpi = |what: &str| reader(&format!("dcpi {what}"), format!("target/release/dcpi {what} --db {db}"));
-    let perf = |what: &str| reader(&format!("perf {what}"), format!("perf {what} --stdio -i {data}"));
+    let dcpi = |what: &str| {
+        reader(&format!("dcpi {what}"), format!("target/release/dcpi {what} --db {db}"))
+    };
+    let perf =
+        |what: &str| reader(&format!("perf {what}"), format!("perf {what} --stdio -i {data}"));
     let large = format!("{folder}/large");
     let places = places(&large)?;
     let of_large = |name: &str, line: &str| reader(name, format!("{line} {large}"));
@@ -128,7 +156,10 @@ fn questions(recorded: &Recorded, folder: &str, quick: bool) -> anyhow::Result<V
             readers: vec![
                 dcpi(&format!("list large {HOT}")),
                 of_large("objdump -dl", &format!("objdump -dl --disassemble={HOT}")),
-                reader("addr2line -fi, its instructions", format!("addr2line -Cfi -e {large} {}", places.join(" "))),
+                reader(
+                    "addr2line -fi, its instructions",
+                    format!("addr2line -Cfi -e {large} {}", places.join(" ")),
+                ),
             ],
             limits_s: [Some(1.0), None],
         },
@@ -145,8 +176,11 @@ fn questions(recorded: &Recorded, folder: &str, quick: bool) -> anyhow::Result<V
 
 /// The addresses of all instructions of the procedure that is listed.
 fn places(large: &str) -> anyhow::Result<Vec<String>> {
-    let text = output(&mut command(&format!("objdump -d --no-show-raw-insn --disassemble={HOT} {large}")))?;
-    let address = |line: &str| line.split_once(":\t").map(|(address, _)| format!("0x{}", address.trim()));
+    let text = output(&mut command(&format!(
+        "objdump -d --no-show-raw-insn --disassemble={HOT} {large}"
+    )))?;
+    let address =
+        |line: &str| line.split_once(":\t").map(|(address, _)| format!("0x{}", address.trim()));
     let places: Vec<String> = text.lines().filter_map(address).collect();
     ensure!(places.len() > 5, "{large} has no procedure {HOT}; remove its folder");
     Ok(places)

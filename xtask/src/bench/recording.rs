@@ -1,4 +1,5 @@
-//! A stream of samples, one by one, as `perf record` takes them: what the sampler's table is fed with in the simulation.
+//! A stream of samples, one by one, as `perf record` takes them: what the sampler's table is fed
+//! with in the simulation.
 
 use super::FOLDER;
 use super::profilers::Recorder;
@@ -44,8 +45,9 @@ pub struct Phase {
 
 /// Records the workloads, about `seconds` in all, to a file whose name is returned.
 ///
-/// The file has a line `# NAME` for each phase and then a line `CPU PID TIME PC` for each sample: time in microseconds, the rest of the numbers
-/// decimal but for the program counter, which is hexadecimal.
+/// The file has a line `# NAME` for each phase and then a line `CPU PID TIME PC` for each sample:
+/// time in microseconds, the rest of the numbers decimal but for the program counter, which is
+/// hexadecimal.
 pub fn record(seconds: u64) -> anyhow::Result<String> {
     prepare(FOLDER)?;
     let each = Duration::from_secs((seconds / 3).max(1));
@@ -54,9 +56,11 @@ pub fn record(seconds: u64) -> anyhow::Result<String> {
     let compile = Workload::calibrate(FOLDER, Kind::Compile, each)?;
     let half = |workload: &Workload| Workload { units: (workload.units / 2).max(1), ..*workload };
     let mut text = String::new();
-    for (name, workloads) in
-        [("compute", vec![compute]), ("compile", vec![compile]), ("both", vec![half(&compute), half(&compile)])]
-    {
+    for (name, workloads) in [
+        ("compute", vec![compute]),
+        ("compile", vec![compile]),
+        ("both", vec![half(&compute), half(&compile)]),
+    ] {
         let samples = record_phase(&workloads)?;
         println!("  {name:<8} {:>9} samples", samples.len());
         let _ = writeln!(text, "# {name}"); // writing to a String cannot fail
@@ -74,7 +78,8 @@ fn record_phase(workloads: &[Workload]) -> anyhow::Result<Vec<Sample>> {
     let line = format!("perf record -a -c {PERIOD_NS} -e cpu-clock -N -o {data}");
     let recorder = Recorder::start(&line, &data, &format!("{FOLDER}/recording.log"))?;
     std::thread::scope(|scope| {
-        let running: Vec<_> = workloads.iter().map(|workload| scope.spawn(|| workload.run(FOLDER))).collect();
+        let running: Vec<_> =
+            workloads.iter().map(|workload| scope.spawn(|| workload.run(FOLDER))).collect();
         for thread in running {
             match thread.join() {
                 Ok(result) => drop(result?),
@@ -91,7 +96,8 @@ fn record_phase(workloads: &[Workload]) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// `  27687 [001]  6703.667386:  ffffffff81b9764c`, as perf script writes it; None for what is not a sample. A process that has gone is -1 to perf.
+/// `  27687 [001]  6703.667386:  ffffffff81b9764c`, as perf script writes it; None for what is not
+/// a sample. A process that has gone is -1 to perf.
 fn perf_line(line: &str) -> Option<Sample> {
     let mut words = line.split_whitespace();
     let pid = words.next()?.parse::<i64>().ok()?;
@@ -113,7 +119,10 @@ pub fn read(path: &str) -> anyhow::Result<Vec<Phase>> {
             continue;
         }
         let sample = recorded_line(line).with_context(|| {
-            format!("{path}:{}: not 'CPU PID TIME PC'; record it anew without --recording", number + 1)
+            format!(
+                "{path}:{}: not 'CPU PID TIME PC'; record it anew without --recording",
+                number + 1
+            )
         })?;
         phases
             .last_mut()
@@ -147,7 +156,10 @@ mod tests {
     #[test]
     fn lines_of_perf_and_of_recordings() {
         let sample = perf_line("  27687 [001]  6703.667386:  ffffffff81b9764c ").unwrap();
-        assert_eq!(sample, Sample { cpu: 1, pid: 27687, time_us: 6_703_667_386, pc: 0xffff_ffff_81b9_764c });
+        assert_eq!(
+            sample,
+            Sample { cpu: 1, pid: 27687, time_us: 6_703_667_386, pc: 0xffff_ffff_81b9_764c }
+        );
         assert!(sample.is_kernel());
         assert_eq!(perf_line("   -1 [000] 1.000001:  10").unwrap().pid, u32::MAX);
         assert_eq!(recorded_line("1 27687 6703667386 ffffffff81b9764c"), Some(sample));

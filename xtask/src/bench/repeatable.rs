@@ -1,4 +1,5 @@
-//! Eight programs that execute the same instructions each time they run: what callgrind counts of one run is true of all of them.
+//! Eight programs that execute the same instructions each time they run: what callgrind counts of
+//! one run is true of all of them.
 
 use super::machine;
 use crate::process::{command, must};
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 /// Where the sources of programs are.
 const SOURCES: &str = "code/tests/walks/programs";
 /// Of the C library: valgrind knows none of these, and ERMS is chosen by what the processor is.
-const SAME_CODE: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,-ERMS,-FSRM,-RTM";
+const SAME_CODE: &str =
+    "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,-ERMS,-FSRM,-RTM";
 
 /// A program, and what it does.
 pub struct Program {
@@ -19,17 +21,22 @@ pub struct Program {
     words: Vec<String>,
 }
 
-/// All of them. The folder has dcpid's program, a part of which is compressed; what is built here is put there.
+/// All of them. The folder has dcpid's program, a part of which is compressed; what is built here
+/// is put there.
 pub fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
-    let (c, rust, input) = (format!("{folder}/c"), format!("{folder}/rust"), format!("{folder}/input"));
+    let (c, rust, input) =
+        (format!("{folder}/c"), format!("{folder}/rust"), format!("{folder}/input"));
     must(&mut command(&format!("cc -O2 -static -Wl,--build-id -o {c} {SOURCES}/set.c")))?;
-    must(&mut command(&format!("rustc -O --edition=2021 -C link-arg=-Wl,--build-id -o {rust} {SOURCES}/set.rs")))?;
+    must(&mut command(&format!(
+        "rustc -O --edition=2021 -C link-arg=-Wl,--build-id -o {rust} {SOURCES}/set.rs"
+    )))?;
     // A megabyte of code, and one of text.
     let mut bytes = fs::read(format!("{folder}/dcpid")).context("reading dcpid")?;
     bytes.truncate(1 << 20);
     for line in 0..20_000_u64 {
         let word = line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
-        bytes.extend(format!("line {line} of the text says {word} and {:x}\n", word * word).bytes());
+        bytes
+            .extend(format!("line {line} of the text says {word} and {:x}\n", word * word).bytes());
     }
     fs::write(&input, bytes).with_context(|| format!("writing {input}"))?;
     let lines = [
@@ -45,7 +52,10 @@ pub fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
     let mut programs: Vec<Program> =
         lines.into_iter().map(|(name, line)| Program { name, words: split(line) }).collect();
     let read = format!(".read {SOURCES}/set.sql");
-    programs.push(Program { name: "sqlite3", words: vec!["/usr/bin/sqlite3".into(), ":memory:".into(), read] });
+    programs.push(Program {
+        name: "sqlite3",
+        words: vec!["/usr/bin/sqlite3".into(), ":memory:".into(), read],
+    });
     Ok(programs)
 }
 
@@ -55,7 +65,11 @@ impl Program {
         let mut all = words.iter().chain(&self.words);
         let mut command = Command::new(all.next().map_or("", String::as_str));
         // Words are hashed in one way in each run.
-        command.args(all).env("GLIBC_TUNABLES", SAME_CODE).env("PYTHONHASHSEED", "1").env("PERL_HASH_SEED", "1");
+        command
+            .args(all)
+            .env("GLIBC_TUNABLES", SAME_CODE)
+            .env("PYTHONHASHSEED", "1")
+            .env("PERL_HASH_SEED", "1");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
@@ -65,7 +79,9 @@ impl Program {
         let until = Instant::now() + long;
         while Instant::now() < until {
             let started = (0..2 * machine::cpus()).map(|_| self.under(&[]).spawn());
-            let started = started.collect::<Result<Vec<_>, _>>().with_context(|| format!("starting {}", self.name))?;
+            let started = started
+                .collect::<Result<Vec<_>, _>>()
+                .with_context(|| format!("starting {}", self.name))?;
             for mut child in started {
                 let status = child.wait()?;
                 ensure!(status.success(), "{} failed: {status}", self.name);

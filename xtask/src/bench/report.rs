@@ -45,7 +45,11 @@ fn handler_ns(run: &Run) -> Option<f64> {
 
 impl Report<'_> {
     fn every(&self, kind: Kind, configuration: Configuration) -> Vec<&Run> {
-        self.runs.timed.iter().filter(|run| run.kind == kind && run.configuration == configuration).collect()
+        self.runs
+            .timed
+            .iter()
+            .filter(|run| run.kind == kind && run.configuration == configuration)
+            .collect()
     }
 
     /// The undisturbed runs of a configuration; all of them when none is undisturbed.
@@ -92,7 +96,8 @@ impl Report<'_> {
     /// dcpid's above the empty program's, of each round.
     fn above_ns(&self, kind: Kind) -> Option<Spread> {
         Spread::of(self.settled(kind, Configuration::Dcpid).filter_map(|run| {
-            let empty = self.settled(kind, Configuration::Empty).find(|empty| empty.round == run.round)?;
+            let empty =
+                self.settled(kind, Configuration::Empty).find(|empty| empty.round == run.round)?;
             Some(handler_ns(run)? - handler_ns(empty)?)
         }))
     }
@@ -113,15 +118,25 @@ impl Report<'_> {
             "Table 3: slowdown, % of the wall time without a profiler: median [min..max] and number of\n\
              those of {} paired rounds that nobody disturbed (all rounds, where none was undisturbed)\n\n\
              {:<9} {:>9}  {:>22} {:>22} {:>22}   {:>22}\n",
-            self.rounds, "workload", "nothing s", "empty", "dcpid", "perf record", "dcpid above empty"
+            self.rounds,
+            "workload",
+            "nothing s",
+            "empty",
+            "dcpid",
+            "perf record",
+            "dcpid above empty"
         );
         let mut rows = |suffix: &str, what: fn(&Run) -> f64| {
             for kind in KINDS.into_iter().filter(|kind| *kind != Kind::Idle) {
                 let against = |configuration, than| {
                     let spread = self.more(kind, configuration, than, what);
-                    spread.map_or_else(|| "-".to_owned(), |spread| format!("{spread:.1} x{}", spread.count))
+                    spread.map_or_else(
+                        || "-".to_owned(),
+                        |spread| format!("{spread:.1} x{}", spread.count),
+                    )
                 };
-                let nothing = Spread::of(self.timed(kind, Configuration::Nothing).into_iter().map(what));
+                let nothing =
+                    Spread::of(self.timed(kind, Configuration::Nothing).into_iter().map(what));
                 let slower = |configuration| against(configuration, Configuration::Nothing);
                 let _ = writeln!(
                     out,
@@ -151,8 +166,13 @@ impl Report<'_> {
                     2,
                 )
             };
-            let _ =
-                writeln!(out, "{:<9} {:>22} {:>22}", kind.name(), own(Configuration::Dcpid), own(Configuration::Perf));
+            let _ = writeln!(
+                out,
+                "{:<9} {:>22} {:>22}",
+                kind.name(),
+                own(Configuration::Dcpid),
+                own(Configuration::Perf)
+            );
         }
         out
     }
@@ -181,11 +201,18 @@ impl Report<'_> {
         for kind in KINDS {
             let empty = self.handler_ns(kind, Configuration::Empty).map(|spread| spread.median);
             let times = |spread: Option<Spread>| {
-                let times = spread.zip(empty).and_then(|(spread, empty)| ratio(spread.median, empty));
+                let times =
+                    spread.zip(empty).and_then(|(spread, empty)| ratio(spread.median, empty));
                 times.map_or_else(|| "-".to_owned(), |times| format!("{times:.2}"))
             };
             let daemon = self.daemon_ns(kind, while_it_ran);
-            let _ = writeln!(out, "{:<9} {:>6} {:>6}", kind.name(), times(self.above_ns(kind)), times(daemon));
+            let _ = writeln!(
+                out,
+                "{:<9} {:>6} {:>6}",
+                kind.name(),
+                times(self.above_ns(kind)),
+                times(daemon)
+            );
         }
         out += "\nempty, handler, above: in the BPF program, by the kernel's statistics: the empty one's, dcpid's, and dcpid's above it; daemon: CPU time of\n\
                 dcpid while the workload ran, but edges: interpreting snapshots of registers; flush: of bringing the samples to disk after it, once (a\n\
@@ -197,7 +224,9 @@ impl Report<'_> {
         );
         for kind in KINDS {
             let of_taken = |part: fn(&Reading) -> f64| {
-                self.dcpid(kind, |run| Some(100.0 * ratio(part(&run.seen.during), run.seen.during.taken)?))
+                self.dcpid(kind, |run| {
+                    Some(100.0 * ratio(part(&run.seen.during), run.seen.during.taken)?)
+                })
             };
             let _ = writeln!(
                 out,
@@ -219,9 +248,13 @@ impl Report<'_> {
             "workload", "resident, mean", "resident, peak", "database", "perf.data"
         );
         for kind in KINDS {
-            let kib = |what: fn(&Run) -> Option<f64>| shown(self.dcpid(kind, |run| Some(what(run)? / 1024.0)), 0);
-            let peer =
-                self.timed(kind, Configuration::Perf).into_iter().filter_map(|run| Some(run.seen.disk_bytes? / 1024.0));
+            let kib = |what: fn(&Run) -> Option<f64>| {
+                shown(self.dcpid(kind, |run| Some(what(run)? / 1024.0)), 0)
+            };
+            let peer = self
+                .timed(kind, Configuration::Perf)
+                .into_iter()
+                .filter_map(|run| Some(run.seen.disk_bytes? / 1024.0));
             let _ = writeln!(
                 out,
                 "{:<9} {:>26} {:>26} {:>20} {:>20}",
@@ -232,7 +265,8 @@ impl Report<'_> {
                 shown(Spread::of(peer), 0),
             );
         }
-        let table = self.dcpid(Kind::Idle, |run| Some(run.seen.during.table_bytes_per_cpu / 1024.0));
+        let table =
+            self.dcpid(Kind::Idle, |run| Some(run.seen.during.table_bytes_per_cpu / 1024.0));
         let start = Spread::of(self.of_dcpid().map(|run| 1e3 * run.seen.start_cpu_s));
         let _ = writeln!(
             out,
@@ -250,10 +284,17 @@ impl Report<'_> {
     /// How far the figures can be trusted.
     fn noise(&self) -> String {
         let nothing = |kind| {
-            let spread = Spread::of(self.timed(kind, Configuration::Nothing).into_iter().map(|run| run.wall_s))?;
-            Some(format!("{} {:.1}", kind.name(), 100.0 * (spread.max - spread.min) / spread.median))
+            let spread = Spread::of(
+                self.timed(kind, Configuration::Nothing).into_iter().map(|run| run.wall_s),
+            )?;
+            Some(format!(
+                "{} {:.1}",
+                kind.name(),
+                100.0 * (spread.max - spread.min) / spread.median
+            ))
         };
-        let spreads: Vec<_> = KINDS.into_iter().filter(|kind| *kind != Kind::Idle).filter_map(nothing).collect();
+        let spreads: Vec<_> =
+            KINDS.into_iter().filter(|kind| *kind != Kind::Idle).filter_map(nothing).collect();
         let all = || self.runs.timed.iter().chain(&self.runs.handler);
         let disturbed = all().filter(|run| run.others > OTHERS_MAX).count();
         let others = Spread::of(all().map(|run| 100.0 * run.others));
@@ -267,8 +308,11 @@ impl Report<'_> {
         );
         if !self.runs.strangers.is_empty() {
             let strangers: Vec<_> = self.runs.strangers.iter().map(String::as_str).collect();
-            let _ =
-                writeln!(out, "OTHER PROFILERS ran meanwhile, so the figures are too high: {}.", strangers.join(", "));
+            let _ = writeln!(
+                out,
+                "OTHER PROFILERS ran meanwhile, so the figures are too high: {}.",
+                strangers.join(", ")
+            );
         }
         out
     }

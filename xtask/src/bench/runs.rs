@@ -37,18 +37,25 @@ pub struct Run {
 pub struct Runs {
     /// Timed ones.
     pub timed: Vec<Run>,
-    /// Those with the kernel's BPF statistics on, which cost time themselves; dcpid's when it has seen the workload once before, as one that is always on
-    /// has.
+    /// Those with the kernel's BPF statistics on, which cost time themselves; dcpid's when it has
+    /// seen the workload once before, as one that is always on has.
     pub handler: Vec<Run>,
     /// Other profilers that were seen running meanwhile.
     pub strangers: BTreeSet<String>,
-    /// How often disturbed runs may still be done again, all together: on a busy machine it would never end.
+    /// How often disturbed runs may still be done again, all together: on a busy machine it would
+    /// never end.
     repeats_left: u64,
 }
 
 impl Runs {
-    /// Runs every workload under every configuration `rounds` times, and then for the handlers' costs.
-    pub fn measure(folder: &str, workloads: &[Workload], rounds: u64, repeats: u64) -> anyhow::Result<Self> {
+    /// Runs every workload under every configuration `rounds` times, and then for the handlers'
+    /// costs.
+    pub fn measure(
+        folder: &str,
+        workloads: &[Workload],
+        rounds: u64,
+        repeats: u64,
+    ) -> anyhow::Result<Self> {
         let mut runs = Self { repeats_left: repeats, ..Self::default() };
         for round in 0..rounds {
             for workload in workloads {
@@ -63,7 +70,11 @@ impl Runs {
                         configuration.name(),
                         run.wall_s,
                         if run.others > OTHERS_MAX {
-                            format!("  (others used {:.0} % of the CPUs, {} tries)", 100.0 * run.others, run.tries)
+                            format!(
+                                "  (others used {:.0} % of the CPUs, {} tries)",
+                                100.0 * run.others,
+                                run.tries
+                            )
                         } else {
                             String::new()
                         }
@@ -76,7 +87,9 @@ impl Runs {
             "  once more with the kernel's BPF statistics on, for what a sample costs, dcpid's when it has settled"
         );
         let statistics = BpfStatistics::on(folder)?;
-        for (round, workload) in (0..rounds).flat_map(|round| workloads.iter().map(move |workload| (round, workload))) {
+        for (round, workload) in
+            (0..rounds).flat_map(|round| workloads.iter().map(move |workload| (round, workload)))
+        {
             for configuration in [Configuration::Empty, Configuration::Dcpid] {
                 let run = runs.undisturbed(folder, workload, configuration, (round, true))?;
                 runs.handler.push(run);

@@ -8,9 +8,11 @@ use std::collections::HashSet;
 pub enum Policy {
     /// A hit moves nothing; a miss evicts each way in turn (the paper's driver).
     RoundRobin,
-    /// A hit swaps with the first; a miss goes in front and the last leaves (the paper's plan, and our sampler).
+    /// A hit swaps with the first; a miss goes in front and the last leaves (the paper's plan, and
+    /// our sampler).
     SwapToFront,
-    /// A hit goes in front and those before it move back; a miss the same, and the last leaves (least recently used).
+    /// A hit goes in front and those before it move back; a miss the same, and the last leaves
+    /// (least recently used).
     ShiftToFront,
 }
 
@@ -41,18 +43,20 @@ pub struct Shape {
     pub interval_s: u64,
     /// Kernel addresses are counted once for all processes.
     pub kernel_shared: bool,
-    /// A drain takes the counts and leaves the places, so that they are found again; otherwise it empties the table.
+    /// A drain takes the counts and leaves the places, so that they are found again; otherwise it
+    /// empties the table.
     pub retained: bool,
 }
 
-/// Entries of a half's spill buffer, and how many of them let a drain come early (`daemon/src/collector.rs`, SPILL_USED_MAX).
+/// Entries of a half's spill buffer, and how many of them let a drain come early
+/// (`daemon/src/collector.rs`, SPILL_USED_MAX).
 pub const SPILL_ENTRIES: u64 = 16384;
 const SPILL_EARLY: u64 = SPILL_ENTRIES * 7 / 10;
 /// Buckets of both halves that fit in a CPU's page beside its own line.
 pub const IN_PAGE: usize = 31;
 
-/// What dcpid does unless told otherwise. Recordings do not say which processes run one program, so what counting a program's text once for
-/// all of them saves is not simulated.
+/// What dcpid does unless told otherwise. Recordings do not say which processes run one program, so
+/// what counting a program's text once for all of them saves is not simulated.
 pub const DEFAULT: Shape = Shape {
     ways: 4,
     buckets: IN_PAGE,
@@ -73,7 +77,8 @@ pub struct Counts {
     pub spilled: u64,
     /// Entries that drains found in the buckets.
     pub drained: u64,
-    /// Different places that the drains found: of the buckets and spill buffers of all CPUs together.
+    /// Different places that the drains found: of the buckets and spill buffers of all CPUs
+    /// together.
     pub places: u64,
     /// Ways that were looked at.
     pub looks: u64,
@@ -106,13 +111,15 @@ impl Counts {
 }
 
 impl Shape {
-    /// Bytes of a bucket. Six entries are packed into one cache line, as the paper proposes; others have 16 bytes each.
+    /// Bytes of a bucket. Six entries are packed into one cache line, as the paper proposes; others
+    /// have 16 bytes each.
     pub fn bucket_bytes(&self) -> usize {
         if self.is_hypothetical() { 64 } else { 16 * self.ways }
     }
 
-    /// Whether no such table can be built: a sixth of a cache line is 85 bits, and our key alone has 96 (7 of event, 57 of program counter, 32 of
-    /// address space). It is simulated to see what packing would give.
+    /// Whether no such table can be built: a sixth of a cache line is 85 bits, and our key alone
+    /// has 96 (7 of event, 57 of program counter, 32 of address space). It is simulated to see what
+    /// packing would give.
     pub fn is_hypothetical(&self) -> bool {
         self.ways == 6
     }
@@ -133,7 +140,8 @@ impl Shape {
         let interval_us = self.interval_s * 1_000_000;
         let mut next_drain_us = samples.first().map_or(0, |sample| sample.time_us + interval_us);
         for sample in samples {
-            if sample.time_us >= next_drain_us || halves[0].iter().any(|table| table.spilled.len() as u64 > SPILL_EARLY)
+            if sample.time_us >= next_drain_us
+                || halves[0].iter().any(|table| table.spilled.len() as u64 > SPILL_EARLY)
             {
                 drain(&mut halves[0], self, &mut counts);
                 halves.swap(0, 1);
@@ -147,8 +155,8 @@ impl Shape {
         counts
     }
 
-    /// Misses of a table without limits: each place once per drain and CPU, or, where places are left in, once per CPU and half. No table of
-    /// that interval has fewer.
+    /// Misses of a table without limits: each place once per drain and CPU, or, where places are
+    /// left in, once per CPU and half. No table of that interval has fewer.
     pub fn least_misses(&self, samples: &[Sample]) -> u64 {
         let interval_us = self.interval_s * 1_000_000;
         let mut next_drain_us = samples.first().map_or(0, |sample| sample.time_us + interval_us);
@@ -168,7 +176,8 @@ impl Shape {
     }
 }
 
-/// Fibonacci hashing. Of a table that fits in a page as the sampler does: kernel addresses by their place in a page, as what processes share.
+/// Fibonacci hashing. Of a table that fits in a page as the sampler does: kernel addresses by their
+/// place in a page, as what processes share.
 fn bucket_of(place: (u64, u32), buckets: usize) -> usize {
     let hash = if buckets <= IN_PAGE {
         let address = if place.1 == 0 { place.0 & 4095 } else { place.0 };
@@ -297,7 +306,8 @@ mod tests {
     #[test]
     fn what_is_used_again_stays_where_the_policy_says() {
         let p = places(5);
-        // Fill with p0..p3, use p0 again, then p4 comes: round-robin evicts p0, the others evict what was not used.
+        // Fill with p0..p3, use p0 again, then p4 comes: round-robin evicts p0, the others evict
+        // what was not used.
         let stream = [p[0], p[1], p[2], p[3], p[0], p[4], p[0]];
         assert_eq!(tiny(Policy::RoundRobin).simulate(&samples(&stream)).misses, 6);
         assert_eq!(tiny(Policy::SwapToFront).simulate(&samples(&stream)).misses, 5);
@@ -309,7 +319,13 @@ mod tests {
         let at = |time_us, pid, pc| Sample { cpu: 0, pid, time_us, pc };
         let kernel = 0xffff_ffff_8100_0000;
         // The halves take turns: the third drain finds what the first left.
-        let stream = [at(0, 1, kernel), at(1, 2, kernel), at(2, 1, 5), at(1_000_002, 1, 5), at(2_000_003, 1, 5)];
+        let stream = [
+            at(0, 1, kernel),
+            at(1, 2, kernel),
+            at(2, 1, 5),
+            at(1_000_002, 1, 5),
+            at(2_000_003, 1, 5),
+        ];
         let default = Shape { interval_s: 1, ..DEFAULT };
         let emptied = Shape { retained: false, ..default };
         let shared = emptied.simulate(&stream);

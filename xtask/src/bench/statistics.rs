@@ -40,8 +40,8 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Between which two of some values the median of all that could have been measured is, in about 95 of 100 cases: the ranks of the sign test, by
-/// the normal approximation. None for fewer than 6.
+/// Between which two of some values the median of all that could have been measured is, in about 95
+/// of 100 cases: the ranks of the sign test, by the normal approximation. None for fewer than 6.
 pub fn interval_of_median(values: &[f64]) -> Option<(f64, f64)> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

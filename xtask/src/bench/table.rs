@@ -1,5 +1,5 @@
-//! `bench table`: which size, ways, policy and drain interval the sampler's table should have, by simulation over recorded samples
-//! (SOSP 1997, section 5.4).
+//! `bench table`: which size, ways, policy and drain interval the sampler's table should have, by
+//! simulation over recorded samples (SOSP 1997, section 5.4).
 
 use super::costs::{Cost, WORTH_A_CHANGE, model};
 use super::grid::{BUCKETS, Cell, INTERVALS_S, WAYS, best, simulate};
@@ -38,7 +38,10 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     fs::write(&csv, comma_separated(&cells)).with_context(|| format!("writing {csv}"))?;
     for (title, shapes) in sections() {
         let rows = shapes.iter().filter_map(|shape| cells.iter().find(|cell| cell.shape == *shape));
-        println!("{title}\n{}", rows.fold(heading(), |text, cell| text + &row(&cell.shape, &cell.counts)));
+        println!(
+            "{title}\n{}",
+            rows.fold(heading(), |text, cell| text + &row(&cell.shape, &cell.counts))
+        );
     }
     print!("{}", least(&phases));
     let best = best(&cells)?;
@@ -73,20 +76,25 @@ fn described(phases: &[Phase]) -> String {
 
 /// Shapes that differ from the default in one or two ways, under their titles.
 fn sections() -> Vec<(&'static str, Vec<Shape>)> {
-    let sizes =
-        WAYS.iter().flat_map(|ways| BUCKETS.iter().map(|buckets| Shape { ways: *ways, buckets: *buckets, ..DEFAULT }));
-    let policies = [IN_PAGE, 1024, 4096]
-        .into_iter()
-        .flat_map(|buckets| POLICIES.into_iter().map(move |policy| Shape { policy, buckets, ..DEFAULT }));
-    let intervals = [IN_PAGE, 4096]
-        .into_iter()
-        .flat_map(|buckets| INTERVALS_S.into_iter().map(move |interval_s| Shape { interval_s, buckets, ..DEFAULT }));
-    let kernel = [IN_PAGE, 1024, 4096].into_iter().flat_map(|buckets| {
-        [true, false].into_iter().map(move |kernel_shared| Shape { kernel_shared, buckets, ..DEFAULT })
+    let sizes = WAYS.iter().flat_map(|ways| {
+        BUCKETS.iter().map(|buckets| Shape { ways: *ways, buckets: *buckets, ..DEFAULT })
     });
-    let retained = [IN_PAGE, 4096]
-        .into_iter()
-        .flat_map(|buckets| [true, false].into_iter().map(move |retained| Shape { retained, buckets, ..DEFAULT }));
+    let policies = [IN_PAGE, 1024, 4096].into_iter().flat_map(|buckets| {
+        POLICIES.into_iter().map(move |policy| Shape { policy, buckets, ..DEFAULT })
+    });
+    let intervals = [IN_PAGE, 4096].into_iter().flat_map(|buckets| {
+        INTERVALS_S.into_iter().map(move |interval_s| Shape { interval_s, buckets, ..DEFAULT })
+    });
+    let kernel = [IN_PAGE, 1024, 4096].into_iter().flat_map(|buckets| {
+        [true, false].into_iter().map(move |kernel_shared| Shape {
+            kernel_shared,
+            buckets,
+            ..DEFAULT
+        })
+    });
+    let retained = [IN_PAGE, 4096].into_iter().flat_map(|buckets| {
+        [true, false].into_iter().map(move |retained| Shape { retained, buckets, ..DEFAULT })
+    });
     vec![
         ("places left in the table by a drain, or emptied", retained.collect()),
         ("ways and size", sizes.collect()),
@@ -160,7 +168,8 @@ fn by_phase(shape: &Shape, phases: &[Phase]) -> String {
 }
 
 fn recommendation(best: &Cell, cells: &[Cell]) -> anyhow::Result<String> {
-    let default = cells.iter().find(|cell| cell.shape == DEFAULT).context("the default was not simulated")?;
+    let default =
+        cells.iter().find(|cell| cell.shape == DEFAULT).context("the default was not simulated")?;
     if best.shape == DEFAULT {
         return Ok(format!(
             "{}Recommended: the default, {:.0} ns per sample and {} KiB per CPU; no shape that can be built and fits is more than {:.0} % cheaper.\n",

@@ -1,4 +1,5 @@
-//! `bench truth`: how good estimates are over eight programs, a line each: what `dcpi truth` says of them (the paper's figures 8 and 9).
+//! `bench truth`: how good estimates are over eight programs, a line each: what `dcpi truth` says
+//! of them (the paper's figures 8 and 9).
 
 use super::profilers::build;
 use super::repeatable::{self, Program};
@@ -11,8 +12,9 @@ use std::process::Stdio;
 
 /// How far estimates may be off, in percent.
 const WITHIN: [u32; 3] = [5, 10, 15];
-/// What is to be reached at least, in percent, as a mean over programs: of blocks within each of [`WITHIN`] by samples; of edges within 10 % by
-/// executions (the paper's figure 9 has 58); of blocks called sure, within 10 %.
+/// What is to be reached at least, in percent, as a mean over programs: of blocks within each of
+/// [`WITHIN`] by samples; of edges within 10 % by executions (the paper's figure 9 has 58); of
+/// blocks called sure, within 10 %.
 const BLOCKS_ASKED: [f64; 3] = [68.0, 74.0, 77.0];
 const EDGES_ASKED: f64 = 63.0;
 const HIGH_ASKED: f64 = 90.0;
@@ -35,20 +37,31 @@ struct Line {
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("truth", arguments, &[], &["--seconds"])?;
     require_root("truth")?;
-    // As many samples as dcpid takes of a program in two minutes, and as many snapshots as in more than an hour. Runs differ by a point, and those of
-    // half the time are one lower: 67 to 68 % within 5 %.
+    // As many samples as dcpid takes of a program in two minutes, and as many snapshots as in more
+    // than an hour. Runs differ by a point, and those of half the time are one lower: 67 to 68 %
+    // within 5 %.
     let seconds = count(arguments, "--seconds", 120)?;
-    packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED).chain(&packages::CALLGRIND))?;
+    packages::ensure(
+        packages::COMPILER.iter().chain(&packages::WALKED).chain(&packages::CALLGRIND),
+    )?;
     let folder = format!("{FOLDER}/truth");
     fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
     build(&folder, &["dcpid", "dcpilabel", "dcpi"])?;
     println!(
         "{:<8} {:>9} {:>18} {:>18} {:>5} {:>6} {:>10} {:>7}",
-        "program", "samples", "blocks 5/10/15 %", "edges 5/10/15 %", "high", "right", "wrong: low", "cycles"
+        "program",
+        "samples",
+        "blocks 5/10/15 %",
+        "edges 5/10/15 %",
+        "high",
+        "right",
+        "wrong: low",
+        "cycles"
     );
     let mut lines = Vec::new();
     for program in repeatable::programs(&folder)? {
-        let line = measured(&program, &folder, seconds).with_context(|| format!("dcpi truth of {}", program.name))?;
+        let line = measured(&program, &folder, seconds)
+            .with_context(|| format!("dcpi truth of {}", program.name))?;
         println!("{}", line.shown(program.name));
         lines.push(line);
     }
@@ -78,7 +91,8 @@ impl Line {
     /// From what `dcpi truth --format json` prints.
     fn of(report: &str) -> anyhow::Result<Self> {
         let number = |path: &[&str]| {
-            json::number_at(report, path).with_context(|| format!("its report has no {}", path.join(".")))
+            json::number_at(report, path)
+                .with_context(|| format!("its report has no {}", path.join(".")))
         };
         let within = |path: &[&str]| -> anyhow::Result<[f64; 3]> {
             let mut shares = [0.0; 3];
@@ -87,7 +101,8 @@ impl Line {
             }
             Ok(shares)
         };
-        let (mut weight, mut wrong, mut wrong_low, mut high, mut high_right) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let (mut weight, mut wrong, mut wrong_low, mut high, mut high_right) =
+            (0.0, 0.0, 0.0, 0.0, 0.0);
         for level in ["low", "medium", "high"] {
             let path = ["confidence", level];
             // A level that no block has is left out.
@@ -113,9 +128,11 @@ impl Line {
     }
 
     fn mean(lines: &[Self]) -> Self {
-        let mean = |of: &dyn Fn(&Self) -> f64| lines.iter().map(of).sum::<f64>() / lines.len() as f64;
-        let three =
-            |of: fn(&Self) -> &[f64; 3]| std::array::from_fn(|i| mean(&|line| of(line).get(i).copied().unwrap_or(0.0)));
+        let mean =
+            |of: &dyn Fn(&Self) -> f64| lines.iter().map(of).sum::<f64>() / lines.len() as f64;
+        let three = |of: fn(&Self) -> &[f64; 3]| {
+            std::array::from_fn(|i| mean(&|line| of(line).get(i).copied().unwrap_or(0.0)))
+        };
         Self {
             samples: mean(&|line| line.samples),
             blocks: three(|line| &line.blocks),
@@ -155,7 +172,11 @@ mod tests {
     #[test]
     fn a_report_becomes_a_line() {
         let shares = |a: f64, of: u32| {
-            format!(r#"{{"within_5": {a}, "within_10": {}, "within_15": {}, "of": {of}}}"#, a + 0.1, a + 0.2)
+            format!(
+                r#"{{"within_5": {a}, "within_10": {}, "within_15": {}, "of": {of}}}"#,
+                a + 0.1,
+                a + 0.2
+            )
         };
         let report = format!(
             r#"{{"samples": 100, "blocks": {}, "edges": {}, "confidence": {{"low": {}, "medium": {}, "high": {}}}, "cycles": {{"right": 1}}}}"#,
@@ -166,7 +187,10 @@ mod tests {
             shares(0.8, 60)
         );
         let line = Line::of(&report).unwrap();
-        assert_eq!((line.samples, line.high.round(), line.high_right.round(), line.cycles), (100.0, 60.0, 90.0, 100.0));
+        assert_eq!(
+            (line.samples, line.high.round(), line.high_right.round(), line.cycles),
+            (100.0, 60.0, 90.0, 100.0)
+        );
         // Wrong are 12 of the 20 that are called low, 4 of the next 20 and none of the others.
         assert_eq!(line.wrong_low.round(), 75.0);
         assert_eq!(line.edges.map(f64::round), [60.0, 70.0, 80.0]);

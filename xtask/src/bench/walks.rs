@@ -1,5 +1,6 @@
-//! `bench walks`: the interpreter of sampled registers, held against what programs do (`code/tests/walks`), with what a walk costs; with
-//! `--callgrind`, how well samples tell how often branches are taken.
+//! `bench walks`: the interpreter of sampled registers, held against what programs do
+//! (`code/tests/walks`), with what a walk costs; with `--callgrind`, how well samples tell how
+//! often branches are taken.
 
 use super::{branches, refuse_others};
 use crate::process::{command, succeeds};
@@ -18,8 +19,11 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let clean = if arguments.contains(&"--callgrind") {
         branches::run(if quick { SNAPSHOTS_QUICK } else { SNAPSHOTS })?
     } else {
-        let mut cargo = command("cargo test --release --package code --test walks -- --ignored --nocapture");
-        cargo.arg("walks_go_where_many_programs_go").env("WALKS_STATES", if quick { STATES_QUICK } else { STATES });
+        let mut cargo =
+            command("cargo test --release --package code --test walks -- --ignored --nocapture");
+        cargo
+            .arg("walks_go_where_many_programs_go")
+            .env("WALKS_STATES", if quick { STATES_QUICK } else { STATES });
         succeeds(&mut cargo)?
     };
     Ok(if clean { Outcome::Clean } else { Outcome::Problems })

@@ -1,11 +1,13 @@
-//! `bench why`: how long explanations take: of samples in every procedure of everything that is installed (`analysis/dcpi/tests/cli/everything.rs`), and
-//! of procedures that grow (`stalls/examples/growth.rs`). With PATHs: of what is there.
+//! `bench why`: how long explanations take: of samples in every procedure of everything that is
+//! installed (`analysis/dcpi/tests/cli/everything.rs`), and of procedures that grow
+//! (`stalls/examples/growth.rs`). With PATHs: of what is there.
 
 use super::{parted, refuse_others};
 use crate::process::{command, output, succeeds};
 use crate::{Outcome, packages};
 
-/// What `--quick` looks at, with the compiler: 26 MB of executables are what the paper's analysis was timed on.
+/// What `--quick` looks at, with the compiler: 26 MB of executables are what the paper's analysis
+/// was timed on.
 const FEW: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/python3"];
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
@@ -13,7 +15,8 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("why", &flags, &["--quick"], &[])?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED))?;
     let mut growth = command("cargo run --quiet --release --package stalls --example growth");
-    let mut everything = command("cargo test --quiet --release --package dcpi --test cli -- --ignored --nocapture");
+    let mut everything =
+        command("cargo test --quiet --release --package dcpi --test cli -- --ignored --nocapture");
     everything.arg("everything_that_is_installed_is_explained");
     if !paths.is_empty() {
         everything.env("WHY_OF", paths.join(":"));

@@ -29,7 +29,8 @@ pub enum Kind {
 }
 
 /// All of them, in the order of the tables.
-pub const KINDS: [Kind; 5] = [Kind::Compute, Kind::Memory, Kind::Compile, Kind::Database, Kind::Idle];
+pub const KINDS: [Kind; 5] =
+    [Kind::Compute, Kind::Memory, Kind::Compile, Kind::Database, Kind::Idle];
 
 impl Kind {
     /// Its name in tables.
@@ -81,7 +82,8 @@ pub fn prepare(folder: &str) -> anyhow::Result<()> {
     for program in ["compute", "triad", "empty_event"] {
         must(&mut command(&format!("cc -O2 -Wall -o {folder}/{program} tests/bench/{program}.c")))?;
     }
-    let template = fs::read_to_string("tests/bench/storm.c.in").context("reading tests/bench/storm.c.in")?;
+    let template =
+        fs::read_to_string("tests/bench/storm.c.in").context("reading tests/bench/storm.c.in")?;
     for number in 0..STORM_FILES {
         fs::write(format!("{storm}/{number}.c"), template.replace("@N@", &number.to_string()))?;
     }
@@ -89,7 +91,8 @@ pub fn prepare(folder: &str) -> anyhow::Result<()> {
 }
 
 impl Workload {
-    /// So much of `kind` that it takes about `wanted` without a profiler: found by doubling, then in proportion.
+    /// So much of `kind` that it takes about `wanted` without a profiler: found by doubling, then
+    /// in proportion.
     pub fn calibrate(folder: &str, kind: Kind, wanted: Duration) -> anyhow::Result<Self> {
         let mut workload = Self { kind, units: 1 };
         if kind == Kind::Idle {
@@ -103,7 +106,8 @@ impl Workload {
             ensure!(workload.units < 1 << 40, "{} takes no time at all", kind.name());
             workload.units *= 2;
         }
-        // Twice: the first time a start that does not grow with the work counts for too much, or somebody else was busy.
+        // Twice: the first time a start that does not grow with the work counts for too much, or
+        // somebody else was busy.
         for _ in 0..2 {
             let took = workload.run(folder)?.wall;
             let units = workload.units as f64 * wanted.as_secs_f64() / took.as_secs_f64();
@@ -114,7 +118,8 @@ impl Workload {
 
     /// Does it once.
     pub fn run(&self, folder: &str) -> anyhow::Result<Took> {
-        let on_every_cpu = |line: String| run_together((0..cpus()).map(|_| command(&line)).collect());
+        let on_every_cpu =
+            |line: String| run_together((0..cpus()).map(|_| command(&line)).collect());
         let cpu_s = children_cpu_s();
         let started = Instant::now();
         match self.kind {
@@ -129,9 +134,15 @@ impl Workload {
 
     /// A fresh database for every CPU; making the script is not a part of the time.
     fn run_database(&self, folder: &str) -> anyhow::Result<Took> {
-        let source = fs::read_to_string("tests/bench/database.sql").context("reading tests/bench/database.sql")?;
-        let (head, unit) = source.split_once("-- unit\n").context("tests/bench/database.sql has no line '-- unit'")?;
-        fs::write(format!("{folder}/script.sql"), format!("{head}{}", unit.repeat(self.units as usize)))?;
+        let source = fs::read_to_string("tests/bench/database.sql")
+            .context("reading tests/bench/database.sql")?;
+        let (head, unit) = source
+            .split_once("-- unit\n")
+            .context("tests/bench/database.sql has no line '-- unit'")?;
+        fs::write(
+            format!("{folder}/script.sql"),
+            format!("{head}{}", unit.repeat(self.units as usize)),
+        )?;
         let mut commands = Vec::new();
         for cpu in 0..cpus() {
             let database = format!("{folder}/items-{cpu}.db");
@@ -154,7 +165,9 @@ fn run_together(commands: Vec<Command>) -> anyhow::Result<()> {
         let mut outer = Command::new("setpriv");
         outer.args(["--pdeathsig", "KILL"]).arg(inner.get_program()).args(inner.get_args());
         outer.stdin(Stdio::null()).stdout(Stdio::null());
-        children.0.push(outer.spawn().with_context(|| format!("starting {:?}", inner.get_program()))?);
+        children
+            .0
+            .push(outer.spawn().with_context(|| format!("starting {:?}", inner.get_program()))?);
     }
     for child in &mut children.0 {
         let status = child.wait()?;
@@ -171,7 +184,8 @@ fn compile(folder: &str, count: u64) -> anyhow::Result<()> {
     })
 }
 
-/// Does `work` for each number below `count`, as many at once as there are CPUs; after an error no more.
+/// Does `work` for each number below `count`, as many at once as there are CPUs; after an error no
+/// more.
 pub fn together(count: u64, work: impl Fn(u64) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
     let next = AtomicU64::new(0);
     let work = || -> anyhow::Result<()> {

@@ -1,6 +1,8 @@
-//! Debian packages without installing them: apt with folders of its own under `target/vm`, and `dpkg -x`.
+//! Debian packages without installing them: apt with folders of its own under `target/vm`, and
+//! `dpkg -x`.
 //!
-//! Nothing of the system's apt is written: sources, lists, cache and status are ours. The mirror is the one that the system uses.
+//! Nothing of the system's apt is written: sources, lists, cache and status are ours. The mirror is
+//! the one that the system uses.
 
 use crate::process::{command, exists, must, output};
 use anyhow::{Context as _, bail, ensure};
@@ -33,16 +35,21 @@ impl Mirrors {
         );
         let release = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
         let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-        let codename = codename.context("/etc/os-release has no VERSION_CODENAME")?.trim_matches('"').to_owned();
+        let codename = codename
+            .context("/etc/os-release has no VERSION_CODENAME")?
+            .trim_matches('"')
+            .to_owned();
         let mut text = fs::read_to_string("/etc/apt/sources.list").unwrap_or_default();
         let parts = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
         for part in parts.filter_map(|entry| fs::read_to_string(entry.path()).ok()) {
             text = format!("{text}\n{part}\n\n");
         }
         let sources = sources(&text);
-        let named = |wanted: &str| sources.iter().find(|(_, suite)| suite == wanted).map(|(uri, _)| uri.clone());
-        let main =
-            named(&codename).with_context(|| format!("apt's sources (/etc/apt) name no mirror of {codename}"))?;
+        let named = |wanted: &str| {
+            sources.iter().find(|(_, suite)| suite == wanted).map(|(uri, _)| uri.clone())
+        };
+        let main = named(&codename)
+            .with_context(|| format!("apt's sources (/etc/apt) name no mirror of {codename}"))?;
         Ok(Self { main, security: named(&format!("{codename}-security")), codename })
     }
 }
@@ -51,14 +58,22 @@ impl Mirrors {
 fn sources(text: &str) -> Vec<(String, String)> {
     let mut sources = Vec::new();
     for stanza in text.split("\n\n") {
-        let field = |name: &str| stanza.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+        let field = |name: &str| {
+            stanza.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim()
+        };
         for uri in field("URIs:").split_whitespace() {
-            sources.extend(field("Suites:").split_whitespace().map(|suite| (uri.to_owned(), suite.to_owned())));
+            sources.extend(
+                field("Suites:").split_whitespace().map(|suite| (uri.to_owned(), suite.to_owned())),
+            );
         }
         for line in stanza.lines().filter_map(|line| line.strip_prefix("deb ")) {
             // deb [options] URI SUITE COMPONENTS...
             let line = line.trim_start();
-            let line = if line.starts_with('[') { line.split_once(']').map_or("", |(_, rest)| rest) } else { line };
+            let line = if line.starts_with('[') {
+                line.split_once(']').map_or("", |(_, rest)| rest)
+            } else {
+                line
+            };
             let mut words = line.split_whitespace();
             if let (Some(uri), Some(suite)) = (words.next(), words.next()) {
                 sources.push((uri.to_owned(), suite.to_owned()));
@@ -82,7 +97,11 @@ impl Archive {
         }
         let mut list = String::new();
         for suite in suites {
-            let uri = if suite.ends_with("-security") { mirrors.security.as_ref() } else { Some(&mirrors.main) };
+            let uri = if suite.ends_with("-security") {
+                mirrors.security.as_ref()
+            } else {
+                Some(&mirrors.main)
+            };
             let Some(uri) = uri else { continue }; // a machine without security updates
             list.push_str(&format!("deb [signed-by={KEYRING}] {uri} {suite} main\n"));
         }
@@ -125,7 +144,11 @@ impl Archive {
     /// Unpacks packages and what they need that is not installed here to `to`, once.
     pub fn unpack_with_dependencies(&self, packages: &str, to: &Path) -> anyhow::Result<()> {
         let line = "apt-get install -y -qq --download-only --no-install-recommends";
-        self.fetch(&mut self.apt(&format!("{line} {packages}")), &self.folder.join("cache/archives"), to)
+        self.fetch(
+            &mut self.apt(&format!("{line} {packages}")),
+            &self.folder.join("cache/archives"),
+            to,
+        )
     }
 
     /// Unpacks packages alone to `to`, once.
@@ -136,7 +159,8 @@ impl Archive {
         self.fetch(download.current_dir(&downloads), &downloads, to)
     }
 
-    /// Runs a command that leaves packages in `from`; moves their content to `to` as a whole, or not at all.
+    /// Runs a command that leaves packages in `from`; moves their content to `to` as a whole, or
+    /// not at all.
     fn fetch(&self, command: &mut Command, from: &Path, to: &Path) -> anyhow::Result<()> {
         if to.exists() {
             return Ok(());
@@ -154,8 +178,14 @@ impl Archive {
         fs::rename(&unpacked, to).with_context(|| format!("making {}", to.display()))
     }
 
-    /// The newest kernel of a series that the mirror has: its package, and the file to boot. Fetched once.
-    pub fn kernel(&self, vm: &Path, series: &str, architecture: &str) -> anyhow::Result<(String, PathBuf)> {
+    /// The newest kernel of a series that the mirror has: its package, and the file to boot.
+    /// Fetched once.
+    pub fn kernel(
+        &self,
+        vm: &Path,
+        series: &str,
+        architecture: &str,
+    ) -> anyhow::Result<(String, PathBuf)> {
         let names = output(&mut self.apt("apt-cache pkgnames linux-"))?;
         let candidates = kernels(&names, series, architecture);
         let mut refusals = Vec::new();
@@ -212,23 +242,35 @@ fn packages(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn remove_packages(folder: &Path) -> anyhow::Result<()> {
-    packages(folder)?.iter().try_for_each(fs::remove_file).with_context(|| format!("emptying {}", folder.display()))
+    packages(folder)?
+        .iter()
+        .try_for_each(fs::remove_file)
+        .with_context(|| format!("emptying {}", folder.display()))
 }
 
-/// Packages of a series' kernels, newest first: `linux-image-6.1.0-56-arm64`, and where the kernel itself has a package of its own
-/// (Debian's 7.x), that one first: `linux-binary-7.2.12+deb13-arm64`. amd64 in the cloud flavour, which is small.
+/// Packages of a series' kernels, newest first: `linux-image-6.1.0-56-arm64`, and where the kernel
+/// itself has a package of its own (Debian's 7.x), that one first:
+/// `linux-binary-7.2.12+deb13-arm64`. amd64 in the cloud flavour, which is small.
 fn kernels(names: &str, series: &str, architecture: &str) -> Vec<String> {
-    let suffix = if architecture == "amd64" { "-cloud-amd64".to_owned() } else { format!("-{architecture}") };
+    let suffix = if architecture == "amd64" {
+        "-cloud-amd64".to_owned()
+    } else {
+        format!("-{architecture}")
+    };
     let version = |name: &str| -> Option<Vec<u32>> {
-        let rest = name.strip_prefix("linux-binary-").or_else(|| name.strip_prefix("linux-image-"))?;
+        let rest =
+            name.strip_prefix("linux-binary-").or_else(|| name.strip_prefix("linux-image-"))?;
         let middle = rest.strip_prefix(series)?.strip_prefix('.')?.strip_suffix(&suffix)?;
         // "0-56" or "117+deb13.1", not "0-56-rt".
-        let numbers = middle.split(['.', '-', '+']).map(|part| part.trim_start_matches("deb").parse().ok());
+        let numbers =
+            middle.split(['.', '-', '+']).map(|part| part.trim_start_matches("deb").parse().ok());
         numbers.collect()
     };
     let mut kernels: Vec<_> = names
         .lines()
-        .filter_map(|name| Some((version(name)?, name.starts_with("linux-binary-"), name.to_owned())))
+        .filter_map(|name| {
+            Some((version(name)?, name.starts_with("linux-binary-"), name.to_owned()))
+        })
         .collect();
     kernels.sort();
     kernels.into_iter().rev().map(|(_, _, name)| name).collect()
@@ -236,10 +278,13 @@ fn kernels(names: &str, series: &str, architecture: &str) -> Vec<String> {
 
 /// `boot/vmlinuz-VERSION`, or `usr/lib/modules/VERSION/vmlinuz` from 7.x on.
 fn bootable(folder: &Path) -> Option<PathBuf> {
-    let entries =
-        |path: &str| fs::read_dir(folder.join(path)).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = |path: &str| {
+        fs::read_dir(folder.join(path)).into_iter().flatten().flatten().map(|entry| entry.path())
+    };
     let in_boot = entries("boot").find(|path| path.display().to_string().contains("/vmlinuz-"));
-    in_boot.or_else(|| entries("usr/lib/modules").map(|path| path.join("vmlinuz")).find(|path| path.is_file()))
+    in_boot.or_else(|| {
+        entries("usr/lib/modules").map(|path| path.join("vmlinuz")).find(|path| path.is_file())
+    })
 }
 
 #[cfg(test)]
@@ -252,10 +297,16 @@ mod tests {
                       Types: deb\nURIs: http://m/security\nSuites: bookworm-security\n";
         let lines = "# deb http://no no main\ndeb [signed-by=/a b=c] http://m/debian trixie main\ndeb-src http://m x main\n\
                      deb http://m/security trixie-security main\n";
-        let pairs = |text: &str| sources(text).iter().map(|(uri, suite)| format!("{uri} {suite}")).collect::<Vec<_>>();
+        let pairs = |text: &str| {
+            sources(text).iter().map(|(uri, suite)| format!("{uri} {suite}")).collect::<Vec<_>>()
+        };
         assert_eq!(
             pairs(deb822),
-            ["http://m/debian bookworm", "http://m/debian bookworm-updates", "http://m/security bookworm-security"]
+            [
+                "http://m/debian bookworm",
+                "http://m/debian bookworm-updates",
+                "http://m/security bookworm-security"
+            ]
         );
         assert_eq!(pairs(lines), ["http://m/debian trixie", "http://m/security trixie-security"]);
     }
@@ -269,7 +320,11 @@ mod tests {
         for (series, architecture, expected) in [
             ("6.1", "arm64", vec!["linux-image-6.1.0-56-arm64", "linux-image-6.1.0-9-arm64"]),
             ("6.1", "amd64", vec!["linux-image-6.1.0-57-cloud-amd64"]),
-            ("6.12", "arm64", vec!["linux-image-6.12.117+deb13-arm64", "linux-image-6.12.90+deb13.1-arm64"]),
+            (
+                "6.12",
+                "arm64",
+                vec!["linux-image-6.12.117+deb13-arm64", "linux-image-6.12.90+deb13.1-arm64"],
+            ),
             (
                 "7.2",
                 "arm64",

@@ -32,7 +32,8 @@ pub struct Said {
 impl Qemu {
     /// Boots a kernel and waits for its end. The serial console goes to `log`.
     ///
-    /// Always with -icount: the guest's time is then its instructions, its counters are exact, and a busy host only makes it slower.
+    /// Always with -icount: the guest's time is then its instructions, its counters are exact, and
+    /// a busy host only makes it slower.
     pub fn boot(
         &self,
         architecture: Architecture,
@@ -52,12 +53,15 @@ impl Qemu {
         command.arg("-L").arg(usr.join("share/qemu")).arg("-L").arg(usr.join("share/seabios"));
         command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
         command.arg("-append").arg(format!("console={} panic=-1 quiet", architecture.console()));
-        let libraries = [usr.join("lib/x86_64-linux-gnu"), self.folder.join("lib/x86_64-linux-gnu")];
+        let libraries =
+            [usr.join("lib/x86_64-linux-gnu"), self.folder.join("lib/x86_64-linux-gnu")];
         command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries)?);
 
         let console = fs::File::create(log).with_context(|| format!("making {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console);
-        let in_time = ends(command.spawn().with_context(|| format!("starting {:?}", command.get_program()))?)?;
+        let in_time = ends(
+            command.spawn().with_context(|| format!("starting {:?}", command.get_program()))?,
+        )?;
         let text = String::from_utf8_lossy(&fs::read(log)?).replace('\r', "");
         fs::write(log, &text)?;
         let mut said = said(&text);
@@ -88,7 +92,9 @@ fn said(console: &str) -> Said {
     let mut failed = None;
     for line in console.lines() {
         // The kernel writes to the same console, and may have left its line open.
-        let Some((_, line)) = line.split_once("GUEST").map(|(_, rest)| ((), rest)) else { continue };
+        let Some((_, line)) = line.split_once("GUEST").map(|(_, rest)| ((), rest)) else {
+            continue;
+        };
         match line.split_once(' ') {
             Some(("-RESULT", count)) => failed = count.trim().parse::<usize>().ok(),
             Some(("", rest)) => match rest.split_once(' ') {
@@ -103,8 +109,10 @@ fn said(console: &str) -> Said {
     }
     match failed {
         None => {
-            let last = console.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing");
-            said.failures.push(format!("the guest ended without a result; its last line: {}", last.trim()));
+            let last =
+                console.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing");
+            said.failures
+                .push(format!("the guest ended without a result; its last line: {}", last.trim()));
         }
         // A test that checked nothing, or a line that was lost.
         Some(count) if said.held == 0 || count != said.failures.len() => {

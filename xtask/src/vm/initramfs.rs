@@ -1,4 +1,5 @@
-//! The guest's only file system: an archive that the kernel unpacks into memory (Documentation/driver-api/early-userspace/buffer-format.rst).
+//! The guest's only file system: an archive that the kernel unpacks into memory
+//! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use anyhow::Context as _;
 use std::fs;
@@ -31,9 +32,11 @@ impl Initramfs {
     fn entry(&mut self, name: &str, mode: u32, content: &[u8]) {
         self.entries += 1;
         let (name_bytes, content_bytes) = (name.len() as u32 + 1, content.len() as u32);
-        // magic, inode, mode, uid, gid, links, time, size, device and special device (major, minor), length of the name, checksum
+        // magic, inode, mode, uid, gid, links, time, size, device and special device (major,
+        // minor), length of the name, checksum
         let fields = [self.entries, mode, 0, 0, 1, 0, content_bytes, 0, 0, 0, 0, name_bytes, 0];
-        let header = fields.iter().fold("070701".to_owned(), |header, field| format!("{header}{field:08X}"));
+        let header =
+            fields.iter().fold("070701".to_owned(), |header, field| format!("{header}{field:08X}"));
         self.bytes.extend(header.bytes().chain(name.bytes()).chain([0]));
         self.align();
         self.bytes.extend_from_slice(content);

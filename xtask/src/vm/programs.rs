@@ -1,4 +1,5 @@
-//! What runs in a guest, built here: our own programs and the workload, all linked statically, because a guest has no libraries.
+//! What runs in a guest, built here: our own programs and the workload, all linked statically,
+//! because a guest has no libraries.
 
 use super::Architecture;
 use super::archive::{Archive, Mirrors};
@@ -13,7 +14,8 @@ pub const OURS: [&str; 3] = ["dcpid", "dcpictl", "dcpi"];
 pub const WORKLOADS: [(&str, &str); 2] =
     [("two_functions", "tests/workloads/two_functions.c"), ("counted", "tests/vm/counted.c")];
 
-/// Debian's own Rust, since it comes with a standard library for arm64 that it was built with, and a linker for arm64.
+/// Debian's own Rust, since it comes with a standard library for arm64 that it was built with, and
+/// a linker for arm64.
 const CROSS: &str = "rustc-web gcc-aarch64-linux-gnu libc6-dev-arm64-cross";
 
 /// Builds all of it. Returns the folder that they are in.
@@ -30,7 +32,9 @@ pub fn build(vm: &Path, mirrors: &Mirrors, architecture: Architecture) -> anyhow
         // What is installed on this machine was not fetched.
         let fetched = tools.join("bin/aarch64-linux-gnu-gcc");
         let gcc = if fetched.exists() { fetched } else { PathBuf::from("aarch64-linux-gnu-gcc") };
-        cargo.env("RUSTC", tools.join("bin/rustc")).env(architecture.cargo_variable("LINKER"), &gcc);
+        cargo
+            .env("RUSTC", tools.join("bin/rustc"))
+            .env(architecture.cargo_variable("LINKER"), &gcc);
         compiler = Command::new(gcc);
         for command in [&mut cargo, &mut compiler] {
             command.env("LD_LIBRARY_PATH", tools.join("lib/x86_64-linux-gnu"));
@@ -42,7 +46,12 @@ pub fn build(vm: &Path, mirrors: &Mirrors, architecture: Architecture) -> anyhow
     for (name, source) in WORKLOADS {
         let mut compile = Command::new(compiler.get_program());
         compile.envs(compiler.get_envs().filter_map(|(key, value)| Some((key, value?))));
-        must(compile.args(["-O2", "-static", "-Wl,--build-id", "-o"]).arg(built.join(name)).arg(source))?;
+        must(
+            compile
+                .args(["-O2", "-static", "-Wl,--build-id", "-o"])
+                .arg(built.join(name))
+                .arg(source),
+        )?;
     }
     Ok(built)
 }
@@ -53,7 +62,11 @@ fn cross_tools(vm: &Path, mirrors: &Mirrors) -> anyhow::Result<PathBuf> {
     let code = &mirrors.codename;
     if !library.exists() {
         println!("fetching a compiler for arm64: {CROSS}");
-        let archive = Archive::open(vm, mirrors, &[code, &format!("{code}-security"), &format!("{code}-backports")])?;
+        let archive = Archive::open(
+            vm,
+            mirrors,
+            &[code, &format!("{code}-security"), &format!("{code}-backports")],
+        )?;
         archive.unpack_with_dependencies(CROSS, &folder)?;
         archive.unpack("libstd-rust-web-dev:arm64", &library)?;
     }

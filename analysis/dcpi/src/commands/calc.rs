@@ -98,22 +98,27 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     let _stage = progress::stage("reading code and debug information", 0);
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
-    let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
+    let (Candidate { image, known, .. }, procedure) =
+        meant(&candidates, &without, (&args.image, &args.procedure))?;
     let (event, skid) = samples.time()?;
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
     let surveyed = Surveyed::around(&samples, image, known, procedure, &mut problems);
     let isa = surveyed.as_ref().map(Surveyed::isa);
     let (machine, model) = args.on.model(&samples, isa)?;
-    let found = surveyed
-        .and_then(|surveyed| surveyed.graph(image, known, procedure, Some(syntax), (event, skid), Some(&machine)));
+    let found = surveyed.and_then(|surveyed| {
+        surveyed.graph(image, known, procedure, Some(syntax), (event, skid), Some(&machine))
+    });
     let refused = |why: &str| AnalysisError::Refused(format!("{}: {why}", procedure.name()));
     let listing = format!("dcpi list {} {}", quoted(&args.image), quoted(&args.procedure));
     let without_code = || match listing::code(image, known, procedure) {
-        Err(why) => refused(&format!("its instructions cannot be had: {why}; its samples: {listing}")),
+        Err(why) => {
+            refused(&format!("its instructions cannot be had: {why}; its samples: {listing}"))
+        }
         Ok(_) => refused(&format!("its image's code cannot be surveyed; its samples: {listing}")),
     };
     let mut graph = found.ok_or_else(without_code)?;
-    let sampled = graph.parts.iter().any(|part| part.counts.get(event).is_some_and(|count| *count > 0));
+    let sampled =
+        graph.parts.iter().any(|part| part.counts.get(event).is_some_and(|count| *count > 0));
     if !sampled && graph.branches.is_empty() {
         return Err(refused("no samples in this procedure; those with some: dcpi prof"));
     }
@@ -124,7 +129,10 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     let explained = graph.explained(&machine, event, samples.retired(event)).unwrap_or_default();
     let mut counts = vec![0_u64; samples.events.len()];
     for part in &graph.parts {
-        counts.iter_mut().zip(&part.counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+        counts
+            .iter_mut()
+            .zip(&part.counts)
+            .for_each(|(sum, count)| *sum = sum.saturating_add(*count));
     }
     let record = &image.record;
     let (name, path) = (record.name.clone(), record.path.clone());
@@ -136,9 +144,16 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         confidence: args.confidence,
         whose: samples.whose.clone(),
         image: ImageName { id: record.id, kind: record.kind, name, path, ambiguous: false },
-        procedure: graph.parts.first().map_or_else(|| procedure.name().to_owned(), |part| part.procedure.clone()),
+        procedure: graph
+            .parts
+            .first()
+            .map_or_else(|| procedure.name().to_owned(), |part| part.procedure.clone()),
         aliases: known.aliases(procedure, &places),
-        parts: graph.parts.iter().map(|part| (part.procedure.clone(), part.addresses.clone())).collect(),
+        parts: graph
+            .parts
+            .iter()
+            .map(|part| (part.procedure.clone(), part.addresses.clone()))
+            .collect(),
         skid,
         kept: graph.parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.kept)),
         branches: graph
@@ -146,7 +161,12 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
             .iter()
             .fold(0, |sum: u64, seen| sum.saturating_add(seen.first).saturating_add(seen.later)),
         missing_edges: graph.graph.missing_edges(),
-        findings: graph.graph.findings().iter().map(|found| (found.address.0, found.kind.to_string())).collect(),
+        findings: graph
+            .graph
+            .findings()
+            .iter()
+            .map(|found| (found.address.0, found.kind.to_string()))
+            .collect(),
         machine: model,
         scale: explained.scale,
         sums: explained.sums.clone(),
@@ -158,11 +178,23 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
 }
 
 /// The blocks, without filler.
-pub(super) fn blocks(graph: &Graph, explained: &Explained, event: usize, confidence: Confidence) -> Vec<BlockRow> {
+pub(super) fn blocks(
+    graph: &Graph,
+    explained: &Explained,
+    event: usize,
+    confidence: Confidence,
+) -> Vec<BlockRow> {
     let Some(estimate) = &graph.estimate else { return Vec::new() };
     let mut lines = ByAddress::of(&graph.parts);
-    let blocks =
-        || graph.graph.blocks().iter().zip(&estimate.blocks).enumerate().filter(|(_, (block, _))| !block.padding);
+    let blocks = || {
+        graph
+            .graph
+            .blocks()
+            .iter()
+            .zip(&estimate.blocks)
+            .enumerate()
+            .filter(|(_, (block, _))| !block.padding)
+    };
     let row = |(number, (block, runs)): (usize, (&code::cfg::Block, &estimate::BlockEstimate))| {
         let explanations = explained.blocks.get(number).map(Vec::as_slice).unwrap_or_default();
         let instructions = graph.graph.instructions(number).enumerate().map(|(index, at)| {
@@ -194,16 +226,31 @@ pub(super) fn blocks(graph: &Graph, explained: &Explained, event: usize, confide
 fn runs_of(graph: &Graph, estimate: &Estimate, number: usize, confidence: Confidence) -> Runs {
     let runs = estimate.blocks.get(number).copied().unwrap_or_default();
     // For one entry: how often the procedure was entered is as unsure as any other block.
-    let entry = graph.graph.entry().and_then(|entry| estimate.blocks.get(entry)).map_or(0.0, |entry| entry.spread);
+    let entry = graph
+        .graph
+        .entry()
+        .and_then(|entry| estimate.blocks.get(entry))
+        .map_or(0.0, |entry| entry.spread);
     let spread = if Some(number) == graph.graph.entry() { 0.0 } else { runs.spread.hypot(entry) };
     let wide = (spread * confidence.z()).exp();
     let value = runs.executions;
-    Runs { value, low: value / wide, high: value * wide, confidence: estimate::Confidence::of(spread) }
+    Runs {
+        value,
+        low: value / wide,
+        high: value * wide,
+        confidence: estimate::Confidence::of(spread),
+    }
 }
 
-/// How often an edge was taken: as often as its block ran, if that has no other; else by how often it was seen of `all` edges of the block, and
-/// where none was seen, nothing is sure.
-fn runs_of_edge(value: f64, block: Runs, observed: u64, (all, edges): (u64, usize), confidence: Confidence) -> Runs {
+/// How often an edge was taken: as often as its block ran, if that has no other; else by how often
+/// it was seen of `all` edges of the block, and where none was seen, nothing is sure.
+fn runs_of_edge(
+    value: f64,
+    block: Runs,
+    observed: u64,
+    (all, edges): (u64, usize),
+    confidence: Confidence,
+) -> Runs {
     let (low, high, sure) = match (edges, all) {
         (1, _) => (1.0, 1.0, block.confidence),
         (_, 0) => (0.0, 1.0, estimate::Confidence::Low),
@@ -212,7 +259,12 @@ fn runs_of_edge(value: f64, block: Runs, observed: u64, (all, edges): (u64, usiz
             (share.low, share.high, block.confidence)
         }
     };
-    Runs { value, low: value.min(block.low * low), high: value.max(block.high * high), confidence: sure }
+    Runs {
+        value,
+        low: value.min(block.low * low),
+        high: value.max(block.high * high),
+        confidence: sure,
+    }
 }
 
 fn edges(graph: &Graph, confidence: Confidence) -> Vec<EdgeRow> {

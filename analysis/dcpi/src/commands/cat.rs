@@ -21,7 +21,8 @@ pub struct Cat {
     /// Only these images: name, path, or id (may be cut short)
     #[arg(value_name = "IMAGE")]
     pub images: Vec<String>,
-    /// Edges instead of samples: which way branches of user code went, as computed from snapshots of registers
+    /// Edges instead of samples: which way branches of user code went, as computed from snapshots
+    /// of registers
     #[arg(long)]
     pub edges: bool,
     /// Which samples.
@@ -139,7 +140,9 @@ impl Report for Dump {
             row.event.iter().try_for_each(|event| write!(out, "{event} "))?;
             writeln!(out, "{} {}", self.places(row).join(" -> "), row.count)?;
         }
-        self.problems.iter().try_for_each(|problem| writeln!(out, "# {}", report::escape(&problem.to_string())))
+        self.problems
+            .iter()
+            .try_for_each(|problem| writeln!(out, "# {}", report::escape(&problem.to_string())))
     }
 
     fn json(&self) -> impl Serialize + '_ {

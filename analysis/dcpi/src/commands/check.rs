@@ -90,7 +90,9 @@ impl Report for Checked {
         match (damage, unknown) {
             (0, 0) => writeln!(out, "{db} is whole"),
             (0, 1) => writeln!(out, "{db} is whole, but for 1 file that does not belong there"),
-            (0, unknown) => writeln!(out, "{db} is whole, but for {unknown} files that do not belong there"),
+            (0, unknown) => {
+                writeln!(out, "{db} is whole, but for {unknown} files that do not belong there")
+            }
             (damage, _) => {
                 let counted = report::counted;
                 let others = counted((self.problems.len() - damage) as u64, "other remark");

@@ -66,7 +66,9 @@ struct Recordings {
 pub(crate) fn run(args: &Clean, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let directory = std::env::temp_dir();
     let rows = recordings(&directory, args.older_than.unwrap_or_default(), SystemTime::now())
-        .map_err(|error| AnalysisError::Refused(format!("cannot look into {}: {error}", directory.display())))?;
+        .map_err(|error| {
+            AnalysisError::Refused(format!("cannot look into {}: {error}", directory.display()))
+        })?;
     let mut found = Recordings { directory, rows };
     let as_text = args.output.format == Format::Text;
     if as_text {
@@ -85,7 +87,8 @@ pub(crate) fn run(args: &Clean, out: &mut dyn Write) -> Result<Outcome, Analysis
         super::write(&found, &args.output, out)?;
     } else if !found.rows.is_empty() {
         let removed = found.rows.iter().filter(|left| left.removed);
-        let (count, size) = removed.fold((0, 0_u64), |(n, sum), left| (n + 1, sum.saturating_add(left.size_bytes)));
+        let (count, size) =
+            removed.fold((0, 0_u64), |(n, sum), left| (n + 1, sum.saturating_add(left.size_bytes)));
         match count {
             0 if args.dry_run || may_ask => writeln!(out, "nothing was removed")?,
             0 => writeln!(out, "nothing was removed; to remove them: dcpi clean --force")?,
@@ -103,8 +106,9 @@ fn ask(out: &mut dyn Write) -> Result<bool, AnalysisError> {
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// The recordings in a directory that ended at least so long before `now`, oldest first. Only directories of this user that nobody else
-/// may enter: in a directory that all may write to, any name may be anybody's.
+/// The recordings in a directory that ended at least so long before `now`, oldest first. Only
+/// directories of this user that nobody else may enter: in a directory that all may write to, any
+/// name may be anybody's.
 fn recordings(directory: &Path, age_min: Duration, now: SystemTime) -> io::Result<Vec<Left>> {
     let mut found = Vec::new();
     let own = rustix::process::geteuid().as_raw();
@@ -116,14 +120,25 @@ fn recordings(directory: &Path, age_min: Duration, now: SystemTime) -> io::Resul
         let path = entry.path();
         // Of the entry itself: a link is no directory. It may have gone meanwhile.
         let Ok(metadata) = path.symlink_metadata() else { continue };
-        let is_ours = metadata.is_dir() && metadata.uid() == own && metadata.permissions().mode() & 0o077 == 0;
+        let is_ours = metadata.is_dir()
+            && metadata.uid() == own
+            && metadata.permissions().mode() & 0o077 == 0;
         if !is_ours || Client::new(control_path(&path)).is_heard() {
             continue;
         }
         // The sockets in it go when it ends, or stay as they were when it was killed.
-        let age = metadata.modified().ok().and_then(|ended| now.duration_since(ended).ok()).unwrap_or_default();
+        let age = metadata
+            .modified()
+            .ok()
+            .and_then(|ended| now.duration_since(ended).ok())
+            .unwrap_or_default();
         if age >= age_min {
-            found.push(Left { size_bytes: size_bytes(&path), path, age_s: age.as_secs(), removed: false });
+            found.push(Left {
+                size_bytes: size_bytes(&path),
+                path,
+                age_s: age.as_secs(),
+                removed: false,
+            });
         }
     }
     found.sort_by_key(|left| std::cmp::Reverse(left.age_s));
@@ -137,7 +152,8 @@ fn is_recording(name: &str) -> bool {
     numbers.is_some_and(|(process, micros)| digits(process) && digits(micros) && micros.len() == 6)
 }
 
-/// Bytes of all files in a directory and those below it; no link is followed, and what cannot be looked at counts as none.
+/// Bytes of all files in a directory and those below it; no link is followed, and what cannot be
+/// looked at counts as none.
 pub(super) fn size_bytes(directory: &Path) -> u64 {
     let (mut sum, mut pending) = (0_u64, vec![(directory.to_path_buf(), DEPTH_MAX)]);
     while let Some((directory, depth)) = pending.pop() {
@@ -190,7 +206,15 @@ impl Report for Recordings {
         record(out, &["path", "size_bytes", "age_s", "removed"].map(str::to_owned))?;
         self.rows.iter().try_for_each(|left| {
             let path = left.path.display().to_string();
-            record(out, &[path, left.size_bytes.to_string(), left.age_s.to_string(), left.removed.to_string()])
+            record(
+                out,
+                &[
+                    path,
+                    left.size_bytes.to_string(),
+                    left.age_s.to_string(),
+                    left.removed.to_string(),
+                ],
+            )
         })
     }
 
@@ -204,7 +228,8 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// A recording without -o left 371 MB, and nothing said so or removed it. Only what is surely ours may go.
+    /// A recording without -o left 371 MB, and nothing said so or removed it. Only what is surely
+    /// ours may go.
     #[test]
     fn only_recordings_of_ours_that_have_ended_are_found() {
         let directory = tempfile::tempdir().unwrap();

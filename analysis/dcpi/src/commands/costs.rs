@@ -39,22 +39,32 @@ impl OnMachine {
         Places::with_debug_roots(self.debug_root.clone())
     }
 
-    /// The model of the processor: the one asked for, else the nearest to the one that was sampled, else - which it tells - some other. `isa`: what it
-    /// must execute, if that is known already.
+    /// The model of the processor: the one asked for, else the nearest to the one that was sampled,
+    /// else - which it tells - some other. `isa`: what it must execute, if that is known already.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where the one asked for does not.
-    pub(super) fn model(&self, samples: &Samples, isa: Option<Isa>) -> Result<(Machine, Model), AnalysisError> {
-        let known =
-            |name: &str| Machine::named(name).ok_or_else(|| AnalysisError::Refused(format!("no model of {name}")));
+    pub(super) fn model(
+        &self,
+        samples: &Samples,
+        isa: Option<Isa>,
+    ) -> Result<(Machine, Model), AnalysisError> {
+        let known = |name: &str| {
+            Machine::named(name)
+                .ok_or_else(|| AnalysisError::Refused(format!("no model of {name}")))
+        };
         if let Some(name) = &self.machine {
             let machine = known(name)?;
-            let Some(isa) = isa.filter(|isa| *isa != machine.isa) else { return Ok(as_model(machine, false)) };
+            let Some(isa) = isa.filter(|isa| *isa != machine.isa) else {
+                return Ok(as_model(machine, false));
+            };
             let (own, others) = (machine.isa, Machine::names(isa).collect::<Vec<_>>().join(", "));
-            let why = format!("{name} executes {own}, this is {isa}; --machine with one of {others}");
+            let why =
+                format!("{name} executes {own}, this is {isa}; --machine with one of {others}");
             return Err(AnalysisError::Refused(why));
         }
-        let nearest = samples.cpuid().and_then(|cpuid| Machine::nearest(&cpuid)).map(known).transpose()?;
+        let nearest =
+            samples.cpuid().and_then(|cpuid| Machine::nearest(&cpuid)).map(known).transpose()?;
         if let Some(machine) = nearest.filter(|machine| isa.is_none_or(|isa| isa == machine.isa)) {
             return Ok(as_model(machine, false));
         }
@@ -72,7 +82,9 @@ fn as_model(machine: Machine, assumed: bool) -> (Machine, Model) {
 
 /// The events, with the samples of the images that were asked for.
 pub(super) fn columns(samples: &Samples) -> Vec<EventColumn> {
-    let of = |event: usize, idle: bool| samples.total(event, |image| image.wanted && image.is_idle() == idle);
+    let of = |event: usize, idle: bool| {
+        samples.total(event, |image| image.wanted && image.is_idle() == idle)
+    };
     let column = |(at, event): (usize, &EventSamples)| EventColumn {
         event: event.clone(),
         idle: of(at, true).samples,
@@ -122,7 +134,10 @@ impl<'a> Finder<'a> {
         let here = profile.flat_map(|profile| profile.within(procedure.start..procedure.end));
         let here = load::sum(here.map(|(_, samples)| samples));
         if here < SAMPLES_MIN {
-            return Err(format!("{} of time here; that takes {SAMPLES_MIN}", counted(here, "sample")));
+            return Err(format!(
+                "{} of time here; that takes {SAMPLES_MIN}",
+                counted(here, "sample")
+            ));
         }
         Ok(())
     }
@@ -144,7 +159,9 @@ impl<'a> Finder<'a> {
             return Err(format!("its instructions are not those of {}; --machine", machine.name));
         }
         let graph = surveyed.graph(image, known, procedure, None, (event, skid), Some(machine));
-        let explained = graph.as_ref().and_then(|graph| graph.explained(machine, event, self.samples.retired(event)));
+        let explained = graph
+            .as_ref()
+            .and_then(|graph| graph.explained(machine, event, self.samples.retired(event)));
         let Some((graph, explained)) = graph.zip(explained) else {
             return Err(NOT_ESTIMATED.to_owned());
         };

@@ -52,16 +52,22 @@ fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
     let mut table = sets::read(&[args.before.clone(), args.after.clone()], false, &comparison)?;
     let measure = if args.amounts { Measure::Amount } else { Measure::Share };
     let folded = fold(&mut table, &comparison);
-    let compared: Vec<Compared> = table.rows.iter().map(|row| compared(&table, row, measure)).collect();
+    let compared: Vec<Compared> =
+        table.rows.iter().map(|row| compared(&table, row, measure)).collect();
     let (typical, judged) = compare::changes(measure, &compared, args.with.look.confidence);
     let rows = table.rows.iter().zip(&compared).zip(judged);
-    let mut rows: Vec<DiffRow> = rows.map(|((found, compared), judged)| row(&table, found, compared, judged)).collect();
+    let mut rows: Vec<DiffRow> =
+        rows.map(|((found, compared), judged)| row(&table, found, compared, judged)).collect();
     rows.sort_by(|a, b| {
         let size = |row: &DiffRow| row.judged.change.value.abs();
-        let order = b.judged.significant.cmp(&a.judged.significant).then(size(b).total_cmp(&size(a)));
+        let order =
+            b.judged.significant.cmp(&a.judged.significant).then(size(b).total_cmp(&size(a)));
         order.then_with(|| a.subject.cmp(&b.subject))
     });
-    Ok(DiffReport { sets: SetsReport::of(table, measure, typical, folded, (&comparison, is_text)), rows })
+    Ok(DiffReport {
+        sets: SetsReport::of(table, measure, typical, folded, (&comparison, is_text)),
+        rows,
+    })
 }
 
 /// A row before and after.
@@ -70,7 +76,9 @@ fn compared(table: &Table, row: &Row, measure: Measure) -> Compared {
     let of_sets = table.by_set(row);
     let set = |at: usize| table.sets.get(at).zip(of_sets.get(at));
     let counted = |at: usize| {
-        let counted = |(set, samples): (&Set, &&[Tally])| set.counted(measure, samples, weight, set.parts.len() as f64);
+        let counted = |(set, samples): (&Set, &&[Tally])| {
+            set.counted(measure, samples, weight, set.parts.len() as f64)
+        };
         set(at).map_or(Counted::default(), counted)
     };
     let parts = |at: usize| {

@@ -19,7 +19,11 @@ pub(crate) fn run(args: &Epochs, out: &mut dyn Write) -> Result<Outcome, Analysi
     super::write(&report(&db, &chosen, &args.source.scope.choice())?, &args.output, out)
 }
 
-fn report(db: &Database, chosen: &[(String, EpochId)], whose: &ScopeChoice) -> Result<EpochsReport, AnalysisError> {
+fn report(
+    db: &Database,
+    chosen: &[(String, EpochId)],
+    whose: &ScopeChoice,
+) -> Result<EpochsReport, AnalysisError> {
     let mut problems = Vec::new();
     let mut rows = Vec::with_capacity(chosen.len());
     let mut scopes = Vec::new();
@@ -51,7 +55,11 @@ fn report(db: &Database, chosen: &[(String, EpochId)], whose: &ScopeChoice) -> R
 }
 
 /// What is kept of code beside these epochs: often more than the epochs are.
-fn code_stores(db: &Database, selection: &Selection, problems: &mut Vec<Problem>) -> Vec<CodeStoreRow> {
+fn code_stores(
+    db: &Database,
+    selection: &Selection,
+    problems: &mut Vec<Problem>,
+) -> Vec<CodeStoreRow> {
     let hosts: BTreeSet<&str> = selection.epochs.iter().map(|meta| meta.host.as_str()).collect();
     let mut rows = Vec::new();
     for host in hosts {
@@ -85,7 +93,8 @@ fn row(
     epoch.damaged_files().into_iter().for_each(|error| problem::add_unreadable(problems, error));
     let mut known = |error| problem::add_unreadable(problems, error);
     let scopes = epoch.scopes().map_err(&mut known).unwrap_or_default();
-    let run_labels: BTreeSet<String> = scopes.iter().filter_map(|scope| scope.label.clone()).collect();
+    let run_labels: BTreeSet<String> =
+        scopes.iter().filter_map(|scope| scope.label.clone()).collect();
     let row = EpochRow {
         meta: epoch.meta().clone(),
         back,

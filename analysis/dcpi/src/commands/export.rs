@@ -11,7 +11,9 @@ use super::Outcome;
 use crate::destination::Destination;
 use crate::options::Chosen;
 use export::resolve::{self, Detail, Wanted};
-use export::{Carried, Image, Resolved, addresses, autofdo, bolt, firefox, folded, otlp, pprof, script};
+use export::{
+    Carried, Image, Resolved, addresses, autofdo, bolt, firefox, folded, otlp, pprof, script,
+};
 use names::procedures::Places;
 use query::Question;
 use query::error::AnalysisError;
@@ -32,7 +34,8 @@ pub struct Export {
     /// The file to write, whole or not at all; - for standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: PathBuf,
-    /// Source lines and inlined calls too, from the images' debug information (pprof, otlp, folded, firefox)
+    /// Source lines and inlined calls too, from the images' debug information (pprof, otlp, folded,
+    /// firefox)
     #[arg(long, conflicts_with = "no_symbols")]
     pub lines: bool,
     /// Addresses without names: for tools that find them by themselves (pprof, otlp, script)
@@ -137,7 +140,8 @@ impl Target {
 
 pub(crate) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     args.to.check(args)?;
-    let mut samples = Question { by_scope: true, ..args.chosen.question(&args.images) }.samples()?;
+    let mut samples =
+        Question { by_scope: true, ..args.chosen.question(&args.images) }.samples()?;
     let mut problems = std::mem::take(&mut samples.problems);
     let wanted = Wanted {
         detail: args.to.detail(args),
@@ -147,19 +151,25 @@ pub(crate) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, Analysi
         places: Places::with_debug_roots(args.debug_root.clone()),
     };
     let resolved = resolve::resolve(&samples, &wanted, &mut problems);
-    let carried = Destination::from_argument(&args.file).write(out, |out| write(args, &resolved, out))?;
+    let carried =
+        Destination::from_argument(&args.file).write(out, |out| write(args, &resolved, out))?;
     let mut aside: Vec<String> =
         problems.iter().filter(|problem| problem.is_serious()).map(Problem::to_string).collect();
     let sound = aside.is_empty();
     // Whoever needs lines counts the samples without; why they are missing is told here.
-    let is_of_lines =
-        |problem: &&Problem| matches!(problem, Problem::NoLines { why: Some(_), .. } | Problem::LinesCut { .. });
+    let is_of_lines = |problem: &&Problem| {
+        matches!(problem, Problem::NoLines { why: Some(_), .. } | Problem::LinesCut { .. })
+    };
     aside.extend(problems.iter().filter(is_of_lines).map(Problem::to_string));
     aside.extend(said(args, &resolved, &carried));
     Ok(Outcome { sound, aside, ..Outcome::default() })
 }
 
-fn write(args: &Export, resolved: &Resolved, out: &mut dyn Write) -> Result<Carried, AnalysisError> {
+fn write(
+    args: &Export,
+    resolved: &Resolved,
+    out: &mut dyn Write,
+) -> Result<Carried, AnalysisError> {
     const FIRST: usize = 0;
     Ok(match args.to {
         Target::Pprof => pprof::write(resolved, out)?,
@@ -167,7 +177,9 @@ fn write(args: &Export, resolved: &Resolved, out: &mut dyn Write) -> Result<Carr
         Target::Folded => folded::write(resolved, FIRST, out)?,
         Target::Firefox => firefox::write(resolved, out)?,
         Target::Autofdo => autofdo::write(resolved, FIRST, out)?,
-        Target::AutofdoAddresses => addresses::write(resolved, program(args, resolved)?, FIRST, out)?,
+        Target::AutofdoAddresses => {
+            addresses::write(resolved, program(args, resolved)?, FIRST, out)?
+        }
         Target::Bolt => bolt::write(resolved, program(args, resolved)?, FIRST, out)?,
         Target::Script => script::write(resolved, out)?,
     })
@@ -175,7 +187,8 @@ fn write(args: &Export, resolved: &Resolved, out: &mut dyn Write) -> Result<Carr
 
 /// The one program that a format is of.
 fn program<'a>(args: &Export, resolved: &'a Resolved) -> Result<&'a Image, AnalysisError> {
-    let usage = |message: String| AnalysisError::Usage { message, help: "dcpi export --help".to_owned() };
+    let usage =
+        |message: String| AnalysisError::Usage { message, help: "dcpi export --help".to_owned() };
     let mut files = resolved.images.iter().filter(|image| image.kind == ImageKind::File);
     match (files.next(), files.next()) {
         (Some(image), None) => Ok(image),
@@ -205,10 +218,13 @@ fn said(args: &Export, resolved: &Resolved, carried: &Carried) -> Vec<String> {
     }
     if args.to.is_of_one_event() && resolved.events.len() > 1 {
         let names = resolved.events.iter().map(|event| event.name.as_str());
-        let (first, others): (Vec<&str>, Vec<&str>) = (names.clone().take(1).collect(), names.skip(1).collect());
+        let (first, others): (Vec<&str>, Vec<&str>) =
+            (names.clone().take(1).collect(), names.skip(1).collect());
         said.push(format!("of {} only; left out: {}", first.join(""), others.join(", ")));
     }
-    if args.to == Target::Autofdo && carried.left_out.iter().any(|(reason, _)| reason == autofdo::NO_LINE) {
+    if args.to == Target::Autofdo
+        && carried.left_out.iter().any(|(reason, _)| reason == autofdo::NO_LINE)
+    {
         said.push(
             "build with -g, and with -fdebug-info-for-profiling where the compiler has it, for more lines".to_owned(),
         );

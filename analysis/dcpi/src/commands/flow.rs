@@ -68,7 +68,9 @@ fn form(file: &Path) -> Result<Form, AnalysisError> {
         "dot" | "gv" => Ok(Form::Dot),
         other => {
             let what = format!("cannot draw a .{other}");
-            Err(AnalysisError::Refused(format!("{what}; name a file that ends in .svg, .html or .dot, or say --form")))
+            Err(AnalysisError::Refused(format!(
+                "{what}; name a file that ends in .svg, .html or .dot, or say --form"
+            )))
         }
     }
 }
@@ -92,8 +94,10 @@ pub(crate) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         Form::Html => flow::html(&report),
         Form::Dot => flow::dot(&report),
     };
-    Destination::from_argument(&args.file).write(out, |out| Ok(out.write_all(drawn.as_bytes())?))?;
-    let aside = report.problems().iter().filter(|problem| problem.is_serious()).map(ToString::to_string);
+    Destination::from_argument(&args.file)
+        .write(out, |out| Ok(out.write_all(drawn.as_bytes())?))?;
+    let aside =
+        report.problems().iter().filter(|problem| problem.is_serious()).map(ToString::to_string);
     let aside: Vec<String> = aside.collect();
     Ok(Outcome { sound: aside.is_empty(), aside, code: None })
 }
@@ -114,6 +118,9 @@ mod tests {
             assert_eq!(form(Path::new(name)).unwrap(), expected, "{name}");
         }
         let refused = form(Path::new("x.png")).unwrap_err().to_string();
-        assert_eq!(refused, "cannot draw a .png; name a file that ends in .svg, .html or .dot, or say --form");
+        assert_eq!(
+            refused,
+            "cannot draw a .png; name a file that ends in .svg, .html or .dot, or say --form"
+        );
     }
 }

@@ -50,7 +50,8 @@ pub struct Html {
     /// Instructions as Intel's manuals write them
     #[arg(long)]
     pub intel: bool,
-    /// In listings: how often instructions ran, what executions took, and what may have stalled them (of large images that takes a minute)
+    /// In listings: how often instructions ran, what executions took, and what may have stalled
+    /// them (of large images that takes a minute)
     #[arg(long)]
     pub why: bool,
     /// Count the idle loop too, in rows and shares
@@ -84,14 +85,16 @@ pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let finder = args.why.then(|| Finder::new(&samples, &args.on, args.confidence));
     let listings = listings(args, &samples, (&procedures, finder.as_ref()), &mut problems);
     procedures.problems.append(&mut problems);
-    let serious = procedures.problems.iter().chain(&images.problems).filter(|problem| problem.is_serious());
+    let serious =
+        procedures.problems.iter().chain(&images.problems).filter(|problem| problem.is_serious());
     let aside: Vec<String> = serious.map(ToString::to_string).collect();
     let sound = aside.is_empty();
     let named = |(event, skid): (usize, _)| Some((samples.events.get(event)?.name.clone(), skid));
     let skid = samples.skid().and_then(named);
     let report = HtmlReport { procedures, images, listings, skid };
     // A number that no name in the report can have guessed.
-    let nonce = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
+    let nonce =
+        format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
     let destination = Destination::from_argument(&args.file);
     destination.write(out, |out| Ok(html::write(&report, &nonce, out)?))?;
     if destination == Destination::Stdout {
@@ -118,7 +121,8 @@ fn prof_args(args: &Html, by_image: bool) -> Result<Prof, AnalysisError> {
     Ok(prof)
 }
 
-/// The listings of the first procedures, by the number of their row. Images are read one after the other.
+/// The listings of the first procedures, by the number of their row. Images are read one after the
+/// other.
 fn listings(
     args: &Html,
     samples: &Samples,
@@ -154,26 +158,37 @@ fn of_image(
     problems: &mut Vec<Problem>,
 ) -> Vec<(usize, (Listing, Option<Costs>))> {
     // The table has told what is wrong with the image.
-    let Ok(known) = procedures::known(samples, image, places, Needed::All, &mut Vec::new()) else { return Vec::new() };
+    let Ok(known) = procedures::known(samples, image, places, Needed::All, &mut Vec::new()) else {
+        return Vec::new();
+    };
     let debug = known.debug_info(image, places, problems);
     let lines = debug.as_ref().and_then(|debug| procedures::lines(debug, image, problems));
-    let procedure = |address: u64| known.offset(address).and_then(|offset| known.procedures.find(offset));
+    let procedure =
+        |address: u64| known.offset(address).and_then(|offset| known.procedures.find(offset));
     let worth = |finder: &&Finder<'_>| {
-        rows.iter().filter_map(|(_, address)| procedure(*address)).any(|found| finder.can(image, found).is_ok())
+        rows.iter()
+            .filter_map(|(_, address)| procedure(*address))
+            .any(|found| finder.can(image, found).is_ok())
     };
-    let surveyed =
-        finder.filter(worth).and_then(|finder| Some((finder, Surveyed::of(samples, image, &known, problems)?)));
+    let surveyed = finder
+        .filter(worth)
+        .and_then(|finder| Some((finder, Surveyed::of(samples, image, &known, problems)?)));
     let listing = |(row, address): &(usize, u64)| {
         let procedure = procedure(*address)?;
         let mut listing = listing::of(image, &known, procedure, Some(syntax), lines.as_ref());
         samples.skid().into_iter().for_each(|skid| listing.attribute(skid));
-        let costs =
-            surveyed.as_ref().and_then(|(finder, surveyed)| finder.find(surveyed, (image, &known), procedure).ok());
+        let costs = surveyed
+            .as_ref()
+            .and_then(|(finder, surveyed)| finder.find(surveyed, (image, &known), procedure).ok());
         Some((*row, (listing, costs)))
     };
     let listings = rows.iter().filter_map(listing).collect();
     if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {
-        problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
+        problems.push(Problem::LinesCut {
+            image: image.record.name.clone(),
+            id: image.record.id,
+            why,
+        });
     }
     listings
 }

@@ -83,10 +83,15 @@ fn kept(samples: &Samples, problems: &mut Vec<Problem>) -> BTreeMap<String, BTre
     kept
 }
 
-fn row(samples: &Samples, image: &ImageSamples, kept: &BTreeMap<String, BTreeSet<ImageId>>) -> ImageRow {
+fn row(
+    samples: &Samples,
+    image: &ImageSamples,
+    kept: &BTreeMap<String, BTreeSet<ImageId>>,
+) -> ImageRow {
     let of_epochs = image.epochs.iter().filter_map(|&at| samples.epochs.get(at));
     let hosts: BTreeSet<String> = of_epochs.map(|epoch| epoch.meta().host.clone()).collect();
-    let has = |host: &&String| kept.get(*host).is_some_and(|images| images.contains(&image.record.id));
+    let has =
+        |host: &&String| kept.get(*host).is_some_and(|images| images.contains(&image.record.id));
     ImageRow {
         record: image.record.clone(),
         counts: image.totals(),

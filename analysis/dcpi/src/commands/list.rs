@@ -49,7 +49,8 @@ pub struct List {
     /// Samples on the instructions that they landed on, not on those that took the time
     #[arg(long)]
     pub raw: bool,
-    /// How often instructions ran, what executions took, and what may have stalled them, as dcpi calc tells it
+    /// How often instructions ran, what executions took, and what may have stalled them, as dcpi
+    /// calc tells it
     #[arg(long, conflicts_with_all = ["source", "raw"])]
     pub why: bool,
     /// Where sources are that are not where they were compiled (may be repeated)
@@ -92,7 +93,8 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     let _stage = progress::stage("reading code and debug information", 0);
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
-    let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, (&args.image, &args.procedure))?;
+    let (Candidate { image, known, .. }, procedure) =
+        meant(&candidates, &without, (&args.image, &args.procedure))?;
     let from = *image;
     let info = if args.asm { None } else { known.debug_info(image, &places, &mut problems) };
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, &mut problems));
@@ -102,7 +104,11 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     let skid = samples.skid().filter(|_| !args.raw && listing.isa.is_some());
     skid.into_iter().for_each(|skid| listing.attribute(skid));
     if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {
-        problems.push(Problem::LinesCut { image: image.record.name.clone(), id: image.record.id, why });
+        problems.push(Problem::LinesCut {
+            image: image.record.name.clone(),
+            id: image.record.id,
+            why,
+        });
     }
     let record = &image.record;
     let (name, path) = (record.name.clone(), record.path.clone());
@@ -118,9 +124,14 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     };
     let events = columns(&samples, &listing.counts, args.confidence);
     let shares = |counts: &[u64]| {
-        counts.iter().zip(&listing.counts).map(|(count, all)| wilson(*count, *all, args.confidence)).collect()
+        counts
+            .iter()
+            .zip(&listing.counts)
+            .map(|(count, all)| wilson(*count, *all, args.confidence))
+            .collect()
     };
-    let shares = listing.instructions.iter().map(|instruction| shares(&instruction.counts)).collect();
+    let shares =
+        listing.instructions.iter().map(|instruction| shares(&instruction.counts)).collect();
     let sources = Sources::below(args.source_dir.clone());
     let mut report = ListReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
@@ -157,7 +168,8 @@ fn costs(
     finder.find(&surveyed, (image, known), procedure)
 }
 
-/// The images that may be meant, with what is known of them, and why the procedures of others are not known.
+/// The images that may be meant, with what is known of them, and why the procedures of others are
+/// not known.
 pub(super) fn candidates<'a>(
     samples: &'a Samples,
     places: &Places,
@@ -167,14 +179,17 @@ pub(super) fn candidates<'a>(
     let mut without = Vec::new();
     for image in samples.images.iter().filter(|image| image.wanted) {
         match procedures::known(samples, image, places, Needed::All, problems) {
-            Ok(known) => candidates.push(Candidate { image, known, debug_roots: places.debug_roots.clone() }),
+            Ok(known) => {
+                candidates.push(Candidate { image, known, debug_roots: places.debug_roots.clone() })
+            }
             Err(why) => without.push(format!("; of {} none are known: {why}", image.record.name)),
         }
     }
     (candidates, without)
 }
 
-/// The procedure that is meant by an image's and a procedure's name, of `candidates`; `without`: why those of other images are not known.
+/// The procedure that is meant by an image's and a procedure's name, of `candidates`; `without`:
+/// why those of other images are not known.
 pub(super) fn meant<'a, 'b>(
     candidates: &'a [Candidate<'b>],
     without: &[String],
@@ -192,7 +207,11 @@ pub(super) fn meant<'a, 'b>(
 }
 
 /// The events; shares are of the procedure's samples.
-pub(super) fn columns(samples: &Samples, counts: &[u64], confidence: Confidence) -> Vec<EventColumn> {
+pub(super) fn columns(
+    samples: &Samples,
+    counts: &[u64],
+    confidence: Confidence,
+) -> Vec<EventColumn> {
     let column = |(at, (event, counted)): (usize, (&load::EventSamples, &u64))| EventColumn {
         event: event.clone(),
         idle: samples.idle(at),

@@ -26,13 +26,23 @@ pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
         let around = one.parent.and_then(|parent| rows.get_mut(parent));
         around.into_iter().for_each(|row| row.samples += samples);
     }
-    // Rounds for one entry are no surer than how often the loop is entered, unless its test tells them.
-    for edge in cfg.edges().iter().zip(&estimate.edges).filter(|(_, taken)| **taken > 0.0).map(|(edge, _)| edge) {
+    // Rounds for one entry are no surer than how often the loop is entered, unless its test tells
+    // them.
+    for edge in cfg
+        .edges()
+        .iter()
+        .zip(&estimate.edges)
+        .filter(|(_, taken)| **taken > 0.0)
+        .map(|(edge, _)| edge)
+    {
         let To::Block(to) = edge.to else { continue };
-        let headed =
-            loops.innermost(to).filter(|number| loops.loops().get(*number).is_some_and(|one| one.header == to));
+        let headed = loops
+            .innermost(to)
+            .filter(|number| loops.loops().get(*number).is_some_and(|one| one.header == to));
         let from = estimate.blocks.get(edge.from).map_or(Confidence::Low, |from| from.confidence);
-        let row = headed.filter(|number| !loops.contains(*number, edge.from)).and_then(|number| rows.get_mut(number));
+        let row = headed
+            .filter(|number| !loops.contains(*number, edge.from))
+            .and_then(|number| rows.get_mut(number));
         row.into_iter().for_each(|row| row.sure = row.sure.min(from));
     }
     let entries = estimate::rounds::entries(cfg, loops, &estimate.edges);
@@ -43,7 +53,8 @@ pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
     for trips in &estimate.trips {
         let Some(row) = rows.get_mut(trips.number) else { continue };
         // What the test says holds however often the loop is entered.
-        let header = loops.loops().get(trips.number).and_then(|one| estimate.blocks.get(one.header));
+        let header =
+            loops.loops().get(trips.number).and_then(|one| estimate.blocks.get(one.header));
         if let Some(header) = header.filter(|_| trips.decides && trips.only) {
             row.sure = row.sure.max(Confidence::of(trips.spread).min(header.confidence));
         }

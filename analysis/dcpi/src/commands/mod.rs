@@ -83,20 +83,34 @@ struct Schema {
 }
 
 fn versioned<R: Report>(report: &R) -> impl Serialize + '_ {
-    Versioned { schema: Schema { name: format!("dcpi.{}", R::NAME), version: R::VERSION }, report: report.json() }
+    Versioned {
+        schema: Schema { name: format!("dcpi.{}", R::NAME), version: R::VERSION },
+        report: report.json(),
+    }
 }
 
-fn write(report: &impl Report, output: &Output, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+fn write(
+    report: &impl Report,
+    output: &Output,
+    out: &mut dyn Write,
+) -> Result<Outcome, AnalysisError> {
     let mut aside = Vec::new();
     match output.format {
         Format::Text => report.text(&terminal::style(output.full_names), out)?,
         Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, &versioned(report)).map_err(AnalysisError::Json)?;
+            serde_json::to_writer_pretty(&mut *out, &versioned(report))
+                .map_err(AnalysisError::Json)?;
             writeln!(out)?;
         }
         Format::Csv => {
             report.csv(out)?;
-            aside.extend(report.problems().iter().filter(|problem| problem.is_serious()).map(Problem::to_string));
+            aside.extend(
+                report
+                    .problems()
+                    .iter()
+                    .filter(|problem| problem.is_serious())
+                    .map(Problem::to_string),
+            );
         }
     }
     let sound = !report.problems().iter().any(Problem::is_serious);

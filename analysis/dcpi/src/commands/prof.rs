@@ -18,7 +18,9 @@ use query::problem::Problem;
 use query::scope::{Dimension, Part};
 use query::select;
 use query::unresolved;
-use report::{By, EventColumn, ImageName, LineName, Omitted, ProcedureName, ProfReport, Row, Selection};
+use report::{
+    By, EventColumn, ImageName, LineName, Omitted, ProcedureName, ProfReport, Row, Selection,
+};
 use stats::tally::{self, Tally, Weighed};
 use stats::{Confidence, share};
 
@@ -39,7 +41,8 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     let sort = sort_event(args, &samples.events)?;
     let restricted = !args.images.is_empty();
     // An idle loop that was asked for by name is counted.
-    let counts = |image: &&ImageSamples| image.wanted && (args.look.idle || restricted || !image.is_idle());
+    let counts =
+        |image: &&ImageSamples| image.wanted && (args.look.idle || restricted || !image.is_idle());
     let mut problems = std::mem::take(&mut samples.problems);
     let samples = &*samples;
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
@@ -52,7 +55,9 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
         None => By::Procedure,
     };
     let mut rows = match by {
-        By::Scope(dimension) => scope_rows(&images, &unresolved::nobodys(everything, samples), dimension),
+        By::Scope(dimension) => {
+            scope_rows(&images, &unresolved::nobodys(everything, samples), dimension)
+        }
         By::Image => image_rows(&images),
         By::Procedure => procedure_rows(samples, &images, args, &mut problems),
         By::Line => line_rows(samples, &images, args, &mut problems),
@@ -99,12 +104,13 @@ fn sort_event(args: &Prof, events: &[EventSamples]) -> Result<usize, AnalysisErr
         return Ok(0);
     };
     let shown: Vec<String> = events.iter().map(|event| event.name.clone()).collect();
-    let found = select::event(asked, &shown).and_then(|name| shown.iter().position(|shown| shown == name));
+    let found =
+        select::event(asked, &shown).and_then(|name| shown.iter().position(|shown| shown == name));
     found.ok_or_else(|| AnalysisError::SortNotShown { asked: asked.clone(), shown })
 }
 
-/// The events with the number of samples that shares are of: those of the images counted, and, unless
-/// only some images or processes are, those of unknown code.
+/// The events with the number of samples that shares are of: those of the images counted, and,
+/// unless only some images or processes are, those of unknown code.
 pub(super) fn columns(
     everything: bool,
     confidence: Confidence,
@@ -113,17 +119,24 @@ pub(super) fn columns(
 ) -> Vec<EventColumn> {
     let nobodys = unresolved::nobodys(everything, samples);
     let of_images = images.iter().filter_map(|image| image.unresolved());
-    let reasons: BTreeSet<String> =
-        of_images.map(str::to_owned).chain(nobodys.iter().map(|(reason, _)| reason.clone())).collect();
+    let reasons: BTreeSet<String> = of_images
+        .map(str::to_owned)
+        .chain(nobodys.iter().map(|(reason, _)| reason.clone()))
+        .collect();
     let mut columns = Vec::with_capacity(samples.events.len());
     for (at, event) in samples.events.iter().enumerate() {
-        let total = |image: &ImageSamples| image.profiles.get(at).map_or(Tally::default(), Weighed::total);
+        let total =
+            |image: &ImageSamples| image.profiles.get(at).map_or(Tally::default(), Weighed::total);
         let idle = samples.idle(at);
         let of_images: Tally = images.iter().map(|image| total(image)).sum();
-        let counted = of_images + nobodys.iter().filter_map(|(_, tallies)| tallies.get(at).copied()).sum();
+        let counted =
+            of_images + nobodys.iter().filter_map(|(_, tallies)| tallies.get(at).copied()).sum();
         let unresolved = reasons.iter().map(|reason| {
             let of_reason = images.iter().filter(|image| image.unresolved() == Some(reason));
-            let nobodys = nobodys.iter().filter(|(of, _)| of == reason).filter_map(|(_, tallies)| tallies.get(at));
+            let nobodys = nobodys
+                .iter()
+                .filter(|(of, _)| of == reason)
+                .filter_map(|(_, tallies)| tallies.get(at));
             let samples = of_reason.map(|image| total(image)).chain(nobodys.copied()).sum();
             (reason.clone(), samples, share(samples, counted, confidence))
         });
@@ -135,13 +148,19 @@ pub(super) fn columns(
 }
 
 /// Rows of what samples were kept apart by.
-fn scope_rows(images: &[&ImageSamples], nobodys: &[(String, Vec<Tally>)], dimension: Dimension) -> Vec<Row> {
+fn scope_rows(
+    images: &[&ImageSamples],
+    nobodys: &[(String, Vec<Tally>)],
+    dimension: Dimension,
+) -> Vec<Row> {
     let mut parts: BTreeMap<Part, Vec<Tally>> = BTreeMap::new();
     let nobody = Scope::default();
     let nobodys = nobodys.iter().map(|(_, counts)| (&nobody, counts));
     for (scope, counts) in images.iter().flat_map(|image| &image.scopes).chain(nobodys) {
         tally::add_all(
-            parts.entry(dimension.of(scope)).or_insert_with(|| vec![Tally::default(); counts.len()]),
+            parts
+                .entry(dimension.of(scope))
+                .or_insert_with(|| vec![Tally::default(); counts.len()]),
             counts,
         );
     }
@@ -149,13 +168,22 @@ fn scope_rows(images: &[&ImageSamples], nobodys: &[(String, Vec<Tally>)], dimens
 }
 
 fn image_rows(images: &[&ImageSamples]) -> Vec<Row> {
-    images.iter().map(|image| row(None, Some(image_name(image, images, true)), None, image.totals())).collect()
+    images
+        .iter()
+        .map(|image| row(None, Some(image_name(image, images, true)), None, image.totals()))
+        .collect()
 }
 
-fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems: &mut Vec<Problem>) -> Vec<Row> {
+fn procedure_rows(
+    samples: &Samples,
+    images: &[&ImageSamples],
+    args: &Prof,
+    problems: &mut Vec<Problem>,
+) -> Vec<Row> {
     let places = Places::with_debug_roots(args.look.debug_root.clone());
     let mut rows = Vec::new();
-    for (image, by_procedure) in images.iter().zip(procedures::attribute(samples, images, &places)) {
+    for (image, by_procedure) in images.iter().zip(procedures::attribute(samples, images, &places))
+    {
         problems.extend(by_procedure.problems);
         let name = image_name(image, images, false);
         let mut same: BTreeMap<Place, usize> = BTreeMap::new();
@@ -169,7 +197,8 @@ fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, prob
         let names: Vec<String> = by_procedure.rows.iter().filter_map(named).collect();
         let suffixes = Suffixes::of(names.iter().map(|name| ("", name.as_str())));
         for counted in by_procedure.rows {
-            let ambiguous = same.get(&without_address(&counted.place)).is_some_and(|&rows| rows > 1);
+            let ambiguous =
+                same.get(&without_address(&counted.place)).is_some_and(|&rows| rows > 1);
             let mut procedure = procedure_name(counted.place, ambiguous);
             procedure.needs_suffix = suffixes.needed("", &procedure.name);
             rows.push(row(Some(procedure), Some(name.clone()), None, counted.counts));
@@ -178,7 +207,12 @@ fn procedure_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, prob
     rows
 }
 
-fn line_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems: &mut Vec<Problem>) -> Vec<Row> {
+fn line_rows(
+    samples: &Samples,
+    images: &[&ImageSamples],
+    args: &Prof,
+    problems: &mut Vec<Problem>,
+) -> Vec<Row> {
     let places = Places::with_debug_roots(args.look.debug_root.clone());
     let mut rows = Vec::new();
     for (image, by_line) in images.iter().zip(by_line::attribute(samples, images, &places)) {
@@ -186,7 +220,12 @@ fn line_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems:
         let name = image_name(image, images, false);
         rows.extend(by_line.rows.into_iter().map(|LineSamples { place, counts }| {
             let name_of = place.function.unwrap_or_default();
-            let procedure = ProcedureName { name: name_of, address: None, ambiguous: false, needs_suffix: false };
+            let procedure = ProcedureName {
+                name: name_of,
+                address: None,
+                ambiguous: false,
+                needs_suffix: false,
+            };
             let line = place.file.map(|file| LineName { file, line: place.line });
             Row { line, ..row(Some(procedure), Some(name.clone()), None, counts) }
         }));
@@ -194,7 +233,12 @@ fn line_rows(samples: &Samples, images: &[&ImageSamples], args: &Prof, problems:
     rows
 }
 
-fn row(procedure: Option<ProcedureName>, image: Option<ImageName>, part: Option<Part>, counts: Vec<Tally>) -> Row {
+fn row(
+    procedure: Option<ProcedureName>,
+    image: Option<ImageName>,
+    part: Option<Part>,
+    counts: Vec<Tally>,
+) -> Row {
     Row { procedure, line: None, image, part, counts, shares: Vec::new(), cumulative: 0.0 }
 }
 
@@ -220,32 +264,49 @@ fn is_procedure(row: &Row) -> bool {
 }
 
 /// How an image is called among others. By image, paths are shown, which are more often different.
-pub(super) fn image_name(image: &ImageSamples, among: &[&ImageSamples], by_path: bool) -> ImageName {
+pub(super) fn image_name(
+    image: &ImageSamples,
+    among: &[&ImageSamples],
+    by_path: bool,
+) -> ImageName {
     let record = &image.record;
     if let Some(reason) = image.unresolved() {
         let program = record.name.clone();
-        let name = if by_path { format!("{} {program}", unresolved::name(reason)) } else { program };
-        return ImageName { id: record.id, kind: record.kind, name, path: String::new(), ambiguous: false };
+        let name =
+            if by_path { format!("{} {program}", unresolved::name(reason)) } else { program };
+        return ImageName {
+            id: record.id,
+            kind: record.kind,
+            name,
+            path: String::new(),
+            ambiguous: false,
+        };
     }
     // Each is held against each: nothing is copied for it.
-    let same = |other: &ImageRecord| other.name == record.name && (!by_path || other.path == record.path);
-    let ambiguous =
-        among.iter().any(|other| other.record.id != record.id && other.unresolved().is_none() && same(&other.record));
+    let same =
+        |other: &ImageRecord| other.name == record.name && (!by_path || other.path == record.path);
+    let ambiguous = among.iter().any(|other| {
+        other.record.id != record.id && other.unresolved().is_none() && same(&other.record)
+    });
     let (name, path) = (record.name.clone(), record.path.clone());
     ImageName { id: record.id, kind: record.kind, name, path, ambiguous }
 }
 
-/// Sorts the rows and gives them their shares. Rows with the same samples come in order of image and
-/// name, so that the same database makes the same report.
+/// Sorts the rows and gives them their shares. Rows with the same samples come in order of image
+/// and name, so that the same database makes the same report.
 fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Confidence) {
     rows.sort_by(|a, b| {
         let of = |row: &Row| row.counts.get(sort).map_or(0.0, |count| count.occurrences);
         let samples = |row: &Row| Reverse(tally::samples(&row.counts));
-        of(b).total_cmp(&of(a)).then_with(|| samples(a).cmp(&samples(b))).then_with(|| subject(a).cmp(&subject(b)))
+        of(b)
+            .total_cmp(&of(a))
+            .then_with(|| samples(a).cmp(&samples(b)))
+            .then_with(|| subject(a).cmp(&subject(b)))
     });
     let mut above = Tally::default();
     for row in rows {
-        let share = |(count, column): (&Tally, &EventColumn)| share(*count, column.counted, confidence);
+        let share =
+            |(count, column): (&Tally, &EventColumn)| share(*count, column.counted, confidence);
         row.shares = row.counts.iter().zip(columns).map(share).collect();
         above += row.counts.get(sort).copied().unwrap_or_default();
         row.cumulative = fraction(above, columns.get(sort));
@@ -256,12 +317,20 @@ fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Co
 fn subject(row: &Row) -> impl Ord {
     let procedure = row.procedure.as_ref().map(|procedure| (&procedure.name, procedure.address));
     let line = row.line.as_ref().map(|line| (&line.file, line.line));
-    (row.image.as_ref().map(|image| &image.name), procedure, line, row.image.as_ref().map(|image| image.id), &row.part)
+    (
+        row.image.as_ref().map(|image| &image.name),
+        procedure,
+        line,
+        row.image.as_ref().map(|image| image.id),
+        &row.part,
+    )
 }
 
 fn fraction(samples: Tally, column: Option<&EventColumn>) -> f64 {
     match column {
-        Some(column) if column.counted.occurrences > 0.0 => samples.occurrences / column.counted.occurrences,
+        Some(column) if column.counted.occurrences > 0.0 => {
+            samples.occurrences / column.counted.occurrences
+        }
         _ => 0.0,
     }
 }
@@ -276,7 +345,9 @@ fn cut(rows: &mut Vec<Row>, columns: &[EventColumn], sort: usize, args: &Prof) -
     match args.rows {
         Some(0) => {}
         Some(n) => keep = keep.min(n),
-        None if args.keep.is_none() && args.output.format == Format::Text => keep = keep.min(text_rows(rows)),
+        None if args.keep.is_none() && args.output.format == Format::Text => {
+            keep = keep.min(text_rows(rows))
+        }
         None => {}
     }
     let omitted = rows.split_off(keep.min(rows.len()));
@@ -323,9 +394,14 @@ mod tests {
             shares.iter().map(row).collect::<Vec<_>>()
         };
         let mut said = String::new();
-        for shares in
-            [vec![], vec![0.5], vec![0.5, 0.000_1], vec![0.5, 0.000_1, 0.000_1], vec![0.01; 41], vec![0.01; 99]]
-        {
+        for shares in [
+            vec![],
+            vec![0.5],
+            vec![0.5, 0.000_1],
+            vec![0.5, 0.000_1, 0.000_1],
+            vec![0.01; 41],
+            vec![0.01; 99],
+        ] {
             write!(said, "{} ", text_rows(&rows(&shares))).unwrap();
         }
         assert_eq!(said, "1 1 2 1 41 40 ");

@@ -22,7 +22,8 @@ pub struct StatsArgs {
     /// Each epoch of each SET is a set of its own, if it has 100 samples or more
     #[arg(long)]
     pub each: bool,
-    /// Compare shares of each set's samples instead of samples: for sets that are not of the same work
+    /// Compare shares of each set's samples instead of samples: for sets that are not of the same
+    /// work
     #[arg(long)]
     pub shares: bool,
     /// What to compare.
@@ -47,7 +48,10 @@ fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
     let is_text = args.with.output.format == Format::Text;
     let mut table = sets::read(&args.sets, args.each, &comparison)?;
     if table.sets.len() < 2 {
-        return Err(AnalysisError::OneSet { left_out: table.left_out.len(), least: sets::EACH_MIN_SAMPLES });
+        return Err(AnalysisError::OneSet {
+            left_out: table.left_out.len(),
+            least: sets::EACH_MIN_SAMPLES,
+        });
     }
     let measure = if args.shares { Measure::Share } else { Measure::Amount };
     let folded = fold(&mut table, &comparison);
@@ -57,7 +61,8 @@ fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
     };
     let typical = Typical::of(&table.rows.iter().filter_map(own).collect::<Vec<_>>());
     let whole: f64 = whole(&table, measure);
-    let mut rows: Vec<StatsRow> = table.rows.iter().map(|found| row(&table, found, measure, typical, whole)).collect();
+    let mut rows: Vec<StatsRow> =
+        table.rows.iter().map(|found| row(&table, found, measure, typical, whole)).collect();
     let tests: Vec<(f64, f64)> = rows.iter().map(|row| (row.p, row.samples as f64)).collect();
     for (row, corrected) in rows.iter_mut().zip(many::corrected(&tests)) {
         row.p_corrected = corrected;
@@ -67,7 +72,10 @@ fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
         let order = b.significant.cmp(&a.significant).then(b.range.total_cmp(&a.range));
         order.then_with(|| a.subject.cmp(&b.subject))
     });
-    Ok(StatsReport { sets: SetsReport::of(table, measure, typical, folded, (&comparison, is_text)), rows })
+    Ok(StatsReport {
+        sets: SetsReport::of(table, measure, typical, folded, (&comparison, is_text)),
+        rows,
+    })
 }
 
 /// Takes the rows that have too few samples out of the table.
@@ -105,14 +113,16 @@ fn whole(table: &Table, measure: Measure) -> f64 {
 fn row(table: &Table, row: &Row, measure: Measure, typical: Typical, whole: f64) -> StatsRow {
     let weight = table.weight();
     let of_sets = table.sets.iter().zip(table.by_set(row));
-    let sets: Vec<Counted> = of_sets.map(|(set, samples)| set.counted(measure, samples, weight, 1.0)).collect();
+    let sets: Vec<Counted> =
+        of_sets.map(|(set, samples)| set.counted(measure, samples, weight, 1.0)).collect();
     let values: Vec<f64> = sets.iter().map(Counted::value).collect();
     let n = values.len();
     let total: f64 = values.iter().sum();
     let mean = total / n as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    let (min, max) =
-        values.iter().fold((f64::INFINITY, 0.0_f64), |(min, max), value| (min.min(*value), max.max(*value)));
+    let (min, max) = values
+        .iter()
+        .fold((f64::INFINITY, 0.0_f64), |(min, max), value| (min.min(*value), max.max(*value)));
     let parts = parts(table, row, measure);
     let typical = typical.factor_of(compare::in_a_part(&parts));
     let spread = compare::spread(compare::dispersion(measure, &parts), typical);

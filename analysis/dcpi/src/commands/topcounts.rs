@@ -28,7 +28,8 @@ const RATIO_SAMPLES: u64 = 10;
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct TopcountsArgs {
-    /// Show only instructions of these images: name, path, or id (may be cut short); shares are of their samples
+    /// Show only instructions of these images: name, path, or id (may be cut short); shares are of
+    /// their samples
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
     /// At most N rows, 0 for all
@@ -37,7 +38,8 @@ pub struct TopcountsArgs {
     /// Sort by this event, or by the ratio of two: EVENT/EVENT [default: the first]
     #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     pub sort: Option<String>,
-    /// Fold instructions with fewer samples of what is sorted by [default: 10 of a ratio's two events together, else 1]
+    /// Fold instructions with fewer samples of what is sorted by [default: 10 of a ratio's two
+    /// events together, else 1]
     #[arg(long, value_name = "N")]
     pub min_samples: Option<u64>,
     /// What rows look like.
@@ -76,14 +78,16 @@ struct Found {
 fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport, AnalysisError> {
     let sort = sort(args, &samples.events)?;
     let restricted = !args.images.is_empty();
-    let counts = |image: &&ImageSamples| image.wanted && (args.look.idle || restricted || !image.is_idle());
+    let counts =
+        |image: &&ImageSamples| image.wanted && (args.look.idle || restricted || !image.is_idle());
     let mut problems = std::mem::take(&mut samples.problems);
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
     let everything = !restricted && samples.whose.is_all();
     let columns = columns(everything, args.look.confidence, &samples, &images);
     let mut found = instructions(&images);
     let all = found.len();
-    let min = args.min_samples.unwrap_or(if matches!(sort, Sort::Ratio(..)) { RATIO_SAMPLES } else { 1 });
+    let min =
+        args.min_samples.unwrap_or(if matches!(sort, Sort::Ratio(..)) { RATIO_SAMPLES } else { 1 });
     let sorted_by = |row: &Found| {
         let of = |event: usize| row.counts.get(event).map_or(0, |count| count.samples);
         match sort {
@@ -103,8 +107,9 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
     let omitted = found.split_off(kept).len();
     let mut rows = named(&samples, &images, found, args, &mut problems);
     for row in &mut rows {
-        let share =
-            |(count, column): (&Tally, &report::EventColumn)| share_of(*count, column.counted, args.look.confidence);
+        let share = |(count, column): (&Tally, &report::EventColumn)| {
+            share_of(*count, column.counted, args.look.confidence)
+        };
         row.shares = row.counts.iter().zip(&columns).map(share).collect();
     }
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
@@ -123,7 +128,8 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
     })
 }
 
-/// The event or the two that are meant. Names of events may have slashes themselves, so what stands on both sides of one must be known.
+/// The event or the two that are meant. Names of events may have slashes themselves, so what stands
+/// on both sides of one must be known.
 fn sort(args: &TopcountsArgs, events: &[EventSamples]) -> Result<Sort, AnalysisError> {
     let Some(asked) = &args.sort else {
         return Ok(Sort::Event(0));
@@ -148,17 +154,30 @@ fn instructions(images: &[&ImageSamples]) -> Vec<Found> {
         let mut of_image: BTreeMap<ImageOffset, Vec<Tally>> = BTreeMap::new();
         for (event, profile) in image.profiles.iter().enumerate() {
             for (offset, samples) in profile.iter() {
-                let counts = of_image.entry(offset).or_insert_with(|| vec![Tally::default(); image.profiles.len()]);
+                let counts = of_image
+                    .entry(offset)
+                    .or_insert_with(|| vec![Tally::default(); image.profiles.len()]);
                 counts.iter_mut().skip(event).take(1).for_each(|count| *count = samples);
             }
         }
-        found.extend(of_image.into_iter().map(|(offset, counts)| Found { image: at, offset, counts, ratio: None }));
+        found.extend(of_image.into_iter().map(|(offset, counts)| Found {
+            image: at,
+            offset,
+            counts,
+            ratio: None,
+        }));
     }
     found
 }
 
 /// None where nothing is known of an event's occurrences.
-fn ratio_of(events: &[EventSamples], row: &Found, top: usize, bottom: usize, confidence: Confidence) -> Option<Share> {
+fn ratio_of(
+    events: &[EventSamples],
+    row: &Found,
+    top: usize,
+    bottom: usize,
+    confidence: Confidence,
+) -> Option<Share> {
     let side = |event: usize| Some((*row.counts.get(event)?, events.get(event)?.mean_weight()?));
     ratio(side(top)?, side(bottom)?, confidence)
 }
@@ -166,11 +185,15 @@ fn ratio_of(events: &[EventSamples], row: &Found, top: usize, bottom: usize, con
 /// The same database makes the same report: what is alike comes in order of image and place.
 fn order(found: &mut [Found], sort: Sort) {
     found.sort_by(|a, b| {
-        let count = |row: &Found, event: usize| row.counts.get(event).map_or(0.0, |count| count.occurrences);
+        let count = |row: &Found, event: usize| {
+            row.counts.get(event).map_or(0.0, |count| count.occurrences)
+        };
         let low = |row: &Found| row.ratio.map_or(0.0, |ratio| ratio.low);
         let by_sort = match sort {
             Sort::Event(event) => count(b, event).total_cmp(&count(a, event)),
-            Sort::Ratio(top, _) => low(b).total_cmp(&low(a)).then(count(b, top).total_cmp(&count(a, top))),
+            Sort::Ratio(top, _) => {
+                low(b).total_cmp(&low(a)).then(count(b, top).total_cmp(&count(a, top)))
+            }
         };
         by_sort.then((a.image, a.offset.0).cmp(&(b.image, b.offset.0)))
     });
@@ -194,7 +217,8 @@ fn named(
         let Some(image) = images.get(number) else {
             continue;
         };
-        let shown: Vec<(usize, &Found)> = of_image.iter().filter_map(|&at| Some((at, found.get(at)?))).collect();
+        let shown: Vec<(usize, &Found)> =
+            of_image.iter().filter_map(|&at| Some((at, found.get(at)?))).collect();
         let offsets: Vec<ImageOffset> = shown.iter().map(|(_, row)| row.offset).collect();
         let (located, more) = procedures::locate(samples, image, &offsets, &places);
         problems.extend(more);

@@ -79,7 +79,8 @@ fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, Ana
     let mut problems = std::mem::take(&mut samples.problems);
     let (machine, model) = args.on.model(&samples, None)?;
     let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
-    let asked = Asked { machine: &machine, procedure: None, least: args.min_samples, syntax: Some(syntax) };
+    let asked =
+        Asked { machine: &machine, procedure: None, least: args.min_samples, syntax: Some(syntax) };
     let places = args.on.places();
     let least = match args.min_confidence {
         Sure::Low => Confidence::Low,
@@ -87,9 +88,13 @@ fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, Ana
         Sure::High => Confidence::High,
     };
     let mut rows: Vec<StallRow> = Vec::new();
-    let told = |found: &Explanation<'_>| stalled(found).into_iter().filter(|row| row.confidence >= least).collect();
+    let told = |found: &Explanation<'_>| {
+        stalled(found).into_iter().filter(|row| row.confidence >= least).collect()
+    };
     let covered =
-        explained::each(&samples, &asked, &places, &mut problems, told, |mut found: Vec<_>| rows.append(&mut found))?;
+        explained::each(&samples, &asked, &places, &mut problems, told, |mut found: Vec<_>| {
+            rows.append(&mut found)
+        })?;
     rows.sort_by(|a, b| b.most.total_cmp(&a.most));
     let kept = if args.rows == 0 { rows.len() } else { args.rows.min(rows.len()) };
     let omitted = rows.split_off(kept).len();
@@ -115,7 +120,8 @@ fn stalled(found: &Explanation<'_>) -> Vec<StallRow> {
     let known = scale.is_known();
     let mut rows = Vec::new();
     for (number, block) in found.explained.blocks.iter().enumerate() {
-        let runs = estimate.and_then(|estimate| estimate.blocks.get(number)).copied().unwrap_or_default();
+        let runs =
+            estimate.and_then(|estimate| estimate.blocks.get(number)).copied().unwrap_or_default();
         let samples = |cycles: f64| cycles * runs.executions * scale.told;
         for (why, at) in block.iter().zip(found.graph.graph.instructions(number)) {
             let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);

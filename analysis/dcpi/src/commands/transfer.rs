@@ -1,4 +1,5 @@
-//! `dcpi copy`, `dcpi merge`, `dcpi tar`: epochs into another database, into one epoch, into an archive. The database that is read stays as it is.
+//! `dcpi copy`, `dcpi merge`, `dcpi tar`: epochs into another database, into one epoch, into an
+//! archive. The database that is read stays as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +11,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::ImageId;
 use profiledb::{
-    Copied, Database, DbError, Epoch, EpochId, Writer, copy_code, copy_epoch, copy_readable_code, merge_epochs,
+    Copied, Database, DbError, Epoch, EpochId, Writer, copy_code, copy_epoch, copy_readable_code,
+    merge_epochs,
 };
 
 use super::Outcome;
@@ -33,7 +35,8 @@ pub struct Copy {
     /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "all", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// Leave the kept code of images behind: their procedures have names elsewhere only if the files are there
+    /// Leave the kept code of images behind: their procedures have names elsewhere only if the
+    /// files are there
     #[arg(long)]
     pub without_code: bool,
     /// What to read.
@@ -87,7 +90,8 @@ pub struct Tar {
 pub(crate) fn copy(args: &Copy, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let db = Database::open(args.source.db())?;
     let chosen = select::epochs(&db, &args.source.epochs(&args.epoch))?;
-    let Report { new, updated, there, code, failed } = copy_all(&db, &chosen, &args.to, !args.without_code)?;
+    let Report { new, updated, there, code, failed } =
+        copy_all(&db, &chosen, &args.to, !args.without_code)?;
     let to = args.to.display();
     writeln!(
         out,
@@ -106,7 +110,10 @@ pub(crate) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
         (Some(host), _) => host.clone(),
         (None, [one]) => (*one).to_owned(),
         (None, _) => {
-            let message = format!("the epochs are of {} hosts: say with --as-host whose the new one is", hosts.len());
+            let message = format!(
+                "the epochs are of {} hosts: say with --as-host whose the new one is",
+                hosts.len()
+            );
             return Err(AnalysisError::Usage { message, help: "dcpi help merge".to_owned() });
         }
     };
@@ -128,10 +135,13 @@ pub(crate) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
     Ok(Outcome { aside, ..Outcome::default() })
 }
 
-/// Which epochs of the target have counts of some of these already; refused where one was made of exactly these.
+/// Which epochs of the target have counts of some of these already; refused where one was made of
+/// exactly these.
 fn merged_already(epochs: &[Epoch], target: &Database) -> Result<Vec<String>, AnalysisError> {
-    let names: BTreeSet<String> =
-        epochs.iter().map(|epoch| format!("{}/{}", epoch.meta().host, epoch.meta().epoch)).collect();
+    let names: BTreeSet<String> = epochs
+        .iter()
+        .map(|epoch| format!("{}/{}", epoch.meta().host, epoch.meta().epoch))
+        .collect();
     let mut aside = Vec::new();
     for host in target.hosts()? {
         for id in target.epochs(&host)? {
@@ -142,7 +152,9 @@ fn merged_already(epochs: &[Epoch], target: &Database) -> Result<Vec<String>, An
             let to = target.root().display();
             if again == names.len() && from.len() == again {
                 let message = format!("{to}: epoch {id} of {host} was made of the same epochs");
-                return Err(AnalysisError::Refused(format!("{message}; remove it, or merge into another directory")));
+                return Err(AnalysisError::Refused(format!(
+                    "{message}; remove it, or merge into another directory"
+                )));
             }
             if again > 0 {
                 aside.push(format!(
@@ -221,11 +233,13 @@ struct Report {
 fn open(source: &Source, which: &EpochChoice) -> Result<(Database, Vec<Epoch>), AnalysisError> {
     let db = Database::open(source.db())?;
     let chosen = select::epochs(&db, &source.epochs(which))?;
-    let epochs = chosen.iter().map(|(host, id)| db.epoch(host, id)).collect::<Result<Vec<_>, _>>()?;
+    let epochs =
+        chosen.iter().map(|(host, id)| db.epoch(host, id)).collect::<Result<Vec<_>, _>>()?;
     Ok((db, epochs))
 }
 
-/// Copies epoch after epoch, of which only one is in memory. One that cannot be read does not keep the others from being copied.
+/// Copies epoch after epoch, of which only one is in memory. One that cannot be read does not keep
+/// the others from being copied.
 fn copy_all(
     db: &Database,
     chosen: &[(String, EpochId)],
@@ -271,13 +285,16 @@ fn copy_all(
                 report.failed.extend(failed.iter().map(|error| format!("not copied: {error}")));
             }
             Err(error) if stops_all(&error, db) => return Err(error.into()),
-            Err(error) => report.failed.push(format!("code of images of {host} was not copied: {error}")),
+            Err(error) => {
+                report.failed.push(format!("code of images of {host} was not copied: {error}"))
+            }
         }
     }
     Ok(report)
 }
 
-/// Whether an error is of the database that is written to, and would be met with the next epoch too.
+/// Whether an error is of the database that is written to, and would be met with the next epoch
+/// too.
 fn stops_all(error: &DbError, from: &Database) -> bool {
     match error {
         DbError::Io { path, .. } | DbError::NotWritable { path, .. } | DbError::Locked { path } => {

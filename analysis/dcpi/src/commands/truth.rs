@@ -51,8 +51,9 @@ pub struct Truth {
     /// With COMMAND: sample it again and again for so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
-    /// With COMMAND: snapshots of registers a second at most, of all CPUs together, as for dcpi record. By default as many as dcpid takes by
-    /// itself of a program that runs for a quarter of an hour [default: 4000]
+    /// With COMMAND: snapshots of registers a second at most, of all CPUs together, as for dcpi
+    /// record. By default as many as dcpid takes by itself of a program that runs for a quarter of
+    /// an hour [default: 4000]
     #[arg(long, value_name = "RATE|off", conflicts_with = "counts")]
     pub edges: Option<String>,
     /// How often the program ran while it was sampled: then cycles are compared, too
@@ -67,7 +68,8 @@ pub struct Truth {
     /// How to write.
     #[command(flatten)]
     pub output: Output,
-    /// Count this command with callgrind, sample it as dcpi record does, into a database of its own, and compare; it reads and prints nothing
+    /// Count this command with callgrind, sample it as dcpi record does, into a database of its
+    /// own, and compare; it reads and prints nothing
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "counts", conflicts_with_all = OF_OTHERS)]
     pub command: Vec<OsString>,
 }
@@ -111,7 +113,9 @@ fn compare(
     let counts = truth::read(&text);
     if counts.values().all(|counts| counts.executed.is_empty()) {
         let path = path.display();
-        return Err(AnalysisError::Refused(format!("{path} has no counts of instructions; see dcpi truth --help")));
+        return Err(AnalysisError::Refused(format!(
+            "{path} has no counts of instructions; see dcpi truth --help"
+        )));
     }
     let samples = chosen.question(&args.images).samples()?;
     // What was run for it may have all its time in libraries.
@@ -123,7 +127,8 @@ fn compare(
 
 /// Counts and samples the command, and compares.
 fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let failed = |what: &str, why: &dyn std::fmt::Display| AnalysisError::Refused(format!("{what}: {why}"));
+    let failed =
+        |what: &str, why: &dyn std::fmt::Display| AnalysisError::Refused(format!("{what}: {why}"));
     let scratch = Scratch(std::env::temp_dir().join(format!("dcpi-truth-{}", std::process::id())));
     fs::create_dir(&scratch.0).map_err(|error| failed("no scratch directory", &error))?;
     let (counts, db) = (scratch.0.join("counts"), scratch.0.join("db"));
@@ -132,12 +137,26 @@ fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError>
         status.map(|status| status.success())
     };
     let mut valgrind = Command::new("valgrind");
-    let options = ["--tool=callgrind", "--dump-instr=yes", "--collect-jumps=yes", "--compress-strings=no"];
-    valgrind.args(options).arg("--compress-pos=no").arg(format!("--callgrind-out-file={}", counts.display()));
+    let options =
+        ["--tool=callgrind", "--dump-instr=yes", "--collect-jumps=yes", "--compress-strings=no"];
+    valgrind
+        .args(options)
+        .arg("--compress-pos=no")
+        .arg(format!("--callgrind-out-file={}", counts.display()));
     match quietly(valgrind.arg("-q").args(&args.command)) {
         Ok(true) => {}
-        Ok(false) => return Err(failed("valgrind", &"it or the command failed; try the command without dcpi truth")),
-        Err(error) => return Err(failed("valgrind", &format!("{error}; install it: apt-get install valgrind"))),
+        Ok(false) => {
+            return Err(failed(
+                "valgrind",
+                &"it or the command failed; try the command without dcpi truth",
+            ));
+        }
+        Err(error) => {
+            return Err(failed(
+                "valgrind",
+                &format!("{error}; install it: apt-get install valgrind"),
+            ));
+        }
     }
     let own = std::env::current_exe().map_err(|error| failed("dcpi cannot find itself", &error))?;
     let times = scratch.0.join("times");
@@ -156,11 +175,14 @@ fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError>
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             let said = said.trim();
-            return Err(AnalysisError::Refused(said.strip_prefix("dcpi: ").unwrap_or(said).to_owned()));
+            return Err(AnalysisError::Refused(
+                said.strip_prefix("dcpi: ").unwrap_or(said).to_owned(),
+            ));
         }
         Err(error) => return Err(failed("dcpi record", &error)),
     }
-    // What else ran meanwhile was not counted; the shell and its children have the label that dcpi record gave it.
+    // What else ran meanwhile was not counted; the shell and its children have the label that dcpi
+    // record gave it.
     let words = ["--label=sh", "--db"].map(OsStr::new).into_iter();
     let words = words.chain([db.as_os_str(), counts.as_os_str()]);
     let again: Truth = options::typed(words).map_err(|error| failed("dcpi truth", &error))?;
@@ -169,8 +191,9 @@ fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError>
     compare(args, &counts, (&again.chosen, ran), out)
 }
 
-/// Cycles a second of a busy CPU, measured. A multiplication of 64 bits takes 3 cycles and a rotation by a constant 1, on all x86-64 processors
-/// since 2008 (A. Fog, instruction tables). None on others.
+/// Cycles a second of a busy CPU, measured. A multiplication of 64 bits takes 3 cycles and a
+/// rotation by a constant 1, on all x86-64 processors since 2008 (A. Fog, instruction tables). None
+/// on others.
 fn hertz() -> Option<f64> {
     const LINKS: u32 = 1 << 20;
     let round = |_| {
@@ -198,11 +221,17 @@ impl Drop for Scratch {
 
 fn read(path: &Path) -> Result<String, AnalysisError> {
     let unreadable = |why: String| {
-        AnalysisError::Refused(format!("cannot read {}: {why}; name a file that callgrind wrote", path.display()))
+        AnalysisError::Refused(format!(
+            "cannot read {}: {why}; name a file that callgrind wrote",
+            path.display()
+        ))
     };
     let mut text = String::new();
     let file = fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    let read = file.take(COUNTS_MAX + 1).read_to_string(&mut text).map_err(|error| unreadable(error.to_string()))?;
+    let read = file
+        .take(COUNTS_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| unreadable(error.to_string()))?;
     if read as u64 > COUNTS_MAX {
         return Err(unreadable(format!("it is larger than {COUNTS_MAX} bytes")));
     }
@@ -229,7 +258,8 @@ fn report(
     let per_cycle = per_cycle(&samples, event, ran);
     let machine = per_cycle.map(|_| args.on.model(&samples, None)).transpose()?;
     let (machine, model) = machine.unzip();
-    let truth = Truly { samples: &samples, time: (event, skid), least, per_cycle: machine.zip(per_cycle) };
+    let truth =
+        Truly { samples: &samples, time: (event, skid), least, per_cycle: machine.zip(per_cycle) };
     let mut rows = Vec::new();
     for (image, counts) in images.into_iter().filter(|(image, _)| total(image) >= least) {
         let (mut scored, executed) = score(&truth, (image, counts), &places, &mut problems);
@@ -254,7 +284,8 @@ struct Truly<'a> {
     samples: &'a Samples,
     time: (usize, Skid),
     least: u64,
-    /// Samples for each cycle of an execution of the command, with the processor that says what they were spent on.
+    /// Samples for each cycle of an execution of the command, with the processor that says what
+    /// they were spent on.
     per_cycle: Option<(Machine, f64)>,
 }
 
@@ -282,21 +313,33 @@ fn score(
     let Ok(known) = procedures::known(samples, image, places, Needed::All, problems) else {
         return (Vec::new(), executed);
     };
-    let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else { return (Vec::new(), executed) };
-    let sampled = surveyed.sampled(image, *event).into_iter().filter(|(_, samples)| samples >= least);
+    let Some(surveyed) = Surveyed::of(samples, image, &known, problems) else {
+        return (Vec::new(), executed);
+    };
+    let sampled =
+        surveyed.sampled(image, *event).into_iter().filter(|(_, samples)| samples >= least);
     // What a processor says of another's instructions is nothing.
     let per_cycle = per_cycle.as_ref().filter(|(machine, _)| machine.isa == surveyed.isa());
     if let Some((machine, _)) = truth.per_cycle.as_ref().filter(|_| per_cycle.is_none()) {
-        problems.push(Problem::NoMachine { image: image.record.name.clone(), machine: machine.name });
+        problems
+            .push(Problem::NoMachine { image: image.record.name.clone(), machine: machine.name });
     }
     let row = |(procedure, samples): (&image::Procedure, u64)| {
-        let found =
-            surveyed.graph(image, &known, procedure, None, (*event, *skid), per_cycle.map(|(machine, _)| machine))?;
+        let found = surveyed.graph(
+            image,
+            &known,
+            procedure,
+            None,
+            (*event, *skid),
+            per_cycle.map(|(machine, _)| machine),
+        )?;
         executed.hold(&found.graph);
         let scored = truth::score(&found.graph, found.estimate.as_ref()?, counts)?;
         let cycles = per_cycle.and_then(|(machine, per_cycle)| {
-            let scale =
-                found.explained(machine, *event, truth.samples.retired(*event))?.scale.filter(Scale::is_known)?;
+            let scale = found
+                .explained(machine, *event, truth.samples.retired(*event))?
+                .scale
+                .filter(Scale::is_known)?;
             let truly = per_cycle / scored.scale;
             Some([truly / scale.most, truly / scale.told, truly / scale.least])
         });

@@ -60,8 +60,12 @@ pub(crate) fn run(args: &Whatcg, out: &mut dyn Write) -> Result<Outcome, Analysi
 fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
     let (machine, model) = args.on.model(&samples, None)?;
-    let asked =
-        Asked { machine: &machine, procedure: args.procedure.as_deref(), least: args.min_samples, syntax: None };
+    let asked = Asked {
+        machine: &machine,
+        procedure: args.procedure.as_deref(),
+        least: args.min_samples,
+        syntax: None,
+    };
     let places = args.on.places();
     let (mut sums, mut procedures) = (Sums::default(), 0_u64);
     let told = |found: &Explanation<'_>| found.explained.sums.clone();
@@ -70,14 +74,19 @@ fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisE
         procedures += 1;
     })?;
     if procedures == 0 {
-        let what = args.procedure.as_ref().map_or_else(String::new, |asked| match named::address(asked) {
-            Some(_) => format!(" at {asked}"),
-            None => format!(" called {asked:?}"),
-        });
-        if let Some(problem) = problems.iter().find(|problem| matches!(problem, Problem::NoMachine { .. })) {
+        let what =
+            args.procedure.as_ref().map_or_else(String::new, |asked| match named::address(asked) {
+                Some(_) => format!(" at {asked}"),
+                None => format!(" called {asked:?}"),
+            });
+        if let Some(problem) =
+            problems.iter().find(|problem| matches!(problem, Problem::NoMachine { .. }))
+        {
             return Err(AnalysisError::Refused(problem.to_string()));
         }
-        let why = format!("no procedure{what} with so many samples has code that is known and that can be followed");
+        let why = format!(
+            "no procedure{what} with so many samples has code that is known and that can be followed"
+        );
         return Err(AnalysisError::Refused(format!("{why}; those with samples: dcpi prof")));
     }
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();

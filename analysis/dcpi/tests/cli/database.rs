@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use image::{ImageId, ImageKind, ImageOffset, KeptRanges};
 use model::{Counts, Ledger, Measure, Profile, Shape};
 use profiledb::{
-    CodeStore, Delta, EpochStart, EventMeta, ImageRecord, Lost, Machine, ProfileKey, Scope, Symbol, Writer, check,
+    CodeStore, Delta, EpochStart, EventMeta, ImageRecord, Lost, Machine, ProfileKey, Scope, Symbol,
+    Writer, check,
 };
 
 /// 2026-11-05 10:15:00 UTC.
@@ -61,8 +62,11 @@ impl Db {
         let writer = Writer::open(&self.root(), host).unwrap();
         let mut store = CodeStore::open(&writer, 256 << 20).unwrap();
         let file = std::fs::File::open(program).unwrap();
-        let (id, ranges) = (image::identify_file(&file).unwrap(), KeptRanges::of_file(&file).unwrap());
-        store.keep(&id, &ranges, START, &mut |out| ranges.copy(&file, |piece| out.write_all(piece))).unwrap();
+        let (id, ranges) =
+            (image::identify_file(&file).unwrap(), KeptRanges::of_file(&file).unwrap());
+        store
+            .keep(&id, &ranges, START, &mut |out| ranges.copy(&file, |piece| out.write_all(piece)))
+            .unwrap();
     }
 
     /// All files of the database whose names end so.
@@ -162,7 +166,8 @@ impl Epoch {
     }
 
     fn period(&self, event: &str) -> u64 {
-        let described = || self.events.iter().find(|known| known.name == event).map_or(0, |known| known.period);
+        let described =
+            || self.events.iter().find(|known| known.name == event).map_or(0, |known| known.period);
         self.now.get(event).copied().unwrap_or_else(described)
     }
 
@@ -172,7 +177,11 @@ impl Epoch {
     }
 
     pub fn symbols(mut self, image: &ImageRecord, symbols: &[(u64, u64, &str)]) -> Self {
-        let symbol = |(start, end, name): &(u64, u64, &str)| Symbol { start: *start, end: *end, name: (*name).into() };
+        let symbol = |(start, end, name): &(u64, u64, &str)| Symbol {
+            start: *start,
+            end: *end,
+            name: (*name).into(),
+        };
         self.delta.images.insert(image.id, image.clone());
         self.delta.symbols.insert(image.id, symbols.iter().map(symbol).collect());
         self
@@ -215,11 +224,23 @@ pub fn clock() -> EventMeta {
 }
 
 pub fn cycles() -> EventMeta {
-    EventMeta { name: "cycles".into(), unit: "cycles".into(), period: 62_000, rate_per_s: None, note: None }
+    EventMeta {
+        name: "cycles".into(),
+        unit: "cycles".into(),
+        period: 62_000,
+        rate_per_s: None,
+        note: None,
+    }
 }
 
 pub fn imiss() -> EventMeta {
-    EventMeta { name: "L1-icache-load-misses".into(), unit: "count".into(), period: 2000, rate_per_s: None, note: None }
+    EventMeta {
+        name: "L1-icache-load-misses".into(),
+        unit: "count".into(),
+        period: 2000,
+        rate_per_s: None,
+        note: None,
+    }
 }
 
 /// An image that is not a file, or whose file does not exist.
@@ -253,8 +274,19 @@ pub fn typical() -> Epoch {
     let module = image(ImageKind::Module, "[ext4]", "[ext4]");
     let gone = image(ImageKind::File, "gone", "/opt/app/gone");
     Epoch::new(START, vec![clock()])
-        .samples("cpu-clock", &kernel(), &[(0x1000, 30_000), (0x1010, 6_128), (0x2000, 812), (0x3000, 5), (0x9000, 7)])
-        .symbols(&kernel(), &[(0x1000, 0x1100, "clear_page_erms"), (0x2000, 0x2100, "init"), (0x3000, 0x3100, "init")])
+        .samples(
+            "cpu-clock",
+            &kernel(),
+            &[(0x1000, 30_000), (0x1010, 6_128), (0x2000, 812), (0x3000, 5), (0x9000, 7)],
+        )
+        .symbols(
+            &kernel(),
+            &[
+                (0x1000, 0x1100, "clear_page_erms"),
+                (0x2000, 0x2100, "init"),
+                (0x3000, 0x3100, "init"),
+            ],
+        )
         .samples("cpu-clock", &vdso, &[(0x800, 4_100)])
         .symbols(&vdso, &[(0x7f0, 0x900, "__vdso_clock_gettime")])
         .samples("cpu-clock", &module, &[(0x40, 900)])
@@ -301,15 +333,20 @@ pub fn two_events() -> Epoch {
         .samples(imiss, &app, &[(0x100, 400), (0x200, 3)])
         .symbols(
             &app,
-            &[(0, 0x80, long), (0x100, 0x180, "parse"), (0x200, 0x280, "parse"), (0x300, 0x301, "\x1b[2Jevil\n")],
+            &[
+                (0, 0x80, long),
+                (0x100, 0x180, "parse"),
+                (0x200, 0x280, "parse"),
+                (0x300, 0x301, "\x1b[2Jevil\n"),
+            ],
         )
         .samples("cycles", &other, &[(0, 41)])
         .symbols(&other, &[(0, 0x80, "main")])
         .unresolved(imiss, "anonymous_memory", 7)
 }
 
-/// Eight runs of one program, in figure 3's proportions: smooth varies, the others do but by chance. The program is built anew in between, in
-/// the same place.
+/// Eight runs of one program, in figure 3's proportions: smooth varies, the others do but by
+/// chance. The program is built anew in between, in the same place.
 pub fn variable() -> Db {
     let db = Db::new();
     let smooth = [3816, 8808, 4100, 3900, 7900, 4000, 5100, 6476];
@@ -317,12 +354,18 @@ pub fn variable() -> Db {
     let fft = [905, 880, 931, 917, 862, 899, 940, 903];
     for (run, ((smooth, parmvr), fft)) in (0_u64..).zip(smooth.into_iter().zip(parmvr).zip(fft)) {
         let build = if run < 4 { 1 } else { 2 };
-        let program = named(ImageId::from_build_id(&[7, build]).unwrap(), ImageKind::Vdso, "wave5", "/opt/wave5");
+        let program = named(
+            ImageId::from_build_id(&[7, build]).unwrap(),
+            ImageKind::Vdso,
+            "wave5",
+            "/opt/wave5",
+        );
         let start = START + 10_000 * run;
         // The new build has its procedures elsewhere.
         let at = 0x1000 * u64::from(build);
         let mut epoch = Epoch::new(start, vec![cycles()]);
-        epoch.label = Some(["run0", "run1", "run2", "run3", "run4", "run5", "run6", "run7"][run as usize]);
+        epoch.label =
+            Some(["run0", "run1", "run2", "run3", "run4", "run5", "run6", "run7"][run as usize]);
         let epoch = epoch
             .samples(
                 "cycles",

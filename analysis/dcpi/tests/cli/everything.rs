@@ -1,4 +1,5 @@
-//! Every procedure of everything that is installed, with samples: `dcpi whatcg` explains what it can, and says of how much.
+//! Every procedure of everything that is installed, with samples: `dcpi whatcg` explains what it
+//! can, and says of how much.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,9 @@ use crate::database::{Db, Epoch, START, clock, named};
 use crate::runs::dcpi;
 
 fn files(path: &Path, into: &mut Vec<PathBuf>) {
-    let Ok(kind) = std::fs::symlink_metadata(path).map(|metadata| metadata.file_type()) else { return };
+    let Ok(kind) = std::fs::symlink_metadata(path).map(|metadata| metadata.file_type()) else {
+        return;
+    };
     if kind.is_file() {
         into.push(path.to_owned());
     } else if kind.is_dir() {
@@ -26,7 +29,9 @@ fn files(path: &Path, into: &mut Vec<PathBuf>) {
 fn samples(random: &mut fastrand::Rng, start: u64, code: &[u8], into: &mut Vec<(u64, u64)>) {
     let most = [1, 1, 1, 1, 1, 1, 1, 1, 1, 200][random.usize(..10)];
     let (mut at, part) = (0, random.f64());
-    while let Some(work) = code.get(at..).and_then(|rest| Isa::X86_64.work(rest)).filter(|work| work.len > 0) {
+    while let Some(work) =
+        code.get(at..).and_then(|rest| Isa::X86_64.work(rest)).filter(|work| work.len > 0)
+    {
         if at == 0 || random.f64() < part {
             into.push((start + at as u64, random.u64(1..=most)));
         }
@@ -36,7 +41,8 @@ fn samples(random: &mut fastrand::Rng, start: u64, code: &[u8], into: &mut Vec<(
 
 /// Bytes of procedures that are explained at once.
 const BATCH: usize = 64 << 20;
-/// Of each batch so many procedures, the largest, are explained alone: what takes more than linear time shows in them.
+/// Of each batch so many procedures, the largest, are explained alone: what takes more than linear
+/// time shows in them.
 const LARGEST: usize = 3;
 /// KiB of memory, but for what is mapped of files, that explaining may take.
 const MEMORY_KIB: u64 = 2 << 20;
@@ -76,10 +82,19 @@ impl Batch {
     }
 
     /// Adds an executable of x86-64, if it is not known by another name; others are left alone.
-    fn add(mut self, path: PathBuf, known_ids: &mut HashSet<ImageId>, random: &mut fastrand::Rng) -> Self {
-        let Ok(id) = std::fs::File::open(&path).map(|file| image::identify_file(&file)) else { return self };
+    fn add(
+        mut self,
+        path: PathBuf,
+        known_ids: &mut HashSet<ImageId>,
+        random: &mut fastrand::Rng,
+    ) -> Self {
+        let Ok(id) = std::fs::File::open(&path).map(|file| image::identify_file(&file)) else {
+            return self;
+        };
         let Ok(id) = id else { return self };
-        let Ok((known, _)) = image::procedures(&path, None, &image::default_debug_roots()) else { return self };
+        let Ok((known, _)) = image::procedures(&path, None, &image::default_debug_roots()) else {
+            return self;
+        };
         let Ok(text) = std::fs::read(&path) else { return self };
         let Ok(layout) = image::Layout::of(&text) else { return self };
         if text.get(18..20) != Some(&[62, 0]) || !known_ids.insert(id) {
@@ -117,19 +132,27 @@ impl Batch {
         db.epoch("node-7", epoch);
         let told_of = |arguments: &[&str]| {
             let begun = Instant::now();
-            let output =
-                limited(&dcpi()).args(arguments).args(["--machine", "znver3", "--db", &db.root_text()]).output();
+            let output = limited(&dcpi())
+                .args(arguments)
+                .args(["--machine", "znver3", "--db", &db.root_text()])
+                .output();
             let output = output.unwrap();
             let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
             (output.status.code(), text(output.stdout), text(output.stderr), begun.elapsed())
         };
-        let (code, told, errors, took) = told_of(&["whatcg", "--min-samples", "1", "--format", "json"]);
+        let (code, told, errors, took) =
+            told_of(&["whatcg", "--min-samples", "1", "--format", "json"]);
         // Problems are told and counted; each is of an image.
         assert!(matches!(code, Some(0 | 1)) && !errors.contains("panicked"), "{code:?} {errors}");
         let told: serde_json::Value = serde_json::from_str(&told).unwrap();
         let number = |name: &str| told[name].as_u64().unwrap();
         let part = |name: &str| told[name].as_f64().unwrap();
-        let statics: f64 = told["statics"].as_array().unwrap().iter().map(|row| row["share"].as_f64().unwrap()).sum();
+        let statics: f64 = told["statics"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["share"].as_f64().unwrap())
+            .sum();
         let all = part("dynamic") + statics + part("execution") + part("sampling_error");
         assert!((all - 1.0).abs() < 1e-3, "{all}");
         let explained = 100.0 * number("explained") as f64 / number("samples").max(1) as f64;
@@ -142,14 +165,20 @@ impl Batch {
         for problem in told["problems"].as_array().unwrap() {
             *sum.problems.entry(problem["kind"].as_str().unwrap().to_owned()).or_default() += 1;
         }
-        (sum.images, sum.bytes, sum.procedures) = (sum.images + images, sum.bytes + bytes, sum.procedures + procedures);
+        (sum.images, sum.bytes, sum.procedures) =
+            (sum.images + images, sum.bytes + bytes, sum.procedures + procedures);
         (sum.explained, sum.took) = (sum.explained + number("procedures"), sum.took + took);
         (sum.samples, sum.samples_explained) =
             (sum.samples + number("samples"), sum.samples_explained + number("explained"));
-        for (path, procedure) in some.into_iter().chain(largest.into_iter().map(|(_, path, address)| (path, address))) {
+        for (path, procedure) in
+            some.into_iter().chain(largest.into_iter().map(|(_, path, address)| (path, address)))
+        {
             let (code, _, errors, took) = told_of(&["calc", path.to_str().unwrap(), &procedure]);
             // Several may have the same name.
-            assert!(matches!(code, Some(0..=2)) && !errors.contains("panicked"), "{procedure} of {path:?}: {errors}");
+            assert!(
+                matches!(code, Some(0..=2)) && !errors.contains("panicked"),
+                "{procedure} of {path:?}: {errors}"
+            );
             sum.alone.push((took, format!("{procedure} of {}", path.display())));
         }
     }
@@ -158,7 +187,9 @@ impl Batch {
 /// The same command, which ends if it takes more memory than [`MEMORY_KIB`].
 fn limited(command: &Command) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("ulimit -d {MEMORY_KIB} && exec \"$0\" \"$@\"")]).arg(command.get_program());
+    shell
+        .args(["-c", &format!("ulimit -d {MEMORY_KIB} && exec \"$0\" \"$@\"")])
+        .arg(command.get_program());
     shell.args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
@@ -186,14 +217,30 @@ fn everything_that_is_installed_is_explained() {
     if batch.procedures > 0 {
         batch.explain(&mut sum);
     }
-    let Sum { images, bytes, procedures, explained, samples, samples_explained, took, problems, mut alone } = sum;
+    let Sum {
+        images,
+        bytes,
+        procedures,
+        explained,
+        samples,
+        samples_explained,
+        took,
+        problems,
+        mut alone,
+    } = sum;
     assert!(procedures > 1000, "{procedures} procedures in {roots}");
     let part = 100.0 * samples_explained as f64 / samples as f64;
     println!("{images} images, {} MB, {procedures} procedures in {roots}: {took:.0?}", bytes >> 20);
-    println!("explained: {explained} procedures with their parts, {part:.3} % of {samples} samples");
+    println!(
+        "explained: {explained} procedures with their parts, {part:.3} % of {samples} samples"
+    );
     problems.iter().for_each(|(kind, count)| println!("{count:9} {kind}"));
     alone.sort();
     let slowest = alone.iter().rev().take(5).map(|(took, of)| format!("{took:.1?} {of}"));
-    println!("dcpi calc of {}, the largest among them: median {:.0?}", alone.len(), alone[alone.len() / 2].0);
+    println!(
+        "dcpi calc of {}, the largest among them: median {:.0?}",
+        alone.len(),
+        alone[alone.len() / 2].0
+    );
     slowest.for_each(|slow| println!("  {slow}"));
 }

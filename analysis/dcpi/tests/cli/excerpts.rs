@@ -29,7 +29,8 @@ fn report(db: &Db, words: &str) -> Value {
     report
 }
 
-/// A recording left 371 MB, nearly all of it code without a sample. Reports must say from the excerpt what they said from the file.
+/// A recording left 371 MB, nearly all of it code without a sample. Reports must say from the
+/// excerpt what they said from the file.
 #[test]
 fn reports_on_samples_are_the_same_from_an_excerpt() {
     let db = Db::new();
@@ -40,11 +41,15 @@ fn reports_on_samples_are_the_same_from_an_excerpt() {
     let data = std::fs::read(&program).unwrap();
     let (procedures, _) = image::procedures_of(&data, None, &[]).unwrap();
     let fits = |procedure: &&image::Procedure| (300..3000).contains(&procedure.size_bytes());
-    let chosen: Vec<ImageOffset> = procedures.iter().filter(fits).step_by(211).take(12).map(|p| p.start).collect();
+    let chosen: Vec<ImageOffset> =
+        procedures.iter().filter(fits).step_by(211).take(12).map(|p| p.start).collect();
     let others = procedures.iter().filter(fits).skip(100).step_by(211).take(20);
     assert_eq!(chosen.len(), 12);
     let counts: Vec<(u64, u64)> = chosen.iter().map(|start| (start.0, 500)).collect();
-    db.epoch("a", Epoch::new(START, vec![clock()]).samples("cpu-clock", &record(&program, id), &counts));
+    db.epoch(
+        "a",
+        Epoch::new(START, vec![clock()]).samples("cpu-clock", &record(&program, id), &counts),
+    );
     db.keep("a", &program);
     let layout = image::Layout::of(&data).unwrap();
     let address = |start: &ImageOffset| layout.file_offset_to_vaddr(*start).unwrap().0;
@@ -52,12 +57,17 @@ fn reports_on_samples_are_the_same_from_an_excerpt() {
         .iter()
         .map(address)
         .flat_map(|at| [format!("calc program {at:#x}"), format!("list program {at:#x}")])
-        .chain(["prof".to_owned(), "whatcg".to_owned(), "topstalls -n 0 --min-confidence L".to_owned()])
+        .chain([
+            "prof".to_owned(),
+            "whatcg".to_owned(),
+            "topstalls -n 0 --min-confidence L".to_owned(),
+        ])
         .collect();
     let calc = |words: &&String| words.starts_with("calc");
     let from_file: Vec<Value> = words.iter().filter(calc).map(|words| report(&db, words)).collect();
     std::fs::remove_file(&program).unwrap();
-    let from_whole: Vec<Value> = words.iter().filter(calc).map(|words| report(&db, words)).collect();
+    let from_whole: Vec<Value> =
+        words.iter().filter(calc).map(|words| report(&db, words)).collect();
     assert_eq!(from_file, from_whole);
     let before: Vec<Value> = words.iter().map(|words| report(&db, words)).collect();
     let saved = explain::excerpts::take(&db.root(), "a", &[]).unwrap();
@@ -76,6 +86,11 @@ fn reports_on_samples_are_the_same_from_an_excerpt() {
     assert!(missing.count() > 10);
     let epochs = json(&db, "epochs");
     let (store, size) = (&epochs["code_stores"][0], saved.after);
-    assert_eq!((&store["host"], &store["images"], &store["size_bytes"]), (&"a".into(), &1.into(), &size.into()));
-    assert!(crate::runs::shown(&db, "epochs").contains("beside the epochs of a: code of 1 image, "));
+    assert_eq!(
+        (&store["host"], &store["images"], &store["size_bytes"]),
+        (&"a".into(), &1.into(), &size.into())
+    );
+    assert!(
+        crate::runs::shown(&db, "epochs").contains("beside the epochs of a: code of 1 image, ")
+    );
 }

@@ -112,7 +112,8 @@ fn strings_of(fields: &[(u64, Field)], number: u64) -> Option<String> {
     strings(fields, number).into_iter().next()
 }
 
-/// A decoded profile: sample types, and samples by `mapping's file > functions, outermost first > labels`.
+/// A decoded profile: sample types, and samples by `mapping's file > functions, outermost first >
+/// labels`.
 #[derive(Debug)]
 struct Pprof {
     types: Vec<String>,
@@ -129,10 +130,15 @@ fn pprof(bytes: &[u8]) -> Pprof {
     assert_eq!(strings[0], "");
     let string = |index: u64| strings[usize::try_from(index).unwrap()].clone();
     let by_id = |number| -> BTreeMap<u64, Vec<(u64, Field)>> {
-        messages(&profile, number).into_iter().map(|fields| (self::number(&fields, 1), fields)).collect()
+        messages(&profile, number)
+            .into_iter()
+            .map(|fields| (self::number(&fields, 1), fields))
+            .collect()
     };
     let (mappings, locations, functions) = (by_id(3), by_id(4), by_id(5));
-    assert!(!mappings.contains_key(&0) && !locations.contains_key(&0) && !functions.contains_key(&0));
+    assert!(
+        !mappings.contains_key(&0) && !locations.contains_key(&0) && !functions.contains_key(&0)
+    );
     let mut samples = BTreeMap::new();
     for sample in messages(&profile, 2) {
         let [location] = numbers(&sample, 1)[..] else { panic!("samples have no call stacks") };
@@ -152,7 +158,9 @@ fn pprof(bytes: &[u8]) -> Pprof {
             sums[at] += value;
         }
     }
-    let kind = |fields: &Vec<(u64, Field)>| format!("{}/{}", string(number(fields, 1)), string(number(fields, 2)));
+    let kind = |fields: &Vec<(u64, Field)>| {
+        format!("{}/{}", string(number(fields, 1)), string(number(fields, 2)))
+    };
     let mapping = |fields: &Vec<(u64, Field)>| {
         (number(fields, 2), number(fields, 3), string(number(fields, 5)), number(fields, 7))
     };
@@ -178,11 +186,16 @@ fn pprof_has_every_sample_and_names() {
         ("[unknown code] anonymous_memory", 321),
         ("[unknown code] unknown_process", 12),
     ];
-    let expected: BTreeMap<String, Vec<u64>> =
-        expected.into_iter().map(|(key, samples)| (key.to_owned(), vec![samples, samples * 192_308])).collect();
+    let expected: BTreeMap<String, Vec<u64>> = expected
+        .into_iter()
+        .map(|(key, samples)| (key.to_owned(), vec![samples, samples * 192_308]))
+        .collect();
     assert_eq!(decoded.samples, expected);
     assert!(
-        decoded.comments.iter().any(|line| line.contains("200000 idle") && line.contains("44 lost")),
+        decoded
+            .comments
+            .iter()
+            .any(|line| line.contains("200000 idle") && line.contains("44 lost")),
         "{decoded:?}"
     );
     assert!(decoded.mappings.iter().all(|(start, limit, _, _)| start < limit));
@@ -192,7 +205,12 @@ fn pprof_has_every_sample_and_names() {
 fn pprof_has_two_types_for_each_of_several_events() {
     let decoded = pprof(&exported(&one(two_events()), "--to pprof").0);
     let miss = "L1-icache-load-misses";
-    let types = ["cycles_samples/count", "cycles/count", &format!("{miss}_samples/count"), &format!("{miss}/count")];
+    let types = [
+        "cycles_samples/count",
+        "cycles/count",
+        &format!("{miss}_samples/count"),
+        &format!("{miss}/count"),
+    ];
     assert_eq!(decoded.types, types);
     assert_eq!(decoded.samples["[app] > parse"], [250, 250 * 62_000, 403, 403 * 2000]);
     assert_eq!(decoded.samples["[other app] > main"], [41, 41 * 62_000, 0, 0]);
@@ -217,19 +235,26 @@ fn pprof_without_names_is_whole_too() {
     assert!(decoded.mappings.iter().all(|(_, _, _, has_functions)| *has_functions == 0));
 }
 
-/// Samples of OTLP's profiles by `resource's attributes / event's sample type > mapping's file > function`, and the dictionary.
+/// Samples of OTLP's profiles by `resource's attributes / event's sample type > mapping's file >
+/// function`, and the dictionary.
 fn otlp(bytes: &[u8]) -> (BTreeMap<String, u64>, Vec<(u64, Field)>) {
     let data = message(bytes);
     let dictionary = messages(&data, 2).remove(0);
     for table in 1..=7 {
         let first = dictionary.iter().find(|(at, _)| *at == table);
-        assert!(matches!(first, Some((_, Field::Bytes(first))) if first.is_empty()), "table {table}: {first:?}");
+        assert!(
+            matches!(first, Some((_, Field::Bytes(first))) if first.is_empty()),
+            "table {table}: {first:?}"
+        );
     }
     let strings: Vec<String> = strings(&dictionary, 5);
     let at = |index: u64| usize::try_from(index).unwrap();
     let string = |index: u64| strings[at(index)].clone();
-    let [mappings, locations, functions, stacks] = [1, 2, 3, 7].map(|table| messages(&dictionary, table));
-    let text = |value: &[(u64, Field)]| strings_of(value, 1).unwrap_or_else(|| number(value, 3).to_string());
+    let [mappings, locations, functions, stacks] =
+        [1, 2, 3, 7].map(|table| messages(&dictionary, table));
+    let text = |value: &[(u64, Field)]| {
+        strings_of(value, 1).unwrap_or_else(|| number(value, 3).to_string())
+    };
     let mut samples = BTreeMap::new();
     for resource in messages(&data, 1) {
         let whose = messages(&messages(&resource, 1)[0], 1).into_iter().map(|attribute| {
@@ -245,14 +270,21 @@ fn otlp(bytes: &[u8]) -> (BTreeMap<String, u64>, Vec<(u64, Field)>) {
             let period = format!("{} {}", kind(5), number(&profile, 6));
             assert!(number(&profile, 3) > 1_700_000_000_000_000_000, "fixed64, in nanoseconds");
             for sample in messages(&profile, 2) {
-                let [location] = numbers(&stacks[at(number(&sample, 1))], 1)[..] else { panic!("one location") };
+                let [location] = numbers(&stacks[at(number(&sample, 1))], 1)[..] else {
+                    panic!("one location")
+                };
                 let location = &locations[at(location)];
                 let file = string(number(&mappings[at(number(location, 1))], 4));
-                let names = messages(location, 3).iter().map(|line| at(number(line, 1))).collect::<Vec<_>>();
-                let names = names.iter().rev().map(|function| string(number(&functions[*function], 1)));
+                let names = messages(location, 3)
+                    .iter()
+                    .map(|line| at(number(line, 1)))
+                    .collect::<Vec<_>>();
+                let names =
+                    names.iter().rev().map(|function| string(number(&functions[*function], 1)));
                 let stack = std::iter::once(file).chain(names).collect::<Vec<_>>().join(" > ");
-                *samples.entry(format!("{whose} / {} by {period} > {stack}", kind(1))).or_default() +=
-                    numbers(&sample, 4).iter().sum::<u64>();
+                *samples
+                    .entry(format!("{whose} / {} by {period} > {stack}", kind(1)))
+                    .or_default() += numbers(&sample, 4).iter().sum::<u64>();
             }
         }
     }
@@ -286,15 +318,23 @@ fn otlp_has_every_sample_of_each_event_and_everybody() {
     let db = one(runs());
     let (samples, _) = otlp(&exported(&db, "--to otlp app").0);
     let whose = |whose: &str| {
-        let of = samples.iter().filter(|(key, _)| key.starts_with(&format!("host.name=node-7{whose} / ")));
-        of.filter(|(key, _)| key.ends_with("[app] > parse")).map(|(_, samples)| *samples).collect::<Vec<_>>()
+        let of = samples
+            .iter()
+            .filter(|(key, _)| key.starts_with(&format!("host.name=node-7{whose} / ")));
+        of.filter(|(key, _)| key.ends_with("[app] > parse"))
+            .map(|(_, samples)| *samples)
+            .collect::<Vec<_>>()
     };
     assert_eq!(whose(""), [50]);
     assert_eq!(whose(" dcpi.label=before"), [300]);
     assert_eq!(whose(" dcpi.unit=docker-0123456789ab process.pid=4711"), [5]);
     // Without everybody's samples there is no resource of nobody.
     let (samples, _) = otlp(&exported(&db, "--to otlp --label before --unit web.service").0);
-    assert!(samples.keys().all(|key| key.starts_with("host.name=node-7 dcpi.label=before dcpi.unit=web.service /")));
+    assert!(
+        samples.keys().all(
+            |key| key.starts_with("host.name=node-7 dcpi.label=before dcpi.unit=web.service /")
+        )
+    );
     assert_eq!(samples.len(), 1, "{samples:?}");
 }
 
@@ -309,7 +349,8 @@ fn folded_stacks_are_those_of_prof() {
     let report = json(&db, "prof");
     let mut expected: BTreeMap<String, u64> = BTreeMap::new();
     for row in report["rows"].as_array().unwrap() {
-        let (image, procedure) = (row["image"].as_str().unwrap(), row["procedure"].as_str().unwrap());
+        let (image, procedure) =
+            (row["image"].as_str().unwrap(), row["procedure"].as_str().unwrap());
         let reason = procedure.strip_prefix("[unresolved: ").filter(|_| image.is_empty());
         let name = match reason {
             Some(reason) => format!("[unknown code] [{}", reason.replace(' ', "_")),
@@ -359,7 +400,10 @@ fn a_file_is_whole_or_as_it_was() {
         let line = refused(&db, &format!("export --to folded -o {}", target.display()));
         assert!(line.contains(said), "{line}");
     }
-    let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(names, ["x.folded"]);
 }
 
@@ -369,7 +413,10 @@ fn what_makes_no_sense_is_refused() {
     for (words, said) in [
         ("--to bolt", "this format is of one program: name it as IMAGE"),
         ("--to bolt kernel", "kernel is no program or library"),
-        ("--to autofdo-addresses nosuch", "no image with samples has the name, path or id \"nosuch\""),
+        (
+            "--to autofdo-addresses nosuch",
+            "no image with samples has the name, path or id \"nosuch\"",
+        ),
         ("--to folded --no-symbols", "--no-symbols is of --to pprof, otlp or script only"),
         ("--to script --lines", "--lines is of --to pprof, otlp, folded or firefox only"),
         ("--to svg", "invalid value 'svg' for '--to <FORMAT>'"),

@@ -1,4 +1,5 @@
-//! Whole reports. A difference is either a mistake or to be reviewed: `BLESS=1` writes the files anew.
+//! Whole reports. A difference is either a mistake or to be reviewed: `BLESS=1` writes the files
+//! anew.
 
 use std::path::PathBuf;
 
@@ -19,7 +20,11 @@ pub fn check(name: &str, db: &Db, words: &str) {
     if report != expected {
         let line = report.lines().zip(expected.lines()).position(|(a, b)| a != b);
         let at = line.unwrap_or_else(|| report.lines().count().min(expected.lines().count()));
-        panic!("dcpi {words} differs from {} from line {} on; is:\n{report}\nBLESS=1 takes it", path.display(), at + 1);
+        panic!(
+            "dcpi {words} differs from {} from line {} on; is:\n{report}\nBLESS=1 takes it",
+            path.display(),
+            at + 1
+        );
     }
 }
 
@@ -37,8 +42,10 @@ fn without_sizes(report: &str, db: &Db) -> String {
             (format!("{:.1}", bytes as f64 / 1024.0), (" ", " KiB")),
         ] {
             let (before, after) = around;
-            let hidden: String = shown.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
-            report = report.replace(&format!("{before}{shown}{after}"), &format!("{before}{hidden}{after}"));
+            let hidden: String =
+                shown.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
+            report = report
+                .replace(&format!("{before}{shown}{after}"), &format!("{before}{hidden}{after}"));
         }
     }
     report
@@ -98,7 +105,10 @@ fn prof_of_events_that_took_turns() {
 
 fn several() -> Db {
     let db = one(Epoch { end: Some(START + 1600), label: Some("before"), ..typical() });
-    db.epoch("node-7", Epoch::new(START + 3600, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 10)]));
+    db.epoch(
+        "node-7",
+        Epoch::new(START + 3600, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 10)]),
+    );
     db.epoch("node-8", Epoch { start: START + 60, ..two_events() });
     db
 }

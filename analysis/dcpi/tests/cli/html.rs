@@ -54,7 +54,8 @@ fn loops_have_their_rounds() {
     assert!(loops[0].as_str().unwrap().starts_with(told), "{loops}");
 }
 
-/// Names of procedures are made by whoever makes programs: none may become markup, end the data, or hide.
+/// Names of procedures are made by whoever makes programs: none may become markup, end the data, or
+/// hide.
 #[test]
 fn hostile_names_stay_text() {
     let hostile = "</script><img src=x onerror=alert(1)>&amp;\u{2028}\u{202e}]]>{{style}}\"'";
@@ -67,7 +68,10 @@ fn hostile_names_stay_text() {
     let page = page(&db, "");
     assert_eq!(page.matches("</script>").count(), 2, "the data's and the script's own");
     assert!(
-        !page.contains("<img") && !page.contains("<b>") && !page.contains('\u{202e}') && !page.contains('\u{2028}')
+        !page.contains("<img")
+            && !page.contains("<b>")
+            && !page.contains('\u{202e}')
+            && !page.contains('\u{2028}')
     );
     assert!(page.contains("<title>Where have all the cycles gone? a&amp;&lt;b&gt;</title>"));
     let data = data(&page);
@@ -85,11 +89,20 @@ fn a_file_is_written_or_said_not_to_be() {
     let file = directory.path().join("a report.html");
     let (file, root) = (file.to_str().unwrap(), db.root_text());
     let output = dcpi().args(["html", "--db", root.as_str(), "-o", file]).output().unwrap();
-    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("open it in a browser"));
+    assert!(
+        output.status.success()
+            && String::from_utf8_lossy(&output.stdout).contains("open it in a browser")
+    );
     assert!(std::fs::read_to_string(file).unwrap().ends_with("</html>\n"));
     assert!(crate::runs::refused(&db, "html -o /dev/null").contains("it is no plain file"));
-    let output = dcpi().args(["html", "--db", root.as_str(), "-o", "/does/not/exist.html"]).output().unwrap();
+    let output = dcpi()
+        .args(["html", "--db", root.as_str(), "-o", "/does/not/exist.html"])
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2));
-    assert!(said.contains("cannot write /does/not/exist.html") && said.trim().lines().count() == 1, "{said}");
+    assert!(
+        said.contains("cannot write /does/not/exist.html") && said.trim().lines().count() == 1,
+        "{said}"
+    );
 }

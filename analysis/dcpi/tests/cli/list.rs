@@ -42,15 +42,21 @@ pub fn sampled(flags: &[&str]) -> Sampled {
     let directory = tempfile::tempdir().unwrap();
     let (source, program) = (directory.path().join("program.c"), directory.path().join("program"));
     std::fs::write(&source, SOURCE).unwrap();
-    let built =
-        Command::new("cc").args(["-O1", "-Wl,--build-id"]).args(flags).arg(&source).arg("-o").arg(&program).status();
+    let built = Command::new("cc")
+        .args(["-O1", "-Wl,--build-id"])
+        .args(flags)
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .status();
     assert!(built.unwrap().success());
     let id = image::identify_file(&std::fs::File::open(&program).unwrap()).unwrap();
     let (procedures, _) = image::procedures(&program, None, &[]).unwrap();
     let find = |name: &str| procedures.iter().find(|procedure| procedure.name() == name).unwrap();
     let (work, workers) = (find("work"), find("workers"));
     let record = named(id, ImageKind::File, "program", program.to_str().unwrap());
-    let mut counts: Vec<(u64, u64)> = (work.start.0..work.end.0).step_by(4).map(|at| (at, 100)).collect();
+    let mut counts: Vec<(u64, u64)> =
+        (work.start.0..work.end.0).step_by(4).map(|at| (at, 100)).collect();
     counts.push((workers.start.0, 5));
     let gone = image(ImageKind::File, "gone", "/opt/app/gone");
     let kernel = image(ImageKind::Kernel, "[kernel]", "");
@@ -70,7 +76,9 @@ pub fn sampled(flags: &[&str]) -> Sampled {
 
 fn of_line(lines: &Value, function: &str, line: u64) -> u64 {
     let lines = lines.as_array().unwrap().iter();
-    let same = lines.filter(|row| row["line"] == line && (row["function"] == function || row["procedure"] == function));
+    let same = lines.filter(|row| {
+        row["line"] == line && (row["function"] == function || row["procedure"] == function)
+    });
     same.filter_map(|row| row["counts"]["cycles"].as_u64()).sum()
 }
 
@@ -89,51 +97,87 @@ fn source_and_instructions_with_their_samples() {
     let lines = &report["lines"];
     assert!(of_line(lines, "step", 3) > 0 && of_line(lines, "work", 8) > 0, "{lines:#}");
     let inlined = instructions.iter().find(|row| row["source"]["function"] == "step").unwrap();
-    assert_eq!((&inlined["inlined_at"][0]["function"], &inlined["inlined_at"][0]["line"]), (&"work".into(), &9.into()));
+    assert_eq!(
+        (&inlined["inlined_at"][0]["function"], &inlined["inlined_at"][0]["line"]),
+        (&"work".into(), &9.into())
+    );
     assert_eq!(report["problems"].as_array().unwrap().len(), 0);
 
     let text = shown(&sampled.db, "list program work --wide");
     assert!(
-        text.contains("program.c:3  return (x ^ (x << 13)) * 2654435761u;  [step, inlined at program.c:9]"),
+        text.contains(
+            "program.c:3  return (x ^ (x << 13)) * 2654435761u;  [step, inlined at program.c:9]"
+        ),
         "{text}"
     );
     assert!(text.contains(" ↑\n") && text.contains("> "), "{text}");
     let text = shown(&sampled.db, "list program work");
-    assert!(text.lines().all(|line| line.chars().count() <= 120) && !text.contains('\x1b'), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 120) && !text.contains('\x1b'),
+        "{text}"
+    );
     let source = shown(&sampled.db, "list program work --source");
     assert!(source.contains("8      for (unsigned i = 0; i < n; i++)\n"), "{source}");
     assert!(source.contains("step (") && source.contains("inlined here"), "{source}");
     let intel = shown(&sampled.db, "list program work --asm --intel");
-    assert!(intel.contains("ret\n") && !intel.contains("%e") && !intel.contains("program.c:"), "{intel}");
+    assert!(
+        intel.contains("ret\n") && !intel.contains("%e") && !intel.contains("program.c:"),
+        "{intel}"
+    );
     let csv = shown(&sampled.db, "list program work --format csv");
-    assert!(csv.starts_with("address,instruction,target,function,file,line,cycles,cycles_share,"), "{csv}");
+    assert!(
+        csv.starts_with("address,instruction,target,function,file,line,cycles,cycles_share,"),
+        "{csv}"
+    );
     assert_eq!(csv.lines().count(), instructions.len() + 1);
     let csv = shown(&sampled.db, "list program work --source --format csv");
-    assert!(csv.lines().any(|row| row.starts_with("step,") && row.contains("/program.c,3,")), "{csv}");
+    assert!(
+        csv.lines().any(|row| row.starts_with("step,") && row.contains("/program.c,3,")),
+        "{csv}"
+    );
 }
 
 #[test]
 fn a_procedure_is_meant_by_name_part_or_address() {
     let sampled = sampled(&["-g"]);
-    let procedure = |words: &str| json(&sampled.db, words)["procedure"].as_str().unwrap().to_owned();
+    let procedure =
+        |words: &str| json(&sampled.db, words)["procedure"].as_str().unwrap().to_owned();
     assert_eq!(procedure("list program work"), "work");
     assert_eq!(procedure("list program orkers"), "workers");
-    let address = json(&sampled.db, "list program work")["instructions"][1]["address"].as_str().unwrap().to_owned();
+    let address = json(&sampled.db, "list program work")["instructions"][1]["address"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert_eq!(procedure(&format!("list program {address}")), "work");
     assert_eq!(procedure(&format!("list {} workers", sampled.id)), "workers");
     // By another symbol's name for it, too; it is called the same everywhere.
     assert_eq!(procedure("list program labourers_too"), "workers");
     assert_eq!(procedure("calc program labourers_too --machine znver3"), "workers");
-    assert!(shown(&sampled.db, "list program workers --asm").contains("\nalso        labourers_too\n"));
-    assert_eq!(json(&sampled.db, "list program workers --asm")["aliases"], serde_json::json!(["labourers_too"]));
+    assert!(
+        shown(&sampled.db, "list program workers --asm").contains("\nalso        labourers_too\n")
+    );
+    assert_eq!(
+        json(&sampled.db, "list program workers --asm")["aliases"],
+        serde_json::json!(["labourers_too"])
+    );
     let rows = json(&sampled.db, "prof program");
-    let names: Vec<&str> =
-        rows["rows"].as_array().unwrap().iter().filter_map(|row| row["procedure"].as_str()).collect();
+    let names: Vec<&str> = rows["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|row| row["procedure"].as_str())
+        .collect();
     assert_eq!(names, ["work", "workers"]);
     let line = refused(&sampled.db, "list program wor");
-    assert!(line.starts_with("\"wor\" may be one of 2: work [0x") && line.contains("]; workers [0x"), "{line}");
+    assert!(
+        line.starts_with("\"wor\" may be one of 2: work [0x") && line.contains("]; workers [0x"),
+        "{line}"
+    );
     let line = refused(&sampled.db, "list program nothing");
-    assert!(line.starts_with("no procedure of program has the name or address \"nothing\"; see"), "{line}");
+    assert!(
+        line.starts_with("no procedure of program has the name or address \"nothing\"; see"),
+        "{line}"
+    );
     let line = refused(&sampled.db, "list gone x");
     assert!(line.contains("of gone none are known: the file is gone"), "{line}");
     refused(&sampled.db, "list nosuch x");
@@ -146,7 +190,11 @@ fn what_is_missing_is_said_and_the_rest_is_shown() {
     // A build without debug information; then one whose source is gone; then one whose file is.
     let plain = sampled(&[]);
     let text = shown(&plain.db, "list program work");
-    assert!(text.contains("ret\n") && text.contains("note: program: no source lines: no debug information"), "{text}");
+    assert!(
+        text.contains("ret\n")
+            && text.contains("note: program: no source lines: no debug information"),
+        "{text}"
+    );
     assert_eq!(json(&plain.db, "list program work --source")["lines"], Value::Array(Vec::new()));
 
     let sampled = sampled(&["-g"]);
@@ -166,7 +214,8 @@ fn what_is_missing_is_said_and_the_rest_is_shown() {
     replace(&sampled.program);
     let report = json(&sampled.db, "list program work");
     assert_eq!(without_source(&report), without_source(&before));
-    let kinds: Vec<&str> = report["problems"].as_array().unwrap().iter().filter_map(|p| p["kind"].as_str()).collect();
+    let kinds: Vec<&str> =
+        report["problems"].as_array().unwrap().iter().filter_map(|p| p["kind"].as_str()).collect();
     assert_eq!(kinds, ["from_code_store", "no_lines"]);
 }
 
@@ -186,7 +235,8 @@ fn debug_information_that_was_cut_takes_nothing_else_with_it() {
     let sampled = sampled(&["-g"]);
     let before = json(&sampled.db, "list program work");
     let bytes = std::fs::read(&sampled.program).unwrap();
-    // Behind the build id and the code, before the section headers: somewhere in the debug information.
+    // Behind the build id and the code, before the section headers: somewhere in the debug
+    // information.
     for part in [3, 4, 5] {
         let mut broken = bytes.clone();
         let from = broken.len() * part / 8;
@@ -209,11 +259,16 @@ fn kernel_procedures_are_listed_by_offset() {
     assert_eq!(report["instructions"][1]["address"], "0x24");
     assert_eq!((&report["isa"], &report["instructions"][1]["text"]), (&Value::Null, &Value::Null));
     let text = shown(&sampled.db, "list kernel schedule_tail");
-    let next =
-        format!("no samples in this procedure; those with some: dcpi prof --db {} [kernel]", sampled.db.root_text());
+    let next = format!(
+        "no samples in this procedure; those with some: dcpi prof --db {} [kernel]",
+        sampled.db.root_text()
+    );
     assert!(text.contains(&next), "{text}");
     let told = refused(&sampled.db, "calc kernel schedule");
-    assert!(told.contains("schedule: its instructions cannot be had: the kernel's code is in no file;"), "{told}");
+    assert!(
+        told.contains("schedule: its instructions cannot be had: the kernel's code is in no file;"),
+        "{told}"
+    );
 }
 
 /// What `dcpi calc` knows of each instruction, beside its samples.
@@ -226,26 +281,53 @@ fn listings_say_why_where_that_is_asked() {
         json(&sampled.db, "calc program work --machine haswell"),
     );
     assert_eq!((&report["machine"], &report["why_not"]), (&"haswell".into(), &Value::Null));
-    let told: Vec<&Value> =
-        calc["blocks"].as_array().unwrap().iter().flat_map(|block| block["instructions"].as_array().unwrap()).collect();
+    let told: Vec<&Value> = calc["blocks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|block| block["instructions"].as_array().unwrap())
+        .collect();
     assert!(told.len() > 5);
     for told in told {
         let rows = report["instructions"].as_array().unwrap();
         let row = rows.iter().find(|row| row["address"] == told["address"]).unwrap();
-        for key in ["frequency", "best_cpi", "cpi", "cpi_most", "unexplained", "culprits", "counts", "text"] {
-            assert!(row[key] == told[key] && !row["frequency"]["confidence"].is_null(), "{key}: {row:#}, not {told:#}");
+        for key in [
+            "frequency",
+            "best_cpi",
+            "cpi",
+            "cpi_most",
+            "unexplained",
+            "culprits",
+            "counts",
+            "text",
+        ] {
+            assert!(
+                row[key] == told[key] && !row["frequency"]["confidence"].is_null(),
+                "{key}: {row:#}, not {told:#}"
+            );
         }
     }
     // The loop's own edges and blocks have intervals of the same form.
     for one in calc["blocks"].as_array().unwrap().iter().chain(calc["edges"].as_array().unwrap()) {
-        let [low, value, high] = ["low", "value", "high"].map(|key| one["frequency"][key].as_f64().unwrap());
-        assert!(low <= value && value <= high && one["frequency"]["confidence"].is_string(), "{one:#}");
+        let [low, value, high] =
+            ["low", "value", "high"].map(|key| one["frequency"][key].as_f64().unwrap());
+        assert!(
+            low <= value && value <= high && one["frequency"]["confidence"].is_string(),
+            "{one:#}"
+        );
     }
     assert_eq!(calc["events"].as_array().unwrap().len(), 2);
     // Nothing else is new, and nothing at all where nobody asks.
     let without = |report: &Value| {
         let mut report = report.clone();
-        for key in ["machine", "cycles_factor_least", "cycles_factor", "cycles_measured", "cycles_known", "why_not"] {
+        for key in [
+            "machine",
+            "cycles_factor_least",
+            "cycles_factor",
+            "cycles_measured",
+            "cycles_known",
+            "why_not",
+        ] {
             report.as_object_mut().unwrap().remove(key);
         }
         for row in report["instructions"].as_array_mut().unwrap() {
@@ -258,16 +340,27 @@ fn listings_say_why_where_that_is_asked() {
     assert_eq!((&without(&report), &without(&plain)), (&plain, &plain));
 
     let text = shown(&sampled.db, "list program work --why --machine haswell --event cycles");
-    let titles = text.lines().find(|line| line.trim_start().starts_with("samples  ") && line.contains('±')).unwrap();
-    assert!(titles.split_whitespace().skip(3).eq(["runs", "sure", "cy", "to", "cy", "may", "be"]), "{titles}");
+    let titles = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("samples  ") && line.contains('±'))
+        .unwrap();
+    assert!(
+        titles.split_whitespace().skip(3).eq(["runs", "sure", "cy", "to", "cy", "may", "be"]),
+        "{titles}"
+    );
     assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
     assert!(text.contains("\ncycles      cy: ") && text.contains("ret\n"), "{text}");
     let csv = shown(&sampled.db, "list program work --why --machine haswell --format csv");
     assert!(
-        csv.lines().next().unwrap().ends_with(",runs,runs_low,runs_high,confidence,best_cpi,cpi,cpi_most,letters"),
+        csv.lines()
+            .next()
+            .unwrap()
+            .ends_with(",runs,runs_low,runs_high,confidence,best_cpi,cpi,cpi_most,letters"),
         "{csv}"
     );
-    let commas = |line: &str| line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>();
+    let commas = |line: &str| {
+        line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>()
+    };
     assert!(csv.lines().all(|line| commas(line) == commas(csv.lines().next().unwrap())), "{csv}");
     // What is not known is said.
     for (words, why) in [
@@ -292,13 +385,24 @@ fn pages_say_why_where_that_is_asked() {
     let page = shown(&sampled.db, "html -o - --why --machine haswell");
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let page: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
-    let row = page["procedures"].as_array().unwrap().iter().position(|row| row["name"] == "work").unwrap();
+    let row = page["procedures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .position(|row| row["name"] == "work")
+        .unwrap();
     let listing = &page["listings"][row.to_string()];
     assert_eq!(listing["costs"], true);
     assert!(listing["notes"].to_string().contains("cy: cycles of an execution"), "{listing:#}");
     let lines = listing["lines"].as_array().unwrap();
-    assert!(lines.iter().any(|line| line[4][1].as_str().is_some_and(|sure| ["low", "medium", "high"].contains(&sure))));
-    let others = page["listings"].as_object().unwrap().iter().filter(|(other, _)| **other != row.to_string());
+    assert!(lines.iter().any(|line| {
+        line[4][1].as_str().is_some_and(|sure| ["low", "medium", "high"].contains(&sure))
+    }));
+    let others = page["listings"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(other, _)| **other != row.to_string());
     assert!(others.map(|(_, listing)| &listing["costs"]).all(|costs| costs == false));
 }
 
@@ -310,9 +414,14 @@ fn rows_may_be_source_lines() {
     let rows = &report["rows"];
     let list = json(&sampled.db, "list program work");
     for (function, line) in [("step", 3), ("work", 8), ("work", 9)] {
-        assert_eq!(of_line(rows, function, line), of_line(&list["lines"], function, line), "{function}:{line}");
+        assert_eq!(
+            of_line(rows, function, line),
+            of_line(&list["lines"], function, line),
+            "{function}:{line}"
+        );
     }
-    let sum: u64 = rows.as_array().unwrap().iter().filter_map(|row| row["counts"]["cycles"].as_u64()).sum();
+    let sum: u64 =
+        rows.as_array().unwrap().iter().filter_map(|row| row["counts"]["cycles"].as_u64()).sum();
     assert_eq!(sum, report["events"][0]["counted"], "no sample is left out");
     let text = shown(&sampled.db, "prof --lines");
     assert!(text.contains("program.c:3") && text.contains("[no procedures: file gone]"), "{text}");
@@ -321,11 +430,15 @@ fn rows_may_be_source_lines() {
     // The same event where only one was sampled.
     let one = Db::new();
     let record = named(sampled.id, ImageKind::File, "program", sampled.program.to_str().unwrap());
-    one.epoch("node-7", Epoch::new(START, vec![clock()]).samples("cpu-clock", &record, &[(sampled.work.0.0, 7)]));
+    one.epoch(
+        "node-7",
+        Epoch::new(START, vec![clock()]).samples("cpu-clock", &record, &[(sampled.work.0.0, 7)]),
+    );
     assert!(shown(&one, "prof --lines").contains("program.c:"));
 }
 
-/// `prof` leaves the idle loop out, and `list` had shares of samples with it: 2 % there was 1 % here.
+/// `prof` leaves the idle loop out, and `list` had shares of samples with it: 2 % there was 1 %
+/// here.
 #[test]
 fn shares_are_of_what_is_not_idle() {
     let db = Db::new();
@@ -337,8 +450,13 @@ fn shares_are_of_what_is_not_idle() {
         .symbols(&idle(), &[(0, 0x40, "default_idle")]);
     db.epoch("node-7", epoch);
     let listed = shown(&db, "list kernel schedule");
-    assert!(listed.contains("250 samples here, 25.00 % of 1,000 that are not idle, one every"), "{listed}");
-    assert!(shown(&db, "prof").lines().any(|row| row.contains("25.00") && row.contains("schedule")));
+    assert!(
+        listed.contains("250 samples here, 25.00 % of 1,000 that are not idle, one every"),
+        "{listed}"
+    );
+    assert!(
+        shown(&db, "prof").lines().any(|row| row.contains("25.00") && row.contains("schedule"))
+    );
     let listed = shown(&db, "list idle default_idle");
     assert!(listed.contains("9,000 samples here, 90.00 % of 10,000, one every"), "{listed}");
     assert_eq!(json(&db, "list kernel schedule")["events"][0]["idle"], 9000);

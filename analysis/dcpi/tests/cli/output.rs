@@ -10,7 +10,9 @@ use image::{ImageId, ImageKind};
 use serde_json::Value;
 use wire::{Counts, EventCounts, ImageCounts, Reply};
 
-use crate::database::{Db, Epoch, START, clock, cycles, kernel, named, runs, two_events, typical, variable};
+use crate::database::{
+    Db, Epoch, START, clock, cycles, kernel, named, runs, two_events, typical, variable,
+};
 use crate::list::sampled;
 use crate::runs::{dcpi, on};
 use crate::truth::counts;
@@ -22,8 +24,8 @@ const COMMON: &str = "Every report";
 /// Sets that are compared, before and after.
 const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.service"];
 
-/// What no command prints here: cycles are true where callgrind ran the command itself, and these programs have no code
-/// whose ways are unknown.
+/// What no command prints here: cycles are true where callgrind ran the command itself, and these
+/// programs have no code whose ways are unknown.
 const NOT_HERE: [(&str, &str); 7] = [
     ("calc", "findings[].address"),
     ("calc", "findings[].kind"),
@@ -53,7 +55,13 @@ fn sections(page: &str) -> BTreeMap<&str, Section> {
         let section = sections.entry(name).or_default();
         let field = |cell: &str| Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned());
         let (json, csv) = (field(json), field(csv));
-        assert!(json.is_some() || csv.is_some() || line.starts_with("| JSON") || line.starts_with("|---"), "{line}");
+        assert!(
+            json.is_some()
+                || csv.is_some()
+                || line.starts_with("| JSON")
+                || line.starts_with("|---"),
+            "{line}"
+        );
         section.json.extend(json);
         section.csv.extend(csv);
     }
@@ -65,7 +73,9 @@ fn paths(value: &Value, at: &str, known: &BTreeSet<&String>, found: &mut BTreeSe
     match value {
         Value::Object(fields) => {
             let open = format!("{at}{{");
-            let map = known.iter().find_map(|path| Some((path.strip_prefix(&open)?.split_once('}')?.0, path)));
+            let map = known
+                .iter()
+                .find_map(|path| Some((path.strip_prefix(&open)?.split_once('}')?.0, path)));
             for (name, value) in fields {
                 let path = match map {
                     Some((any, _)) => format!("{open}{any}}}"),
@@ -77,15 +87,20 @@ fn paths(value: &Value, at: &str, known: &BTreeSet<&String>, found: &mut BTreeSe
         }
         // Else a list that is always empty here would never be missed on the page.
         Value::Array(elements) if elements.is_empty() => {
-            let on_page = |path: &&String| path.strip_prefix(at).is_some_and(|rest| rest.starts_with("[]"));
+            let on_page =
+                |path: &&String| path.strip_prefix(at).is_some_and(|rest| rest.starts_with("[]"));
             if !known.iter().any(on_page) {
                 found.insert(format!("{at}[]"));
             }
         }
-        Value::Array(elements) => elements.iter().for_each(|value| paths(value, &format!("{at}[]"), known, found)),
+        Value::Array(elements) => {
+            elements.iter().for_each(|value| paths(value, &format!("{at}[]"), known, found))
+        }
         // Of an object that may be missing the page has the fields only.
         Value::Null
-            if known.iter().any(|path| path.strip_prefix(at).is_some_and(|rest| rest.starts_with(['.', '[']))) => {}
+            if known.iter().any(|path| {
+                path.strip_prefix(at).is_some_and(|rest| rest.starts_with(['.', '[']))
+            }) => {}
         _ => {
             found.insert(at.to_owned());
         }
@@ -96,7 +111,9 @@ fn paths(value: &Value, at: &str, known: &BTreeSet<&String>, found: &mut BTreeSe
 fn title(command: &str, title: &str) -> String {
     let mut title = title.to_owned();
     for event in ["cpu-clock", "cycles", "L1-icache-load-misses"] {
-        if let Some(rest) = title.strip_prefix(event).filter(|rest| rest.is_empty() || rest.starts_with('_')) {
+        if let Some(rest) =
+            title.strip_prefix(event).filter(|rest| rest.is_empty() || rest.starts_with('_'))
+        {
             if event == "cycles" && ["calc", "topstalls"].contains(&command) {
                 continue; // columns of their own
             }
@@ -121,7 +138,8 @@ struct Printed {
 impl Printed {
     fn take(&mut self, command: &str, json: &[u8], csv: &[u8], sections: &BTreeMap<&str, Section>) {
         let known = sections[command].json.iter().chain(&sections[COMMON].json).collect();
-        let json: Value = serde_json::from_slice(json).unwrap_or_else(|error| panic!("{command}: {error}"));
+        let json: Value =
+            serde_json::from_slice(json).unwrap_or_else(|error| panic!("{command}: {error}"));
         assert_eq!(json["schema"]["name"], format!("dcpi.{command}"));
         assert!(json["schema"]["version"].as_u64() >= Some(1), "{command}");
         paths(&json, "", &known, self.json.entry(command.to_owned()).or_default());
@@ -145,16 +163,37 @@ impl Printed {
         let common = &sections[COMMON];
         for (command, section) in sections.iter().filter(|(name, _)| **name != COMMON) {
             let empty = BTreeSet::new();
-            let (json, csv) = (self.json.get(*command).unwrap_or(&empty), self.csv.get(*command).unwrap_or(&empty));
-            let not_told = json.iter().filter(|path| !section.json.contains(*path) && !common.json.contains(*path));
+            let (json, csv) = (
+                self.json.get(*command).unwrap_or(&empty),
+                self.csv.get(*command).unwrap_or(&empty),
+            );
+            let not_told = json
+                .iter()
+                .filter(|path| !section.json.contains(*path) && !common.json.contains(*path));
             wrong.extend(not_told.map(|path| format!("{command} prints {path}")));
-            let missing = section.json.difference(json).filter(|path| !NOT_HERE.contains(&(*command, path.as_str())));
+            let missing = section
+                .json
+                .difference(json)
+                .filter(|path| !NOT_HERE.contains(&(*command, path.as_str())));
             wrong.extend(missing.map(|path| format!("{command} does not print {path}")));
-            wrong.extend(csv.difference(&section.csv).map(|title| format!("{command}: CSV has {title}")));
-            wrong.extend(section.csv.difference(csv).map(|title| format!("{command}: CSV does not have {title}")));
+            wrong.extend(
+                csv.difference(&section.csv).map(|title| format!("{command}: CSV has {title}")),
+            );
+            wrong.extend(
+                section
+                    .csv
+                    .difference(csv)
+                    .map(|title| format!("{command}: CSV does not have {title}")),
+            );
         }
         let all: BTreeSet<&String> = self.json.values().flatten().collect();
-        wrong.extend(common.json.iter().filter(|path| !all.contains(path)).map(|path| format!("nobody prints {path}")));
+        wrong.extend(
+            common
+                .json
+                .iter()
+                .filter(|path| !all.contains(path))
+                .map(|path| format!("nobody prints {path}")),
+        );
         wrong
     }
 }
@@ -196,8 +235,13 @@ fn top(db: &Db, format: &str) -> Vec<u8> {
 fn clean(db: &Db, format: &str) -> Vec<u8> {
     let place = db.root().with_file_name("left");
     std::fs::create_dir_all(place.join("dcpi-record-17-000123")).unwrap();
-    std::fs::set_permissions(place.join("dcpi-record-17-000123"), Permissions::from_mode(0o700)).unwrap();
-    let output = dcpi().env("TMPDIR", place).args(["clean", "--dry-run", "--format", format]).output().unwrap();
+    std::fs::set_permissions(place.join("dcpi-record-17-000123"), Permissions::from_mode(0o700))
+        .unwrap();
+    let output = dcpi()
+        .env("TMPDIR", place)
+        .args(["clean", "--dry-run", "--format", format])
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{output:?}");
     output.stdout
 }
@@ -205,7 +249,9 @@ fn clean(db: &Db, format: &str) -> Vec<u8> {
 /// An integrator had to guess what the fields of JSON and CSV are, and in which unit.
 #[test]
 fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/output.md")).unwrap();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/output.md"))
+            .unwrap();
     let sections = sections(&page);
     let mut printed = Printed::default();
     let one = |epoch: Epoch| {
@@ -213,19 +259,43 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
         db.epoch("node-7", epoch);
         db
     };
-    let mut run = |db: &Db, commands: &[&str]| commands.iter().for_each(|words| printed.run(db, words, &sections));
+    let mut run = |db: &Db, commands: &[&str]| {
+        commands.iter().for_each(|words| printed.run(db, words, &sections))
+    };
     let with_code = one(typical());
     with_code.keep("node-7", &std::env::current_exe().unwrap());
     run(&with_code, &["epochs"]);
     run(&one(typical()), &["prof", "prof -i", "epochs", "images", "cat", "topcounts"]);
     run(&one(two_events()), &["prof -n 1", "topcounts --sort imiss/cycles", "images"]);
-    let apart =
-        ["epochs", "prof --by label", "prof --by unit", "prof --by pid", "prof --label before", "prof --pid 4711"];
+    let apart = [
+        "epochs",
+        "prof --by label",
+        "prof --by unit",
+        "prof --by pid",
+        "prof --label before",
+        "prof --pid 4711",
+    ];
     run(&one(runs()), &apart);
-    run(&one(runs()), &["prof --unit web.service", &format!("diff {}", SETS[2]), "stats unit:web.service latest"]);
+    run(
+        &one(runs()),
+        &["prof --unit web.service", &format!("diff {}", SETS[2]), "stats unit:web.service latest"],
+    );
     let copies = copies();
-    run(&copies, &["calc copy copy", "whatcg", "topstalls", "list copy copy --why", "cat --edges", "prof --lines"]);
-    run(&copies_on_arm(false), &["calc copy copy --machine cortex-a53", "whatcg --machine cortex-a53"]);
+    run(
+        &copies,
+        &[
+            "calc copy copy",
+            "whatcg",
+            "topstalls",
+            "list copy copy --why",
+            "cat --edges",
+            "prof --lines",
+        ],
+    );
+    run(
+        &copies_on_arm(false),
+        &["calc copy copy --machine cortex-a53", "whatcg --machine cortex-a53"],
+    );
     run(&copies, &[&format!("truth {}", counts(&copies, "./copy", 0))]);
     let program = sampled(&["-g"]);
     run(
@@ -240,8 +310,13 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
         ],
     );
     let variable = variable();
-    variable.epoch("node-7", Epoch { label: Some("empty"), ..Epoch::new(START + 500_000, vec![cycles()]) });
-    let file = |id: u8, path: &str| named(ImageId::from_build_id(&[id, 9]).unwrap(), ImageKind::File, "app", path);
+    variable.epoch(
+        "node-7",
+        Epoch { label: Some("empty"), ..Epoch::new(START + 500_000, vec![cycles()]) },
+    );
+    let file = |id: u8, path: &str| {
+        named(ImageId::from_build_id(&[id, 9]).unwrap(), ImageKind::File, "app", path)
+    };
     let both = Epoch::new(START + 600_000, vec![cycles()])
         .samples("cycles", &file(1, "/a/app"), &[(0, 700)])
         .samples("cycles", &file(2, "/b/app"), &[(0, 800)])
@@ -250,8 +325,12 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     run(&variable, &["stats all --each", "stats all --each -i", &format!("diff {}", SETS[1])]);
     let pair = Db::new();
     for start in [START, START + 5000] {
-        let epoch = Epoch::new(start, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 500)]);
-        pair.epoch("node-7", epoch.unresolved("cpu-clock", "anonymous_memory", 4).lost("cpu-clock", "spill_full", 4));
+        let epoch =
+            Epoch::new(start, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 500)]);
+        pair.epoch(
+            "node-7",
+            epoch.unresolved("cpu-clock", "anonymous_memory", 4).lost("cpu-clock", "spill_full", 4),
+        );
     }
     run(&pair, &[&format!("diff {}", SETS[0]), "stats -1 latest"]);
     let damaged = one(typical());

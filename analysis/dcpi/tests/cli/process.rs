@@ -57,11 +57,16 @@ fn a_damaged_format_file_is_told_with_what_mends_it() {
     let db = with_typical();
     std::fs::write(db.root().join("format"), "dcpi database two\n").unwrap();
     let error = refused(&db, "prof");
-    assert!(error.contains("is damaged") && error.contains("remove this file, and dcpid writes it anew"), "{error}");
+    assert!(
+        error.contains("is damaged")
+            && error.contains("remove this file, and dcpid writes it anew"),
+        "{error}"
+    );
     assert!(error.contains("dcpi check") && !error.contains("--epoch"), "{error}");
 }
 
-/// Heads, notes and some tables were wider than a terminal of 80 columns; the same text in a pipe stays whole.
+/// Heads, notes and some tables were wider than a terminal of 80 columns; the same text in a pipe
+/// stays whole.
 #[test]
 fn what_a_terminal_shows_is_as_wide_as_it_is() {
     let kept = copies();
@@ -87,8 +92,16 @@ fn what_a_terminal_shows_is_as_wide_as_it_is() {
     ] {
         let program = env!("CARGO_BIN_EXE_dcpi");
         let mut command = Command::new("script");
-        command.args(["-qec", &format!("stty cols 80; {program} {words} --db {}", db.display()), "/dev/null"]);
-        let clean = command.env_remove("COLUMNS").env_remove("DCPIDB").env("PAGER", "cat").env("TERM", "dumb");
+        command.args([
+            "-qec",
+            &format!("stty cols 80; {program} {words} --db {}", db.display()),
+            "/dev/null",
+        ]);
+        let clean = command
+            .env_remove("COLUMNS")
+            .env_remove("DCPIDB")
+            .env("PAGER", "cat")
+            .env("TERM", "dumb");
         let output = clean.stdin(Stdio::null()).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && text.lines().count() > 3, "{words}: {text}");
@@ -102,21 +115,30 @@ fn what_a_terminal_shows_is_as_wide_as_it_is() {
 /// A report's parts may meet the same damage, each for itself.
 #[test]
 fn each_problem_is_told_once() {
-    for lost in
-        [|lost: &Lost| matches!(lost, Lost::Samples { .. }), |lost: &Lost| !matches!(lost, Lost::Samples { .. })]
-    {
+    for lost in [
+        |lost: &Lost| matches!(lost, Lost::Samples { .. }),
+        |lost: &Lost| !matches!(lost, Lost::Samples { .. }),
+    ] {
         let db = with_typical();
         db.keep("node-7", &std::env::current_exe().unwrap());
         for start in [START + 5000, START + 10_000] {
             db.epoch("node-7", Epoch::new(start, vec![clock()]));
         }
         db.damage(lost);
-        for words in ["epochs", "prof --epoch all", "images --epoch all", "topcounts --epoch all", "cat --epoch all"] {
+        for words in [
+            "epochs",
+            "prof --epoch all",
+            "images --epoch all",
+            "topcounts --epoch all",
+            "cat --epoch all",
+        ] {
             let output = on(&db, words);
             let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-            let mut told: Vec<&str> = text.lines().filter(|line| line.contains("damaged at byte")).collect();
-            told.iter_mut()
-                .for_each(|line| *line = line.split(" is damaged").next().unwrap().rsplit(' ').next().unwrap());
+            let mut told: Vec<&str> =
+                text.lines().filter(|line| line.contains("damaged at byte")).collect();
+            told.iter_mut().for_each(|line| {
+                *line = line.split(" is damaged").next().unwrap().rsplit(' ').next().unwrap()
+            });
             let all = told.len();
             told.sort_unstable();
             told.dedup();
@@ -151,7 +173,8 @@ fn the_environment_names_a_database() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8(output.stdout).unwrap(), shown(&db, "prof"));
     // The option comes first, and an empty name is none.
-    let output = dcpi().args(["prof", "--db"]).arg(db.root()).env("DCPIDB", "/nowhere").output().unwrap();
+    let output =
+        dcpi().args(["prof", "--db"]).arg(db.root()).env("DCPIDB", "/nowhere").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let output = dcpi().arg("prof").env("DCPIDB", "").output().unwrap();
     assert!(output.stderr.starts_with(b"dcpi: /var/lib/dcpi") || output.status.success());
@@ -167,13 +190,18 @@ fn classic_names_are_programs() {
 
 #[test]
 fn help_and_version_go_to_standard_output() {
-    for words in [&["--help"][..], &["help"], &["help", "prof"], &["prof", "--help"], &["--version"]] {
+    for words in
+        [&["--help"][..], &["help"], &["help", "prof"], &["prof", "--help"], &["--version"]]
+    {
         let output = dcpi().args(words).output().unwrap();
         assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{words:?}");
         assert!(!output.stdout.is_empty(), "{words:?}");
     }
     let version = dcpi().arg("--version").output().unwrap().stdout;
-    assert_eq!(String::from_utf8(version).unwrap(), format!("dcpi {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        String::from_utf8(version).unwrap(),
+        format!("dcpi {}\n", env!("CARGO_PKG_VERSION"))
+    );
 }
 
 /// A report that does not fit a pipe: a reader that stops early makes writing fail.
@@ -184,7 +212,12 @@ fn large() -> Db {
         (0..).zip(&names).map(|(n, name)| (n * 16, n * 16 + 16, name.as_str())).collect();
     let counts: Vec<(u64, u64)> = (0..5000).map(|n| (n * 16, 5000 - n)).collect();
     let db = Db::new();
-    db.epoch("h", Epoch::new(START, vec![clock()]).samples("cpu-clock", &code, &counts).symbols(&code, &symbols));
+    db.epoch(
+        "h",
+        Epoch::new(START, vec![clock()])
+            .samples("cpu-clock", &code, &counts)
+            .symbols(&code, &symbols),
+    );
     db
 }
 
@@ -228,18 +261,23 @@ fn damage_is_worked_around_and_told() {
     db.damage(|lost| matches!(lost, Lost::Samples { key, .. } if key.image == kernel));
     for (format, shown_in_report) in [("text", true), ("json", true), ("csv", false)] {
         let output = on(&db, &format!("prof --format {format}"));
-        let (text, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        let (text, errors) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
         assert_eq!(output.status.code(), Some(1), "{format}");
         assert_eq!(text.contains("wrong checksum"), shown_in_report, "{format}: {text}");
         assert_eq!(errors.contains("dcpi: left out: "), !shown_in_report, "{format}: {errors}");
         // The rest is there.
-        assert!(text.contains("ext4_find_entry") && !text.contains("clear_page_erms"), "{format}: {text}");
+        assert!(
+            text.contains("ext4_find_entry") && !text.contains("clear_page_erms"),
+            "{format}: {text}"
+        );
     }
     assert!(whole.contains("clear_page_erms"));
 }
 
-/// `list`, `calc`, `whatcg`, `topstalls` and `flow` of whole profiles in a damaged file said nothing of the damage, and `epochs` ended with 0;
-/// what the damage had taken away was "no image" or "no procedure" to them.
+/// `list`, `calc`, `whatcg`, `topstalls` and `flow` of whole profiles in a damaged file said
+/// nothing of the damage, and `epochs` ended with 0; what the damage had taken away was "no image"
+/// or "no procedure" to them.
 #[test]
 fn damage_is_named_by_every_command() {
     let db = with_typical();
@@ -265,13 +303,15 @@ fn damage_is_named_by_every_command() {
         &format!("html -o {}", drawn.display()),
     ] {
         let output = on(&db, words);
-        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        let said =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
         assert!(matches!(output.status.code(), Some(1 | 2)), "{words}: {:?} {said}", output.status);
         assert_eq!(said.matches("wrong checksum").count(), 1, "{words}: {said}");
     }
 }
 
-/// The only segment with samples could not be read, and the first note was that nothing was merged, and to flush.
+/// The only segment with samples could not be read, and the first note was that nothing was merged,
+/// and to flush.
 #[test]
 fn an_empty_report_names_the_damage_first_and_does_not_say_that_nothing_was_merged() {
     let db = with_typical();
@@ -283,8 +323,12 @@ fn an_empty_report_names_the_damage_first_and_does_not_say_that_nothing_was_merg
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(1), "{words}: {text}");
         assert!(!text.contains("nothing was merged"), "{words}: {text}");
-        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{words}: no {what}: {text}"));
-        assert!(at("problem: left out: ") < at("no samples in what could be read"), "{words}: {text}");
+        let at =
+            |what: &str| text.find(what).unwrap_or_else(|| panic!("{words}: no {what}: {text}"));
+        assert!(
+            at("problem: left out: ") < at("no samples in what could be read"),
+            "{words}: {text}"
+        );
         assert_eq!(text.matches("problem: ").count(), 1, "{words}: {text}");
     }
 }
@@ -294,12 +338,16 @@ fn an_empty_report_names_the_damage_first_and_does_not_say_that_nothing_was_merg
 fn advice_has_the_names_that_the_command_needs() {
     let db = with_typical();
     let error = refused(&db, "calc [kernel] clear_page_erms");
-    assert!(error.contains(&format!("dcpi list --db {} '[kernel]' clear_page_erms", db.root_text())), "{error}");
+    assert!(
+        error.contains(&format!("dcpi list --db {} '[kernel]' clear_page_erms", db.root_text())),
+        "{error}"
+    );
     let error = refused(&db, "list [kernel] nothing");
     assert!(error.contains("'[kernel]' -n 0 --full-names"), "{error}");
 }
 
-/// A file, an empty directory and a directory of something else were all "no file `format`", or a refused system call.
+/// A file, an empty directory and a directory of something else were all "no file `format`", or a
+/// refused system call.
 #[test]
 fn what_is_no_database_is_told_with_the_next_step() {
     let directory = tempfile::tempdir().unwrap();
@@ -312,14 +360,24 @@ fn what_is_no_database_is_told_with_the_next_step() {
         ("nothing", "there is no such directory; name one with --db or $DCPIDB"),
         ("file", "it is no directory; name the directory of a database with --db"),
         ("empty", "the directory is empty; start dcpid with it as --db"),
-        ("foreign", "the directory has other files and no file `format`; name the directory of a database"),
+        (
+            "foreign",
+            "the directory has other files and no file `format`; name the directory of a database",
+        ),
         ("moved", "its file `format` is missing; dcpid writes it anew"),
     ] {
         for command in ["prof", "epochs", "check"] {
             let output = dcpi().arg(command).arg("--db").arg(at(name)).output().unwrap();
             let error = String::from_utf8(output.stderr).unwrap();
-            assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{name}: {error}");
-            assert!(error.contains(&format!("{name} is not a profile database: {said}")), "{name}: {error}");
+            assert_eq!(
+                (output.status.code(), error.lines().count()),
+                (Some(2), 1),
+                "{name}: {error}"
+            );
+            assert!(
+                error.contains(&format!("{name} is not a profile database: {said}")),
+                "{name}: {error}"
+            );
         }
     }
 }

@@ -6,7 +6,9 @@ use image::{ImageId, ImageKind};
 use profiledb::ImageRecord;
 use serde_json::Value;
 
-use crate::database::{Db, Epoch, START, clock, cycles, idle, image, imiss, kernel, named, runs, two_events, typical};
+use crate::database::{
+    Db, Epoch, START, clock, cycles, idle, image, imiss, kernel, named, runs, two_events, typical,
+};
 use crate::runs::{json, on, refused, shown};
 
 const CLOCK: &str = "cpu-clock";
@@ -21,7 +23,9 @@ fn one(epoch: Epoch) -> Db {
 fn rows(report: &Value, event: &str) -> Vec<String> {
     let row = |row: &Value| {
         let text = |key: &str| row[key].as_str().unwrap_or("").to_owned();
-        format!("{} {} {}", text("procedure"), text("image"), row["counts"][event]).trim().to_owned()
+        format!("{} {} {}", text("procedure"), text("image"), row["counts"][event])
+            .trim()
+            .to_owned()
     };
     report["rows"].as_array().unwrap().iter().map(row).collect()
 }
@@ -34,15 +38,22 @@ fn shares_are_of_all_but_idle_samples_and_sum_to_one() {
     assert_eq!(report["events"][0]["total"], counted + 200_000);
     assert_eq!(report["events"][0]["idle"], 200_000);
     let samples = |of: &Value| of.as_u64().unwrap();
-    let in_rows: u64 = report["rows"].as_array().unwrap().iter().map(|row| samples(&row["counts"][CLOCK])).sum();
+    let in_rows: u64 =
+        report["rows"].as_array().unwrap().iter().map(|row| samples(&row["counts"][CLOCK])).sum();
     let unresolved: u64 = report["unresolved"].as_object().unwrap().values().map(samples).sum();
-    assert_eq!((in_rows, unresolved), (counted as u64, 333), "samples of unknown code are rows by their size");
+    assert_eq!(
+        (in_rows, unresolved),
+        (counted as u64, 333),
+        "samples of unknown code are rows by their size"
+    );
     for row in report["rows"].as_array().unwrap() {
         let share = &row["share"][CLOCK];
         let value = share["value"].as_f64().unwrap();
         let exact = samples(&row["counts"][CLOCK]) as f64 / counted as f64;
         assert!((value - exact).abs() < 1e-8);
-        assert!(share["low"].as_f64().unwrap() <= value && value <= share["high"].as_f64().unwrap());
+        assert!(
+            share["low"].as_f64().unwrap() <= value && value <= share["high"].as_f64().unwrap()
+        );
     }
     let last = &report["rows"].as_array().unwrap().last().unwrap()["cumulative"];
     assert!((last.as_f64().unwrap() - in_rows as f64 / counted as f64).abs() < 1e-8);
@@ -60,8 +71,14 @@ fn counts_are_scaled_by_the_time_that_an_event_had_a_counter() {
     let event_of = |epoch| event(&one(epoch), "prof");
 
     let third = event_of(epoch(START).counted("cycles", 1_000_000, 3_000_000));
-    assert_eq!((&third["enabled_ns"], &third["running_ns"]), (&3_000_000.into(), &1_000_000.into()));
-    assert_eq!((third["scale"].as_f64(), &third["count"]["value"]), (Some(3.0), &(100 * 62_000 * 3).into()));
+    assert_eq!(
+        (&third["enabled_ns"], &third["running_ns"]),
+        (&3_000_000.into(), &1_000_000.into())
+    );
+    assert_eq!(
+        (third["scale"].as_f64(), &third["count"]["value"]),
+        (Some(3.0), &(100 * 62_000 * 3).into())
+    );
     // 101.92 ± 1.96 * sqrt(100.96), times 186000.
     let [low, high] = ["low", "high"].map(|end| third["count"][end].as_f64().unwrap() / 186_000.0);
     assert!((low - 82.23).abs() < 0.01 && (high - 121.61).abs() < 0.01, "{low} {high}");
@@ -78,7 +95,10 @@ fn counts_are_scaled_by_the_time_that_an_event_had_a_counter() {
     let db = one(Epoch { end: Some(START + 1600), ..epoch(START).counted("cycles", 100, 400) });
     db.epoch("node-7", epoch(START + 3600).counted("cycles", 400, 400));
     let both = event(&db, "prof --epoch all");
-    assert_eq!((both["scale"].as_f64(), &both["count"]["value"]), (Some(1.6), &(500 * 62_000).into()));
+    assert_eq!(
+        (both["scale"].as_f64(), &both["count"]["value"]),
+        (Some(1.6), &(500 * 62_000).into())
+    );
 }
 
 #[test]
@@ -113,7 +133,10 @@ fn runs_are_summed_up_and_can_be_had_apart() {
     let db = one(runs());
     let app = |words: &str| {
         let report = json(&db, &format!("prof -i {words}"));
-        rows(&report, CLOCK).iter().find_map(|row| row.strip_prefix("app ")?.parse::<u64>().ok()).unwrap_or(0)
+        rows(&report, CLOCK)
+            .iter()
+            .find_map(|row| row.strip_prefix("app ")?.parse::<u64>().ok())
+            .unwrap_or(0)
     };
     assert_eq!(app(""), 50 + 400 + 300 + 5);
     assert_eq!(app("--label before"), 400);
@@ -129,7 +152,10 @@ fn runs_are_summed_up_and_can_be_had_apart() {
     for (words, said) in [
         ("--unit x", "no samples of unit \"x\"; there are: docker-0123456789ab, web.service"),
         ("--pid 1", "no samples of process 1; there are: 4711"),
-        ("--label before --pid 4711", "no samples labelled \"before\", of process 4711; see what there is of each"),
+        (
+            "--label before --pid 4711",
+            "no samples labelled \"before\", of process 4711; see what there is of each",
+        ),
         ("--label before vdso", "no image with samples has the name"),
     ] {
         let error = refused(&db, &format!("prof {words}"));
@@ -144,7 +170,11 @@ fn rows_of_what_is_kept_apart_have_all_samples() {
     for words in ["", "--idle", "app", "--label before", "--label before lib"] {
         let total = |by: &str| {
             let report = json(&db, &format!("prof {by} {words}"));
-            let samples = report["rows"].as_array().unwrap().iter().map(|row| row["counts"][CLOCK].as_u64().unwrap());
+            let samples = report["rows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|row| row["counts"][CLOCK].as_u64().unwrap());
             (samples.sum::<u64>(), report["events"][0]["counted"].clone())
         };
         for by in ["--by label", "--by unit", "--by pid"] {
@@ -156,8 +186,14 @@ fn rows_of_what_is_kept_apart_have_all_samples() {
         let rows = report["rows"].as_array().unwrap().iter();
         rows.map(|row| (row[dimension].clone(), row["counts"][CLOCK].as_u64().unwrap())).collect()
     };
-    assert_eq!(by("label"), [(Value::Null, 1_225), ("before".into(), 430), ("after, -O3".into(), 320)]);
-    assert_eq!(by("unit"), [(Value::Null, 1_870), ("web.service".into(), 100), ("docker-0123456789ab".into(), 5)]);
+    assert_eq!(
+        by("label"),
+        [(Value::Null, 1_225), ("before".into(), 430), ("after, -O3".into(), 320)]
+    );
+    assert_eq!(
+        by("unit"),
+        [(Value::Null, 1_870), ("web.service".into(), 100), ("docker-0123456789ab".into(), 5)]
+    );
     assert_eq!(by("pid"), [(Value::Null, 1_970), (4711.into(), 5)]);
 }
 
@@ -198,7 +234,8 @@ fn confidence_widens_the_interval() {
         let share = json(&db, words)["rows"][0]["share"][CLOCK].clone();
         share["high"].as_f64().unwrap() - share["low"].as_f64().unwrap()
     };
-    let (narrow, usual, wide) = (width("prof --confidence 90"), width("prof"), width("prof --confidence 99.9"));
+    let (narrow, usual, wide) =
+        (width("prof --confidence 90"), width("prof"), width("prof --confidence 99.9"));
     assert!(narrow < usual && usual < wide, "{narrow} {usual} {wide}");
 }
 
@@ -217,7 +254,8 @@ fn epochs_and_hosts_are_summed() {
     db.epoch("a", simple(START, 1000, 3));
     db.epoch("a", simple(START + 5000, 1000, 20));
     db.epoch("b", simple(START + 7000, 1000, 100));
-    let total = |words: &str| rows(&json(&db, words), "cycles")[0].rsplit(' ').next().unwrap().to_owned();
+    let total =
+        |words: &str| rows(&json(&db, words), "cycles")[0].rsplit(' ').next().unwrap().to_owned();
     assert_eq!(total("prof"), "120");
     assert_eq!(total("prof --epoch all"), "123");
     assert_eq!(total("prof --epoch all --host a"), "23");
@@ -233,10 +271,17 @@ fn epochs_and_hosts_are_summed() {
 fn an_event_of_one_epoch_only() {
     let db = Db::new();
     db.epoch("a", simple(START, 1000, 300));
-    let other = Epoch::new(START + 5000, vec![imiss()]).samples("L1-icache-load-misses", &kernel(), &[(0x1000, 7)]);
+    let other = Epoch::new(START + 5000, vec![imiss()]).samples(
+        "L1-icache-load-misses",
+        &kernel(),
+        &[(0x1000, 7)],
+    );
     db.epoch("a", other);
     let report = json(&db, "prof --epoch all");
-    assert_eq!(report["rows"][0]["counts"], serde_json::json!({"cycles": 300, "L1-icache-load-misses": 7}));
+    assert_eq!(
+        report["rows"][0]["counts"],
+        serde_json::json!({"cycles": 300, "L1-icache-load-misses": 7})
+    );
 }
 
 #[test]
@@ -249,9 +294,11 @@ fn names_that_others_have_are_told_apart() {
         .samples(CLOCK, &images[1], &[(0, 4), (32, 3)])
         .symbols(&images[1], &[(0, 16, "f"), (32, 48, "f")]);
     let text = shown(&one(epoch), "prof");
-    for line in
-        ["  f          libx.so (a1a1a1a1)", "  f [0x0]    libx.so (a2a2a2a2)", "  f [0x20]   libx.so (a2a2a2a2)"]
-    {
+    for line in [
+        "  f          libx.so (a1a1a1a1)",
+        "  f [0x0]    libx.so (a2a2a2a2)",
+        "  f [0x20]   libx.so (a2a2a2a2)",
+    ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
 }
@@ -295,7 +342,11 @@ fn samples_of_a_file_are_attributed_to_its_procedures() {
     let exe = std::env::current_exe().unwrap();
     let record = myself(&exe);
     // The first bytes of a file are its headers: no procedure.
-    let epoch = Epoch::new(START, vec![clock()]).samples(CLOCK, &record, &[(offset, 10), (offset + 1, 5), (8, 1)]);
+    let epoch = Epoch::new(START, vec![clock()]).samples(
+        CLOCK,
+        &record,
+        &[(offset, 10), (offset + 1, 5), (8, 1)],
+    );
     let report = json(&one(epoch), "prof");
     assert_eq!(rows(&report, CLOCK), ["cli::prof::landmark cli 15", "[unknown] cli 1"]);
     assert_eq!(report["rows"][0]["address"], format!("{address:#x}"));
@@ -309,7 +360,8 @@ fn a_file_that_is_gone_or_changed_keeps_its_samples() {
     let other = ImageId::from_build_id(&[0xee; 20]).unwrap();
     let changed = named(other, ImageKind::File, "changed", exe.to_str().unwrap());
     let gone = image(ImageKind::File, "gone", "/nowhere/gone");
-    let script = image(ImageKind::File, "Cargo.toml", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    let script =
+        image(ImageKind::File, "Cargo.toml", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     let found = myself(&exe);
     let (offset, _) = places_of(landmark as *const () as usize);
     let db = one(Epoch::new(START, vec![clock()])
@@ -327,7 +379,8 @@ fn a_file_that_is_gone_or_changed_keeps_its_samples() {
             "cli::prof::landmark cli 1",
         ]
     );
-    let kinds: Vec<&Value> = report["problems"].as_array().unwrap().iter().map(|problem| &problem["kind"]).collect();
+    let kinds: Vec<&Value> =
+        report["problems"].as_array().unwrap().iter().map(|problem| &problem["kind"]).collect();
     assert_eq!(kinds, ["no_procedures"; 3]);
     let text = shown(&db, "prof");
     let note = "note: 98.44 % without procedure, of 3 images: changed (file changed since), gone (file gone), \
@@ -346,8 +399,13 @@ fn a_file_that_is_gone_or_changed_is_named_from_its_kept_code() {
     let epoch = || Epoch::new(START, vec![clock()]).samples(CLOCK, &gone, &[(offset, 10), (8, 1)]);
     db.epoch("node-7", epoch());
     db.keep("node-8", &exe);
-    let of_none: Value = serde_json::from_slice(&on(&db, "prof --host node-7 --format json").stdout).unwrap();
-    assert_eq!(rows(&of_none, CLOCK), ["[no procedures: file gone] cli 11"], "another host's code is not looked at");
+    let of_none: Value =
+        serde_json::from_slice(&on(&db, "prof --host node-7 --format json").stdout).unwrap();
+    assert_eq!(
+        rows(&of_none, CLOCK),
+        ["[no procedures: file gone] cli 11"],
+        "another host's code is not looked at"
+    );
     db.keep("node-7", &exe);
     let report = json(&db, "prof --host node-7");
     assert_eq!(rows(&report, CLOCK), ["cli::prof::landmark cli 10", "[unknown] cli 1"]);
@@ -357,7 +415,8 @@ fn a_file_that_is_gone_or_changed_is_named_from_its_kept_code() {
         (&"from_code_store".into(), &false.into())
     );
     let text = shown(&db, "prof --host node-7");
-    let note = "note: 100.00 % named from kept code, of 1 image: cli (file gone); see dcpid --code-store";
+    let note =
+        "note: 100.00 % named from kept code, of 1 image: cli (file gone); see dcpid --code-store";
     assert!(text.contains(note), "{text}");
 
     // Another build is at its path now: the file there is not asked.
@@ -368,11 +427,16 @@ fn a_file_that_is_gone_or_changed_is_named_from_its_kept_code() {
     assert_eq!(rows(&json(&other, "prof"), CLOCK), ["cli::prof::landmark cli 10"]);
 
     // Damaged, it is left out and named, and the samples are still counted.
-    let path = db.files(".code").into_iter().find(|path| path.to_str().unwrap().contains("node-7")).unwrap();
+    let path = db
+        .files(".code")
+        .into_iter()
+        .find(|path| path.to_str().unwrap().contains("node-7"))
+        .unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[1000] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    let report: Value = serde_json::from_slice(&on(&db, "prof --host node-7 --format json").stdout).unwrap();
+    let report: Value =
+        serde_json::from_slice(&on(&db, "prof --host node-7 --format json").stdout).unwrap();
     assert_eq!(rows(&report, CLOCK), ["[no procedures: file gone] cli 11"]);
     assert_eq!(report["problems"][0]["kind"], "code_unreadable");
 }
@@ -414,7 +478,10 @@ fn hostile_names_do_not_reach_the_terminal() {
     let db = one(epoch);
     for words in ["prof", "prof -i", "prof --wide", "prof --format csv", "epochs"] {
         let text = shown(&db, words);
-        assert!(!text.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'), "{words}: {text:?}");
+        assert!(
+            !text.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'),
+            "{words}: {text:?}"
+        );
     }
     // Programs get the names as they are.
     assert_eq!(json(&db, "prof")["rows"][0]["procedure"], "a\nb\x1b[31m");

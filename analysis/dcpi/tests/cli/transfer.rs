@@ -7,7 +7,14 @@ use crate::runs::{dcpi, json, on, refused, shown};
 fn damaged() -> Db {
     let db = Db::new();
     for at in 0..3 {
-        db.epoch("a", Epoch::new(START + 5000 * at, vec![clock()]).samples("cpu-clock", &kernel(), &[(1, 2 + at)]));
+        db.epoch(
+            "a",
+            Epoch::new(START + 5000 * at, vec![clock()]).samples(
+                "cpu-clock",
+                &kernel(),
+                &[(1, 2 + at)],
+            ),
+        );
     }
     let first = db.files(".segment").remove(0);
     std::fs::write(first, "no segment at all").unwrap();
@@ -52,7 +59,10 @@ fn an_archive_is_written_whole_and_only_over_a_file() {
     let said = shown(&db, &format!("tar -o {}", link.display()));
     let archive = std::fs::read(&file).unwrap();
     assert!(archive.starts_with(&[0x1f, 0x8b]), "gzip");
-    assert!(said.contains(&format!("1 epochs, code of 0 images, {} bytes", archive.len())), "{said}");
+    assert!(
+        said.contains(&format!("1 epochs, code of 0 images, {} bytes", archive.len())),
+        "{said}"
+    );
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(refused(&db, "tar -o /dev/null").contains("it is no plain file"));
     let _ = refused(&db, &format!("tar --epoch -7 -o {}", file.display()));
@@ -83,12 +93,24 @@ fn what_a_writer_left_is_a_remark_and_strange_files_are_told() {
 fn what_was_merged_already_is_not_merged_again_unseen() {
     let (db, directory) = (Db::new(), tempfile::tempdir().unwrap());
     for at in 0..3 {
-        db.epoch("a", Epoch::new(START + 5000 * at, vec![clock()]).samples("cpu-clock", &kernel(), &[(1, 2 + at)]));
+        db.epoch(
+            "a",
+            Epoch::new(START + 5000 * at, vec![clock()]).samples(
+                "cpu-clock",
+                &kernel(),
+                &[(1, 2 + at)],
+            ),
+        );
     }
-    let merge = |epochs: &str| format!("merge --to {} --epoch {epochs}", directory.path().join("sum").display());
+    let merge = |epochs: &str| {
+        format!("merge --to {} --epoch {epochs}", directory.path().join("sum").display())
+    };
     assert!(shown(&db, &merge("-2..-1")).contains("made of 2 epochs"));
     let again = refused(&db, &merge("-2..-1"));
-    assert!(again.contains("was made of the same epochs; remove it, or merge into another directory"), "{again}");
+    assert!(
+        again.contains("was made of the same epochs; remove it, or merge into another directory"),
+        "{again}"
+    );
     let output = on(&db, &merge("-1..latest"));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && said.contains("has 1 of these epochs too"), "{said}");

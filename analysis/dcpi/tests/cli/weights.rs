@@ -18,20 +18,30 @@ fn every(period: u64) -> EventMeta {
     EventMeta { period, ..cycles() }
 }
 
-/// `prof --epoch all` said 10.85 % (10.73 to 10.96) where weighting by period gives 7.1 %: samples of all rates were added up as
-/// if they stood for as much.
+/// `prof --epoch all` said 10.85 % (10.73 to 10.96) where weighting by period gives 7.1 %: samples
+/// of all rates were added up as if they stood for as much.
 #[test]
 fn samples_of_different_periods_weigh_what_they_stand_for() {
     let other = || named(ImageId::from_name("other", ""), ImageKind::Vdso, "other", "/other");
     let both = |epoch: Epoch, samples: [u64; 2]| {
         let epoch = epoch.symbols(&kernel(), &[(0x1000, 0x2000, "work")]);
-        epoch.samples("cycles", &kernel(), &[(0x1000, samples[0])]).samples("cycles", &other(), &[(0, samples[1])])
+        epoch.samples("cycles", &kernel(), &[(0x1000, samples[0])]).samples(
+            "cycles",
+            &other(),
+            &[(0, samples[1])],
+        )
     };
     let (apart, inside) = (Db::new(), Db::new());
     apart.epoch("a", both(Epoch::new(START, vec![every(1000)]), [300, 100]));
     apart.epoch("a", both(Epoch::new(START + 5000, vec![every(4000)]), [50, 50]));
     // The same in one epoch, whose rate changed.
-    inside.epoch("a", both(both(Epoch::new(START, vec![every(1000)]), [300, 100]).at_period("cycles", 4000), [50, 50]));
+    inside.epoch(
+        "a",
+        both(
+            both(Epoch::new(START, vec![every(1000)]), [300, 100]).at_period("cycles", 4000),
+            [50, 50],
+        ),
+    );
     for db in [apart, inside] {
         let report = json(&db, "prof --epoch all");
         // The mean that makes samples times period right: (400 * 1000 + 100 * 4000) / 500.
@@ -41,24 +51,41 @@ fn samples_of_different_periods_weigh_what_they_stand_for() {
         let share = |key: &str| row["share"]["cycles"][key].as_f64().unwrap();
         // (100 * 1000 + 50 * 4000) of 800,000, and not 150 of 500 samples.
         assert!((share("value") - 0.375).abs() < 1e-8);
-        // Kish's effective size of all samples: 800,000^2 / (400 * 1000^2 + 100 * 4000^2) = 320; Wilson's of .375 of 320 is
-        // .324 to .429. The row's own samples weigh more, so its interval is wider.
-        assert!(share("low") < 0.324 && share("low") > 0.30 && share("high") > 0.429 && share("high") < 0.46, "{row}");
+        // Kish's effective size of all samples: 800,000^2 / (400 * 1000^2 + 100 * 4000^2) = 320;
+        // Wilson's of .375 of 320 is .324 to .429. The row's own samples weigh more, so its
+        // interval is wider.
+        assert!(
+            share("low") < 0.324
+                && share("low") > 0.30
+                && share("high") > 0.429
+                && share("high") < 0.46,
+            "{row}"
+        );
         let text = shown(&db, "prof --epoch all");
-        assert!(text.contains("note: sampled at 2 periods, 1000 to 4000 cycles: shares and times weigh"), "{text}");
+        assert!(
+            text.contains(
+                "note: sampled at 2 periods, 1000 to 4000 cycles: shares and times weigh"
+            ),
+            "{text}"
+        );
         // Rows are ranked by what they stand for, in every command.
         let listed = json(&db, "images --epoch all");
         assert_eq!(listed["rows"][1]["counts"]["cycles"], 150);
         let instructions = json(&db, "topcounts --epoch all");
-        assert!((instructions["rows"][1]["share"]["cycles"]["value"].as_f64().unwrap() - 0.375).abs() < 1e-8);
+        assert!(
+            (instructions["rows"][1]["share"]["cycles"]["value"].as_f64().unwrap() - 0.375).abs()
+                < 1e-8
+        );
     }
 }
 
 /// Sixteen rates of the budget's ladder (daemon/src/budget.rs), samples per second and CPU.
-const RATES: [u64; 16] = [5200, 3700, 2600, 1850, 1300, 920, 650, 460, 325, 230, 160, 115, 80, 57, 40, 28];
+const RATES: [u64; 16] =
+    [5200, 3700, 2600, 1850, 1300, 920, 650, 460, 325, 230, 160, 115, 80, 57, 40, 28];
 
-/// The budget changed the rate four times in four minutes, and each step weighed by itself. A day with fifty changes of the rate, with
-/// procedures that are busy at other times of the day: in 95 of 100 such days the true shares are within their intervals.
+/// The budget changed the rate four times in four minutes, and each step weighed by itself. A day
+/// with fifty changes of the rate, with procedures that are busy at other times of the day: in 95
+/// of 100 such days the true shares are within their intervals.
 #[test]
 fn shares_of_days_with_fifty_rates_are_within_their_intervals() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
@@ -98,7 +125,12 @@ fn shares_of_days_with_fifty_rates_are_within_their_intervals() {
         let mut day_right = false;
         for (at, truth) in truth.iter().enumerate() {
             let name = format!("part{at}");
-            let row = report["rows"].as_array().unwrap().iter().find(|row| row["image"] == name.as_str()).unwrap();
+            let row = report["rows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|row| row["image"] == name.as_str())
+                .unwrap();
             let end = |key: &str| row["share"][CLOCK][key].as_f64().unwrap();
             let inside = end("low") <= truth / time && truth / time <= end("high");
             right += u32::from(inside);
@@ -110,7 +142,10 @@ fn shares_of_days_with_fifty_rates_are_within_their_intervals() {
         days_right += u32::from(day_right);
     }
     // Of 300 shares, 285 +- 4 at 95 %; the first procedure's of 100 days, 95 +- 2.
-    assert!(days_right >= 91 && right * 100 >= all * 92, "{days_right} of 100 days, {right} of {all} shares");
+    assert!(
+        days_right >= 91 && right * 100 >= all * 92,
+        "{days_right} of 100 days, {right} of {all} shares"
+    );
     println!("{days_right} of 100 days, {right} of {all} shares");
 }
 
@@ -131,7 +166,8 @@ impl Random {
     }
 }
 
-/// `dcpi record -- node hot.js` reported 1,171 samples of 22,816: those of code made at run time had lost the label.
+/// `dcpi record -- node hot.js` reported 1,171 samples of 22,816: those of code made at run time
+/// had lost the label.
 #[test]
 fn a_labels_report_has_its_samples_of_unknown_code_by_program_and_reason() {
     let unknown = |program: &str| {
@@ -148,26 +184,37 @@ fn a_labels_report_has_its_samples_of_unknown_code_by_program_and_reason() {
         .unresolved(CLOCK, "jit_without_map", 30)
         .unresolved(CLOCK, "unknown_process", 4));
     let of_run = json(&db, "prof --label run");
-    assert_eq!((&of_run["events"][0]["total"], &of_run["events"][0]["counted"]), (&22_816.into(), &22_816.into()));
+    assert_eq!(
+        (&of_run["events"][0]["total"], &of_run["events"][0]["counted"]),
+        (&22_816.into(), &22_816.into())
+    );
     assert_eq!(of_run["unresolved"], serde_json::json!({"jit_without_map": 21_645}));
     let first = &of_run["rows"][0];
     let name = (first["procedure"].as_str().unwrap(), first["image"].as_str().unwrap());
-    assert_eq!((name, &first["counts"][CLOCK]), (("[unresolved: jit without map]", "node"), &21_645.into()));
+    assert_eq!(
+        (name, &first["counts"][CLOCK]),
+        (("[unresolved: jit without map]", "node"), &21_645.into())
+    );
     let text = shown(&db, "prof --label run");
     assert!(text.contains("jit without map: run node with --perf-basic-prof"), "{text}");
     let all = json(&db, "prof -i");
-    let names: Vec<_> = all["rows"].as_array().unwrap().iter().map(|row| row["image"].as_str().unwrap()).collect();
+    let names: Vec<_> =
+        all["rows"].as_array().unwrap().iter().map(|row| row["image"].as_str().unwrap()).collect();
     let unresolved = |of: &str| format!("[unresolved: jit without map]{of}");
     let expected = [unresolved(" node"), "[kernel]".into(), unresolved(" java"), unresolved("")];
     assert_eq!(names, [&expected[..], &["[unresolved: unknown process]".to_owned()]].concat());
-    assert_eq!(all["unresolved"], serde_json::json!({"jit_without_map": 21_725, "unknown_process": 4}));
+    assert_eq!(
+        all["unresolved"],
+        serde_json::json!({"jit_without_map": 21_725, "unknown_process": 4})
+    );
     let by_label = json(&db, "prof --by label");
     assert_eq!(by_label["rows"][0]["counts"][CLOCK], 22_816);
     // Its name is that of the program, which is not meant.
     assert!(refused(&db, "prof node").contains("no image"), "{}", refused(&db, "prof node"));
 }
 
-/// A database of `dcpi record -- COMMAND` showed the whole machine, and each further command needed `--label`.
+/// A database of `dcpi record -- COMMAND` showed the whole machine, and each further command needed
+/// `--label`.
 #[test]
 fn a_recording_opens_on_what_was_recorded() {
     let mut epoch = Epoch::new(START, vec![clock()])
@@ -187,11 +234,9 @@ fn a_recording_opens_on_what_was_recorded() {
 
 /// An epoch that recorded a command, with as many samples of it, and 900 of others.
 fn recording(label: &'static str, start: u64, samples: u64) -> Epoch {
-    let mut epoch = Epoch::new(start, vec![clock()]).symbols(&kernel(), &[(0x1000, 0x2000, "work")]).samples(
-        CLOCK,
-        &kernel(),
-        &[(0x1000, 900)],
-    );
+    let mut epoch = Epoch::new(start, vec![clock()])
+        .symbols(&kernel(), &[(0x1000, 0x2000, "work")])
+        .samples(CLOCK, &kernel(), &[(0x1000, 900)]);
     if samples > 0 {
         epoch = epoch.scoped((Some(label), None, None), CLOCK, &kernel(), &[(0x1000, samples)]);
     }
@@ -207,25 +252,40 @@ fn sets_of_recordings_are_of_what_was_recorded() {
     db.epoch("node-7", recording("after", START + 9_000, 300));
     let totals = |words: &str| {
         let sets = json(&db, words)["sets"].clone();
-        sets.as_array().unwrap().iter().map(|set| set["counted"].as_u64().unwrap()).collect::<Vec<_>>()
+        sets.as_array()
+            .unwrap()
+            .iter()
+            .map(|set| set["counted"].as_u64().unwrap())
+            .collect::<Vec<_>>()
     };
     assert_eq!(totals("diff -1 latest"), [200, 300]);
     assert_eq!(totals("diff -a -1 latest"), [1100, 1200]);
     assert_eq!(totals("stats --each all --epoch all"), [200, 300]);
-    assert!(shown(&db, "diff -1 latest").contains("300 samples of 20261105-124500, labelled \"after\""));
+    assert!(
+        shown(&db, "diff -1 latest").contains("300 samples of 20261105-124500, labelled \"after\"")
+    );
 }
 
-/// Reports showed everybody's samples, without a word, where the command had none and where several were recorded.
+/// Reports showed everybody's samples, without a word, where the command had none and where several
+/// were recorded.
 #[test]
 fn a_report_of_everybody_says_so() {
     let none = one(recording("sleep", START, 0));
     let error = refused(&none, "prof");
-    assert!(error.contains("no samples of sleep, which was recorded") && error.contains("-a shows"), "{error}");
+    assert!(
+        error.contains("no samples of sleep, which was recorded") && error.contains("-a shows"),
+        "{error}"
+    );
     assert_eq!(json(&none, "prof -a")["events"][0]["total"], 900);
     let db = Db::new();
     db.epoch("node-7", recording("before", START, 200));
     db.epoch("node-7", recording("after", START + 9_000, 300));
     let both = shown(&db, "prof --epoch all");
-    assert!(both.contains("everybody's samples: these epochs recorded several commands (after, before)"), "{both}");
+    assert!(
+        both.contains(
+            "everybody's samples: these epochs recorded several commands (after, before)"
+        ),
+        "{both}"
+    );
     assert!(!shown(&db, "prof").contains("everybody's"));
 }

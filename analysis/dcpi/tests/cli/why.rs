@@ -46,12 +46,32 @@ fn numbers(parts: &[(u64, usize)]) -> Vec<u8> {
     parts.iter().flat_map(|(value, bytes)| value.to_le_bytes()[..*bytes].to_vec()).collect()
 }
 
-/// An ELF file (its specification's chapters 1 and 2) with the code, a symbol for it and a build id.
+/// An ELF file (its specification's chapters 1 and 2) with the code, a symbol for it and a build
+/// id.
 fn program(machine: u64, text: &[u8]) -> Vec<u8> {
     let (code, names) = (text.len() as u64, b"\0copy\0.text\0.symtab\0.strtab\0");
-    let header =
-        [(2, 2), (machine, 2), (1, 4), (ADDRESS, 8), (64, 8), (SECTIONS as u64, 8), (0, 4), (64, 2), (56, 2), (2, 2)];
-    let loaded = [(1, 4), (5, 4), (AT as u64, 8), (ADDRESS, 8), (ADDRESS, 8), (code, 8), (code, 8), (4096, 8)];
+    let header = [
+        (2, 2),
+        (machine, 2),
+        (1, 4),
+        (ADDRESS, 8),
+        (64, 8),
+        (SECTIONS as u64, 8),
+        (0, 4),
+        (64, 2),
+        (56, 2),
+        (2, 2),
+    ];
+    let loaded = [
+        (1, 4),
+        (5, 4),
+        (AT as u64, 8),
+        (ADDRESS, 8),
+        (ADDRESS, 8),
+        (code, 8),
+        (code, 8),
+        (4096, 8),
+    ];
     let note = [(4, 4), (4, 4), (0xb0, 8), (0, 8), (0, 8), (36, 8), (36, 8), (4, 8)];
     let symbol = [(1, 4), (0x12, 1), (0, 1), (1, 2), (ADDRESS, 8), (code, 8)];
     let section = |name, kind, flags, at, offset, size, link, info, entry| {
@@ -88,7 +108,8 @@ fn program(machine: u64, text: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The load waits, so samples land on the store after it; 100 rounds of the loop for each entry were seen.
+/// The load waits, so samples land on the store after it; 100 rounds of the loop for each entry
+/// were seen.
 pub fn copies() -> Db {
     copies_of(9900, 100)
 }
@@ -100,24 +121,37 @@ fn copies_of(goes_on: u64, ends: u64) -> Db {
     std::fs::write(&path, program(X86_64, &CODE)).unwrap();
     let id = ImageId::from_build_id(&BUILD).unwrap();
     let record = named(id, ImageKind::File, "copy", path.to_str().unwrap());
-    let counts = [(0x1000, 2), (0x1002, 3), (0x1007, 240), (0x100b, 4000), (0x100f, 250), (0x1012, 230), (0x1015, 210)];
-    let mut epoch = Epoch::new(START, vec![cycles(), imiss()]).samples("cycles", &record, &counts).samples(
-        "L1-icache-load-misses",
-        &record,
-        &[(0x1007, 3)],
-    );
+    let counts = [
+        (0x1000, 2),
+        (0x1002, 3),
+        (0x1007, 240),
+        (0x100b, 4000),
+        (0x100f, 250),
+        (0x1012, 230),
+        (0x1015, 210),
+    ];
+    let mut epoch = Epoch::new(START, vec![cycles(), imiss()])
+        .samples("cycles", &record, &counts)
+        .samples("L1-icache-load-misses", &record, &[(0x1007, 3)]);
     let edge = |from, to, times| ((ImageOffset(from), ImageOffset(to)), times);
-    let edges =
-        Edges::from_counts([edge(0x1015, 0x1007, goes_on), edge(0x1015, 0x1017, ends), edge(0x1005, 0x1007, 100)]);
+    let edges = Edges::from_counts([
+        edge(0x1015, 0x1007, goes_on),
+        edge(0x1015, 0x1017, ends),
+        edge(0x1005, 0x1007, 100),
+    ]);
     epoch.observe(&FIRST_EDGES, id, edges.clone());
     epoch.observe(&EDGES, id, edges);
     // A sample is in any of the rounds alike.
-    let turns = |rounds| (Turns { branch: ImageOffset(0x1015), jumps: true, rounds }.value().unwrap(), 100);
+    let turns =
+        |rounds| (Turns { branch: ImageOffset(0x1015), jumps: true, rounds }.value().unwrap(), 100);
     if ends == 100 {
         epoch.observe(&ROUNDS, id, Values::from_counts((1..100).map(turns)));
     }
     epoch.delta.facts.state_value("skid", json!({"event": "cycles", "instructions": 1}));
-    epoch.delta.facts.state_value("cpuid", json!({"vendor": "GenuineIntel", "family": 6, "model": 85}));
+    epoch
+        .delta
+        .facts
+        .state_value("cpuid", json!({"vendor": "GenuineIntel", "family": 6, "model": 85}));
     db.epoch("node-7", epoch);
     db
 }
@@ -148,23 +182,41 @@ fn drawings_of_what_hardly_happens_are_well_formed() {
 #[test]
 fn what_is_long_begins_with_its_hottest_blocks() {
     // 60 times `push %rax` and `pop %rax`; `1: dec %ecx; jne 1b`; `ret`.
-    let code: Vec<u8> = [[0x50; 28], [0x58; 28]].concat().into_iter().chain([0xff, 0xc9, 0x75, 0xfc, 0xc3]).collect();
+    let code: Vec<u8> = [[0x50; 28], [0x58; 28]]
+        .concat()
+        .into_iter()
+        .chain([0xff, 0xc9, 0x75, 0xfc, 0xc3])
+        .collect();
     let db = Db::new();
     let path = db.root().with_file_name("long");
     std::fs::write(&path, program(X86_64, &code)).unwrap();
-    let record = named(ImageId::from_build_id(&BUILD).unwrap(), ImageKind::File, "long", path.to_str().unwrap());
+    let record = named(
+        ImageId::from_build_id(&BUILD).unwrap(),
+        ImageKind::File,
+        "long",
+        path.to_str().unwrap(),
+    );
     let counts = [(0x1000, 20), (0x1038, 9000), (0x103a, 900)];
     db.epoch("node-7", Epoch::new(START, vec![cycles()]).samples("cycles", &record, &counts));
     let told = shown(&db, "calc long copy --machine znver3");
     let (_, told) = told.split_once("hottest blocks").unwrap();
     assert!(told.lines().nth(1).unwrap().starts_with("0x401038..0x40103c"), "{told}");
-    assert!(told.contains("\nand 2 blocks; all of them") && told.contains("  runs 1.000"), "{told}");
+    assert!(
+        told.contains("\nand 2 blocks; all of them") && told.contains("  runs 1.000"),
+        "{told}"
+    );
     assert!(!shown(&copies(), "calc copy copy").contains("hottest"));
 }
 
 /// A copy loop of 2^20 rounds for each entry, of which no sample is outside the loop.
 fn copies_of_a_million() -> Db {
-    copies_in_its_loop(&[(0x1007, 1000), (0x100b, 1100), (0x100f, 900), (0x1012, 950), (0x1015, 1050)])
+    copies_in_its_loop(&[
+        (0x1007, 1000),
+        (0x100b, 1100),
+        (0x100f, 900),
+        (0x1012, 950),
+        (0x1015, 1050),
+    ])
 }
 
 fn copies_in_its_loop(counts: &[(u64, u64)]) -> Db {
@@ -178,11 +230,19 @@ fn copies_in_its_loop(counts: &[(u64, u64)]) -> Db {
     epoch.observe(&FIRST_EDGES, id, edges.clone());
     epoch.observe(&EDGES, id, edges);
     let turns = |part: u64| {
-        (Turns { branch: ImageOffset(0x1015), jumps: true, rounds: (part << 20) / 5001 }.value().unwrap(), 1)
+        (
+            Turns { branch: ImageOffset(0x1015), jumps: true, rounds: (part << 20) / 5001 }
+                .value()
+                .unwrap(),
+            1,
+        )
     };
     epoch.observe(&ROUNDS, id, Values::from_counts((1..=5000).map(turns)));
     epoch.delta.facts.state_value("skid", json!({"event": "cycles", "instructions": 1}));
-    epoch.delta.facts.state_value("cpuid", json!({"vendor": "GenuineIntel", "family": 6, "model": 85}));
+    epoch
+        .delta
+        .facts
+        .state_value("cpuid", json!({"vendor": "GenuineIntel", "family": 6, "model": 85}));
     db.epoch("node-7", epoch);
     db
 }
@@ -192,8 +252,9 @@ fn copies_where_the_load_waits() -> Db {
     copies_in_its_loop(&[(0x100b, 48_000), (0x100f, 10), (0x1012, 9), (0x1015, 8)])
 }
 
-/// `calc` said 194,706 runs of such a loop, "high", beside a test that said 1,100,000; `flow` drew the guess of a guard
-/// like what was seen. All views say that it is not known how often the procedure was entered.
+/// `calc` said 194,706 runs of such a loop, "high", beside a test that said 1,100,000; `flow` drew
+/// the guess of a guard like what was seen. All views say that it is not known how often the
+/// procedure was entered.
 #[test]
 fn every_view_says_how_sure_the_runs_of_a_guarded_loop_are() {
     let db = copies_of_a_million();
@@ -203,7 +264,10 @@ fn every_view_says_how_sure_the_runs_of_a_guarded_loop_are() {
     assert!(runs[0] == "1" && (runs[1] == "040" || runs[1] == "050"), "{line}");
     assert!(line.contains(" (low), 100.00 %"), "{line}");
     let tests = calc.lines().find(|line| line.contains("its test at 0x401015")).unwrap();
-    assert!(tests.ends_with("says 999,000–1,100,000 rounds for all entries, in 5,000 samples"), "{tests}");
+    assert!(
+        tests.ends_with("says 999,000–1,100,000 rounds for all entries, in 5,000 samples"),
+        "{tests}"
+    );
     assert!(calc.contains("about 1,000,000 rounds for one entry (high)"), "{calc}");
     assert!(calc.contains("taken, estimated (low): none was seen"), "{calc}");
     let list = shown(&db, "list copy copy --why");
@@ -215,18 +279,28 @@ fn every_view_says_how_sure_the_runs_of_a_guarded_loop_are() {
     assert!(dot.contains("times (low)") && dot.contains("style=dashed"), "{dot}");
 }
 
-/// A loop whose load takes all the time was told "15.0 cycles, at most 60" where 570 were true, and 29 % of it "static". Nothing
-/// of that is known without executions: reports say so, and how many cycles there are at least and at most.
+/// A loop whose load takes all the time was told "15.0 cycles, at most 60" where 570 were true, and
+/// 29 % of it "static". Nothing of that is known without executions: reports say so, and how many
+/// cycles there are at least and at most.
 #[test]
 fn cycles_are_not_known_where_memory_may_have_taken_them_all() {
     let db = copies_where_the_load_waits();
     let calc = shown(&db, "calc copy copy");
-    assert!(calc.contains("cycles      not known: most time is where it may have waited for memory"), "{calc}");
-    let took = calc.lines().find_map(|line| line.trim().split_once("took not known: from that to ")).unwrap();
-    let [best, most] =
-        [took.0.split(' ').nth(2).unwrap(), took.1].map(|cycles| cycles.replace(',', "").parse::<f64>().unwrap());
+    assert!(
+        calc.contains("cycles      not known: most time is where it may have waited for memory"),
+        "{calc}"
+    );
+    let took = calc
+        .lines()
+        .find_map(|line| line.trim().split_once("took not known: from that to "))
+        .unwrap();
+    let [best, most] = [took.0.split(' ').nth(2).unwrap(), took.1]
+        .map(|cycles| cycles.replace(',', "").parse::<f64>().unwrap());
     assert!(best < 2.0 && most > 1000.0, "{calc}");
-    assert!(calc.contains("not known: memory may have taken it all                100.00 %"), "{calc}");
+    assert!(
+        calc.contains("not known: memory may have taken it all                100.00 %"),
+        "{calc}"
+    );
     assert!(!calc.contains("= static") && !calc.contains("= dynamic"), "{calc}");
     assert!(calc.contains(" stalled: data TLB miss, or data cache miss"), "{calc}");
     let json = |words: &str| -> serde_json::Value {
@@ -235,13 +309,22 @@ fn cycles_are_not_known_where_memory_may_have_taken_them_all() {
     let calc = json("calc copy copy");
     let block = &calc["blocks"][1];
     let load = &block["instructions"][0];
-    assert!(calc["cycles_known"] == false && calc["cycles_factor"].is_null() && calc["not_known"] == 1.0, "{calc:#}");
+    assert!(
+        calc["cycles_known"] == false
+            && calc["cycles_factor"].is_null()
+            && calc["not_known"] == 1.0,
+        "{calc:#}"
+    );
     assert!(block["cpi"].is_null() && block["best_cpi"].is_f64(), "{block:#}");
     assert!(load["cpi"].is_null() && load["cpi_most"].as_f64().unwrap() > 1000.0, "{load:#}");
     assert!(load["culprits"][0]["high"].is_null(), "{load:#}");
     let whatcg = json("whatcg");
-    assert!(whatcg["not_known"] == 1.0 && whatcg["execution"] == 0.0 && whatcg["statics"] == json!([]), "{whatcg:#}");
-    let data = whatcg["causes"].as_array().unwrap().iter().find(|cause| cause["letter"] == "d").unwrap();
+    assert!(
+        whatcg["not_known"] == 1.0 && whatcg["execution"] == 0.0 && whatcg["statics"] == json!([]),
+        "{whatcg:#}"
+    );
+    let data =
+        whatcg["causes"].as_array().unwrap().iter().find(|cause| cause["letter"] == "d").unwrap();
     assert!(data["low"] == 0.0 && data["high"].as_f64().unwrap() > 0.95, "{data:#}");
     let row = &json("topstalls")["rows"][0];
     assert!(row["cycles"].is_null() && row["most"].as_f64().unwrap() > 0.9, "{row:#}");
@@ -250,7 +333,8 @@ fn cycles_are_not_known_where_memory_may_have_taken_them_all() {
     assert!(load.split_whitespace().any(|cell| cell.starts_with("Dd")), "{load}");
 }
 
-/// Reports said of all samples that they were given to what took the time, where some stay where they landed.
+/// Reports said of all samples that they were given to what took the time, where some stay where
+/// they landed.
 #[test]
 fn samples_that_stay_where_they_landed_are_counted() {
     let db = copies_of_a_million();
@@ -260,8 +344,11 @@ fn samples_that_stay_where_they_landed_are_counted() {
         let text = shown(&db, words);
         assert!(text.contains(said), "{text}");
     }
-    for (words, at) in [("calc copy copy", "/samples_kept"), ("list copy copy", "/skid/samples_kept")] {
-        let json: serde_json::Value = serde_json::from_str(&shown(&db, &format!("{words} --format json"))).unwrap();
+    for (words, at) in
+        [("calc copy copy", "/samples_kept"), ("list copy copy", "/skid/samples_kept")]
+    {
+        let json: serde_json::Value =
+            serde_json::from_str(&shown(&db, &format!("{words} --format json"))).unwrap();
         assert_eq!(json.pointer(at).unwrap(), 1000, "{words}");
     }
 }
@@ -289,10 +376,14 @@ fn commands_that_are_suggested_read_the_same_database() {
         assert!(line.contains(&next) && line.matches("--db").count() == 1, "{line}");
     }
     let line = refused(&db, "flow copy copy -o x.png");
-    assert_eq!(line, "cannot draw a .png; name a file that ends in .svg, .html or .dot, or say --form");
+    assert_eq!(
+        line,
+        "cannot draw a .png; name a file that ends in .svg, .html or .dot, or say --form"
+    );
 }
 
-/// Without branches seen: nobody interprets Arm's registers. With `instructions`, samples of those as well.
+/// Without branches seen: nobody interprets Arm's registers. With `instructions`, samples of those
+/// as well.
 pub fn copies_on_arm(instructions: bool) -> Db {
     let db = Db::new();
     let path = db.root().with_file_name("copy");
@@ -300,7 +391,15 @@ pub fn copies_on_arm(instructions: bool) -> Db {
     std::fs::write(&path, program(AARCH64, &code)).unwrap();
     let id = ImageId::from_build_id(&BUILD).unwrap();
     let record = named(id, ImageKind::File, "copy", path.to_str().unwrap());
-    let counts = [(0x1000, 2), (0x1004, 3), (0x1008, 240), (0x100c, 4000), (0x1010, 250), (0x1014, 230), (0x1018, 210)];
+    let counts = [
+        (0x1000, 2),
+        (0x1004, 3),
+        (0x1008, 240),
+        (0x100c, 4000),
+        (0x1010, 250),
+        (0x1014, 230),
+        (0x1018, 210),
+    ];
     let retired = EventMeta { name: "instructions".into(), ..imiss() };
     let events = if instructions { vec![cycles(), retired] } else { vec![cycles()] };
     let mut epoch = Epoch::new(START, events).samples("cycles", &record, &counts);
@@ -313,7 +412,8 @@ pub fn copies_on_arm(instructions: bool) -> Db {
     db
 }
 
-/// A processor of Arm's is taken, which the database need not know; none of another instruction set.
+/// A processor of Arm's is taken, which the database need not know; none of another instruction
+/// set.
 #[test]
 fn what_is_known_of_a_copy_loop_on_arm() {
     let db = copies_on_arm(false);
@@ -328,14 +428,16 @@ fn what_is_known_of_a_copy_loop_on_arm() {
     assert!(why.contains("its instructions are not those of znver3"), "{why}");
     let refused = refused(&db, "calc copy copy --machine znver3");
     assert!(
-        refused.contains("znver3 executes x86-64, this is AArch64; --machine with one of cortex-a53,"),
+        refused
+            .contains("znver3 executes x86-64, this is AArch64; --machine with one of cortex-a53,"),
         "{refused}"
     );
 }
 
 #[test]
 fn exports_say_on_which_instruction_samples_are() {
-    let said = "samples of cycles are where they landed, 1 instruction after the one that took the time";
+    let said =
+        "samples of cycles are where they landed, 1 instruction after the one that took the time";
     for format in ["script", "firefox", "otlp"] {
         let written = on(&copies(), &format!("export --to {format} -o -")).stdout;
         assert!(String::from_utf8_lossy(&written).contains(said), "{format}");

@@ -22,10 +22,11 @@ pub struct EventSamples {
     pub period: u64,
     /// The periods that its samples have, the shortest first.
     pub periods: Vec<u64>,
-    /// What a sample stands for of those that [`stats::tally::Weighed::equal`] gives: the weight of all of them,
-    /// where there is one, else that of which so many would be as unsure as they are.
+    /// What a sample stands for of those that [`stats::tally::Weighed::equal`] gives: the weight of
+    /// all of them, where there is one, else that of which so many would be as unsure as they are.
     pub weight: f64,
-    /// Samples that were taken and not lost, with what they stand for; where a label, unit or process was chosen, its samples.
+    /// Samples that were taken and not lost, with what they stand for; where a label, unit or
+    /// process was chosen, its samples.
     pub taken: Tally,
     /// Of these those of unknown code, by reason.
     pub unknown: BTreeMap<String, Tally>,
@@ -33,13 +34,15 @@ pub struct EventSamples {
     pub notes: Vec<String>,
     /// Where its samples went.
     pub ledger: Ledger,
-    /// Of each period in each epoch: samples taken and not lost, and how many occurrences each stands for: the period, scaled to the
-    /// time in which the event did not count. None: it never counted there.
+    /// Of each period in each epoch: samples taken and not lost, and how many occurrences each
+    /// stands for: the period, scaled to the time in which the event did not count. None: it never
+    /// counted there.
     pub weights: Vec<(u64, Option<f64>)>,
 }
 
 impl EventSamples {
-    /// Time in which the event should have counted by that in which it did, at least 1; 1 when that is not known, None when it never did.
+    /// Time in which the event should have counted by that in which it did, at least 1; 1 when that
+    /// is not known, None when it never did.
     #[must_use]
     pub fn scale(&self) -> Option<f64> {
         scale(&self.ledger)
@@ -53,7 +56,8 @@ impl EventSamples {
         Some(occurrences(&weighted?, confidence))
     }
 
-    /// How many occurrences a sample stands for, on average; None when the event never counted in an epoch.
+    /// How many occurrences a sample stands for, on average; None when the event never counted in
+    /// an epoch.
     #[must_use]
     pub fn mean_weight(&self) -> Option<f64> {
         let mut sums = (0.0, 0.0, 0.0);
@@ -72,7 +76,11 @@ impl EventSamples {
     /// As many samples as stand for what these do, each for [`EventSamples::weight`].
     #[must_use]
     pub fn equal(&self, tally: Tally) -> u64 {
-        if self.weight > 0.0 { (tally.occurrences / self.weight).round() as u64 } else { tally.samples }
+        if self.weight > 0.0 {
+            (tally.occurrences / self.weight).round() as u64
+        } else {
+            tally.samples
+        }
     }
 
     /// Samples that were taken and not lost: those in profiles and those of unknown code.
@@ -109,7 +117,11 @@ fn scale(ledger: &Ledger) -> Option<f64> {
 }
 
 /// What the epochs say about an event, together.
-pub(super) fn join_event(name: &str, epochs: &[Epoch], problems: &mut Vec<Problem>) -> EventSamples {
+pub(super) fn join_event(
+    name: &str,
+    epochs: &[Epoch],
+    problems: &mut Vec<Problem>,
+) -> EventSamples {
     let mut joined = EventSamples {
         name: name.to_owned(),
         unit: String::new(),
@@ -166,7 +178,8 @@ pub(super) fn join_event(name: &str, epochs: &[Epoch], problems: &mut Vec<Proble
             joined.unit
         ));
     }
-    joined.weight = if joined.taken.is_empty() { joined.period as f64 } else { joined.taken.weight() };
+    joined.weight =
+        if joined.taken.is_empty() { joined.period as f64 } else { joined.taken.weight() };
     if units.len() > 1 {
         problems.push(Problem::UnitsDiffer { event: name.to_owned(), units });
     }
@@ -190,7 +203,9 @@ impl EventSamples {
                 });
                 let tally = Tally::of(samples, weight(epoch.meta(), key.name(), key.period()));
                 self.taken += tally;
-                if let Some(record) = contents.records.get(&key.image).filter(|_| key.image.is_unresolved()) {
+                if let Some(record) =
+                    contents.records.get(&key.image).filter(|_| key.image.is_unresolved())
+                {
                     *self.unknown.entry(record.path.clone()).or_default() += tally;
                 }
             }

@@ -1,7 +1,8 @@
 //! A report as one HTML file.
 //!
-//! All that comes from a profile is in one block of JSON, which the script turns into text nodes: no name is ever parsed as HTML. The page's
-//! own policy allows its own script and style only, and no connection.
+//! All that comes from a profile is in one block of JSON, which the script turns into text nodes:
+//! no name is ever parsed as HTML. The page's own policy allows its own script and style only, and
+//! no connection.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -33,9 +34,11 @@ pub struct HtmlReport {
     pub procedures: ProfReport,
     /// Images.
     pub images: ProfReport,
-    /// Listings by the number of the procedure's row, and what executions took, where that is known.
+    /// Listings by the number of the procedure's row, and what executions took, where that is
+    /// known.
     pub listings: BTreeMap<usize, (Listing, Option<Costs>)>,
-    /// How far behind the instruction that took the time samples landed, if the listings give them back to it; none: they are where they landed.
+    /// How far behind the instruction that took the time samples landed, if the listings give them
+    /// back to it; none: they are where they landed.
     pub skid: Option<(String, Skid)>,
 }
 
@@ -101,7 +104,8 @@ struct Listed {
     lines: Vec<Line>,
 }
 
-/// Address, instruction, samples, place in the source, and what executions took where that is known ([`Costs::cells`]); or a number of instructions that are left out.
+/// Address, instruction, samples, place in the source, and what executions took where that is known
+/// ([`Costs::cells`]); or a number of instructions that are left out.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line {
@@ -109,7 +113,8 @@ enum Line {
     Gap(usize),
 }
 
-/// Writes the page. `nonce` is what its policy tells its own script by: nobody who makes names may guess it.
+/// Writes the page. `nonce` is what its policy tells its own script by: nobody who makes names may
+/// guess it.
 ///
 /// # Errors
 /// Those of the output.
@@ -143,12 +148,15 @@ fn page(report: &HtmlReport) -> Page {
     let procedures = &report.procedures;
     let events = procedures.events.iter();
     let brief = brief_names(&procedures.rows);
-    let rows = procedures.rows.iter().zip(brief).map(|(row, brief)| procedure_row(procedures, row, brief));
+    let rows =
+        procedures.rows.iter().zip(brief).map(|(row, brief)| procedure_row(procedures, row, brief));
     Page {
         head: text::head_lines(procedures),
         notes: text::note_lines(procedures),
         confidence: procedures.confidence.percent(),
-        events: events.map(|column| Event { name: name(&column.event.name), counted: column.equal() }).collect(),
+        events: events
+            .map(|column| Event { name: name(&column.event.name), counted: column.equal() })
+            .collect(),
         images: report.images.rows.iter().map(|row| image_row(procedures, row)).collect(),
         procedures: rows.collect(),
         omitted: Omitted {
@@ -156,7 +164,11 @@ fn page(report: &HtmlReport) -> Page {
             procedures: procedures.omitted.rows,
             counts: equal(procedures, &procedures.omitted.counts),
         },
-        listings: report.listings.iter().map(|(row, listing)| (*row, listed(listing, report.skid.as_ref()))).collect(),
+        listings: report
+            .listings
+            .iter()
+            .map(|(row, listing)| (*row, listed(listing, report.skid.as_ref())))
+            .collect(),
         costs: costs::TITLES,
     }
 }
@@ -167,7 +179,10 @@ fn name(name: &str) -> String {
 }
 
 fn shares(row: &Row) -> Vec<[f64; 3]> {
-    row.shares.iter().map(|share| [rounded(share.value), rounded(share.low), rounded(share.high)]).collect()
+    row.shares
+        .iter()
+        .map(|share| [rounded(share.value), rounded(share.low), rounded(share.high)])
+        .collect()
 }
 
 /// As many samples as stand for what these do, each for as much: what the page adds up and divides.
@@ -190,7 +205,8 @@ fn image_row(report: &ProfReport, row: &Row) -> ImageRow {
 /// be one; those with what tells them apart, in as little room as it takes.
 fn brief_names(rows: &[Row]) -> Vec<String> {
     let image = |row: &Row| row.image.as_ref().map(|image| image.id);
-    let is_generated = |row: &Row| row.image.as_ref().is_some_and(|image| image.kind == ImageKind::Jit);
+    let is_generated =
+        |row: &Row| row.image.as_ref().is_some_and(|image| image.kind == ImageKind::Jit);
     let brief = |row: &Row| match &row.procedure {
         // Names of generated code are no C++; a place in a file may stand in parentheses there.
         Some(procedure) if is_generated(row) => procedure.name.clone(),
@@ -241,7 +257,8 @@ fn listed((listing, costs): &(Listing, Option<Costs>), skid: Option<&(String, Sk
             lines.push(Line::Gap(std::mem::take(&mut gap)));
         }
         let address = format!("{:x}", instruction.address);
-        let (text, counts, place) = (name(&instruction.text), instruction.counts.clone(), place(instruction));
+        let (text, counts, place) =
+            (name(&instruction.text), instruction.counts.clone(), place(instruction));
         let costs = costs.iter().flat_map(|costs| costs.cells(instruction.address)).collect();
         lines.push(Line::Instruction(address, text, counts, place, costs));
     }
@@ -253,7 +270,10 @@ fn listed((listing, costs): &(Listing, Option<Costs>), skid: Option<&(String, Sk
     let problems = listing.problems.iter().map(|problem| name(&problem.to_string()));
     Listed {
         range: format!("{:#x}–{:#x}", listing.addresses.start, listing.addresses.end),
-        notes: std::iter::once(landed).chain(costs.iter().flat_map(Costs::notes)).chain(problems).collect(),
+        notes: std::iter::once(landed)
+            .chain(costs.iter().flat_map(Costs::notes))
+            .chain(problems)
+            .collect(),
         loops: costs.as_ref().map(Costs::loops).unwrap_or_default(),
         costs: costs.is_some(),
         lines,
@@ -268,7 +288,9 @@ fn shown(instructions: &[ListedInstruction]) -> Vec<bool> {
     let mut shown = vec![false; instructions.len()];
     let mut order: Vec<usize> = (0..instructions.len()).collect();
     let samples = |at: &usize| {
-        instructions.get(*at).map_or(0, |instruction| query::load::sum(instruction.counts.iter().copied()))
+        instructions
+            .get(*at)
+            .map_or(0, |instruction| query::load::sum(instruction.counts.iter().copied()))
     };
     order.retain(|at| samples(at) > 0);
     order.sort_by_key(|at| std::cmp::Reverse(samples(at)));
@@ -319,8 +341,14 @@ mod tests {
         let few: Vec<_> = (0..5).map(|at| instruction(at, 0)).collect();
         assert_eq!(shown(&few), [true; 5]);
         let hot = [0, 40, 9_999];
-        let many: Vec<_> = (0..10_000).map(|at| instruction(at, u64::from(hot.contains(&at)))).collect();
-        let kept: Vec<usize> = shown(&many).iter().enumerate().filter(|(_, shown)| **shown).map(|(at, _)| at).collect();
+        let many: Vec<_> =
+            (0..10_000).map(|at| instruction(at, u64::from(hot.contains(&at)))).collect();
+        let kept: Vec<usize> = shown(&many)
+            .iter()
+            .enumerate()
+            .filter(|(_, shown)| **shown)
+            .map(|(at, _)| at)
+            .collect();
         let expected: Vec<usize> = (0..=12).chain(28..=52).chain(9_987..10_000).collect();
         assert_eq!(kept, expected);
         let all: Vec<_> = (0..10_000).map(|at| instruction(at, 1)).collect();
@@ -330,7 +358,17 @@ mod tests {
     #[test]
     fn the_page_is_its_own_and_asks_nobody() {
         for part in [STYLE, SCRIPT, BODY] {
-            for word in ["http:", "https:", "//cdn", "@import", "url(", "innerHTML", "eval(", "onclick", "style="] {
+            for word in [
+                "http:",
+                "https:",
+                "//cdn",
+                "@import",
+                "url(",
+                "innerHTML",
+                "eval(",
+                "onclick",
+                "style=",
+            ] {
                 assert!(!part.contains(word), "{word}");
             }
         }

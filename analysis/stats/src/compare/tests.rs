@@ -1,4 +1,5 @@
-//! Tables of sets that were drawn from known programs: what is marked, how often, and whether intervals hold the truth. The same each time.
+//! Tables of sets that were drawn from known programs: what is marked, how often, and whether
+//! intervals hold the truth. The same each time.
 
 use super::*;
 
@@ -43,8 +44,15 @@ fn procedures(count: usize, samples: f64) -> Vec<f64> {
     sizes.into_iter().map(|size| size / sum * samples).collect()
 }
 
-/// Draws sets of epochs of these means, and makes a table of them. Each epoch's procedures differ from their means by `spread`, a fraction.
-fn table(measure: Measure, sets: [&[f64]; 2], epochs: usize, spread: f64, chance: &mut Chance) -> Vec<Compared> {
+/// Draws sets of epochs of these means, and makes a table of them. Each epoch's procedures differ
+/// from their means by `spread`, a fraction.
+fn table(
+    measure: Measure,
+    sets: [&[f64]; 2],
+    epochs: usize,
+    spread: f64,
+    chance: &mut Chance,
+) -> Vec<Compared> {
     let drawn = sets.map(|means| {
         let epoch = |_| {
             let one = |mean: &f64| {
@@ -60,7 +68,8 @@ fn table(measure: Measure, sets: [&[f64]; 2], epochs: usize, spread: f64, chance
         of: if measure == Measure::Share { epoch.iter().sum() } else { 1.0 },
     };
     let row = |row: usize| {
-        let parts = [&drawn[0], &drawn[1]].map(|set| set.iter().map(|epoch| part(epoch, row)).collect::<Vec<_>>());
+        let parts = [&drawn[0], &drawn[1]]
+            .map(|set| set.iter().map(|epoch| part(epoch, row)).collect::<Vec<_>>());
         Compared { a: common(&parts[0]), b: common(&parts[1]), parts }
     };
     let enough = |row: &Compared| row.a.samples + row.b.samples >= 10.0;
@@ -68,7 +77,13 @@ fn table(measure: Measure, sets: [&[f64]; 2], epochs: usize, spread: f64, chance
 }
 
 /// In how many of so many tables of unchanged programs something is marked.
-fn false_tables(measure: Measure, means: &[f64], epochs: usize, spread: f64, tables: usize) -> usize {
+fn false_tables(
+    measure: Measure,
+    means: &[f64],
+    epochs: usize,
+    spread: f64,
+    tables: usize,
+) -> usize {
     let mut chance = Chance(7);
     let marked = |_: &usize| {
         let rows = table(measure, [means, means], epochs, spread, &mut chance);
@@ -85,7 +100,10 @@ fn two_sets_of_the_same_are_left_alone() {
             // 5 % of 200 are 10, give or take 3.1.
             for epochs in [1, 4] {
                 let marked = false_tables(measure, &means, epochs, 0.0, 200);
-                assert!(marked <= 18, "{measure:?}, {count} procedures in {epochs} epochs: {marked} of 200");
+                assert!(
+                    marked <= 18,
+                    "{measure:?}, {count} procedures in {epochs} epochs: {marked} of 200"
+                );
             }
         }
     }
@@ -108,14 +126,17 @@ fn sets_that_vary_by_themselves_are_left_alone() {
     }
 }
 
-/// Of 40,000 samples one procedure has 10,000, and needs 5 % more. By sampling, the two differ by 143 give or take, and by 500 because they do.
+/// Of 40,000 samples one procedure has 10,000, and needs 5 % more. By sampling, the two differ by
+/// 143 give or take, and by 500 because they do.
 #[test]
 fn five_percent_of_ten_thousand_samples_are_found() {
     let mut before = procedures(100, 30_000.0);
     before.push(10_000.0);
     let mut after = before.clone();
     after[100] *= 1.05;
-    for (measure, epochs, least) in [(Measure::Amount, 1, 65), (Measure::Amount, 5, 55), (Measure::Share, 1, 50)] {
+    for (measure, epochs, least) in
+        [(Measure::Amount, 1, 65), (Measure::Amount, 5, 55), (Measure::Share, 1, 50)]
+    {
         let mut chance = Chance(11);
         let (mut found, mut others) = (0, 0);
         for _ in 0..100 {
@@ -192,7 +213,11 @@ fn few_samples_are_tested_exactly() {
 #[test]
 fn nothing_is_known_of_no_samples() {
     let some = Counted { samples: 10.0, of: 100.0 };
-    for (a, b) in [(some, Counted::default()), (Counted::default(), some), (Counted::default(), Counted::default())] {
+    for (a, b) in [
+        (some, Counted::default()),
+        (Counted::default(), some),
+        (Counted::default(), Counted::default()),
+    ] {
         let change = change(Measure::Share, a, b, Spread::default(), at(95.0));
         assert_eq!((change.low, change.high, change.p), (-1.0, 1.0, 1.0));
     }
@@ -205,7 +230,8 @@ fn nothing_is_known_of_no_samples() {
 #[test]
 fn the_spread_is_the_rows_own_or_the_typical_one() {
     let of = |samples: f64| Counted { samples, of: 1.0 };
-    // 100 give or take 10 by sampling: these are 100 give or take 30, from two sets of two and three.
+    // 100 give or take 10 by sampling: these are 100 give or take 30, from two sets of two and
+    // three.
     let parts = [vec![of(70.0), of(130.0)], vec![of(100.0), of(70.0), of(130.0)]];
     let own = dispersion(Measure::Amount, &parts).unwrap();
     assert!((own.factor - 12.0).abs() < 1e-9 && own.df == 3.0, "{own:?}");
@@ -216,5 +242,8 @@ fn the_spread_is_the_rows_own_or_the_typical_one() {
     // Less sure: the interval is wider, and the change less remarkable.
     let sure = change(Measure::Amount, of(100.0), of(200.0), Spread::default(), at(95.0));
     let unsure = change(Measure::Amount, of(100.0), of(200.0), larger, at(95.0));
-    assert!(unsure.low < sure.low && unsure.high > sure.high && unsure.p > sure.p, "{sure:?} {unsure:?}");
+    assert!(
+        unsure.low < sure.low && unsure.high > sure.high && unsure.p > sure.p,
+        "{sure:?} {unsure:?}"
+    );
 }

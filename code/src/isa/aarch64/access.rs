@@ -1,4 +1,5 @@
-//! Loads and stores of A64, as far as values go that jumps go by (see `cfg`; DDI 0487, C4.1: loads and stores).
+//! Loads and stores of A64, as far as values go that jumps go by (see `cfg`; DDI 0487, C4.1: loads
+//! and stores).
 
 use super::track::{Step, nowhere};
 use crate::cfg::ReadOnly;
@@ -87,7 +88,8 @@ impl<M: ReadOnly> Step<'_, M> {
             _ => 8,
         };
         let tagged = !vector && kind == 1 && !loads;
-        let moved = self.displaced(base, word.signed(15, 7) * if tagged { 16 } else { i64::from(size) });
+        let moved =
+            self.displaced(base, word.signed(15, 7) * if tagged { 16 } else { i64::from(size) });
         let mode = word.bits(23, 2);
         let begin = if mode == 1 { self.displaced(base, 0) } else { moved };
         let after = |spot: Spot| Spot {
@@ -104,7 +106,8 @@ impl<M: ReadOnly> Step<'_, M> {
             }
             (false, true) => {
                 let signed = kind == 1;
-                let values = [begin, after(begin)].map(|spot| self.state.load(spot, size, signed, self.memory));
+                let values = [begin, after(begin)]
+                    .map(|spot| self.state.load(spot, size, signed, self.memory));
                 self.write(first, 8, Some(values[0]));
                 self.write(second, 8, Some(values[1]));
             }
@@ -130,7 +133,11 @@ impl<M: ReadOnly> Step<'_, M> {
             // Vectors, and `prfm`.
             _ => return,
         };
-        let spot = Spot { address: Some(Value::Const(address)), table: false, id: Value::Const(address).id() };
+        let spot = Spot {
+            address: Some(Value::Const(address)),
+            table: false,
+            id: Value::Const(address).id(),
+        };
         self.name(spot.address);
         let value = self.state.load(spot, size, signed, self.memory);
         self.write(word.register(0), 8, Some(value));
@@ -180,7 +187,11 @@ impl<M: ReadOnly> Step<'_, M> {
         let word = self.word;
         let to = word.register(0);
         let many =
-            if word.bit(15) && word.bits(30, 2) == 3 && matches!(word.bits(12, 3), 1 | 2 | 3 | 5) { 8 } else { 1 };
+            if word.bit(15) && word.bits(30, 2) == 3 && matches!(word.bits(12, 3), 1 | 2 | 3 | 5) {
+                8
+            } else {
+                1
+            };
         let spot = self.displaced(word.register(5), 0);
         self.store(spot, if many == 8 { 64 } else { 8 }, None);
         (0..many).for_each(|next| self.forget((to + next) & 31, 8));
@@ -189,7 +200,8 @@ impl<M: ReadOnly> Step<'_, M> {
         }
     }
 
-    /// Ordered accesses with an offset, tags of memory, copies of memory: all that they name may have changed.
+    /// Ordered accesses with an offset, tags of memory, copies of memory: all that they name may
+    /// have changed.
     fn by_several(&mut self) {
         let word = self.word;
         self.store(nowhere(self.at), 64, None);
@@ -205,7 +217,8 @@ impl<M: ReadOnly> Step<'_, M> {
     }
 
     fn write_back(&mut self, base: u8, moved: Spot) {
-        let value = moved.address.filter(|address| matches!(address, Value::Stack(_) | Value::Const(_)));
+        let value =
+            moved.address.filter(|address| matches!(address, Value::Stack(_) | Value::Const(_)));
         self.write_or_stack(base, 8, value);
     }
 

@@ -8,7 +8,8 @@ pub(super) struct Word(pub(super) u32);
 pub(super) const ZERO: u8 = 31;
 
 impl Word {
-    /// That which `bytes` begin with, lowest byte first, whatever the order of data (DDI 0487, B2.6.2).
+    /// That which `bytes` begin with, lowest byte first, whatever the order of data (DDI 0487,
+    /// B2.6.2).
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         bytes.first_chunk().map(|bytes| Self(u32::from_le_bytes(*bytes)))
     }
@@ -53,7 +54,8 @@ impl Word {
         }
     }
 
-    /// The constant of a logical instruction (DDI 0487, shared pseudocode, `DecodeBitMasks`): ones of which there are so many, turned right, and repeated.
+    /// The constant of a logical instruction (DDI 0487, shared pseudocode, `DecodeBitMasks`): ones
+    /// of which there are so many, turned right, and repeated.
     pub(super) fn mask(self) -> Option<u64> {
         let (n, turned, ones) = (self.bits(22, 1), self.bits(16, 6), self.bits(10, 6));
         let size_bits = 1_u32 << (n << 6 | (!ones & 0x3f)).checked_ilog2()?;
@@ -66,7 +68,8 @@ impl Word {
         }
         let unit = (1_u64 << ones) - 1;
         let all = if size_bits == 64 { u64::MAX } else { (1 << size_bits) - 1 };
-        let turned = if turned == 0 { unit } else { (unit >> turned | unit << (size_bits - turned)) & all };
+        let turned =
+            if turned == 0 { unit } else { (unit >> turned | unit << (size_bits - turned)) & all };
         let mask = (0..64 / size_bits).fold(0, |mask, copy| mask | turned << (copy * size_bits));
         Some(if self.bit(31) { mask } else { mask & u64::from(u32::MAX) })
     }
@@ -78,12 +81,17 @@ mod tests {
 
     #[test]
     fn constants_of_logical_instructions() {
-        // and x0, x1, #0xff; and w0, w1, #7; orr x0, xzr, #0x5555555555555555; and w0, w0, #0x80000001; and x2, x0, #-8
-        let masks = [0x9240_1c20_u32, 0x1200_0820, 0xb200_f3e0, 0x1201_0400, 0x927d_f002].map(|word| Word(word).mask());
+        // and x0, x1, #0xff; and w0, w1, #7; orr x0, xzr, #0x5555555555555555; and w0, w0,
+        // #0x80000001; and x2, x0, #-8
+        let masks = [0x9240_1c20_u32, 0x1200_0820, 0xb200_f3e0, 0x1201_0400, 0x927d_f002]
+            .map(|word| Word(word).mask());
         let wanted = [0xff, 7, 0x5555_5555_5555_5555, 0x8000_0001, (-8_i64).cast_unsigned()];
         assert_eq!(masks, wanted.map(Some));
         // All ones, and one bit in each: reserved.
-        assert_eq!([0x9240_fc20, 0x1200_fc00, 0x1240_0000].map(|word| Word(word).mask()), [None; 3]);
+        assert_eq!(
+            [0x9240_fc20, 0x1200_fc00, 0x1240_0000].map(|word| Word(word).mask()),
+            [None; 3]
+        );
     }
 
     #[test]

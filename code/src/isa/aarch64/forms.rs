@@ -1,4 +1,5 @@
-//! Forms of A64 instructions: what LLVM's models of Arm's processors tell apart, as far as compilers write it.
+//! Forms of A64 instructions: what LLVM's models of Arm's processors tell apart, as far as
+//! compilers write it.
 
 use crate::isa::work::Form;
 
@@ -42,7 +43,8 @@ kinds! {
 }
 
 impl Kind {
-    /// The form of an instruction that does this to wide registers (64 bits of a general one, 128 of a vector, double precision) or to narrow ones.
+    /// The form of an instruction that does this to wide registers (64 bits of a general one, 128
+    /// of a vector, double precision) or to narrow ones.
     pub(super) fn form(self, wide: bool) -> Form {
         Form((self as u16) << 1 | u16::from(wide))
     }

@@ -1,8 +1,10 @@
-//! A64, the instruction set of 64-bit Arm. What instructions do is from the Arm Architecture Reference Manual for A-profile (DDI 0487),
-//! chapter C4 (encodings) and C6 (base instructions); what calls keep is from the procedure call standard (AAPCS64).
+//! A64, the instruction set of 64-bit Arm. What instructions do is from the Arm Architecture
+//! Reference Manual for A-profile (DDI 0487), chapter C4 (encodings) and C6 (base instructions);
+//! what calls keep is from the procedure call standard (AAPCS64).
 //!
-//! Words are told in words by yaxpeax-arm. What decides where execution goes, and by what, is read from the fields of the word itself: a
-//! few dozen encodings, fixed for good, and an instruction of an extension that no decoder knows yet still ends no block.
+//! Words are told in words by yaxpeax-arm. What decides where execution goes, and by what, is read
+//! from the fields of the word itself: a few dozen encodings, fixed for good, and an instruction of
+//! an extension that no decoder knows yet still ends no block.
 
 mod access;
 mod fields;
@@ -20,7 +22,8 @@ pub(in crate::isa) use text::disassemble;
 pub(in crate::isa) use track::Tracker;
 pub(in crate::isa) use work::work;
 
-/// Bytes of every instruction, which are all at multiples of it (DDI 0487, C1.2 and D1.4.5: else the processor stops).
+/// Bytes of every instruction, which are all at multiples of it (DDI 0487, C1.2 and D1.4.5: else
+/// the processor stops).
 pub(in crate::isa) const LEN: u8 = 4;
 
 #[cfg(test)]
@@ -55,10 +58,13 @@ mod tests {
         Cfg::build(Isa::Aarch64, &parts, &mut Tables(tables), &Knowledge::default())
     }
 
-    /// Where the jumps through tables go, as distances from the begin, without those that are there twice.
+    /// Where the jumps through tables go, as distances from the begin, without those that are there
+    /// twice.
     fn cases(graph: &Cfg) -> Vec<u64> {
         let cases = graph.edges().iter().filter(|edge| edge.kind == EdgeKind::Case);
-        let to = cases.filter_map(|edge| if let To::Block(block) = edge.to { graph.blocks().get(block) } else { None });
+        let to = cases.filter_map(|edge| {
+            if let To::Block(block) = edge.to { graph.blocks().get(block) } else { None }
+        });
         to.map(|block| block.start.0 - BEGIN).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -117,7 +123,8 @@ mod tests {
             0xd61f_0020, // br x1
             0xd65f_03c0, // ret
         ];
-        let table: Vec<u8> = [0x1014_u64, 0x1024, 0x1014, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let table: Vec<u8> =
+            [0x1014_u64, 0x1024, 0x1014, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
         let graph = graph(&code, &table);
         assert_eq!(cases(&graph), [0x14, 0x24]);
         let kinds: Vec<FindingKind> = graph.findings().iter().map(|finding| finding.kind).collect();
@@ -126,7 +133,8 @@ mod tests {
 
     #[test]
     fn what_is_compared_elsewhere_is_no_bound() {
-        // The index is x5, what is compared is w0; a call in between loses x9: nothing is known of where it goes.
+        // The index is x5, what is compared is w0; a call in between loses x9: nothing is known of
+        // where it goes.
         let code = [
             0xa9bf_7bfd, // stp x29, x30, [sp, #-16]!
             0x7100_081f, // cmp w0, #2
@@ -198,13 +206,16 @@ mod tests {
             let tables: Vec<u8> = (0..600).map(|_| random.u8(..)).collect();
             let begin = if random.u8(..9) == 0 { random.u64(..) } else { BEGIN };
             let parts = [Part { begin: Vaddr(begin), bytes: &code }];
-            let graph = Cfg::build(Isa::Aarch64, &parts, &mut Tables(&tables), &Knowledge::default());
+            let graph =
+                Cfg::build(Isa::Aarch64, &parts, &mut Tables(&tables), &Knowledge::default());
             for (number, block) in graph.blocks().iter().enumerate() {
                 assert!(block.padding || !graph.out_of(number).is_empty(), "{:x}", block.start.0);
             }
             let lines = Isa::Aarch64.disassemble(&code, Vaddr(begin), Syntax::Att);
             assert_eq!(lines.iter().map(|line| line.len).sum::<usize>(), code.len());
-            assert!(code.chunks(4).all(|word| Isa::Aarch64.work(word).is_none_or(|work| work.len == 4)));
+            assert!(
+                code.chunks(4).all(|word| Isa::Aarch64.work(word).is_none_or(|work| work.len == 4))
+            );
         }
     }
 }

@@ -56,19 +56,22 @@ fn through_register(word: Word) -> Flow {
     }
 }
 
-/// What compilers, assemblers and linkers fill gaps with: `nop`; zeros, which are `udf #0`; `brk #1` between sections, as LLVM's linker does.
+/// What compilers, assemblers and linkers fill gaps with: `nop`; zeros, which are `udf #0`; `brk
+/// #1` between sections, as LLVM's linker does.
 fn is_filler(word: Word) -> bool {
     matches!(word.0, 0xd503_201f | 0 | 0xd420_0020)
 }
 
-/// Calls of another image: `adrp` of a word's page, `ldr` of the word, mostly `add` of its address, `br` (System V ABI for AArch64, "Procedure
-/// Linkage Table"; without one compilers write the same in line).
+/// Calls of another image: `adrp` of a word's page, `ldr` of the word, mostly `add` of its address,
+/// `br` (System V ABI for AArch64, "Procedure Linkage Table"; without one compilers write the same
+/// in line).
 pub(in crate::isa) fn stub(bytes: &[u8], address: u64) -> Option<Stub> {
     let first = Word::of(bytes).filter(|first| first.is(0x9f00_0000, 0x9000_0000))?;
     let page = first.page_relative(address)?;
     let mut words = bytes.chunks_exact(usize::from(LEN)).skip(1).filter_map(Word::of);
-    let load =
-        words.next().filter(|load| load.is(0xffc0_0000, 0xf940_0000) && load.register(5) == first.register(0))?;
+    let load = words.next().filter(|load| {
+        load.is(0xffc0_0000, 0xf940_0000) && load.register(5) == first.register(0)
+    })?;
     let (mut jump, mut count) = (words.next()?, 3);
     let adds = jump.is(0xffc0_0000, 0x9100_0000) && jump.register(5) == first.register(0);
     if adds && jump.register(0) != load.register(0) {
@@ -98,7 +101,8 @@ mod tests {
         assert_eq!(flow(0x17ff_ffff), Flow::Jump { target: 0xffc });
         assert_eq!(flow(0x97ff_fc00), Flow::Call { target: Some(0), through: None });
         assert_eq!(flow(0x9400_0001), Flow::Next, "where am I");
-        // b.ne .-8; bc.ne .-8; b.al .+8; cbz w0, .+8; cbnz x1, .+8; tbz w0, #3, .-4; tbnz x0, #35, .+8
+        // b.ne .-8; bc.ne .-8; b.al .+8; cbz w0, .+8; cbnz x1, .+8; tbz w0, #3, .-4; tbnz x0, #35,
+        // .+8
         assert_eq!(flow(0x54ff_ffc1), conditional(0xff8));
         assert_eq!(flow(0x54ff_ffd1), conditional(0xff8));
         assert_eq!(flow(0x5400_004e), Flow::Jump { target: 0x1008 });
@@ -109,10 +113,20 @@ mod tests {
         assert_eq!([0x7522_bfc1, 0x74c2_8041].map(flow), [conditional(0xff8), conditional(0x1008)]);
         assert_eq!(flow(0x5500_005f), Flow::Return);
         // br x16; braa x1, x2; braaz x3: blr x1; blraa x1, sp; blraaz x1: ret; ret x1; retaa; eret
-        assert_eq!([0xd61f_0200, 0xd71f_0822, 0xd61f_087f].map(flow), [Flow::Indirect { through: None }; 3]);
-        assert_eq!([0xd63f_0020, 0xd73f_083f, 0xd63f_083f].map(flow), [Flow::Call { target: None, through: None }; 3]);
-        assert_eq!([0xd65f_03c0, 0xd65f_0020, 0xd65f_0bff, 0xd69f_03e0].map(flow), [Flow::Return; 4]);
-        // brk #0x3e8; hlt #0; udf #0; udf #7: svc #0; mrs; nop; paciasp; sve: ptrue p0.b; sme: zero {za}
+        assert_eq!(
+            [0xd61f_0200, 0xd71f_0822, 0xd61f_087f].map(flow),
+            [Flow::Indirect { through: None }; 3]
+        );
+        assert_eq!(
+            [0xd63f_0020, 0xd73f_083f, 0xd63f_083f].map(flow),
+            [Flow::Call { target: None, through: None }; 3]
+        );
+        assert_eq!(
+            [0xd65f_03c0, 0xd65f_0020, 0xd65f_0bff, 0xd69f_03e0].map(flow),
+            [Flow::Return; 4]
+        );
+        // brk #0x3e8; hlt #0; udf #0; udf #7: svc #0; mrs; nop; paciasp; sve: ptrue p0.b; sme: zero
+        // {za}
         assert_eq!([0xd420_7d00, 0xd440_0000, 0, 7].map(flow), [Flow::Trap; 4]);
         let next = [0xd400_0001, 0xd53b_d040, 0xd503_201f, 0xd503_233f, 0x2518_e3e0, 0xc008_00ff];
         assert_eq!(next.map(flow), [Flow::Next; 6]);
@@ -138,7 +152,10 @@ mod tests {
             stub(&bytes, 0x2_7050).map(|stub| (stub.len, stub.through))
         };
         // adrp x16, 0x1b4000; ldr x17, [x16, #8]; add x16, x16, #8; br x17
-        assert_eq!(of(&[0xf000_0c70, 0xf940_0611, 0x9100_2210, 0xd61f_0220]), Some((16, 0x1b_6008)));
+        assert_eq!(
+            of(&[0xf000_0c70, 0xf940_0611, 0x9100_2210, 0xd61f_0220]),
+            Some((16, 0x1b_6008))
+        );
         // The same in line, as `-fno-plt` has it: adrp x1; ldr x1, [x1, #8]; br x1
         assert_eq!(of(&[0xf000_0c61, 0xf940_0421, 0xd61f_0020]), Some((12, 0x1b_6008)));
         // Another register; a call; cut off.

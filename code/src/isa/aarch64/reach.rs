@@ -57,8 +57,13 @@ impl Asked {
     fn reach(&mut self, loads: bool, mode: Mode) {
         let number = self.word.register(5);
         let base = general_or_stack(number);
-        let place = if number == ZERO && mode != Mode::Indexed { Place::Stack } else { Place::Computed };
-        let index = if mode == Mode::Indexed { general(self.word.register(16)) } else { Registers::default() };
+        let place =
+            if number == ZERO && mode != Mode::Indexed { Place::Stack } else { Place::Computed };
+        let index = if mode == Mode::Indexed {
+            general(self.word.register(16))
+        } else {
+            Registers::default()
+        };
         if loads {
             self.loads(base.or(index), place);
         } else {
@@ -176,12 +181,17 @@ impl Asked {
         let wide = word.bit(30);
         let next = |register: u8| general((register + 1) & 31);
         let compares = pairs && (ordered || !word.bit(31));
-        let value = general(first).or(if pairs && !compares { general(second) } else { Registers::default() });
+        let value = general(first).or(if pairs && !compares {
+            general(second)
+        } else {
+            Registers::default()
+        });
         self.work.locks = compares || !ordered;
         if compares {
             self.form(Kind::Swap.form(wide));
             let two = !ordered;
-            let compared = general(status).or(if two { next(status) } else { Registers::default() });
+            let compared =
+                general(status).or(if two { next(status) } else { Registers::default() });
             self.reads(compared.or(value).or(if two { next(first) } else { Registers::default() }));
             self.writes(compared);
             self.reach(true, Mode::Offset);
@@ -214,8 +224,10 @@ impl Asked {
             return self.reach(true, Mode::Offset);
         }
         self.form(Kind::Atomic.form(word.bit(30)));
-        let whole_line = word.bit(15) && word.bits(30, 2) == 3 && matches!(word.bits(12, 3), 1 | 2 | 3 | 5);
-        // `ld64b` writes eight registers; `st64b` and its kin read them, and write one that tells whether it was done.
+        let whole_line =
+            word.bit(15) && word.bits(30, 2) == 3 && matches!(word.bits(12, 3), 1 | 2 | 3 | 5);
+        // `ld64b` writes eight registers; `st64b` and its kin read them, and write one that tells
+        // whether it was done.
         let (loads, count) = (word.bits(12, 3) == 5, if whole_line { 8 } else { 1 });
         let of_line = |this: &mut Self, next: u8| {
             let register = general((to + next) & 31);
@@ -239,7 +251,8 @@ impl Asked {
         let (loads, of_vectors) = (word.bits(22, 2) != 0, word.bit(26));
         let copies = !of_vectors && word.bits(10, 2) == 1 && word.bits(30, 2) == 0;
         if copies {
-            let all = general(register).or(general(word.register(5))).or(general(word.register(16)));
+            let all =
+                general(register).or(general(word.register(5))).or(general(word.register(16)));
             self.reads(all);
             self.writes(all);
             self.work.microcoded = true;

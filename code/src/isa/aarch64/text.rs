@@ -18,7 +18,13 @@ pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, worded: bool) ->
         let address = Vaddr(at);
         at = at.wrapping_add(bytes.len() as u64);
         let Some(word) = Word::of(bytes) else {
-            return Line { address, len: bytes.len(), text: "(bad)".to_owned(), target: None, bars: true };
+            return Line {
+                address,
+                len: bytes.len(),
+                text: "(bad)".to_owned(),
+                target: None,
+                bars: true,
+            };
         };
         let flow = order(bytes, address.0).map_or(Flow::Trap, |ordered| ordered.flow);
         let target = match flow {
@@ -39,13 +45,15 @@ fn is_no_op(word: Word) -> bool {
     word.0 == 0xd503_201f || word.is(0xffff_ff3f, 0xd503_241f)
 }
 
-/// The instruction at an address. What the decoder does not know is told as a number, as `objdump` does: the vectors of SVE and SME.
+/// The instruction at an address. What the decoder does not know is told as a number, as `objdump`
+/// does: the vectors of SVE and SME.
 fn text(word: Word, at: u64) -> String {
     special(word).or_else(|| decoded(word, at)).unwrap_or_else(|| format!(".inst {:#010x}", word.0))
 }
 
 fn decoded(word: Word, at: u64) -> Option<String> {
-    let instruction = InstDecoder::default().decode(&mut U8Reader::new(&word.0.to_le_bytes())).ok()?;
+    let instruction =
+        InstDecoder::default().decode(&mut U8Reader::new(&word.0.to_le_bytes())).ok()?;
     if instruction.opcode == Opcode::Invalid {
         return None;
     }
@@ -66,7 +74,8 @@ fn decoded(word: Word, at: u64) -> Option<String> {
         text = format!("{shift}]");
     }
     // A lane for all lanes of a vector is no `mov`.
-    if let Some(operands) = text.strip_prefix("mov ").filter(|_| word.is(0xbfe0_fc00, 0x0e00_0400)) {
+    if let Some(operands) = text.strip_prefix("mov ").filter(|_| word.is(0xbfe0_fc00, 0x0e00_0400))
+    {
         text = format!("dup {operands}");
     }
     Some(text)
@@ -84,7 +93,8 @@ fn special(word: Word) -> Option<String> {
     })
 }
 
-/// `add` and `sub` of an extended register (DDI 0487, C6.2.4): the decoder writes `lsl` for some extensions.
+/// `add` and `sub` of an extended register (DDI 0487, C6.2.4): the decoder writes `lsl` for some
+/// extensions.
 fn extended_sum(word: Word) -> Option<String> {
     if !word.is(0x1fe0_0000, 0x0b20_0000) || word.bits(10, 3) > 4 {
         return None;
@@ -187,7 +197,10 @@ mod tests {
         bytes.extend([1, 2]);
         let lines = disassemble(&bytes, Vaddr(0x1000), true);
         assert_eq!(lines.iter().map(|line| line.len).collect::<Vec<_>>(), [4, 4, 4, 4, 4, 2]);
-        assert_eq!(lines.iter().map(|line| line.bars).collect::<Vec<_>>(), [true, true, false, true, true, true]);
+        assert_eq!(
+            lines.iter().map(|line| line.bars).collect::<Vec<_>>(),
+            [true, true, false, true, true, true]
+        );
         let targets: Vec<_> = lines.iter().map(|line| line.target).collect();
         assert_eq!(targets, [Some(Vaddr(0x1008)), None, None, Some(Vaddr(0x1000)), None, None]);
         // At the end of the address space nothing overflows.

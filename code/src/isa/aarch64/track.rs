@@ -1,4 +1,5 @@
-//! What instructions of A64 do to values that jumps go by (see `cfg`). Sections are of DDI 0487, C4.1: the encodings by group.
+//! What instructions of A64 do to values that jumps go by (see `cfg`). Sections are of DDI 0487,
+//! C4.1: the encodings by group.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +7,15 @@ use super::fields::{Word, ZERO};
 use crate::cfg::ReadOnly;
 use crate::cfg::values::{Decision, Order, Spot, State, Value};
 
-/// Where the state keeps the stack pointer: no register has that number but it and the zero register, which needs no keeping.
+/// Where the state keeps the stack pointer: no register has that number but it and the zero
+/// register, which needs no keeping.
 const STACK: u8 = 31;
 /// The link register.
 const LINK: u8 = 30;
 /// Least address that is taken for one: no table begins on the first page of a file.
 const LEAST_ADDRESS: u64 = 4096;
-/// Registers that a procedure may change: x0 to x17, and x18, which some platforms keep (AAPCS64 6.1.1).
+/// Registers that a procedure may change: x0 to x17, and x18, which some platforms keep (AAPCS64
+/// 6.1.1).
 const CHANGED_BY_CALLS: std::ops::RangeInclusive<u8> = 0..=18;
 
 /// Follows values through instructions.
@@ -61,11 +64,14 @@ impl<M: ReadOnly> Step<'_, M> {
             0b0101 | 0b1101 => self.on_registers(),
             0b0111 | 0b1111 => self.vector(),
             0b0100 | 0b0110 | 0b1100 | 0b1110 => self.memory_access(),
-            // SVE and SME: what of them writes a general register names it there; some set flags, some store.
+            // SVE and SME: what of them writes a general register names it there; some set flags,
+            // some store.
             _ => {
                 // `addvl` and `addpl` may write the stack pointer.
                 match self.word.register(0) {
-                    to if self.word.is(0xffa0_f800, 0x0420_5000) => self.write_or_stack(to, 8, None),
+                    to if self.word.is(0xffa0_f800, 0x0420_5000) => {
+                        self.write_or_stack(to, 8, None)
+                    }
                     to => self.forget(to, 8),
                 }
                 self.state.forget_comparison();
@@ -77,7 +83,11 @@ impl<M: ReadOnly> Step<'_, M> {
 
     /// A register, or its lowest half; 31 is zero.
     pub(super) fn read(&self, register: u8, bytes: u8) -> Value {
-        if register == ZERO { Value::Const(0) } else { self.state.get(usize::from(register)).extended(bytes, false) }
+        if register == ZERO {
+            Value::Const(0)
+        } else {
+            self.state.get(usize::from(register)).extended(bytes, false)
+        }
     }
 
     /// The same; 31 is the stack pointer.
@@ -133,7 +143,9 @@ impl<M: ReadOnly> Step<'_, M> {
                     0 => Some(Value::Const(!(value << shift))),
                     2 => Some(Value::Const(value << shift)),
                     _ => match self.read(to, bytes) {
-                        Value::Const(before) => Some(Value::Const(before & !(0xffff << shift) | value << shift)),
+                        Value::Const(before) => {
+                            Some(Value::Const(before & !(0xffff << shift) | value << shift))
+                        }
                         _ => None,
                     },
                 };
@@ -145,8 +157,8 @@ impl<M: ReadOnly> Step<'_, M> {
             0b110 => self.bit_field(),
             // `extr`, `addg`, minimum and maximum.
             _ => {
-                let value =
-                    (word.bits(23, 3) == 0b111 && from == to && word.bits(10, 6) == 0).then(|| self.read(from, bytes));
+                let value = (word.bits(23, 3) == 0b111 && from == to && word.bits(10, 6) == 0)
+                    .then(|| self.read(from, bytes));
                 self.write(to, bytes, value);
             }
         }
@@ -172,7 +184,8 @@ impl<M: ReadOnly> Step<'_, M> {
             self.name(value);
         }
         if sets_flags {
-            // What is added to is compared with the opposite: no sum but that with nothing has another carry.
+            // What is added to is compared with the opposite: no sum but that with nothing has
+            // another carry.
             if subtracts || constant != 0 {
                 let with = if subtracts { constant } else { addend };
                 self.state.compare(before, bytes, with);
@@ -212,7 +225,9 @@ impl<M: ReadOnly> Step<'_, M> {
             0xff => self.write(to, bytes, Some(self.read(from, 1))),
             0xffff => self.write(to, bytes, Some(self.read(from, 2))),
             0xffff_ffff => self.write(to, bytes, Some(self.read(from, 4))),
-            last if last <= u64::from(u16::MAX) => self.state.set_bounded(usize::from(to), self.at, last),
+            last if last <= u64::from(u16::MAX) => {
+                self.state.set_bounded(usize::from(to), self.at, last)
+            }
             _ => self.write_or_stack(to, bytes, None),
         }
     }
@@ -282,7 +297,9 @@ impl<M: ReadOnly> Step<'_, M> {
         }
         let value = match (operation, negated) {
             (1, false) if a == ZERO && shift == 0 && amount == 0 => Some(self.read(b, bytes)),
-            (1, false) if a == ZERO && shift == 0 && amount <= 4 && bytes == 8 => self.read(b, 8).times(1 << amount),
+            (1, false) if a == ZERO && shift == 0 && amount <= 4 && bytes == 8 => {
+                self.read(b, 8).times(1 << amount)
+            }
             (2, false) if a == b && shift == 0 && amount == 0 => Some(Value::Const(0)),
             (0 | 3, false) if shift == 0 && amount == 0 && to != ZERO => {
                 match (self.read(a, bytes), self.read(b, bytes)) {
@@ -324,17 +341,25 @@ impl<M: ReadOnly> Step<'_, M> {
                 value.sum(Value::Const((less << (amount & 63)).wrapping_neg()))
             }
             _ if subtracts => None,
-            (Value::Const(_) | Value::Number { .. } | Value::Stack(_), _) => before.sum(scaled(other, true)?),
+            (Value::Const(_) | Value::Number { .. } | Value::Stack(_), _) => {
+                before.sum(scaled(other, true)?)
+            }
             // The entry first, what it is the distance from second.
             (Value::Entry(_), _) => before.sum(scaled(other, false)?),
         });
         if sets_flags {
             match other {
-                Some(Value::Const(with)) if subtracts && amount == 0 => self.state.compare(before, bytes, with),
+                Some(Value::Const(with)) if subtracts && amount == 0 => {
+                    self.state.compare(before, bytes, with)
+                }
                 _ => self.state.forget_comparison(),
             }
         }
-        if extends && !sets_flags { self.write_or_stack(to, bytes, value) } else { self.write(to, bytes, value) }
+        if extends && !sets_flags {
+            self.write_or_stack(to, bytes, value)
+        } else {
+            self.write(to, bytes, value)
+        }
     }
 
     /// Vectors and floating point: few write a general register.

@@ -1,4 +1,5 @@
-//! What instructions of A64 on floating-point numbers and vectors ask of a processor (DDI 0487, C4.1: scalar floating-point and advanced SIMD).
+//! What instructions of A64 on floating-point numbers and vectors ask of a processor (DDI 0487,
+//! C4.1: scalar floating-point and advanced SIMD).
 
 use super::forms::Kind;
 use super::work::{Asked, general, vector};
@@ -17,7 +18,9 @@ impl Asked {
                 self.reads(vector(word.register(10)));
                 self.writes(vector(word.register(0)));
             }
-            _ if word.is(0xff3e_0c00, 0x4e28_0800) || word.is(0xff20_8c00, 0x5e00_0000) => self.crypto(),
+            _ if word.is(0xff3e_0c00, 0x4e28_0800) || word.is(0xff20_8c00, 0x5e00_0000) => {
+                self.crypto()
+            }
             _ if word.is(0xff3e_0c00, 0x5e28_0800) || word.0 >> 24 == 0xce => self.crypto(),
             _ if word.bit(28) => self.vector_of(false),
             _ => self.vector_of(word.bit(30)),
@@ -53,7 +56,11 @@ impl Asked {
                 }
                 7 => {
                     self.form(Kind::FloatFrom.form(wide));
-                    self.reads(general(from).or(if word.bit(19) { vector(to) } else { Registers::default() }));
+                    self.reads(general(from).or(if word.bit(19) {
+                        vector(to)
+                    } else {
+                        Registers::default()
+                    }));
                     self.writes(vector(to));
                 }
                 opcode => self.converted(wide, opcode & 6 == 2),
@@ -152,7 +159,9 @@ impl Asked {
             _ if word.bit(10) && word.bit(15) => {
                 self.three(Kind::VectorDot, wide, true);
             }
-            _ if word.bit(10) && word.bits(22, 1) == 1 => self.three_same(wide, word.bits(11, 3) | 24),
+            _ if word.bit(10) && word.bits(22, 1) == 1 => {
+                self.three_same(wide, word.bits(11, 3) | 24)
+            }
             _ if word.bit(10) => self.copy(wide),
             _ => self.permuted(wide),
         }
@@ -190,8 +199,10 @@ impl Asked {
             _ => (Kind::VectorFloatAdd, false),
         };
         self.work.divides = matches!(kind, Kind::VectorFloatDivide4 | Kind::VectorFloatDivide8);
-        self.work.renamed =
-            kind == Kind::VectorLogic && !unsigned && word.bits(22, 2) == 2 && word.register(5) == word.register(16);
+        self.work.renamed = kind == Kind::VectorLogic
+            && !unsigned
+            && word.bits(22, 2) == 2
+            && word.register(5) == word.register(16);
         self.three(kind, wide, adds);
     }
 
@@ -312,7 +323,8 @@ impl Asked {
         let word = self.word;
         if word.bits(19, 4) == 0 && !word.bit(28) {
             self.form(Kind::VectorConstant.form(wide));
-            self.work.renamed = word.bits(16, 3) == 0 && word.bits(5, 5) == 0 && word.bits(12, 4) == 14;
+            self.work.renamed =
+                word.bits(16, 3) == 0 && word.bits(5, 5) == 0 && word.bits(12, 4) == 14;
             // `orr` and `bic`.
             if word.bit(12) && word.bits(12, 4) < 12 {
                 self.reads(vector(word.register(0)));

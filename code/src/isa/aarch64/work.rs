@@ -6,8 +6,9 @@ use super::{LEN, order};
 use crate::isa::flow::Flow;
 use crate::isa::work::{Form, Registers, Work};
 
-/// Bits of [`Registers`]: general registers from 0, but for x18, which shares that of x17: there is one bit less than there are registers, and x18
-/// is the platform's (AAPCS64 6.1.1), or what compilers take last.
+/// Bits of [`Registers`]: general registers from 0, but for x18, which shares that of x17: there is
+/// one bit less than there are registers, and x18 is the platform's (AAPCS64 6.1.1), or what
+/// compilers take last.
 const FLAGS: u64 = 1 << 18;
 const SHARED: u8 = 17;
 const STACK: u64 = 1 << 31;
@@ -113,14 +114,22 @@ impl Asked {
             6 => {
                 let keeps = word.bits(29, 2) == 1;
                 self.form(if keeps { Kind::BitInsert } else { Kind::BitField }.form(wide));
-                self.reads(general(from).or(if keeps { general(to) } else { Registers::default() }));
+                self.reads(general(from).or(if keeps {
+                    general(to)
+                } else {
+                    Registers::default()
+                }));
                 self.writes(general(to));
             }
             // `extr`; tags, minimum and maximum.
             group => {
                 let extracts = group == 7 && word.bits(29, 2) == 0;
                 self.form(if extracts { Kind::Extract } else { Kind::Add }.form(wide));
-                self.reads(general(from).or(if extracts { general(word.register(16)) } else { Registers::default() }));
+                self.reads(general(from).or(if extracts {
+                    general(word.register(16))
+                } else {
+                    Registers::default()
+                }));
                 self.writes(general(to));
             }
         }
@@ -216,7 +225,11 @@ impl Asked {
             }
             2 => {
                 self.form(Kind::Compare.form(wide));
-                self.reads(general(a).or(if word.bit(11) { Registers::default() } else { general(b) }));
+                self.reads(general(a).or(if word.bit(11) {
+                    Registers::default()
+                } else {
+                    general(b)
+                }));
                 self.reads_flags();
                 self.writes_flags();
             }
@@ -416,14 +429,19 @@ mod tests {
             "sp" => super::STACK,
             name => {
                 let number: u8 = name[1..].parse().unwrap();
-                if name.starts_with('v') { super::vector(number).0 } else { super::general(number).0 }
+                if name.starts_with('v') {
+                    super::vector(number).0
+                } else {
+                    super::general(number).0
+                }
             }
         };
         Registers(text.split_whitespace().map(bit).fold(0, |all, bit| all | bit))
     }
 
-    /// Words as llvm-mc assembles them: their forms, what they read and write. (All distinct words of six libraries of Debian's arm64, 164,851, name the
-    /// same registers as objdump shows, the same one to be written.)
+    /// Words as llvm-mc assembles them: their forms, what they read and write. (All distinct words
+    /// of six libraries of Debian's arm64, 164,851, name the same registers as objdump shows, the
+    /// same one to be written.)
     #[test]
     #[rustfmt::skip]
     fn what_is_read_and_written() {
@@ -500,9 +518,15 @@ mod tests {
     fn what_is_waited_for() {
         // ldr x0, [sp, #8]; str x0, [x1, #8]; ldr x0, .+8; ldr x0, [x1, x2, lsl #3]
         let stack = of(0xf940_07e0);
-        assert_eq!((stack.loads, stack.stores, stack.addresses), (Some(Place::Stack), None, named("sp")));
+        assert_eq!(
+            (stack.loads, stack.stores, stack.addresses),
+            (Some(Place::Stack), None, named("sp"))
+        );
         let store = of(0xf900_0420);
-        assert_eq!((store.loads, store.stores, store.addresses), (None, Some(Place::Computed), named("x1")));
+        assert_eq!(
+            (store.loads, store.stores, store.addresses),
+            (None, Some(Place::Computed), named("x1"))
+        );
         assert_eq!(of(0x5800_0040).loads, Some(Place::Fixed));
         let indexed = of(0xf862_7820);
         assert!(indexed.scaled && indexed.addresses == named("x1 x2"));
@@ -513,12 +537,20 @@ mod tests {
         );
         // sdiv; fsqrt d; fdiv v.4s: ldxr; stlxr; ldadd; cas: ldar; ldapr
         assert!([0x9ac2_0c20, 0x1e61_c020, 0x6e22_fc20].iter().all(|word| of(*word).divides));
-        assert!([0xc85f_7c20, 0xc800_fc41, 0xf821_0040, 0x88a0_7c41].iter().all(|word| of(*word).locks));
+        assert!(
+            [0xc85f_7c20, 0xc800_fc41, 0xf821_0040, 0x88a0_7c41].iter().all(|word| of(*word).locks)
+        );
         assert!(![0x88df_fc20, 0xb8bf_c020].iter().any(|word| of(*word).locks));
         // dmb ish; isb; msr tpidr_el0, x1; svc #0: mrs x0, tpidr_el0; nop; clrex
-        assert!([0xd503_3bbf, 0xd503_3fdf, 0xd51b_d041, 0xd400_0001].iter().all(|word| of(*word).serialises));
+        assert!(
+            [0xd503_3bbf, 0xd503_3fdf, 0xd51b_d041, 0xd400_0001]
+                .iter()
+                .all(|word| of(*word).serialises)
+        );
         assert!(![0xd53b_d040, 0xd503_201f, 0xd503_3f5f].iter().any(|word| of(*word).serialises));
-        assert!(of(0xd400_0001).enters_kernel && of(0x9400_0010).calls && of(0x5400_0041).conditional);
+        assert!(
+            of(0xd400_0001).enters_kernel && of(0x9400_0010).calls && of(0x5400_0041).conditional
+        );
         // mov x0, x1; mov w0, wzr; mov w0, #0: orr x0, x1, x2
         assert!([0xaa01_03e0, 0x2a1f_03e0, 0x5280_0000].iter().all(|word| of(*word).renamed));
         assert!(!of(0xaa02_0020).renamed);
@@ -534,7 +566,11 @@ mod tests {
             let Some(work) = Isa::Aarch64.work(&word.to_le_bytes()) else { continue };
             assert!(names.contains(&Isa::Aarch64.form_name(work.form)), "{word:08x}");
             assert_eq!(work.reads.or(work.addresses), work.reads, "{word:08x}");
-            assert_eq!(work.adds.map_or(Registers::default(), |(to, _)| to).or(work.writes), work.writes, "{word:08x}");
+            assert_eq!(
+                work.adds.map_or(Registers::default(), |(to, _)| to).or(work.writes),
+                work.writes,
+                "{word:08x}"
+            );
         }
     }
 }

@@ -20,7 +20,8 @@ impl Flags {
         self.set(Self::OVERFLOW, Some(false));
     }
 
-    /// OF, and SF where the range says more than the bits: the true result is from `least` to `most`.
+    /// OF, and SF where the range says more than the bits: the true result is from `least` to
+    /// `most`.
     fn of_range(&mut self, (least, most): (i128, i128), bytes: u8) {
         let (lowest, highest) = (-(1_i128 << (bytes * 8 - 1)), (1_i128 << (bytes * 8 - 1)) - 1);
         let overflow = if least >= lowest && most <= highest {
@@ -74,7 +75,8 @@ impl Flags {
         result
     }
 
-    /// `value` of `bytes` bytes shifted by `count`, which the processor takes modulo 32, for 8 bytes modulo 64.
+    /// `value` of `bytes` bytes shifted by `count`, which the processor takes modulo 32, for 8
+    /// bytes modulo 64.
     pub(super) fn shift(&mut self, shift: Shift, value: Bits, count: Bits, bytes: u8) -> Bits {
         let value = value.low(bytes);
         let Some(count) = (count & Bits::known(if bytes == 8 { 63 } else { 31 })).get() else {
@@ -96,7 +98,9 @@ impl Flags {
                 (carry, differ(carry, top(result)))
             }
             Shift::Right => ((count < size).then(|| value.bit(count - 1)).flatten(), top(value)),
-            Shift::RightSigned => (value.sign_extended(bytes).bit((count - 1).min(63)), Some(false)),
+            Shift::RightSigned => {
+                (value.sign_extended(bytes).bit((count - 1).min(63)), Some(false))
+            }
             Shift::RotateLeft => (result.bit(0), differ(result.bit(0), top(result))),
             Shift::RotateRight => (top(result), differ(top(result), result.bit(size - 2))),
         };
@@ -162,7 +166,9 @@ mod tests {
         for &unknown in &[0_u64, 1, 0x0f, 0x80, 0xff, 0x41] {
             for &a in &interesting {
                 for &b in &interesting {
-                    for (carry, carries) in [(Some(false), 0..=0), (Some(true), 1..=1), (None, 0..=1)] {
+                    for (carry, carries) in
+                        [(Some(false), 0..=0), (Some(true), 1..=1), (None, 0..=1)]
+                    {
                         let (x, y) = (Bits::partly(a, unknown), Bits::partly(b, unknown >> 1));
                         let (mut plus, mut minus) = (Flags::sampled(0), Flags::sampled(0));
                         let sum = plus.add(x, y, carry, 1);
@@ -172,15 +178,24 @@ mod tests {
                             .flat_map(|p| values(y).map(move |q| (p, q)))
                             .flat_map(|(p, q)| carries.clone().map(move |c| (p, q, c)))
                         {
-                            let (signed_p, signed_q, signed_c) = (i16::from(p as i8), i16::from(q as i8), c as i16);
+                            let (signed_p, signed_q, signed_c) =
+                                (i16::from(p as i8), i16::from(q as i8), c as i16);
                             let r = p.wrapping_add(q).wrapping_add(c as u8);
                             let overflow = !(-128..128).contains(&(signed_p + signed_q + signed_c));
                             assert!(sum.may_be(r.into()));
-                            assert!(plus.may_be(rflags(r, u16::from(p) + u16::from(q) + c > 255, overflow)));
+                            assert!(plus.may_be(rflags(
+                                r,
+                                u16::from(p) + u16::from(q) + c > 255,
+                                overflow
+                            )));
                             let r = p.wrapping_sub(q).wrapping_sub(c as u8);
                             let overflow = !(-128..128).contains(&(signed_p - signed_q - signed_c));
                             assert!(difference.may_be(r.into()));
-                            assert!(minus.may_be(rflags(r, u16::from(p) < u16::from(q) + c, overflow)));
+                            assert!(minus.may_be(rflags(
+                                r,
+                                u16::from(p) < u16::from(q) + c,
+                                overflow
+                            )));
                         }
                     }
                 }
@@ -218,7 +233,10 @@ mod tests {
         // By 0 all flags stay.
         assert_eq!(shift(Shift::Left, 0xff, 64, 8), (0xff, Some(false), None));
         flags.set(Flags::ZERO, Some(true));
-        assert_eq!(flags.shift(Shift::Left, Bits::known(1), Bits::UNKNOWN, 4), Bits::UNKNOWN.low(4));
+        assert_eq!(
+            flags.shift(Shift::Left, Bits::known(1), Bits::UNKNOWN, 4),
+            Bits::UNKNOWN.low(4)
+        );
         assert_eq!(flags.get(Flags::ZERO), None);
     }
 }

@@ -19,7 +19,13 @@ impl Compared {
         let known = |value: Bits| value.low(bytes).get();
         // What has one operand is compared with nothing.
         let right = if matches!(op, Op::Inc | Op::Dec) { 1 } else { known(right)? };
-        Some(Self { op, left: known(left)?, right: right & mask(bytes), result: known(result)?, bytes })
+        Some(Self {
+            op,
+            left: known(left)?,
+            right: right & mask(bytes),
+            result: known(result)?,
+            bytes,
+        })
     }
 
     /// What a conditional branch asks of them.
@@ -42,18 +48,35 @@ impl Compared {
             _ => return None,
         };
         // The sign is that of the result, whatever was lost of it.
-        let (left, right) = if subtracted && test != Test::Sign { (self.left, self.right) } else { (self.result, 0) };
+        let (left, right) = if subtracted && test != Test::Sign {
+            (self.left, self.right)
+        } else {
+            (self.result, 0)
+        };
         Some(Comparison { left, right, bytes: self.bytes, relation })
     }
 }
 
-/// Whether the arithmetic flags are those of before. Who says no here loses nothing but a count of rounds.
+/// Whether the arithmetic flags are those of before. Who says no here loses nothing but a count of
+/// rounds.
 pub(super) fn keeps_flags(instruction: &Instruction) -> bool {
     match instruction.op {
         Op::Nop | Op::Jump | Op::JumpTo | Op::Call | Op::CallTo | Op::Return => true,
         Op::Branch(_) | Op::BranchIfCounted | Op::Loop => true,
-        Op::Mov | Op::MovSigned | Op::Lea | Op::Set(_) | Op::CMov(_) | Op::Push | Op::Pop | Op::Leave => true,
-        Op::Not | Op::ShiftWithoutFlags(_) | Op::ByteSwap | Op::ExtendA(_) | Op::SignOfA(_) | Op::Xchg => true,
+        Op::Mov
+        | Op::MovSigned
+        | Op::Lea
+        | Op::Set(_)
+        | Op::CMov(_)
+        | Op::Push
+        | Op::Pop
+        | Op::Leave => true,
+        Op::Not
+        | Op::ShiftWithoutFlags(_)
+        | Op::ByteSwap
+        | Op::ExtendA(_)
+        | Op::SignOfA(_)
+        | Op::Xchg => true,
         Op::Other => {
             let effects = &instruction.effects;
             effects.flags_unknown | effects.flags_clear | effects.flags_set == 0

@@ -1,16 +1,17 @@
-//! From bytes to an instruction in the form that is followed, and kept: it says nothing of where it is, for one copy serves every
-//! process that has the code mapped.
+//! From bytes to an instruction in the form that is followed, and kept: it says nothing of where it
+//! is, for one copy serves every process that has the code mapped.
 
 use iced_x86::{
-    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction as Decoded, InstructionInfoFactory,
-    Mnemonic, OpAccess, OpKind, Register, RflagsBits,
+    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction as Decoded,
+    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
 use super::flags::{Condition, Flags, Test};
 
 /// Bytes of the longest instruction (Intel SDM volume 2, 2.3.11).
 pub(super) const LEN_MAX: usize = 15;
-/// `fs:0x28`: the word that guards stacks, of the thread (System V ABI for x86-64 as gcc and glibc have it).
+/// `fs:0x28`: the word that guards stacks, of the thread (System V ABI for x86-64 as gcc and glibc
+/// have it).
 const STACK_GUARD: i64 = 0x28;
 
 /// What an instruction does.
@@ -201,15 +202,23 @@ impl Instruction {
         };
         this.op = match decoded.flow_control() {
             FlowControl::Next => operation(&decoded),
-            // With a prefix for 16 bits, processors of AMD cut the address and those of Intel do not.
-            _ if Decoder::with_ip(64, bytes, 0, DecoderOptions::AMD).decode() != decoded => Op::Stop,
+            // With a prefix for 16 bits, processors of AMD cut the address and those of Intel do
+            // not.
+            _ if Decoder::with_ip(64, bytes, 0, DecoderOptions::AMD).decode() != decoded => {
+                Op::Stop
+            }
             _ => flow(&decoded),
         };
-        if !matches!(this.op, Op::Other | Op::Stop | Op::Nop | Op::Strings { .. }) && !this.take_operands(&decoded) {
-            this.op = if decoded.flow_control() == FlowControl::Next { Op::Other } else { Op::Stop };
+        if !matches!(this.op, Op::Other | Op::Stop | Op::Nop | Op::Strings { .. })
+            && !this.take_operands(&decoded)
+        {
+            this.op =
+                if decoded.flow_control() == FlowControl::Next { Op::Other } else { Op::Stop };
         }
         let before_opcode = decoded.len().checked_sub(2).and_then(|index| bytes.get(index));
-        if decoded.mnemonic() == Mnemonic::Pause && before_opcode.is_some_and(|byte| byte & 0xf0 == 0x40) {
+        if decoded.mnemonic() == Mnemonic::Pause
+            && before_opcode.is_some_and(|byte| byte & 0xf0 == 0x40)
+        {
             // With a REX prefix it exchanges registers, whatever the other prefix says.
             this.op = Op::Stop;
         }
@@ -261,7 +270,10 @@ fn register(register: Register) -> Option<Operand> {
 
 /// 0 to 15, as instructions number them: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8...
 fn number_of(register: Register) -> Option<u8> {
-    register.is_gpr().then(|| u8::try_from(register.full_register().number()).ok())?.filter(|&number| number < 16)
+    register
+        .is_gpr()
+        .then(|| u8::try_from(register.full_register().number()).ok())?
+        .filter(|&number| number < 16)
 }
 
 fn place(decoded: &Decoded) -> Place {
@@ -278,7 +290,11 @@ fn place(decoded: &Decoded) -> Place {
         return Place::Unknown;
     }
     if base == Register::RIP {
-        return if index == Register::None { Place::Relative(displacement) } else { Place::Unknown };
+        return if index == Register::None {
+            Place::Relative(displacement)
+        } else {
+            Place::Unknown
+        };
     }
     let part = |register: Register| match register {
         Register::None => Ok(None),
@@ -304,8 +320,12 @@ fn flow(decoded: &Decoded) -> Op {
         Code::Retnq | Code::Retnq_imm16 => Op::Return,
         Code::Jrcxz_rel8_64 => Op::BranchIfCounted,
         Code::Loop_rel8_64_RCX => Op::Loop,
-        _ if decoded.mnemonic() == Mnemonic::Loope || decoded.mnemonic() == Mnemonic::Loopne => Op::Stop,
-        _ if decoded.flow_control() == FlowControl::ConditionalBranch && decoded.op_kind(0) == OpKind::NearBranch64 => {
+        _ if decoded.mnemonic() == Mnemonic::Loope || decoded.mnemonic() == Mnemonic::Loopne => {
+            Op::Stop
+        }
+        _ if decoded.flow_control() == FlowControl::ConditionalBranch
+            && decoded.op_kind(0) == OpKind::NearBranch64 =>
+        {
             condition(decoded).map_or(Op::Stop, Op::Branch)
         }
         _ => Op::Stop,
@@ -336,7 +356,9 @@ fn condition(decoded: &Decoded) -> Option<Condition> {
 }
 
 fn operation(decoded: &Decoded) -> Op {
-    if decoded.op_count() > 0 && decoded.op_kind(0) == OpKind::Register && decoded.op_register(0).is_segment_register()
+    if decoded.op_count() > 0
+        && decoded.op_kind(0) == OpKind::Register
+        && decoded.op_register(0).is_segment_register()
     {
         return Op::Stop;
     }
@@ -388,7 +410,9 @@ fn operation(decoded: &Decoded) -> Op {
         | Mnemonic::Prefetchnta
         | Mnemonic::Prefetchw => Op::Nop,
         // Not followed: they change what this state does not have.
-        Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq | Mnemonic::Lss | Mnemonic::Hlt => Op::Stop,
+        Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq | Mnemonic::Lss | Mnemonic::Hlt => {
+            Op::Stop
+        }
         _ => on_bits(decoded).or_else(|| conditional(decoded)).unwrap_or(Op::Other),
     }
 }
@@ -420,9 +444,11 @@ fn on_bits(decoded: &Decoded) -> Option<Op> {
 
 /// Those that differ from others of their mnemonic.
 fn by_code(decoded: &Decoded) -> Option<Op> {
-    let address_is_64 = |register: OpKind| matches!(register, OpKind::MemoryESRDI | OpKind::MemorySegRSI);
-    let plain = (0..decoded.op_count())
-        .all(|number| address_is_64(decoded.op_kind(number)) || decoded.op_kind(number) == OpKind::Register);
+    let address_is_64 =
+        |register: OpKind| matches!(register, OpKind::MemoryESRDI | OpKind::MemorySegRSI);
+    let plain = (0..decoded.op_count()).all(|number| {
+        address_is_64(decoded.op_kind(number)) || decoded.op_kind(number) == OpKind::Register
+    });
     let repeated = decoded.has_rep_prefix() || decoded.has_repne_prefix();
     Some(match decoded.code() {
         Code::Pushq_imm8 | Code::Pushq_imm32 | Code::Push_r64 | Code::Push_rm64 => Op::Push,
@@ -434,10 +460,14 @@ fn by_code(decoded: &Decoded) -> Option<Op> {
         Code::Cwd => Op::SignOfA(2),
         Code::Cdq => Op::SignOfA(4),
         Code::Cqo => Op::SignOfA(8),
-        Code::Movsb_m8_m8 | Code::Movsw_m16_m16 | Code::Movsd_m32_m32 | Code::Movsq_m64_m64 if plain => {
+        Code::Movsb_m8_m8 | Code::Movsw_m16_m16 | Code::Movsd_m32_m32 | Code::Movsq_m64_m64
+            if plain =>
+        {
             Op::Strings { repeated, loads: true }
         }
-        Code::Stosb_m8_AL | Code::Stosw_m16_AX | Code::Stosd_m32_EAX | Code::Stosq_m64_RAX if plain => {
+        Code::Stosb_m8_AL | Code::Stosw_m16_AX | Code::Stosd_m32_EAX | Code::Stosq_m64_RAX
+            if plain =>
+        {
             Op::Strings { repeated, loads: false }
         }
         _ => return None,
@@ -457,19 +487,25 @@ fn conditional(decoded: &Decoded) -> Option<Op> {
 fn effects(decoded: &Decoded, factory: &mut InstructionInfoFactory) -> Effects {
     let info = factory.info(decoded);
     let writes = |access: OpAccess| {
-        matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+        matches!(
+            access,
+            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        )
     };
     let mut registers = 0;
     for used in info.used_registers().iter().filter(|used| writes(used.access())) {
         registers |= number_of(used.register()).map_or(0, |number| 1 << number);
     }
-    // What the decoder does not list: `clzero` clears a line, and the size of what saves a processor's state depends on the processor.
-    let unsized_operand = (0..decoded.op_count()).any(|number| decoded.op_kind(number) == OpKind::Memory)
+    // What the decoder does not list: `clzero` clears a line, and the size of what saves a
+    // processor's state depends on the processor.
+    let unsized_operand = (0..decoded.op_count())
+        .any(|number| decoded.op_kind(number) == OpKind::Memory)
         && decoded.memory_size().size() == 0;
     let listed = decoded.mnemonic() != Mnemonic::Clzero && !unsized_operand;
     let mut memory = if listed { Written::Nothing } else { Written::Anything };
     for used in info.used_memory().iter().filter(|used| writes(used.access())) {
-        let is_operand = (0..decoded.op_count()).any(|number| decoded.op_kind(number) == OpKind::Memory)
+        let is_operand = (0..decoded.op_count())
+            .any(|number| decoded.op_kind(number) == OpKind::Memory)
             && (used.base(), used.index()) == (decoded.memory_base(), decoded.memory_index())
             && used.displacement() == decoded.memory_displacement64();
         let size = u16::try_from(used.memory_size().size()).unwrap_or(0);
@@ -479,9 +515,13 @@ fn effects(decoded: &Decoded, factory: &mut InstructionInfoFactory) -> Effects {
             Written::Anything
         };
     }
-    // The decoder takes a count of all bits and the carry for none; the processor changes the overflow flag.
-    let rotated =
-        if matches!(decoded.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr) { Flags::CARRY | Flags::OVERFLOW } else { 0 };
+    // The decoder takes a count of all bits and the carry for none; the processor changes the
+    // overflow flag.
+    let rotated = if matches!(decoded.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr) {
+        Flags::CARRY | Flags::OVERFLOW
+    } else {
+        0
+    };
     Effects {
         registers,
         flags_unknown: rotated | flags(decoded.rflags_written() | decoded.rflags_undefined()),

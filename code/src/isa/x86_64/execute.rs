@@ -58,7 +58,9 @@ impl<V: CodeView> Machine<'_, '_, V> {
     fn compute(&mut self) {
         let bytes = self.instruction.bytes;
         match self.instruction.op {
-            Op::Add | Op::Adc | Op::Sub | Op::Sbb | Op::Cmp | Op::Inc | Op::Dec | Op::Neg => self.sum(),
+            Op::Add | Op::Adc | Op::Sub | Op::Sbb | Op::Cmp | Op::Inc | Op::Dec | Op::Neg => {
+                self.sum()
+            }
             Op::And | Op::Andn | Op::Test | Op::Or | Op::Xor => self.logic(),
             Op::Not => {
                 let value = !self.read(0);
@@ -71,7 +73,9 @@ impl<V: CodeView> Machine<'_, '_, V> {
             }
             Op::ShiftWithoutFlags(shift) => {
                 let count = self.read(2) & Bits::known(u64::from(bytes) * 8 - 1);
-                let result = count.get().map(|count| arithmetic::shifted(shift, self.read(1), count as u32, bytes));
+                let result = count
+                    .get()
+                    .map(|count| arithmetic::shifted(shift, self.read(1), count as u32, bytes));
                 self.write(0, result.unwrap_or(Bits::UNKNOWN));
             }
             Op::Multiply => self.multiply(),
@@ -90,7 +94,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
             Op::Bit(op) => self.bit(op),
             Op::Count(count) => self.count(count),
             Op::Carry(value) => {
-                let value = value.or_else(|| self.state.flags.get(Flags::CARRY).map(|carry| !carry));
+                let value =
+                    value.or_else(|| self.state.flags.get(Flags::CARRY).map(|carry| !carry));
                 self.state.flags.set(Flags::CARRY, value);
             }
             Op::Direction(down) => self.state.flags.set(Flags::DIRECTION, Some(down)),
@@ -131,7 +136,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
             Op::Xchg | Op::XAdd | Op::CmpXchg => self.exchange(),
             Op::ByteSwap => {
                 let value = self.read(0).get().filter(|_| bytes >= 4);
-                let swapped = value.map(|value| Bits::known(value.swap_bytes() >> (64 - u32::from(bytes) * 8)));
+                let swapped = value
+                    .map(|value| Bits::known(value.swap_bytes() >> (64 - u32::from(bytes) * 8)));
                 self.write(0, swapped.unwrap_or(Bits::UNKNOWN));
             }
             Op::ExtendA(bytes) => {
@@ -158,9 +164,14 @@ impl<V: CodeView> Machine<'_, '_, V> {
         }
     }
 
-    /// Writes the lowest `bytes` bytes: of 4 bytes the rest becomes 0, of 1 and 2 it stays (Intel SDM volume 1, 3.4.1.1).
+    /// Writes the lowest `bytes` bytes: of 4 bytes the rest becomes 0, of 1 and 2 it stays (Intel
+    /// SDM volume 1, 3.4.1.1).
     fn set_part(&mut self, number: u8, bytes: u8, value: Bits) {
-        let value = if bytes >= 4 { value.low(bytes) } else { self.register(number).replaced(mask(bytes), value) };
+        let value = if bytes >= 4 {
+            value.low(bytes)
+        } else {
+            self.register(number).replaced(mask(bytes), value)
+        };
         self.set_register(number, value);
     }
 
@@ -169,7 +180,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
         match self.instruction.place {
             Place::Relative(displacement) => Bits::known(self.at.wrapping_add_signed(displacement)),
             Place::At { base, index, scale, displacement } => {
-                let part = |number: Option<u8>| number.map_or(Bits::ZERO, |number| self.register(number));
+                let part =
+                    |number: Option<u8>| number.map_or(Bits::ZERO, |number| self.register(number));
                 let scaled = part(index).left(u32::from(scale).checked_ilog2().unwrap_or(0));
                 part(base).plus(scaled).plus(Bits::known(displacement as u64))
             }
@@ -192,7 +204,9 @@ impl<V: CodeView> Machine<'_, '_, V> {
             Operand::High(number) => self.register(number).right(8).low(1),
             Operand::Immediate(value) => Bits::known(value as u64),
             Operand::Memory(bytes) if self.instruction.shared => Bits::UNKNOWN.low(bytes),
-            Operand::Memory(bytes) => self.memory.load(self.address(), bytes, Slot::Data, self.view),
+            Operand::Memory(bytes) => {
+                self.memory.load(self.address(), bytes, Slot::Data, self.view)
+            }
         }
     }
 
@@ -217,7 +231,11 @@ impl<V: CodeView> Machine<'_, '_, V> {
     fn pop(&mut self) {
         let stack = self.register(RSP);
         // What is popped into memory was no register that was put aside.
-        let slot = if matches!(self.operand(0), Operand::Register { .. }) { Slot::Saved } else { Slot::Data };
+        let slot = if matches!(self.operand(0), Operand::Register { .. }) {
+            Slot::Saved
+        } else {
+            Slot::Data
+        };
         let value = self.memory.load(stack.get(), 8, slot, self.view);
         self.set_register(RSP, stack.plus(Bits::known(8)));
         self.write(0, value);
@@ -258,14 +276,16 @@ impl<V: CodeView> Machine<'_, '_, V> {
         let Some(to) = self.memory.load(stack.get(), 8, Slot::Saved, self.view).get() else {
             return Step::Stop(Stop::UnknownTarget);
         };
-        let more = if let Operand::Immediate(more) = self.operand(0) { more as u64 & 0xffff } else { 0 };
+        let more =
+            if let Operand::Immediate(more) = self.operand(0) { more as u64 & 0xffff } else { 0 };
         self.set_register(RSP, stack.plus(Bits::known(8 + more)));
         self.branch(BranchKind::Return, to)
     }
 
     // Arithmetic.
 
-    /// Whether this compares the stack's guard with its copy. They are equal, or the program is about to be ended.
+    /// Whether this compares the stack's guard with its copy. They are equal, or the program is
+    /// about to be ended.
     fn compares_guard(&self) -> bool {
         self.instruction.place == Place::Guard && self.instruction.bytes == 8
     }
@@ -320,13 +340,13 @@ impl<V: CodeView> Machine<'_, '_, V> {
     fn multiply(&mut self) {
         let bytes = self.instruction.bytes;
         let (a, b) = if self.operand(2) == Operand::None { (0, 1) } else { (1, 2) };
-        let (a, b) = (self.read(a).sign_extended(bytes).get(), self.read(b).sign_extended(bytes).get());
+        let (a, b) =
+            (self.read(a).sign_extended(bytes).get(), self.read(b).sign_extended(bytes).get());
         let product = a.zip(b).map(|(a, b)| i128::from(a as i64) * i128::from(b as i64));
         self.state.flags.forget(Flags::RESULT);
-        self.of_product(
-            product
-                .map(|product| product != i128::from(Bits::known(product as u64).sign_extended(bytes).least() as i64)),
-        );
+        self.of_product(product.map(|product| {
+            product != i128::from(Bits::known(product as u64).sign_extended(bytes).least() as i64)
+        }));
         self.write(0, product.map_or(Bits::UNKNOWN, |product| Bits::known(product as u64)));
     }
 
@@ -342,16 +362,20 @@ impl<V: CodeView> Machine<'_, '_, V> {
         let (a, b) = (self.register(RAX).low(bytes), self.read(0));
         let product = a.get().zip(b.get()).map(|(a, b)| {
             if signed {
-                let extended = |value| i128::from(Bits::known(value).sign_extended(bytes).least() as i64);
+                let extended =
+                    |value| i128::from(Bits::known(value).sign_extended(bytes).least() as i64);
                 (extended(a) * extended(b)) as u128
             } else {
                 u128::from(a) * u128::from(b)
             }
         });
-        let part = |shift: u32| product.map_or(Bits::UNKNOWN, |product| Bits::known((product >> shift) as u64));
+        let part = |shift: u32| {
+            product.map_or(Bits::UNKNOWN, |product| Bits::known((product >> shift) as u64))
+        };
         self.state.flags.forget(Flags::RESULT);
         let (low, high) = (part(0).low(bytes), part(size).low(bytes));
-        let expected = if signed { low.sign_extended(bytes).right_signed(63).low(bytes) } else { Bits::ZERO };
+        let expected =
+            if signed { low.sign_extended(bytes).right_signed(63).low(bytes) } else { Bits::ZERO };
         self.of_product(high.get().zip(expected.get()).map(|(high, expected)| high != expected));
         if bytes == 1 {
             self.set_part(RAX, 2, part(0));
@@ -367,7 +391,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
         let dividend = if bytes == 1 {
             self.register(RAX).low(2).get().map(u128::from)
         } else {
-            let halves = self.register(RDX).low(bytes).get().zip(self.register(RAX).low(bytes).get());
+            let halves =
+                self.register(RDX).low(bytes).get().zip(self.register(RAX).low(bytes).get());
             halves.map(|(high, low)| u128::from(high) << size | u128::from(low))
         };
         let divisor = self.read(0).get();
@@ -391,8 +416,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
 
     fn bit(&mut self, op: BitOp) {
         let size = u64::from(self.instruction.bytes) * 8;
-        let anywhere =
-            matches!(self.operand(0), Operand::Memory(_)) && matches!(self.operand(1), Operand::Register { .. });
+        let anywhere = matches!(self.operand(0), Operand::Memory(_))
+            && matches!(self.operand(1), Operand::Register { .. });
         self.state.flags.forget(Flags::OVERFLOW | Flags::SIGN | Flags::PARITY);
         let number = (self.read(1) & Bits::known(size - 1)).get().filter(|_| !anywhere);
         let Some(number) = number else {
@@ -425,7 +450,9 @@ impl<V: CodeView> Machine<'_, '_, V> {
         let result = match count {
             Count::Ones => value.get().map(|value| value.count_ones()),
             Count::TrailingZeros => value.get().map(|value| value.trailing_zeros().min(size)),
-            Count::LeadingZeros => value.get().map(|value| value.leading_zeros().saturating_sub(64 - size)),
+            Count::LeadingZeros => {
+                value.get().map(|value| value.leading_zeros().saturating_sub(64 - size))
+            }
             Count::ScanForward => scanned.map(|value| value.trailing_zeros()),
             Count::ScanReverse => scanned.map(|value| 63_u32.saturating_sub(value.leading_zeros())),
         };
@@ -487,11 +514,14 @@ impl<V: CodeView> Machine<'_, '_, V> {
                 if let Operand::Register { number, bytes: 4 } = self.operand(0)
                     && equal != Some(true)
                 {
-                    // Whether the same value is written again, and so the upper half cleared, differs between processors.
+                    // Whether the same value is written again, and so the upper half cleared,
+                    // differs between processors.
                     let unsure = self.register(number).replaced(!mask(4), Bits::UNKNOWN);
                     self.set_register(number, unsure);
                 }
-                if equal != Some(true) && self.operand(0) != (Operand::Register { number: RAX, bytes }) {
+                if equal != Some(true)
+                    && self.operand(0) != (Operand::Register { number: RAX, bytes })
+                {
                     self.set_part(RAX, bytes, first);
                     if equal.is_none() {
                         self.set_register(RAX, self.register(RAX).or_else(before));
@@ -510,7 +540,9 @@ impl<V: CodeView> Machine<'_, '_, V> {
         let to = self.register(RDI);
         match len {
             Some(0) => {}
-            Some(len) if !repeated && !loads => self.memory.store(to.get(), len as u8, self.register(RAX).low(bytes)),
+            Some(len) if !repeated && !loads => {
+                self.memory.store(to.get(), len as u8, self.register(RAX).low(bytes))
+            }
             Some(len) => self.memory.clobber(to.get(), len),
             None => self.memory.clobber(None, 1),
         }
@@ -525,7 +557,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
     }
 
     fn other(&mut self) {
-        let Effects { registers, flags_unknown, flags_clear, flags_set, memory } = self.instruction.effects;
+        let Effects { registers, flags_unknown, flags_clear, flags_set, memory } =
+            self.instruction.effects;
         // Before the registers are forgotten: they say where it is.
         match memory {
             Written::Nothing => {}
@@ -547,7 +580,8 @@ fn divided(dividend: u128, divisor: u64, bytes: u8, signed: bool) -> Option<(u64
     if !signed {
         let quotient = dividend.checked_div(u128::from(divisor))?;
         let remainder = dividend.checked_rem(u128::from(divisor))?;
-        return (quotient <= u128::from(mask(bytes))).then_some((quotient as u64, remainder as u64));
+        return (quotient <= u128::from(mask(bytes)))
+            .then_some((quotient as u64, remainder as u64));
     }
     let unused = 128 - 2 * size;
     let dividend = ((dividend << unused) as i128) >> unused;

@@ -24,12 +24,16 @@ impl Flags {
     pub(super) const SIGN: u8 = 8;
     pub(super) const OVERFLOW: u8 = 16;
     pub(super) const DIRECTION: u8 = 32;
-    pub(super) const RESULT: u8 = Self::CARRY | Self::PARITY | Self::ZERO | Self::SIGN | Self::OVERFLOW;
+    pub(super) const RESULT: u8 =
+        Self::CARRY | Self::PARITY | Self::ZERO | Self::SIGN | Self::OVERFLOW;
 
     /// All known, as they are in RFLAGS.
     #[must_use]
     pub fn sampled(rflags: u64) -> Self {
-        let value = IN_RFLAGS.iter().filter(|(_, bit)| rflags >> bit & 1 == 1).fold(0, |all, (flag, _)| all | flag);
+        let value = IN_RFLAGS
+            .iter()
+            .filter(|(_, bit)| rflags >> bit & 1 == 1)
+            .fold(0, |all, (flag, _)| all | flag);
         Self { value, unknown: 0 }
     }
 
@@ -123,7 +127,10 @@ mod tests {
         flags.set(Flags::SIGN, Some(true));
         assert_eq!(holds(flags, Test::Less, false), Some(true));
         flags.set(Flags::ZERO, None);
-        assert_eq!((flags.get(Flags::ZERO), holds(flags, Test::LessOrEqual, false)), (None, Some(true)));
+        assert_eq!(
+            (flags.get(Flags::ZERO), holds(flags, Test::LessOrEqual, false)),
+            (None, Some(true))
+        );
     }
 
     #[test]

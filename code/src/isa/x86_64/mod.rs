@@ -1,4 +1,5 @@
-//! x86-64 in 64-bit mode, decoded by iced-x86. What instructions do is from the Intel SDM volume 2 and the AMD64 APM volume 3.
+//! x86-64 in 64-bit mode, decoded by iced-x86. What instructions do is from the Intel SDM volume 2
+//! and the AMD64 APM volume 3.
 
 mod arithmetic;
 mod compared;
@@ -41,16 +42,22 @@ pub struct State {
 }
 
 impl State {
-    /// All known: the general registers (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15) and RFLAGS of a thread.
+    /// All known: the general registers (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15) and
+    /// RFLAGS of a thread.
     #[must_use]
     pub fn sampled(registers: [u64; REGISTERS], rflags: u64) -> Self {
-        Self { registers: registers.map(Bits::known), flags: Flags::sampled(rflags), compared: None }
+        Self {
+            registers: registers.map(Bits::known),
+            flags: Flags::sampled(rflags),
+            compared: None,
+        }
     }
 
     /// Whether the processor may be in that state: nothing that is known differs.
     #[must_use]
     pub fn may_be(&self, registers: [u64; REGISTERS], rflags: u64) -> bool {
-        self.registers.iter().zip(registers).all(|(known, value)| known.may_be(value)) && self.flags.may_be(rflags)
+        self.registers.iter().zip(registers).all(|(known, value)| known.may_be(value))
+            && self.flags.may_be(rflags)
     }
 }
 
@@ -121,14 +128,16 @@ mod tests {
         }
     }
 
-    /// With rsp at a window of five words, rdi 3, all else 0. Of each branch: its kind and where it goes.
+    /// With rsp at a window of five words, rdi 3, all else 0. Of each branch: its kind and where it
+    /// goes.
     fn walk(code: &[u8], window: [u64; 5]) -> (Vec<(BranchKind, u64)>, Stop) {
         let mut registers = [0; 16];
         (registers[4], registers[7]) = (0x8000, 3);
         let bytes: Vec<u8> = window.iter().flat_map(|word| word.to_le_bytes()).collect();
         let window = Window { begin: Vaddr(0x8000), bytes: &bytes };
         let mut walker = Walker::<X86_64>::new(64);
-        let (edges, stop) = walker.walk(Vaddr(0x1000), State::sampled(registers, 0), window, &mut Code(code));
+        let (edges, stop) =
+            walker.walk(Vaddr(0x1000), State::sampled(registers, 0), window, &mut Code(code));
         (edges.iter().map(|edge| (edge.kind, edge.to.0)).collect(), stop)
     }
 
@@ -149,13 +158,17 @@ mod tests {
     fn a_call_returns_to_after_it() {
         // call F; ud2; F: push rbp; pop rbp; ret
         let code = [0xe8, 2, 0, 0, 0, 0x0f, 0x0b, 0x55, 0x5d, 0xc3];
-        assert_eq!(walk(&code, [0; 5]), (vec![(Call, 0x1007), (Return, 0x1005)], Stop::NotFollowed));
+        assert_eq!(
+            walk(&code, [0; 5]),
+            (vec![(Call, 0x1007), (Return, 0x1005)], Stop::NotFollowed)
+        );
     }
 
     #[test]
     fn a_table_of_jumps_is_looked_up() {
         // lea rdx, [rip+0x100]; movsxd rax, dword [rdx+rdi*4]; add rax, rdx; jmp rax
-        let code = [0x48, 0x8d, 0x15, 0, 1, 0, 0, 0x48, 0x63, 0x04, 0xba, 0x48, 0x01, 0xd0, 0xff, 0xe0];
+        let code =
+            [0x48, 0x8d, 0x15, 0, 1, 0, 0, 0x48, 0x63, 0x04, 0xba, 0x48, 0x01, 0xd0, 0xff, 0xe0];
         let (edges, stop) = walk(&code, [0; 5]);
         // It goes to its own begin, until the walk is long enough.
         assert_eq!(edges, vec![(IndirectJump, 0x1000); 16]);
@@ -165,7 +178,10 @@ mod tests {
     #[test]
     fn the_guard_of_a_stack_frame_is_what_it_was() {
         // mov rax, [rsp+8]; sub rax, fs:[0x28]; jne +0x10; jmp $-20
-        let code = [0x48, 0x8b, 0x44, 0x24, 8, 0x64, 0x48, 0x2b, 0x04, 0x25, 0x28, 0, 0, 0, 0x75, 0x10, 0x0f, 0x0b];
+        let code = [
+            0x48, 0x8b, 0x44, 0x24, 8, 0x64, 0x48, 0x2b, 0x04, 0x25, 0x28, 0, 0, 0, 0x75, 0x10,
+            0x0f, 0x0b,
+        ];
         assert_eq!(walk(&code, [0; 5]), (vec![(NotTaken, 0x1010)], Stop::NotFollowed));
         // Another word of the thread may be anything.
         let code = code.map(|byte| if byte == 0x28 { 0x30 } else { byte });
@@ -183,7 +199,10 @@ mod tests {
             (vec![(Taken, 0x1009)], Stop::NoCode),
             "a known one elsewhere"
         );
-        assert_eq!(walk(&[&store[..], &[0xc3]].concat(), [0x4321, 0, 0, 0, 0]), (vec![(Return, 0x4321)], Stop::NoCode));
+        assert_eq!(
+            walk(&[&store[..], &[0xc3]].concat(), [0x4321, 0, 0, 0, 0]),
+            (vec![(Return, 0x4321)], Stop::NoCode)
+        );
     }
 
     #[test]

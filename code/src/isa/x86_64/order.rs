@@ -1,6 +1,8 @@
 //! Branches of x86-64.
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 
 use crate::isa::flow::{Flow, Ordered};
 
@@ -20,16 +22,20 @@ pub(in crate::isa) fn order(bytes: &[u8], address: u64) -> Option<Ordered> {
         FlowControl::Next | FlowControl::Interrupt => Flow::Next,
         FlowControl::ConditionalBranch if near => Flow::Conditional { target },
         // A transaction that fails goes on there.
-        FlowControl::XbeginXabortXend if decoded.mnemonic() == Mnemonic::Xbegin => Flow::Conditional { target },
+        FlowControl::XbeginXabortXend if decoded.mnemonic() == Mnemonic::Xbegin => {
+            Flow::Conditional { target }
+        }
         FlowControl::XbeginXabortXend => Flow::Next,
         FlowControl::UnconditionalBranch if near => Flow::Jump { target },
-        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::ConditionalBranch => {
-            Flow::Indirect { through: fixed_word(&decoded) }
-        }
+        FlowControl::UnconditionalBranch
+        | FlowControl::IndirectBranch
+        | FlowControl::ConditionalBranch => Flow::Indirect { through: fixed_word(&decoded) },
         // To the next instruction: it only asks where it is.
         FlowControl::Call if near && target == decoded.next_ip() => Flow::Next,
         FlowControl::Call | FlowControl::IndirectCall => match decoded.mnemonic() {
-            Mnemonic::Call => Flow::Call { target: near.then_some(target), through: fixed_word(&decoded) },
+            Mnemonic::Call => {
+                Flow::Call { target: near.then_some(target), through: fixed_word(&decoded) }
+            }
             // `syscall`, `sysenter`, calls of a hypervisor.
             _ => Flow::Next,
         },
@@ -51,14 +57,19 @@ fn fixed_word(decoded: &Instruction) -> Option<u64> {
     fixed.then(|| decoded.memory_displacement64())
 }
 
-/// What compilers, assemblers and linkers fill gaps with (AMD64 software optimization guides, "NOP"; gas; older `lea` and `xchg` forms).
+/// What compilers, assemblers and linkers fill gaps with (AMD64 software optimization guides,
+/// "NOP"; gas; older `lea` and `xchg` forms).
 fn is_filler(decoded: &Instruction) -> bool {
-    let same_registers = || decoded.op_kind(1) == OpKind::Register && decoded.op0_register() == decoded.op1_register();
+    let same_registers = || {
+        decoded.op_kind(1) == OpKind::Register && decoded.op0_register() == decoded.op1_register()
+    };
     match decoded.mnemonic() {
         Mnemonic::Nop | Mnemonic::Int3 => true,
         Mnemonic::Xchg => decoded.op_kind(0) == OpKind::Register && same_registers(),
         Mnemonic::Mov => {
-            decoded.op_kind(0) == OpKind::Register && same_registers() && decoded.op0_register().is_gpr64()
+            decoded.op_kind(0) == OpKind::Register
+                && same_registers()
+                && decoded.op0_register().is_gpr64()
         }
         Mnemonic::Lea => {
             decoded.op0_register() == decoded.memory_base()
@@ -67,7 +78,9 @@ fn is_filler(decoded: &Instruction) -> bool {
         }
         // Two zeros: what a linker leaves between sections.
         Mnemonic::Add => {
-            decoded.len() == 2 && decoded.code() == Code::Add_rm8_r8 && decoded.op1_register() == Register::AL
+            decoded.len() == 2
+                && decoded.code() == Code::Add_rm8_r8
+                && decoded.op1_register() == Register::AL
         }
         _ => false,
     }

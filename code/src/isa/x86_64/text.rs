@@ -1,11 +1,18 @@
 //! Instructions of x86-64 in words.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter, Mnemonic};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter,
+    Mnemonic,
+};
 use image::Vaddr;
 
 use crate::isa::{Line, Syntax};
 
-pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Option<Syntax>) -> Vec<Line> {
+pub(in crate::isa) fn disassemble(
+    bytes: &[u8],
+    address: Vaddr,
+    syntax: Option<Syntax>,
+) -> Vec<Line> {
     let mut formatter = syntax.map(formatter);
     let mut decoder = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -16,7 +23,8 @@ pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Option<S
         decoder.decode_out(&mut instruction);
         let address = Vaddr(instruction.ip());
         let line = if instruction.is_invalid() {
-            // Go on with the next byte, as objdump does: what follows a byte of data is mostly code again.
+            // Go on with the next byte, as objdump does: what follows a byte of data is mostly code
+            // again.
             if decoder.set_position(begin + 1).is_err() {
                 break;
             }
@@ -25,7 +33,8 @@ pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, syntax: Option<S
         } else {
             let mut text = String::new();
             formatter.iter_mut().for_each(|formatter| formatter.format(&instruction, &mut text));
-            let bars = instruction.flow_control() != FlowControl::Next || instruction.mnemonic() == Mnemonic::Nop;
+            let bars = instruction.flow_control() != FlowControl::Next
+                || instruction.mnemonic() == Mnemonic::Nop;
             Line { address, len: instruction.len(), text, target: target(&instruction), bars }
         };
         lines.push(line);
@@ -56,7 +65,8 @@ fn target(instruction: &Instruction) -> Option<Vaddr> {
             | FlowControl::Call
             | FlowControl::XbeginXabortXend
     );
-    (direct && instruction.near_branch_target() != 0).then(|| Vaddr(instruction.near_branch_target()))
+    (direct && instruction.near_branch_target() != 0)
+        .then(|| Vaddr(instruction.near_branch_target()))
 }
 
 #[cfg(test)]
@@ -73,7 +83,8 @@ mod tests {
     #[test]
     fn both_syntaxes_are_those_of_objdump() {
         // push %rbp; mov 0x8(%rdi,%rcx,4),%eax; jne .-4; lea 0x10(%rip),%rdi; ret
-        let bytes = [0x55, 0x8b, 0x44, 0x8f, 0x08, 0x75, 0xf9, 0x48, 0x8d, 0x3d, 0x10, 0, 0, 0, 0xc3];
+        let bytes =
+            [0x55, 0x8b, 0x44, 0x8f, 0x08, 0x75, 0xf9, 0x48, 0x8d, 0x3d, 0x10, 0, 0, 0, 0xc3];
         let line = |address: u64, len, text: &str| (address, len, text.to_owned());
         assert_eq!(
             texts(&bytes, Syntax::Att),
@@ -91,7 +102,10 @@ mod tests {
             lines.iter().map(|line| line.target).collect::<Vec<_>>(),
             [None, None, Some(Vaddr(0x1000)), None, None]
         );
-        assert_eq!(lines.iter().map(|line| line.bars).collect::<Vec<_>>(), [false, false, true, false, true]);
+        assert_eq!(
+            lines.iter().map(|line| line.bars).collect::<Vec<_>>(),
+            [false, false, true, false, true]
+        );
     }
 
     #[test]
@@ -99,17 +113,27 @@ mod tests {
         // jmp; nop; xchg %ax,%ax; nopw 0(%rax,%rax); mov %eax,%eax
         let bytes = [0xeb, 0, 0x90, 0x66, 0x90, 0x66, 0x0f, 0x1f, 0x44, 0, 0, 0x89, 0xc0];
         let lines = disassemble(&bytes, Vaddr(0), Some(Syntax::Att));
-        assert_eq!(lines.iter().map(|line| line.bars).collect::<Vec<_>>(), [true, true, true, true, false]);
+        assert_eq!(
+            lines.iter().map(|line| line.bars).collect::<Vec<_>>(),
+            [true, true, true, true, false]
+        );
         // The same without text.
         let wordless = disassemble(&bytes, Vaddr(0), None);
-        let same = |(one, other): (&Line, &Line)| *one == Line { text: String::new(), ..other.clone() };
-        assert!(wordless.len() == lines.len() && wordless.iter().zip(&lines).all(same), "{wordless:?}");
+        let same =
+            |(one, other): (&Line, &Line)| *one == Line { text: String::new(), ..other.clone() };
+        assert!(
+            wordless.len() == lines.len() && wordless.iter().zip(&lines).all(same),
+            "{wordless:?}"
+        );
     }
 
     #[test]
     fn bytes_that_are_no_code_are_lines_too() {
         assert_eq!(
-            texts(&[0x06, 0x90, 0x0f], Syntax::Att).iter().map(|line| (line.0, line.1)).collect::<Vec<_>>(),
+            texts(&[0x06, 0x90, 0x0f], Syntax::Att)
+                .iter()
+                .map(|line| (line.0, line.1))
+                .collect::<Vec<_>>(),
             [(0x1000, 1), (0x1001, 1), (0x1002, 1)]
         );
         // At the end of the address space nothing overflows.

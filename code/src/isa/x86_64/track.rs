@@ -13,7 +13,8 @@ const RSP: u8 = 4;
 const RBP: u8 = 5;
 /// Least address that is taken for one: no table begins on the first page of a file.
 const LEAST_ADDRESS: u64 = 4096;
-/// Registers that a procedure may change (System V ABI for x86-64, figure 3.4): rax, rcx, rdx, rsi, rdi, r8 to r11.
+/// Registers that a procedure may change (System V ABI for x86-64, figure 3.4): rax, rcx, rdx, rsi,
+/// rdi, r8 to r11.
 const CHANGED_BY_CALLS: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
 /// Follows values through instructions.
@@ -54,7 +55,9 @@ impl Tracker {
         state: &mut State,
         memory: &mut impl ReadOnly,
     ) -> Decision {
-        let Some(instruction) = Instruction::decode(bytes, &mut self.factory) else { return Decision::None };
+        let Some(instruction) = Instruction::decode(bytes, &mut self.factory) else {
+            return Decision::None;
+        };
         self.named.extend(named(&instruction, at));
         Step { instruction: &instruction, at, state, memory }.execute()
     }
@@ -107,12 +110,15 @@ impl<M: ReadOnly> Step<'_, M> {
                 _ => return None,
             },
             // It is written as the first operand, and is the register with the lowest number.
-            Op::ExtendA(8) => return Some(Made { register: 0, value: self.get(0).extended(4, true), bytes: 8 }),
+            Op::ExtendA(8) => {
+                return Some(Made { register: 0, value: self.get(0).extended(4, true), bytes: 8 });
+            }
             // A number plus a constant is another number, which is compared as such.
             Op::Lea => match (self.spot().address?, self.instruction.place) {
-                (Value::Number { .. }, Place::At { base: Some(_), index: None, displacement, .. })
-                    if displacement != 0 =>
-                {
+                (
+                    Value::Number { .. },
+                    Place::At { base: Some(_), index: None, displacement, .. },
+                ) if displacement != 0 => {
                     return None;
                 }
                 (address, _) => address,
@@ -133,7 +139,11 @@ impl<M: ReadOnly> Step<'_, M> {
             _ => return None,
         };
         let Operand::Register { number, bytes } = self.instruction.operands[0] else {
-            return matches!(self.instruction.op, Op::Mov).then_some(Made { register: u8::MAX, value, bytes });
+            return matches!(self.instruction.op, Op::Mov).then_some(Made {
+                register: u8::MAX,
+                value,
+                bytes,
+            });
         };
         Some(Made { register: number, value, bytes })
     }
@@ -179,7 +189,10 @@ impl<M: ReadOnly> Step<'_, M> {
         match effects.memory {
             Written::Nothing => {}
             Written::Operand(_) => {
-                let value = known.as_ref().filter(|known| known.register == u8::MAX).map(|known| known.value);
+                let value = known
+                    .as_ref()
+                    .filter(|known| known.register == u8::MAX)
+                    .map(|known| known.value);
                 let width = match self.instruction.operands[0] {
                     Operand::Memory(width) => width,
                     _ => 64,
@@ -193,7 +206,8 @@ impl<M: ReadOnly> Step<'_, M> {
             let into = usize::from(register);
             match &known {
                 Some(known) if known.register == register && known.bytes >= 4 => {
-                    let value = if known.bytes == 4 { known.value.extended(4, false) } else { known.value };
+                    let value =
+                        if known.bytes == 4 { known.value.extended(4, false) } else { known.value };
                     self.state.set(into, value);
                 }
                 _ => {
@@ -281,7 +295,9 @@ impl<M: ReadOnly> Step<'_, M> {
                 let with_base = base.map_or(Some(zero), |base| base.sum(zero));
                 let address = match scaled {
                     None => with_base,
-                    Some(scaled) => scaled.and_then(|scaled| with_base.and_then(|base| base.sum(scaled))),
+                    Some(scaled) => {
+                        scaled.and_then(|scaled| with_base.and_then(|base| base.sum(scaled)))
+                    }
                 };
                 let named = |value: Option<Value>| matches!(value, Some(Value::Const(_)));
                 let times = matches!(address, Some(Value::Number { scale, .. }) if scale > 1);

@@ -1,8 +1,9 @@
-//! What instructions of x86-64 read, write and may wait for. Registers are as iced-x86 tells them (Intel SDM volume 2).
+//! What instructions of x86-64 read, write and may wait for. Registers are as iced-x86 tells them
+//! (Intel SDM volume 2).
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register, RflagsBits,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register, RflagsBits,
 };
 
 use crate::isa::work::{Form, Place, Registers, Work};
@@ -34,7 +35,8 @@ pub(in crate::isa) fn work(bytes: &[u8]) -> Option<Work> {
 
 pub(in crate::isa) fn form_name(form: Form) -> String {
     let memory = if form.0 & 1 == 1 { "_mem" } else { "" };
-    Code::try_from(usize::from(form.0 >> 1)).map_or_else(|_| String::new(), |code| format!("{code:?}{memory}"))
+    Code::try_from(usize::from(form.0 >> 1))
+        .map_or_else(|_| String::new(), |code| format!("{code:?}{memory}"))
 }
 
 pub(in crate::isa) fn forms() -> impl Iterator<Item = Form> {
@@ -43,7 +45,8 @@ pub(in crate::isa) fn forms() -> impl Iterator<Item = Form> {
 
 fn of(decoded: &Instruction, factory: &mut InstructionInfoFactory) -> Work {
     use Mnemonic as M;
-    let memory_operand = (0..decoded.op_count()).any(|operand| decoded.op_kind(operand) == OpKind::Memory);
+    let memory_operand =
+        (0..decoded.op_count()).any(|operand| decoded.op_kind(operand) == OpKind::Memory);
     let mnemonic = decoded.mnemonic();
     let info = factory.info(decoded);
     let mut work = Work {
@@ -94,9 +97,19 @@ fn tell(work: &mut Work, decoded: &Instruction, memory_operand: bool) {
     work.adds = adds(decoded);
     let copies = matches!(
         mnemonic,
-        M::Mov | M::Movaps | M::Movups | M::Movdqa | M::Movdqu | M::Vmovaps | M::Vmovups | M::Vmovdqa | M::Vmovdqu
+        M::Mov
+            | M::Movaps
+            | M::Movups
+            | M::Movdqa
+            | M::Movdqu
+            | M::Vmovaps
+            | M::Vmovups
+            | M::Vmovdqa
+            | M::Vmovdqu
     );
-    let whole = |operand| decoded.op_kind(operand) == OpKind::Register && decoded.op_register(operand).size() >= 4;
+    let whole = |operand| {
+        decoded.op_kind(operand) == OpKind::Register && decoded.op_register(operand).size() >= 4
+    };
     let zeroes = is_zero(decoded);
     if zeroes {
         work.reads = Registers::default();
@@ -108,16 +121,22 @@ fn tell(work: &mut Work, decoded: &Instruction, memory_operand: bool) {
     work.serialises = serialises(mnemonic);
     work.microcoded = decoded.has_rep_prefix() && decoded.is_string_instruction()
         || decoded.has_repne_prefix() && decoded.is_string_instruction()
-        || matches!(mnemonic, M::Cpuid | M::Xsave | M::Xsavec | M::Xrstor | M::Fsin | M::Fcos | M::Fpatan | M::Fptan);
+        || matches!(
+            mnemonic,
+            M::Cpuid | M::Xsave | M::Xsavec | M::Xrstor | M::Fsin | M::Fcos | M::Fpatan | M::Fptan
+        );
     let flow = decoded.flow_control();
     work.calls = matches!(mnemonic, M::Call);
     work.conditional = flow == FlowControl::ConditionalBranch;
-    work.scaled = memory_operand && decoded.memory_index() != Register::None && decoded.memory_index_scale() > 1;
+    work.scaled = memory_operand
+        && decoded.memory_index() != Register::None
+        && decoded.memory_index_scale() > 1;
     work.enters_kernel = matches!(mnemonic, M::Syscall | M::Sysenter | M::Int);
-    // Intel 64 optimization manual, "Macro-fusion"; AMD fuses `cmp` and `test` only, and from Zen 3 on the others too.
+    // Intel 64 optimization manual, "Macro-fusion"; AMD fuses `cmp` and `test` only, and from Zen 3
+    // on the others too.
     let immediate_and_memory = memory_operand && decoded.op_kind(1) != OpKind::Register;
-    work.fuses =
-        matches!(mnemonic, M::Cmp | M::Test | M::Add | M::Sub | M::And | M::Inc | M::Dec) && !immediate_and_memory;
+    work.fuses = matches!(mnemonic, M::Cmp | M::Test | M::Add | M::Sub | M::And | M::Inc | M::Dec)
+        && !immediate_and_memory;
 }
 
 fn reads(access: OpAccess) -> bool {
@@ -155,7 +174,8 @@ fn flags(rflags: u32) -> Registers {
 /// The register that only has a constant added.
 fn adds(decoded: &Instruction) -> Option<(Registers, i64)> {
     use Mnemonic as M;
-    let register = || (decoded.op_kind(0) == OpKind::Register).then(|| Registers(bit(decoded.op0_register())));
+    let register =
+        || (decoded.op_kind(0) == OpKind::Register).then(|| Registers(bit(decoded.op0_register())));
     let constant = || match decoded.op_kind(1) {
         OpKind::Register | OpKind::Memory => None,
         _ => decoded.try_immediate(1).ok().map(u64::cast_signed),
@@ -165,7 +185,10 @@ fn adds(decoded: &Instruction) -> Option<(Registers, i64)> {
         M::Dec => Some((register()?, -1)),
         M::Add => Some((register()?, constant()?)),
         M::Sub => Some((register()?, constant()?.wrapping_neg())),
-        M::Lea if decoded.memory_index() == Register::None && decoded.memory_base() == decoded.op0_register() => {
+        M::Lea
+            if decoded.memory_index() == Register::None
+                && decoded.memory_base() == decoded.op0_register() =>
+        {
             Some((register()?, decoded.memory_displacement64().cast_signed()))
         }
         _ => None,
@@ -185,7 +208,8 @@ fn is_zero(decoded: &Instruction) -> bool {
             && decoded.op_kind(b) == OpKind::Register
             && decoded.op_register(a) == decoded.op_register(b)
     };
-    (two && decoded.op_count() == 2 && same(0, 1)) || (three && decoded.op_count() == 3 && same(1, 2))
+    (two && decoded.op_count() == 2 && same(0, 1))
+        || (three && decoded.op_count() == 3 && same(1, 2))
 }
 
 fn divides(mnemonic: Mnemonic) -> bool {
@@ -220,7 +244,8 @@ fn divides(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// Intel SDM volume 3, "Serializing Instructions"; fences and clocks, which wait for what is before them; what enters the kernel.
+/// Intel SDM volume 3, "Serializing Instructions"; fences and clocks, which wait for what is before
+/// them; what enters the kernel.
 fn serialises(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(
@@ -285,7 +310,10 @@ mod tests {
         // mov rax, [rdi+rsi*8]
         let load = work(&[0x48, 0x8b, 0x04, 0xf7]).unwrap();
         assert_eq!((load.loads, load.stores, load.scaled), (Some(Place::Computed), None, true));
-        assert_eq!((load.reads, load.addresses, load.writes), (regs(&[6, 7]), regs(&[6, 7]), regs(&[0])));
+        assert_eq!(
+            (load.reads, load.addresses, load.writes),
+            (regs(&[6, 7]), regs(&[6, 7]), regs(&[0]))
+        );
         // add [rsp+8], ecx
         let both = work(&[0x01, 0x4c, 0x24, 0x08]).unwrap();
         assert_eq!((both.loads, both.stores), (Some(Place::Stack), Some(Place::Stack)));
@@ -301,9 +329,16 @@ mod tests {
         assert!(work(&[0xf3, 0xa4]).unwrap().microcoded);
         // push rbp; dec ecx; jne $
         let push = work(&[0x55]).unwrap();
-        assert_eq!((push.stores, push.reads, push.writes), (Some(Place::Stack), regs(&[5]), Registers::default()));
+        assert_eq!(
+            (push.stores, push.reads, push.writes),
+            (Some(Place::Stack), regs(&[5]), Registers::default())
+        );
         let count = work(&[0xff, 0xc9]).unwrap();
-        assert!(count.fuses && count.adds == Some((regs(&[1]), -1)) && !count.writes.meets(Registers(CARRY)));
+        assert!(
+            count.fuses
+                && count.adds == Some((regs(&[1]), -1))
+                && !count.writes.meets(Registers(CARRY))
+        );
         let jump = work(&[0x75, 0xfe]).unwrap();
         assert!(jump.conditional && jump.reads == Registers(FLAGS));
         assert_eq!(work(&[0x06]), None);

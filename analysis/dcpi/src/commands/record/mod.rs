@@ -1,7 +1,8 @@
-//! `dcpi record`: a daemon of one's own for a command or for some seconds, and its report. For people who come from `perf record`.
+//! `dcpi record`: a daemon of one's own for a command or for some seconds, and its report. For
+//! people who come from `perf record`.
 //!
-//! The daemon is `dcpid` as anybody starts it; nothing of it is linked here. It holds the reading end of a pipe of ours and ends when that
-//! ends, so that it never outlives us, however we end.
+//! The daemon is `dcpid` as anybody starts it; nothing of it is linked here. It holds the reading
+//! end of a pipe of ours and ends when that ends, so that it never outlives us, however we end.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -31,7 +32,8 @@ pub(super) mod private;
 
 use private::Private;
 
-/// What a recording may cost: enough for the full rate where a sample costs as much as on a virtual machine with an emulated timer.
+/// What a recording may cost: enough for the full rate where a sample costs as much as on a virtual
+/// machine with an emulated timer.
 const BUDGET: &str = "10%";
 /// A command that is told to end and does not, is killed after this long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,19 +46,23 @@ const LABEL_BYTES_MAX: usize = 128;
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Record {
-    /// Record for so long, such as 10s, 500ms or 5m; a COMMAND that runs by then is told to end (SIGTERM)
+    /// Record for so long, such as 10s, 500ms or 5m; a COMMAND that runs by then is told to end
+    /// (SIGTERM)
     #[arg(short = 'd', long, value_name = "T", value_parser = duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
-    /// Database to record into, made if need be; it is kept [default: a new one in the directory for temporary files, see dcpi clean]
+    /// Database to record into, made if need be; it is kept [default: a new one in the directory
+    /// for temporary files, see dcpi clean]
     #[arg(short = 'o', long, value_name = "DIR", alias = "output")]
     pub db: Option<PathBuf>,
-    /// Event to sample, as for dcpid: NAME, NAME:PERIOD or NAME@RATE; may be repeated [default: cycles, or cpu-clock]
+    /// Event to sample, as for dcpid: NAME, NAME:PERIOD or NAME@RATE; may be repeated [default:
+    /// cycles, or cpu-clock]
     #[arg(short = 'e', long = "event", value_name = "SPEC")]
     pub events: Vec<String>,
     /// Part of all CPU time that sampling may cost, or off
     #[arg(long, value_name = "P%", default_value = BUDGET, allow_hyphen_values = true)]
     pub overhead_budget: String,
-    /// Snapshots of registers a second and CPU at most, which tell which way branches go, or off; as for dcpid [default: 500]
+    /// Snapshots of registers a second and CPU at most, which tell which way branches go, or off;
+    /// as for dcpid [default: 500]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,
     /// At most N rows in the report, 0 for all [default: 40, and those from 0.1 %]
@@ -92,7 +98,8 @@ pub(crate) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, Analysi
         say(&format!("{}: {}; nothing was recorded", shell_word(Path::new(program)), why.words()));
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
-    let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD]).map_err(lost_sight)?;
+    let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD])
+        .map_err(lost_sight)?;
     let mut private = Private::start(args)?;
     let begun = Instant::now();
     let until = args.duration.map(|duration| begun + duration);
@@ -125,11 +132,12 @@ pub(crate) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, Analysi
     Ok(Outcome { code: Some(exit_code(status)), ..Outcome::default() })
 }
 
-/// CPU time, user and system, that the kernel accounts to children that have ended and were waited for, with theirs (getrusage(2),
-/// `RUSAGE_CHILDREN`), s.
+/// CPU time, user and system, that the kernel accounts to children that have ended and were waited
+/// for, with theirs (getrusage(2), `RUSAGE_CHILDREN`), s.
 fn children_cpu_s() -> Option<f64> {
     let used = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).ok()?;
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    let seconds =
+        |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Some(seconds(used.user_time()) + seconds(used.system_time()))
 }
 
@@ -162,7 +170,8 @@ fn runnable(program: &OsStr, path: Option<&OsStr>) -> Result<(), NotRunnable> {
     };
     let found: Vec<&PathBuf> = candidates.iter().filter(|path| path.exists()).collect();
     let executable = |path: &&&PathBuf| {
-        path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+        path.metadata()
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
     };
     match found.iter().find(executable) {
         Some(_) => Ok(()),
@@ -171,8 +180,8 @@ fn runnable(program: &OsStr, path: Option<&OsStr>) -> Result<(), NotRunnable> {
     }
 }
 
-/// Waits for the end of the command, of the time, or of patience: without a command an interrupt ends it; with one it is passed on, and the
-/// second ends it.
+/// Waits for the end of the command, of the time, or of patience: without a command an interrupt
+/// ends it; with one it is passed on, and the second ends it.
 fn wait(
     private: &mut Private,
     mut child: Option<&mut Child>,
@@ -181,11 +190,14 @@ fn wait(
 ) -> Result<End, AnalysisError> {
     let mut interrupted = false;
     loop {
-        if let Some(status) = child.as_mut().map(|child| child.try_wait()).transpose().map_err(lost_sight)?.flatten() {
+        if let Some(status) =
+            child.as_mut().map(|child| child.try_wait()).transpose().map_err(lost_sight)?.flatten()
+        {
             return Ok(End::Command(status));
         }
         private.must_run()?;
-        let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        let left =
+            until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             return Ok(End::Time);
         }
@@ -208,7 +220,8 @@ fn wait(
     }
 }
 
-/// Sends a signal of ours to the command, unless it has it already: a terminal sends Ctrl-C to all in the foreground.
+/// Sends a signal of ours to the command, unless it has it already: a terminal sends Ctrl-C to all
+/// in the foreground.
 fn pass_on(child: &Child, signal: i32) {
     let of_terminal = [SIGINT, SIGQUIT].contains(&signal) && in_foreground();
     if !of_terminal && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
@@ -217,8 +230,9 @@ fn pass_on(child: &Child, signal: i32) {
 }
 
 fn in_foreground() -> bool {
-    let terminal =
-        File::open("/dev/tty").map_err(|_| ()).and_then(|tty| rustix::termios::tcgetpgrp(tty).map_err(|_| ()));
+    let terminal = File::open("/dev/tty")
+        .map_err(|_| ())
+        .and_then(|tty| rustix::termios::tcgetpgrp(tty).map_err(|_| ()));
     terminal == Ok(rustix::process::getpgrp())
 }
 
@@ -279,8 +293,9 @@ fn show(
     let label = of_command.map(|(label, _)| label);
     let rows = args.rows.map(|rows| [OsString::from("-n"), rows.to_string().into()]);
     let words = recorded.selection(label).into_iter().chain(rows.into_iter().flatten());
-    let prof: Prof = options::typed(words)
-        .map_err(|error| AnalysisError::Refused(format!("cannot report: {}; see dcpi prof --help", error.kind())))?;
+    let prof: Prof = options::typed(words).map_err(|error| {
+        AnalysisError::Refused(format!("cannot report: {}; see dcpi prof --help", error.kind()))
+    })?;
     let (samples, seconds) = (recorded.samples, took.as_secs_f64());
     writeln!(out)?;
     let mut sampled_s = None;
@@ -306,10 +321,15 @@ fn show(
         writeln!(out, "note: the code of all procedures stays in the recording: {error}")?;
     }
     let db = shell_word(&recorded.db);
-    let times = of_command.zip(sampled_s).map(|((label, used_s), sampled_s)| cpu_times(label, sampled_s, used_s));
+    let times = of_command
+        .zip(sampled_s)
+        .map(|((label, used_s), sampled_s)| cpu_times(label, sampled_s, used_s));
     let times = times.unwrap_or_default();
     let all = label.map(|_| " (-a: of the whole machine)").unwrap_or_default();
-    writeln!(out, "\nrecorded {samples} samples in {seconds:.1} s; {times}look again: dcpi prof --db {db}{all}")?;
+    writeln!(
+        out,
+        "\nrecorded {samples} samples in {seconds:.1} s; {times}look again: dcpi prof --db {db}{all}"
+    )?;
     let size = bytes(clean::size_bytes(&recorded.db));
     match args.db {
         Some(_) => writeln!(out, "{size} in {db}")?,
@@ -318,7 +338,8 @@ fn show(
     Ok(out.flush()?)
 }
 
-/// CPU time that the samples stand for, those of unknown code among them, s; none where no event counts time in ns.
+/// CPU time that the samples stand for, those of unknown code among them, s; none where no event
+/// counts time in ns.
 fn sampled_cpu_s(samples: &Samples) -> Option<f64> {
     let (event, _) = samples.time().ok()?;
     let event = samples.events.get(event).filter(|event| event.unit == "ns")?;
@@ -327,11 +348,14 @@ fn sampled_cpu_s(samples: &Samples) -> Option<f64> {
 
 /// CPU time of a command by its samples, beside that of the kernel's account.
 fn cpu_times(label: &str, sampled_s: f64, used_s: Option<f64>) -> String {
-    let used = used_s.map(|used| format!(", {} by the kernel's account", cpu_time(used))).unwrap_or_default();
+    let used = used_s
+        .map(|used| format!(", {} by the kernel's account", cpu_time(used)))
+        .unwrap_or_default();
     format!("{label} took {} of CPU time by its samples{used}; ", cpu_time(sampled_s))
 }
 
-/// CPU time with its unit: below 1 s in ms, since two digits of seconds make nothing of a short command.
+/// CPU time with its unit: below 1 s in ms, since two digits of seconds make nothing of a short
+/// command.
 fn cpu_time(seconds: f64) -> String {
     match seconds * 1e3 {
         ms if ms < 9.995 => format!("{ms:.2} ms"),
@@ -344,13 +368,18 @@ fn cpu_time(seconds: f64) -> String {
 fn shell_word(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    if !text.is_empty() && text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// The command's name, if it can be a label.
 fn label(program: &OsStr) -> String {
     let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let fits = !name.is_empty() && name.len() <= LABEL_BYTES_MAX && !name.chars().any(char::is_control);
+    let fits =
+        !name.is_empty() && name.len() <= LABEL_BYTES_MAX && !name.chars().any(char::is_control);
     if fits { name.to_owned() } else { "command".to_owned() }
 }
 
@@ -375,9 +404,13 @@ mod tests {
 
     #[test]
     fn a_command_is_labelled_by_its_name_if_that_can_be_a_label() {
-        for (program, expected) in
-            [("/usr/bin/make", "make"), ("./a b", "a b"), ("..", "command"), ("/", "command"), ("a\nb", "command")]
-        {
+        for (program, expected) in [
+            ("/usr/bin/make", "make"),
+            ("./a b", "a b"),
+            ("..", "command"),
+            ("/", "command"),
+            ("a\nb", "command"),
+        ] {
             assert_eq!(label(OsStr::new(program)), expected, "{program}");
         }
         assert_eq!(label(OsStr::new(&"x".repeat(129))), "command");
@@ -403,7 +436,10 @@ mod tests {
     /// What `true` took was 0.00 s by both accounts.
     #[test]
     fn cpu_time_below_a_second_is_in_ms() {
-        assert_eq!([0.0, 0.0004, 0.0123, 0.9994].map(cpu_time), ["0.00 ms", "0.40 ms", "12 ms", "999 ms"]);
+        assert_eq!(
+            [0.0, 0.0004, 0.0123, 0.9994].map(cpu_time),
+            ["0.00 ms", "0.40 ms", "12 ms", "999 ms"]
+        );
         assert_eq!([0.9996, 1.0, 12.345].map(cpu_time), ["1.00 s", "1.00 s", "12.35 s"]);
         assert_eq!(
             cpu_times("ls", 0.0, Some(0.0021)),
@@ -420,7 +456,9 @@ mod tests {
 
     #[test]
     fn what_is_shown_to_be_typed_again_can_be() {
-        for (path, word) in [("/tmp/db", "/tmp/db"), ("/a b", "'/a b'"), ("it's", "'it'\\''s'"), ("", "''")] {
+        for (path, word) in
+            [("/tmp/db", "/tmp/db"), ("/a b", "'/a b'"), ("it's", "'it'\\''s'"), ("", "''")]
+        {
             assert_eq!(shell_word(Path::new(path)), word);
         }
         let epochs = |a: &str, b: &str| (a.to_owned(), b.to_owned());
@@ -431,7 +469,8 @@ mod tests {
             samples: 1,
         };
         let words = |recorded: &Recorded| {
-            let words = recorded.selection(Some("-x")).into_iter().map(|word| word.into_string().unwrap());
+            let words =
+                recorded.selection(Some("-x")).into_iter().map(|word| word.into_string().unwrap());
             words.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(words(&recorded), "--db /d --host h --epoch 20260101-000000 --label=-x");
@@ -442,13 +481,19 @@ mod tests {
 
     #[test]
     fn the_command_begins_where_the_options_end() {
-        let understood = |line: &str| options::typed::<Record>(line.split(' ').skip(2).map(OsString::from));
+        let understood =
+            |line: &str| options::typed::<Record>(line.split(' ').skip(2).map(OsString::from));
         let parse = |line: &str| understood(line).unwrap();
         let both = parse("dcpi record -d 2s -- make -j 4 -d");
         assert_eq!((both.duration, both.command.len()), (Some(Duration::from_secs(2)), 4));
         assert_eq!(parse("dcpi record ls -l").command, ["ls", "-l"], "as perf record has it");
         assert_eq!(parse("dcpi record -o /d").db, Some("/d".into()));
-        for bad in ["dcpi record -d 5", "dcpi record -d 0s", "dcpi record --nonsense", "dcpi record -d 99d"] {
+        for bad in [
+            "dcpi record -d 5",
+            "dcpi record -d 0s",
+            "dcpi record --nonsense",
+            "dcpi record -d 99d",
+        ] {
             assert!(understood(bad).is_err(), "{bad}");
         }
     }

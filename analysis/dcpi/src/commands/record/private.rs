@@ -17,7 +17,8 @@ use super::{Record, Recorded, label};
 use crate::destination::through_links;
 use query::error::AnalysisError;
 
-/// How long dcpid may take to begin, or to end. Either takes a fraction of a second on an idle machine.
+/// How long dcpid may take to begin, or to end. Either takes a fraction of a second on an idle
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// As much of the end of its log is looked at for its last words.
 const LAST_WORDS_BYTES: u64 = 4096;
@@ -44,7 +45,8 @@ impl Private {
             }
             None => directory.join("db"),
         };
-        let ready = UnixDatagram::bind(directory.join("ready.sock")).map_err(cannot("waiting for dcpid"))?;
+        let ready = UnixDatagram::bind(directory.join("ready.sock"))
+            .map_err(cannot("waiting for dcpid"))?;
         let log = File::create(log_path(directory)).map_err(cannot("writing dcpid's log"))?;
         let mut command = daemon(&dcpid, args, &db, &control_path(directory));
         command
@@ -54,7 +56,8 @@ impl Private {
             .stderr(log);
         // Ctrl-C is for us and the command.
         let daemon = command.process_group(0).spawn().map_err(cannot("starting dcpid"))?;
-        let mut private = Self { daemon, scratch, db, host: String::new(), first_epoch: String::new() };
+        let mut private =
+            Self { daemon, scratch, db, host: String::new(), first_epoch: String::new() };
         private.wait_until_ready(&ready)?;
         let status = private.client().with_silence_max(PATIENCE).status().map_err(not_answered)?;
         (private.host, private.first_epoch) = (status.host, status.epoch);
@@ -62,12 +65,18 @@ impl Private {
     }
 
     fn wait_until_ready(&mut self, ready: &UnixDatagram) -> Result<(), AnalysisError> {
-        ready.set_read_timeout(Some(Duration::from_millis(50))).map_err(cannot("waiting for dcpid"))?;
+        ready
+            .set_read_timeout(Some(Duration::from_millis(50)))
+            .map_err(cannot("waiting for dcpid"))?;
         let until = Instant::now() + PATIENCE;
         let mut message = [0; 512];
         while Instant::now() < until {
             match ready.recv(&mut message) {
-                Ok(length) if message.get(..length).is_some_and(|said| said.starts_with(b"READY=1")) => return Ok(()),
+                Ok(length)
+                    if message.get(..length).is_some_and(|said| said.starts_with(b"READY=1")) =>
+                {
+                    return Ok(());
+                }
                 Err(error)
                     if ![ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted]
                         .contains(&error.kind()) =>
@@ -77,7 +86,10 @@ impl Private {
                 _ => self.must_run()?,
             }
         }
-        Err(AnalysisError::Refused(format!("dcpid was not ready after {} s; try again", PATIENCE.as_secs())))
+        Err(AnalysisError::Refused(format!(
+            "dcpid was not ready after {} s; try again",
+            PATIENCE.as_secs()
+        )))
     }
 
     /// Fails when it has ended, with its last words.
@@ -89,9 +101,18 @@ impl Private {
     }
 
     /// Starts a command under a label.
-    pub(super) fn labelled(&self, label: &str, command: &[OsString]) -> Result<Child, AnalysisError> {
+    pub(super) fn labelled(
+        &self,
+        label: &str,
+        command: &[OsString],
+    ) -> Result<Child, AnalysisError> {
         let mut labelled = Command::new(program("dcpilabel")?);
-        labelled.arg("--control").arg(control_path(&self.scratch.0)).arg("--").arg(label).args(command);
+        labelled
+            .arg("--control")
+            .arg(control_path(&self.scratch.0))
+            .arg("--")
+            .arg(label)
+            .args(command);
         labelled.spawn().map_err(cannot("starting dcpilabel"))
     }
 
@@ -134,7 +155,10 @@ impl Private {
         };
         let said = read().unwrap_or_default();
         let last = said.lines().rev().find(|line| !line.trim().is_empty()).map(without_name);
-        last.map_or_else(|| "dcpid ended without a word; run it by hand: dcpid --help".to_owned(), str::to_owned)
+        last.map_or_else(
+            || "dcpid ended without a word; run it by hand: dcpid --help".to_owned(),
+            str::to_owned,
+        )
     }
 }
 
@@ -151,7 +175,8 @@ impl Drop for Private {
 /// The dcpid that a recording needs.
 fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
     let mut command = Command::new(dcpid);
-    // The machine's own configuration is that of its service. Earlier recordings in the directory are the user's, who alone removes any.
+    // The machine's own configuration is that of its service. Earlier recordings in the directory
+    // are the user's, who alone removes any.
     command.args([
         "--until-eof",
         "--new-epoch",
@@ -171,7 +196,8 @@ fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
     for event in &args.events {
         command.args(["--event", event]);
     }
-    // Ten times as many as a daemon that has all day. Other processors have none: dcpid says so to who asks for them.
+    // Ten times as many as a daemon that has all day. Other processors have none: dcpid says so to
+    // who asks for them.
     let edges = args.edges.as_deref().or(cfg!(target_arch = "x86_64").then_some("500"));
     command.args(edges.map(|rate| ["--edges", rate]).into_iter().flatten());
     if let Some(program) = args.command.first() {
@@ -194,14 +220,19 @@ fn log_path(directory: &Path) -> PathBuf {
 
 /// Why something that must work did not.
 fn cannot(what: &'static str) -> impl Fn(io::Error) -> AnalysisError {
-    move |error| AnalysisError::Refused(format!("cannot record: {what}: {error}; see what this machine is short of"))
+    move |error| {
+        AnalysisError::Refused(format!(
+            "cannot record: {what}: {error}; see what this machine is short of"
+        ))
+    }
 }
 
 fn not_answered(error: ClientError) -> AnalysisError {
     AnalysisError::Refused(format!("cannot record: {error}"))
 }
 
-/// A new directory that nobody else may enter, for control socket and log; removed at the end, unless the database is in it.
+/// A new directory that nobody else may enter, for control socket and log; removed at the end,
+/// unless the database is in it.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -236,7 +267,11 @@ fn program(name: &str) -> Result<PathBuf, AnalysisError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|directory| directory.join(name));
     let found = beside.into_iter().chain(in_path).find(|path| path.is_file());
-    found.ok_or_else(|| AnalysisError::Refused(format!("{name} is neither beside dcpi nor in $PATH; install it there")))
+    found.ok_or_else(|| {
+        AnalysisError::Refused(format!(
+            "{name} is neither beside dcpi nor in $PATH; install it there"
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -247,10 +282,16 @@ mod tests {
     fn earlier_recordings_stay_and_a_recording_is_one_epoch() {
         let asked: Record = crate::options::typed(["-e", "cycles", "--", "true"]).unwrap();
         let command = daemon(Path::new("dcpid"), &asked, Path::new("/db"), Path::new("/control"));
-        let arguments: Vec<_> = command.get_args().map(|argument| argument.to_str().unwrap()).collect();
-        for pair in [["--retain", "all"], ["--epoch-length", "off"], ["--db", "/db"], ["--event", "cycles"]] {
+        let arguments: Vec<_> =
+            command.get_args().map(|argument| argument.to_str().unwrap()).collect();
+        for pair in
+            [["--retain", "all"], ["--epoch-length", "off"], ["--db", "/db"], ["--event", "cycles"]]
+        {
             assert!(arguments.windows(2).any(|two| two == pair), "{pair:?}: {arguments:?}");
         }
-        assert!(arguments.contains(&"--new-epoch") && arguments.contains(&"--kernel-by-process"), "{arguments:?}");
+        assert!(
+            arguments.contains(&"--new-epoch") && arguments.contains(&"--kernel-by-process"),
+            "{arguments:?}"
+        );
     }
 }

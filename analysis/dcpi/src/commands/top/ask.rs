@@ -31,7 +31,9 @@ impl Daemon {
     /// The samples since the last question; none at the first.
     pub(super) fn ask(&self) -> Result<Counts, AnalysisError> {
         self.client.counts(self.watch).map_err(|error| match error {
-            ClientError::Refused(why) => AnalysisError::Refused(format!("dcpid: {why}; see dcpictl status")),
+            ClientError::Refused(why) => {
+                AnalysisError::Refused(format!("dcpid: {why}; see dcpictl status"))
+            }
             error => AnalysisError::Refused(error.to_string()),
         })
     }

@@ -100,11 +100,21 @@ pub(crate) fn run(args: &Top, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     }
     // The watch begins here, and who may not ask is told before the screen is taken.
     daemon.ask()?;
-    let wanted = Wanted { by_image: args.by_image, idle: args.idle, filter: args.filter.clone(), ..Wanted::default() };
+    let wanted = Wanted {
+        by_image: args.by_image,
+        idle: args.idle,
+        filter: args.filter.clone(),
+        ..Wanted::default()
+    };
     if args.once { once(args, &daemon, &wanted, out) } else { watch(args, daemon, wanted) }
 }
 
-fn once(args: &Top, daemon: &Daemon, wanted: &Wanted, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+fn once(
+    args: &Top,
+    daemon: &Daemon,
+    wanted: &Wanted,
+    out: &mut dyn Write,
+) -> Result<Outcome, AnalysisError> {
     std::thread::sleep(args.interval);
     let counts = daemon.ask()?;
     let named = Names::new(args.debug_root.clone()).name(&counts);
@@ -129,7 +139,10 @@ fn watch(args: &Top, daemon: Daemon, wanted: Wanted) -> Result<Outcome, Analysis
         .spawn(move || keep_asking(&daemon, Names::new(debug_roots), interval, &sender, &stopped))
         .map_err(terminal)?;
     restore_before_a_panic_is_told();
-    let screen = io::stdout().into_raw_mode().and_then(|raw| raw.into_alternate_screen()).map_err(terminal)?;
+    let screen = io::stdout()
+        .into_raw_mode()
+        .and_then(|raw| raw.into_alternate_screen())
+        .map_err(terminal)?;
     // Both guards restore the terminal when they are dropped, however that comes.
     let mut shown = Terminal::new(TermionBackend::new(screen)).map_err(terminal)?;
     shown.hide_cursor().map_err(terminal)?;
@@ -153,7 +166,9 @@ fn show<B: ratatui::backend::Backend<Error = io::Error>>(
     loop {
         shown.draw(|frame| screen.draw(frame, &report)).map_err(terminal)?;
         let Ok(message) = messages.recv() else {
-            return Err(AnalysisError::Refused("a part of dcpi top has failed; please report this".to_owned()));
+            return Err(AnalysisError::Refused(
+                "a part of dcpi top has failed; please report this".to_owned(),
+            ));
         };
         match message {
             Message::Key(key) => match screen.key(key, window.events.len()) {

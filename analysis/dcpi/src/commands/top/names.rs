@@ -93,7 +93,11 @@ impl Names {
         }
         for (event, places) in counts.places.iter().enumerate().take(events) {
             for (offset, samples) in places {
-                let label = Label { image: met.name.clone(), procedure: met.procedure(*offset), idle: met.idle };
+                let label = Label {
+                    image: met.name.clone(),
+                    procedure: met.procedure(*offset),
+                    idle: met.idle,
+                };
                 add(named, label, event, *samples, events);
             }
         }
@@ -101,10 +105,15 @@ impl Names {
 
     /// Lets go of what was not used for longest, beyond the limits.
     fn forget(&mut self) {
-        let size =
-            |met: &Met| met.known.as_ref().and_then(|known| known.as_ref().ok()).map_or(0, |k| k.procedures.len());
+        let size = |met: &Met| {
+            met.known
+                .as_ref()
+                .and_then(|known| known.as_ref().ok())
+                .map_or(0, |k| k.procedures.len())
+        };
         let mut all: usize = self.images.values().map(size).sum();
-        let mut by_age: Vec<(u64, String)> = self.images.iter().map(|(id, met)| (met.used, id.clone())).collect();
+        let mut by_age: Vec<(u64, String)> =
+            self.images.iter().map(|(id, met)| (met.used, id.clone())).collect();
         by_age.sort();
         for (_, id) in by_age {
             if all <= PROCEDURES_MAX && self.images.len() <= IMAGES_MAX {
@@ -130,7 +139,11 @@ impl Met {
             return name.clone();
         }
         match &self.known {
-            Some(Ok(known)) => known.procedures.find(ImageOffset(offset)).map_or("[unknown]", |p| p.name()).to_owned(),
+            Some(Ok(known)) => known
+                .procedures
+                .find(ImageOffset(offset))
+                .map_or("[unknown]", |p| p.name())
+                .to_owned(),
             Some(Err(why)) => format!("[no procedures: {why}]"),
             None => "[unknown]".to_owned(),
         }
@@ -158,7 +171,15 @@ fn look_up(counts: &ImageCounts, places: &Places) -> Result<Known, &'static str>
     };
     let paths = if counts.path.is_empty() { Vec::new() } else { vec![record.real_path()] };
     let (profiles, scopes, epochs) = (Vec::new(), BTreeMap::new(), Vec::new());
-    let image = ImageSamples { record, paths, wanted: true, profiles, scopes, by_scope: BTreeMap::new(), epochs };
+    let image = ImageSamples {
+        record,
+        paths,
+        wanted: true,
+        profiles,
+        scopes,
+        by_scope: BTreeMap::new(),
+        epochs,
+    };
     in_files(&image, places, Needed::All).map_err(|why| why.short())
 }
 
@@ -180,8 +201,10 @@ mod tests {
 
     #[test]
     fn what_has_no_file_is_named_by_the_daemon_and_what_has_none_says_why() {
-        let event =
-            EventCounts { unresolved: BTreeMap::from([("no_mapping".to_owned(), 5)]), ..EventCounts::default() };
+        let event = EventCounts {
+            unresolved: BTreeMap::from([("no_mapping".to_owned(), 5)]),
+            ..EventCounts::default()
+        };
         let mut gone = image("x", ImageKind::File, "/does/not/exist", &[3]);
         gone.symbols.clear();
         gone.id = ImageId::from_name("x", "").to_string();
@@ -195,7 +218,9 @@ mod tests {
         let named = names.name(&counts);
         let rows: Vec<_> = named
             .iter()
-            .map(|(label, counts)| (label.image.as_str(), label.procedure.as_str(), label.idle, counts[0]))
+            .map(|(label, counts)| {
+                (label.image.as_str(), label.procedure.as_str(), label.idle, counts[0])
+            })
             .collect();
         assert_eq!(
             rows,
@@ -216,7 +241,12 @@ mod tests {
         let mut names = Names::new(Vec::new());
         for at in 0..IMAGES_MAX + 3 {
             let images = vec![image(&format!("{at}"), ImageKind::Bpf, "", &[1])];
-            let _ = names.name(&Counts { since_ms: 1, events: vec![EventCounts::default()], images, beyond: 0 });
+            let _ = names.name(&Counts {
+                since_ms: 1,
+                events: vec![EventCounts::default()],
+                images,
+                beyond: 0,
+            });
         }
         assert_eq!(names.images.len(), IMAGES_MAX);
         assert!(!names.images.contains_key("2") && names.images.contains_key("3"));

@@ -22,7 +22,8 @@ const SAMPLES_FROM: u16 = 40;
 const IMAGE_WIDTH: (usize, usize) = (8, 32);
 /// Characters of a filter.
 const FILTER_MAX: usize = 100;
-const KEYS: &str = "q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event  z zero";
+const KEYS: &str =
+    "q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event  z zero";
 
 /// What a key asks of others than the screen.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -92,7 +93,9 @@ impl Screen {
             Key::Char('i') => self.wanted.by_image = !self.wanted.by_image,
             Key::Char('a') => self.wanted.all = !self.wanted.all,
             Key::Char('I') => self.wanted.idle = !self.wanted.idle,
-            Key::Char('e') => self.wanted.event = (self.wanted.event + 1).checked_rem(events).unwrap_or(0),
+            Key::Char('e') => {
+                self.wanted.event = (self.wanted.event + 1).checked_rem(events).unwrap_or(0)
+            }
             Key::Char('/') => self.typed = Some(self.wanted.filter.clone()),
             Key::Down | Key::Char('j') => self.first = self.first.saturating_add(1),
             Key::Up | Key::Char('k') => self.first = self.first.saturating_sub(1),
@@ -121,24 +124,39 @@ impl Screen {
         let reversed = Style::new().add_modifier(Modifier::REVERSED);
         let frozen = if self.frozen { "  FROZEN (space)" } else { "" };
         let of = if self.wanted.all { " since the begin" } else { "" };
-        let head = if report.event.is_empty() { "waiting for samples".to_owned() } else { report.head() };
+        let head =
+            if report.event.is_empty() { "waiting for samples".to_owned() } else { report.head() };
         line(buffer, area, 0, &format!("dcpi top  {head}{of}{frozen}"), bold);
         line(buffer, area, 1, &self.second(report), Style::new());
         line(buffer, area, 2, &row_line(&titles(), area.width, self.wanted.by_image), reversed);
         let suffixes = report.suffixes();
         for (at, row) in (3..).zip(report.rows.iter().skip(self.first).take(page)) {
-            line(buffer, area, at, &row_line(&cells(row, &suffixes), area.width, self.wanted.by_image), Style::new());
+            line(
+                buffer,
+                area,
+                at,
+                &row_line(&cells(row, &suffixes), area.width, self.wanted.by_image),
+                Style::new(),
+            );
         }
         if report.rows.is_empty() && page > 0 {
-            let none = if self.wanted.filter.is_empty() { "no samples yet" } else { "no row has that in a name" };
+            let none = if self.wanted.filter.is_empty() {
+                "no samples yet"
+            } else {
+                "no row has that in a name"
+            };
             line(buffer, area, 3, none, Style::new());
         }
         if foot > 0 {
             let last = area.height - 1;
             match (&self.trouble, &self.typed) {
-                (_, Some(typed)) => {
-                    line(buffer, area, last, &format!("filter: {typed}_  (Enter keeps, Esc clears)"), bold)
-                }
+                (_, Some(typed)) => line(
+                    buffer,
+                    area,
+                    last,
+                    &format!("filter: {typed}_  (Enter keeps, Esc clears)"),
+                    bold,
+                ),
                 (Some(trouble), None) => line(buffer, area, last, &escape(trouble), bold),
                 (None, None) => line(buffer, area, last, KEYS, Style::new()),
             }
@@ -155,9 +173,14 @@ impl Screen {
             "" => String::new(),
             filter => format!("; only with {:?}", escape(filter)),
         };
-        let first = if self.first > 0 { format!("; from row {}", self.first + 1) } else { String::new() };
+        let first =
+            if self.first > 0 { format!("; from row {}", self.first + 1) } else { String::new() };
         // What keys have changed comes first: narrow terminals cut the rest.
-        format!("{} by {sort}{filter}{first}; {}", counted(report.rows.len() as u64, "row"), report.foot())
+        format!(
+            "{} by {sort}{filter}{first}; {}",
+            counted(report.rows.len() as u64, "row"),
+            report.foot()
+        )
     }
 }
 
@@ -170,13 +193,20 @@ fn titles() -> Cells {
 
 fn cells(row: &TopRow, suffixes: &Suffixes<'_>) -> Cells {
     let [samples, share, interval] = row.numbers();
-    let procedure =
-        if suffixes.needed(&row.image, &row.procedure) { &row.procedure } else { without_suffix(&row.procedure) };
+    let procedure = if suffixes.needed(&row.image, &row.procedure) {
+        &row.procedure
+    } else {
+        without_suffix(&row.procedure)
+    };
     [samples, share, interval, escape(procedure).into_owned(), escape(&row.image).into_owned()]
 }
 
 /// A row as wide as the terminal, as many columns as it has room for.
-fn row_line([samples, share, interval, procedure, image]: &Cells, width: u16, by_image: bool) -> String {
+fn row_line(
+    [samples, share, interval, procedure, image]: &Cells,
+    width: u16,
+    by_image: bool,
+) -> String {
     let mut text = String::new();
     if width >= SAMPLES_FROM {
         text.push_str(&format!("{samples:>SAMPLES_WIDTH$}  "));
@@ -236,7 +266,9 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| screen.draw(frame, &report)).unwrap();
         let buffer = terminal.backend().buffer();
-        let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        let row = |y| {
+            (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned()
+        };
         (0..height).map(row).collect::<Vec<_>>().join("\n")
     }
 
@@ -285,7 +317,8 @@ q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event
         keys(&mut screen, "iIs/mem");
         let typing = drawn(&mut screen, &window, 80, 9);
         assert!(
-            typing.contains("filter: mem_") && typing.contains("1 row by procedure; only with \"mem\""),
+            typing.contains("filter: mem_")
+                && typing.contains("1 row by procedure; only with \"mem\""),
             "{typing}"
         );
         keys(&mut screen, "q\n");
@@ -305,7 +338,8 @@ q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event
     #[test]
     fn rows_scroll_and_stop_at_the_end() {
         let rows: Vec<_> = (0..50).map(|at| ("a", format!("f{at:02}"), 100 - at)).collect();
-        let rows: Vec<_> = rows.iter().map(|(image, name, n)| (*image, name.as_str(), *n)).collect();
+        let rows: Vec<_> =
+            rows.iter().map(|(image, name, n)| (*image, name.as_str(), *n)).collect();
         let (mut screen, window) = (Screen::default(), window(named(&rows)));
         let shown = |screen: &mut Screen| drawn(screen, &window, 80, 14);
         assert!(shown(&mut screen).contains("f09") && !shown(&mut screen).contains("f10"));
@@ -321,8 +355,11 @@ q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event
     /// Every size draws, and what a procedure's name holds reaches no terminal.
     #[test]
     fn any_size_and_any_name() {
-        let hostile =
-            named(&[("im\x1b[2Jage", "\x1b]0;x\x07名前の長い手続き\u{202e}", u64::MAX), ("", "", 1), ("a", "", 1)]);
+        let hostile = named(&[
+            ("im\x1b[2Jage", "\x1b]0;x\x07名前の長い手続き\u{202e}", u64::MAX),
+            ("", "", 1),
+            ("a", "", 1),
+        ]);
         for named in [hostile, Named::new()] {
             let window = window(named);
             for by_image in [false, true] {
@@ -332,7 +369,10 @@ q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event
                         screen.wanted.by_image = by_image;
                         screen.trouble = Some("gone\x1b[2J".to_owned());
                         let text = drawn(&mut screen, &window, width, height);
-                        assert!(!text.contains('\x1b') && !text.contains('\u{202e}'), "{width}x{height}: {text}");
+                        assert!(
+                            !text.contains('\x1b') && !text.contains('\u{202e}'),
+                            "{width}x{height}: {text}"
+                        );
                     }
                 }
             }

@@ -76,7 +76,8 @@ impl Window {
             // Another daemon: its counts are of something else.
             *self = Self { events, ..Self::new(self.span) };
         }
-        let lost: Vec<u64> = counts.events.iter().map(|event| sum(event.lost.values().copied())).collect();
+        let lost: Vec<u64> =
+            counts.events.iter().map(|event| sum(event.lost.values().copied())).collect();
         let step = Step { span: Duration::from_millis(counts.since_ms), lost, named };
         self.all.span = self.all.span.saturating_add(step.span);
         add(&mut self.all.lost, &step.lost);
@@ -113,7 +114,8 @@ impl Window {
         };
         let count = |counts: &Vec<u64>| counts.get(wanted.event).copied().unwrap_or(0);
         let total = sum(sums.values().map(count));
-        let idle = sum(sums.iter().filter(|(label, _)| label.idle).map(|(_, counts)| count(counts)));
+        let idle =
+            sum(sums.iter().filter(|(label, _)| label.idle).map(|(_, counts)| count(counts)));
         let counted = if wanted.idle { total } else { total.saturating_sub(idle) };
         let mut rows: HashMap<(&str, &str), u64> = HashMap::new();
         for (label, counts) in sums.iter().filter(|(label, _)| wanted.idle || !label.idle) {
@@ -125,7 +127,9 @@ impl Window {
         }
         let filter = wanted.filter.to_lowercase();
         let fits = |name: &str| name.to_lowercase().contains(&filter);
-        let shown = rows.into_iter().filter(|((image, procedure), n)| *n > 0 && (fits(image) || fits(procedure)));
+        let shown = rows
+            .into_iter()
+            .filter(|((image, procedure), n)| *n > 0 && (fits(image) || fits(procedure)));
         let row = |((image, procedure), samples): ((&str, &str), u64)| TopRow {
             image: image.to_owned(),
             procedure: procedure.to_owned(),
@@ -135,7 +139,8 @@ impl Window {
         let mut rows: Vec<TopRow> = shown.map(row).collect();
         rows.sort_by(|a, b| {
             let name = |row: &TopRow| (row.procedure.clone(), row.image.clone());
-            let most = Reverse(a.samples).cmp(&Reverse(b.samples)).then_with(|| name(a).cmp(&name(b)));
+            let most =
+                Reverse(a.samples).cmp(&Reverse(b.samples)).then_with(|| name(a).cmp(&name(b)));
             match wanted.sort {
                 Sort::Samples => most,
                 Sort::Procedure => name(a).cmp(&name(b)),
@@ -178,7 +183,9 @@ pub(super) mod tests {
             procedure: procedure.to_owned(),
             idle: image == "[idle]",
         };
-        rows.iter().map(|(image, procedure, n)| (Arc::new(label(image, procedure)), vec![*n])).collect()
+        rows.iter()
+            .map(|(image, procedure, n)| (Arc::new(label(image, procedure)), vec![*n]))
+            .collect()
     }
 
     pub(crate) fn counts(since_ms: u64) -> Counts {
@@ -192,8 +199,15 @@ pub(super) mod tests {
 
     fn rows(window: &Window, wanted: &Wanted) -> String {
         let report = window.report(wanted, Confidence::from_percent(95.0).unwrap());
-        let row =
-            |row: &TopRow| format!("{}/{} {} {:.0}%", row.image, row.procedure, row.samples, 100.0 * row.share.value);
+        let row = |row: &TopRow| {
+            format!(
+                "{}/{} {} {:.0}%",
+                row.image,
+                row.procedure,
+                row.samples,
+                100.0 * row.share.value
+            )
+        };
         let rows: Vec<_> = report.rows.iter().map(row).collect();
         format!("{} of {} in {:?}: {}", report.counted, report.total, report.span, rows.join(", "))
     }
@@ -207,11 +221,21 @@ pub(super) mod tests {
         let wanted = Wanted::default();
         assert_eq!(rows(&window, &wanted), "16 of 106 in 4s: a/old 10 62%, a/new 6 38%");
         window.add(&counts(2000), named(&[("b", "new", 2), ("", "[unresolved: x]", 2)]));
-        assert_eq!(rows(&window, &wanted), "10 of 100 in 4s: a/new 6 60%, /[unresolved: x] 2 20%, b/new 2 20%");
+        assert_eq!(
+            rows(&window, &wanted),
+            "10 of 100 in 4s: a/new 6 60%, /[unresolved: x] 2 20%, b/new 2 20%"
+        );
         let all = Wanted { all: true, by_image: true, sort: Sort::Image, ..Wanted::default() };
-        assert_eq!(rows(&window, &all), "20 of 110 in 6s: /[unresolved: x] 2 10%, a/ 16 80%, b/ 2 10%");
-        let idle = Wanted { idle: true, filter: "W".into(), sort: Sort::Procedure, ..Wanted::default() };
-        assert_eq!(rows(&window, &idle), "100 of 100 in 4s: a/new 6 6%, b/new 2 2%, [idle]/wait 90 90%");
+        assert_eq!(
+            rows(&window, &all),
+            "20 of 110 in 6s: /[unresolved: x] 2 10%, a/ 16 80%, b/ 2 10%"
+        );
+        let idle =
+            Wanted { idle: true, filter: "W".into(), sort: Sort::Procedure, ..Wanted::default() };
+        assert_eq!(
+            rows(&window, &idle),
+            "100 of 100 in 4s: a/new 6 6%, b/new 2 2%, [idle]/wait 90 90%"
+        );
         window.clear();
         assert_eq!(rows(&window, &all), "0 of 0 in 0ns: ");
     }
@@ -239,7 +263,10 @@ pub(super) mod tests {
         let mut other = counts(1000);
         other.events[0].name = "cpu-clock".into();
         window.add(&other, named(&[("a", "new", u64::MAX), ("b", "new", u64::MAX)]));
-        assert!(rows(&window, &Wanted::default()).starts_with("18446744073709551615 of 18446744073709551615 in 1s"));
+        assert!(
+            rows(&window, &Wanted::default())
+                .starts_with("18446744073709551615 of 18446744073709551615 in 1s")
+        );
     }
 
     #[test]
@@ -248,8 +275,14 @@ pub(super) mod tests {
         for at in 0..ROWS_MAX + 5 {
             window.add(&counts(1000), named(&[("a", &at.to_string(), 1)]));
         }
-        let report = window.report(&Wanted { all: true, ..Wanted::default() }, Confidence::from_percent(95.0).unwrap());
-        assert_eq!((report.rows.len(), report.rows[0].procedure.as_str()), (ROWS_MAX + 1, "[others]"));
+        let report = window.report(
+            &Wanted { all: true, ..Wanted::default() },
+            Confidence::from_percent(95.0).unwrap(),
+        );
+        assert_eq!(
+            (report.rows.len(), report.rows[0].procedure.as_str()),
+            (ROWS_MAX + 1, "[others]")
+        );
         assert_eq!(report.rows[0].samples, 5);
     }
 }

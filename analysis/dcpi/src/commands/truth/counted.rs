@@ -12,7 +12,8 @@ use image::{ImageId, ImageKind, Vaddr};
 use query::error::AnalysisError;
 use query::load::{ImageSamples, Samples};
 
-/// Refuses counts of a program that has no samples: libraries that both use do not make it the same.
+/// Refuses counts of a program that has no samples: libraries that both use do not make it the
+/// same.
 ///
 /// # Errors
 /// [`AnalysisError::Refused`].
@@ -27,16 +28,25 @@ pub(super) fn is_sampled(
         return Ok(());
     }
     let next = "record the same program: dcpi record -- COMMAND, or name the images to compare";
-    Err(AnalysisError::Refused(format!("{} counts {program}, which has no samples; {next}", path.display())))
+    Err(AnalysisError::Refused(format!(
+        "{} counts {program}, which has no samples; {next}",
+        path.display()
+    )))
 }
 
-/// The object that is the counted program. None where its command does not tell (a script, a name that `$PATH` resolves to another).
+/// The object that is the counted program. None where its command does not tell (a script, a name
+/// that `$PATH` resolves to another).
 fn program<'a>(text: &str, counts: &'a HashMap<String, Counts>) -> Option<&'a str> {
-    let command = text.lines().take_while(|line| !line.starts_with("ob=")).find_map(|line| line.strip_prefix("cmd:"));
+    let command = text
+        .lines()
+        .take_while(|line| !line.starts_with("ob="))
+        .find_map(|line| line.strip_prefix("cmd:"));
     let name = command?.split_whitespace().next()?;
     let last = |path: &str| Path::new(path).file_name().map(ToOwned::to_owned);
     let objects = || counts.keys().map(String::as_str);
-    objects().find(|object| is_same(name, object)).or_else(|| objects().find(|object| last(name) == last(object)))
+    objects()
+        .find(|object| is_same(name, object))
+        .or_else(|| objects().find(|object| last(name) == last(object)))
 }
 
 /// Whether two paths lead to the same file, here and now.
@@ -57,7 +67,9 @@ pub(super) fn images<'a>(
     let (mut images, mut other) = (Vec::new(), None);
     let counted = |image: &&ImageSamples| image.wanted && image.record.kind == ImageKind::File;
     for image in samples.images.iter().filter(counted) {
-        let Some((object, counts)) = counts.iter().find(|(object, _)| is_same(&image.record.path, object)) else {
+        let Some((object, counts)) =
+            counts.iter().find(|(object, _)| is_same(&image.record.path, object))
+        else {
             continue;
         };
         match build(path, object).filter(|build| *build != image.record.id) {
@@ -74,12 +86,14 @@ pub(super) fn images<'a>(
     }
 }
 
-/// Which build of an object was counted, if the file has not changed since. Packages' files are as old as they were when they were packed: only
-/// the time of the inode's change (`st_ctime`) tells when one came here.
+/// Which build of an object was counted, if the file has not changed since. Packages' files are as
+/// old as they were when they were packed: only the time of the inode's change (`st_ctime`) tells
+/// when one came here.
 fn build(path: &Path, object: &str) -> Option<ImageId> {
     let object_is = fs::metadata(object).ok()?;
     let counts_are = fs::metadata(path).ok()?;
-    let is_as_counted = (object_is.ctime(), object_is.ctime_nsec()) <= (counts_are.mtime(), counts_are.mtime_nsec());
+    let is_as_counted = (object_is.ctime(), object_is.ctime_nsec())
+        <= (counts_are.mtime(), counts_are.mtime_nsec());
     is_as_counted.then(|| image::identify_file(&File::open(object).ok()?).ok()).flatten()
 }
 
@@ -92,7 +106,8 @@ pub(super) struct Executed {
     odd: usize,
 }
 
-/// So many of a hundred executed instructions may be none of the code, which need not be as compilers make it.
+/// So many of a hundred executed instructions may be none of the code, which need not be as
+/// compilers make it.
 const ODD_PERCENT: usize = 5;
 /// Fewer tell nothing.
 const ODD_MIN: usize = 3;
@@ -108,7 +123,8 @@ impl Executed {
     /// Holds them against a procedure.
     pub(super) fn hold(&mut self, graph: &Cfg) {
         let blocks = 0..graph.blocks().len();
-        let instructions: BTreeSet<Vaddr> = blocks.flat_map(|block| graph.instructions(block)).collect();
+        let instructions: BTreeSet<Vaddr> =
+            blocks.flat_map(|block| graph.instructions(block)).collect();
         for block in graph.blocks() {
             let from = self.all.partition_point(|at| *at < block.start);
             let executed = self.all.iter().skip(from).take_while(|at| **at < block.end);
@@ -123,7 +139,11 @@ impl Executed {
     ///
     /// # Errors
     /// [`AnalysisError::Refused`].
-    pub(super) fn is_of_this_build(&self, path: &Path, image: &ImageSamples) -> Result<(), AnalysisError> {
+    pub(super) fn is_of_this_build(
+        &self,
+        path: &Path,
+        image: &ImageSamples,
+    ) -> Result<(), AnalysisError> {
         if self.odd < ODD_MIN || self.odd * 100 <= self.held * ODD_PERCENT {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Circles between modules, read from `use` paths: part of `cargo xtask tidy`.
 //!
-//! A module and its own submodules are one thing and may name each other. Files of different folders
-//! may not form a circle in any crate, and no files at all may in those that say so.
+//! A module and its own submodules are one thing and may name each other. Files of different
+//! folders may not form a circle in any crate, and no files at all may in those that say so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,17 @@ const STRICT: [&str; 3] = ["code", "daemon", "estimate"];
 
 /// The circles of a crate: `files` are the paths below its `src/`, with their texts.
 pub fn problems(name: &str, files: &[(&str, &str)]) -> Vec<String> {
-    let modules: BTreeMap<String, &str> = files.iter().map(|(path, text)| (module(path), *text)).collect();
+    let modules: BTreeMap<String, &str> =
+        files.iter().map(|(path, text)| (module(path), *text)).collect();
     let names: BTreeSet<&str> = modules.keys().map(String::as_str).collect();
     let graph: BTreeMap<&str, BTreeSet<&str>> =
         modules.iter().map(|(of, text)| (of.as_str(), named(of, text, &names))).collect();
     let is_strict = STRICT.contains(&name);
-    let wrong = |circle: &Vec<&str>| is_strict && !is_one(circle) || !is_one(circle) && !is_of_a_folder(circle, &names);
-    let shown = |circle: Vec<&str>| format!("{name}: these files form a circle: {}", circle.join(", "));
+    let wrong = |circle: &Vec<&str>| {
+        is_strict && !is_one(circle) || !is_one(circle) && !is_of_a_folder(circle, &names)
+    };
+    let shown =
+        |circle: Vec<&str>| format!("{name}: these files form a circle: {}", circle.join(", "));
     circles(&graph).into_iter().filter(wrong).map(shown).collect()
 }
 
@@ -29,8 +33,9 @@ fn module(path: &str) -> String {
 /// Whether all are a module of the circle or parts of it.
 fn is_one(circle: &[&str]) -> bool {
     circle.iter().any(|whole| {
-        let is_part =
-            |other: &&str| other.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let is_part = |other: &&str| {
+            other.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
         circle.iter().all(is_part)
     })
 }
@@ -38,8 +43,14 @@ fn is_one(circle: &[&str]) -> bool {
 /// Whether all files lie in one folder: that of a module with parts is its own.
 fn is_of_a_folder(circle: &[&str], names: &BTreeSet<&str>) -> bool {
     let folder = |of: &str| {
-        let has_parts = names.iter().any(|name| name.strip_prefix(of).is_some_and(|rest| rest.starts_with('/')));
-        if has_parts { of.to_owned() } else { of.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned() }
+        let has_parts = names
+            .iter()
+            .any(|name| name.strip_prefix(of).is_some_and(|rest| rest.starts_with('/')));
+        if has_parts {
+            of.to_owned()
+        } else {
+            of.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned()
+        }
     };
     circle.iter().map(|of| folder(of)).collect::<BTreeSet<_>>().len() == 1
 }
@@ -47,7 +58,11 @@ fn is_of_a_folder(circle: &[&str], names: &BTreeSet<&str>) -> bool {
 /// The modules of the crate that a file names, but for its tests.
 fn named<'a>(of: &str, text: &str, names: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
     let own = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
-    let code: String = own.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join(" ");
+    let code: String = own
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join(" ");
     let mut found = BTreeSet::new();
     for root in ["crate::", "super::"] {
         for (at, _) in code.match_indices(root) {
@@ -57,16 +72,23 @@ fn named<'a>(of: &str, text: &str, names: &BTreeSet<&'a str>) -> BTreeSet<&'a st
             }
             let mut paths = Vec::new();
             expand("", code.get(at..).unwrap_or_default(), &mut paths);
-            found.extend(paths.iter().filter_map(|path| resolve(of, path, names)).filter(|module| *module != of));
+            found.extend(
+                paths
+                    .iter()
+                    .filter_map(|path| resolve(of, path, names))
+                    .filter(|module| *module != of),
+            );
         }
     }
     found
 }
 
-/// The paths of a tree of `use`: `a::{b, c::d}` is `a::b` and `a::c::d`. Gives what follows the tree.
+/// The paths of a tree of `use`: `a::{b, c::d}` is `a::b` and `a::c::d`. Gives what follows the
+/// tree.
 fn expand<'t>(before: &str, tree: &'t str, paths: &mut Vec<String>) -> &'t str {
     let tree = tree.trim_start();
-    let end = tree.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(tree.len());
+    let end =
+        tree.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(tree.len());
     let (path, mut rest) = tree.split_at(end);
     let path = format!("{before}{path}");
     if !path.ends_with("::") || !rest.starts_with('{') {
@@ -106,7 +128,8 @@ fn resolve<'a>(of: &str, path: &str, names: &BTreeSet<&'a str>) -> Option<&'a st
 
 /// Sets of more than one module from each of which all others are reached.
 fn circles<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> Vec<Vec<&'a str>> {
-    let reached: BTreeMap<&str, BTreeSet<&str>> = graph.keys().map(|from| (*from, reach(graph, from))).collect();
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        graph.keys().map(|from| (*from, reach(graph, from))).collect();
     let mut told = BTreeSet::new();
     let mut circles = Vec::new();
     for (from, to) in &reached {
@@ -147,7 +170,11 @@ mod tests {
             ("e/f.rs", "use super::E;\n"),
         ];
         let told = problems("image", &files);
-        assert_eq!(told, ["image: these files form a circle: a, b/parts"], "c and d are of one folder");
+        assert_eq!(
+            told,
+            ["image: these files form a circle: a, b/parts"],
+            "c and d are of one folder"
+        );
         let told = problems("code", &files);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[1].ends_with("circle: c, d"), "{told:?}");
