@@ -50,7 +50,7 @@ pub static EDGES: Measure = Measure::observed("edges", Shape::Pairs);
 pub static FIRST_EDGES: Measure = Measure::observed("first_edges", Shape::Pairs);
 
 /// Loops: how often in a row the branch that ends a loop was going to go the same way:
-/// [`crate::Rounds`].
+/// [`crate::Turns`].
 pub static ROUNDS: Measure = Measure::observed("rounds", Shape::Values);
 
 impl Measure {

@@ -1,4 +1,4 @@
-//! The programs that exports are written for take them: `tests/tests/consumers.rs`. They are half a
+//! The programs that exports are written for take them: `tests/tests/system/alone/consumers.rs`. They are half a
 //! gigabyte to install.
 
 use crate::process::{command, must, succeeds};
@@ -44,7 +44,7 @@ pub fn run() -> anyhow::Result<Outcome> {
     ]))?;
     must(&mut command("cargo build --workspace --bins"))?;
     let mut tests = command(
-        "cargo test --package tests --features consumers --test consumers -- --test-threads=1 --include-ignored",
+        "cargo test --package tests --features consumers --test system consumers -- --test-threads=1 --include-ignored",
     );
     tests.env("DCPI_PROFILER_CLI", cli).env("DCPI_OTLP_PYTHON", python);
     Ok(if succeeds(&mut tests)? { Outcome::Clean } else { Outcome::Problems })

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const FOLDER: &str = "target/demo";
-const DCPI: &str = "target/release/dcpi";
-const DCPICTL: &str = "target/release/dcpictl";
+const DCPI: &str = "target/debug/dcpi";
+const DCPICTL: &str = "target/debug/dcpictl";
 const SOCKET: &str = "target/demo/control.sock";
 /// CPU time of each program.
 const SECONDS: u64 = 5;
@@ -42,8 +42,8 @@ pub fn run() -> anyhow::Result<Outcome> {
         );
     }
     packages::ensure(&packages::COMPILER)?;
-    step(1, "building dcpid, dcpictl and dcpi (release; the first time takes a few minutes)");
-    shown("cargo build --release -p daemon -p dcpi")?;
+    step(1, "building the programs, as the tests do (the first time takes a few minutes)");
+    shown("cargo build --workspace --bins")?;
 
     step(
         2,
@@ -117,9 +117,8 @@ fn build_workload() -> anyhow::Result<()> {
 fn start_daemon() -> anyhow::Result<Daemon> {
     let log = fs::File::create(format!("{FOLDER}/dcpid.log"))?;
     // It ends with the demonstration, even if that is killed.
-    let line = format!(
-        "setpriv --pdeathsig TERM target/release/dcpid --db {FOLDER}/db --control {SOCKET}"
-    );
+    let line =
+        format!("setpriv --pdeathsig TERM target/debug/dcpid --db {FOLDER}/db --control {SOCKET}");
     let mut daemon =
         Daemon(command(&line).stdin(Stdio::null()).stderr(log).spawn().context("starting dcpid")?);
     let deadline = Instant::now() + Duration::from_secs(30);

@@ -9,33 +9,63 @@ use anyhow::bail;
 /// Tests that boot a container with the package in it.
 const SERVICE: &str = "service";
 
+/// Environment variables of tests that repeat something, and how often or for how many seconds they
+/// do it with `--all`. Without, a gate of minutes has a part of it.
+const LONG: [(&str, &str); 6] = [
+    ("DCPI_SOAK_S", "600"),
+    ("DCPI_TEST_KILLS", "100"),
+    ("PROFILEDB_TEST_KILLED_ROUNDS", "200"),
+    ("PROFILEDB_FUZZ_S", "180"),
+    ("IMAGE_FUZZ_S", "180"),
+    ("WALKS_FUZZ", "10000000"),
+];
+
+/// Privileged tests that run at once. Each waits for real seconds most of its time; more of them
+/// than twice the CPUs of a small machine would slow each other's workloads.
+const PRIVILEGED_AT_ONCE: usize = 4;
+
+/// What to run.
+#[derive(Clone, Copy)]
+struct Choice<'a> {
+    privileged: bool,
+    /// The long suite.
+    all: bool,
+    /// A part of the tests' names.
+    filter: &'a str,
+}
+
 /// Runs them; `FILTER` is a part of their names.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
-    let (unprivileged, filter) = match arguments {
-        [] => (false, ""),
-        ["--unprivileged"] => (true, ""),
-        ["--unprivileged", filter] | [filter, "--unprivileged"] => (true, *filter),
-        [filter] if !filter.starts_with('-') => (false, *filter),
-        other => bail!("test takes [--unprivileged] [FILTER], not '{}'", other.join(" ")),
+    let flags = ["--unprivileged", "--all"];
+    let has = |flag: &str| arguments.contains(&flag);
+    let others: Vec<&str> =
+        arguments.iter().copied().filter(|argument| !flags.contains(argument)).collect();
+    let filter = match others.as_slice() {
+        [] => "",
+        [filter] if !filter.starts_with('-') => filter,
+        _ => bail!("test takes [--unprivileged] [--all] [FILTER], not '{}'", arguments.join(" ")),
     };
+    let unprivileged = has("--unprivileged");
     packages::ensure(packages::COMPILER.iter().chain(&packages::TEST_TOOLS))?;
-    let privileged = is_root() && !unprivileged;
-    println!("building the programs that the whole-system tests start");
-    must(&mut command("cargo build --workspace --bins"))?;
+    let choice = Choice { privileged: is_root() && !unprivileged, all: has("--all"), filter };
+    println!("building the programs and the tests");
+    must(&mut command("cargo build --workspace --bins --tests"))?;
     hook::build()?;
-    if privileged && (SERVICE.contains(filter) || filter.contains(SERVICE)) {
+    if choice.privileged && (SERVICE.contains(filter) || filter.contains(SERVICE)) {
         packages::ensure(&packages::PACKAGERS)?;
         container::ensure()?;
         package::assemble(package::Profile::Dev)?;
     }
     let nextest = output(&mut command("cargo nextest --version")).is_ok();
-    let passed =
-        if nextest { with_nextest(privileged, filter)? } else { with_cargo(privileged, filter)? };
+    if choice.all && !nextest {
+        bail!("test --all needs cargo-nextest; install it: cargo install cargo-nextest");
+    }
+    let passed = if nextest { with_nextest(choice)? } else { with_cargo(choice)? };
     if !passed {
         println!("tests FAILED; the output above names them");
         return Ok(Outcome::Problems);
     }
-    if privileged {
+    if choice.privileged {
         return Ok(Outcome::Clean);
     }
     println!("\nnot run, because they need root:\n{}", not_run(nextest)?);
@@ -48,25 +78,34 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(Outcome::Problems)
 }
 
-fn with_nextest(privileged: bool, filter: &str) -> anyhow::Result<bool> {
+fn with_nextest(Choice { privileged, all, filter }: Choice<'_>) -> anyhow::Result<bool> {
     // A filter may leave nothing of a kind.
     let none = if filter.is_empty() { "" } else { "--no-tests pass" };
+    let profile = if all { "--profile all" } else { "" };
+    // Always of the whole workspace: with `--package`, Cargo would build what several packages
+    // depend on anew, with fewer features.
+    let run = |which: &str| {
+        let words =
+            format!("cargo nextest run --workspace {profile} --no-fail-fast {none} {which}");
+        succeeds(command(&words).envs(LONG.into_iter().filter(|_| all)))
+    };
     println!("tests without privilege: cargo nextest");
-    let tests = succeeds(&mut command(&format!(
-        "cargo nextest run --workspace --no-fail-fast {none} {filter}"
-    )))?;
-    let docs = succeeds(&mut command(&format!("cargo test --workspace --doc --quiet {filter}")))?;
-    if !privileged {
-        return Ok(tests && docs);
+    let mut passed = run(filter)?;
+    passed &= succeeds(&mut command(&format!("cargo test --workspace --doc --quiet {filter}")))?;
+    if all {
+        println!("fuzzers of files and databases, minutes each: cargo nextest");
+        passed &= run("--run-ignored only -E test(fuzz_for_long)")?;
     }
-    println!("tests that need root: cargo nextest, one at a time");
-    let run = format!(
-        "cargo nextest run --package tests --run-ignored only --no-fail-fast {none} {filter}"
-    );
-    Ok(succeeds(&mut command(&run))? && tests && docs)
+    if !privileged {
+        return Ok(passed);
+    }
+    println!("tests that need root: cargo nextest, {PRIVILEGED_AT_ONCE} at once");
+    let these = "-E package(tests) --run-ignored only";
+    passed &= run(&format!("{these} --test-threads {PRIVILEGED_AT_ONCE} {filter}"))?;
+    Ok(passed)
 }
 
-fn with_cargo(privileged: bool, filter: &str) -> anyhow::Result<bool> {
+fn with_cargo(Choice { privileged, filter, .. }: Choice<'_>) -> anyhow::Result<bool> {
     println!("tests: cargo test (cargo-nextest is not installed)");
     let others = succeeds(&mut command(&format!(
         "cargo test --workspace --exclude tests --no-fail-fast {filter}"
@@ -81,7 +120,7 @@ fn with_cargo(privileged: bool, filter: &str) -> anyhow::Result<bool> {
 
 fn not_run(nextest: bool) -> anyhow::Result<String> {
     let list = if nextest {
-        "cargo nextest list --package tests --run-ignored only"
+        "cargo nextest list --workspace -E package(tests) --run-ignored only"
     } else {
         "cargo test --package tests -- --ignored --list"
     };

@@ -10,7 +10,7 @@ use code::isa::{Isa, Syntax};
 use code::skid::Skid;
 use estimate::{Branch, Estimate, Sampled, Turned};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
-use model::{EDGES, Edges, FIRST_EDGES, ROUNDS, Rounds, Turns, Values};
+use model::{EDGES, Edges, FIRST_EDGES, ROUNDS, Turns, Values};
 use stalls::{Explained, Machine, Timed};
 
 use crate::listing::{self, ByAddress, Listing};
@@ -515,11 +515,12 @@ fn turned(
             Err(error) => problem::add_unreadable(problems, error),
         }
     }
-    let turned = |(Turns { branch, jumps, rounds }, count)| {
+    let turned = |(value, count)| {
+        let Turns { branch, jumps, rounds } = Turns::of(value)?;
         let branch = Vaddr(known.address(branch));
-        Turned { branch, jumps, rounds, width: Turns::class_width(rounds), count }
+        Some(Turned { branch, jumps, rounds, width: Turns::class_width(rounds), count })
     };
-    let mut turned: Vec<Turned> = Rounds::of(sum).iter().map(turned).collect();
+    let mut turned: Vec<Turned> = sum.iter().filter_map(turned).collect();
     turned.sort_by_key(|one| one.branch);
     turned
 }

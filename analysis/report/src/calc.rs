@@ -1,19 +1,17 @@
 //! `dcpi calc` as plain data, as text, JSON and CSV.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::ops::Range;
 
 use code::skid::Skid;
 use serde::Serialize;
-use serde_json::Value;
 use stalls::{By, Explanation, Scale, Sums, Wait};
 
 use super::costs::{
     self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, is_known, number, told, word,
 };
 use super::csv::record;
-use super::json::{self, Event, Head, InOrder, ProblemEntry};
+use super::json::{self, InOrder, OfProcedure, ProblemEntry};
 use super::loops::{self, LoopRow};
 use super::quantity::{self, percent, period, plain, thousands};
 use super::table::width;
@@ -407,17 +405,7 @@ impl CalcReport {
 #[derive(Serialize)]
 struct Calc<'a> {
     #[serde(flatten)]
-    head: Head<'a>,
-    events: Vec<Event<'a>>,
-    confidence: f64,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    only: BTreeMap<&'static str, Value>,
-    image: &'a str,
-    image_id: String,
-    path: &'a str,
-    procedure: &'a str,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    aliases: &'a [String],
+    of: OfProcedure<'a>,
     skid: u8,
     samples_kept: u64,
     branches: u64,
@@ -482,15 +470,11 @@ struct Edge {
 fn calc(report: &CalcReport) -> impl Serialize + '_ {
     let known = report.scale.filter(Scale::is_known);
     Calc {
-        head: Head::of(&report.selection),
-        events: report.events.iter().map(json::event).collect(),
-        confidence: report.confidence.percent(),
-        only: report.whose.parts().iter().map(json::part).collect(),
-        image: &report.image.name,
-        image_id: report.image.id.to_string(),
-        path: &report.image.path,
-        procedure: &report.procedure,
-        aliases: &report.aliases,
+        of: OfProcedure::of(
+            &report.selection,
+            (&report.events, report.confidence, &report.whose),
+            (&report.image, &report.procedure, &report.aliases),
+        ),
         skid: report.skid.instructions(),
         samples_kept: report.kept,
         branches: report.branches,

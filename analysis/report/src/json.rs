@@ -9,11 +9,13 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::{
-    By, CodeStoreRow, EpochRow, EpochsReport, EventColumn, ProfReport, Row, Selection, duration_s,
+    By, CodeStoreRow, EpochRow, EpochsReport, EventColumn, ImageName, ProfReport, Row, Selection,
+    duration_s,
 };
 use query::load::sum;
 use query::problem::Problem;
-use query::scope::Part;
+use query::scope::{Part, ScopeChoice};
+use stats::Confidence;
 use stats::tally::{self, Tally};
 
 /// A share to eight decimals: finer than any sample, and the same on every machine.
@@ -51,6 +53,43 @@ pub(super) struct Head<'a> {
 impl<'a> Head<'a> {
     pub(super) fn of(selection: &'a Selection) -> Self {
         Self { db: &selection.db, epochs: selection.epoch_ids(), hosts: selection.hosts() }
+    }
+}
+
+/// The first keys of a report of one procedure.
+#[derive(Serialize)]
+pub(super) struct OfProcedure<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    events: Vec<Event<'a>>,
+    confidence: f64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    only: BTreeMap<&'static str, Value>,
+    image: &'a str,
+    image_id: String,
+    path: &'a str,
+    procedure: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    aliases: &'a [String],
+}
+
+impl<'a> OfProcedure<'a> {
+    pub(super) fn of(
+        selection: &'a Selection,
+        (events, confidence, whose): (&'a [EventColumn], Confidence, &'a ScopeChoice),
+        (image, procedure, aliases): (&'a ImageName, &'a str, &'a [String]),
+    ) -> Self {
+        Self {
+            head: Head::of(selection),
+            events: events.iter().map(event).collect(),
+            confidence: confidence.percent(),
+            only: whose.parts().iter().map(part).collect(),
+            image: &image.name,
+            image_id: image.id.to_string(),
+            path: &image.path,
+            procedure,
+            aliases,
+        }
     }
 }
 
@@ -146,10 +185,6 @@ pub(super) struct ProblemEntry<'a> {
 
 /// A map that keeps the order of its entries: events come in the order of the columns.
 pub(super) struct InOrder<K, V>(pub(super) Vec<(K, V)>);
-
-pub(super) fn share(share: &stats::Share) -> Share {
-    Share { value: rounded(share.value), low: rounded(share.low), high: rounded(share.high) }
-}
 
 impl<K: Display, V: Serialize> Serialize for InOrder<K, V> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -1,17 +1,15 @@
 //! `dcpi list` as plain data, as JSON and as CSV.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use code::skid::Skid;
 use image::Frame;
 use serde::Serialize;
-use serde_json::Value;
 use stalls::{By, Scale};
 
 use super::costs::{COLUMNS, Cost, digits};
 use super::csv::{count_cells, record};
-use super::json::{self, Event, Head, InOrder, ProblemEntry};
+use super::json::{self, InOrder, OfProcedure, ProblemEntry};
 use super::{Costs, EventColumn, ImageName, Report, Selection, Style, listing_text};
 use explain::listing::{ListedInstruction, Listing, SourceLine};
 use names::sources::Sources;
@@ -133,17 +131,7 @@ impl Report for ListReport {
 #[derive(Serialize)]
 struct List<'a> {
     #[serde(flatten)]
-    head: Head<'a>,
-    events: Vec<Event<'a>>,
-    confidence: f64,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    only: BTreeMap<&'static str, Value>,
-    image: &'a str,
-    image_id: String,
-    path: &'a str,
-    procedure: &'a str,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    aliases: &'a [String],
+    of: OfProcedure<'a>,
     address: String,
     end: String,
     isa: Option<String>,
@@ -234,15 +222,11 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
     let listing = &report.listing;
     let instructions = listing.instructions.iter().zip(&report.shares);
     List {
-        head: Head::of(&report.selection),
-        events: report.events.iter().map(json::event).collect(),
-        confidence: report.confidence.percent(),
-        only: report.whose.parts().iter().map(json::part).collect(),
-        image: &report.image.name,
-        image_id: report.image.id.to_string(),
-        path: &report.image.path,
-        procedure: &listing.procedure,
-        aliases: &report.aliases,
+        of: OfProcedure::of(
+            &report.selection,
+            (&report.events, report.confidence, &report.whose),
+            (&report.image, &listing.procedure, &report.aliases),
+        ),
         address: format!("{:#x}", listing.addresses.start),
         end: format!("{:#x}", listing.addresses.end),
         isa: listing.isa.map(|isa| isa.to_string()),
@@ -282,7 +266,7 @@ fn instruction<'a>(
         source: listed.frames.first().map(place),
         inlined_at: listed.frames.iter().skip(1).map(place).collect(),
         counts: report.by_event(listed.counts.iter().copied()),
-        share: report.by_event(shares.iter().map(json::share)),
+        share: report.by_event(shares.iter().map(json::Share::of)),
         cost: report.known_costs().and_then(|costs| costs.json(listed.address)),
     }
 }
@@ -311,7 +295,7 @@ fn line(report: &ListReport, line: SourceLine) -> Line<'_> {
         line: line.place.line,
         inlined: line.inlined,
         counts: report.by_event(line.counts),
-        share: report.by_event(share.iter().map(json::share)),
+        share: report.by_event(share.iter().map(json::Share::of)),
     }
 }
 

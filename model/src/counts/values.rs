@@ -7,15 +7,11 @@ use super::table::Table;
 /// How often a number was seen at a place of an image: by (place, number).
 pub type Values = Table<(ImageOffset, i64)>;
 
-/// Of branches that were seen in loops: how often in a row they were going to go the same way.
+/// How often in a row a branch of a loop was going to go the same way.
 ///
-/// As [`Values`] at the branch: the number of rounds where the branch jumps those times, else its
-/// negative. Rounds are kept in classes: each number up to 15, then eight classes from each power
-/// of two to the next, which are at most an eighth wide.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rounds(Values);
-
-/// How often in a row a branch was going to go the same way.
+/// Counted in [`Values`] at the branch: the number of rounds where the branch jumps those times,
+/// else its negative. Rounds are kept in classes: each number up to 15, then eight classes from
+/// each power of two to the next, which are at most an eighth wide.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Turns {
     /// The branch.
@@ -40,6 +36,13 @@ impl Turns {
         1 << bits.saturating_sub(4)
     }
 
+    /// The rounds that a number at a branch stands for; None for 0, which stands for none.
+    #[must_use]
+    pub fn of((branch, number): (ImageOffset, i64)) -> Option<Self> {
+        let (jumps, rounds) = (number > 0, number.unsigned_abs());
+        (rounds != 0).then_some(Self { branch, jumps, rounds })
+    }
+
     /// The same as a number at the branch; None for no rounds, and for 2^62 and more.
     #[must_use]
     pub fn value(self) -> Option<(ImageOffset, i64)> {
@@ -48,51 +51,6 @@ impl Turns {
             .ok()
             .filter(|rounds| (1..1 << 62).contains(rounds))?;
         Some((branch, if jumps { rounds } else { -rounds }))
-    }
-}
-
-impl Rounds {
-    /// None.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(Values::new())
-    }
-
-    /// The rounds of these counts; the same may come more than once. What has no rounds, or 2^62
-    /// and more, is left out.
-    pub fn from_counts(counts: impl IntoIterator<Item = (Turns, u64)>) -> Self {
-        let counts = counts.into_iter().filter_map(|(turns, count)| Some((turns.value()?, count)));
-        Self(Values::from_counts(counts))
-    }
-
-    /// The rounds that these numbers at branches stand for.
-    #[must_use]
-    pub const fn of(values: Values) -> Self {
-        Self(values)
-    }
-
-    /// Adds all counts of `other`.
-    pub fn merge(&mut self, other: &Self) {
-        self.0.merge(&other.0);
-    }
-
-    /// All counts together.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.total()
-    }
-
-    /// True when there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Each with its count, in the order of branches.
-    pub fn iter(&self) -> impl Iterator<Item = (Turns, u64)> + '_ {
-        self.0.iter().filter(|((_, number), _)| *number != 0).map(|((branch, number), count)| {
-            (Turns { branch, jumps: number > 0, rounds: number.unsigned_abs() }, count)
-        })
     }
 }
 
@@ -119,6 +77,7 @@ mod tests {
 
     #[test]
     fn both_ways_are_told_apart() {
+        assert_eq!(Turns::of((ImageOffset(0x10), 0)), None);
         let turns = |branch, jumps, rounds| Turns { branch: ImageOffset(branch), jumps, rounds };
         let counts = [
             (turns(0x10, true, 1000), 2),
@@ -127,8 +86,10 @@ mod tests {
             (turns(0x20, true, 0), 9),
             (turns(0x20, true, u64::MAX), 9),
         ];
-        let rounds = Rounds::from_counts(counts);
-        let all: Vec<_> = rounds.iter().collect();
+        let values = counts.into_iter().filter_map(|(turns, count)| Some((turns.value()?, count)));
+        let rounds = Values::from_counts(values);
+        let all: Vec<_> =
+            rounds.iter().filter_map(|(value, count)| Some((Turns::of(value)?, count))).collect();
         assert_eq!(all, [(turns(0x10, false, 7), 1), (turns(0x10, true, 960), 5)]);
         assert_eq!(rounds.total(), 6);
     }

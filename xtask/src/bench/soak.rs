@@ -16,7 +16,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
     let programs = fs::canonicalize("target/release").context("target/release")?;
     // Not nextest, which ends tests that take long.
-    let mut soak = command("cargo test -q -p tests --test soak -- --ignored --nocapture");
+    let mut soak = command("cargo test -q -p tests --test system soak -- --ignored --nocapture");
     soak.env("DCPI_SOAK_S", seconds.to_string()).env("DCPI_BIN_DIR", programs);
     Ok(if succeeds(&mut soak)? { Outcome::Clean } else { Outcome::Problems })
 }

@@ -1,12 +1,5 @@
 //! Whose samples are whose: programs that change what is mapped where, faster than the daemon
 //! drains.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests panic to fail"
-)]
 
 use std::path::Path;
 use std::process::Command;
@@ -44,55 +37,6 @@ fn plugins_at_one_address_keep_their_own_time() {
     );
     // Samples that come late are missed: the host of a virtual machine may take some.
     assert!(found > 0.9, "{found:.3} of their time is in samples: {:?}", prof.unresolved);
-}
-
-/// Process numbers that come round again within a drain: two programs at the same addresses,
-/// hundreds of runs in fewer numbers.
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn programs_that_reuse_process_numbers_keep_their_own_time() {
-    require_root();
-    let place = Place::default();
-    let programs = ["one", "other"].map(|name| {
-        let build = Workload::build(
-            place.path(),
-            "two_functions",
-            &["-no-pie", &format!("-Wl,--defsym={name}=1")],
-        );
-        build.copy(name)
-    });
-    let running = std::fs::read_dir("/proc").expect("reading /proc").flatten();
-    let highest = running.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max();
-    let numbers = highest.expect("processes").max(400) + 300;
-    let daemon = start_by_time(&place);
-    let pid_max = Setting::set("/proc/sys/kernel/pid_max", &numbers.to_string());
-    let (mut work_s, mut runs) = ([0.0, 0.0], 0);
-    while runs < 800 {
-        for (program, seconds, work_s) in programs
-            .iter()
-            .zip(["0.004", "0.020"])
-            .zip(&mut work_s)
-            .map(|((program, seconds), work_s)| (program, seconds, work_s))
-        {
-            let mut command = Command::new(program.program());
-            *work_s += Running::start(command.arg(seconds)).wait().number("work_s");
-            runs += 1;
-        }
-    }
-    drop(pid_max);
-    daemon.flush();
-    let prof = prof(&place.db(), &["--confidence", "99.9", "one", "other"]);
-    let samples = ["one", "other"].map(|name| prof.samples_of_image(name) as f64);
-    let (share, expected) =
-        (samples[0] / (samples[0] + samples[1]), work_s[0] / (work_s[0] + work_s[1]));
-    eprintln!(
-        "one: {share:.4} of the samples, {expected:.4} by its own clock; {samples:?} in {runs} runs; {:?}",
-        prof.unresolved
-    );
-    assert!(
-        (share - expected).abs() < 0.02,
-        "one: {share:.4} of the samples, {expected:.4} by its own clock"
-    );
 }
 
 /// Other code over a page of a library whose code is counted once for all: of another process, and
@@ -238,4 +182,59 @@ fn a_library_built_anew_in_place_is_a_second_image() {
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_library_without_build_id_built_anew_in_place_is_a_second_image() {
     library_built_anew("-Wl,--build-id=none");
+}
+
+/// They want the whole machine: `tests/system/main.rs`.
+mod alone {
+    use super::*;
+
+    /// Process numbers that come round again within a drain: two programs at the same addresses,
+    /// hundreds of runs in fewer numbers.
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn programs_that_reuse_process_numbers_keep_their_own_time() {
+        require_root();
+        let place = Place::default();
+        let programs = ["one", "other"].map(|name| {
+            let build = Workload::build(
+                place.path(),
+                "two_functions",
+                &["-no-pie", &format!("-Wl,--defsym={name}=1")],
+            );
+            build.copy(name)
+        });
+        let running = std::fs::read_dir("/proc").expect("reading /proc").flatten();
+        let highest =
+            running.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max();
+        let numbers = highest.expect("processes").max(400) + 300;
+        let daemon = start_by_time(&place);
+        let pid_max = Setting::set("/proc/sys/kernel/pid_max", &numbers.to_string());
+        let (mut work_s, mut runs) = ([0.0, 0.0], 0);
+        while runs < 800 {
+            for (program, seconds, work_s) in programs
+                .iter()
+                .zip(["0.004", "0.020"])
+                .zip(&mut work_s)
+                .map(|((program, seconds), work_s)| (program, seconds, work_s))
+            {
+                let mut command = Command::new(program.program());
+                *work_s += Running::start(command.arg(seconds)).wait().number("work_s");
+                runs += 1;
+            }
+        }
+        drop(pid_max);
+        daemon.flush();
+        let prof = prof(&place.db(), &["--confidence", "99.9", "one", "other"]);
+        let samples = ["one", "other"].map(|name| prof.samples_of_image(name) as f64);
+        let (share, expected) =
+            (samples[0] / (samples[0] + samples[1]), work_s[0] / (work_s[0] + work_s[1]));
+        eprintln!(
+            "one: {share:.4} of the samples, {expected:.4} by its own clock; {samples:?} in {runs} runs; {:?}",
+            prof.unresolved
+        );
+        assert!(
+            (share - expected).abs() < 0.02,
+            "one: {share:.4} of the samples, {expected:.4} by its own clock"
+        );
+    }
 }

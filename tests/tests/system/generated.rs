@@ -1,6 +1,5 @@
 //! Code that is in no file, with the real daemon on the real kernel: made at run time, registered,
 //! loaded by the kernel. As `privileged.rs`, these need root and run one at a time.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

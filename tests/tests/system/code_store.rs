@@ -1,7 +1,6 @@
 //! Programs whose files are gone, replaced, in memory only, or in another root: their code is kept
 //! while they live, and they have names after they and the daemon have ended. Needs root, as
 //! `privileged.rs` does; without it these fail.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

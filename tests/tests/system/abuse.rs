@@ -1,6 +1,5 @@
 //! Clients of dcpid's sockets that do what ours never do. They need root, as those of privileged.rs
 //! do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{Read as _, Write as _};
@@ -221,37 +220,42 @@ fn a_user_who_takes_all_his_watches_leaves_those_of_others() {
     assert_closes(&daemon.status().samples);
 }
 
-/// Whoever writes to the loader hook's socket as fast as he can takes little of the daemon's time,
-/// and none of its memory.
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_flood_of_notices_costs_little() {
-    require_root();
-    let place = Place::default();
-    let daemon = start(&place);
-    let before = daemon.status();
-    let mut crowd = Crowd::on(place.loader_socket());
-    for size in [1, 64, 2000, 100_000] {
-        let (sender, bytes) = (UnixDatagram::unbound().unwrap(), vec![b'D'; size]);
-        sender.set_nonblocking(true).unwrap();
-        crowd.join(move |socket| while sender.send_to(&bytes, socket).is_ok() {});
+/// They want the whole machine: `tests/system/main.rs`.
+mod alone {
+    use super::*;
+
+    /// Whoever writes to the loader hook's socket as fast as he can takes little of the daemon's time,
+    /// and none of its memory.
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn a_flood_of_notices_costs_little() {
+        require_root();
+        let place = Place::default();
+        let daemon = start(&place);
+        let before = daemon.status();
+        let mut crowd = Crowd::on(place.loader_socket());
+        for size in [1, 64, 2000, 100_000] {
+            let (sender, bytes) = (UnixDatagram::unbound().unwrap(), vec![b'D'; size]);
+            sender.set_nonblocking(true).unwrap();
+            crowd.join(move |socket| while sender.send_to(&bytes, socket).is_ok() {});
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(6) {
+            assert_closes(&daemon.status().samples);
+            std::thread::sleep(Duration::from_millis(500)); // the pace of the questions
+        }
+        let during = daemon.status();
+        drop(crowd);
+        let share = (during.daemon.cpu_s - before.daemon.cpu_s) / begin.elapsed().as_secs_f64();
+        let grown = during.daemon.rss_bytes.saturating_sub(before.daemon.rss_bytes);
+        eprintln!(
+            "{:?}; dcpid takes {:.1} % of a CPU and {} KiB more",
+            during.loader,
+            100.0 * share,
+            grown >> 10
+        );
+        assert!(during.loader.refused > 100, "{:?}", during.loader);
+        assert!(share < 0.3, "{share:.2} of a CPU");
+        assert!(grown < 4 << 20, "{grown} bytes more");
     }
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(6) {
-        assert_closes(&daemon.status().samples);
-        std::thread::sleep(Duration::from_millis(500)); // the pace of the questions
-    }
-    let during = daemon.status();
-    drop(crowd);
-    let share = (during.daemon.cpu_s - before.daemon.cpu_s) / begin.elapsed().as_secs_f64();
-    let grown = during.daemon.rss_bytes.saturating_sub(before.daemon.rss_bytes);
-    eprintln!(
-        "{:?}; dcpid takes {:.1} % of a CPU and {} KiB more",
-        during.loader,
-        100.0 * share,
-        grown >> 10
-    );
-    assert!(during.loader.refused > 100, "{:?}", during.loader);
-    assert!(share < 0.3, "{share:.2} of a CPU");
-    assert!(grown < 4 << 20, "{grown} bytes more");
 }

@@ -1,13 +1,6 @@
 //! Procedures that are stalled by one thing each, from samples of real time to `dcpi calc` and
 //! `dcpi whatcg`: what stalls them is among what they are told to have been stalled by, and nothing
 //! can have taken more. Needs root.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests panic to fail"
-)]
 
 use serde_json::Value;
 use std::process::Command;

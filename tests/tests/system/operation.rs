@@ -1,6 +1,5 @@
 //! What an operator does: stops sampling with a file, changes the configuration, reads metrics.
 //! They need root, as those of privileged.rs do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

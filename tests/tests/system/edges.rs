@@ -1,12 +1,5 @@
 //! Edges from the sampled registers of real programs to the database, as `dcpi cat --edges` tells
 //! them; and what programs that no compiler made do to the daemon that follows them. Needs root.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests panic to fail"
-)]
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -3,13 +3,6 @@
 //! profiler's own importer. `cargo xtask consumers` installs them and runs this: half a gigabyte,
 //! so neither `cargo xtask test` nor the gate does. Needs root: one recording of a workload is what
 //! all of them read.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests panic to fail"
-)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

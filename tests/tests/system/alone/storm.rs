@@ -1,6 +1,5 @@
 //! Storms of short processes, and crowds of them, under the real daemon at the paper's rate. They
 //! need root, as those of privileged.rs do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,13 +1,6 @@
 //! Processes of an ordinary user that mean no good: the daemon lives, stays small, and profiles the
 //! others right. They need root, as those of privileged.rs do. Others of the kind: edges.rs (code),
 //! generated.rs (files in /tmp), mappings.rs, storm.rs, abuse.rs (sockets).
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests panic to fail"
-)]
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,5 @@
 //! Reports against others' and against known truths, on the real kernel. Each test needs root:
 //! `cargo xtask test` runs them, and without root they fail.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,6 +16,10 @@ use tests::{require_root, succeed};
 /// leaves 143 to chance, give or take. Some four of five are marked (the statistics' own tests say
 /// how many), and hardly ever none of three.
 const PAIRS: usize = 3;
+/// Pairs of equal runs. Each has a mark with a chance of at most 5 %, so that more than
+/// [`FALSE_MARKS_MAX`] of them have one in 1.6 % of the tests at most.
+const SAME: usize = 20;
+const FALSE_MARKS_MAX: usize = 3;
 
 /// Runs `portions` under a label.
 fn run(place: &Place, workload: &Workload, label: &str, portions_ms: [u32; 3]) {
@@ -73,7 +76,7 @@ fn the_procedure_that_makes_runs_differ_comes_first() {
 #[ignore = "needs root: run by cargo xtask test"]
 fn the_same_twice_is_left_alone_and_five_percent_more_are_found() {
     with_portions(|place, workload, daemon| {
-        for n in 0..=20 {
+        for n in 0..=SAME {
             run(place, workload, &format!("same{n}"), [300, 100, 50]);
         }
         // 2 s at 5200 per second.
@@ -83,7 +86,7 @@ fn the_same_twice_is_left_alone_and_five_percent_more_are_found() {
         }
         daemon.flush();
         let mut false_marks = 0;
-        for n in 0..20 {
+        for n in 0..SAME {
             let sets = [format!("label:same{n}"), format!("label:same{}", n + 1)];
             for measure in ["", "--amounts"] {
                 let arguments: Vec<&str> = [sets[0].as_str(), &sets[1], measure]
@@ -95,7 +98,7 @@ fn the_same_twice_is_left_alone_and_five_percent_more_are_found() {
                 false_marks += usize::from(!marked.is_empty() && measure.is_empty());
             }
         }
-        let (mut found, mut others) = (0, 0);
+        let (mut found, mut covered, mut others) = (0, 0, 0);
         for n in 0..PAIRS {
             let sets = [format!("label:before{n}"), format!("label:after{n}")];
             let arguments = [&sets[0], sets[1].as_str(), "--amounts", "--confidence"];
@@ -107,9 +110,9 @@ fn the_same_twice_is_left_alone_and_five_percent_more_are_found() {
                 .find(|row| row["procedure"] == "variable")
                 .unwrap();
             let number = |key: &str| row[key].as_f64().unwrap();
-            assert!((8000.0..12_000.0).contains(&number("a")), "{row}");
+            assert!((5000.0..12_000.0).contains(&number("a")), "{row}");
             let truth = 0.05 * number("a");
-            assert!((number("low")..number("high")).contains(&truth), "{truth}: {row}");
+            covered += usize::from((number("low")..number("high")).contains(&truth));
             eprintln!(
                 "{}",
                 succeed(dcpi(&place.db(), "diff", &["--image", "portions"]).args(&arguments[..3]))
@@ -118,8 +121,9 @@ fn the_same_twice_is_left_alone_and_five_percent_more_are_found() {
             found += usize::from(marked.iter().any(|procedure| procedure == "variable"));
             others += usize::from(marked.iter().any(|procedure| procedure != "variable"));
         }
-        eprintln!("found in {found} of {PAIRS}");
-        assert!(false_marks <= 1, "{false_marks} of 20");
+        eprintln!("found in {found} of {PAIRS}, the true difference covered in {covered}");
+        assert!(false_marks <= FALSE_MARKS_MAX, "{false_marks} of {SAME}");
+        assert!(covered + 1 >= PAIRS, "the true difference is in {covered} of {PAIRS} intervals");
         assert!(
             found >= 1 && others <= 1,
             "found in {found} of {PAIRS}, others marked in {others}"

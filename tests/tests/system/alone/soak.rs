@@ -1,13 +1,6 @@
 //! Hours in minutes: a storm of compilers, reads, flushes, epochs and kills of the daemon at the
 //! highest rate. `cargo xtask bench soak --minutes N` for long ones. It needs root, as those of
 //! privileged.rs do.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests panic to fail"
-)]
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -135,7 +128,7 @@ fn assert_flat(looks: &[Look]) {
 fn a_soak_leaks_nothing_and_loses_nothing_that_was_acknowledged() {
     require_root();
     let seconds =
-        std::env::var("DCPI_SOAK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(90_u64);
+        std::env::var("DCPI_SOAK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(45_u64);
     // Every three minutes at most, and twice at least, somebody kills it.
     let life = Duration::from_secs((seconds / 3).min(180));
     let (place, begun, samplers_before) = (Place::default(), Instant::now(), samplers());

@@ -1,5 +1,4 @@
 //! The command lines, as scripts rely on them. Needs no privilege.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::process::{Command, Stdio};
 use tests::daemon::Place;

@@ -1,7 +1,6 @@
 //! `dcpi list` of what was really sampled: the known hot line with the file there, and the same
 //! instructions from the code store when it is gone. Needs root, as `privileged.rs` does; without
 //! it this fails.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::path::Path;
 

@@ -1,12 +1,5 @@
 //! The database under the real daemon: killed at any moment, read by many while it is written,
 //! copied, packed, cleared of old epochs. These need root, as those of privileged.rs do.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests panic to fail"
-)]
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,6 @@
 //! Events that take turns, and events by their PMU's own words, on the real kernel. The events here
 //! are the kernel's own, so that they are on every machine; `cargo xtask vm` has the same with real
 //! counters. Each test needs root: `cargo xtask test` runs them, and without root they fail.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::process::Command;
 use tests::daemon::{Place, assert_closes};
@@ -44,70 +43,6 @@ fn sampled(flags: &[&str]) -> (Prof, String) {
 
 fn share(event: &Event) -> f64 {
     event.running_ns as f64 / event.enabled_ns as f64
-}
-
-/// Each event of a group has its part of the time, says so, and scaled by it counts what it would
-/// have counted alone.
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn events_that_take_turns_are_scaled_to_what_they_would_have_counted() {
-    require_root();
-    let (alone, text) = sampled(&["--event", "cpu-clock@1000"]);
-    assert!(!text.contains("of the time"), "it always counts:\n{text}");
-    assert!((0.999..1.001).contains(&share(&alone.events[0])), "{:?}", alone.events);
-
-    let (turns, text) = sampled(&["--mux", "cpu-clock@1000,task-clock@1000"]);
-    assert_eq!(text.matches("of the time").count(), 2, "{text}");
-    assert!(text.contains("takes turns with task-clock"), "{text}");
-    let [clock, task] = &turns.events[..] else { panic!("{:?}", turns.events) };
-    // One counts at any time: what is missing is the moment between two turns.
-    let both = share(clock) + share(task);
-    assert!((0.99..1.001).contains(&both), "{both}");
-    assert_eq!(clock.enabled_ns, task.enabled_ns, "either should count while any does");
-    for event in [clock, task] {
-        // 30 turns of 1 to 3 ticks on each of two CPUs: a standard deviation of 0.03.
-        assert!((0.35..0.65).contains(&share(event)), "{event:?}");
-        assert!((event.scale.unwrap() - 1.0 / share(event)).abs() < 1e-6, "{event:?}");
-        // Both are ns of CPU time, of which there is one in each. What else differs is chance: of
-        // each run's samples, and of its periods.
-        let (ratio, expected) = (event.per_ns(), alone.events[0].per_ns());
-        let count = event.count.unwrap();
-        let sampling = (count.high - count.low) / 2.0 / count.value;
-        eprintln!(
-            "{}: {ratio:.4} ns in each ns, {expected:.4} alone; sampling error {sampling:.4}",
-            event.name
-        );
-        assert!(
-            (ratio / expected - 1.0).abs() < 1.5 * sampling + 0.02,
-            "{event:?} against {:?}",
-            alone.events
-        );
-        let implied = RATE * event.running_ns as f64 * 1e-9;
-        assert!(
-            (0.8..1.05).contains(&(event.total as f64 / implied)),
-            "{implied} samples implied: {event:?}"
-        );
-    }
-}
-
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn an_event_beside_a_group_always_counts() {
-    require_root();
-    let flags = [
-        "--event",
-        "cpu-clock@1000",
-        "--mux",
-        "task-clock@500,software/config=0/:2000000,software/config=1/:2000000",
-    ];
-    let (report, _) = sampled(&flags);
-    let names: Vec<_> = report.events.iter().map(|event| event.name.as_str()).collect();
-    assert_eq!(names, ["cpu-clock", "task-clock", "software/config=0/", "software/config=1/"]);
-    assert!(share(&report.events[0]) > 0.999, "{:?}", report.events[0]);
-    let members = &report.events[1..];
-    let all: f64 = members.iter().map(share).sum();
-    assert!((0.99..1.001).contains(&all), "{all}");
-    assert!(members.iter().all(|event| (0.2..0.5).contains(&share(event))), "{members:?}");
 }
 
 /// The name as it was typed is the event's in the database and in every report.
@@ -160,5 +95,74 @@ fn an_event_that_the_machine_lacks_is_refused_in_one_line() {
     ] {
         let line = refuse(Place::default().dcpid().args(flags));
         assert!(line.contains(words), "{flags:?}: {line}");
+    }
+}
+
+/// They want the whole machine: `tests/system/main.rs`.
+mod alone {
+    use super::*;
+
+    /// Each event of a group has its part of the time, says so, and scaled by it counts what it would
+    /// have counted alone.
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn events_that_take_turns_are_scaled_to_what_they_would_have_counted() {
+        require_root();
+        let (alone, text) = sampled(&["--event", "cpu-clock@1000"]);
+        assert!(!text.contains("of the time"), "it always counts:\n{text}");
+        assert!((0.999..1.001).contains(&share(&alone.events[0])), "{:?}", alone.events);
+
+        let (turns, text) = sampled(&["--mux", "cpu-clock@1000,task-clock@1000"]);
+        assert_eq!(text.matches("of the time").count(), 2, "{text}");
+        assert!(text.contains("takes turns with task-clock"), "{text}");
+        let [clock, task] = &turns.events[..] else { panic!("{:?}", turns.events) };
+        // One counts at any time: what is missing is the moment between two turns.
+        let both = share(clock) + share(task);
+        assert!((0.99..1.001).contains(&both), "{both}");
+        assert_eq!(clock.enabled_ns, task.enabled_ns, "either should count while any does");
+        for event in [clock, task] {
+            // 30 turns of 1 to 3 ticks on each of two CPUs: a standard deviation of 0.03.
+            assert!((0.35..0.65).contains(&share(event)), "{event:?}");
+            assert!((event.scale.unwrap() - 1.0 / share(event)).abs() < 1e-6, "{event:?}");
+            // Both are ns of CPU time, of which there is one in each. What else differs is chance: of
+            // each run's samples, and of its periods.
+            let (ratio, expected) = (event.per_ns(), alone.events[0].per_ns());
+            let count = event.count.unwrap();
+            let sampling = (count.high - count.low) / 2.0 / count.value;
+            eprintln!(
+                "{}: {ratio:.4} ns in each ns, {expected:.4} alone; sampling error {sampling:.4}",
+                event.name
+            );
+            assert!(
+                (ratio / expected - 1.0).abs() < 1.5 * sampling + 0.02,
+                "{event:?} against {:?}",
+                alone.events
+            );
+            let implied = RATE * event.running_ns as f64 * 1e-9;
+            assert!(
+                (0.8..1.05).contains(&(event.total as f64 / implied)),
+                "{implied} samples implied: {event:?}"
+            );
+        }
+    }
+
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn an_event_beside_a_group_always_counts() {
+        require_root();
+        let flags = [
+            "--event",
+            "cpu-clock@1000",
+            "--mux",
+            "task-clock@500,software/config=0/:2000000,software/config=1/:2000000",
+        ];
+        let (report, _) = sampled(&flags);
+        let names: Vec<_> = report.events.iter().map(|event| event.name.as_str()).collect();
+        assert_eq!(names, ["cpu-clock", "task-clock", "software/config=0/", "software/config=1/"]);
+        assert!(share(&report.events[0]) > 0.999, "{:?}", report.events[0]);
+        let members = &report.events[1..];
+        let all: f64 = members.iter().map(share).sum();
+        assert!((0.99..1.001).contains(&all), "{all}");
+        assert!(members.iter().all(|event| (0.2..0.5).contains(&share(event))), "{members:?}");
     }
 }

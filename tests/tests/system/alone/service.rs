@@ -1,12 +1,5 @@
 //! The package on a machine with systemd: installed, in service, replaced, hanging, removed. Needs
 //! root and a container to boot.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests panic to fail"
-)]
 
 use serde_json::Value;
 use tests::container::{Container, package};

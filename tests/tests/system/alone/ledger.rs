@@ -1,6 +1,5 @@
 //! What was implied and not taken has a name: throttled, offline, late. These need root, as those
 //! of privileged.rs do; an overflow is there.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

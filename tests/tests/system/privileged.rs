@@ -1,7 +1,6 @@
 //! The real daemon on the real kernel. Each test starts a daemon of its own, which samples the
 //! whole machine: they run one at a time and need root. `cargo xtask test` runs them; without root
 //! they fail.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -117,121 +116,6 @@ fn time_in_the_kernel_is_the_kernels_and_has_names() {
         zeroing > 0.5 * system,
         "reading zeros is writing zeros: {zeroing:.3} s of {system:.3} s"
     );
-}
-
-/// Each drain used to begin every event's period anew: what overflowed less often than it was
-/// drained was never sampled.
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn an_event_rarer_than_the_drains_is_sampled() {
-    require_root();
-    let place = Place::default();
-    let mut command = place.dcpid();
-    command.args(["--event", "cpu-clock@4", "--drain-interval", "10ms"]);
-    let daemon = place.start_as(command);
-    let workload = Workload::build(place.path(), "two_functions", &[]);
-    // One copy for each CPU, so that none sleeps with its timer throttled.
-    let cpus = std::thread::available_parallelism().unwrap().get();
-    let running: Vec<Running> = (0..cpus).map(|_| workload.start(8)).collect();
-    let seconds: f64 = running.into_iter().map(|running| running.wait().number("cpu_s")).sum();
-    daemon.flush();
-    let samples = prof(&place.db(), &["two_functions"]).samples_of_image("two_functions") as f64;
-    eprintln!("{samples} samples of {seconds} s at 4 per second");
-    assert!(
-        (0.75 * 4.0 * seconds..1.25 * 4.0 * seconds).contains(&samples),
-        "{samples} samples of {seconds} s at 4 per second"
-    );
-}
-
-/// A CPU that had been offline was never sampled again, and nothing said so.
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_cpu_that_comes_back_is_sampled_again() {
-    require_root();
-    let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &[]);
-    let daemon = start_by_time(&place);
-    let online = Path::new("/sys/devices/system/cpu/cpu1/online");
-    assert!(online.exists(), "this test needs a second CPU that can be taken offline");
-    for state in ["0", "1"] {
-        std::fs::write(online, state).unwrap();
-        let begin = Instant::now();
-        // The daemon looks every two seconds; it says when it has seen it.
-        let words = if state == "0" { "went offline" } else { "came online" };
-        while !place.log().contains(words) {
-            assert!(begin.elapsed() < Duration::from_secs(20), "{}", place.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-    let truth =
-        Running::start(Command::new("taskset").args(["2"]).arg(workload.program()).arg("3"))
-            .wait()
-            .number("cpu_s");
-    daemon.flush();
-    let samples = prof(&place.db(), &["--idle"]);
-    assert_about(
-        "two_functions on CPU 1",
-        samples.seconds(samples.samples_of_image("two_functions")),
-        truth,
-        0.2,
-    );
-    assert_closes(&daemon.status().samples);
-}
-
-/// A sample every 10 us, each taking 14, hung a virtual machine.
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_rate_that_would_take_the_machine_is_refused() {
-    require_root();
-    let place = Place::default();
-    let daemon = start_by_time(&place);
-    let ns_per_sample = daemon.status().overhead.ns_per_sample.unwrap();
-    let _ = daemon.quit();
-    let mut command = place.dcpid();
-    // A quarter of a CPU is the limit, 2.5 us of 10, the shortest period there is; two measurements
-    // differ by up to half.
-    if ns_per_sample > 5000.0 {
-        let line = refuse(command.args(["--event", "cpu-clock:10000"]));
-        assert!(
-            line.contains("would take") && line.contains("ask for at most cpu-clock@"),
-            "{line}"
-        );
-    } else {
-        let affordable = format!("cpu-clock:{}", (8.0 * ns_per_sample).max(10_000.0) as u64);
-        command.args(["--event", affordable.as_str()]);
-        let _ = place.start_as(command).quit();
-    }
-}
-
-/// The rate is the highest whose interrupts fit in the budget, as measured on this very machine.
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn the_rate_fits_the_budget() {
-    require_root();
-    let place = Place::default();
-    let started = |flags: &[&str]| {
-        let mut command = place.dcpid();
-        command.args(flags);
-        let daemon = place.start_as(command);
-        let status = daemon.status();
-        let _ = daemon.quit();
-        status
-    };
-    let status = started(&["--event", "cpu-clock", "--overhead-budget", "0.5%"]);
-    let (ns, period) = (status.overhead.ns_per_sample.unwrap(), status.events[0].period as f64);
-    eprintln!("{ns} ns per sample, one every {period} ns: {:.3} % of a CPU", 100.0 * ns / period);
-    assert!((300.0..1e6).contains(&ns), "no interrupt costs {ns} ns");
-    assert!(ns / period <= 0.005 || period > 3e7, "{ns} ns every {period} ns is more than 0.5 %");
-    // One step up, times 1.42, would not have fitted in the 80 % of the budget that are for
-    // sampling, or is the paper's rate.
-    assert!(
-        1.45 * ns / period > 0.004 || period < 200_000.0,
-        "{ns} ns every {period} ns: a higher rate would fit"
-    );
-    let status = started(&["--event", "cpu-clock", "--overhead-budget", "off"]);
-    assert_eq!((status.events[0].period, status.overhead.budget), (192_307, None));
-    let status = started(&["--event", "cpu-clock@1000"]);
-    assert_eq!(status.events[0].period, 1_000_000, "what the user says is not lowered");
 }
 
 /// One process, two programs at the same addresses, a hundred times within each drain: the process
@@ -732,4 +616,131 @@ fn the_loader_hook_tells_what_the_kernel_told_already() {
     assert_closes(&daemon.status().samples);
     assert!(daemon.terminate().success());
     assert!(!place.loader_socket().exists(), "the socket is removed");
+}
+
+/// They want the whole machine: `tests/system/main.rs`.
+mod alone {
+    use super::*;
+
+    /// A CPU that had been offline was never sampled again, and nothing said so.
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn a_cpu_that_comes_back_is_sampled_again() {
+        require_root();
+        let place = Place::default();
+        let workload = Workload::build(place.path(), "two_functions", &[]);
+        let daemon = start_by_time(&place);
+        let online = Path::new("/sys/devices/system/cpu/cpu1/online");
+        assert!(online.exists(), "this test needs a second CPU that can be taken offline");
+        for state in ["0", "1"] {
+            std::fs::write(online, state).unwrap();
+            let begin = Instant::now();
+            // The daemon looks every two seconds; it says when it has seen it.
+            let words = if state == "0" { "went offline" } else { "came online" };
+            while !place.log().contains(words) {
+                assert!(begin.elapsed() < Duration::from_secs(20), "{}", place.log());
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        let truth =
+            Running::start(Command::new("taskset").args(["2"]).arg(workload.program()).arg("3"))
+                .wait()
+                .number("cpu_s");
+        daemon.flush();
+        let samples = prof(&place.db(), &["--idle"]);
+        assert_about(
+            "two_functions on CPU 1",
+            samples.seconds(samples.samples_of_image("two_functions")),
+            truth,
+            0.2,
+        );
+        assert_closes(&daemon.status().samples);
+    }
+
+    /// A sample every 10 us, each taking 14, hung a virtual machine.
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn a_rate_that_would_take_the_machine_is_refused() {
+        require_root();
+        let place = Place::default();
+        let daemon = start_by_time(&place);
+        let ns_per_sample = daemon.status().overhead.ns_per_sample.unwrap();
+        let _ = daemon.quit();
+        let mut command = place.dcpid();
+        // A quarter of a CPU is the limit, 2.5 us of 10, the shortest period there is; two measurements
+        // differ by up to half.
+        if ns_per_sample > 5000.0 {
+            let line = refuse(command.args(["--event", "cpu-clock:10000"]));
+            assert!(
+                line.contains("would take") && line.contains("ask for at most cpu-clock@"),
+                "{line}"
+            );
+        } else {
+            let affordable = format!("cpu-clock:{}", (8.0 * ns_per_sample).max(10_000.0) as u64);
+            command.args(["--event", affordable.as_str()]);
+            let _ = place.start_as(command).quit();
+        }
+    }
+
+    /// The rate is the highest whose interrupts fit in the budget, as measured on this very machine.
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn the_rate_fits_the_budget() {
+        require_root();
+        let place = Place::default();
+        let started = |flags: &[&str]| {
+            let mut command = place.dcpid();
+            command.args(flags);
+            let daemon = place.start_as(command);
+            let status = daemon.status();
+            let _ = daemon.quit();
+            status
+        };
+        let status = started(&["--event", "cpu-clock", "--overhead-budget", "0.5%"]);
+        let (ns, period) = (status.overhead.ns_per_sample.unwrap(), status.events[0].period as f64);
+        eprintln!(
+            "{ns} ns per sample, one every {period} ns: {:.3} % of a CPU",
+            100.0 * ns / period
+        );
+        assert!((300.0..1e6).contains(&ns), "no interrupt costs {ns} ns");
+        assert!(
+            ns / period <= 0.005 || period > 3e7,
+            "{ns} ns every {period} ns is more than 0.5 %"
+        );
+        // One step up, times 1.42, would not have fitted in the 80 % of the budget that are for
+        // sampling, or is the paper's rate.
+        assert!(
+            1.45 * ns / period > 0.004 || period < 200_000.0,
+            "{ns} ns every {period} ns: a higher rate would fit"
+        );
+        let status = started(&["--event", "cpu-clock", "--overhead-budget", "off"]);
+        assert_eq!((status.events[0].period, status.overhead.budget), (192_307, None));
+        let status = started(&["--event", "cpu-clock@1000"]);
+        assert_eq!(status.events[0].period, 1_000_000, "what the user says is not lowered");
+    }
+
+    /// Each drain used to begin every event's period anew: what overflowed less often than it was
+    /// drained was never sampled.
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn an_event_rarer_than_the_drains_is_sampled() {
+        require_root();
+        let place = Place::default();
+        let mut command = place.dcpid();
+        command.args(["--event", "cpu-clock@4", "--drain-interval", "10ms"]);
+        let daemon = place.start_as(command);
+        let workload = Workload::build(place.path(), "two_functions", &[]);
+        // One copy for each CPU, so that none sleeps with its timer throttled.
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let running: Vec<Running> = (0..cpus).map(|_| workload.start(8)).collect();
+        let seconds: f64 = running.into_iter().map(|running| running.wait().number("cpu_s")).sum();
+        daemon.flush();
+        let samples =
+            prof(&place.db(), &["two_functions"]).samples_of_image("two_functions") as f64;
+        eprintln!("{samples} samples of {seconds} s at 4 per second");
+        assert!(
+            (0.75 * 4.0 * seconds..1.25 * 4.0 * seconds).contains(&samples),
+            "{samples} samples of {seconds} s at 4 per second"
+        );
+    }
 }

@@ -1,0 +1,10 @@
+//! Tests that run when no other test does: see `main.rs`.
+
+#[cfg(feature = "consumers")]
+mod consumers;
+mod ledger;
+mod reading;
+mod service;
+mod soak;
+mod stalls;
+mod storm;

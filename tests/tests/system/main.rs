@@ -1,0 +1,31 @@
+//! Whole-system tests: the real programs, beside real workloads, judged by what they print. One
+//! binary, because each one more costs a compilation and a link.
+//!
+//! Tests that are `#[ignore]`d need root: `cargo xtask test` runs them, and without root they
+//! fail. Several run at once, as several daemons may sample one machine. Tests below a module
+//! `alone` run when no other test does: they change a setting of the machine, or hold samples
+//! against seconds so narrowly that a neighbour's load would be seen (`.config/nextest.toml`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests panic to fail"
+)]
+
+mod abuse;
+mod alone;
+mod cli;
+mod code_store;
+mod database;
+mod edges;
+mod generated;
+mod hostile;
+mod listing;
+mod live;
+mod loader;
+mod mappings;
+mod multiplexed;
+mod operation;
+mod privileged;
+mod privileged_apart;
