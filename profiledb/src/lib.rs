@@ -88,6 +88,7 @@ mod host_lock;
 mod images;
 mod join;
 mod key;
+mod merge;
 mod meta;
 mod reader;
 mod recovery;
@@ -106,6 +107,7 @@ pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation};
 pub use fold::Folded;
 pub use images::ImageRecord;
 pub use key::{ProfileKey, event_name, is_event_name};
+pub use merge::{Delta, MergeReport};
 pub use meta::{EpochMeta, EpochStart, EventMeta, Machine, PeriodChange};
 pub use reader::{Database, Epoch};
 pub use retention::{EpochSize, Retention};
@@ -114,4 +116,4 @@ pub use symbols::Symbol;
 pub use transfer::{
     Copied, copy_code, copy_epoch, copy_host, copy_readable_code, merge_epochs, seal,
 };
-pub use writer::{Delta, MergeReport, Writer};
+pub use writer::Writer;

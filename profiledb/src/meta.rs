@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::epoch::EpochId;
 use crate::error::DbError;
-use crate::writer::Delta;
+use crate::merge::Delta;
 
 /// Changes of one event's period that an epoch records; older ones are dropped.
 const PERIOD_CHANGES_MAX: usize = 64;

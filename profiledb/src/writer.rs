@@ -1,71 +1,19 @@
 //! Writing a database: one writer for each host, one merge at a time.
 
-use std::borrow::Cow;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use image::ImageId;
-use model::{Counts, Facts, Ledgers, Totals};
-use serde_json::Value;
-
 use crate::epoch::EpochId;
 use crate::error::{DbError, Operation};
-use crate::fold::{self, Covered, Folded, Stock, Stored};
+use crate::fold::{Covered, Folded, Stock};
 use crate::format;
 use crate::host_lock::{HostLock, prepare};
-use crate::images::ImageRecord;
-use crate::join;
-use crate::key::{self, ProfileKey};
-use crate::meta::{self, EpochMeta, EpochStart, PERIODS_MAX, PeriodChange};
+use crate::key::{self};
+use crate::merge::{Current, Delta, MergeReport};
+use crate::meta::{EpochMeta, EpochStart};
 use crate::recovery;
-use crate::scope::ScopeTable;
-use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
-use crate::snapshot::Snapshot;
 use crate::storage::{Directory, Disk, Storage};
-use crate::symbols::{Names, Symbol};
-
-/// Bytes of JSON that the facts and the bill of an epoch may have together: they are written with
-/// each merge.
-const FACTS_MAX_BYTES: u64 = 64 << 10;
-
-/// What one merge adds to an epoch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Delta {
-    /// Counts of every measure, each in its measure's shape. Each image must be in `images` or have
-    /// been in those of an earlier merge of the epoch, and each event of which there are samples
-    /// one of the epoch's; an event may have samples of 64 periods. A scope for which the epoch has
-    /// no room left is widened.
-    pub profiles: BTreeMap<ProfileKey, Counts>,
-    /// Images met since the last merge, by their ids.
-    pub images: BTreeMap<ImageId, ImageRecord>,
-    /// Symbols met since the last merge, also such as the epoch knows.
-    pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
-    /// Event to period to where its samples went. `merged` must be the sum of `profiles` of that
-    /// event and period, but for those of unknown code, which are at most its `unresolved`.
-    pub ledgers: Ledgers,
-    /// Event to changes of its period since the last merge.
-    pub period_changes: BTreeMap<String, Vec<PeriodChange>>,
-    /// What sampling has cost so far, in any form; none: as before.
-    pub cost: Option<Value>,
-    /// Facts found out since the last merge.
-    pub facts: Facts,
-    /// Now, in seconds since 1970 UTC.
-    pub now_unix_s: u64,
-}
-
-/// What a merge wrote.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct MergeReport {
-    /// Number of files made.
-    pub files_written: u64,
-    /// Their bytes.
-    pub bytes_written: u64,
-    /// Samples that were counted in a wider scope than theirs, because the epoch had no room for
-    /// another one.
-    pub samples_widened: u64,
-}
 
 /// The writer of a host's part of a database. There is at most one at a time: it holds the lock of
 /// its host. Writers of other hosts may write to the same database meanwhile.
@@ -80,20 +28,6 @@ pub struct Writer {
     covered: Covered,
     findings: Vec<DbError>,
     lock: HostLock,
-}
-
-/// The epoch being written. All is always as on disk.
-#[derive(Debug)]
-struct Current {
-    stock: Stock,
-    meta: EpochMeta,
-    images: BTreeMap<ImageId, ImageRecord>,
-    scopes: ScopeTable,
-    names: Names,
-    /// A segment has its name, but that may not be safe on the disk yet.
-    unsynced: bool,
-    /// The directory could not be forced to the disk since: the segment has to be written anew.
-    doubted: bool,
 }
 
 impl Writer {
@@ -374,7 +308,7 @@ impl Writer {
         }
         let host = key::host_path(&self.root, &self.host);
         let Some(epoch) = epoch_directories(&self.disk, &host)?.pop() else { return Ok(None) };
-        match load(&self.disk, host.join(epoch.as_str()), &self.host, &epoch) {
+        match Current::load(&self.disk, host.join(epoch.as_str()), &self.host, &epoch) {
             Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
                 self.findings.push(error);
                 Ok(None)
@@ -429,157 +363,6 @@ impl Writer {
     }
 }
 
-impl Current {
-    fn of(stock: Stock, meta: EpochMeta) -> Self {
-        let (images, scopes, names) = (BTreeMap::new(), ScopeTable::default(), Names::default());
-        Self { stock, meta, images, scopes, names, unsynced: false, doubted: false }
-    }
-
-    /// Does what is left of a decided change.
-    fn finish(&mut self) -> Result<(), DbError> {
-        if self.unsynced {
-            let (disk, directory) = (self.stock.disk(), self.stock.directory());
-            if self.doubted {
-                fold::write_anew(disk, directory, Span::one(self.meta.merges))?;
-            }
-            let synced = disk.sync_directory(directory);
-            self.doubted = synced.is_err();
-            synced?;
-            self.unsynced = false;
-        }
-        Ok(())
-    }
-
-    /// Refuses a delta that contradicts itself or the epoch.
-    fn check(&self, delta: &Delta) -> Result<(), DbError> {
-        let mut totals = Totals::default();
-        let known = |event: &str| self.meta.events.iter().any(|known| known.name == event);
-        for (key, counts) in &delta.profiles {
-            key.check(counts, known)?;
-            totals.add(&key.measure, Some(&key.image), counts.total());
-        }
-        let of_ledgers = delta.ledgers.iter().map(|(event, _, _)| event);
-        let named = totals
-            .events()
-            .chain(of_ledgers)
-            .chain(delta.period_changes.keys().map(String::as_str));
-        if let Some(event) = named.into_iter().find(|event| !known(event)) {
-            return Err(DbError::UnknownEvent { event: event.to_owned() });
-        }
-        let described = |image: &&ImageId| {
-            delta.images.contains_key(*image) || self.images.contains_key(*image)
-        };
-        let named = delta.profiles.keys().map(|key| &key.image);
-        let nameless = named.chain(delta.symbols.keys()).find(|id| !described(id));
-        let mistaken = delta.images.iter().find(|(id, record)| **id != record.id);
-        if let Some(image) = nameless.or(mistaken.map(|(id, _)| id)) {
-            return Err(DbError::UnknownImage { image: *image });
-        }
-        delta.profiles.keys().try_for_each(|key| key.scope.check())?;
-        meta::check_balance(&delta.ledgers, &totals)
-    }
-
-    fn merge(&mut self, delta: &Delta) -> Result<MergeReport, DbError> {
-        let meta = self.meta.after(delta);
-        let facts = serde_json::to_vec(&(&meta.facts, &meta.cost))
-            .map_or(u64::MAX, |json| json.len() as u64);
-        let periods = meta.ledgers.periods();
-        if periods > PERIODS_MAX {
-            let (path, what) = (self.stock.directory().to_owned(), "periods of one event");
-            return Err(DbError::TooMany {
-                path,
-                what,
-                count: periods as u64,
-                limit: PERIODS_MAX as u64,
-            });
-        }
-        if facts > FACTS_MAX_BYTES {
-            return Err(DbError::FactsTooLarge { bytes: facts, limit: FACTS_MAX_BYTES });
-        }
-        let mut images = BTreeMap::new();
-        for (id, met) in &delta.images {
-            let known = self.images.get(id);
-            let mut record = known.unwrap_or(met).clone();
-            record.absorb(met);
-            if known != Some(&record) {
-                images.insert(*id, record);
-            }
-        }
-        let mut scopes = self.scopes.clone();
-        let (profiles, samples_widened) = place(delta, &mut scopes);
-        let mut sections = Vec::new();
-        for (key, counts) in &profiles {
-            sections.push((SectionKey::of(key, &meta.events), join::counts_section(counts)));
-        }
-        let news = delta.symbols.iter().map(|(image, met)| (image, self.names.news(image, met)));
-        let news: Vec<_> = news.filter(|(_, news)| !news.is_empty()).collect();
-        for (image, symbols) in &news {
-            let section = join::symbols_section(image, symbols);
-            sections.push((SectionKey::of_image(SectionKind::SYMBOLS, **image), section));
-        }
-        // The order of keys: of an event's periods the described one comes first.
-        sections.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let outcome = self.put(meta, &images, sections);
-        if matches!(outcome, Ok(_) | Err(DbError::Unfinished { .. })) {
-            self.images.extend(images);
-            self.scopes = scopes;
-            news.iter().for_each(|(image, symbols)| self.names.learn(image, symbols));
-        }
-        outcome.map(|bytes_written| MergeReport {
-            files_written: 1,
-            bytes_written,
-            samples_widened,
-        })
-    }
-
-    /// Writes a segment with these sections and this description, which is then the epoch's: its
-    /// bytes.
-    fn put(
-        &mut self,
-        meta: EpochMeta,
-        images: &BTreeMap<ImageId, ImageRecord>,
-        sections: Vec<(SectionKey, join::Joined)>,
-    ) -> Result<u64, DbError> {
-        let span = Span::one(meta.merges);
-        let unwritable = |damage| DbError::Corrupt {
-            path: self.stock.directory().join(span.name()),
-            offset: 0,
-            damage,
-        };
-        let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
-        let described = join::meta_section(&meta).map_err(unwritable)?;
-        builder.push(
-            SectionKey::only(SectionKind::META),
-            described.entries,
-            described.total,
-            &described.bytes,
-        );
-        if !images.is_empty() {
-            let records = join::images_section(images).map_err(unwritable)?;
-            builder.push(
-                SectionKey::only(SectionKind::IMAGES),
-                records.entries,
-                records.total,
-                &records.bytes,
-            );
-        }
-        for (key, section) in sections {
-            builder.push(key, section.entries, section.total, &section.bytes);
-        }
-        let file = builder.finish(self.stock.directory())?;
-        let bytes = file.len() as u64;
-        fold::write(self.stock.disk(), self.stock.directory(), span, &file)?;
-        // It is there for whoever looks. A power failure may still take it back.
-        self.stock.add(Stored { span, bytes });
-        self.meta = meta;
-        self.unsynced = true;
-        self.finish().map(|()| bytes).map_err(|source| DbError::Unfinished {
-            epoch: self.meta.epoch.clone(),
-            source: Box::new(source),
-        })
-    }
-}
-
 /// The epochs in the directory of a host, oldest first, also those that are not whole.
 pub(crate) fn epoch_directories(disk: &Disk, host: &Path) -> Result<Vec<EpochId>, DbError> {
     let entries = disk.list_if_there(host)?;
@@ -590,37 +373,6 @@ pub(crate) fn epoch_directories(disk: &Disk, host: &Path) -> Result<Vec<EpochId>
         .collect();
     epochs.sort();
     Ok(epochs)
-}
-
-fn load(
-    disk: &Disk,
-    directory: PathBuf,
-    host: &str,
-    epoch: &EpochId,
-) -> Result<Option<Current>, DbError> {
-    let Some(mut snapshot) = Snapshot::read(disk, &directory, (host, epoch))? else {
-        return Ok(None);
-    };
-    let meta = snapshot.meta()?;
-    if snapshot.damage().iter().next().is_some() {
-        // On top of damage nothing is written; a new epoch takes what comes.
-        return Err(snapshot.into_damage());
-    }
-    let stored = snapshot
-        .segments()
-        .iter()
-        .map(|segment| Stored { span: segment.span, bytes: segment.len() });
-    let stock =
-        Stock::new(disk.clone(), directory, (host.to_owned(), epoch.clone()), stored.collect());
-    let mut current = Current::of(stock, meta);
-    current.images = snapshot.images()?;
-    for scope in snapshot.scopes() {
-        current.scopes.admit(&scope);
-    }
-    for image in snapshot.images_with_symbols() {
-        current.names.learn(&image, &snapshot.symbols(&image)?);
-    }
-    Ok(Some(current))
 }
 
 fn no_epoch(root: &Path, host: &str) -> DbError {
@@ -639,28 +391,4 @@ fn check_start(start: &EpochStart) -> Result<(), DbError> {
         }
     }
     Ok(())
-}
-
-/// What is added to each profile.
-type Placed<'a> = BTreeMap<Cow<'a, ProfileKey>, Cow<'a, Counts>>;
-
-/// Finds each profile of a delta its scope. Also gives the samples whose scope had to be widened.
-fn place<'a>(delta: &'a Delta, scopes: &mut ScopeTable) -> (Placed<'a>, u64) {
-    let mut placed = Placed::new();
-    let mut widened = 0_u64;
-    for (key, added) in delta.profiles.iter().filter(|(_, added)| !added.is_empty()) {
-        let scope = scopes.admit(&key.scope).0;
-        let key = if scope == key.scope {
-            Cow::Borrowed(key)
-        } else {
-            widened = widened.saturating_add(added.total());
-            Cow::Owned(ProfileKey { scope, ..key.clone() })
-        };
-        match placed.entry(key) {
-            Entry::Vacant(vacant) => drop(vacant.insert(Cow::Borrowed(added))),
-            // Of one measure, so of one shape.
-            Entry::Occupied(mut occupied) => _ = occupied.get_mut().to_mut().merge(added),
-        }
-    }
-    (placed, widened)
 }

@@ -80,6 +80,42 @@ impl TruthReport {
     fn all(&self) -> Sum {
         Sum::of(self.rows.iter())
     }
+
+    /// The procedures, a row each.
+    fn table(&self, style: &Style) -> Table {
+        let mut table = Table::default();
+        table.number("samples", "");
+        table.number("blocks", "");
+        table.number("blocks 5/10/15 %", "within");
+        table.number("edges 5/10/15 %", "within");
+        let cycles = self.rows.iter().any(|row| row.cycles.is_some());
+        if cycles {
+            table.number("least–told–most", "cycles told/true");
+        }
+        table.procedures("procedure");
+        table.names("image");
+        let suffixes =
+            Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
+        for row in self.rows.iter().take(self.shown) {
+            let here = Sum::of(std::iter::once(row));
+            let told = row.cycles.map_or_else(
+                || "-".to_owned(),
+                |[least, told, most]| format!("{least:.2}–{told:.2}–{most:.2}"),
+            );
+            let mut cells = vec![
+                thousands(row.samples),
+                row.blocks.to_string(),
+                shares(&here.blocks),
+                shares(&here.edges),
+            ];
+            cells.extend(cycles.then_some(told));
+            let mut cells: Vec<Cell> = cells.into_iter().map(Cell::from).collect();
+            cells.push(Cell::name(suffixes.shown(&row.image, &row.procedure, style.full_names)));
+            cells.push(Cell::name(&row.image));
+            table.row(cells);
+        }
+        table
+    }
 }
 
 impl Report for TruthReport {
@@ -129,38 +165,7 @@ impl Report for TruthReport {
             head(style, out, "cycles", &what)?;
         }
         writeln!(out)?;
-        let mut table = Table::default();
-        table.number("samples", "");
-        table.number("blocks", "");
-        table.number("blocks 5/10/15 %", "within");
-        table.number("edges 5/10/15 %", "within");
-        let cycles = self.rows.iter().any(|row| row.cycles.is_some());
-        if cycles {
-            table.number("least–told–most", "cycles told/true");
-        }
-        table.procedures("procedure");
-        table.names("image");
-        let suffixes =
-            Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
-        for row in self.rows.iter().take(self.shown) {
-            let here = Sum::of(std::iter::once(row));
-            let told = row.cycles.map_or_else(
-                || "-".to_owned(),
-                |[least, told, most]| format!("{least:.2}–{told:.2}–{most:.2}"),
-            );
-            let mut cells = vec![
-                thousands(row.samples),
-                row.blocks.to_string(),
-                shares(&here.blocks),
-                shares(&here.edges),
-            ];
-            cells.extend(cycles.then_some(told));
-            let mut cells: Vec<Cell> = cells.into_iter().map(Cell::from).collect();
-            cells.push(Cell::name(suffixes.shown(&row.image, &row.procedure, style.full_names)));
-            cells.push(Cell::name(&row.image));
-            table.row(cells);
-        }
-        table.write(style, out)?;
+        self.table(style).write(style, out)?;
         if self.rows.len() > self.shown {
             writeln!(out, "and {} more; -n 0 shows all", self.rows.len() - self.shown)?;
         }

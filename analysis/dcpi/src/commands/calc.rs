@@ -127,13 +127,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     }
     graph.parts.iter_mut().for_each(|part| problems.append(&mut part.problems));
     let explained = graph.explained(&machine, event, samples.retired(event)).unwrap_or_default();
-    let mut counts = vec![0_u64; samples.events.len()];
-    for part in &graph.parts {
-        counts
-            .iter_mut()
-            .zip(&part.counts)
-            .for_each(|(sum, count)| *sum = sum.saturating_add(*count));
-    }
+    let counts = counts(&graph, samples.events.len());
     let record = &image.record;
     let (name, path) = (record.name.clone(), record.path.clone());
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
@@ -175,6 +169,18 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         edges: edges(&graph, args.confidence),
         problems,
     })
+}
+
+/// The procedure's samples of each event.
+fn counts(graph: &Graph, events: usize) -> Vec<u64> {
+    let mut counts = vec![0_u64; events];
+    for part in &graph.parts {
+        counts
+            .iter_mut()
+            .zip(&part.counts)
+            .for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+    }
+    counts
 }
 
 /// The blocks, without filler.

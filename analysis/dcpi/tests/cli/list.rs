@@ -338,7 +338,11 @@ fn listings_say_why_where_that_is_asked() {
         report
     };
     assert_eq!((&without(&report), &without(&plain)), (&plain, &plain));
+}
 
+#[test]
+fn text_and_csv_of_a_listing_say_why_and_what_is_not_known() {
+    let sampled = sampled(&["-g"]);
     let text = shown(&sampled.db, "list program work --why --machine haswell --event cycles");
     let titles = text
         .lines()

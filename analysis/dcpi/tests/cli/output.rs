@@ -246,6 +246,31 @@ fn clean(db: &Db, format: &str) -> Vec<u8> {
     output.stdout
 }
 
+/// A database with this epoch only.
+fn one(epoch: Epoch) -> Db {
+    let db = Db::new();
+    db.epoch("node-7", epoch);
+    db
+}
+
+/// A database with an epoch without samples, and images of one name.
+fn odd() -> Db {
+    let variable = variable();
+    variable.epoch(
+        "node-7",
+        Epoch { label: Some("empty"), ..Epoch::new(START + 500_000, vec![cycles()]) },
+    );
+    let file = |id: u8, path: &str| {
+        named(ImageId::from_build_id(&[id, 9]).unwrap(), ImageKind::File, "app", path)
+    };
+    let both = Epoch::new(START + 600_000, vec![cycles()])
+        .samples("cycles", &file(1, "/a/app"), &[(0, 700)])
+        .samples("cycles", &file(2, "/b/app"), &[(0, 800)])
+        .lost("cycles", "spill_full", 4);
+    variable.epoch("node-7", both);
+    variable
+}
+
 /// An integrator had to guess what the fields of JSON and CSV are, and in which unit.
 #[test]
 fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
@@ -254,11 +279,6 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
             .unwrap();
     let sections = sections(&page);
     let mut printed = Printed::default();
-    let one = |epoch: Epoch| {
-        let db = Db::new();
-        db.epoch("node-7", epoch);
-        db
-    };
     let mut run = |db: &Db, commands: &[&str]| {
         commands.iter().for_each(|words| printed.run(db, words, &sections))
     };
@@ -309,19 +329,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
             "prof --lines",
         ],
     );
-    let variable = variable();
-    variable.epoch(
-        "node-7",
-        Epoch { label: Some("empty"), ..Epoch::new(START + 500_000, vec![cycles()]) },
-    );
-    let file = |id: u8, path: &str| {
-        named(ImageId::from_build_id(&[id, 9]).unwrap(), ImageKind::File, "app", path)
-    };
-    let both = Epoch::new(START + 600_000, vec![cycles()])
-        .samples("cycles", &file(1, "/a/app"), &[(0, 700)])
-        .samples("cycles", &file(2, "/b/app"), &[(0, 800)])
-        .lost("cycles", "spill_full", 4);
-    variable.epoch("node-7", both);
+    let variable = odd();
     run(&variable, &["stats all --each", "stats all --each -i", &format!("diff {}", SETS[1])]);
     let pair = Db::new();
     for start in [START, START + 5000] {
