@@ -330,13 +330,8 @@ impl EventSpec {
     /// # Errors
     /// [`EventError`] says what to type instead.
     pub fn parse_group(text: &str, number: usize) -> Result<Vec<Self>, EventError> {
-        let mut inside = false;
-        let members = text.split(|letter| {
-            inside ^= letter == '/';
-            letter == ',' && !inside
-        });
-        let group =
-            members.map(|member| Ok(Self { mux: Some(number), ..Self::parse(member.trim())? }));
+        let group = profiledb::split_events(text)
+            .map(|member| Ok(Self { mux: Some(number), ..Self::parse(member.trim())? }));
         let group: Vec<_> = group.collect::<Result<_, EventError>>()?;
         if group.len() < 2 { Err(EventError::Alone(text.to_owned())) } else { Ok(group) }
     }

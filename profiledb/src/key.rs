@@ -112,6 +112,16 @@ pub fn event_name(alias: &str) -> Option<&'static str> {
     EVENT_ALIASES.iter().find(|(other, _)| *other == alias).map(|(_, name)| *name)
 }
 
+/// The names in a list of events: parted at its commas, but not at those between the slashes of
+/// `PMU/term=value,.../`.
+pub fn split_events(list: &str) -> impl Iterator<Item = &str> {
+    let mut between_slashes = false;
+    list.split(move |letter| {
+        between_slashes ^= letter == '/';
+        letter == ',' && !between_slashes
+    })
+}
+
 /// Whether a database can hold samples of an event of that name: 1 to 160 bytes, each outside
 /// `[A-Za-z0-9_-]` counted as three, and no control character.
 #[must_use]
@@ -338,6 +348,19 @@ pub(crate) fn invalid(what: NameKind, name: &str, why: NameFault) -> DbError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commas_between_slashes_part_no_events() {
+        for typed in [
+            "cycles|imiss",
+            "cpu/event=0x3c,umask=0x0/",
+            "cycles|cpu/event=1,umask=2,inv/|r1|x/y/",
+            "a/b,c",
+        ] {
+            let list = typed.replace('|', ",");
+            assert!(split_events(&list).eq(typed.split('|')), "{list}");
+        }
+    }
 
     #[test]
     fn profile_names_read_back() {

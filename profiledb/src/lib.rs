@@ -106,7 +106,7 @@ pub use epoch::EpochId;
 pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation};
 pub use fold::Folded;
 pub use images::ImageRecord;
-pub use key::{ProfileKey, event_name, is_event_name};
+pub use key::{ProfileKey, event_name, is_event_name, split_events};
 pub use merge::{Delta, MergeReport};
 pub use meta::{EpochMeta, EpochStart, EventMeta, Machine, PeriodChange};
 pub use reader::{Database, Epoch};

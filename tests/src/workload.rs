@@ -10,14 +10,16 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Compiles `workloads/NAME.c` to `directory/NAME`, with `flags` for the C compiler.
+    /// Compiles `workloads/NAME.c` to `directory/NAME`, with `flags` for the C compiler. Digits at
+    /// the end of the name are not the source's: tests that run side by side see each other's
+    /// programs, and tell them apart by such a number.
     ///
     /// # Panics
     /// When there is no compiler, or it refuses.
     #[must_use]
     pub fn build(directory: &Path, name: &str, flags: &[&str]) -> Self {
         let program = directory.join(name);
-        compile(&source(name), &program, flags);
+        compile(&source(name.trim_end_matches(|c: char| c.is_ascii_digit())), &program, flags);
         Self { program }
     }
 
@@ -278,7 +280,10 @@ fn source(name: &str) -> PathBuf {
 fn compile(source: &Path, product: &Path, flags: &[&str]) {
     let mut command = Command::new("cc");
     // The source before the flags: a library must follow what uses it. A build id is the
-    // distributions' default, not every cc's.
+    // distributions' default, not every cc's. The run path makes each test's programs other files
+    // than those that other tests build of the same source.
+    let place = product.parent().expect("a product is in a directory").join("nowhere");
     command.args(["-O2", "-Wl,--build-id", "-o"]).arg(product).arg(source).args(flags);
+    command.arg(format!("-Wl,-rpath,{}", place.display()));
     let _ = crate::succeed(&mut command);
 }

@@ -22,9 +22,10 @@ const STEPS: [Step; 6] = [
     ("test", || test::run(&[])),
 ];
 
-/// Runs every step; stops at the first that fails.
+/// Runs every step; stops at the first that fails, and says how long each took.
 pub fn run() -> anyhow::Result<Outcome> {
     packages::ensure(&packages::COMPILER)?;
+    let begun = Instant::now();
     for (name, step) in STEPS {
         println!("== {name}");
         let started = Instant::now();
@@ -36,6 +37,7 @@ pub fn run() -> anyhow::Result<Outcome> {
         }
         println!("== {name}: ok, {seconds} s");
     }
+    println!("== all: ok, {} s", begun.elapsed().as_secs());
     Ok(Outcome::Clean)
 }
 

@@ -396,11 +396,11 @@ fn event_names(epochs: &[Epoch], asked: &[String]) -> Result<Vec<String>, Analys
         return Ok(known);
     }
     let mut names: Vec<String> = Vec::new();
-    for asked in &select::joined_events(asked) {
+    for asked in profiledb::split_events(&asked.join(",")) {
         match select::event(asked, &known) {
             Some(name) if names.contains(name) => {}
             Some(name) => names.push(name.clone()),
-            None => return Err(AnalysisError::NoEvent { asked: asked.clone(), known }),
+            None => return Err(AnalysisError::NoEvent { asked: asked.to_owned(), known }),
         }
     }
     Ok(names)

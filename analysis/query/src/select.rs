@@ -171,23 +171,6 @@ pub fn epochs(db: &Database, asked: &Epochs) -> Result<Vec<(String, EpochId)>, A
     Ok(chosen)
 }
 
-/// Names of events that were parted at every comma, put together again where one stood between the
-/// slashes of `PMU/term=value,.../`.
-#[must_use]
-pub fn joined_events(parted: &[String]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::with_capacity(parted.len());
-    for part in parted {
-        match names.last_mut().filter(|name| name.matches('/').count() == 1) {
-            Some(open) => {
-                open.push(',');
-                open.push_str(part);
-            }
-            None => names.push(part.clone()),
-        }
-    }
-    names
-}
-
 /// Which of the known events is meant: by its own name, else by an alias.
 #[must_use]
 pub fn event<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
@@ -310,20 +293,6 @@ mod tests {
             "-99999999999999999999999",
         ] {
             assert!(text.parse::<EpochChoice>().is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn commas_between_slashes_part_no_events() {
-        for typed in [
-            "cycles|imiss",
-            "cpu/event=0x3c,umask=0x0/",
-            "cycles|cpu/event=1,umask=2,inv/|r1|x/y/",
-            "a/b,c",
-        ] {
-            let events: Vec<String> = typed.split('|').map(str::to_owned).collect();
-            let parted: Vec<String> = typed.split(['|', ',']).map(str::to_owned).collect();
-            assert_eq!(joined_events(&parted), events);
         }
     }
 

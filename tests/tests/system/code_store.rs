@@ -63,14 +63,14 @@ fn assert_named(prof: &Prof, image: &str, truth: f64) {
 fn a_program_deleted_while_it_runs_has_names_after_the_daemon_has_ended() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let workload = Workload::build(place.path(), "two_functions11", &[]);
     let daemon = start(&place, &[]);
     let running = workload.start(4);
     std::fs::remove_file(workload.program()).unwrap();
     let truth = running.wait().number("three_quarters");
     assert!(daemon.quit().success());
-    let report = prof(&place.db(), &["two_functions"]);
-    assert_named(&report, "two_functions", truth);
+    let report = prof(&place.db(), &["two_functions11"]);
+    assert_named(&report, "two_functions11", truth);
     assert_eq!(report.problem_kinds(), ["from_code_store"]);
 }
 
@@ -81,7 +81,7 @@ fn a_program_deleted_while_it_runs_has_names_after_the_daemon_has_ended() {
 fn without_a_code_store_nothing_is_kept() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let workload = Workload::build(place.path(), "two_functions12", &[]);
     let daemon = start(&place, &["--code-store", "off"]);
     let running = workload.start(2);
     std::fs::remove_file(workload.program()).unwrap();
@@ -101,19 +101,19 @@ fn a_program_rebuilt_at_its_path_while_it_runs_keeps_its_own_names() {
     require_root();
     for build_id in ["-Wl,--build-id", "-Wl,--build-id=none"] {
         let place = Place::default();
-        let workload = Workload::build(place.path(), "two_functions", &[build_id]);
+        let workload = Workload::build(place.path(), "two_functions13", &[build_id]);
         let daemon = start(&place, &[]);
         let running = workload.start(4);
         // As installers do: another file takes the name.
-        let new = Workload::build(place.path(), "stripped", &[build_id]);
+        let new = Workload::build(place.path(), "stripped13", &[build_id]);
         std::fs::rename(new.program(), workload.program()).unwrap();
         let second = Running::start(Command::new(workload.program()).arg("2"));
         let truth = running.wait().number("three_quarters");
         let _ = second.wait();
-        wait_until_kept(&daemon, &place, "two_functions");
+        wait_until_kept(&daemon, &place, "two_functions13");
         assert!(daemon.quit().success());
-        let report = prof(&place.db(), &["two_functions"]);
-        assert_named(&report, "two_functions", truth);
+        let report = prof(&place.db(), &["two_functions13"]);
+        assert_named(&report, "two_functions13", truth);
         let ids: std::collections::BTreeSet<&str> =
             report.rows.iter().map(|row| row.image_id.as_str()).collect();
         assert_eq!(ids.len(), 2, "two builds at one path are two images: {report:#?}");
@@ -125,7 +125,7 @@ fn a_program_rebuilt_at_its_path_while_it_runs_keeps_its_own_names() {
 fn a_program_that_is_only_in_memory_has_names() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let workload = Workload::build(place.path(), "two_functions14", &[]);
     let loader = Workload::build(place.path(), "memfd", &[]);
     let daemon = start(&place, &[]);
     let running = Running::start(Command::new(loader.program()).arg(workload.program()).arg("4"));
@@ -160,7 +160,7 @@ fn a_program_in_another_root_resolves_to_its_own_files() {
         std::fs::copy(&file, inside).unwrap();
     }
     std::fs::remove_file(workload.program()).unwrap();
-    let other = Workload::build(place.path(), "two_functions", &["-shared", "-fPIC"]);
+    let other = Workload::build(place.path(), "two_functions15", &["-shared", "-fPIC"]);
     std::fs::rename(other.program(), &outside).unwrap();
 
     let daemon = start(&place, &[]);
@@ -181,7 +181,7 @@ fn a_program_in_another_root_resolves_to_its_own_files() {
         (0.8 * truth..1.2 * truth).contains(&seconds),
         "{seconds:.3} s, {truth:.3} s: {report:#?}"
     );
-    assert_eq!(report.samples_of_image("two_functions"), 0);
+    assert_eq!(report.samples_of_image("two_functions15"), 0);
 }
 
 /// Killed in the middle of its work, it leaves what is kept whole, and the next daemon goes on:
@@ -191,10 +191,10 @@ fn a_program_in_another_root_resolves_to_its_own_files() {
 fn the_next_daemon_goes_on_with_what_was_kept() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &["-Wl,--build-id=none"]);
+    let workload = Workload::build(place.path(), "two_functions16", &["-Wl,--build-id=none"]);
     let daemon = start(&place, &[]);
     let _ = workload.run(2);
-    wait_until_kept(&daemon, &place, "two_functions");
+    wait_until_kept(&daemon, &place, "two_functions16");
     daemon.kill();
     let files = kept_files(&place.db());
     let times: Vec<_> = files

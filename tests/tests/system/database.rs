@@ -45,7 +45,7 @@ fn a_daemon_killed_at_any_moment_leaves_a_whole_database() {
     require_root();
     let kills = std::env::var("DCPI_TEST_KILLS").map_or(12, |kills| kills.parse::<u64>().unwrap());
     let place = Place::default();
-    let workload = Workload::build(place.path(), "churn", &[]);
+    let workload = Workload::build(place.path(), "churn17", &[]);
     // It ends with this test; on a busy machine a daemon may take long to begin.
     let load = workload.start(60 + 60 * u32::try_from(kills).unwrap());
     let mut acknowledged = 0;
@@ -109,7 +109,7 @@ fn a_daemon_killed_at_any_moment_leaves_a_whole_database() {
 fn sixteen_readers_see_only_whole_states_while_the_daemon_flushes() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "churn", &[]);
+    let workload = Workload::build(place.path(), "churn18", &[]);
     let daemon = place.start();
     let load = workload.start(20);
     daemon.flush();
@@ -181,7 +181,7 @@ fn old_epochs_go_and_the_newest_stay() {
 fn a_copy_an_archive_and_a_merged_epoch_say_what_the_database_says() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let workload = Workload::build(place.path(), "two_functions19", &[]);
     let daemon = place.start();
     let _ = workload.run(1);
     let _ = succeed(&mut place.dcpictl(&["epoch"]));
@@ -212,7 +212,7 @@ fn a_copy_an_archive_and_a_merged_epoch_say_what_the_database_says() {
         let report = prof(db, &["--idle", "--epoch", "all"]);
         assert_eq!(report.serious(), [] as [&str; 0], "{}", db.display());
         let of_image =
-            report.of_image("two_functions").map(|row| row.samples()).collect::<Vec<_>>();
+            report.of_image("two_functions19").map(|row| row.samples()).collect::<Vec<_>>();
         (report.total(), of_image)
     };
     let original = procedures(&place.db());
@@ -223,8 +223,8 @@ fn a_copy_an_archive_and_a_merged_epoch_say_what_the_database_says() {
     for db in [&to, &at("dcpi"), &merged] {
         assert_eq!(totals(db), original.0, "{}", db.display());
         assert_eq!(damage(db), [] as [String; 0], "{}", db.display());
-        let report = prof(db, &["--idle", "--epoch", "all", "two_functions"]);
-        let found: Vec<u64> = report.of_image("two_functions").map(|row| row.samples()).collect();
+        let report = prof(db, &["--idle", "--epoch", "all", "two_functions19"]);
+        let found: Vec<u64> = report.of_image("two_functions19").map(|row| row.samples()).collect();
         assert_eq!(found, original.1, "{}", db.display());
     }
     assert_eq!(epochs(&merged).len(), 1);

@@ -13,7 +13,7 @@ use tests::{require_root, succeed};
 /// `dcpi list two_functions three_quarters` as JSON.
 fn list(db: &Path) -> Value {
     let text =
-        succeed(&mut dcpi(db, "list", &["two_functions", "three_quarters", "--format", "json"]));
+        succeed(&mut dcpi(db, "list", &["two_functions20", "three_quarters", "--format", "json"]));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
 }
 
@@ -50,7 +50,7 @@ fn share_in_loops(listing: &Value) -> f64 {
 fn the_hot_loop_is_listed_with_its_source_and_without_the_file() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &["-g"]);
+    let workload = Workload::build(place.path(), "two_functions20", &["-g"]);
     let mut command = place.dcpid();
     command.args(["--event", "cpu-clock"]);
     let daemon = place.start_as(command);

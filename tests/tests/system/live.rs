@@ -68,7 +68,7 @@ fn left(place: &Place) -> Vec<String> {
 fn a_command_is_recorded_and_its_output_and_exit_code_are_its_own() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let workload = Workload::build(place.path(), "two_functions21", &[]);
     let program = workload.program().to_str().unwrap();
     let db = place.db();
     let script = format!("echo said; {program} 2 > /dev/null; exit 7");
@@ -90,7 +90,7 @@ fn a_command_is_recorded_and_its_output_and_exit_code_are_its_own() {
     assert!(daemons(&place).is_empty() && left(&place).is_empty());
     // Of the command alone three quarters are in one procedure, and it took two seconds of one CPU.
     let prof = tests::report::prof(&db, &["--label", "sh"]);
-    let row = prof.row("two_functions", "three_quarters");
+    let row = prof.row("two_functions21", "three_quarters");
     assert!((0.65..0.80).contains(&row.share().value), "{row:?}");
     let again = run(&mut record(&place, &["-o", db.to_str().unwrap(), "--", "false"]));
     assert_eq!(
@@ -213,40 +213,6 @@ fn top(place: &Place, arguments: &[&str]) -> Command {
     command
 }
 
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn top_shows_what_runs_now_without_the_disk() {
-    require_root();
-    let place = Place::default();
-    let line = refuse(&mut top(&place, &["--once"]));
-    assert!(line.contains("no dcpid listens"), "{line}");
-    let workload = Workload::build(place.path(), "two_functions", &[]);
-    let daemon = start_by_time(&place);
-    let line = refuse(&mut top(&place, &[]));
-    assert!(line.contains("needs a terminal; use --once"), "{line}");
-    let running = workload.start(20);
-    let merged = daemon.status().samples.merged;
-    let text = succeed(&mut top(&place, &["--once", "-d", "2s", "--format", "json"]));
-    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let rows = report["rows"].as_array().unwrap();
-    let row = rows
-        .iter()
-        .find(|row| row["procedure"] == "three_quarters")
-        .unwrap_or_else(|| panic!("{text}"));
-    let quarter = rows
-        .iter()
-        .find(|row| row["procedure"] == "one_quarter")
-        .unwrap_or_else(|| panic!("{text}"));
-    let [many, few] = [row, quarter].map(|row| row["samples"].as_f64().unwrap());
-    assert!((2.0..4.5).contains(&(many / few)), "{text}");
-    let status = daemon.status();
-    assert_eq!(status.samples.merged, merged, "nothing was written for it");
-    assert_closes(&status.samples);
-    in_a_terminal(&place);
-    drop(running);
-    assert_closes(&daemon.status().samples);
-}
-
 /// On a terminal of script(1): the screen is drawn, and left as it was, whether a key or a signal
 /// ends it.
 fn in_a_terminal(place: &Place) {
@@ -350,5 +316,39 @@ mod alone {
             let off = (0..3).map(|_| times()).find(|off| *off <= 0.02);
             assert!(off.is_some(), "{command:?}: never within 2 %");
         }
+    }
+
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn top_shows_what_runs_now_without_the_disk() {
+        require_root();
+        let place = Place::default();
+        let line = refuse(&mut top(&place, &["--once"]));
+        assert!(line.contains("no dcpid listens"), "{line}");
+        let workload = Workload::build(place.path(), "two_functions22", &[]);
+        let daemon = start_by_time(&place);
+        let line = refuse(&mut top(&place, &[]));
+        assert!(line.contains("needs a terminal; use --once"), "{line}");
+        let running = workload.start(20);
+        let merged = daemon.status().samples.merged;
+        let text = succeed(&mut top(&place, &["--once", "-d", "2s", "--format", "json"]));
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let rows = report["rows"].as_array().unwrap();
+        let row = rows
+            .iter()
+            .find(|row| row["procedure"] == "three_quarters")
+            .unwrap_or_else(|| panic!("{text}"));
+        let quarter = rows
+            .iter()
+            .find(|row| row["procedure"] == "one_quarter")
+            .unwrap_or_else(|| panic!("{text}"));
+        let [many, few] = [row, quarter].map(|row| row["samples"].as_f64().unwrap());
+        assert!((2.0..4.5).contains(&(many / few)), "{text}");
+        let status = daemon.status();
+        assert_eq!(status.samples.merged, merged, "nothing was written for it");
+        assert_closes(&status.samples);
+        in_a_terminal(&place);
+        drop(running);
+        assert_closes(&daemon.status().samples);
     }
 }

@@ -19,8 +19,6 @@ mod cli;
 mod code_store;
 mod database;
 mod edges;
-mod generated;
-mod hostile;
 mod listing;
 mod live;
 mod loader;

@@ -34,13 +34,14 @@ fn assert_about(what: &str, seconds: f64, expected: f64, tolerance: f64) {
 fn the_shares_of_two_functions_bracket_what_they_measure_themselves() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let workload = Workload::build(place.path(), "two_functions23", &[]);
     let daemon = place.start();
     let truth = workload.run(8);
     daemon.flush();
-    let prof = prof(&place.db(), &["--confidence", "99.9", "two_functions"]);
+    let prof = prof(&place.db(), &["--confidence", "99.9", "two_functions23"]);
     for function in ["three_quarters", "one_quarter"] {
-        let (share, truth) = (prof.row("two_functions", function).share(), truth.number(function));
+        let (share, truth) =
+            (prof.row("two_functions23", function).share(), truth.number(function));
         eprintln!(
             "{function}: {:.4} [{:.4}, {:.4}], truth {truth:.4}",
             share.value, share.low, share.high
@@ -56,29 +57,10 @@ fn the_shares_of_two_functions_bracket_what_they_measure_themselves() {
 
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
-fn time_in_a_shared_library_is_the_librarys() {
-    require_root();
-    let place = Place::default();
-    let workload = Workload::build_with_library(place.path());
-    let daemon = start_by_time(&place);
-    let truth = workload.run(4).number("cpu_s");
-    daemon.flush();
-    let prof = everything(&place);
-    let work = prof.row("liblibrary.so", "library_work").samples();
-    assert_about("library_work", prof.seconds(work), truth, 0.2);
-    let main = prof.samples_of_image("library_main");
-    assert!(
-        main * 100 < work,
-        "the program itself does next to nothing: {main} samples, its library {work}"
-    );
-}
-
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
 fn time_in_the_kernel_is_the_kernels_and_has_names() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "kernel_reader", &[]);
+    let workload = Workload::build(place.path(), "kernel_reader24", &[]);
     let daemon = start_by_time(&place);
     let truth = workload.run(4);
     daemon.flush();
@@ -93,7 +75,7 @@ fn time_in_the_kernel_is_the_kernels_and_has_names() {
         kernel > 0.8 * system,
         "the reader alone was in the kernel for {system:.3} s, all samples there are {kernel:.3} s"
     );
-    let user = prof.seconds(prof.samples_of_image("kernel_reader"));
+    let user = prof.seconds(prof.samples_of_image("kernel_reader24"));
     assert!(
         user < 0.2 * cpu,
         "the reader is in the kernel, not in its own code: {user:.3} s of {cpu:.3} s"
@@ -148,14 +130,15 @@ fn programs_that_exec_over_each_other_keep_their_own_time() {
 fn a_function_without_a_name_is_one_procedure_named_by_its_address() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "stripped", &["-s"]);
+    let workload = Workload::build(place.path(), "stripped25", &["-s"]);
     let daemon = start_by_time(&place);
     let truth = workload.run(4).number("cpu_s");
     daemon.flush();
     let prof = everything(&place);
-    let of_image = prof.samples_of_image("stripped");
+    let of_image = prof.samples_of_image("stripped25");
     assert_about("stripped", prof.seconds(of_image), truth, 0.2);
-    let hot = prof.of_image("stripped").max_by_key(|row| row.samples()).expect("rows of the image");
+    let hot =
+        prof.of_image("stripped25").max_by_key(|row| row.samples()).expect("rows of the image");
     let name = hot.procedure.as_deref().unwrap_or_default();
     let address = name.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
     assert!(address.is_some_and(|address| address > 0), "named by its address: {hot:?}");
@@ -166,53 +149,13 @@ fn a_function_without_a_name_is_one_procedure_named_by_its_address() {
     );
 }
 
-/// A minute of processes that are gone before anybody can look at them, and every sample is
-/// accounted for in each second of it.
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn the_ledger_closes_at_every_second_of_a_minute_of_churn() {
-    require_root();
-    let place = Place::default();
-    let workload = Workload::build(place.path(), "churn", &[]);
-    let daemon = start_by_time(&place);
-    let mut churn = workload.start(58);
-    let (mut taken, mut seconds) = (0, 0);
-    let mut next = Instant::now();
-    while churn.is_running() {
-        next += Duration::from_secs(1);
-        std::thread::sleep(next.saturating_duration_since(Instant::now())); // the pace of the questions
-        seconds += 1;
-        if seconds % 10 == 0 {
-            daemon.flush();
-        }
-        let samples = daemon.status().samples;
-        assert_closes(&samples);
-        assert!(samples.taken > taken, "second {seconds}: {} samples after {taken}", samples.taken);
-        taken = samples.taken;
-    }
-    let truth = churn.wait();
-    daemon.flush();
-    let samples = daemon.status().samples;
-    assert_closes(&samples);
-    eprintln!("{} children, {seconds} questions: {samples:?}", truth.number("children"));
-    assert!(samples.unresolved() * 50 <= samples.taken, "at most 2 % unresolved: {samples:?}");
-    assert_eq!(samples.lost(), 0, "the tables are large enough for this: {samples:?}");
-    let prof = everything(&place);
-    assert_about(
-        "churn_child",
-        prof.seconds(prof.row("churn", "churn_child").samples()),
-        truth.number("churn_child_s"),
-        0.2,
-    );
-}
-
 /// The smallest spill buffers there can be overflow, and what they lose is counted.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn spill_buffers_that_are_too_small_lose_samples_by_name() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "churn", &[]);
+    let workload = Workload::build(place.path(), "churn27", &[]);
     let mut command = place.dcpid();
     command.args(["--spill-entries", "1"]);
     let daemon = place.start_as(command);
@@ -234,7 +177,7 @@ fn spill_buffers_that_are_too_small_lose_samples_by_name() {
 fn a_table_of_the_papers_size_counts_the_same() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "churn", &[]);
+    let workload = Workload::build(place.path(), "churn28", &[]);
     let mut command = place.dcpid();
     command.args([
         "--event",
@@ -256,7 +199,7 @@ fn a_table_of_the_papers_size_counts_the_same() {
         "two halves of 256 KiB each, and what others have"
     );
     let prof = everything(&place);
-    let child = prof.row("churn", "churn_child").samples();
+    let child = prof.row("churn28", "churn_child").samples();
     assert_about("churn_child", prof.seconds(child), truth.number("churn_child_s"), 0.2);
 }
 
@@ -265,7 +208,7 @@ fn a_table_of_the_papers_size_counts_the_same() {
 fn a_flush_puts_on_disk_everything_sampled_before_it() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let workload = Workload::build(place.path(), "two_functions29", &[]);
     let daemon = place.start();
     let _ = workload.run(2);
     for _ in 0..5 {
@@ -292,7 +235,7 @@ fn a_flush_puts_on_disk_everything_sampled_before_it() {
 fn kill_9_leaves_a_readable_database_that_the_next_daemon_goes_on_with() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let workload = Workload::build(place.path(), "two_functions30", &[]);
     let daemon = place.start();
     let _ = workload.run(2);
     let before = daemon.status().samples;
@@ -300,7 +243,7 @@ fn kill_9_leaves_a_readable_database_that_the_next_daemon_goes_on_with() {
     let _ = workload.run(1); // and these are lost: they are in memory only
     daemon.kill();
 
-    let rows = |prof: &Prof| prof.samples_of_image("two_functions");
+    let rows = |prof: &Prof| prof.samples_of_image("two_functions30");
     let left = everything(&place);
     assert!(
         left.total() >= before.taken - before.lost(),
@@ -335,7 +278,7 @@ fn ending_loses_nothing() {
     require_root();
     for by_signal in [true, false] {
         let place = Place::default();
-        let workload = Workload::build(place.path(), "two_functions", &[]);
+        let workload = Workload::build(place.path(), "two_functions31", &[]);
         let daemon = place.start();
         let _ = workload.run(1);
         let before = daemon.status().samples;
@@ -478,7 +421,7 @@ fn files_under(directory: &Path) -> Vec<PathBuf> {
 fn a_full_disk_costs_no_sample_and_no_daemon() {
     require_root();
     let place = Place::default();
-    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let workload = Workload::build(place.path(), "two_functions32", &[]);
     let disk = Disk::mount(place.db(), "64k");
     let daemon = place.start();
     // To the brim: a merge writes one file, of a few kilobytes, so any room left could be room
@@ -532,7 +475,7 @@ fn a_full_disk_costs_no_sample_and_no_daemon() {
 fn in_a_pid_namespace_processes_inside_resolve_and_those_outside_have_a_reason() {
     require_root();
     let place = Place::default();
-    let inside = Workload::build(place.path(), "two_functions", &[]);
+    let inside = Workload::build(place.path(), "two_functions33", &[]);
     let outside = inside.copy("outside");
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).arg(binary("dcpid"));
@@ -552,8 +495,8 @@ fn in_a_pid_namespace_processes_inside_resolve_and_those_outside_have_a_reason()
     assert!(daemon.quit().success());
 
     let prof = everything(&place);
-    let work = prof.row("two_functions", "three_quarters").samples()
-        + prof.row("two_functions", "one_quarter").samples();
+    let work = prof.row("two_functions33", "three_quarters").samples()
+        + prof.row("two_functions33", "one_quarter").samples();
     assert_about("inside", prof.seconds(work), inhabitant.number("cpu_s"), 0.2);
     assert_eq!(prof.samples_of_image("outside"), 0, "what is outside cannot be known: {prof:#?}");
     let outside = prof.unresolved.get("other_pid_namespace").copied().unwrap_or(0);
@@ -741,6 +684,70 @@ mod alone {
         assert!(
             (0.75 * 4.0 * seconds..1.25 * 4.0 * seconds).contains(&samples),
             "{samples} samples of {seconds} s at 4 per second"
+        );
+    }
+
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn time_in_a_shared_library_is_the_librarys() {
+        require_root();
+        let place = Place::default();
+        let workload = Workload::build_with_library(place.path());
+        let daemon = start_by_time(&place);
+        let truth = workload.run(4).number("cpu_s");
+        daemon.flush();
+        let prof = everything(&place);
+        let work = prof.row("liblibrary.so", "library_work").samples();
+        assert_about("library_work", prof.seconds(work), truth, 0.2);
+        let main = prof.samples_of_image("library_main");
+        assert!(
+            main * 100 < work,
+            "the program itself does next to nothing: {main} samples, its library {work}"
+        );
+    }
+
+    /// Processes that are gone before anybody can look at them, and every sample is
+    /// accounted for in each second of it.
+    #[test]
+    #[ignore = "needs root: run by cargo xtask test"]
+    fn the_ledger_closes_at_every_second_of_churn() {
+        require_root();
+        let place = Place::default();
+        let workload = Workload::build(place.path(), "churn", &[]);
+        let length = std::env::var("DCPI_TEST_CHURN_S").map_or(20, |s| s.parse().unwrap());
+        let daemon = start_by_time(&place);
+        let mut churn = workload.start(length);
+        let (mut taken, mut seconds) = (0, 0);
+        let mut next = Instant::now();
+        while churn.is_running() {
+            next += Duration::from_secs(1);
+            std::thread::sleep(next.saturating_duration_since(Instant::now())); // the pace of the questions
+            seconds += 1;
+            if seconds % 10 == 0 {
+                daemon.flush();
+            }
+            let samples = daemon.status().samples;
+            assert_closes(&samples);
+            assert!(
+                samples.taken > taken,
+                "second {seconds}: {} samples after {taken}",
+                samples.taken
+            );
+            taken = samples.taken;
+        }
+        let truth = churn.wait();
+        daemon.flush();
+        let samples = daemon.status().samples;
+        assert_closes(&samples);
+        eprintln!("{} children, {seconds} questions: {samples:?}", truth.number("children"));
+        assert!(samples.unresolved() * 50 <= samples.taken, "at most 2 % unresolved: {samples:?}");
+        assert_eq!(samples.lost(), 0, "the tables are large enough for this: {samples:?}");
+        let prof = everything(&place);
+        assert_about(
+            "churn_child",
+            prof.seconds(prof.row("churn", "churn_child").samples()),
+            truth.number("churn_child_s"),
+            0.2,
         );
     }
 }

@@ -58,7 +58,7 @@ fn labelled_runs_are_kept_apart_to_the_last_sample() {
     require_root();
     let place = Place::default();
     let [first, second, other] =
-        ["two_functions", "churn", "stripped"].map(|name| build(&place, name));
+        ["two_functions34", "churn34", "stripped34"].map(|name| build(&place, name));
     let daemon = start(&place, &[]);
     let run_first = Running::start(place.dcpilabel("first").arg(first.program()).arg("3"));
     let script = format!("{} 3; true", second.program().display());
@@ -160,7 +160,7 @@ fn a_labelled_command_behaves_as_if_alone() {
 fn a_running_process_is_labelled_with_its_children() {
     require_root();
     let place = Place::default();
-    let workload = build(&place, "two_functions");
+    let workload = build(&place, "two_functions35");
     let daemon = start(&place, &[]);
     let script = format!("{} 5; true", workload.program().display());
     let running = Running::start(Command::new("sh").args(["-c", &script]));
@@ -188,7 +188,7 @@ fn a_running_process_is_labelled_with_its_children() {
 fn an_image_can_be_kept_apart_by_process() {
     require_root();
     let place = Place::default();
-    let [workload, other] = ["two_functions", "stripped"].map(|name| build(&place, name));
+    let [workload, other] = ["two_functions36", "stripped36"].map(|name| build(&place, name));
     let daemon = start(&place, &["--per-process", image(&workload)]);
     let running = [1, 3].map(|seconds| workload.start(seconds));
     let bystander = other.start(1);
@@ -297,7 +297,7 @@ fn assert_left_out(place: &Place, daemon: &Daemon<'_>, workload: &Workload, trut
 fn an_image_that_is_left_out_leaves_a_number() {
     require_root();
     let place = Place::default();
-    let [secret, open] = ["two_functions", "stripped"].map(|name| build(&place, name));
+    let [secret, open] = ["two_functions37", "stripped37"].map(|name| build(&place, name));
     for named in [image(&secret), secret.program().to_str().unwrap()] {
         let other = Place::default();
         let daemon = start(&other, &["--exclude-image", named]);
@@ -313,7 +313,7 @@ fn an_image_that_is_left_out_leaves_a_number() {
 fn a_process_that_is_left_out_takes_its_children_along() {
     require_root();
     let place = Place::default();
-    let secret = build(&place, "churn");
+    let secret = build(&place, "churn38");
     // It forks before the daemon starts and after.
     let script = format!("{} 6; true", secret.program().display());
     let running = Running::start(Command::new("sh").args(["-c", &script]));
@@ -383,7 +383,7 @@ fn a_control_group_that_is_left_out_leaves_a_number() {
     let name = group.0.file_name().unwrap().to_str().unwrap().to_owned();
     for pattern in [name.clone(), format!("/{name}")] {
         let place = Place::default();
-        let secret = build(&place, "two_functions");
+        let secret = build(&place, "two_functions39");
         let daemon = start(&place, &["--exclude-cgroup", &pattern, "--by-unit"]);
         let truth = group.inside(secret.program(), 2).wait().number("cpu_s");
         assert_left_out(&place, &daemon, &secret, truth);
@@ -400,7 +400,7 @@ fn units_are_kept_apart() {
     let names =
         [0, 1].map(|at: usize| groups[at].0.file_name().unwrap().to_str().unwrap().to_owned());
     let place = Place::default();
-    let workload = build(&place, "two_functions");
+    let workload = build(&place, "two_functions40");
     // One runs when the daemon starts, one is started later, one is in no group.
     let web = groups[0].inside(workload.program(), 6);
     let daemon = start(&place, &["--by-unit"]);
@@ -434,7 +434,7 @@ fn units_are_kept_apart() {
 fn a_process_number_that_is_used_again_does_not_inherit_a_label() {
     require_root();
     let place = Place::default();
-    let [first, next] = ["two_functions", "stripped"].map(|name| build(&place, name));
+    let [first, next] = ["two_functions41", "stripped41"].map(|name| build(&place, name));
     let daemon = start(&place, &[]);
     let labelled = Running::start(place.dcpilabel("run").arg(first.program()).arg("1"));
     let pid = labelled.pid();

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "consumers")]
 mod consumers;
+mod generated;
+mod hostile;
 mod ledger;
 mod reading;
 mod service;

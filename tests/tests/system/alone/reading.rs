@@ -136,7 +136,7 @@ fn the_same_twice_is_left_alone_and_five_percent_more_are_found() {
 type Rows = BTreeMap<(String, String), u64>;
 
 /// Seconds of sampling by both.
-const SECONDS: u32 = 12;
+const SECONDS: u32 = 8;
 /// Standard deviations of each one's interval: 99 %. Both ends together leave 1 in 4000 rows
 /// outside by chance.
 const Z: f64 = 2.576;
