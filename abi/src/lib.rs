@@ -1,10 +1,10 @@
-//! The bytes that cross the kernel boundary: what the sampler (`ebpf/src/sampler.bpf.c`) writes and
-//! the daemon reads.
+//! The bytes that cross the kernel boundary: what the sampler (`ebpf/src/`) writes and the daemon
+//! reads.
 //!
 //! Writer: the eBPF program, on every counter overflow, in the memory of the CPU it runs on.
 //! Reader: the daemon, through `mmap` of the same maps, one half at a time. Every structure here
-//! has its twin of the same name in the C source; sizes and offsets are asserted on both sides, so
-//! a change made on one side alone does not compile.
+//! has its twin of the same name in `ebpf/src/abi.h`; sizes and offsets are asserted on both sides,
+//! so a change made on one side alone does not compile.
 //!
 //! [`notice`] has the bytes that the loader hook sends to the daemon.
 //!

@@ -1,9 +1,9 @@
 //! The sampler's compiled objects, one for each architecture, as committed: a build of the daemon
 //! needs no BPF compiler.
 //!
-//! Source: `sampler.bpf.c` (GPL-2.0, as the kernel asks of programs that call its helpers). `cargo
-//! xtask ebpf` rebuilds the objects with Debian's clang; `cargo xtask ebpf --check` fails when the
-//! committed bytes do not come from the source.
+//! Source: `sampler.bpf.c` and the C files that it includes (GPL-2.0, as the kernel asks of programs
+//! that call its helpers). `cargo xtask ebpf` rebuilds the objects with Debian's clang; `cargo
+//! xtask ebpf --check` fails when the committed bytes do not come from the source.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ pub struct Settings {
     pub buckets: u32,
 }
 
-/// Stands in the object for settings, with their number in the low byte: `SETTING` in the source.
+/// Stands in the object for settings, with their number in the low byte: `SETTING` in `settings.h`.
 const SETTING: u32 = 0x5e77_1e00;
 
 /// The sampler for the architecture this crate is compiled for: an ELF object with BTF, maps

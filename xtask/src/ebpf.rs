@@ -42,7 +42,7 @@ pub fn check() -> anyhow::Result<Outcome> {
             println!("{} comes from its source", object.display());
         } else {
             println!(
-                "{} does not come from ebpf/src/sampler.bpf.c; run `cargo xtask ebpf` and commit the result",
+                "{} does not come from ebpf/src/; run `cargo xtask ebpf` and commit the result",
                 object.display()
             );
             outcome = Outcome::Problems;

@@ -1,4 +1,4 @@
-//! The sampler's table, simulated: SOSP 1997, section 5.4, for `ebpf/src/sampler.bpf.c`.
+//! The sampler's table, simulated: SOSP 1997, section 5.4, for `ebpf/src/count.c`.
 
 use super::recording::Sample;
 use std::collections::HashSet;

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * The bytes that the sampler and the daemon share: twins of the structures and constants of the
+ * same names in abi/src/lib.rs, which documents each field.
+ */
+#pragma once
+
+#include "kernel.h"
+
+enum {
+	WAYS = 4,
+	BUCKETS = 31,
+	HALVES = 2,
+	PC_BITS = 57,
+	EVENTS_MAX = 16,
+	PID_BITS = 22,
+	GENERATION_BITS = 10,
+	SLOT_BITS = 15,
+};
+#define SPACE_KERNEL 0u
+#define SPACE_FOREIGN (1u << PID_BITS)
+#define IN_PROGRAM (1ull << 63)
+#define PROGRAM_NONE 0u
+#define PROGRAM_APART (~0u)
+#define PID_MASK ((1u << PID_BITS) - 1)
+#define GENERATION_MASK ((1u << GENERATION_BITS) - 1)
+
+struct entry {
+	u64 key;
+	u32 space;
+	u32 count;
+};
+
+struct bucket {
+	struct entry entries[WAYS];
+} __attribute__((aligned(64)));
+
+struct half_stats {
+	u64 taken;
+	u32 misses;
+	u32 spilled;
+};
+
+/* One page of 4096 bytes. The table is this small because the sampled program has made the
+ * processor forget the translation of each further page that a sample would touch. */
+struct cpu_block {
+	u32 half;
+	u32 snapshot_in; /* samples of user code before the one with the next snapshot */
+	struct half_stats stats[HALVES];
+	u32 snapshot_every; /* samples of user code per snapshot; 0: no snapshots */
+	struct bucket table[HALVES][BUCKETS];
+} __attribute__((aligned(4096)));
+
+struct losses {
+	u64 spill_full[EVENTS_MAX];
+};
+
+/* A mapping of a file whose code is counted once for all processes that map it. An element of
+ * slot.libraries is filled once: its len may become 0 later, and then stays 0. */
+struct library {
+	u64 start;
+	u32 len;
+	u32 number;
+};
+enum { INTERPRETER, LIBC, LIBRARIES };
+
+/* What the sampler knows of a process. Forks, execs and mappings write it, samples read it. */
+struct slot {
+	u64 mm; /* address of the memory that the rest is true of; 0: of none */
+	u64 text;
+	u32 text_len;
+	u32 program;
+	u32 space;
+	u32 born; /* when the process began to run its program, in units of 2^BORN_SHIFT ns */
+	struct library libraries[LIBRARIES];
+} __attribute__((aligned(64)));
+
+/* An exec; or, when program is PROGRAM_APART, a mapping over what may have been another, and
+ * text_len is the generation before; or, when generation is CHANGE_LIBRARY, the mapping of a
+ * library. */
+#define CHANGE_LIBRARY (1u << 31)
+struct change {
+	u64 time_ns;
+	u64 text;
+	u32 text_len;
+	u32 program;
+	u32 pid;
+	u32 generation;
+};
+
+enum { SNAPSHOTS_PER_CPU = 128, SNAPSHOT_REGISTERS = 18, STACK_BYTES = 256 };
+/* The registers of user code at a sample, and the top of its stack. */
+struct snapshot {
+	u64 key;
+	u32 space;
+	u32 stack_len;
+	u64 registers[SNAPSHOT_REGISTERS];
+	unsigned char stack[STACK_BYTES];
+};
+
+/* Positions in a CPU's ring of snapshots: the sampler writes the first cache line, the daemon the
+ * second. All three numbers only grow, and wrap at 2^32. */
+struct snapshot_ring {
+	u32 written;
+	u32 dropped;
+	u32 reserved[14];
+	u32 taken;
+	u32 reserved_too[15];
+} __attribute__((aligned(64)));
+
+/* The same sizes and offsets are asserted in abi/src/lib.rs. */
+#define ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), "abi: " #type)
+#define ASSERT_OFFSET(type, field, bytes) \
+	_Static_assert(__builtin_offsetof(struct type, field) == (bytes), "abi: " #type "." #field)
+ASSERT_SIZE(entry, 16);
+ASSERT_OFFSET(entry, space, 8);
+ASSERT_OFFSET(entry, count, 12);
+ASSERT_SIZE(bucket, 64);
+ASSERT_SIZE(half_stats, 16);
+ASSERT_OFFSET(half_stats, misses, 8);
+ASSERT_OFFSET(half_stats, spilled, 12);
+ASSERT_SIZE(cpu_block, 4096);
+ASSERT_OFFSET(cpu_block, stats, 8);
+ASSERT_OFFSET(cpu_block, snapshot_every, 40);
+ASSERT_OFFSET(cpu_block, table, 64);
+ASSERT_SIZE(losses, 128);
+ASSERT_SIZE(slot, 64);
+ASSERT_OFFSET(slot, text_len, 16);
+ASSERT_OFFSET(slot, space, 24);
+ASSERT_OFFSET(slot, libraries, 32);
+ASSERT_OFFSET(library, len, 8);
+ASSERT_OFFSET(library, number, 12);
+ASSERT_SIZE(change, 32);
+ASSERT_OFFSET(change, text_len, 16);
+ASSERT_OFFSET(change, pid, 24);
+ASSERT_SIZE(snapshot, 416);
+ASSERT_OFFSET(snapshot, registers, 16);
+ASSERT_OFFSET(snapshot, stack, 160);
+ASSERT_SIZE(snapshot_ring, 128);
+ASSERT_OFFSET(snapshot_ring, taken, 64);

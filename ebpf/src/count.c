@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Counting a sample in this CPU's table, and the programs that do it, one for each event number.
+ */
+#include "abi.h"
+#include "kernel.h"
+#include "maps.h"
+#include "place.h"
+#include "settings.h"
+#include "spill.h"
+#include "snapshot.h"
+
+/* Fibonacci hashing: the top bits of the product depend on every bit (Knuth, TAOCP 3, 6.4). */
+INLINE u32 bucket_number(u32 buckets, u32 place, u32 space, u32 event)
+{
+	u32 hash = (place ^ event << 12 ^ space * 0x85ebca6bu) * 0x9e3779b1u;
+
+	return ((u64)hash * buckets) >> 32;
+}
+
+INLINE struct bucket *bucket_of(struct bucket *table, u32 place, u32 space, u32 event)
+{
+	return &table[bucket_number(BUCKETS, place, space, event)];
+}
+
+/* The bucket in the map TABLE, where the daemon asked for more buckets than the page has. The
+ * verifier makes callers test for null; the index is always inside TABLE. */
+OUT_OF_LINE struct bucket *far_bucket(u32 half_index, u32 place, u32 event)
+{
+	u32 index = half_index * TABLE_BUCKETS + bucket_number(TABLE_BUCKETS, place, 0, event);
+
+	return bpf_map_lookup_elem(&TABLE, &index);
+}
+
+/* Counts one sample. The entries of a bucket are in the order of their use, the latest first. */
+INLINE int take_sample(struct context *context, u64 event)
+{
+	u64 pc = context->registers[PC_REGISTER];
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_block *block = bpf_map_lookup_elem(&CPUS, &cpu);
+	struct half_stats *stats;
+	struct bucket *bucket;
+	struct entry *entry;
+	struct place place;
+	u64 key;
+	u32 half, way, space;
+
+	if (!LIKELY(block))
+		return 0;
+	half = block->half & 1;
+	stats = &block->stats[half];
+	stats->taken++;
+	/* Shared code is counted in the bucket of the low 12 bits of its address, which are the
+	 * same wherever a file is mapped. The processor fetches that bucket while it waits for the
+	 * process's slot, so a sample waits for the slower of two cold lines, not for their sum. */
+	bucket = TABLE_BUCKETS ? far_bucket(half + cpu * HALVES, pc & 4095, event)
+			       : bucket_of(block->table[half], pc & 4095, 0, event);
+	if (!LIKELY(bucket))
+		return 0;
+	*(volatile u64 *)&bucket->entries[0].key;
+	place = place_of(pc);
+	key = (event << PC_BITS) | place.key;
+	space = place.space;
+	/* Code of one process alone is counted in a bucket that depends on the address space too:
+	 * otherwise a hundred workers that run the same line would compete for its four entries.
+	 * Not so in a larger table: a second look-up there would need stack, which is cold. */
+	if (!LIKELY((place.key & IN_PROGRAM) || space == SPACE_KERNEL) && !TABLE_BUCKETS)
+		bucket = bucket_of(block->table[half], pc, space, event);
+	entry = &bucket->entries[0];
+#if defined(ARCH_x86_64)
+	if (event == 0 && SNAPSHOTS && LIKELY((s64)pc >= 0)) {
+		if (LIKELY(block->snapshot_in != 0)) {
+			block->snapshot_in--;
+		} else {
+			u32 every = *(volatile u32 *)&block->snapshot_every;
+
+			block->snapshot_in = every ? every - 1 : RECHECK_SAMPLES;
+			if (every && context->registers[CS_REGISTER] == USER_CODE_64)
+				take_snapshot(context, cpu, place);
+		}
+	}
+#endif
+
+	if (LIKELY(entry->key == key && entry->space == space)) {
+		entry->count++;
+		return 0;
+	}
+	/* A hit further back swaps with the front, so that the next sample finds it at once (SOSP
+	 * 1997, section 5.4). */
+#pragma unroll
+	for (way = 1; way < WAYS; way++) {
+		struct entry *found = &bucket->entries[way];
+
+		if (found->key == key && found->space == space) {
+			u32 count = found->count + 1;
+
+			*found = *entry;
+			entry->key = key;
+			entry->space = space;
+			entry->count = count;
+			return 0;
+		}
+	}
+
+	stats->misses++;
+	if (bucket->entries[WAYS - 1].count != 0 &&
+	    !spill(stats, half + cpu * HALVES, &bucket->entries[WAYS - 1]))
+		return lose(half + cpu * HALVES, event);
+	bucket->entries[3] = bucket->entries[2];
+	bucket->entries[2] = bucket->entries[1];
+	bucket->entries[1] = bucket->entries[0];
+	entry->key = key;
+	entry->space = space;
+	entry->count = 1;
+	return 0;
+}
+
+/* The event number is a constant in each program. A return of 0 keeps the sample out of the event's
+ * ring buffer: perf writes no record, the counts are all there is. */
+#define SAMPLER(n)                              \
+	SECTION("perf_event")                   \
+	int sample_##n(struct context *context) \
+	{                                       \
+		return take_sample(context, n); \
+	}
+
+SAMPLER(0)
+SAMPLER(1)
+SAMPLER(2)
+SAMPLER(3)
+SAMPLER(4)
+SAMPLER(5)
+SAMPLER(6)
+SAMPLER(7)
+SAMPLER(8)
+SAMPLER(9)
+SAMPLER(10)
+SAMPLER(11)
+SAMPLER(12)
+SAMPLER(13)
+SAMPLER(14)
+SAMPLER(15)

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Which process and which address space the current task belongs to.
+ */
+#pragma once
+
+#include "abi.h"
+#include "kernel.h"
+#include "maps.h"
+#include "settings.h"
+
+INLINE u32 hashed_generation(u64 exec_id, u64 birth)
+{
+	return ((exec_id + birth) * 0x9e3779b97f4a7c15ull) >> (64 - GENERATION_BITS);
+}
+
+/* The generation of the current process: it tells this address space from the others that the same
+ * process number had or will have. An exec increments self_exec_id, and a process that reuses the
+ * number was born at another time. All threads of a process have the same generation: a new thread
+ * copies self_exec_id, and the birth is the first thread's. The generation has 10 bits of a hash,
+ * so two successive address spaces are mistaken for each other once in 1024 times. */
+INLINE u32 generation(void)
+{
+	if (TASK_ACCESS == TASK_TYPED) {
+		struct task_struct *task = bpf_get_current_task_btf();
+
+		return hashed_generation(task->self_exec_id, task->group_leader->start_boottime);
+	}
+	if (TASK_ACCESS == TASK_COPIED) {
+		struct task_struct *task = bpf_get_current_task();
+		struct task_struct *leader = (void *)copied(&task->group_leader);
+
+		return hashed_generation(copied(&task->self_exec_id),
+					 copied(&leader->start_boottime));
+	}
+	return 0;
+}
+
+/* The current process's number in the daemon's pid namespace; 0 when it has none there. */
+INLINE u32 process(void)
+{
+	struct bpf_pidns_info info = {};
+
+	if (PIDNS_INO == 0)
+		return bpf_get_current_pid_tgid() >> 32;
+	if (bpf_get_ns_current_pid_tgid(PIDNS_DEV, PIDNS_INO, &info, sizeof(info)) != 0)
+		return 0;
+	return info.tgid;
+}
+
+/* The current process's number in the root pid namespace. */
+INLINE u32 root_process(void)
+{
+	return bpf_get_current_pid_tgid() >> 32;
+}
+
+INLINE u64 current_mm(void)
+{
+	struct task_struct *task = bpf_get_current_task();
+
+	return copied(&task->mm);
+}
+
+/* The slot where a process's knowledge is kept; another process may have it. */
+INLINE struct slot *slot_of(u32 root_pid)
+{
+	u32 index = root_pid & ((1 << SLOT_BITS) - 1);
+
+	return bpf_map_lookup_elem(&SLOTS, &index);
+}
+
+/* The current process's slot; null when another process has it, and for a kernel thread, which has
+ * no memory. One access to the task yields both the process number and the memory: each call of a
+ * helper costs as much as a cache miss. */
+INLINE struct slot *own_slot(void)
+{
+	struct slot *slot;
+	u32 root_pid;
+	u64 mm;
+
+	if (TASK_ACCESS == TASK_TYPED) {
+		struct task_struct *task = bpf_get_current_task_btf();
+
+		mm = (u64)task->mm;
+		root_pid = task->tgid;
+	} else if (TASK_ACCESS == TASK_COPIED) {
+		struct task_struct *task = bpf_get_current_task();
+
+		mm = copied(&task->mm);
+		root_pid = root_process();
+	} else {
+		return 0;
+	}
+	slot = slot_of(root_pid);
+	/* An unused slot's mm is 0, and so is a kernel thread's. */
+	return LIKELY(slot && mm && slot->mm == mm) ? slot : 0;
+}
