@@ -44,13 +44,8 @@ pub const PID_BITS: u32 = 22;
 /// begin, and [`Entry::space`] names the program.
 pub const IN_PROGRAM: u64 = 1 << 63;
 
-/// [`Slot::program`] of a process whose samples must not be mixed with those of others;
-/// [`Change::program`] of a new mapping.
+/// [`Slot::program`] of a process whose samples must not be mixed with those of others.
 pub const PROGRAM_APART: u32 = u32::MAX;
-
-/// [`Change::generation`] of the mapping of a library whose code is counted once for all processes
-/// that map it.
-pub const CHANGE_LIBRARY: u32 = 1 << 31;
 
 /// log2 of the lines in the sampler's table of processes.
 pub const SLOT_BITS: u32 = 15;
@@ -266,25 +261,50 @@ pub struct Slot {
     pub libraries: [Library; 2],
 }
 
-/// From now on process `pid` samples in the address space `generation`: after an exec, or because a
-/// file is being mapped where another may have been before. Or, where that is [`CHANGE_LIBRARY`]:
-/// the code that it is mapping now is counted as that of `program`.
+/// What a [`Change`] tells. 0 is no kind, so that a zeroed message is refused.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// The process has exec'ed `program`, whose text is at `text` where it is shared; from now on
+    /// its samples have `generation`.
+    Exec = 1,
+    /// The process is mapping a file where another may have been before: its samples had
+    /// `generation_before` and have `generation` from now on.
+    Remap = 2,
+    /// The process is mapping a library at `text` whose code is counted under `program`, once for
+    /// all processes that map it.
+    Library = 3,
+}
+
+impl ChangeKind {
+    /// The kind of a [`Change::kind`]; none for a number that no sampler of this version writes.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        [Self::Exec, Self::Remap, Self::Library].into_iter().find(|kind| *kind as u32 == number)
+    }
+}
+
+/// A message from the sampler to the daemon, about the address space of a process. Fields that its
+/// kind does not use are 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// CLOCK_MONOTONIC, ns.
     pub time_ns: u64,
-    /// First address of the program's text, where it is shared, or of the library's.
-    pub text: u64,
-    /// Bytes of it; 0: it is not shared. For a mapping, the generation before.
-    pub text_len: u32,
-    /// Number of the program that was exec'ed, 0 when it is not known, or of the library;
-    /// [`PROGRAM_APART`] for a mapping.
-    pub program: u32,
+    /// The number of a [`ChangeKind`], which says what the fields below mean.
+    pub kind: u32,
     /// Process id, as in [`Entry::pid`].
     pub pid: u32,
-    /// As in [`Entry::generation`], or [`CHANGE_LIBRARY`].
+    /// First address of the program's text, or of the library's mapping.
+    pub text: u64,
+    /// Bytes of it; 0: the program's text is not shared.
+    pub text_len: u32,
+    /// Number of the program or library; 0 when it is not known.
+    pub program: u32,
+    /// As in [`Entry::generation`].
     pub generation: u32,
+    /// The generation until now.
+    pub generation_before: u32,
 }
 
 const _: () = {
@@ -299,9 +319,14 @@ const _: () = {
             && offset_of!(Library, number) == 12
     );
     assert!(
-        size_of::<Change>() == 32
-            && offset_of!(Change, text_len) == 16
-            && offset_of!(Change, pid) == 24
+        size_of::<Change>() == 40
+            && offset_of!(Change, kind) == 8
+            && offset_of!(Change, pid) == 12
+            && offset_of!(Change, text) == 16
+            && offset_of!(Change, text_len) == 24
+            && offset_of!(Change, program) == 28
+            && offset_of!(Change, generation) == 32
+            && offset_of!(Change, generation_before) == 36
     );
     assert!(size_of::<Entry>() == 16);
     assert!(size_of::<Bucket>() == 64);
@@ -322,7 +347,42 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_c_source() {
+        let source = include_str!("../../ebpf/src/abi.h");
+        let words: std::vec::Vec<&str> = source.split([' ', '\t', '\n', ',']).collect();
+        for (name, number) in [
+            ("WAYS", WAYS),
+            ("BUCKETS", BUCKETS),
+            ("HALVES", HALVES),
+            ("PC_BITS", PC_BITS as usize),
+            ("EVENTS_MAX", EVENTS_MAX),
+            ("PID_BITS", PID_BITS as usize),
+            ("SLOT_BITS", SLOT_BITS as usize),
+            ("SNAPSHOTS_PER_CPU", SNAPSHOTS_PER_CPU),
+            ("CHANGE_EXEC", ChangeKind::Exec as usize),
+            ("CHANGE_REMAP", ChangeKind::Remap as usize),
+            ("CHANGE_LIBRARY", ChangeKind::Library as usize),
+        ] {
+            let number = std::format!("{number}");
+            let is_twin = |words: &[&str]| *words == [name, "=", number.as_str()];
+            assert!(words.windows(3).any(is_twin), "{name} is {number} here");
+        }
+    }
+
+    #[test]
+    fn a_kind_has_one_number_and_other_numbers_have_none() {
+        for kind in [ChangeKind::Exec, ChangeKind::Remap, ChangeKind::Library] {
+            assert_eq!(ChangeKind::from_number(kind as u32), Some(kind));
+        }
+        for number in [0, 4, u32::MAX] {
+            assert_eq!(ChangeKind::from_number(number), None, "{number}");
+        }
+    }
 
     #[test]
     fn key_keeps_event_and_program_counter() {

@@ -75,17 +75,21 @@ struct slot {
 	struct library libraries[LIBRARIES];
 } __attribute__((aligned(64)));
 
-/* An exec; or, when program is PROGRAM_APART, a mapping over what may have been another, and
- * text_len is the generation before; or, when generation is CHANGE_LIBRARY, the mapping of a
- * library. */
-#define CHANGE_LIBRARY (1u << 31)
+/* What a message to the daemon tells. 0 is no kind, so that a zeroed message is refused. */
+enum change_kind {
+	CHANGE_EXEC = 1,    /* the process runs another program */
+	CHANGE_REMAP = 2,   /* a file is being mapped where another may have been */
+	CHANGE_LIBRARY = 3, /* a library is being mapped whose code is counted once */
+};
 struct change {
 	u64 time_ns;
-	u64 text;
-	u32 text_len;
-	u32 program;
+	u32 kind; /* enum change_kind */
 	u32 pid;
-	u32 generation;
+	u64 text;     /* EXEC, LIBRARY */
+	u32 text_len; /* EXEC, LIBRARY */
+	u32 program;  /* EXEC, LIBRARY */
+	u32 generation;	       /* EXEC, REMAP */
+	u32 generation_before; /* REMAP */
 };
 
 enum { SNAPSHOTS_PER_CPU = 128, SNAPSHOT_REGISTERS = 18, STACK_BYTES = 256 };
@@ -130,9 +134,14 @@ ASSERT_OFFSET(slot, space, 24);
 ASSERT_OFFSET(slot, libraries, 32);
 ASSERT_OFFSET(library, len, 8);
 ASSERT_OFFSET(library, number, 12);
-ASSERT_SIZE(change, 32);
-ASSERT_OFFSET(change, text_len, 16);
-ASSERT_OFFSET(change, pid, 24);
+ASSERT_SIZE(change, 40);
+ASSERT_OFFSET(change, kind, 8);
+ASSERT_OFFSET(change, pid, 12);
+ASSERT_OFFSET(change, text, 16);
+ASSERT_OFFSET(change, text_len, 24);
+ASSERT_OFFSET(change, program, 28);
+ASSERT_OFFSET(change, generation, 32);
+ASSERT_OFFSET(change, generation_before, 36);
 ASSERT_SIZE(snapshot, 416);
 ASSERT_OFFSET(snapshot, registers, 16);
 ASSERT_OFFSET(snapshot, stack, 160);

@@ -21,7 +21,7 @@ struct mapping {
 INLINE void note_change(u64 mm)
 {
 	struct change change = { .time_ns = bpf_ktime_get_ns(),
-				 .program = PROGRAM_APART,
+				 .kind = CHANGE_REMAP,
 				 .pid = process() };
 	struct slot *slot = slot_of(root_process());
 
@@ -42,17 +42,18 @@ INLINE void note_change(u64 mm)
 		slot->born = now_born();
 		/* The time makes it differ from the generation that the process had when the
 		 * sampler last knew it. */
-		change.text_len = generation();
-		change.generation = (change.text_len + slot->born) & GENERATION_MASK;
-		slot->space = change.pid |
-			      (send(&change) ? change.generation : change.text_len) << PID_BITS;
+		change.generation_before = generation();
+		change.generation = (change.generation_before + slot->born) & GENERATION_MASK;
+		slot->space = change.pid | (send(&change) ? change.generation
+							  : change.generation_before)
+						   << PID_BITS;
 		*(volatile u64 *)&slot->mm = mm;
 		return;
 	}
 	if (now_born() - slot->born < SETTLED)
 		return;
-	change.text_len = slot->space >> PID_BITS;
-	change.generation = (change.text_len + 1) & GENERATION_MASK;
+	change.generation_before = slot->space >> PID_BITS;
+	change.generation = (change.generation_before + 1) & GENERATION_MASK;
 	if (send(&change))
 		slot->space = change.pid | change.generation << PID_BITS;
 }
@@ -83,9 +84,9 @@ INLINE void note_library(struct slot *slot, const struct mapping *mapping, u64 m
 {
 	u64 len = mapping->end - mapping->start;
 	struct change change = { .time_ns = bpf_ktime_get_ns(),
+				 .kind = CHANGE_LIBRARY,
 				 .text = mapping->start,
-				 .text_len = len,
-				 .generation = CHANGE_LIBRARY };
+				 .text_len = len };
 	struct mm_struct *memory = (void *)mm;
 	struct library *library;
 

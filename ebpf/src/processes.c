@@ -11,6 +11,7 @@ SECTION("raw_tp/sched_process_exec")
 int process_exec(void *context)
 {
 	struct change change = { .time_ns = bpf_ktime_get_ns(),
+				 .kind = CHANGE_EXEC,
 				 .pid = process(),
 				 .generation = generation() };
 	struct slot *slot = slot_of(root_process());

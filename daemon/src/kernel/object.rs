@@ -4,7 +4,7 @@ use super::KernelError;
 use super::sideband::{Program, RecordKind, TimedRecord};
 use super::snapshots::Snapshots;
 use super::table::{MapFds, Table, TableSettings};
-use abi::{CHANGE_LIBRARY, Change, EVENTS_MAX, HALVES, PROGRAM_APART, SNAPSHOTS_PER_CPU};
+use abi::{Change, ChangeKind, EVENTS_MAX, HALVES, SNAPSHOTS_PER_CPU};
 use aya::maps::{Map, MapData, RingBuf};
 use aya::programs::{KProbe, PerfEvent, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
@@ -27,6 +27,8 @@ pub struct Sampler {
     /// Changes of address spaces as they happen; None where the sampler cannot tell generations
     /// apart.
     changes: Option<RingBuf<MapData>>,
+    /// Messages from the ring that no [`ChangeKind`] describes.
+    refused_changes: u64,
 }
 
 /// What is counted together, and what besides.
@@ -114,7 +116,7 @@ impl Sampler {
             .map_max_entries("LOSSES", halves)
             .load(&ebpf::sampler(&chosen))
             .map_err(refused)?;
-        Ok(Self { ebpf, settings, sharing, cpus, changes: None })
+        Ok(Self { ebpf, settings, sharing, cpus, changes: None, refused_changes: 0 })
     }
 
     /// Has the kernel report every exec with the generation it begins, and forks and mappings noted
@@ -153,14 +155,22 @@ impl Sampler {
         Ok(())
     }
 
-    /// Moves the changes that are in the ring now to `into`.
+    /// Moves the changes that are in the ring now to `into`. A message of an unknown kind is
+    /// refused; the log has their number at each power of two, so that it cannot be flooded.
     pub fn changes(&mut self, into: &mut Vec<TimedRecord>) {
         let Some(ring) = &mut self.changes else { return };
         while let Some(bytes) = ring.next() {
-            into.extend(
-                change(&bytes)
-                    .map(|change| TimedRecord { time_ns: change.time_ns, kind: told(&change) }),
-            );
+            let record = change(&bytes).and_then(|change| {
+                Some(TimedRecord { time_ns: change.time_ns, kind: told(&change)? })
+            });
+            if record.is_none() {
+                self.refused_changes += 1;
+                if self.refused_changes.is_power_of_two() {
+                    let count = self.refused_changes;
+                    tracing::error!(count, "messages of the sampler are of no known kind");
+                }
+            }
+            into.extend(record);
         }
     }
 
@@ -216,7 +226,7 @@ impl Sampler {
     }
 }
 
-/// The ring of changes, whose pages count twice as the daemon's: 1600 for a CPU, which starts some
+/// The ring of changes, whose pages count twice as the daemon's: 1365 for a CPU, which starts some
 /// 750 programs a second, told of in three each, and the ring is read every 400 ms or sooner.
 fn ring_bytes(cpus: usize) -> u32 {
     (cpus.min(128).next_power_of_two() as u32 * (64 << 10)).max(128 << 10)
@@ -231,25 +241,31 @@ fn change(bytes: &[u8]) -> Option<Change> {
     let long = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
     Some(Change {
         time_ns: long(0)?,
-        text: long(8)?,
-        text_len: word(16)?,
-        program: word(20)?,
-        pid: word(24)?,
-        generation: word(28)?,
+        kind: word(8)?,
+        pid: word(12)?,
+        text: long(16)?,
+        text_len: word(24)?,
+        program: word(28)?,
+        generation: word(32)?,
+        generation_before: word(36)?,
     })
 }
 
-fn told(change: &Change) -> RecordKind {
+/// The record of a change; none where its kind is unknown.
+fn told(change: &Change) -> Option<RecordKind> {
     let (pid, generation) = (change.pid, change.generation as u16);
-    if change.program == PROGRAM_APART {
-        return RecordKind::Remapped { pid, before: change.text_len as u16, generation };
-    }
     let program =
         Program { number: change.program, text: change.text, len: u64::from(change.text_len) };
-    if change.generation == CHANGE_LIBRARY {
-        return RecordKind::Library { pid, library: program };
-    }
-    RecordKind::Execed { pid, generation, program: Some(program).filter(|program| program.len > 0) }
+    Some(match ChangeKind::from_number(change.kind)? {
+        ChangeKind::Exec => {
+            let program = Some(program).filter(|program| program.len > 0);
+            RecordKind::Execed { pid, generation, program }
+        }
+        ChangeKind::Remap => {
+            RecordKind::Remapped { pid, before: change.generation_before as u16, generation }
+        }
+        ChangeKind::Library => RecordKind::Library { pid, library: program },
+    })
 }
 
 /// The chain of causes on one line. A verifier log has many lines: the last one that says
@@ -271,4 +287,33 @@ fn refused(error: impl std::error::Error) -> KernelError {
     let first = lines.next().unwrap_or_default().to_owned();
     let reason = lines.next_back().map_or(first.clone(), |last| format!("{first} ... {last}"));
     KernelError::Sampler { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message in the sampler's layout, with a value of its own in each field.
+    fn message(kind: u32) -> Vec<u8> {
+        let mut bytes = 5u64.to_ne_bytes().to_vec();
+        bytes.extend([kind, 77].iter().flat_map(|word| word.to_ne_bytes()));
+        bytes.extend(0x4000u64.to_ne_bytes());
+        bytes.extend([0x123u32, 9, 3, 2].iter().flat_map(|word| word.to_ne_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn each_kind_of_change_is_one_record_and_an_unknown_kind_is_none() {
+        let record = |kind: u32| change(&message(kind)).and_then(|change| told(&change));
+        let text = Program { number: 9, text: 0x4000, len: 0x123 };
+        let execed = RecordKind::Execed { pid: 77, generation: 3, program: Some(text) };
+        assert_eq!(record(ChangeKind::Exec as u32), Some(execed));
+        let remapped = RecordKind::Remapped { pid: 77, before: 2, generation: 3 };
+        assert_eq!(record(ChangeKind::Remap as u32), Some(remapped));
+        let library = RecordKind::Library { pid: 77, library: text };
+        assert_eq!(record(ChangeKind::Library as u32), Some(library));
+        assert_eq!(record(0), None);
+        assert_eq!(record(4), None);
+        assert_eq!(change(&message(1)[..39]), None, "a message that is cut off");
+    }
 }
