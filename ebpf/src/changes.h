@@ -39,6 +39,16 @@ INLINE u64 change_time_ns(struct inode *inode)
 	return 0;
 }
 
+/* A number made of the top 32 bits of a hash, never PROGRAM_NONE nor PROGRAM_APART: bit 0 is set,
+ * and the one result that equals PROGRAM_APART is replaced by 1. A macro, so that the compiler can
+ * check it. */
+#define ODD_TOP_HALF(hash) ((u32)((hash) >> 32) | 1)
+#define NUMBER_OF_HASH(hash) (ODD_TOP_HALF(hash) == PROGRAM_APART ? 1 : ODD_TOP_HALF(hash))
+_Static_assert(NUMBER_OF_HASH(0xffffffff00000000ull) == 1, "all bits are set");
+_Static_assert(NUMBER_OF_HASH(0xfffffffeffffffffull) == 1, "bit 0 makes it all bits");
+_Static_assert(NUMBER_OF_HASH(0xfffffffd00000000ull) == 0xfffffffd, "not PROGRAM_APART");
+_Static_assert(NUMBER_OF_HASH(0x00000000ffffffffull) == 1, "not PROGRAM_NONE");
+
 /* The number under which a part of a file is counted: a hash of its device, inode, size, time of
  * last change and of the part, so that a file built anew has another number, even in the same
  * inode. A program is part 0; a mapping of a library is its first page in the file, plus 1. */
@@ -53,8 +63,7 @@ INLINE u32 program_number(const struct file *file, u64 part)
 	identity = (identity ^ copied_u32(&super->s_dev)) * 0x9e3779b97f4a7c15ull;
 	identity = (identity ^ copied(&inode->i_size)) * 0x9e3779b97f4a7c15ull;
 	identity = (identity ^ change_time_ns(inode)) * 0x9e3779b97f4a7c15ull;
-	identity >>= 32;
-	return identity == PROGRAM_APART ? 1 : identity | 1;
+	return NUMBER_OF_HASH(identity);
 }
 
 /* Sends a change to the daemon. 0 when the ring is full: the daemon then knows less of the process,

@@ -61,9 +61,9 @@ INLINE int take_sample(struct context *context, u64 event)
 	place = place_of(pc);
 	key = (event << PC_BITS) | place.key;
 	space = place.space;
-	/* Code of one process alone is counted in a bucket that depends on the address space too:
-	 * otherwise a hundred workers that run the same line would compete for its four entries.
-	 * Not so in a larger table: a second look-up there would need stack, which is cold. */
+	/* Code of one process alone: its bucket depends on the address space too, or a hundred
+	 * workers in one procedure would compete for four entries. Not so in the map TABLE, where
+	 * a second look-up would need stack, which is cold. */
 	if (!LIKELY((place.key & IN_PROGRAM) || space == SPACE_KERNEL) && !TABLE_BUCKETS)
 		bucket = bucket_of(block->table[half], pc, space, event);
 	entry = &bucket->entries[0];
@@ -80,7 +80,6 @@ INLINE int take_sample(struct context *context, u64 event)
 		}
 	}
 #endif
-
 	if (LIKELY(entry->key == key && entry->space == space)) {
 		entry->count++;
 		return 0;
