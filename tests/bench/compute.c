@@ -1,6 +1,7 @@
 /*
- * Compute-bound, a fixed amount of work: `compute UNITS`. A unit is a million rounds of an integer recurrence that waits for nothing
- * but the multiplier. Prints a value that depends on all of it, so that nothing can be left out.
+ * Compute-bound, a fixed amount of work: `compute UNITS`. A unit is a million rounds of an integer
+ * recurrence that waits for nothing but the multiplier. Prints a value that depends on all of it,
+ * so that nothing can be left out.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,11 +1,15 @@
 /*
- * The least that sampling can cost: the same perf event as dcpid's on every CPU, cpu-clock at the period given in nanoseconds, with a
- * BPF program attached that returns 0 at once. What dcpid costs above this is dcpid's own.
+ * The least that sampling can cost: the same perf event as dcpid's on every CPU, cpu-clock at the
+ * period given in nanoseconds, with a BPF program attached that returns 0 at once. What dcpid costs
+ * above this is dcpid's own.
  *
- *   empty_event PERIOD_NS   prints "ready", samples until SIGTERM or SIGINT, then prints {"runs": N, "run_ns": N}
+ *   empty_event PERIOD_NS   prints "ready", samples until SIGTERM or SIGINT, then prints
+ *                           {"runs": N, "run_ns": N}
  *                           (both 0 unless the kernel's BPF statistics are on)
- *   empty_event --stats     prints "ready" and keeps the kernel's BPF statistics on until SIGTERM or SIGINT: they go off with this
- *                           process, however it ends (BPF_ENABLE_STATS, Linux 5.8), unlike the sysctl kernel.bpf_stats_enabled
+ *   empty_event --stats     prints "ready" and keeps the kernel's BPF statistics on until SIGTERM
+ *                           or SIGINT: they go off with this process, however it ends
+ *                           (BPF_ENABLE_STATS, Linux 5.8), unlike the sysctl
+ *                           kernel.bpf_stats_enabled
  */
 #include <errno.h>
 #include <linux/bpf.h>
@@ -20,7 +24,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static long bpf(int command, union bpf_attr *attr) { return syscall(SYS_bpf, command, attr, sizeof *attr); }
+static long bpf(int command, union bpf_attr *attr) {
+    return syscall(SYS_bpf, command, attr, sizeof *attr);
+}
 
 static int fail(const char *what) {
     fprintf(stderr, "empty_event: %s: %s\n", what, strerror(errno));
@@ -61,7 +67,8 @@ static int open_event(int cpu, uint64_t period_ns, int program) {
     int event = (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
     if (event < 0)
         return errno == ENODEV || errno == ENXIO ? 0 : -1;
-    if (ioctl(event, PERF_EVENT_IOC_SET_BPF, program) != 0 || ioctl(event, PERF_EVENT_IOC_ENABLE, 0) != 0)
+    if (ioctl(event, PERF_EVENT_IOC_SET_BPF, program) != 0 ||
+        ioctl(event, PERF_EVENT_IOC_ENABLE, 0) != 0)
         return -1;
     return event;
 }
@@ -104,6 +111,7 @@ int main(int argc, char **argv) {
     attr.info.info = (uint64_t)(uintptr_t)&info;
     if (bpf(BPF_OBJ_GET_INFO_BY_FD, &attr) != 0)
         return fail("reading the program's statistics");
-    printf("{\"runs\": %llu, \"run_ns\": %llu}\n", (unsigned long long)info.run_cnt, (unsigned long long)info.run_time_ns);
+    printf("{\"runs\": %llu, \"run_ns\": %llu}\n", (unsigned long long)info.run_cnt,
+           (unsigned long long)info.run_time_ns);
     return 0;
 }

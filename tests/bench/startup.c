@@ -1,6 +1,7 @@
-/* startup ROUNDS WAY... -- PROGRAM ARGUMENT...: runs the program once in each way in every round, in rotating order, and prints a line for each
- * round: the CPU time (user and system, its children's included) and the wall time of each way, in microseconds.
- * A way is the variables to set, NAME=VALUE, with commas between; "" sets none. */
+/* startup ROUNDS WAY... -- PROGRAM ARGUMENT...: runs the program once in each way in every round,
+ * in rotating order, and prints a line for each round: the CPU time (user and system, its
+ * children's included) and the wall time of each way, in microseconds. A way is the variables to
+ * set, NAME=VALUE, with commas between; "" sets none. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <spawn.h>
@@ -55,8 +56,8 @@ int main(int argc, char **argv) {
             struct rusage used;
             pid_t child;
             double start = wall_us();
-            if (posix_spawnp(&child, program[0], &quiet, NULL, program, environments[way]) || wait4(child, &status, 0, &used) != child
-                || status)
+            if (posix_spawnp(&child, program[0], &quiet, NULL, program, environments[way])
+                || wait4(child, &status, 0, &used) != child || status)
                 return 1;
             wall[way] = wall_us() - start;
             cpu[way] = us(used.ru_utime) + us(used.ru_stime);

@@ -1,6 +1,7 @@
 /*
- * Memory-bound, a fixed amount of work: `triad UNITS`. A unit is one pass of a[i] = b[i] + 3 * c[i] over three arrays of 64 MiB
- * together (McCalpin's STREAM triad; the paper measured its relatives). Prints a value that depends on all of it.
+ * Memory-bound, a fixed amount of work: `triad UNITS`. A unit is one pass of a[i] = b[i] + 3 * c[i]
+ * over three arrays of 64 MiB together (McCalpin's STREAM triad; the paper measured its relatives).
+ * Prints a value that depends on all of it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@ enum { TOTAL_BYTES = 64 << 20, LENGTH = TOTAL_BYTES / 3 / sizeof(double), HUGE_B
 
 static double *a, *b, *c;
 
-/* In huge pages where the kernel has them: which small pages it gives differs from run to run, and the cache's hits with them. */
+/* In huge pages where the kernel has them: which small pages it gives differs from run to run, and
+ * the cache's hits with them. */
 static double *array(void) {
     size_t bytes = (LENGTH * sizeof(double) + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
     void *memory = aligned_alloc(HUGE_BYTES, bytes);

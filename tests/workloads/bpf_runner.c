@@ -1,4 +1,5 @@
-/* Loads a BPF program and has the kernel run it for so many seconds of CPU time. Prints the seconds that it ran, by the kernel's own clock. */
+/* Loads a BPF program and has the kernel run it for so many seconds of CPU time. Prints the seconds
+ * that it ran, by the kernel's own clock. */
 #include <linux/bpf.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,9 +31,13 @@ int main(int argc, char **argv)
 	union bpf_attr attr;
 	int program;
 
-	code[0] = (struct bpf_insn){ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 1 };
+	code[0] = (struct bpf_insn){
+		.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 1
+	};
 	for (int i = 1; i <= STEPS; i++)
-		code[i] = (struct bpf_insn){ .code = BPF_ALU64 | BPF_MUL | BPF_K, .dst_reg = BPF_REG_0, .imm = 31 };
+		code[i] = (struct bpf_insn){
+			.code = BPF_ALU64 | BPF_MUL | BPF_K, .dst_reg = BPF_REG_0, .imm = 31
+		};
 	code[STEPS + 1] = (struct bpf_insn){ .code = BPF_JMP | BPF_EXIT };
 
 	memset(&attr, 0, sizeof attr);

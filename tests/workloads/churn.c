@@ -1,7 +1,8 @@
 /*
- * Processes that hardly live: forks and executes itself over and over for the seconds given. Each child burns 1 to 10 ms of CPU
- * time, of random length, in churn_child() and is gone, usually before the daemon can look at it. Prints
- * {"children": 9000, "churn_child_s": 49.5}: the CPU time that the children were told to burn.
+ * Processes that hardly live: forks and executes itself over and over for the seconds given. Each
+ * child burns 1 to 10 ms of CPU time, of random length, in churn_child() and is gone, usually
+ * before the daemon can look at it. Prints {"children": 9000, "churn_child_s": 49.5}: the CPU time
+ * that the children were told to burn.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@ static double seconds_of(clockid_t clock) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Microseconds of work between two looks at the clock, so that nearly all samples are here and not in the clock's system call. */
+/* Microseconds of work between two looks at the clock, so that nearly all samples are here and not
+ * in the clock's system call. */
 __attribute__((noinline)) uint64_t churn_child(uint64_t rounds, uint64_t x) {
     for (uint64_t i = 0; i < rounds; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
@@ -50,7 +52,8 @@ int main(int argc, char **argv) {
             _exit(127);
         }
         int status;
-        if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) ||
+            WEXITSTATUS(status) != 0) {
             fprintf(stderr, "a child could not be run\n");
             return 2;
         }

@@ -1,6 +1,7 @@
 /*
- * Many processes with many executable mappings: crowd SECONDS PROCESSES LIBRARY... has each process load the libraries, at addresses of its own, and
- * call each of them now and then. The last line of output is the truth: {"processes": 2000, "mappings": 20000}
+ * Many processes with many executable mappings: crowd SECONDS PROCESSES LIBRARY... has each process
+ * load the libraries, at addresses of its own, and call each of them now and then. The last line of
+ * output is the truth: {"processes": 2000, "mappings": 20000}
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,7 +25,8 @@ static int member(int number, double end, int libraries, char **paths) {
     static volatile uint64_t sink;
     work *calls[64];
     /* So that no two have their libraries at the same addresses. */
-    if (mmap(NULL, (size_t)(number + 1) << 12, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+    if (mmap(NULL, (size_t)(number + 1) << 12, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+        MAP_FAILED)
         return 1;
     for (int i = 0; i < libraries; i++) {
         void *library = dlopen(paths[i], RTLD_NOW);
@@ -54,6 +56,7 @@ int main(int argc, char **argv) {
     }
     for (int number = 0; number < processes; number++)
         failed += wait(&status) < 0 || status != 0;
-    printf("{\"processes\": %d, \"mappings\": %d}\n", processes - failed, (processes - failed) * libraries);
+    printf("{\"processes\": %d, \"mappings\": %d}\n", processes - failed,
+           (processes - failed) * libraries);
     return failed != 0;
 }

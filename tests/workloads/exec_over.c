@@ -1,7 +1,8 @@
 /*
- * Two programs that replace each other in one process by exec, at the same addresses (built without PIE): OTHER is the other one's
- * name beside this one, MS how many milliseconds of CPU time each turn takes here. After the seconds of CPU time given, the last line
- * of output is the truth, measured by the programs themselves over all turns:
+ * Two programs that replace each other in one process by exec, at the same addresses (built without
+ * PIE): OTHER is the other one's name beside this one, MS how many milliseconds of CPU time each
+ * turn takes here. After the seconds of CPU time given, the last line of output is the truth,
+ * measured by the programs themselves over all turns:
  *
  *     {"exec_first": 1.49, "exec_second": 4.51}
  */
@@ -27,7 +28,8 @@ __attribute__((noinline)) static void spin(void) {
 /* SECONDS FIRST SECOND: what is left, and what each has had. */
 int main(int argc, char **argv) {
     double begin = now(), used;
-    double left = atof(argv[1]), first = argc > 2 ? atof(argv[2]) : 0, second = argc > 3 ? atof(argv[3]) : 0;
+    double left = atof(argv[1]);
+    double first = argc > 2 ? atof(argv[2]) : 0, second = argc > 3 ? atof(argv[3]) : 0;
     do
         spin();
     while ((used = now() - begin) < MS / 1000.0);

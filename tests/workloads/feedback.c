@@ -1,4 +1,5 @@
-/* A loop with a likely and a rare side, one call inlined and one not: what a compiler that is fed with its profile should find out. */
+/* A loop with a likely and a rare side, one call inlined and one not: what a compiler that is fed
+ * with its profile should find out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

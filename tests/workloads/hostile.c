@@ -1,11 +1,14 @@
 /*
- * Does what no compiler does, for the seconds of CPU time given: `hostile SECONDS WHAT`, where WHAT is
+ * Does what no compiler does, for the seconds of CPU time given: `hostile SECONDS WHAT`, where
+ * WHAT is
  *
  *     middle   jumps into the middle of instructions
- *     modify   writes its own code, in a private mapping of its file and in memory of no file, while it runs it
+ *     modify   writes its own code, in a private mapping of its file and in memory of no file,
+ *              while it runs it
  *     unmap    runs code of a file that it unmaps, cuts and writes anew
  *     stack    has stack pointers that lead nowhere
- *     zeros    runs the zeros of a hole, half a gigabyte of its own file (which somebody has made that long)
+ *     zeros    runs the zeros of a hole, half a gigabyte of its own file (which somebody has made
+ *              that long)
  *
  * and says {"rounds": N}.
  */
@@ -38,7 +41,8 @@ static void middle(void)
 {
 	while (goes_on())
 		asm volatile("mov $100000, %%ecx\n"
-			     "1: .byte 0xeb, 0xff, 0xc0\n" /* jmp to its own second byte: inc %eax */
+			     /* jmp to its own second byte: inc %eax */
+			     "1: .byte 0xeb, 0xff, 0xc0\n"
 			     ".byte 0x66, 0xb8, 0xeb, 0x01\n" /* mov, in which there is jmp +1 */
 			     "test $3, %%al\n"
 			     "jz 2f + 1\n"
@@ -54,8 +58,9 @@ static const uint8_t COUNTS[] = {0xb8, 0xa0, 0x86, 0x01, 0x00, 0x83, 0xe8, 0x01,
 static void modify(const char *file)
 {
 	int fd = open(file, O_RDONLY);
-	uint8_t *mapped = mmap(NULL, 8192, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE, fd, 4096);
-	uint8_t *plain = mmap(NULL, 8192, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int all_allowed = PROT_READ | PROT_WRITE | PROT_EXEC;
+	uint8_t *mapped = mmap(NULL, 8192, all_allowed, MAP_PRIVATE, fd, 4096);
+	uint8_t *plain = mmap(NULL, 8192, all_allowed, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (fd < 0 || mapped == MAP_FAILED || plain == MAP_FAILED)
 		exit(1);
@@ -98,8 +103,16 @@ static void unmap(const char *file)
 
 static void stack(void)
 {
-	static const uint64_t NOWHERE[] = {0,	   8,			  0xfff,		0x10000, 0x7ffffffff000, 0x8000000000000000u, 0xffff800000000000u,
-					   -8ull, 0xffffffffff600000u, 0xffffffffffffff00u};
+	static const uint64_t NOWHERE[] = {0,
+					   8,
+					   0xfff,
+					   0x10000,
+					   0x7ffffffff000,
+					   0x8000000000000000u,
+					   0xffff800000000000u,
+					   -8ull,
+					   0xffffffffff600000u,
+					   0xffffffffffffff00u};
 
 	for (unsigned round = 0; goes_on(); round++)
 		asm volatile("mov %%rsp, %%r12\n"
@@ -110,7 +123,8 @@ static void stack(void)
 			     "test $1, %%cl\n"
 			     "jz 1b\n"
 			     "jmp 1b\n"
-			     "2: mov %%r12, %%rsp\n" ::"r"(NOWHERE[round % (sizeof NOWHERE / sizeof *NOWHERE)])
+			     "2: mov %%r12, %%rsp\n" ::"r"(
+				     NOWHERE[round % (sizeof NOWHERE / sizeof *NOWHERE)])
 			     : "rcx", "r12", "cc", "memory");
 }
 

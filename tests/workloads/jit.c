@@ -1,6 +1,7 @@
-/* Makes code at run time: two procedures, of which the first works three times as long as the second.
- * jit SECONDS MODE [DIRECTORY]: map tells of them in /tmp/perf-PID.map, dump in DIRECTORY/jit-PID.dump, memfd in the map while the code lies
- * in a memory file, none tells nobody. Prints the seconds of CPU time in each. The code is always at the same address. */
+/* Makes code at run time: two procedures, of which the first works three times as long as the
+ * second. jit SECONDS MODE [DIRECTORY]: map tells of them in /tmp/perf-PID.map, dump in
+ * DIRECTORY/jit-PID.dump, memfd in the map while the code lies in a memory file, none tells nobody.
+ * Prints the seconds of CPU time in each. The code is always at the same address. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -17,10 +18,12 @@
 
 /* Counts its argument down to 0. */
 #if defined(__x86_64__)
-static const unsigned char loop[] = { 0x48, 0xff, 0xcf, 0x75, 0xfb, 0xc3 }; /* dec rdi; jnz -5; ret */
+/* dec rdi; jnz -5; ret */
+static const unsigned char loop[] = { 0x48, 0xff, 0xcf, 0x75, 0xfb, 0xc3 };
 #define MACHINE 62
 #elif defined(__aarch64__)
-static const uint32_t loop[] = { 0xf1000400, 0x54ffffe1, 0xd65f03c0 }; /* subs x0, x0, 1; b.ne -4; ret */
+/* subs x0, x0, 1; b.ne -4; ret */
+static const uint32_t loop[] = { 0xf1000400, 0x54ffffe1, 0xd65f03c0 };
 #define MACHINE 183
 #else
 #error "no machine code for this machine"
@@ -53,7 +56,8 @@ static unsigned char *make(int in_file)
 		must(writable != MAP_FAILED, "mmap");
 		code = mmap(CODE, SIZE, PROT_READ | PROT_EXEC, MAP_SHARED | flags, file, 0);
 	} else {
-		code = mmap(CODE, SIZE, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+		code = mmap(CODE, SIZE, PROT_READ | PROT_WRITE | PROT_EXEC,
+			    MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
 		writable = code;
 	}
 	must(code != MAP_FAILED, "mmap");
@@ -77,11 +81,17 @@ static void write_map(void)
 }
 
 struct header { uint32_t magic, version, size, machine, pad, pid; uint64_t time, flags; };
-struct load { uint32_t id, size; uint64_t time; uint32_t pid, tid; uint64_t vma, address, len, number; };
+struct load {
+	uint32_t id, size;
+	uint64_t time;
+	uint32_t pid, tid;
+	uint64_t vma, address, len, number;
+};
 
 static void write_load(FILE *dump, uint64_t at, const char *name)
 {
-	struct load load = { 0, sizeof load + strlen(name) + 1 + sizeof loop, 1, getpid(), getpid(), at, at, sizeof loop, at };
+	uint32_t size = sizeof(struct load) + strlen(name) + 1 + sizeof loop;
+	struct load load = { 0, size, 1, getpid(), getpid(), at, at, sizeof loop, at };
 
 	fwrite(&load, sizeof load, 1, dump);
 	fwrite(name, strlen(name) + 1, 1, dump);
@@ -102,7 +112,8 @@ static void write_dump(const char *directory)
 	write_load(dump, (uint64_t)CODE + SECOND, "made_second");
 	must(fflush(dump) == 0, path);
 	/* So that profilers hear of the file. */
-	must(mmap(NULL, SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(dump), 0) != MAP_FAILED, "mmap");
+	must(mmap(NULL, SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(dump), 0) != MAP_FAILED,
+	     "mmap");
 }
 
 int main(int argc, char **argv)

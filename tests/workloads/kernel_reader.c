@@ -1,6 +1,7 @@
 /*
- * Reads /dev/zero, 1 MiB at a time, for the seconds of CPU time given: nearly all of that is spent in the kernel. Prints
- * {"cpu_s": ..., "system_s": ...}, of which system_s is the kernel's part by the kernel's own account.
+ * Reads /dev/zero, 1 MiB at a time, for the seconds of CPU time given: nearly all of that is spent
+ * in the kernel. Prints {"cpu_s": ..., "system_s": ...}, of which system_s is the kernel's part by
+ * the kernel's own account.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* A shared library that does the work of library_main.c. Builds that differ in SEED are of one size. */
+/* A shared library that does the work of library_main.c. Builds that differ in SEED have one size.
+ */
 #include <stdint.h>
 
 #ifndef SEED

@@ -1,4 +1,4 @@
-/* Spends the seconds of CPU time given in library_work() of library.c, and prints {"cpu_s": ...}. */
+/* Spends the seconds of CPU time given in library_work() of library.c. Prints {"cpu_s": ...}. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

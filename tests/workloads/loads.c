@@ -1,4 +1,5 @@
-/* Loads the two libraries given, in ways that real programs do, and prints what a library that watches it must not change. */
+/* Loads the two libraries given, in ways that real programs do, and prints what a library that
+ * watches it must not change. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

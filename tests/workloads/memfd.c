@@ -1,6 +1,6 @@
 /*
- * Copies the program named first into memory and executes it from there with the other words: a program that is in no directory
- * (memfd_create(2), fexecve(3)).
+ * Copies the program named first into memory and executes it from there with the other words: a
+ * program that is in no directory (memfd_create(2), fexecve(3)).
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

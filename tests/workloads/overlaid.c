@@ -1,7 +1,9 @@
 /*
- * Maps other code over a page of a library, or of itself where it is linked with that, that its parent, forked from, goes on to execute: two files in
- * turn in one child, anonymous memory in another; or, with a second argument, a file in one child after another, each of which was at work elsewhere
- * before, while nobody else is. Everybody uses the seconds of CPU time given. The last line of output is the truth, in seconds; own is the library's:
+ * Maps other code over a page of a library, or of itself where it is linked with that, that its
+ * parent, forked from, goes on to execute: two files in turn in one child, anonymous memory in
+ * another; or, with a second argument, a file in one child after another, each of which was at work
+ * elsewhere before, while nobody else is. Everybody uses the seconds of CPU time given. The last
+ * line of output is the truth, in seconds; own is the library's:
  *
  *     {"own": 3.2, "first": 0.6, "second": 1.8, "anonymous": 2.0}
  */
@@ -72,7 +74,9 @@ static double overlaid(struct code code, int anonymous, double seconds) {
     char *page = (char *)page_work;
     int flags = MAP_PRIVATE | MAP_FIXED | (anonymous ? MAP_ANONYMOUS : 0);
     int protection = PROT_READ | PROT_EXEC | (anonymous ? PROT_WRITE : 0);
-    must(mmap(page, PAGE, protection, flags, anonymous ? -1 : code.file, anonymous ? 0 : code.offset) == page, "mmap");
+    must(mmap(page, PAGE, protection, flags, anonymous ? -1 : code.file,
+              anonymous ? 0 : code.offset) == page,
+         "mmap");
     if (anonymous)
         must(pread(code.file, page, PAGE, code.offset) > 0, "pread");
     __builtin___clear_cache(page, page + PAGE);
@@ -122,7 +126,7 @@ int main(int argc, char **argv) {
     own += use(page_work, seconds);
     for (int i = 0, status; i < 2; i++)
         must(wait(&status) > 0 && status == 0, "wait");
-    printf("{\"own\": %.6f, \"first\": %.6f, \"second\": %.6f, \"anonymous\": %.6f}\n", own + truth->own, truth->first,
-           truth->second, truth->anonymous);
+    printf("{\"own\": %.6f, \"first\": %.6f, \"second\": %.6f, \"anonymous\": %.6f}\n",
+           own + truth->own, truth->first, truth->second, truth->anonymous);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* A library with a function that has a page of code to itself, where overlaid.c maps other code, and one that stays. */
+/* A library with a function that has a page of code to itself, where overlaid.c maps other code,
+ * and one that stays. */
 #include <stdint.h>
 
 #define WORK                                                  \

@@ -1,9 +1,11 @@
 /*
- * Spends so many ms of CPU time in each of steady(), variable() and other(), in turns of a fraction of a ms:
+ * Spends so many ms of CPU time in each of steady(), variable() and other(), in turns of a fraction
+ * of a ms:
  *
  *     portions STEADY VARIABLE OTHER
  *
- * Turns are of random order and length: a period of sampling lasts for a thousand samples, and would beat against regular ones.
+ * Turns are of random order and length: a period of sampling lasts for a thousand samples, and
+ * would beat against regular ones.
  *
  * Prints {"steady_s": ..., "variable_s": ..., "other_s": ...}, by the thread's CPU clock.
  */
@@ -50,13 +52,16 @@ int main(int argc, char **argv) {
     for (;;) {
         double left_s = 0, at_s;
         for (int i = 0; i < 3; i++)
-            left_s += parts[i].wanted_s > parts[i].spent_s ? parts[i].wanted_s - parts[i].spent_s : 0;
+            left_s +=
+                parts[i].wanted_s > parts[i].spent_s ? parts[i].wanted_s - parts[i].spent_s : 0;
         if (left_s <= 0)
             break;
-        /* Each comes as often as it has time left, so that whatever slows the machine down slows all. */
+        /* Each comes as often as it has time left, so that whatever slows the machine down slows
+         * all. */
         at_s = left_s * ((double)random() / 2147483648.0);
         for (int i = 0; i < 3; i++) {
-            double part_s = parts[i].wanted_s > parts[i].spent_s ? parts[i].wanted_s - parts[i].spent_s : 0;
+            double part_s =
+                parts[i].wanted_s > parts[i].spent_s ? parts[i].wanted_s - parts[i].spent_s : 0;
             if (at_s < part_s) {
                 double start = cpu_s();
                 sink = parts[i].work(1 + (uint64_t)random() % 80000, sink | 1);
@@ -66,6 +71,7 @@ int main(int argc, char **argv) {
             at_s -= part_s;
         }
     }
-    printf("{\"steady_s\": %.6f, \"variable_s\": %.6f, \"other_s\": %.6f}\n", parts[0].spent_s, parts[1].spent_s, parts[2].spent_s);
+    printf("{\"steady_s\": %.6f, \"variable_s\": %.6f, \"other_s\": %.6f}\n", parts[0].spent_s,
+           parts[1].spent_s, parts[2].spent_s);
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * A program of which there are several builds: the same but for SEED, so that they are of one size. It uses the seconds of CPU time given; the
- * last line of output is the truth: {"cpu_s": 0.5}
+ * A program of which there are several builds: the same but for SEED, so that they are of one size.
+ * It uses the seconds of CPU time given; the last line of output is the truth: {"cpu_s": 0.5}
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /*
- * A file system that answers everybody but one process: `served FILE DIRECTORY PID LOG` mounts itself at DIRECTORY (FUSE, as root), where
- * `program` is FILE, and writes to LOG how often process PID has asked something; that one waits for ever. Ends when it is killed.
+ * A file system that answers everybody but one process: `served FILE DIRECTORY PID LOG` mounts
+ * itself at DIRECTORY (FUSE, as root), where `program` is FILE, and writes to LOG how often process
+ * PID has asked something; that one waits for ever. Ends when it is killed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,12 +58,14 @@ static void serve(const struct fuse_in_header *in, const void *body)
 
 	switch (in->opcode) {
 	case FUSE_INIT: {
-		struct fuse_init_out out = {.major = 7, .minor = 31, .max_readahead = 65536, .max_write = 65536};
+		struct fuse_init_out out = {
+			.major = 7, .minor = 31, .max_readahead = 65536, .max_write = 65536};
 		reply(in->unique, 0, &out, sizeof out);
 		break;
 	}
 	case FUSE_LOOKUP: {
-		struct fuse_entry_out out = {.nodeid = 2, .attr = attr(2)}; /* valid for no time at all */
+		/* valid for no time at all */
+		struct fuse_entry_out out = {.nodeid = 2, .attr = attr(2)};
 		if (strcmp(body, "program") != 0)
 			reply(in->unique, ENOENT, NULL, 0);
 		else
@@ -82,7 +85,8 @@ static void serve(const struct fuse_in_header *in, const void *body)
 	}
 	case FUSE_READ: {
 		const struct fuse_read_in *read = body;
-		ssize_t len = pread(file, bytes, read->size < sizeof bytes ? read->size : sizeof bytes, read->offset);
+		size_t size = read->size < sizeof bytes ? read->size : sizeof bytes;
+		ssize_t len = pread(file, bytes, size, read->offset);
 		reply(in->unique, len < 0 ? EIO : 0, bytes, len < 0 ? 0 : len);
 		break;
 	}
@@ -113,7 +117,8 @@ int main(int argc, char **argv)
 	log = open(argv[4], O_WRONLY | O_CREAT | O_TRUNC, 0644);
 	if (file < 0 || device < 0 || log < 0 || fstat(file, &of_file))
 		return 1;
-	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device);
+	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other",
+		 device);
 	if (mount("served", argv[2], "fuse", 0, options))
 		return perror("mount"), 1;
 	dprintf(log, "0\n");
@@ -125,7 +130,8 @@ int main(int argc, char **argv)
 			return 0; /* unmounted */
 		if (len < (ssize_t)sizeof *in)
 			continue;
-		if (in->opcode != FUSE_INIT && in->opcode != FUSE_FORGET && is_of(in->pid, atoi(argv[3])))
+		if (in->opcode != FUSE_INIT && in->opcode != FUSE_FORGET &&
+		    is_of(in->pid, atoi(argv[3])))
 			dprintf(log, "%d: asked for %u\n", ++unanswered, in->opcode);
 		else
 			serve(in, request + sizeof *in);

@@ -1,11 +1,13 @@
 /*
- * Goes one way at a branch three times of four, as random data say, for the seconds of CPU time given:
+ * Goes one way at a branch three times of four, as random data say, for the seconds of CPU time
+ * given:
  *
  *     sided SECONDS SEED
  *     {"taken": 2999120, "all": 4000000, "held": 1}
  *
- * The branch, `the_branch`, is taken to `the_target`; `the_next` follows it. All the while a secret, made of SEED at run time, is in registers
- * and at the top of the stack: `held` says that it was there to the end. -DTHROUGH_TABLE: each round goes through a table of jumps and a call
+ * The branch, `the_branch`, is taken to `the_target`; `the_next` follows it. All the while a
+ * secret, made of SEED at run time, is in registers and at the top of the stack: `held` says that
+ * it was there to the end. -DTHROUGH_TABLE: each round goes through a table of jumps and a call
  * through the procedure linkage table.
  */
 #include <stdint.h>
@@ -84,7 +86,8 @@ __attribute__((noinline)) static uint64_t rounds(uint64_t *held, uint64_t *sum)
 int main(int argc, char **argv)
 {
 	double seconds = argc > 1 ? atof(argv[1]) : 1;
-	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1, secret = mixed(seed), held = secret;
+	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+	uint64_t secret = mixed(seed), held = secret;
 	uint64_t random = secret, taken = 0, all = 0, sum = 1;
 
 	for (unsigned i = 0; i < LEN; i++)
@@ -93,7 +96,7 @@ int main(int argc, char **argv)
 		taken += rounds(&held, &sum);
 		all += LEN;
 	}
-	printf("{\"taken\": %llu, \"all\": %llu, \"held\": %d, \"sum\": %u}\n", (unsigned long long)taken, (unsigned long long)all,
-	       held == secret, (unsigned)sum);
+	printf("{\"taken\": %llu, \"all\": %llu, \"held\": %d, \"sum\": %u}\n",
+	       (unsigned long long)taken, (unsigned long long)all, held == secret, (unsigned)sum);
 	return 0;
 }

@@ -1,4 +1,5 @@
-/* Procedures that are each stalled by one thing: stalled NAME SECONDS. Prints how many rounds it did. */
+/* Procedures that are each stalled by one thing: stalled NAME SECONDS. Prints how many rounds it
+ * did. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -42,7 +43,10 @@ __attribute__((noinline)) static void unpredictable(uint64_t seed) {
     uint64_t x = seed, a = 0, b = 0;
     for (long i = 0; i < MANY; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
-        if (x >> 63) __asm__ volatile("add $3,%0" : "+r"(a)); else __asm__ volatile("sub $5,%0" : "+r"(b));
+        if (x >> 63)
+            __asm__ volatile("add $3,%0" : "+r"(a));
+        else
+            __asm__ volatile("sub $5,%0" : "+r"(b));
     }
     sink += a + b + x;
 }
@@ -51,7 +55,10 @@ __attribute__((noinline)) static void unpredictable(uint64_t seed) {
 __attribute__((noinline)) static void divider(uint64_t seed) {
     uint64_t x = seed | 1ull << 63, d = 3;
     for (long i = 0; i < MANY; i++) {
-        __asm__ volatile("xor %%edx,%%edx\n\tdivq %1\n\tor %2,%0" : "+a"(x) : "r"(d), "r"(1ull << 63) : "rdx", "cc");
+        __asm__ volatile("xor %%edx,%%edx\n\tdivq %1\n\tor %2,%0"
+                         : "+a"(x)
+                         : "r"(d), "r"(1ull << 63)
+                         : "rdx", "cc");
     }
     sink += x;
 }
@@ -62,7 +69,8 @@ __attribute__((noinline)) static void code(void) {
         ".altmacro\n"
         ".macro block k next\n"
         "lcode\\k: add $1,%%rax\n"
-        ".if \\next == 0\n dec %%rcx\n jnz lcode0\n jmp lcodeend\n .else\n jmp lcode\\next\n .endif\n"
+        ".if \\next == 0\n dec %%rcx\n jnz lcode0\n jmp lcodeend\n"
+        ".else\n jmp lcode\\next\n .endif\n"
         ".skip 512+64-9\n"
         ".endm\n"
         " .p2align 6\n .set i,0\n"
@@ -102,7 +110,8 @@ __attribute__((noinline)) static void barriers(void) {
 }
 
 /* A copy of memory that no cache holds, word by word. */
-__attribute__((noinline, optimize("no-tree-loop-distribute-patterns", "no-tree-vectorize"))) static void copy(uint64_t *to, const uint64_t *from, long n) {
+__attribute__((noinline, optimize("no-tree-loop-distribute-patterns", "no-tree-vectorize")))
+static void copy(uint64_t *to, const uint64_t *from, long n) {
     for (long i = 0; i < n; i += 4) {
         to[i] = from[i], to[i + 1] = from[i + 1], to[i + 2] = from[i + 2], to[i + 3] = from[i + 3];
     }
@@ -132,7 +141,8 @@ int main(int argc, char **argv) {
             uint32_t swap = order[i];
             order[i] = order[j], order[j] = swap;
         }
-        for (size_t i = 0; i < lines; i++) *(void **)(bytes + 64ull * order[i]) = bytes + 64ull * order[(i + 1) % lines];
+        for (size_t i = 0; i < lines; i++)
+            *(void **)(bytes + 64ull * order[i]) = bytes + 64ull * order[(i + 1) % lines];
     }
     if (!strcmp(name, "copy")) more = memory(BYTES), memset(more, 2, BYTES);
     if (!strcmp(name, "locks")) pthread_create(&thread, 0, other, 0);

@@ -1,7 +1,9 @@
 /*
- * Maps what no compiler does and runs it: `strange_maps SECONDS WHAT`, in its working directory, where WHAT is
+ * Maps what no compiler does and runs it: `strange_maps SECONDS WHAT`, in its working directory,
+ * where WHAT is
  *
- *     names    files whose names have newlines, escapes, bytes that are no text, or are others' names
+ *     names    files whose names have newlines, escapes, bytes that are no text, or are others'
+ *              names
  *     giant    sixty thousand mappings, one of them of a terabyte
  *     storm    maps, runs and unmaps files as fast as it can
  *
@@ -57,8 +59,9 @@ static void *mapped(int fd, size_t len, off_t offset)
 static void names(void)
 {
 	static const char *const NAMES[] = {
-		"a\nb", "\x1b[2J\x1b[31mred", "\xff\xfe\x80", "x (deleted)", "[vdso]", "[kernel.kallsyms]", "anon_inode:x", "a\tb\\040c",
-		"memfd:x", "name with spaces", "\"quoted\",csv;<b>&amp;", "\r", "$(reboot)`reboot`", "..."};
+		"a\nb", "\x1b[2J\x1b[31mred", "\xff\xfe\x80", "x (deleted)", "[vdso]",
+		"[kernel.kallsyms]", "anon_inode:x", "a\tb\\040c", "memfd:x", "name with spaces",
+		"\"quoted\",csv;<b>&amp;", "\r", "$(reboot)`reboot`", "..."};
 	char longest[256];
 
 	memset(longest, '\n', 255);

@@ -1,6 +1,6 @@
 /*
- * Spends the seconds of CPU time given in a static function, and prints {"cpu_s": ...}. Built with -s: nothing names the function,
- * only .eh_frame knows where it begins and ends.
+ * Spends the seconds of CPU time given in a static function, and prints {"cpu_s": ...}. Built with
+ * -s: nothing names the function, only .eh_frame knows where it begins and ends.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /*
- * Two plugins that take turns at one address: each is loaded, works, and is unloaded before the other comes. TURN_MS of CPU time for the
- * first, three times as much for the second, until the seconds of CPU time given are over. The last line of output is the truth:
+ * Two plugins that take turns at one address: each is loaded, works, and is unloaded before the
+ * other comes. TURN_MS of CPU time for the first, three times as much for the second, until the
+ * seconds of CPU time given are over. The last line of output is the truth:
  *
  *     {"first": 1.49, "second": 4.51, "turns": 200, "elsewhere": 0}
  *
@@ -27,7 +28,8 @@ static long elsewhere;
 static double turn(const char *plugin, double seconds) {
     static volatile uint64_t sink;
     void *handle = dlopen(plugin, RTLD_NOW);
-    uint64_t (*work)(uint64_t, uint64_t) = handle ? (uint64_t (*)(uint64_t, uint64_t))dlsym(handle, "library_work") : NULL;
+    uint64_t (*work)(uint64_t, uint64_t) =
+        handle ? (uint64_t (*)(uint64_t, uint64_t))dlsym(handle, "library_work") : NULL;
     double begin = now(), used;
     if (work == NULL) {
         fprintf(stderr, "%s: %s\n", plugin, dlerror());
@@ -52,6 +54,7 @@ int main(int argc, char **argv) {
         first += turn(plugins[0], TURN_MS / 1000.0);
         second += turn(plugins[1], 3 * TURN_MS / 1000.0);
     }
-    printf("{\"first\": %.6f, \"second\": %.6f, \"turns\": %ld, \"elsewhere\": %ld}\n", first, second, turns, elsewhere);
+    printf("{\"first\": %.6f, \"second\": %.6f, \"turns\": %ld, \"elsewhere\": %ld}\n", first,
+           second, turns, elsewhere);
     return 0;
 }

@@ -1,12 +1,14 @@
 /*
- * Spends three quarters of its CPU time in three_quarters() and one quarter in one_quarter(), for the seconds of CPU time given,
- * and measures that itself: each phase is a few milliseconds of random length, timed with the thread's CPU clock. The last line of
- * its output is the truth that a profile is held against:
+ * Spends three quarters of its CPU time in three_quarters() and one quarter in one_quarter(), for
+ * the seconds of CPU time given, and measures that itself: each phase is a few milliseconds of
+ * random length, timed with the thread's CPU clock. The last line of its output is the truth that a
+ * profile is held against:
  *
  *     {"three_quarters": 0.7512, "one_quarter": 0.2488, "work_s": 7.998, "cpu_s": 8.003}
  *
- * The phases are of random length so that no sampling period keeps step with them. Neither function calls anything, so that no
- * sample of theirs can be elsewhere in user mode; their bodies differ, so that no linker folds them into one.
+ * The phases are of random length so that no sampling period keeps step with them. Neither function
+ * calls anything, so that no sample of theirs can be elsewhere in user mode; their bodies differ,
+ * so that no linker folds them into one.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -72,7 +74,7 @@ int main(int argc, char **argv) {
         run(&one);
     } while (cpu_ns() < 1e9 * seconds);
     double total = three.spent_ns + one.spent_ns;
-    printf("{\"three_quarters\": %.6f, \"one_quarter\": %.6f, \"work_s\": %.6f, \"cpu_s\": %.6f}\n", three.spent_ns / total,
-           one.spent_ns / total, total / 1e9, cpu_ns() / 1e9);
+    printf("{\"three_quarters\": %.6f, \"one_quarter\": %.6f, \"work_s\": %.6f, \"cpu_s\": %.6f}\n",
+           three.spent_ns / total, one.spent_ns / total, total / 1e9, cpu_ns() / 1e9);
     return 0;
 }

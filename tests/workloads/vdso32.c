@@ -1,12 +1,22 @@
-/* A 32-bit program that spends its time in the kernel's vdso: it asks for the time. Without a C library, because a machine need not have a
- * 32-bit one. Prints the seconds. */
+/* A 32-bit program that spends its time in the kernel's vdso: it asks for the time. Without a C
+ * library, because a machine need not have a 32-bit one. Prints the seconds. */
 
 /* As in elf.h, which needs the headers of a 32-bit C library. */
 typedef unsigned word;
-typedef struct { unsigned char ident[16]; unsigned short type, machine; word version, entry, phoff, e_shoff, flags;
-	unsigned short size, phentsize, phnum, shentsize, e_shnum, shstrndx; } Elf32_Ehdr;
-typedef struct { word name, sh_type, flags, addr, sh_offset, sh_size, sh_link, info, align, entsize; } Elf32_Shdr;
-typedef struct { word st_name, st_value, size; unsigned char info, other; unsigned short shndx; } Elf32_Sym;
+typedef struct {
+	unsigned char ident[16];
+	unsigned short type, machine;
+	word version, entry, phoff, e_shoff, flags;
+	unsigned short size, phentsize, phnum, shentsize, e_shnum, shstrndx;
+} Elf32_Ehdr;
+typedef struct {
+	word name, sh_type, flags, addr, sh_offset, sh_size, sh_link, info, align, entsize;
+} Elf32_Shdr;
+typedef struct {
+	word st_name, st_value, size;
+	unsigned char info, other;
+	unsigned short shndx;
+} Elf32_Sym;
 typedef struct { word a_type, a_val; } Elf32_auxv_t;
 #define SHT_DYNSYM 11
 #define AT_NULL 0
@@ -18,7 +28,10 @@ typedef int get_time(int clock, struct timespec32 *now);
 static int call(int number, int a, const void *b, int c)
 {
 	int result;
-	__asm__ volatile("int $0x80" : "=a"(result) : "0"(number), "b"(a), "c"(b), "d"(c) : "memory");
+	__asm__ volatile("int $0x80"
+			 : "=a"(result)
+			 : "0"(number), "b"(a), "c"(b), "d"(c)
+			 : "memory");
 	return result;
 }
 
@@ -82,4 +95,5 @@ __attribute__((used)) static void run(long *stack)
 	call(1, 0, 0, 0);
 }
 
-__asm__(".globl _start\n_start: mov %esp, %eax\n and $-16, %esp\n sub $12, %esp\n push %eax\n call run\n");
+__asm__(".globl _start\n_start: mov %esp, %eax\n and $-16, %esp\n sub $12, %esp\n push %eax\n"
+	" call run\n");

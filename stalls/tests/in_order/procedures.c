@@ -1,4 +1,5 @@
-// What `procedures.txt` was compiled from: aarch64-linux-gnu-gcc-12 -O2, by `aarch64-linux-gnu-objdump`. Without calls and tables of jumps.
+// What `procedures.txt` was compiled from: aarch64-linux-gnu-gcc-12 -O2, by
+// `aarch64-linux-gnu-objdump`. Without calls and tables of jumps.
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,7 +58,8 @@ long lookup(struct node *node, long key, long *steps) {
     return -1;
 }
 
-size_t match(const unsigned char *a, const unsigned char *b, const unsigned char *end, size_t *longest) {
+size_t match(const unsigned char *a, const unsigned char *b, const unsigned char *end,
+             size_t *longest) {
     size_t best = 0;
     while (b < end) {
         size_t length = 0;
@@ -75,8 +77,15 @@ int utf8(const unsigned char *text, size_t length, uint32_t *out) {
         uint32_t value;
         if (c < 0x80) { value = c; i += 1; }
         else if (c < 0xe0) { value = (c & 31) << 6 | (text[i + 1] & 63); i += 2; }
-        else if (c < 0xf0) { value = (c & 15) << 12 | (text[i + 1] & 63) << 6 | (text[i + 2] & 63); i += 3; }
-        else { value = (c & 7) << 18 | (text[i + 1] & 63) << 12 | (text[i + 2] & 63) << 6 | (text[i + 3] & 63); i += 4; }
+        else if (c < 0xf0) {
+            value = (c & 15) << 12 | (text[i + 1] & 63) << 6 | (text[i + 2] & 63);
+            i += 3;
+        }
+        else {
+            value = (c & 7) << 18 | (text[i + 1] & 63) << 12 | (text[i + 2] & 63) << 6
+                | (text[i + 3] & 63);
+            i += 4;
+        }
         if (value >= 0xd800 && value < 0xe000) return -1;
         out[count++] = value;
     }
@@ -95,7 +104,11 @@ long parse(const char *text, long *sum, int *bad) {
         if (!*text) break;
         int negative = 0;
         if (*text == '-') { negative = 1; text++; }
-        if (*text < '0' || *text > '9') { (*bad)++; while (*text && *text != ' ') text++; continue; }
+        if (*text < '0' || *text > '9') {
+            (*bad)++;
+            while (*text && *text != ' ') text++;
+            continue;
+        }
         long value = 0;
         while (*text >= '0' && *text <= '9') value = value * 10 + (*text++ - '0');
         total += negative ? -value : value;

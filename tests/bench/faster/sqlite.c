@@ -1,4 +1,5 @@
-/* Runs the statements of a file against a database in memory: `sqlite FILE`. Shows the first column of each row's sum. */
+/* Runs the statements of a file against a database in memory: `sqlite FILE`. Shows the first column
+ * of each row's sum. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "sqlite3.h"
