@@ -1,6 +1,7 @@
 //! House rules that a compiler does not check, as a test: which crate may name which, how long
 //! files and functions may be, what may be called what. ARCHITECTURE.md says why.
 
+mod c;
 mod circles;
 
 use crate::Outcome;
@@ -146,6 +147,7 @@ fn check(path: &str, text: &str) -> Vec<String> {
     if name.ends_with(".rs") {
         problems.extend(rust(path, text));
     }
+    problems.extend(c::problems(path, text));
     problems
 }
 
