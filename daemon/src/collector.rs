@@ -6,13 +6,13 @@ use crate::clock;
 use crate::edges::Edges;
 use crate::images::Image;
 use crate::jit::Jit;
-use crate::kernel::{Cost, Drained, RecordKind, TimedRecord};
+use crate::kernel::{Drained, RecordKind, TimedRecord};
 use crate::kernel_text::KernelText;
 use crate::loader::Notices;
 use crate::mappings::{LabelError, Mappings, Window};
 use crate::pending::Pending;
 use crate::resolve::{Resolver, coalesce};
-use crate::source::SampleSource;
+use crate::source::{Order, SampleSource, Steered};
 use crate::unresolved::UnknownCode;
 use crate::vdso::NarrowVdso;
 use crate::watch::Watches;
@@ -227,7 +227,9 @@ impl<Source: SampleSource> Collector<Source> {
         self.jit.notice(new, clock::monotonic_ns());
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
         self.saw_throttle = !throttled.is_empty();
-        throttled.into_iter().for_each(|cpu| self.source.revive(cpu));
+        for cpu in throttled {
+            self.source.steer(Order::Revive { cpu });
+        }
         let were_lost = new.iter().any(|record| matches!(record.kind, RecordKind::Lost { .. }));
         self.mappings.files.look_anew();
         let mut news = false;
@@ -265,7 +267,7 @@ impl<Source: SampleSource> Collector<Source> {
         let records = std::mem::take(&mut self.applied);
         self.notices.judge(&mut self.mappings, window.to_ns);
         for pid in self.mappings.take_unmarked() {
-            self.source.keep_apart(pid);
+            self.source.steer(Order::KeepApart { pid });
         }
         self.book_cpus(&drained, window.to_ns);
         coalesce(&mut self.entries);
@@ -299,7 +301,9 @@ impl<Source: SampleSource> Collector<Source> {
         with_children: bool,
     ) -> Result<(), LabelError> {
         let labelled = self.mappings.label(pid, start_time, label, with_children)?;
-        labelled.into_iter().for_each(|pid| self.source.keep_apart(pid));
+        for pid in labelled {
+            self.source.steer(Order::KeepApart { pid });
+        }
         Ok(())
     }
 
@@ -310,47 +314,29 @@ impl<Source: SampleSource> Collector<Source> {
     /// One line with the next step.
     pub fn register(&mut self, told: &Registration) -> Result<usize, String> {
         let regions = self.jit.register(told, clock::monotonic_ns())?;
-        self.source.keep_apart(told.pid);
+        self.source.steer(Order::KeepApart { pid: told.pid });
         Ok(regions)
     }
 
-    /// Takes no samples until the next call, with false.
-    pub fn pause(&mut self, pauses: bool) {
-        self.source.pause(pauses);
-    }
-
-    /// Takes no more samples; what was taken can still be drained.
-    pub fn stop(&mut self) {
-        self.source.stop();
-    }
-
-    /// Has events that take turns do so.
-    pub fn rotate(&mut self) {
-        self.source.rotate();
-    }
-
-    /// Has every CPU take a snapshot for so many samples of user code; 0: none.
-    pub fn snapshot_every(&mut self, every: u32) {
-        self.source.snapshot_every(every);
+    /// Changes how samples are taken, where that needs nothing of the collector's own.
+    pub fn steer(&mut self, order: Order) -> Steered {
+        self.source.steer(order)
     }
 
     /// Changes the mean period of an event. What was sampled before is drained first: the few
     /// samples that CPUs take between that and their change count as of the new period.
     pub fn set_period(&mut self, event: usize, change: PeriodChange) {
         self.drain();
-        self.source.set_period(event, change.period);
-        self.pending.set_period(event, change);
+        let order = Order::SetPeriod { event, period: change.period };
+        if self.source.steer(order) == Steered::Done {
+            self.pending.set_period(event, change);
+        }
     }
 
     /// Nanoseconds and runs of the sampler, where the kernel measures them.
     #[must_use]
     pub fn handler_cost(&self) -> Option<(u64, u64)> {
         self.source.handler_cost()
-    }
-
-    /// What a sample costs by now, where that was measured since the last call.
-    pub fn look_at_cost(&mut self) -> Option<Cost> {
-        self.source.look_at_cost()
     }
 
     /// Applies the records of this window.
@@ -446,7 +432,7 @@ pub fn total<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
 mod tests {
     use super::*;
     use crate::kernel::{CpuDrained, Machine, MappedFileId, Record};
-    use crate::source::Recording;
+    use crate::source::Batches;
     use model::Unresolved;
 
     const PID: u32 = (1 << abi::PID_BITS) - 9;
@@ -464,9 +450,9 @@ mod tests {
         TimedRecord { time_ns, kind: RecordKind::Mmap(record) }
     }
 
-    fn collector(batches: Vec<(Vec<Entry>, Drained, Vec<TimedRecord>)>) -> Collector<Recording> {
+    fn collector(batches: Vec<(Vec<Entry>, Drained, Vec<TimedRecord>)>) -> Collector<Batches> {
         let kernel = KernelText::new(&Machine::probe().unwrap());
-        Collector::new(Recording::new(batches), kernel, None, &[1, 1], Default::default())
+        Collector::new(Batches::new(batches), kernel, None, &[1, 1], Default::default())
     }
 
     #[test]

@@ -80,17 +80,19 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         tracing::info!(%epoch, db, control = %config.control.display(), "dcpid ready");
         // Without a service manager there is nobody to notify, and that is no error.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        let pipeline = Pipeline::new(Parts {
-            config,
-            machine,
-            events,
+        let pipeline = Pipeline::new(
+            Parts {
+                config,
+                machine,
+                events,
+                landing,
+                collector,
+                flusher,
+                epoch: epoch.to_string(),
+                opens_on: args.opens_on,
+            },
             cost,
-            landing,
-            collector,
-            flusher,
-            epoch: epoch.to_string(),
-            opens_on: args.opens_on,
-        });
+        );
         let result = tokio::select! {
             result = pipeline.run(asked, done, (stop, reload), alarm) => result,
             () = serve => Ok(()),

@@ -41,6 +41,7 @@ pub mod opening;
 pub mod pending;
 pub mod pipeline;
 pub mod privilege;
+pub mod rates;
 pub mod resolve;
 pub mod restraint;
 pub mod sample_cost;

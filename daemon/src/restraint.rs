@@ -26,6 +26,14 @@ pub struct Restraint {
     changed: u64,
 }
 
+/// Whether the file that stops sampling is there. Only a file of root or of the daemon's own user
+/// counts: its directory may be one that others write to. A link that leads nowhere counts too.
+#[must_use]
+pub fn is_pause_file_there(file: Option<&Path>) -> bool {
+    let own = |user| user == 0 || user == nix::unistd::geteuid().as_raw();
+    file.is_some_and(|file| file.symlink_metadata().is_ok_and(|found| own(found.uid())))
+}
+
 impl Restraint {
     /// What is done now.
     #[must_use]
@@ -39,20 +47,18 @@ impl Restraint {
         self.told_to_pause
     }
 
-    /// Looks whether the file is there that stops sampling. True when something changes by it.
-    pub fn look(&mut self, file: Option<&Path>) -> bool {
-        // A link that leads nowhere is there too. Root's or our own: the directory may be one that
-        // others write to.
-        let own = |user| user == 0 || user == nix::unistd::geteuid().as_raw();
-        let told =
-            file.is_some_and(|file| file.symlink_metadata().is_ok_and(|found| own(found.uid())));
-        if told == self.told_to_pause {
+    /// Takes over whether the pause file `exists`. True when something changes by it.
+    pub fn told_to_pause(&mut self, exists: bool, file: Option<&Path>) -> bool {
+        if exists == self.told_to_pause {
             return false;
         }
         let before = self.doing();
-        self.told_to_pause = told;
+        self.told_to_pause = exists;
         let shown = file.map(|file| file.display().to_string()).unwrap_or_default();
-        self.note(before, if told { format!("{shown} exists") } else { format!("{shown} is gone") })
+        self.note(
+            before,
+            if exists { format!("{shown} exists") } else { format!("{shown} is gone") },
+        )
     }
 
     /// Takes over what the governor allows. True when something changes by it.
@@ -111,31 +117,41 @@ impl Restraint {
 mod tests {
     use super::*;
 
+    /// Looks at the file as the loop does.
+    fn look(restraint: &mut Restraint, file: Option<&Path>) -> bool {
+        restraint.told_to_pause(is_pause_file_there(file), file)
+    }
+
     #[test]
     fn a_file_stops_sampling_whatever_is_allowed_and_changes_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pause");
         let mut restraint = Restraint::default();
         assert!(
-            !restraint.look(Some(&file)) && !restraint.look(None) && restraint.fact().is_none()
+            !look(&mut restraint, Some(&file))
+                && !look(&mut restraint, None)
+                && restraint.fact().is_none()
         );
         assert_eq!(restraint.status().doing, "all");
         std::fs::write(&file, "").unwrap();
-        assert!(restraint.look(Some(&file)) && !restraint.look(Some(&file)), "said once");
+        assert!(
+            look(&mut restraint, Some(&file)) && !look(&mut restraint, Some(&file)),
+            "said once"
+        );
         assert_eq!(restraint.doing(), Doing::Nothing);
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
             assert!(
-                restraint.look(Some(&file)) && restraint.doing() == Doing::All,
+                look(&mut restraint, Some(&file)) && restraint.doing() == Doing::All,
                 "another user's says nothing"
             );
             std::os::unix::fs::chown(&file, Some(0), None).unwrap();
-            assert!(restraint.look(Some(&file)));
+            assert!(look(&mut restraint, Some(&file)));
         }
         assert!(!restraint.allow(Doing::CountsOnly), "nothing is less");
         assert!(restraint.status().why.unwrap().ends_with("pause exists"));
         std::fs::remove_file(&file).unwrap();
-        assert!(restraint.look(Some(&file)));
+        assert!(look(&mut restraint, Some(&file)));
         assert_eq!(restraint.doing(), Doing::CountsOnly);
         assert!(restraint.allow(Doing::Nothing));
         assert!(restraint.status().why.unwrap().contains("memory limit"));

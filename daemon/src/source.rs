@@ -1,49 +1,77 @@
-//! The seam between what takes samples and the pipeline: the kernel, or a recording in tests.
+//! The seam between what takes samples and the rest of the daemon: the kernel, or a recording of
+//! what came out of it.
 
 use crate::kernel::{Cost, Drained, KernelSource, TimedRecord};
 use abi::{Entry, Snapshot};
 
-/// Gives samples and the records that explain them.
+/// Gives samples and the records that explain them. No method has a default: each source says what
+/// it does, also where that is nothing.
 pub trait SampleSource {
     /// Moves what was counted since the last call to `entries`.
     fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained;
-    /// Moves all records that are there now to `records`; to be called after
+
+    /// Moves all records that are there now to `records`. To be called after
     /// [`SampleSource::drain`], so that whatever was mapped when a drained sample was taken is
     /// known.
     fn records(&mut self, records: &mut Vec<TimedRecord>);
-    /// Counts a process's own text no longer together with that of others, nor that of children it
-    /// will have.
-    fn keep_apart(&mut self, _pid: u32) {}
+
+    /// Moves the snapshots of registers that are there now to `into`. Returns how many found no
+    /// room in the sampler's rings since the last call.
+    fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64;
+
     /// How full the fullest spill buffer is that counts now, 0 to 1.
-    fn spill_used(&self) -> f64 {
-        0.0
-    }
-    /// Moves the snapshots that are there now to `into`. Gives the number of those that found no
-    /// room since the last call.
-    fn snapshots(&mut self, _into: &mut Vec<Snapshot>) -> u64 {
-        0
-    }
-    /// Has every CPU take a snapshot for so many samples of user code; 0: none.
-    fn snapshot_every(&mut self, _every: u32) {}
-    /// Takes no samples until the next call, with false.
-    fn pause(&mut self, _pauses: bool) {}
-    /// Takes no more samples.
-    fn stop(&mut self);
-    /// Lets a CPU's events go on that the kernel has throttled.
-    fn revive(&mut self, _cpu: u32) {}
-    /// Has events that take turns do so.
-    fn rotate(&mut self) {}
-    /// Changes the mean period of an event, now.
-    fn set_period(&mut self, _event: usize, _period: u64) {}
-    /// Nanoseconds and runs of the sampler as the kernel measured them; None where it does not
-    /// measure.
-    fn handler_cost(&self) -> Option<(u64, u64)> {
-        None
-    }
-    /// What a sample costs by now, where that was measured since the last call.
-    fn look_at_cost(&mut self) -> Option<Cost> {
-        None
-    }
+    fn spill_used(&self) -> f64;
+
+    /// Nanoseconds and runs of the sampler since the start. `None` where the kernel does not
+    /// measure them (`kernel.bpf_stats_enabled`).
+    fn handler_cost(&self) -> Option<(u64, u64)>;
+
+    /// Changes how samples are taken.
+    fn steer(&mut self, order: Order) -> Steered;
+}
+
+/// A change of how samples are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Count this process's own text, and that of its later children, no longer together with
+    /// that of other processes.
+    KeepApart {
+        /// Process.
+        pid: u32,
+    },
+    /// Take one snapshot per CPU for so many samples of user code; 0: none.
+    SnapshotEvery(u32),
+    /// Take no samples until the next such order, with false.
+    Pause(bool),
+    /// Take no samples any more.
+    Stop,
+    /// Let a CPU's events go on that the kernel has throttled.
+    Revive {
+        /// CPU.
+        cpu: u32,
+    },
+    /// Let events that take turns pass on to the next.
+    Rotate,
+    /// Change the mean period of an event, now.
+    SetPeriod {
+        /// Number of the event.
+        event: usize,
+        /// In the event's unit.
+        period: u64,
+    },
+    /// Measure again what a sample costs, if the last measurement is old.
+    MeasureCost,
+}
+
+/// What became of an [`Order`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Steered {
+    /// It is in force.
+    Done,
+    /// A sample costs this much.
+    Costs(Cost),
+    /// Nothing changes: a recording has its samples, or there was nothing to do.
+    Unchanged,
 }
 
 impl SampleSource for KernelSource {
@@ -55,60 +83,44 @@ impl SampleSource for KernelSource {
         KernelSource::records(self, records);
     }
 
-    fn keep_apart(&mut self, pid: u32) {
-        KernelSource::keep_apart(self, pid);
+    fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64 {
+        KernelSource::snapshots(self, into)
     }
 
     fn spill_used(&self) -> f64 {
         KernelSource::spill_used(self)
     }
 
-    fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64 {
-        KernelSource::snapshots(self, into)
-    }
-
-    fn snapshot_every(&mut self, every: u32) {
-        KernelSource::snapshot_every(self, every);
-    }
-
-    fn pause(&mut self, pauses: bool) {
-        KernelSource::pause(self, pauses);
-    }
-
-    fn stop(&mut self) {
-        KernelSource::stop(self);
-    }
-
-    fn revive(&mut self, cpu: u32) {
-        KernelSource::revive(self, cpu);
-    }
-
-    fn rotate(&mut self) {
-        KernelSource::rotate(self);
-    }
-
-    fn set_period(&mut self, event: usize, period: u64) {
-        KernelSource::set_period(self, event, period);
-    }
-
     fn handler_cost(&self) -> Option<(u64, u64)> {
         KernelSource::handler_cost(self)
     }
 
-    fn look_at_cost(&mut self) -> Option<Cost> {
-        KernelSource::look_at_cost(self)
+    fn steer(&mut self, order: Order) -> Steered {
+        match order {
+            Order::KeepApart { pid } => self.keep_apart(pid),
+            Order::SnapshotEvery(every) => self.snapshot_every(every),
+            Order::Pause(pauses) => self.pause(pauses),
+            Order::Stop => self.stop(),
+            Order::Revive { cpu } => self.revive(cpu),
+            Order::Rotate => self.rotate(),
+            Order::SetPeriod { event, period } => self.set_period(event, period),
+            Order::MeasureCost => {
+                return self.look_at_cost().map_or(Steered::Unchanged, Steered::Costs);
+            }
+        }
+        Steered::Done
     }
 }
 
-/// A recording: one batch for each drain, then nothing more.
+/// Batches made by hand: one for each drain, then nothing more.
 #[cfg(test)]
-pub struct Recording {
+pub struct Batches {
     batches: std::collections::VecDeque<(Vec<Entry>, Drained, Vec<TimedRecord>)>,
     records: Vec<TimedRecord>,
 }
 
 #[cfg(test)]
-impl Recording {
+impl Batches {
     /// Gives these, in this order.
     pub fn new(batches: Vec<(Vec<Entry>, Drained, Vec<TimedRecord>)>) -> Self {
         Self { batches: batches.into(), records: Vec::new() }
@@ -116,7 +128,7 @@ impl Recording {
 }
 
 #[cfg(test)]
-impl SampleSource for Recording {
+impl SampleSource for Batches {
     fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
         let Some((batch, drained, records)) = self.batches.pop_front() else {
             return Drained::default();
@@ -130,7 +142,32 @@ impl SampleSource for Recording {
         records.append(&mut self.records);
     }
 
-    fn stop(&mut self) {
-        self.batches.clear();
+    fn snapshots(&mut self, _into: &mut Vec<Snapshot>) -> u64 {
+        0
+    }
+
+    fn spill_used(&self) -> f64 {
+        0.0
+    }
+
+    fn handler_cost(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    fn steer(&mut self, order: Order) -> Steered {
+        match order {
+            Order::Stop => {
+                self.batches.clear();
+                Steered::Done
+            }
+            // As if the batches to come were taken so.
+            Order::SetPeriod { .. } => Steered::Done,
+            Order::KeepApart { .. }
+            | Order::SnapshotEvery(_)
+            | Order::Pause(_)
+            | Order::Revive { .. }
+            | Order::Rotate
+            | Order::MeasureCost => Steered::Unchanged,
+        }
     }
 }

@@ -18,6 +18,7 @@ use crate::images::{Image, MappedFile};
 use crate::mappings::{Found, Mappings, Window};
 use crate::opening::MappedAt;
 use crate::pending::Pending;
+use crate::rates::WalkCost;
 use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
 use code::interpret::{BranchKind, Edge, Place, Rounds, Walker};
 use code::isa::x86_64::{State, X86_64};
@@ -34,15 +35,6 @@ const HELD_MAX: usize = 1024;
 const HELD_MANY: usize = HELD_MAX * 3 / 4;
 /// Decoded instructions kept.
 const INSTRUCTIONS: usize = 4096;
-/// The part of the overhead budget that snapshots may take.
-const BUDGET_PART: f64 = 0.2;
-/// What the sampler takes for a snapshot, ns: registers and 256 bytes of stack are copied.
-const COPY_NS: f64 = 1000.0;
-/// Assumed for an interpretation before any was measured, ns.
-const FIRST_NS: f64 = 10_000.0;
-/// Snapshots a second on all CPUs together: more would need drains too often.
-const RATE_MAX: f64 = 4000.0;
-
 /// How long a drain waits for its snapshots to be interpreted: they take milliseconds, unless a
 /// file system does not answer.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -173,16 +165,11 @@ impl Edges {
         }
     }
 
-    /// Snapshots a second and CPU that fit the `budget` (0.01 is 1 % of all CPU time; None: any),
-    /// at most `rate_max`, on `cpus` CPUs.
+    /// What the walks have cost so far.
     #[must_use]
-    pub fn affordable(&self, budget: Option<f64>, rate_max: f64, cpus: usize) -> f64 {
-        let walked = self.totals.taken.saturating_sub(self.held.len() as u64 + self.totals.dropped);
-        let each_ns =
-            if walked < 1000 { FIRST_NS } else { self.totals.cpu_ns as f64 / walked as f64 };
-        let fits =
-            budget.map_or(f64::INFINITY, |budget| budget * BUDGET_PART * 1e9 / (each_ns + COPY_NS));
-        rate_max.min(fits).min(RATE_MAX / cpus.max(1) as f64)
+    pub fn walk_cost(&self) -> WalkCost {
+        let Totals { taken, dropped, cpu_ns, .. } = self.totals;
+        WalkCost { walked: taken.saturating_sub(self.held.len() as u64 + dropped), cpu_ns }
     }
 }
 
@@ -279,20 +266,6 @@ impl Interpreter {
         }
         Some(())
     }
-}
-
-/// For how many samples of user code one snapshot is to be taken, where a CPU takes `samples_per_s`
-/// samples and `rate` snapshots at most.
-#[must_use]
-pub fn every(samples_per_s: f64, rate: f64) -> u32 {
-    (samples_per_s / rate.max(0.01)).ceil().clamp(1.0, 1e6) as u32
-}
-
-/// Longest time between two looks at the samplers' rings so that none overflows at that rate of
-/// snapshots a second and CPU.
-#[must_use]
-pub fn look_within(rate: f64) -> Duration {
-    Duration::from_secs_f64((0.6 * SNAPSHOTS_PER_CPU as f64 / rate.max(1.0)).clamp(0.01, 10.0))
 }
 
 fn wipe(snapshot: &mut Snapshot) {

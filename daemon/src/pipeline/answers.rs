@@ -1,7 +1,8 @@
 //! Requests and their answers.
 
-use super::{After, Pipeline, affordable_step};
-use crate::budget::{Bill, RATES};
+use super::Pipeline;
+use super::merging::After;
+use crate::budget::Bill;
 use crate::clock;
 use crate::collector::total;
 use crate::control::Asked;
@@ -55,15 +56,14 @@ impl<Source: SampleSource> Pipeline<Source> {
                 After::Quit
             }
         };
-        let in_flight = self.in_flight.as_ref().map_or(0, |merge| merge.waiters.len());
-        let waiting = self.waiters.len() + in_flight + self.epoch_waiters.len();
+        let waiting = self.merges.waiting();
         if waiting >= WAITERS_MAX && !self.stopping {
             let _ = reply.send(Reply::error(format!(
                 "{waiting} requests wait for dcpid's disk already; try again"
             )));
             return;
         }
-        self.waiters.push((after, reply));
+        self.merges.waiters.push((after, reply));
     }
 
     /// What came since this client asked last: everything sampled before is drained.
@@ -98,7 +98,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         let (ledger, cpu_ns) = (all.ledger(), clock::process_cpu_ns());
         let samples = Samples {
             taken: all.taken,
-            merged: self.written.iter().map(|account| account.resolved).sum(),
+            merged: self.merges.written.iter().map(|account| account.resolved).sum(),
             pending: self
                 .waiting()
                 .map(|pending| {
@@ -138,7 +138,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             apart: ApartStatus {
                 labels: collector.mappings.tagger.labels().into_iter().collect(),
                 units_refused: collector.mappings.tagger.refused,
-                samples_widened: self.samples_widened,
+                samples_widened: self.merges.samples_widened,
             },
             samples,
             processes: collector.mappings.len() as u64,
@@ -147,14 +147,17 @@ impl<Source: SampleSource> Pipeline<Source> {
             lost_records: collector.mappings.lost_records,
             refused: collector.mappings.refused,
             generated: generated_status(collector.jit.totals()),
-            edges: self.snapshot_rate.map(|rate| edges_status(rate, &collector.edges.totals)),
+            edges: self
+                .rates
+                .snapshot_rate()
+                .map(|rate| edges_status(rate, &collector.edges.totals)),
             loader: collector.notices.counts(),
-            restraint: self.restraint.status(),
-            last_merge: self.last_merge,
-            merge_error: self.merge_error.clone(),
+            restraint: self.rates.restraint().status(),
+            last_merge: self.merges.last_unix_s,
+            merge_error: self.merges.error.clone(),
             db: DbStatus {
                 path: self.parts.config.db.display().to_string(),
-                bytes: self.database_bytes,
+                bytes: self.merges.database_bytes,
             },
         }
     }
@@ -163,7 +166,7 @@ impl<Source: SampleSource> Pipeline<Source> {
 impl<Source> Pipeline<Source> {
     /// What sampling costs, and why the rate is what it is.
     fn overhead(&self) -> OverheadStatus {
-        let (cost, bill) = (self.parts.cost, self.last_bill);
+        let (cost, bill) = (self.rates.cost(), self.rates.last_bill());
         let measured = cost.measured.map(|measured| CostStatus {
             unix_s: cost.unix_s,
             windows: measured.windows as u64,
@@ -171,21 +174,21 @@ impl<Source> Pipeline<Source> {
             low_ns: measured.low_ns,
             high_ns: measured.high_ns,
         });
-        let last_change = self.governor.last_change().map(|change| ChangeStatus {
+        let last_change = self.rates.governor().last_change().map(|change| ChangeStatus {
             unix_s: change.unix_s,
             from_per_s: change.from,
             to_per_s: change.to,
             why: change.why.clone(),
         });
-        let allowed_per_s = RATES.get(affordable_step(&self.parts)).copied().unwrap_or(1);
+        let allowed_per_s = self.rates.allowed_per_s(&self.parts.events);
         OverheadStatus {
-            budget: self.parts.config.budget.map(|budget| budget.0),
+            budget: self.rates.budget().map(|budget| budget.0),
             share: bill.as_ref().map(Bill::share),
             sampling_share: bill.map(|bill| Bill { daemon_ns: 0.0, ..bill }.share()),
             daemon_share: bill.map(|bill| Bill { sampling_ns: 0.0, ..bill }.share()),
             ns_per_sample: Some(cost.ns_per_sample),
             measured,
-            rate: self.governor.rate().map(|per_s| RateStatus {
+            rate: self.rates.governor().rate().map(|per_s| RateStatus {
                 per_s,
                 allowed_per_s,
                 last_change,

@@ -1,7 +1,7 @@
 //! Another configuration while it runs (SIGHUP): what can be changed is, and the log says what
 //! waits for a restart.
 
-use super::Pipeline;
+use super::{Pipeline, limits};
 use crate::config::Config;
 use crate::flush::Job;
 use crate::source::SampleSource;
@@ -39,8 +39,8 @@ impl<Source: SampleSource> Pipeline<Source> {
             // Without that thread nothing is written either, and that is said.
             let _ = self.parts.flusher.send(Job::Retain(new.retention));
         }
-        self.governor.set_budget(new.budget);
-        self.look_at_restraint();
+        self.rates.set_limits(limits(&self.parts.config));
+        self.look_at_pause_file();
         self.pace_snapshots();
         if waiting.is_empty() {
             tracing::info!("the configuration is read again");

@@ -1,11 +1,13 @@
 use super::*;
 use crate::event::EventSpec;
+use crate::flush::epoch_start;
 use crate::kernel::{Drained, MappedFileId, Record, RecordKind, TimedRecord};
 use crate::kernel_text::KernelText;
-use crate::source::Recording;
+use crate::source::Batches;
 use abi::Entry;
 use profiledb::{Database, EpochId, Writer};
 use std::path::Path;
+use wire::{Reply, Request};
 
 const PID: u32 = (1 << abi::PID_BITS) - 9;
 
@@ -55,7 +57,7 @@ fn run_at_cost<Client: Future<Output = ()>>(
     let mut writer = Writer::open(root, "here").unwrap();
     let start = epoch_start(&machine, &events, Some("load test".into()));
     let epoch = writer.begin(start.clone(), false).unwrap().to_string();
-    let recording = Recording::new((0..batches).map(|_| batch()).collect());
+    let recording = Batches::new((0..batches).map(|_| batch()).collect());
     let collector = Collector::new(
         recording,
         KernelText::new(&machine),
@@ -74,19 +76,21 @@ fn run_at_cost<Client: Future<Output = ()>>(
                 .unwrap();
         let (asked_sender, asked) = mpsc::channel(4);
         let ((stop_sender, stop), (_reloads, reload)) = (mpsc::channel(1), mpsc::channel(1));
-        let mut pipeline = Pipeline::new(Parts {
-            config,
-            machine,
-            events,
+        let mut pipeline = Pipeline::new(
+            Parts {
+                config,
+                machine,
+                events,
+                landing: None,
+                collector,
+                flusher,
+                epoch,
+                opens_on: None,
+            },
             cost,
-            landing: None,
-            collector,
-            flusher,
-            epoch,
-            opens_on: None,
-        });
-        pipeline.last_merges_pause = Duration::from_millis(1);
-        pipeline.term.0 = Instant::now().checked_sub(TERM).unwrap();
+        );
+        pipeline.merges.last_merges_pause = Duration::from_millis(1);
+        pipeline.rates.age_term(crate::budget::TERM);
         let client = async {
             client(asked_sender).await;
             stop_sender.send(()).await.unwrap();
