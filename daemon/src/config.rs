@@ -1,14 +1,14 @@
 //! What it means: settings from flags, then from the file, then the defaults; checked.
 
-use crate::apart::{Images, Rules};
 use crate::args::Settings;
-use crate::budget::Budget;
-use crate::cgroup::Pattern;
-use crate::control::{Access, Rights};
-use crate::event::EventSpec;
+use crate::control::metrics::Endpoint;
+use crate::control::socket::{Access, Rights};
+use crate::instruments::events::EventSpec;
 use crate::kernel::{Sharing, TableSettings};
-use crate::mappings;
-use crate::metrics::Endpoint;
+use crate::pipeline::governor::Budget;
+use crate::spaces::cgroups::Pattern;
+use crate::spaces::mappings;
+use crate::spaces::scopes::{Images, Rules};
 use anyhow::{Context as _, ensure};
 use nix::fcntl::OFlag;
 use profiledb::Retention;

@@ -1,20 +1,22 @@
 //! dcpid from start to end.
 
 use crate::args::DcpidArgs;
-use crate::budget::{RATES, affordable, at_once};
-use crate::catalogue::Catalogue;
-use crate::collector::Collector;
+use crate::clock;
 use crate::config::Config;
-use crate::control::{Asked, ControlSocket};
-use crate::event::PlannedEvent;
-use crate::flush::{Flusher, epoch_start};
+use crate::control::metrics::MetricsSocket;
+use crate::control::privileges;
+use crate::control::socket::{Asked, ControlSocket};
+use crate::instruments::events::PlannedEvent;
+use crate::keep::database_thread::{Flusher, epoch_start};
+use crate::keep::file_catalogue::Catalogue;
+use crate::keep::librarian::{Librarian, Library};
 use crate::kernel::{self, KernelSource, Machine, SourceSettings};
-use crate::kernel_text::KernelText;
-use crate::librarian::{Librarian, Library};
-use crate::loader::Notices;
-use crate::metrics::MetricsSocket;
-use crate::pipeline::{Parts, Pipeline, Signals};
-use crate::{clock, images, privilege};
+use crate::pipeline::drain::Collector;
+use crate::pipeline::governor::{RATES, affordable, at_once};
+use crate::pipeline::main_loop::{Parts, Pipeline, Signals};
+use crate::spaces::kernel_text::KernelText;
+use crate::spaces::loader_notices::Notices;
+use crate::spaces::mapped_files;
 use anyhow::Context as _;
 use profiledb::{CodeStore, DbError, Writer};
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,7 +42,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let (table, budget, sharing) = (config.table, config.budget, config.sharing());
     let settings = SourceSettings { events, table, budget, sharing };
     let mut source = KernelSource::open(&settings, &machine)?;
-    privilege::give_up_unneeded();
+    privileges::give_up_unneeded();
     let (events, cost) = (source.events().to_vec(), source.cost());
     log_budget(&config, &events, cost);
     let landing = source.landing();
@@ -57,7 +59,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     kernel::give_back_code();
     source.start()?;
     let periods: Vec<u64> = events.iter().map(|event| event.period).collect();
-    let collector = Collector::new(source, kernel_text, images::own_vdso(), &periods, library);
+    let collector =
+        Collector::new(source, kernel_text, mapped_files::own_vdso(), &periods, library);
     let mut collector = collector.hearing(notices);
     collector.mappings.keep_apart(config.rules.clone());
 

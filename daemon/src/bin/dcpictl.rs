@@ -1,7 +1,8 @@
 //! Steers the daemon. Exit codes: 0 done; 2 could not.
 
 use daemon::args::{Command, DcpictlArgs, parse};
-use daemon::{clock, status_text};
+use daemon::clock;
+use daemon::control::status_text;
 use std::io::Write as _;
 use std::process::ExitCode;
 use wire::{Client, Registration, Reply, Request};
@@ -22,7 +23,7 @@ fn run(args: &DcpictlArgs) -> anyhow::Result<()> {
         Command::Flush => Request::Flush,
         Command::Epoch { label } => Request::Epoch { label: label.clone() },
         Command::Label { pid, label } => {
-            let start_time = daemon::mappings::start_time(*pid);
+            let start_time = daemon::spaces::mappings::start_time(*pid);
             anyhow::ensure!(start_time.is_some(), "there is no process {pid}; see ps");
             Request::Label { pid: Some(*pid), start_time, label: label.clone() }
         }

@@ -3,7 +3,7 @@
 
 use daemon::args::{DcpidArgs, parse};
 use daemon::log::Limited;
-use daemon::pipeline::LastSamplesLost;
+use daemon::pipeline::main_loop::LastSamplesLost;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;

@@ -4,7 +4,7 @@
 use super::KernelError;
 use super::pmu::{DEVICES, Pmus};
 use super::refusal::{errno, refused};
-use crate::event::{Encoding, EventSpec, PlannedEvent, Site, Unit};
+use crate::instruments::events::{Encoding, EventSpec, PlannedEvent, Site, Unit};
 use std::io;
 use std::path::Path;
 

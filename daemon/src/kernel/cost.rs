@@ -6,8 +6,8 @@
 use super::counters::{Counters, open_bare};
 use super::probe;
 use crate::clock;
-use crate::event::{PlannedEvent, Unit};
-use crate::sample_cost::{self, Measured, Window};
+use crate::instruments::events::{PlannedEvent, Unit};
+use crate::instruments::sample_cost::{self, Measured, Window};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::thread::JoinHandle;

@@ -4,7 +4,7 @@ use super::KernelError;
 use super::counted::Counted;
 use super::refusal::refused;
 use super::turns::Turns;
-use crate::event::{Encoding, PlannedEvent, Unit};
+use crate::instruments::events::{Encoding, PlannedEvent, Unit};
 use abi::EVENTS_MAX;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, CountAndTime, Counter, SampleFlag};

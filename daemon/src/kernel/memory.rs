@@ -2,7 +2,7 @@
 //! MB for a moment, in many small pieces, and code that does not run again.
 
 use super::MappedFileId;
-use crate::mappings::executable_mappings;
+use crate::spaces::mappings::executable_mappings;
 use nix::sys::mman::{MmapAdvise, madvise};
 use std::ptr::NonNull;
 

@@ -58,7 +58,7 @@ pub enum KernelError {
     },
     /// A PMU or a term that the machine does not have.
     #[error(transparent)]
-    Spec(#[from] crate::event::EventError),
+    Spec(#[from] crate::instruments::events::EventError),
     /// The rate would take the machine.
     #[error(
         "event '{event}' would take {percent} % of every CPU at that rate: a sample costs {ns_per_sample} ns here; ask for at most {event}@{rate_max}"

@@ -8,7 +8,7 @@
 //! of the cores.
 
 use super::probe::parse_cpu_list;
-use crate::event::{
+use crate::instruments::events::{
     Coding, Encoding, Event, EventError, HARDWARE, HW_CACHE, RAW, SOFTWARE, Site, Term, number,
 };
 use std::fs;
@@ -353,7 +353,7 @@ pub(crate) mod tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::EventSpec;
+    use crate::instruments::events::EventSpec;
 
     /// PMU, CPUs, type and config.
     type Told = (Option<String>, Option<Vec<usize>>, u32, [u64; 3]);

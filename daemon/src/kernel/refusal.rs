@@ -1,7 +1,7 @@
 //! What the kernel's refusals of events mean, and what to do about them.
 
 use super::KernelError;
-use crate::event::Event;
+use crate::instruments::events::Event;
 use std::io;
 
 /// The kernel's refusal with what can be done about it.

@@ -6,7 +6,7 @@
 //! it is here decides what time is charged to.
 
 use super::counters::Counters;
-use crate::event::PlannedEvent;
+use crate::instruments::events::PlannedEvent;
 use abi::{Entry, Space};
 use code::skid::Skid;
 use std::arch::asm;

@@ -9,9 +9,9 @@ use super::skid::{self, Landing};
 use super::snapshots::Snapshots;
 use super::table::{HalfTotals, Table, TableSettings, possible_cpus};
 use super::{KernelError, Machine, choose, probe};
-use crate::budget::{self, Budget};
 use crate::clock;
-use crate::event::{PlannedEvent, Unit};
+use crate::instruments::events::{PlannedEvent, Unit};
+use crate::pipeline::governor::{self, Budget};
 use abi::{EVENTS_MAX, Entry, HALVES, Snapshot};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -121,8 +121,8 @@ impl KernelSource {
         machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new())); // what was sampled while measuring
         let landing = measure_skid(&events, &programs, machine, &table);
         if let Some(budget) = settings.budget {
-            let step = budget::affordable(budget, cost.ns_per_sample, budget::at_once(&events));
-            let rate = budget::RATES.get(step).copied().unwrap_or(1);
+            let step = governor::affordable(budget, cost.ns_per_sample, governor::at_once(&events));
+            let rate = governor::RATES.get(step).copied().unwrap_or(1);
             for event in events.iter_mut().filter(|event| event.adjustable) {
                 *event = event.at_rate(rate, clock_hz);
             }

@@ -6,7 +6,7 @@
 //! with one clock falls into one event's turns only.
 
 use super::counted::Counted;
-use crate::event::PlannedEvent;
+use crate::instruments::events::PlannedEvent;
 
 /// A turn lasts so many ticks, all equally likely.
 const TICKS: std::ops::RangeInclusive<u32> = 1..=3;
@@ -102,7 +102,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::EventSpec;
+    use crate::instruments::events::EventSpec;
     use std::collections::BTreeSet;
 
     /// cycles; instructions and branches; cache-misses, dmiss and imiss.

@@ -1,0 +1,328 @@
+//! The control socket: a Unix stream socket, one request and one reply per line.
+//!
+//! Nobody who may connect can keep it from others: clients, requests and times are bounded
+//! ([`crate::control::client_rights`]), and however many come, they are taken up and answered at a pace that costs
+//! little.
+
+use crate::control::client_rights::{CLIENTS_MAX, Clients, Seat};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use wire::{REQUEST_BYTES_MAX, Reply, Request};
+
+/// A client may take so long to write a request, and to read its answer.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// After so many clients there is a pause.
+const ACCEPTS: (u32, Duration) = (16, Duration::from_millis(5));
+
+/// Who may ask for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Mode of the socket.
+    pub mode: u32,
+    /// Group of the socket; None: dcpid's own.
+    pub group: Option<u32>,
+    /// Of clients that are neither root nor dcpid's own user.
+    pub rights: Rights,
+}
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// What changes nothing but the client's own label.
+    Read,
+    /// Everything.
+    Control,
+}
+
+impl Rights {
+    /// Whether a client may ask for that; one of root or of dcpid's own user may always.
+    fn allow(self, request: &Request, user: u32) -> bool {
+        let own = user == 0 || user == nix::unistd::geteuid().as_raw();
+        match request {
+            Request::Status
+            | Request::Flush
+            | Request::Counts { .. }
+            | Request::Label { pid: None, .. } => true,
+            Request::Epoch { .. }
+            | Request::Label { .. }
+            | Request::Quit
+            | Request::Register(_)
+            | Request::Unregister { .. } => own || self == Self::Control,
+        }
+    }
+}
+
+/// A request and where its answer goes.
+pub type Asked = (Request, oneshot::Sender<Reply>);
+
+/// The bound socket; its file is removed on drop.
+pub struct ControlSocket {
+    listener: std::os::unix::net::UnixListener,
+    path: PathBuf,
+    rights: Rights,
+    /// A permit is held from the request until its reply is written.
+    answering: Arc<Semaphore>,
+}
+
+/// Why the socket could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// Somebody answers there.
+    #[error(
+        "another dcpid answers on {path}; stop it with `dcpictl --control {path} quit`, or choose another --control"
+    )]
+    InUse {
+        /// The socket.
+        path: String,
+    },
+    /// The metrics' address cannot be had.
+    #[error("cannot listen on {address} ({source}); choose another --metrics, or off")]
+    Metrics {
+        /// The address.
+        address: String,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The system refused.
+    #[error("cannot listen on {path} ({source}); choose another --control")]
+    Listen {
+        /// The socket.
+        path: String,
+        /// Its words.
+        source: io::Error,
+    },
+}
+
+impl ControlSocket {
+    /// Binds the socket, for those who may connect. A socket that a dead daemon left is replaced;
+    /// anything else is not.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn bind(path: &Path, access: Access) -> Result<Self, ControlError> {
+        let listener = listen(path, access)?;
+        let answering = Arc::new(Semaphore::new(CLIENTS_MAX));
+        Ok(Self { listener, path: path.to_owned(), rights: access.rights, answering })
+    }
+
+    /// Serves clients for ever: each request goes to `asked`, its reply back to the client.
+    ///
+    /// # Errors
+    /// When the runtime cannot take the socket.
+    pub async fn serve(&self, asked: mpsc::Sender<Asked>) -> io::Result<()> {
+        let listener = UnixListener::from_std(self.listener.try_clone()?)?;
+        let clients = Arc::new(Clients::default());
+        let mut failed = false;
+        for number in 1_u32.. {
+            match listener.accept().await {
+                Ok((client, _)) => {
+                    failed = false;
+                    let seat = Arc::new(clients.seat(Peer::of(&client).user).await);
+                    let (asked, answering, kept) =
+                        (asked.clone(), self.answering.clone(), seat.clone());
+                    let rights = self.rights;
+                    // A client that goes away is no concern of ours.
+                    let served = async move {
+                        drop(serve_client(client, asked, answering, rights, &kept).await)
+                    };
+                    let task = tokio::spawn(served);
+                    seat.served_by(task.abort_handle());
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut failed, true) {
+                        tracing::warn!(%error, "accepting a control client failed");
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await; // out of descriptors: give others time to end
+                }
+            }
+            if number % ACCEPTS.0 == 0 {
+                tokio::time::sleep(ACCEPTS.1).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every reply that was given is written, or its client is too slow.
+    pub async fn finish(&self) {
+        let all = self.answering.acquire_many(CLIENTS_MAX as u32);
+        let _ = tokio::time::timeout(Duration::from_secs(5), all).await; // a client that does not read must not keep us
+    }
+}
+
+/// A Unix socket for those who may connect. One that a dead daemon left is replaced; anything else
+/// is not.
+///
+/// # Errors
+/// [`ControlError`].
+pub fn listen(
+    path: &Path,
+    access: Access,
+) -> Result<std::os::unix::net::UnixListener, ControlError> {
+    use std::os::unix::fs::FileTypeExt;
+    let shown = path.display().to_string();
+    let fail = |source| ControlError::Listen { path: shown.clone(), source };
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(ControlError::InUse { path: shown });
+    }
+    if path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket()) {
+        std::fs::remove_file(path).map_err(fail)?;
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent).map_err(fail)?;
+    }
+    let listener = std::os::unix::net::UnixListener::bind(path).map_err(fail)?;
+    // The group first: it is dcpid's own that may connect until then.
+    std::os::unix::fs::chown(path, None, access.group).map_err(fail)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode)).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    Ok(listener)
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path); // a socket left behind is replaced by the next daemon
+    }
+}
+
+/// Who asks, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Peer {
+    /// As our user namespace numbers it; nobody's where the kernel does not say.
+    user: u32,
+    /// As our pid namespace numbers the client, whatever its own says.
+    pid: Option<u32>,
+}
+
+impl Peer {
+    fn of(client: &UnixStream) -> Self {
+        let credentials = client.peer_cred().ok();
+        let pid =
+            credentials.as_ref().and_then(|credentials| u32::try_from(credentials.pid()?).ok());
+        Self { user: credentials.map_or(u32::MAX, |credentials| credentials.uid()), pid }
+    }
+}
+
+async fn serve_client(
+    mut client: UnixStream,
+    asked: mpsc::Sender<Asked>,
+    answering: Arc<Semaphore>,
+    rights: Rights,
+    seat: &Seat,
+) -> io::Result<()> {
+    seat.waits_for_us(false);
+    let peer = Peer::of(&client);
+    let (read, mut write) = client.split();
+    let mut lines = BufReader::with_capacity(1024, read);
+    loop {
+        let mut line = Vec::new();
+        let mut bounded = (&mut lines).take(REQUEST_BYTES_MAX as u64);
+        let read =
+            tokio::time::timeout(CLIENT_TIMEOUT, bounded.read_until(b'\n', &mut line)).await??;
+        if read == 0 {
+            return Ok(());
+        }
+        let _answering = answering.acquire().await.map_err(io::Error::other)?;
+        let request = match Request::decode(&line) {
+            Ok(request) if !rights.allow(&request, peer.user) => {
+                Err("only root may ask for that here (clients-may in dcpid's configuration); ask as root".to_owned())
+            }
+            Ok(request) => Ok(from_peer(request, peer)),
+            Err(error) => Err(error.to_string()),
+        };
+        let understood = request.is_ok();
+        seat.waits_for_us(true);
+        let reply = match request {
+            Ok(request) => ask(request, &asked).await,
+            Err(error) => Reply::error(error),
+        };
+        seat.waits_for_us(false);
+        let line = reply.encode()?;
+        tokio::time::timeout(CLIENT_TIMEOUT, write.write_all(&line)).await??;
+        if !understood {
+            return Ok(()); // whoever talks nonsense has to connect again for more
+        }
+        tokio::task::yield_now().await; // who asks for more at once has his place taken by others who wait for one
+    }
+}
+
+/// The request, with what the kernel says of the client where it means itself.
+fn from_peer(request: Request, peer: Peer) -> Request {
+    match request {
+        Request::Label { pid: None, label, .. } => {
+            Request::Label { pid: peer.pid, start_time: None, label }
+        }
+        Request::Counts { watch, .. } => Request::Counts { watch, user: Some(peer.user) },
+        request => request,
+    }
+}
+
+async fn ask(request: Request, asked: &mpsc::Sender<Asked>) -> Reply {
+    let (reply, answer) = oneshot::channel();
+    let ending = || Reply::error("dcpid is ending; what it sampled is being written");
+    if asked.send((request, reply)).await.is_err() {
+        return ending();
+    }
+    answer.await.unwrap_or_else(|_| ending())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client in another pid namespace says a number that is another process's here.
+    #[test]
+    fn who_labels_itself_is_told_by_the_kernel() {
+        let label = |pid, start_time| Request::Label { pid, start_time, label: "x".into() };
+        assert!(
+            !Rights::Read.allow(&label(Some(9), None), u32::MAX)
+                && Rights::Read.allow(&label(Some(9), None), 0)
+        );
+        assert!(
+            !Rights::Read.allow(&Request::Quit, u32::MAX)
+                && Rights::Control.allow(&Request::Quit, u32::MAX)
+        );
+        assert!(
+            Rights::Read.allow(&label(None, None), u32::MAX)
+                && Rights::Read.allow(&Request::Status, u32::MAX)
+        );
+        let peer = |pid| Peer { user: 1000, pid };
+        assert_eq!(from_peer(label(None, None), peer(Some(7))), label(Some(7), None));
+        assert_eq!(from_peer(label(None, Some(3)), peer(Some(7))), label(Some(7), None));
+        assert_eq!(from_peer(label(None, None), peer(None)), label(None, None));
+        assert_eq!(from_peer(label(Some(9), Some(3)), peer(Some(7))), label(Some(9), Some(3)));
+        assert_eq!(from_peer(Request::Flush, peer(Some(7))), Request::Flush);
+        let counts = |user| Request::Counts { watch: 1, user };
+        assert_eq!(
+            from_peer(counts(Some(0)), peer(Some(7))),
+            counts(Some(1000)),
+            "nobody speaks for another user"
+        );
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (client, server) = UnixStream::pair().unwrap();
+            let (asked, mut requests) = mpsc::channel(1);
+            let seat = Arc::new(Clients::default()).seat(0).await;
+            let served = tokio::spawn(async move {
+                serve_client(server, asked, Arc::new(Semaphore::new(1)), Rights::Read, &seat).await
+            });
+            let mut client = BufReader::new(client);
+            client.write_all(b"{\"command\":\"label\",\"label\":\"run\"}\n").await.unwrap();
+            let (request, reply) = requests.recv().await.unwrap();
+            let me = Some(std::process::id());
+            assert_eq!(request, Request::Label { pid: me, start_time: None, label: "run".into() });
+            reply.send(Reply::default()).unwrap();
+            let mut line = String::new();
+            client.read_line(&mut line).await.unwrap();
+            assert_eq!(line, "{}\n");
+            drop(client);
+            served.await.unwrap().unwrap();
+        });
+    }
+}

@@ -1,0 +1,103 @@
+//! How things stand: parts of the status, from the daemon's state.
+
+use crate::clock;
+use crate::instruments::branch_edges;
+use crate::instruments::events::PlannedEvent;
+use crate::kernel::Landing;
+use crate::pipeline::drain::CpuLedger;
+use crate::pipeline::ledger::Account;
+use crate::spaces::jit::Totals;
+use model::{Cpuid, Facts, MeasuredSkid};
+use serde_json::{Value, json};
+use wire::{CpuStatus, EdgesStatus, EventStatus, GeneratedStatus};
+
+/// Code that is in no file.
+#[must_use]
+pub fn generated_status(generated: Totals) -> GeneratedStatus {
+    GeneratedStatus {
+        processes: generated.processes as u64,
+        pieces: generated.pieces as u64,
+        bytes: generated.bytes as u64,
+        regions: generated.regions as u64,
+        refused: generated.refused,
+    }
+}
+
+/// What the epoch keeps of where samples land, which is unknown where it could not be measured, and
+/// of the processor. `names` are the events' by number.
+#[must_use]
+pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) -> Facts {
+    let mut facts = Facts::default();
+    let skid = landing.and_then(|Landing { event, skid, samples }| {
+        Some(MeasuredSkid {
+            event: names.get(event)?.clone(),
+            instructions: skid.instructions(),
+            samples,
+        })
+    });
+    match skid {
+        Some(skid) => facts.state(&skid),
+        None => facts.state_unknown::<MeasuredSkid>(),
+    }
+    cpuid.into_iter().for_each(|cpuid| facts.state(cpuid));
+    facts
+}
+
+/// What sampling costs, for the epoch: `ns_per_sample` with its interrupt, the daemon's `cpu_s` and
+/// samples `taken` since it started, and the `share` of all CPU time in the last minute, null
+/// before the first has passed.
+#[must_use]
+pub fn bill(ns_per_sample: f64, share: Option<f64>, cpu_ns: u64, taken: u64) -> Value {
+    json!({"ns_per_sample": ns_per_sample, "share": share, "cpu_s": cpu_ns as f64 / 1e9, "taken": taken})
+}
+
+/// Snapshots and their edges, where at most `rate_per_s` snapshots are taken a second and CPU.
+#[must_use]
+pub fn edges_status(rate_per_s: f64, totals: &branch_edges::Totals) -> EdgesStatus {
+    let branch_edges::Totals { taken, dropped, unresolved, fruitful, edges, cpu_ns } = *totals;
+    let ns_per_snapshot = (taken > 0).then(|| cpu_ns as f64 / taken as f64);
+    EdgesStatus { rate_per_s, taken, dropped, unresolved, fruitful, edges, ns_per_snapshot }
+}
+
+/// What a CPU took, and why it took no more.
+#[must_use]
+pub fn cpu_status(cpu: u32, ledger: &CpuLedger) -> CpuStatus {
+    let missed = [("throttled", ledger.throttled), ("late", ledger.late())]
+        .into_iter()
+        .filter(|(_, samples)| *samples > 0);
+    let missed = missed.map(|(reason, samples)| (reason.to_owned(), samples)).collect();
+    let offline_s = ledger.offline_ns(clock::monotonic_ns()) as f64 / 1e9;
+    CpuStatus {
+        cpu,
+        taken: ledger.taken,
+        implied: ledger.implied,
+        missed,
+        offline: ledger.offline,
+        offline_s,
+    }
+}
+
+/// An event, and what it counted.
+#[must_use]
+pub fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {
+    EventStatus {
+        name: plan.event.name.clone(),
+        period: plan.period,
+        unit: plan.event.unit.to_string(),
+        samples: account.taken,
+        enabled_ns: account.counted.enabled_ns,
+        running_ns: account.counted.running_ns,
+        note: plan.note.clone(),
+    }
+}
+
+/// Resident memory of this process (/proc/self/statm: pages), 0 where unknown.
+#[must_use]
+pub fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 =
+        statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    let page =
+        nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
+    pages * page as u64
+}

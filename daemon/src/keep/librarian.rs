@@ -1,0 +1,752 @@
+//! Keeps the code of images that have samples, so that they can be named, listed and analysed when
+//! their files are gone.
+//!
+//! The drain tells of each image once a day and never waits for this thread. The thread opens the
+//! file at once, while the process lives, and copies it when there is time: those that are deleted
+//! already first, then the smallest.
+
+use crate::clock;
+use crate::keep::file_catalogue::{self, Catalogue, FileKey, Learnt};
+use crate::kernel::MappedFileId;
+use crate::spaces::open_mapped::{MappedAt, open_mapped};
+use crate::spaces::vdso::vdso_bytes;
+use image::{ImageId, ImageKind, KeptFile, KeptRanges};
+use profiledb::{CodeStore, DbError};
+use std::cell::Cell;
+use std::fs::{File, Metadata};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+use wire::CodeStoreStatus;
+
+/// Images that the drain has told of and this thread has not looked at.
+const REQUESTS_MAX: usize = 1024;
+/// Files that are open and wait to be copied.
+const WAITING_MAX: usize = 256;
+/// A file that cannot be opened is tried so often, each time through another process that has
+/// samples in it.
+const TRIES_MAX: u32 = 8;
+/// What was learnt of files is put on disk this often.
+const SAVE_INTERVAL: Duration = Duration::from_secs(300);
+/// Bytes that the store leaves free on the disk: the profiles need them.
+const LEFT_FREE_BYTES: u64 = 64 << 20;
+/// How long copying may go on at the end, of what is deleted and of the rest, which the next daemon
+/// may find again; and how long the end waits for this thread altogether: a file system may never
+/// answer.
+const LAST_DELETED_MAX: Duration = Duration::from_secs(5);
+const LAST_OTHERS_MAX: Duration = Duration::from_millis(500);
+const END_MAX: Duration = Duration::from_secs(15);
+/// As nice as can be (setpriority(2)).
+const NICENESS: i32 = 19;
+
+/// An image whose code is wanted, and where its file can be found now.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The image.
+    pub id: ImageId,
+    /// Files and the vdso are kept, other kinds not.
+    pub kind: ImageKind,
+    /// What the kernel said the file is.
+    pub file: MappedFileId,
+    /// Path as the process names it.
+    pub path: Vec<u8>,
+    /// Where it is mapped.
+    pub at: MappedAt,
+    /// The file, where it has been opened already.
+    pub opened: Option<File>,
+}
+
+/// When a mapped file is to be offered next.
+#[derive(Debug, Default)]
+pub struct Offer {
+    next_day: AtomicU32,
+    failures: AtomicU32,
+}
+
+impl Offer {
+    fn failed(&self) {
+        if self.failures.fetch_add(1, Relaxed) + 1 < TRIES_MAX {
+            self.next_day.store(0, Relaxed);
+        }
+    }
+}
+
+/// Days since 1970.
+fn today() -> u32 {
+    u32::try_from(clock::unix_s() / 86_400).unwrap_or(u32::MAX - 1)
+}
+
+/// Where images are looked up, and told of to be kept. The default one knows nothing and keeps
+/// nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Library {
+    /// What is known of files.
+    pub catalogue: Catalogue,
+    desk: Option<Desk>,
+}
+
+#[derive(Clone, Debug)]
+struct Desk {
+    requests: SyncSender<Message>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Wanted(Box<Wanted>, Arc<Offer>),
+    /// Something else has changed: look.
+    Wake,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    ending: AtomicBool,
+    limit_bytes: u64,
+    images: AtomicU64,
+    bytes: AtomicU64,
+    kept: AtomicU64,
+    removed: AtomicU64,
+    refused: AtomicU64,
+    gone: AtomicU64,
+    put_off: AtomicU64,
+    waiting: AtomicU64,
+    /// CPU time of the thread until it last waited or rested.
+    cpu_ns: AtomicU64,
+}
+
+impl Library {
+    /// Whether that file should be offered today.
+    #[must_use]
+    pub fn wants(&self, offer: &Offer) -> bool {
+        self.desk.is_some() && offer.next_day.load(Relaxed) <= today()
+    }
+
+    /// Tells of an image. Never waits: when too many wait already, the file is to be offered again.
+    pub fn offer(&self, wanted: Wanted, offer: &Arc<Offer>) {
+        let Some(desk) = &self.desk else { return };
+        offer.next_day.store(today().saturating_add(1), Relaxed);
+        match desk.requests.try_send(Message::Wanted(Box::new(wanted), offer.clone())) {
+            Err(TrySendError::Full(_)) => {
+                desk.counts.put_off.fetch_add(1, Relaxed);
+                offer.next_day.store(0, Relaxed);
+            }
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+
+    /// How the code store is; None: it is off.
+    #[must_use]
+    pub fn status(&self) -> Option<CodeStoreStatus> {
+        let counts = &self.desk.as_ref()?.counts;
+        let of = |count: &AtomicU64| count.load(Relaxed);
+        Some(CodeStoreStatus {
+            images: of(&counts.images),
+            bytes: of(&counts.bytes),
+            limit_bytes: counts.limit_bytes,
+            kept: of(&counts.kept),
+            removed: of(&counts.removed),
+            refused: of(&counts.refused),
+            gone: of(&counts.gone),
+            put_off: of(&counts.put_off),
+            waiting: of(&counts.waiting),
+            cpu_s: of(&counts.cpu_ns) as f64 / 1e9,
+        })
+    }
+}
+
+/// The thread that keeps code and saves the catalogue.
+pub struct Librarian {
+    requests: SyncSender<Message>,
+    counts: Arc<Counts>,
+    done: Receiver<()>,
+}
+
+impl Librarian {
+    /// Starts it. Without a store it only saves the catalogue. `limit_bytes` is the store's;
+    /// `cpu_share` is the part of one CPU that it may take, None: any.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(
+        catalogue: Catalogue,
+        store: Option<CodeStore>,
+        limit_bytes: u64,
+        cpu_share: Option<f64>,
+    ) -> io::Result<(Self, Library)> {
+        let (requests, queue) = mpsc::sync_channel(REQUESTS_MAX);
+        let (ended, done) = mpsc::channel();
+        let counts = Arc::new(Counts { limit_bytes, ..Counts::default() });
+        let desk =
+            store.is_some().then(|| Desk { requests: requests.clone(), counts: counts.clone() });
+        let intake = Intake {
+            queue,
+            waiting: Vec::new(),
+            library: Library { catalogue: catalogue.clone(), desk: None },
+            counts: counts.clone(),
+            cpu_share,
+            rested: (Instant::now(), 0),
+            last_copies_until: None,
+        };
+        let mut worker = Worker { store, intake, complaint: None };
+        std::thread::Builder::new().name("librarian".into()).spawn(move || {
+            worker.run();
+            let _ = ended.send(()); // nobody may be waiting
+        })?;
+        Ok((Self { requests, counts, done }, Library { catalogue, desk }))
+    }
+
+    /// Tells it to end and waits until it has: it copies on for 5 s where files are deleted, and
+    /// else for half a second.
+    pub fn finish(self) {
+        self.counts.ending.store(true, Relaxed);
+        let _ = self.requests.try_send(Message::Wake); // with a full queue it is awake
+        if self.done.recv_timeout(END_MAX) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the code of some images could not be read in time; it is not kept");
+        }
+    }
+}
+
+/// A file that is open, or the vdso, and waits to be copied.
+struct Job {
+    id: ImageId,
+    ranges: KeptRanges,
+    source: Code,
+    offer: Arc<Offer>,
+    /// It has no name any more, and is gone when its last process is.
+    is_deleted: bool,
+    path: Vec<u8>,
+}
+
+enum Code {
+    File(Identified),
+    Memory(KeptFile),
+}
+
+/// An open file, and what the system said of it before it was identified.
+struct Identified {
+    file: File,
+    before: Metadata,
+}
+
+impl Identified {
+    /// Whether it is still what was identified. Between then and the end of the copy the file
+    /// waits, and a program may be written anew in place: its code must not be kept under the id of
+    /// the build before.
+    fn is_still(&self, id: ImageId) -> io::Result<bool> {
+        if FileKey::of(&self.file.metadata()?) != FileKey::of(&self.before) {
+            return Ok(false);
+        }
+        // Two changes within one tick of the file system's clock give one key, so a file that was
+        // changed just before tells nothing.
+        Ok(file_catalogue::is_settled(&self.before)
+            || image::identify_file(&self.file).is_ok_and(|found| found == id))
+    }
+}
+
+/// What comes in, also while a file is copied.
+struct Intake {
+    queue: Receiver<Message>,
+    waiting: Vec<Job>,
+    library: Library,
+    counts: Arc<Counts>,
+    cpu_share: Option<f64>,
+    /// When this thread last rested, and its CPU time then, ns.
+    rested: (Instant, u64),
+    /// At the end.
+    last_copies_until: Option<Instant>,
+}
+
+struct Worker {
+    store: Option<CodeStore>,
+    intake: Intake,
+    complaint: Option<String>,
+}
+
+impl Worker {
+    fn run(&mut self) {
+        let lowered =
+            rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
+        if let Err(error) = lowered {
+            tracing::debug!(%error, "the librarian's priority stays");
+        }
+        self.show();
+        let mut saved = Instant::now();
+        while !self.intake.is_ending() {
+            if self.intake.waiting.is_empty() && !self.intake.wait(SAVE_INTERVAL) {
+                break;
+            }
+            self.intake.take_all();
+            if let Some(job) = self.intake.next() {
+                self.keep(job);
+            }
+            if saved.elapsed() >= SAVE_INTERVAL {
+                self.intake.library.catalogue.save();
+                saved = Instant::now();
+            }
+        }
+        self.intake.take_all();
+        let end = Instant::now();
+        while let Some(job) = self.intake.next() {
+            let until = end + if job.is_deleted { LAST_DELETED_MAX } else { LAST_OTHERS_MAX };
+            if Instant::now() >= until {
+                break;
+            }
+            self.intake.last_copies_until = Some(until);
+            self.keep(job);
+        }
+        self.intake.library.catalogue.save();
+    }
+
+    /// Copies a file, if it is not kept yet.
+    fn keep(&mut self, job: Job) {
+        if let Some(store) = &mut self.store {
+            let now = clock::unix_s();
+            let outcome = match store.follow() {
+                Err(error) => Err(error.to_string()),
+                Ok(()) if store.has(&job.id) => {
+                    store.seen(&job.id, now).map_err(|error| error.to_string())
+                }
+                Ok(()) => keep(store, &mut self.intake, &job, now),
+            };
+            if self.intake.is_ending() && outcome.is_err() {
+                // Perhaps only because there is no more time for it.
+                tracing::debug!(
+                    "the code of {} is not kept: {outcome:?}",
+                    String::from_utf8_lossy(&job.path)
+                );
+                if self.intake.last_copies_until.is_none() {
+                    self.intake.waiting.push(job);
+                }
+                return;
+            }
+            if let Err(error) = &outcome {
+                self.intake.counts.refused.fetch_add(1, Relaxed);
+                if self.complaint.as_ref() != Some(error) {
+                    tracing::warn!(
+                        "the code of {} is not kept: {error}",
+                        String::from_utf8_lossy(&job.path)
+                    );
+                }
+                job.offer.failed();
+            }
+            self.complaint = outcome.err();
+        }
+        self.show();
+    }
+
+    fn show(&self) {
+        let counts = &self.intake.counts;
+        if let Some(store) = &self.store {
+            counts.images.store(store.len() as u64, Relaxed);
+            counts.bytes.store(store.bytes(), Relaxed);
+        }
+        counts.waiting.store(self.intake.waiting.len() as u64, Relaxed);
+    }
+}
+
+/// Copies a file into the store, whole or not at all; errors are one line.
+fn keep(
+    store: &mut CodeStore,
+    intake: &mut Intake,
+    job: &Job,
+    now_unix_s: u64,
+) -> Result<(), String> {
+    let counts = intake.counts.clone();
+    if let Some(free) = free_bytes(store)
+        && free < job.ranges.len().saturating_add(LEFT_FREE_BYTES)
+    {
+        return Err("the disk is nearly full, and the profiles come first".to_owned());
+    }
+    let kept = store.keep(&job.id, &job.ranges, now_unix_s, &mut |out| match &job.source {
+        Code::Memory(kept) => out.write_all(kept.bytes()),
+        Code::File(identified) => {
+            job.ranges.copy(&identified.file, |piece| {
+                out.write_all(piece)?;
+                intake.rest()
+            })?;
+            if identified.is_still(job.id)? {
+                Ok(())
+            } else {
+                Err(io::Error::other("it was changed meanwhile"))
+            }
+        }
+    });
+    match kept {
+        Ok(kept) => {
+            counts.kept.fetch_add(1, Relaxed);
+            counts.removed.fetch_add(kept.removed.len() as u64, Relaxed);
+            tracing::debug!(id = %job.id, bytes = kept.bytes, "kept the code of {}", String::from_utf8_lossy(&job.path));
+            Ok(())
+        }
+        Err(DbError::TooLarge { bytes, limit, .. }) => Err(format!(
+            "it has {bytes} bytes and the store takes {limit}; give it more with --code-store"
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What the store's file system has left for us; None where it does not say.
+fn free_bytes(store: &CodeStore) -> Option<u64> {
+    let disk = nix::sys::statvfs::statvfs(store.directory()).ok()?;
+    disk.blocks_available().checked_mul(disk.fragment_size())
+}
+
+impl Intake {
+    fn is_ending(&self) -> bool {
+        self.counts.ending.load(Relaxed)
+    }
+
+    /// Waits for a message; false when there will be none any more.
+    fn wait(&mut self, at_most: Duration) -> bool {
+        self.counts.cpu_ns.store(clock::thread_cpu_ns(), Relaxed);
+        match self.queue.recv_timeout(at_most) {
+            Ok(message) => self.take(message),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+        true
+    }
+
+    fn take_all(&mut self) {
+        while let Ok(message) = self.queue.try_recv() {
+            self.take(message);
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        if let Message::Wanted(wanted, offer) = message {
+            self.open(*wanted, offer);
+            self.counts.waiting.store(self.waiting.len() as u64, Relaxed);
+        }
+    }
+
+    /// Opens a wanted file at once: its process may end.
+    fn open(&mut self, wanted: Wanted, offer: Arc<Offer>) {
+        if self.waiting.iter().any(|job| job.id == wanted.id) {
+            return;
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            self.counts.put_off.fetch_add(1, Relaxed);
+            offer.next_day.store(0, Relaxed);
+            return;
+        }
+        match wanted.kind {
+            ImageKind::File => self.take_file(wanted, offer),
+            ImageKind::Vdso => {
+                let kept = vdso_bytes().and_then(|bytes| KeptFile::of(&bytes).ok());
+                if let Some(kept) =
+                    kept.filter(|kept| kept.identify().is_ok_and(|id| id == wanted.id))
+                {
+                    let (id, ranges, path) = (wanted.id, kept.ranges().clone(), wanted.path);
+                    self.waiting.push(Job {
+                        id,
+                        ranges,
+                        source: Code::Memory(kept),
+                        offer,
+                        is_deleted: true,
+                        path,
+                    });
+                }
+            }
+            // Their code is in the kernel's memory, or changes while it runs.
+            ImageKind::Kernel
+            | ImageKind::Module
+            | ImageKind::Bpf
+            | ImageKind::Idle
+            | ImageKind::Jit
+            | ImageKind::Unresolved => {}
+        }
+    }
+
+    fn take_file(&mut self, wanted: Wanted, offer: Arc<Offer>) {
+        use std::os::unix::fs::MetadataExt as _;
+        let Wanted { id, file, path, at, opened, .. } = wanted;
+        let before = Cell::new(None);
+        let is_it = |file: &File| {
+            before.set(file.metadata().ok());
+            identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(id))
+        };
+        let found = opened.filter(is_it).or_else(|| open_mapped(&file, &path, at, is_it));
+        let Some(identified) =
+            found.zip(before.take()).map(|(file, before)| Identified { file, before })
+        else {
+            self.counts.gone.fetch_add(1, Relaxed);
+            offer.failed();
+            return;
+        };
+        match KeptRanges::of_file(&identified.file) {
+            Ok(ranges) => {
+                let is_deleted = identified.before.nlink() == 0;
+                self.waiting.push(Job {
+                    id,
+                    ranges,
+                    source: Code::File(identified),
+                    offer,
+                    is_deleted,
+                    path,
+                });
+            }
+            Err(error) => {
+                self.counts.refused.fetch_add(1, Relaxed);
+                tracing::info!(
+                    "the code of {} is not kept: {error}",
+                    String::from_utf8_lossy(&path)
+                );
+            }
+        }
+    }
+
+    /// The most urgent job: what is deleted first, then the smallest.
+    fn next(&mut self) -> Option<Job> {
+        let order = |(_, job): &(usize, &Job)| (!job.is_deleted, job.ranges.len());
+        let at = self.waiting.iter().enumerate().min_by_key(order).map(|(at, _)| at)?;
+        Some(self.waiting.swap_remove(at))
+    }
+
+    /// Rests until this thread has taken no more than its share of a CPU; what comes in meanwhile
+    /// is opened. An error when the copy that is being made must end: for those that are more
+    /// urgent at the end, and then for the end itself.
+    fn rest(&mut self) -> io::Result<()> {
+        if self.is_ending() {
+            let in_time = self.last_copies_until.is_some_and(|until| Instant::now() < until);
+            return if in_time { Ok(()) } else { Err(io::Error::other("dcpid is ending")) };
+        }
+        let Some(share) = self.cpu_share else {
+            self.take_all();
+            return Ok(());
+        };
+        let used = Duration::from_nanos(clock::thread_cpu_ns().saturating_sub(self.rested.1));
+        if used < Duration::from_millis(1) {
+            return Ok(());
+        }
+        let until = self.rested.0 + used.div_f64(share.max(1e-6));
+        while !self.is_ending() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || !self.wait(left) {
+                break;
+            }
+        }
+        self.rested = (Instant::now(), clock::thread_cpu_ns());
+        Ok(())
+    }
+}
+
+/// What a file is: from the catalogue, or from the file, and then the catalogue knows.
+///
+/// # Errors
+/// When the file cannot be read, or tells nothing.
+pub fn identify_known(file: &File, library: &Library) -> Result<Learnt, image::ImageError> {
+    let stat = || {
+        file.metadata().map_err(|source| image::ImageError::Io { op: "stat", path: None, source })
+    };
+    let before = stat()?;
+    if let Some(learnt) = library.catalogue.find(&FileKey::of(&before)) {
+        return Ok(learnt);
+    }
+    let learnt = match image::identify_file(file) {
+        Ok(id) => Learnt::Image(id),
+        Err(image::ImageError::NotElf) => Learnt::NotElf,
+        Err(error) => return Err(error),
+    };
+    library.catalogue.learn(&before, &stat()?, learnt);
+    Ok(learnt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profiledb::{Database, Writer};
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    const LIMIT: u64 = 512 << 20;
+
+    fn here() -> MappedAt {
+        MappedAt { pid: std::process::id(), start: 0, end: 0 }
+    }
+
+    /// A request for the image in this file, and how it may be offered.
+    fn wanted(path: &Path) -> (Wanted, Arc<Offer>) {
+        let metadata = path.metadata().unwrap();
+        let (major, minor) = (
+            nix::sys::stat::major(metadata.dev()) as u32,
+            nix::sys::stat::minor(metadata.dev()) as u32,
+        );
+        let id = image::identify_file(&File::open(path).unwrap()).unwrap();
+        let file = MappedFileId::Inode { major, minor, inode: metadata.ino() };
+        let path = path.as_os_str().as_encoded_bytes().to_vec();
+        (Wanted { id, kind: ImageKind::File, file, path, at: here(), opened: None }, Arc::default())
+    }
+
+    fn started(root: &Path, cpu_share: Option<f64>) -> (Writer, Librarian, Library) {
+        let writer = Writer::open(root, "here").unwrap();
+        let store = CodeStore::open(&writer, LIMIT).unwrap();
+        let (librarian, library) =
+            Librarian::start(Catalogue::default(), Some(store), LIMIT, cpu_share).unwrap();
+        (writer, librarian, library)
+    }
+
+    /// At the slowest pace nothing but the end lets a copy be finished; the deleted file has no
+    /// name any more by then.
+    #[test]
+    fn the_code_of_a_file_that_is_deleted_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        let (_writer, librarian, library) = started(&root, Some(1e-6));
+        let program = directory.path().join("program");
+        std::fs::copy("/bin/sh", &program).unwrap();
+        let (mut wanted, offer) = wanted(&program);
+        let original = std::fs::read(&program).unwrap();
+        let id = wanted.id;
+        wanted.opened = Some(File::open(&program).unwrap());
+        std::fs::remove_file(&program).unwrap();
+        assert!(library.wants(&offer));
+        library.offer(wanted, &offer);
+        assert!(!library.wants(&offer), "once a day");
+        librarian.finish();
+        let kept = Database::open(&root).unwrap().code("here", &id).unwrap().unwrap();
+        assert_eq!(kept, KeptFile::of(&original).unwrap());
+        let status = library.status().unwrap();
+        assert_eq!(
+            (status.images, status.kept, status.refused, status.limit_bytes),
+            (1, 1, 0, LIMIT)
+        );
+        assert!(status.bytes > 0 && status.bytes < original.len() as u64);
+    }
+
+    /// A program was written anew in place while it waited to be copied: the new build was kept
+    /// under the id of the old one, and every reader, also of a copy of the database, called that
+    /// damage ("damaged at byte 79: it belongs somewhere else").
+    #[test]
+    fn a_program_that_is_built_anew_while_it_waits_is_not_kept() {
+        let original = std::fs::read("/bin/sh").unwrap();
+        let other_length = std::fs::read("/bin/cat").unwrap();
+        // Of the same length, and perhaps within the same tick of the file system's clock.
+        let id = image::identify(&original).unwrap();
+        let bytes: Vec<u8> = id
+            .to_string()
+            .as_bytes()
+            .chunks(2)
+            .map(|hex| u8::from_str_radix(std::str::from_utf8(hex).unwrap(), 16).unwrap())
+            .collect();
+        let at = original.windows(bytes.len()).position(|found| found == bytes).unwrap();
+        let mut other_id = original.clone();
+        other_id[at] ^= 1;
+        assert_ne!(image::identify(&other_id).unwrap(), id);
+        for (built_anew, is_kept) in [(other_length, false), (other_id, false), (original, true)] {
+            let directory = tempfile::tempdir().unwrap();
+            let root = directory.path().join("db");
+            let program = directory.path().join("program");
+            std::fs::copy("/bin/sh", &program).unwrap();
+            let (wanted, offer) = wanted(&program);
+            let writer = Writer::open(&root, "here").unwrap();
+            let mut intake = Intake {
+                queue: mpsc::sync_channel(1).1,
+                waiting: Vec::new(),
+                library: Library::default(),
+                counts: Arc::default(),
+                cpu_share: None,
+                rested: (Instant::now(), 0),
+                last_copies_until: None,
+            };
+            intake.open(wanted, offer.clone());
+            let job = intake.next().unwrap();
+            if !is_kept {
+                std::fs::write(&program, built_anew).unwrap();
+            }
+            let store = Some(CodeStore::open(&writer, LIMIT).unwrap());
+            Worker { store, intake, complaint: None }.keep(job);
+            let kept = Database::open(&root).unwrap().code_images("here").unwrap();
+            assert_eq!(kept, [id].into_iter().filter(|_| is_kept).collect::<Vec<_>>());
+            assert!(profiledb::check(&root).unwrap().is_empty());
+            assert_eq!(offer.failures.load(Relaxed), u32::from(!is_kept), "it is offered again");
+        }
+    }
+
+    #[test]
+    fn the_vdso_is_kept_and_other_kinds_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        let (_writer, librarian, library) = started(&root, None);
+        let vdso = crate::spaces::mapped_files::own_vdso().expect("this kernel gives a vdso");
+        let none = MappedFileId::Inode { major: 0, minor: 0, inode: 0 };
+        for (id, kind) in
+            [(vdso.id, ImageKind::Vdso), (ImageId::from_name("[kernel]", ""), ImageKind::Kernel)]
+        {
+            let wanted = Wanted {
+                id,
+                kind,
+                file: none.clone(),
+                path: b"[vdso]".to_vec(),
+                at: here(),
+                opened: None,
+            };
+            library.offer(wanted, &Arc::default());
+        }
+        librarian.finish();
+        let database = Database::open(&root).unwrap();
+        assert_eq!(database.code_images("here").unwrap(), [vdso.id]);
+        let kept = database.code("here", &vdso.id).unwrap().unwrap();
+        assert!(
+            kept.procedures(None, None, &[])
+                .unwrap()
+                .0
+                .iter()
+                .any(|p| p.name().contains("clock_gettime"))
+        );
+    }
+
+    /// A path may lead to another build than the process has mapped: its code must not be kept
+    /// under this one's id.
+    #[test]
+    fn another_build_is_not_kept_and_the_image_is_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        let (_writer, librarian, library) = started(&root, None);
+        let (mut other, offer) = wanted(Path::new("/bin/sh"));
+        other.id = ImageId::from_build_id(&[7; 20]).unwrap();
+        other.file = MappedFileId::BuildId(vec![7; 20]);
+        library.offer(other, &offer);
+        librarian.finish();
+        assert!(library.wants(&offer), "another process may have it");
+        assert_eq!(library.status().unwrap().gone, 1);
+        assert!(Database::open(&root).unwrap().code_images("here").unwrap().is_empty());
+        (0..TRIES_MAX).for_each(|_| offer.failed());
+        offer.next_day.store(today() + 1, Relaxed);
+        offer.failed();
+        assert!(!library.wants(&offer), "not for ever");
+    }
+
+    #[test]
+    fn a_full_queue_puts_off_and_never_waits() {
+        let (requests, queue) = mpsc::sync_channel(2);
+        let desk = Some(Desk { requests, counts: Arc::default() });
+        let library = Library { catalogue: Catalogue::default(), desk };
+        let offers: Vec<Arc<Offer>> = (0..5).map(|_| Arc::default()).collect();
+        for offer in &offers {
+            library.offer(wanted(Path::new("/bin/sh")).0, offer);
+        }
+        let again = offers.iter().filter(|offer| library.wants(offer)).count();
+        assert_eq!((again, library.status().unwrap().put_off), (3, 3));
+        drop(queue);
+        library.offer(wanted(Path::new("/bin/sh")).0, &offers[4]);
+        assert!(!Library::default().wants(&Offer::default()), "nobody keeps anything");
+    }
+
+    #[test]
+    fn neither_a_fifo_nor_a_device_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        for path in [fifo.as_path(), Path::new("/dev/zero"), directory.path()] {
+            let id = MappedFileId::BuildId(vec![1; 20]);
+            assert!(
+                open_mapped(&id, path.as_os_str().as_encoded_bytes(), here(), |_| true).is_none(),
+                "{path:?}"
+            );
+        }
+    }
+}

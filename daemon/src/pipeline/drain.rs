@@ -1,0 +1,562 @@
+//! One drain: counts out of the source, records in order of time, every sample to its image or its
+//! reason.
+
+use crate::clock;
+use crate::control::watches::Watches;
+use crate::instruments::branch_edges::Edges;
+use crate::instruments::sample_source::{Order, SampleSource, Steered};
+use crate::kernel::{Drained, RecordKind, TimedRecord};
+use crate::pipeline::ledger::Account;
+use crate::pipeline::pending::Pending;
+use crate::pipeline::resolve::{Resolver, coalesce};
+use crate::spaces::jit::Jit;
+use crate::spaces::kernel_text::KernelText;
+use crate::spaces::loader_notices::Notices;
+use crate::spaces::mapped_files::Image;
+use crate::spaces::mappings::{LabelError, Mappings, Window};
+use crate::spaces::unknown_code::UnknownCode;
+use crate::spaces::vdso32::NarrowVdso;
+use abi::Entry;
+use model::Loss;
+use profiledb::PeriodChange;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+use wire::Registration;
+
+/// What one CPU took, and what it should have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuLedger {
+    /// Samples taken.
+    pub taken: u64,
+    /// Samples that the events' counts and periods imply.
+    pub implied: u64,
+    /// Of those not taken, the ones in drains in which the kernel throttled an event here.
+    pub throttled: u64,
+    /// How often it did.
+    pub throttles: u64,
+    /// How often it had until the last drain.
+    throttles_booked: u64,
+    /// How often it went offline.
+    pub offline: u64,
+    /// How long it was not sampled because of that, without the time since `offline_since_ns`.
+    pub offline_ns: u64,
+    /// It is offline since then.
+    pub offline_since_ns: Option<u64>,
+}
+
+impl CpuLedger {
+    /// Samples implied and neither taken nor throttled: the timer came late because a hypervisor
+    /// ran something else, or an interrupt came while another BPF program held this CPU.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.implied.saturating_sub(self.taken + self.throttled)
+    }
+
+    /// How long it was not sampled until `now_ns` because it was offline.
+    #[must_use]
+    pub fn offline_ns(&self, now_ns: u64) -> u64 {
+        self.offline_ns + self.offline_since_ns.map_or(0, |since| now_ns.saturating_sub(since))
+    }
+
+    fn went_offline(&mut self, since_ns: u64) {
+        self.offline += 1;
+        self.offline_since_ns = Some(since_ns);
+    }
+
+    fn came_back(&mut self, now_ns: u64) {
+        self.offline_ns = self.offline_ns(now_ns);
+        self.offline_since_ns = None;
+    }
+}
+
+/// Records kept between drains; beyond it they stay in the kernel's rings, which drop and count
+/// what does not fit.
+const HELD_MAX: usize = 200_000;
+
+/// A drain comes early when a spill buffer is so full, 0 to 1: what is left has to last until the
+/// next look.
+const SPILL_USED_MAX: f64 = 0.7;
+/// A drain comes early when so many processes have ended since the last: they are kept until their
+/// samples have been drained.
+const ENDED_MAX: usize = 4096;
+
+/// After a new file was mapped, drains come every second for a while: what has to be seen of its
+/// process (code, names of generated code) can only be seen while it lives.
+const NEWS_NS: u64 = 3_000_000_000;
+const NEWS_DRAIN_NS: u64 = 1_000_000_000;
+/// After a drain of so many records the memory that they took is given back: they are small pieces
+/// among others that stay.
+const RECORDS_MANY: usize = 30_000;
+
+/// The state between drains.
+pub struct Collector<Source> {
+    source: Source,
+    /// Processes and what they map.
+    pub mappings: Mappings,
+    kernel: KernelText,
+    vdso: Option<Arc<Image>>,
+    narrow_vdso: NarrowVdso,
+    /// Code that is in no file.
+    pub jit: Jit,
+    /// What stands for code that is not known.
+    unknown: UnknownCode,
+    /// Which way branches go.
+    pub edges: Edges,
+    /// What waits for the next merge.
+    pub pending: Pending,
+    /// Samples that the samplers took and found no entry of theirs in the table for.
+    pub misses: u64,
+    /// Different places that drains gave, summed up.
+    pub places: u64,
+    /// By CPU.
+    pub cpus: BTreeMap<u32, CpuLedger>,
+    /// What the loader hook says.
+    pub notices: Notices,
+    /// Who is told what came since.
+    pub watches: Watches,
+    /// Before the first half of the last drain was taken.
+    drained_from_ns: u64,
+    /// Records of a time after the last drain, for the next.
+    held: Vec<TimedRecord>,
+    /// Processes that ended since the last drain.
+    ended: usize,
+    /// When a file was mapped last that nobody had mapped before.
+    news_ns: Option<u64>,
+    /// The records that were read last tell of throttling.
+    saw_throttle: bool,
+    /// Records that were applied since the last drain.
+    applied: usize,
+    // Kept for their memory.
+    entries: Vec<Entry>,
+}
+
+impl<Source: SampleSource> Collector<Source> {
+    /// Takes up what runs now; images are looked up in `library`. The source's records must flow
+    /// already, so that nothing falls between them and the scan.
+    pub fn new(
+        source: Source,
+        kernel: KernelText,
+        vdso: Option<Arc<Image>>,
+        periods: &[u64],
+        library: crate::keep::librarian::Library,
+    ) -> Self {
+        let now_ns = clock::monotonic_ns();
+        let mut mappings = Mappings::default();
+        mappings.files.library = library;
+        mappings.scan(now_ns);
+        Self {
+            source,
+            mappings,
+            kernel,
+            vdso,
+            narrow_vdso: NarrowVdso::default(),
+            jit: Jit::default(),
+            unknown: UnknownCode::default(),
+            edges: Edges::default(),
+            pending: Pending::new(periods.iter().copied()),
+            misses: 0,
+            places: 0,
+            cpus: BTreeMap::new(),
+            notices: Notices::default(),
+            watches: Watches::default(),
+            drained_from_ns: now_ns,
+            held: Vec::new(),
+            ended: 0,
+            news_ns: None,
+            saw_throttle: false,
+            applied: 0,
+            entries: Vec::new(),
+        }
+    }
+
+    /// The same, with what the loader hook says.
+    #[must_use]
+    pub fn hearing(self, notices: Notices) -> Self {
+        Self { notices, ..self }
+    }
+
+    /// Takes the records out of the kernel's rings, which a storm of mappings fills faster than one
+    /// drain follows another. Gives their number.
+    pub fn collect_records(&mut self) -> usize {
+        let known = self.held.len();
+        if known < HELD_MAX {
+            self.read_records();
+        }
+        self.edges.hold(|into| self.source.snapshots(into));
+        let ended = self.held.get(known..).unwrap_or_default();
+        self.ended +=
+            ended.iter().filter(|record| matches!(record.kind, RecordKind::Exit { .. })).count();
+        self.held.len() - known
+    }
+
+    /// Whether records should be looked at soon again: a spill buffer fills fast, a drain is near
+    /// because of a new file, or the kernel throttles events, which then wait to be revived.
+    pub fn is_watchful(&self) -> bool {
+        self.has_news() || self.saw_throttle || self.source.spill_used() > SPILL_USED_MAX / 4.0
+    }
+
+    fn has_news(&self) -> bool {
+        self.news_ns.is_some_and(|news| clock::monotonic_ns() < news + NEWS_NS)
+    }
+
+    /// Whether the next drain should not wait for its time.
+    pub fn wants_drain(&self) -> bool {
+        let news = self.has_news() && clock::monotonic_ns() >= self.drained_from_ns + NEWS_DRAIN_NS;
+        let records = self.held.len() + self.applied;
+        news || self.ended > ENDED_MAX
+            || records >= HELD_MAX / 4
+            || self.source.spill_used() > SPILL_USED_MAX
+    }
+
+    /// Has the snapshots interpreted, where many are held. The tables wait for their drain: what
+    /// the records tell meanwhile is of its window.
+    pub fn follow_branches(&mut self) {
+        if !self.edges.are_many() {
+            return;
+        }
+        let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
+        self.apply_records(window);
+        self.edges.interpret(&mut self.mappings, window, &mut self.pending);
+    }
+
+    fn read_records(&mut self) {
+        let known = self.held.len();
+        self.source.records(&mut self.held);
+        let new = self.held.get(known..).unwrap_or_default();
+        self.jit.notice(new, clock::monotonic_ns());
+        let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
+        self.saw_throttle = !throttled.is_empty();
+        for cpu in throttled {
+            self.source.steer(Order::Revive { cpu });
+        }
+        let were_lost = new.iter().any(|record| matches!(record.kind, RecordKind::Lost { .. }));
+        self.mappings.files.look_anew();
+        let mut news = false;
+        for record in self.held.get_mut(known..).unwrap_or_default() {
+            news |= self.mappings.foresee(record);
+        }
+        if news {
+            self.news_ns = Some(clock::monotonic_ns());
+        }
+        self.notices.read(were_lost, clock::monotonic_ns());
+    }
+
+    /// Moves everything sampled before the call to `pending`.
+    pub fn drain(&mut self) {
+        if !self.watches.any(Instant::now()) {
+            return self.drain_to_pending();
+        }
+        let before = self.pending.take();
+        self.drain_to_pending();
+        self.watches.note(&self.pending);
+        self.pending.absorb(before);
+    }
+
+    fn drain_to_pending(&mut self) {
+        self.entries.clear();
+        self.ended = 0;
+        let begun_ns = clock::monotonic_ns();
+        let drained = self.source.drain(&mut self.entries);
+        self.edges.hold(|into| self.source.snapshots(into));
+        // A CPU's samples of now are in its other half as soon as it has been drained, before the
+        // others are.
+        let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
+        self.drained_from_ns = begun_ns;
+        self.apply_records(window);
+        let records = std::mem::take(&mut self.applied);
+        self.notices.judge(&mut self.mappings, window.to_ns);
+        for pid in self.mappings.take_unmarked() {
+            self.source.steer(Order::KeepApart { pid });
+        }
+        self.book_cpus(&drained, window.to_ns);
+        coalesce(&mut self.entries);
+        self.book(&drained);
+        let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
+        let (narrow_vdso, jit, unknown) = (&mut self.narrow_vdso, &mut self.jit, &mut self.unknown);
+        let mut resolver = Resolver { mappings, kernel, vdso, narrow_vdso, jit, unknown, window };
+        resolver.resolve(&self.entries, &mut self.pending);
+        self.edges.interpret(&mut self.mappings, window, &mut self.pending);
+        self.mappings.forget_ended(window);
+        self.jit.forget(&self.mappings, window.from_ns);
+        self.mappings.repair(window.to_ns);
+        if records > RECORDS_MANY {
+            crate::kernel::give_back();
+        }
+        self.kernel.forget_gone(window.from_ns);
+        if self.kernel.wants_refresh(window.to_ns, crate::kernel::kernel_modules) {
+            self.kernel.refresh(crate::kernel::kernel_symbols().ok(), window.to_ns);
+        }
+    }
+
+    /// Labels a process from now on: [`Mappings::label`].
+    ///
+    /// # Errors
+    /// Why it is not labelled.
+    pub fn label(
+        &mut self,
+        pid: u32,
+        start_time: Option<u64>,
+        label: &str,
+        with_children: bool,
+    ) -> Result<(), LabelError> {
+        let labelled = self.mappings.label(pid, start_time, label, with_children)?;
+        for pid in labelled {
+            self.source.steer(Order::KeepApart { pid });
+        }
+        Ok(())
+    }
+
+    /// Takes up a region that somebody tells of: [`Jit::register`]. The process's own text is no
+    /// longer counted together with that of others, for the region may be in it.
+    ///
+    /// # Errors
+    /// One line with the next step.
+    pub fn register(&mut self, told: &Registration) -> Result<usize, String> {
+        let regions = self.jit.register(told, clock::monotonic_ns())?;
+        self.source.steer(Order::KeepApart { pid: told.pid });
+        Ok(regions)
+    }
+
+    /// Changes how samples are taken, where that needs nothing of the collector's own.
+    pub fn steer(&mut self, order: Order) -> Steered {
+        self.source.steer(order)
+    }
+
+    /// Changes the mean period of an event. What was sampled before is drained first: the few
+    /// samples that CPUs take between that and their change count as of the new period.
+    pub fn set_period(&mut self, event: usize, change: PeriodChange) {
+        self.drain();
+        let order = Order::SetPeriod { event, period: change.period };
+        if self.source.steer(order) == Steered::Done {
+            self.pending.set_period(event, change);
+        }
+    }
+
+    /// Nanoseconds and runs of the sampler, where the kernel measures them.
+    #[must_use]
+    pub fn handler_cost(&self) -> Option<(u64, u64)> {
+        self.source.handler_cost()
+    }
+
+    /// Applies the records of this window.
+    fn apply_records(&mut self, window: Window) {
+        self.read_records();
+        let mut records = std::mem::take(&mut self.held);
+        records.sort_by_key(|record| record.time_ns);
+        let later = records.partition_point(|record| record.time_ns <= window.to_ns);
+        self.held = records.split_off(later);
+        self.applied += records.len();
+        for record in records {
+            self.jit.apply(&record);
+            match &record.kind {
+                RecordKind::KernelText(symbol) => self.kernel.apply(symbol, record.time_ns),
+                RecordKind::Lost { .. } => self.kernel.doubt(),
+                RecordKind::Throttled { cpu } => self.cpus.entry(*cpu).or_default().throttles += 1,
+                _ => {}
+            }
+            self.mappings.apply(record);
+        }
+    }
+
+    /// Holds what each CPU took against what its events imply.
+    fn book_cpus(&mut self, drained: &Drained, now_ns: u64) {
+        // One that came back before anybody saw it gone is in both.
+        drained
+            .gone
+            .iter()
+            .for_each(|(cpu, since_ns)| self.cpus.entry(*cpu).or_default().went_offline(*since_ns));
+        drained.back.iter().for_each(|cpu| self.cpus.entry(*cpu).or_default().came_back(now_ns));
+        for cpu in &drained.cpus {
+            let ledger = self.cpus.entry(cpu.cpu).or_default();
+            ledger.taken += cpu.taken;
+            ledger.implied += cpu.implied;
+            if ledger.throttles > std::mem::replace(&mut ledger.throttles_booked, ledger.throttles)
+            {
+                ledger.throttled += cpu.implied.saturating_sub(cpu.taken);
+            }
+        }
+    }
+
+    /// Books what the samplers took, and holds their own count against the sum of the entries.
+    fn book(&mut self, drained: &Drained) {
+        self.misses += drained.misses;
+        self.places += self.entries.len() as u64;
+        let mut counted = 0;
+        for entry in &self.entries {
+            counted += u64::from(entry.count);
+            if let Some(account) = self.pending.account(entry.event()) {
+                account.taken += u64::from(entry.count);
+            }
+        }
+        for (event, (lost, measured)) in drained.lost.iter().zip(drained.counted).enumerate() {
+            if let Some(account) = self.pending.account(event) {
+                account.counted.add(measured);
+                account.taken += lost;
+                account.lose(Loss::SpillFull, *lost);
+                counted += lost;
+            }
+        }
+        if counted != drained.taken {
+            tracing::error!(
+                counted,
+                taken = drained.taken,
+                "the sampler's count differs from the sum of its entries; please report this"
+            );
+        }
+        let uncounted = drained.taken.saturating_sub(counted);
+        if let Some(account) = self.pending.account(0) {
+            account.taken += uncounted;
+            account.lose(Loss::Uncounted, uncounted);
+        }
+    }
+}
+
+fn throttled_cpu(record: &TimedRecord) -> Option<u32> {
+    match record.kind {
+        RecordKind::Throttled { cpu } => Some(cpu),
+        _ => None,
+    }
+}
+
+/// The sum of an event's accounts.
+#[must_use]
+pub fn total<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
+    accounts.fold(Account::default(), |mut sum, account| {
+        sum.add(account);
+        sum
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruments::sample_source::Batches;
+    use crate::kernel::{CpuDrained, Machine, MappedFileId, Record};
+    use model::Unresolved;
+
+    const PID: u32 = (1 << abi::PID_BITS) - 9;
+
+    fn mmap(time_ns: u64, name: &str) -> TimedRecord {
+        let file = MappedFileId::BuildId(vec![7; 20]);
+        let record = Record {
+            pid: PID,
+            start: 0x1000,
+            len: 0x1000,
+            file_offset: 0,
+            path: name.into(),
+            file,
+        };
+        TimedRecord { time_ns, kind: RecordKind::Mmap(record) }
+    }
+
+    fn collector(batches: Vec<(Vec<Entry>, Drained, Vec<TimedRecord>)>) -> Collector<Batches> {
+        let kernel = KernelText::new(&Machine::probe().unwrap());
+        Collector::new(Batches::new(batches), kernel, None, &[1, 1], Default::default())
+    }
+
+    #[test]
+    fn every_sample_is_booked_somewhere() {
+        let mut lost = [0; abi::EVENTS_MAX];
+        lost[1] = 4;
+        let entries = vec![
+            Entry::new(0, 0x1010, PID, 3),
+            Entry::new(1, 0x9000, PID, 2),
+            Entry::new(0, u64::MAX, 0, 5),
+        ];
+        let drained = Drained { taken: 3 + 2 + 5 + 4 + 1, misses: 2, lost, ..Drained::default() };
+        let mut collector = collector(vec![(entries, drained.clone(), vec![mmap(1, "a")])]);
+        collector.drain();
+        let accounts: Vec<&Account> =
+            collector.pending.accounts().map(|(_, account)| account).collect();
+        assert_eq!(accounts[0].taken + accounts[1].taken, drained.taken);
+        assert_eq!(
+            accounts[0].lost.get(&Loss::Uncounted),
+            Some(&1),
+            "the sampler said one more than it wrote"
+        );
+        assert_eq!(accounts[1].lost.get(&Loss::SpillFull), Some(&4));
+        assert_eq!(accounts[0].unresolved.get(&Unresolved::KernelAddressesHidden), Some(&5));
+        assert_eq!(accounts[1].unresolved.get(&Unresolved::NoMapping), Some(&2));
+        assert!(accounts.iter().all(|account| account.ledger().closes()));
+        assert_eq!((collector.pending.samples(0), collector.misses), (3, 2));
+    }
+
+    #[test]
+    fn the_time_in_which_a_cpu_was_offline_is_counted() {
+        let away = |gone: &[(u32, u64)], back: &[u32]| Drained {
+            gone: gone.into(),
+            back: back.into(),
+            ..Drained::default()
+        };
+        let now = clock::monotonic_ns();
+        let batches = [
+            away(&[(1, now - 5_000)], &[]),
+            away(&[], &[1]),
+            away(&[(1, now)], &[1]),
+            away(&[], &[0]),
+        ];
+        let mut collector =
+            collector(batches.into_iter().map(|drained| (vec![], drained, vec![])).collect());
+        collector.drain();
+        let gone = collector.cpus[&1];
+        assert_eq!((gone.offline, gone.offline_ns(now)), (1, 5_000));
+        assert_eq!(gone.offline_ns(now + 1_000), 6_000, "it goes on");
+        collector.drain();
+        let back = collector.cpus[&1];
+        assert!(back.offline_ns(now) >= 5_000 && back.offline_ns(now) == back.offline_ns(u64::MAX));
+        collector.drain();
+        collector.drain();
+        assert_eq!(
+            (collector.cpus[&1].offline, collector.cpus[&0].offline),
+            (2, 0),
+            "gone and back between two looks; new"
+        );
+        assert_eq!(collector.cpus[&0].offline_ns(u64::MAX), 0);
+    }
+
+    /// Where snapshots were interpreted between two drains, and the records with them, the drain
+    /// after did not know of the throttling.
+    #[test]
+    fn a_cpu_that_was_throttled_between_two_drains_was_so_in_the_second() {
+        let batch = || {
+            let cpus = vec![CpuDrained { cpu: 1, taken: 3, implied: 10 }];
+            (vec![], Drained { cpus, ..Drained::default() }, vec![])
+        };
+        let mut collector = collector(vec![batch(), batch(), batch()]);
+        collector.drain();
+        assert_eq!((collector.cpus[&1].throttled, collector.cpus[&1].late()), (0, 7));
+        collector.held.push(TimedRecord { time_ns: 1, kind: RecordKind::Throttled { cpu: 1 } });
+        collector.apply_records(Window { from_ns: 0, to_ns: clock::monotonic_ns() });
+        collector.drain();
+        assert_eq!((collector.cpus[&1].throttled, collector.cpus[&1].throttles), (7, 1));
+        collector.drain();
+        assert_eq!(collector.cpus[&1].throttled, 7, "once");
+    }
+
+    /// A record may arrive with a drain although it happened after it: the samples of that drain
+    /// were taken before.
+    #[test]
+    fn records_of_a_later_time_wait_for_the_next_drain() {
+        let far = clock::monotonic_ns() + 3_600_000_000_000;
+        let batch = |records| {
+            (
+                vec![Entry::new(0, 0x1010, PID, 1)],
+                Drained { taken: 1, ..Drained::default() },
+                records,
+            )
+        };
+        let mut collector =
+            collector(vec![batch(vec![mmap(far, "later"), mmap(1, "now")]), batch(vec![])]);
+        collector.drain();
+        let names: Vec<_> = collector
+            .pending
+            .delta(&["a".into(), "b".into()], 0)
+            .images
+            .into_values()
+            .map(|image| image.name)
+            .collect();
+        assert_eq!(names, ["now"]);
+        assert_eq!(collector.held.len(), 1);
+    }
+}

@@ -1,0 +1,415 @@
+//! What sampling may cost, and the highest rate that fits.
+//!
+//! Most of the bill is the interrupt itself, which no profiler can make cheaper: about a
+//! microsecond on real hardware, 14 us where a hypervisor emulates the timer. So the daemon
+//! measures it at start and picks its rate; then it holds the bill against the budget.
+
+use crate::instruments::events::PlannedEvent;
+use std::time::Duration;
+
+/// Rates in samples per second and CPU, highest first, each 1/sqrt(2) of the one before. Few
+/// values, so that a restart, whose measurement differs a little, continues the epoch at the same
+/// rate.
+pub const RATES: [u64; 16] =
+    [5200, 3700, 2600, 1850, 1300, 920, 650, 460, 325, 230, 160, 115, 80, 57, 40, 28];
+
+/// Part of the budget that is kept for the daemon's own work.
+const DAEMON_PART: f64 = 0.2;
+/// A bill is judged over this time.
+pub const TERM: Duration = Duration::from_secs(60);
+/// The rate goes down when two terms in a row cost more than this part of the budget, or one more
+/// than the other. What a storm of compilers makes the daemon do in one minute is no reason: larger
+/// values let sampling cost more, smaller ones let the rate follow noise.
+const TOO_MUCH: f64 = 1.25;
+const FAR_TOO_MUCH: f64 = 4.0;
+/// It goes down to where the bill would have been this part of the budget. In a simulation of busy
+/// hours (the test below) 1.0 takes a second step down more than twice as often.
+const AIM_DOWN: f64 = 0.8;
+/// Below this part of the budget, in each of so many terms, the rate goes up: to where the dearest
+/// of them would have cost the other part. What is between it and [`TOO_MUCH`] moves nothing, and a
+/// step up of the square root of 2 from the one does not reach the other.
+const PLENTY: f64 = 0.5;
+const AIM_UP: f64 = 0.75;
+/// Terms of plenty before a step up. Each step down that follows one up doubles them, up to the
+/// other number: a host that is busy for some minutes of each hour soon keeps one rate.
+const PATIENCE_MIN: u32 = 30;
+const PATIENCE_MAX: u32 = 320;
+/// Below this part of its limit there is plenty of memory.
+const MEMORY_PLENTY: f64 = 0.8;
+
+/// The part of all CPU time that sampling may cost: 0.01 is 1 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget(pub f64);
+
+/// The index in [`RATES`] of the highest rate that fits when a sample of one of `events` events
+/// costs `ns_per_sample`; the lowest when none does.
+#[must_use]
+pub fn affordable(budget: Budget, ns_per_sample: f64, events: usize) -> usize {
+    let share = |rate: u64| rate as f64 * events as f64 * ns_per_sample / 1e9;
+    let fits = |rate: &u64| share(*rate) <= budget.0 * (1.0 - DAEMON_PART);
+    RATES.iter().position(fits).unwrap_or(RATES.len() - 1)
+}
+
+/// How many events count at once: of those that take turns, one of each group.
+#[must_use]
+pub fn at_once(events: &[PlannedEvent]) -> usize {
+    let groups: std::collections::BTreeSet<usize> =
+        events.iter().filter_map(|event| event.mux).collect();
+    events.iter().filter(|event| event.mux.is_none()).count() + groups.len()
+}
+
+/// What one term cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bill {
+    /// Time of all CPUs in the term, ns.
+    pub cpu_ns: f64,
+    /// Time in interrupts and the sampler, ns.
+    pub sampling_ns: f64,
+    /// CPU time of the daemon, ns.
+    pub daemon_ns: f64,
+}
+
+impl Bill {
+    /// The part of all CPU time that it is.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.cpu_ns > 0.0 { (self.sampling_ns + self.daemon_ns) / self.cpu_ns } else { 0.0 }
+    }
+}
+
+/// How much is done, from all to nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doing {
+    /// Samples and snapshots of registers.
+    #[default]
+    All,
+    /// Samples.
+    CountsOnly,
+    /// Nothing is sampled.
+    Nothing,
+}
+
+impl Doing {
+    /// For people, and in the status.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::CountsOnly => "counts only",
+            Self::Nothing => "nothing",
+        }
+    }
+
+    fn less(self) -> Self {
+        if self == Self::All { Self::CountsOnly } else { Self::Nothing }
+    }
+
+    fn more(self) -> Self {
+        if self == Self::Nothing { Self::CountsOnly } else { Self::All }
+    }
+}
+
+/// What changes after a term.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// A new rate.
+    pub rate: Option<u64>,
+    /// More or less is done.
+    pub doing: Option<Doing>,
+}
+
+/// The last change of the rate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When, in seconds since 1970 UTC.
+    pub unix_s: u64,
+    /// Samples per second and CPU before it.
+    pub from: u64,
+    /// And since.
+    pub to: u64,
+    /// Why.
+    pub why: String,
+}
+
+/// Holds bills against the budget, and memory against its limit: under pressure first the rate goes
+/// down, then there are only counts, then nothing; after long plenty the other way.
+#[derive(Clone, Debug)]
+pub struct Governor {
+    budget: Option<Budget>,
+    /// The rate is ours to choose.
+    adjustable: bool,
+    step: usize,
+    doing: Doing,
+    /// Part of the budget that the term before cost.
+    used_before: f64,
+    terms_of_plenty: u32,
+    /// Part of the budget that the dearest of the terms of plenty cost.
+    dearest: f64,
+    /// Terms of plenty that a step up takes.
+    patience: u32,
+    /// The last change of the rate was one up.
+    went_up: bool,
+    last_change: Option<Change>,
+}
+
+impl Governor {
+    /// Starts at `step` of [`RATES`].
+    #[must_use]
+    pub fn new(budget: Option<Budget>, adjustable: bool, step: usize) -> Self {
+        let step = step.min(RATES.len() - 1);
+        Self {
+            budget,
+            adjustable,
+            step,
+            doing: Doing::All,
+            used_before: 0.0,
+            terms_of_plenty: 0,
+            dearest: 0.0,
+            patience: PATIENCE_MIN,
+            went_up: false,
+            last_change: None,
+        }
+    }
+
+    /// Another budget from now on, or none.
+    pub fn set_budget(&mut self, budget: Option<Budget>) {
+        self.budget = budget;
+    }
+
+    /// The rate in force, samples per second and CPU; None where it is not the budget's to choose.
+    #[must_use]
+    pub fn rate(&self) -> Option<u64> {
+        self.is_adjustable().then(|| rate(self.step))
+    }
+
+    fn is_adjustable(&self) -> bool {
+        self.adjustable && self.budget.is_some()
+    }
+
+    /// How much may be done.
+    #[must_use]
+    pub fn doing(&self) -> Doing {
+        self.doing
+    }
+
+    /// The last change of the rate; None before the first.
+    #[must_use]
+    pub fn last_change(&self) -> Option<&Change> {
+        self.last_change.as_ref()
+    }
+
+    /// Judges the bill of a term that ends now, and `memory`, the part of its limit that is used at
+    /// its end (0 without a limit). `allowed` is the step of [`RATES`] that the measured cost of a
+    /// sample allows: no step up goes beyond it.
+    pub fn judge(&mut self, bill: Bill, memory: f64, allowed: usize, now_unix_s: u64) -> Verdict {
+        let used = self.budget.map_or(0.0, |budget| bill.share() / budget.0);
+        let before = std::mem::replace(&mut self.used_before, used);
+        let is_plenty = used < PLENTY && memory < MEMORY_PLENTY;
+        (self.terms_of_plenty, self.dearest) =
+            if is_plenty { (self.terms_of_plenty + 1, self.dearest.max(used)) } else { (0, 0.0) };
+        // Of two terms the cheaper: the other's surplus was its own.
+        let too_much = Some(used.min(before)).filter(|both| *both > TOO_MUCH);
+        let too_much = too_much.or(Some(used).filter(|used| *used > FAR_TOO_MUCH));
+        let lowest = RATES.len() - 1;
+        let can_go_down = self.is_adjustable() && self.step < lowest;
+        let (mut step, mut doing, mut why) = (self.step, self.doing, String::new());
+        match too_much {
+            _ if memory > 1.0 && can_go_down => {
+                step = lowest; // it may not have ten minutes
+                why = "memory beyond --memory-limit".to_owned();
+            }
+            Some(used) if can_go_down => {
+                let fits = |lower: &usize| used * factor(self.step, *lower) <= AIM_DOWN;
+                step = (self.step + 1..lowest).find(fits).unwrap_or(lowest);
+                why = format!("sampling cost {used:.1} times the budget");
+            }
+            too_much if too_much.is_some() || memory > 1.0 => doing = doing.less(),
+            _ if self.terms_of_plenty < self.patience => {}
+            _ if doing != Doing::All => doing = doing.more(),
+            _ if self.is_adjustable() && allowed < self.step => {
+                let fits = |higher: &usize| self.dearest * factor(self.step, *higher) <= AIM_UP;
+                step = (allowed..self.step).find(fits).unwrap_or(self.step);
+                let (terms, dearest) = (self.terms_of_plenty, 100.0 * self.dearest);
+                why = format!(
+                    "sampling cost at most {dearest:.0} % of the budget for {terms} minutes"
+                );
+            }
+            _ => {}
+        }
+        let verdict = Verdict {
+            rate: (step != self.step).then(|| rate(step)),
+            doing: (doing != self.doing).then_some(doing),
+        };
+        if step != self.step {
+            let goes_up = step < self.step;
+            if self.went_up && !goes_up {
+                self.patience = (self.patience * 2).min(PATIENCE_MAX);
+            }
+            self.went_up = goes_up;
+            self.last_change =
+                Some(Change { unix_s: now_unix_s, from: rate(self.step), to: rate(step), why });
+        }
+        if verdict != Verdict::default() {
+            (self.step, self.doing, self.terms_of_plenty, self.dearest) = (step, doing, 0, 0.0);
+            self.used_before = 0.0; // what it cost before says nothing of what it costs now
+        }
+        verdict
+    }
+}
+
+fn rate(step: usize) -> u64 {
+    RATES.get(step).copied().unwrap_or(1)
+}
+
+/// By how much a bill changes with the rate.
+fn factor(from: usize, to: usize) -> f64 {
+    rate(to) as f64 / rate(from) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_the_highest_that_fits() {
+        let rate =
+            |percent: f64, ns, events| RATES[affordable(Budget(percent / 100.0), ns, events)];
+        assert_eq!(rate(1.0, 1_000.0, 1), 5200, "real hardware: 0.52 %");
+        assert_eq!(
+            rate(1.0, 14_000.0, 1),
+            460,
+            "a virtual timer: 0.64 %, and 650/s would be 0.91 %"
+        );
+        assert_eq!(rate(1.0, 14_000.0, 2), 230);
+        assert_eq!(rate(10.0, 14_000.0, 1), 5200);
+        assert_eq!(rate(0.001, 14_000.0, 1), 28, "never nothing at all");
+        assert!(RATES.windows(2).all(|pair| pair[0] > pair[1] && pair[0] < pair[1] * 3 / 2));
+    }
+
+    fn bill(percent: f64) -> Bill {
+        Bill { cpu_ns: 1e9, sampling_ns: percent * 0.5e7, daemon_ns: percent * 0.5e7 }
+    }
+
+    const NOW: u64 = 1_800_000_000;
+
+    #[test]
+    fn a_bill_above_the_budget_lowers_the_rate_and_long_plenty_raises_it() {
+        let mut governor = Governor::new(Some(Budget(0.01)), true, 2);
+        let rate = |governor: &mut Governor, bill| governor.judge(bill, 0.5, 0, NOW).rate;
+        assert!((bill(2.0).share() - 0.02).abs() < 1e-12);
+        assert_eq!(
+            [1.2, 1.2, 3.9, 1.2].map(|percent| rate(&mut governor, bill(percent))),
+            [None; 4],
+            "one dear term"
+        );
+        assert_eq!(rate(&mut governor, bill(1.3)), None);
+        assert_eq!(rate(&mut governor, bill(1.35)), Some(1300));
+        let change = Change {
+            unix_s: NOW,
+            from: 2600,
+            to: 1300,
+            why: "sampling cost 1.3 times the budget".into(),
+        };
+        assert_eq!(governor.last_change(), Some(&change));
+        for _ in 1..PATIENCE_MIN {
+            assert_eq!(rate(&mut governor, bill(0.4)), None);
+        }
+        assert_eq!(
+            rate(&mut governor, bill(0.7)),
+            None,
+            "one dearer term, and patience begins anew"
+        );
+        for _ in 1..PATIENCE_MIN {
+            assert_eq!(rate(&mut governor, bill(0.4)), None);
+        }
+        assert_eq!(rate(&mut governor, bill(0.4)), Some(1850));
+        assert_eq!(
+            rate(&mut governor, bill(4.1)),
+            Some(325),
+            "far too much: at once, and all the way"
+        );
+        for _ in 1..2 * PATIENCE_MIN {
+            assert_eq!(rate(&mut governor, bill(0.1)), None, "it was up too early");
+        }
+        assert_eq!(rate(&mut governor, bill(0.1)), Some(1850), "as far as the bill allows");
+    }
+
+    /// A busy host's bills and costs went up and down by the minute, and the rate with them: 5200,
+    /// 3700, 2600, 3700, ... in an hour.
+    #[test]
+    fn a_busy_hour_changes_the_rate_at_most_twice() {
+        let mut random = fastrand::Rng::with_seed(11);
+        for hour in 0..1000 {
+            let ns = 2_000.0 + 10_000.0 * random.f64();
+            let busy = 0.2 + 0.8 * random.f64(); // the part of its minutes that are disturbed
+            let daemon_ns = 200.0 + 3_000.0 * random.f64();
+            let budget = Budget(0.01);
+            let mut governor = Governor::new(Some(budget), true, affordable(budget, ns, 1));
+            let mut changes = 0;
+            for minute in 0..60 {
+                let is_disturbed = random.f64() < busy;
+                let factor = if is_disturbed { 1.0 + 3.0 * random.f64() } else { 1.0 };
+                let (cpu_ns, samples) = (60e9, 60.0 * governor.rate().unwrap() as f64);
+                let measured_ns = ns * (0.8 + 0.4 * random.f64());
+                let bill = Bill {
+                    cpu_ns,
+                    sampling_ns: samples * measured_ns,
+                    daemon_ns: samples * daemon_ns * factor,
+                };
+                let allowed = affordable(budget, measured_ns, 1);
+                changes +=
+                    u32::from(governor.judge(bill, 0.0, allowed, NOW + 60 * minute).rate.is_some());
+            }
+            assert!(changes <= 2, "hour {hour}: {changes} changes, {:?}", governor.last_change());
+        }
+    }
+
+    #[test]
+    fn the_measured_cost_limits_what_plenty_may_raise() {
+        let mut governor = Governor::new(Some(Budget(0.01)), true, 5);
+        assert!(
+            (0..200).all(|_| governor.judge(bill(0.1), 0.0, 5, NOW) == Verdict::default()),
+            "no margin"
+        );
+        let raised = (0..200).find_map(|_| governor.judge(bill(0.1), 0.0, 4, NOW).rate);
+        assert_eq!(raised, Some(RATES[4]), "and no further");
+    }
+
+    #[test]
+    fn the_ends_of_the_ladder_hold() {
+        let mut governor = Governor::new(Some(Budget(0.01)), true, 0);
+        assert!((0..50).all(|_| governor.judge(bill(0.0), 0.0, 0, NOW) == Verdict::default()));
+        let mut governor = Governor::new(None, true, 3);
+        assert!(
+            (0..50).all(|_| governor.judge(bill(99.0), 0.9, 0, NOW) == Verdict::default()),
+            "no budget, no limit"
+        );
+        assert_eq!(governor.rate(), None);
+    }
+
+    #[test]
+    fn under_pressure_less_is_done_step_by_step_and_after_plenty_more_again() {
+        let doing = |doing| Verdict { rate: None, doing: Some(doing) };
+        let lowest = RATES.len() - 1;
+        let mut governor = Governor::new(Some(Budget(0.01)), true, lowest - 1);
+        let mut judge = |percent, memory| governor.judge(bill(percent), memory, 0, NOW);
+        assert_eq!(judge(5.0, 0.0).rate, Some(28));
+        assert_eq!(judge(5.0, 0.0), doing(Doing::CountsOnly));
+        assert_eq!(judge(5.0, 0.0), doing(Doing::Nothing));
+        assert_eq!(judge(5.0, 0.0), Verdict::default());
+        for expected in [Doing::CountsOnly, Doing::All] {
+            assert!((1..PATIENCE_MIN).all(|_| judge(0.0, 0.1) == Verdict::default()));
+            assert_eq!(judge(0.0, 0.1), doing(expected));
+        }
+        assert!((1..PATIENCE_MIN).all(|_| judge(0.4, 0.1) == Verdict::default()));
+        assert_eq!(judge(0.4, 0.1).rate, Some(40));
+        // Memory: the lowest rate at once, and a rate that is not ours stays.
+        let mut governor = Governor::new(Some(Budget(0.01)), true, 0);
+        let mut judge = |percent, memory| governor.judge(bill(percent), memory, 0, NOW);
+        assert_eq!(judge(0.0, 1.1).rate, Some(28));
+        assert_eq!(judge(0.0, 1.1), doing(Doing::CountsOnly));
+        assert!((0..50).all(|_| judge(0.0, 0.9) == Verdict::default()), "no plenty");
+        let mut governor = Governor::new(None, false, 0);
+        assert_eq!(governor.judge(bill(0.0), 1.1, 0, NOW), doing(Doing::CountsOnly));
+    }
+}

@@ -1,0 +1,293 @@
+//! Merges: what waits for the disk, who waits for it, and what happens when the disk has answered.
+
+use super::Pipeline;
+use crate::clock;
+use crate::control::socket::Asked;
+use crate::control::status_parts::{bill, facts};
+use crate::instruments::sample_source::SampleSource;
+use crate::keep::database_thread::{Job, Merged, epoch_start};
+use crate::pipeline::drain::total;
+use crate::pipeline::governor::Bill;
+use crate::pipeline::ledger::Account;
+use crate::pipeline::pending::Pending;
+use crate::pipeline::ticks::Tick;
+use model::OpensOn;
+use profiledb::EpochId;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+use wire::{Reply, Request};
+
+/// Merges tried at the end before samples are given up.
+const LAST_MERGES_MAX: u32 = 3;
+/// The pause between these.
+const LAST_MERGES_PAUSE: Duration = Duration::from_secs(1);
+
+/// What to do once the merge that a request waits for is on disk.
+pub(super) enum After {
+    Flush,
+    Epoch(Option<String>),
+    Quit,
+}
+
+/// The daemon ended as it was told to, but its disk did not take the last samples.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}; {samples} samples are lost")]
+pub struct LastSamplesLost {
+    samples: u64,
+    why: String,
+}
+
+/// A merge that the disk has not answered yet.
+pub(super) struct InFlight {
+    pending: Pending,
+    pub waiters: Vec<Waiter>,
+}
+
+pub(super) type Waiter = (After, oneshot::Sender<Reply>);
+
+/// Merges under way, to come and done.
+pub(super) struct Merges {
+    /// Samples acknowledged by the disk, by event number.
+    pub written: Vec<Account>,
+    /// On its way to the disk, with who waits for it.
+    pub in_flight: Option<InFlight>,
+    /// Waiting for the next merge.
+    pub waiters: Vec<Waiter>,
+    /// Waiting for their new epoch.
+    pub epoch_waiters: VecDeque<oneshot::Sender<Reply>>,
+    /// A merge is to begin as soon as none is in flight.
+    pub due: bool,
+    /// Why the last merge failed.
+    pub error: Option<String>,
+    /// Merges that failed since the daemon was told to end.
+    pub failed_last_merges: u32,
+    /// When the disk took samples last, in seconds since 1970 UTC.
+    pub last_unix_s: Option<u64>,
+    /// Bytes of the whole database after that.
+    pub database_bytes: u64,
+    /// Samples whose scope the database had no room for.
+    pub samples_widened: u64,
+    pub last_merges_pause: Duration,
+}
+
+impl Merges {
+    /// Nothing yet, of so many events.
+    pub fn new(events: usize) -> Self {
+        Self {
+            written: vec![Account::default(); events],
+            in_flight: None,
+            waiters: Vec::new(),
+            epoch_waiters: VecDeque::new(),
+            due: false,
+            error: None,
+            failed_last_merges: 0,
+            last_unix_s: None,
+            database_bytes: 0,
+            samples_widened: 0,
+            last_merges_pause: LAST_MERGES_PAUSE,
+        }
+    }
+
+    /// Whether an epoch is about to begin because somebody asked for it.
+    fn epoch_is_asked_for(&self) -> bool {
+        let in_flight = self.in_flight.iter().flat_map(|merge| &merge.waiters);
+        let mut waiters = self.waiters.iter().chain(in_flight);
+        waiters.any(|(after, _)| matches!(after, After::Epoch(_))) || !self.epoch_waiters.is_empty()
+    }
+
+    /// Requests that wait for the disk.
+    pub fn waiting(&self) -> usize {
+        let in_flight = self.in_flight.as_ref().map_or(0, |merge| merge.waiters.len());
+        self.waiters.len() + in_flight + self.epoch_waiters.len()
+    }
+}
+
+impl<Source: SampleSource> Pipeline<Source> {
+    /// Everything is on disk: whoever still waits for that has it.
+    pub(super) fn answer_the_rest(&mut self, asked: &mut mpsc::Receiver<Asked>) {
+        let ending = || Reply::error("dcpid is ending; everything sampled is on disk");
+        let mut rest = std::mem::take(&mut self.merges.waiters);
+        while let Ok((request, reply)) = asked.try_recv() {
+            match request {
+                Request::Flush | Request::Quit => rest.push((After::Flush, reply)),
+                Request::Status
+                | Request::Counts { .. }
+                | Request::Epoch { .. }
+                | Request::Label { .. }
+                | Request::Register(_)
+                | Request::Unregister { .. } => drop(reply.send(ending())),
+            }
+        }
+        for (after, reply) in rest {
+            match after {
+                After::Flush | After::Quit => self.finish((After::Flush, reply)),
+                After::Epoch(_) => drop(reply.send(ending())),
+            }
+        }
+        self.merges.epoch_waiters.drain(..).for_each(|reply| drop(reply.send(ending())));
+    }
+
+    pub(super) fn is_epoch_over(&self) -> bool {
+        let began = self.parts.epoch.parse::<EpochId>().map_or(u64::MAX, |epoch| epoch.unix_s());
+        let length = self.parts.config.epoch_length.map(|length| length.as_secs());
+        !self.merges.epoch_is_asked_for()
+            && length.is_some_and(|length| clock::unix_s().saturating_sub(began) >= length)
+    }
+
+    /// Hands everything pending to the disk, if somebody or the timer wants that and nothing is on
+    /// its way yet.
+    pub(super) fn start_merge(&mut self) {
+        let wanted = self.merges.due || !self.merges.waiters.is_empty();
+        if !wanted || self.merges.in_flight.is_some() {
+            return;
+        }
+        self.merges.due = false;
+        let in_flight = InFlight {
+            pending: self.parts.collector.pending.take(),
+            waiters: std::mem::take(&mut self.merges.waiters),
+        };
+        let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
+        delta.facts = facts(self.parts.landing, self.parts.machine.cpuid.as_ref(), &self.names);
+        if let Some(label) = &self.parts.opens_on {
+            delta.facts.state(&OpensOn(label.clone()));
+        }
+        if let Some(restraints) = self.rates.restraint().fact() {
+            delta.facts.state(&restraints);
+        }
+        let cost = self.rates.cost().ns_per_sample;
+        let share = self.rates.last_bill().map(|bill| Bill::share(&bill));
+        delta.cost = Some(bill(cost, share, clock::process_cpu_ns(), self.taken()));
+        self.merges.in_flight = Some(in_flight);
+        if !self.parts.flusher.send(Job::Merge(Box::new(delta))) {
+            self.merged(Err(
+                "the thread that writes the database has ended; restart dcpid and report its log"
+                    .to_owned(),
+            ));
+        }
+    }
+
+    pub(super) fn merged(&mut self, result: Result<Merged, String>) {
+        let Some(InFlight { pending, waiters }) = self.merges.in_flight.take() else { return };
+        match result {
+            Ok(merged) => {
+                for (event, account) in pending.accounts() {
+                    if let Some(written) = self.merges.written.get_mut(event) {
+                        written.add(account);
+                    }
+                }
+                tracing::debug!(
+                    files = merged.report.files_written,
+                    bytes = merged.report.bytes_written,
+                    "merged"
+                );
+                if self.merges.error.take().is_some() {
+                    tracing::info!("the database takes samples again; nothing was lost meanwhile");
+                    self.ticks.merge = Instant::now() + self.period(Tick::Merge);
+                }
+                self.parts.epoch = merged.epoch.to_string();
+                self.merges.last_unix_s = Some(clock::unix_s());
+                self.merges.database_bytes = merged.database_bytes;
+                self.merges.samples_widened += merged.report.samples_widened;
+                waiters.into_iter().for_each(|waiter| self.finish(waiter));
+            }
+            Err(error) => {
+                if self.merges.error.as_ref() != Some(&error) {
+                    tracing::error!(
+                        "{error}; samples are kept in memory and the merge is tried again"
+                    );
+                }
+                self.parts.collector.pending.absorb(pending);
+                self.merges.failed_last_merges += u32::from(self.stopping);
+                self.merges.due = self.stopping; // else the timer has it tried again
+                for (_, reply) in waiters {
+                    let next = if self.stopping {
+                        "dcpid tries again before it ends; see its log"
+                    } else {
+                        "dcpid keeps the samples in memory and tries again"
+                    };
+                    let _ = reply.send(Reply::error(format!("{error}; {next}")));
+                }
+                self.merges.error = Some(error);
+                self.ticks.merge = self.ticks.merge.min(Instant::now() + self.period(Tick::Merge));
+            }
+        }
+    }
+
+    fn finish(&mut self, (after, reply): Waiter) {
+        match after {
+            After::Flush | After::Quit => {
+                let written = total(self.merges.written.iter());
+                let _ = reply.send(Reply {
+                    epoch: Some(self.parts.epoch.clone()),
+                    taken: Some(written.taken),
+                    merged: Some(written.resolved),
+                    ..Reply::default()
+                });
+            }
+            After::Epoch(label) => {
+                self.begin_epoch(label, reply);
+            }
+        }
+    }
+
+    fn begin_epoch(&mut self, label: Option<String>, waiter: oneshot::Sender<Reply>) {
+        let start = epoch_start(&self.parts.machine, &self.parts.events, label);
+        if self.parts.flusher.send(Job::NextEpoch(Box::new(start))) {
+            self.merges.epoch_waiters.push_back(waiter);
+        } else {
+            let _ = waiter
+                .send(Reply::error("the thread that writes the database has ended; restart dcpid"));
+        }
+    }
+
+    /// The new epoch is open, or could not be opened.
+    pub(super) fn epoch_began(&mut self, result: Result<EpochId, String>) {
+        let reply = match result {
+            Ok(epoch) => {
+                tracing::info!(%epoch, "new epoch");
+                self.parts.epoch = epoch.to_string();
+                Reply { epoch: Some(epoch.to_string()), ..Reply::default() }
+            }
+            Err(error) => Reply::error(error),
+        };
+        if let Some(waiter) = self.merges.epoch_waiters.pop_front() {
+            let _ = waiter.send(reply); // the client may have gone
+        }
+    }
+
+    /// What is lost when the disk has refused the last samples too often.
+    pub(super) fn last_samples_lost(&mut self) -> Option<LastSamplesLost> {
+        (self.merges.failed_last_merges >= LAST_MERGES_MAX).then(|| LastSamplesLost {
+            samples: self.waiting().map(taken).sum(),
+            why: self.merges.error.take().unwrap_or_default(),
+        })
+    }
+
+    /// Samples taken since the start, all events together.
+    pub(super) fn taken(&self) -> u64 {
+        self.merges.written.iter().map(|account| account.taken).sum::<u64>()
+            + self.waiting().map(taken).sum::<u64>()
+    }
+
+    /// What is not on disk yet.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Pending> {
+        let in_flight = self.merges.in_flight.as_ref().map(|in_flight| &in_flight.pending);
+        in_flight.into_iter().chain([&self.parts.collector.pending])
+    }
+
+    /// Everything since the start, by event number.
+    pub(super) fn by_event(&self) -> Vec<Account> {
+        let mut by_event = self.merges.written.clone();
+        for (event, account) in self.waiting().flat_map(Pending::accounts) {
+            if let Some(sum) = by_event.get_mut(event) {
+                sum.add(account);
+            }
+        }
+        by_event
+    }
+}
+
+fn taken(pending: &Pending) -> u64 {
+    pending.accounts().map(|(_, account)| account.taken).sum()
+}

@@ -1,0 +1,323 @@
+//! The one loop: drains on a timer, merges on another, answers requests, ends on a signal. It owns
+//! all state and does no work itself.
+
+mod answers;
+mod merging;
+mod reload;
+
+use crate::clock;
+use crate::config::Config;
+use crate::control::socket::Asked;
+use crate::control::status_parts::resident_bytes;
+use crate::instruments::events::PlannedEvent;
+use crate::instruments::sample_source::{Order, SampleSource, Steered};
+use crate::keep::database_thread::{Done, Flusher};
+use crate::kernel::{Alarm, Cost, Landing, Machine};
+use crate::pipeline::drain::Collector;
+use crate::pipeline::rates::{Decision, Limits, Rates, Spent};
+use crate::pipeline::restraint::is_pause_file_there;
+use crate::pipeline::ticks::{Tick, Ticks};
+use anyhow::Context as _;
+use merging::{After, Merges};
+use profiledb::PeriodChange;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+pub use merging::LastSamplesLost;
+
+/// More records at once are a storm.
+const RECORDS_STORM: usize = 100;
+/// A merge that failed is tried again after this long, or the merge interval if that is shorter.
+const MERGE_RETRY: Duration = Duration::from_secs(30);
+/// Requests are answered together, so many at once at most. Then comes a pause, so many times as
+/// long as that took, within these limits: whoever asks as fast as he can takes a quarter of the
+/// daemon's time.
+const REQUESTS_MAX: usize = 64;
+const REQUESTS_PAUSE: (u32, Duration, Duration) =
+    (3, Duration::from_millis(5), Duration::from_millis(250));
+/// The service manager is told no oftener that the loop turns.
+const WATCHDOG_MIN: Duration = Duration::from_millis(100);
+/// Everything that can happen.
+enum Event {
+    Tick(Tick),
+    Asked(Vec<Asked>),
+    Reload(Box<Config>),
+    Done(Done),
+    Stop,
+}
+
+/// Told to end, and told of another configuration.
+pub type Signals = (mpsc::Receiver<()>, mpsc::Receiver<Config>);
+
+/// What the pipeline is made of.
+pub struct Parts<Source> {
+    /// Settings.
+    pub config: Config,
+    /// This machine.
+    pub machine: Machine,
+    /// What is sampled.
+    pub events: Vec<PlannedEvent>,
+    /// Where samples land.
+    pub landing: Option<Landing>,
+    /// Source and mappings.
+    pub collector: Collector<Source>,
+    /// The database's thread.
+    pub flusher: Flusher,
+    /// The epoch that is open.
+    pub epoch: String,
+    /// The label of the command that is recorded: readers of the epoch begin with its samples.
+    pub opens_on: Option<String>,
+}
+
+/// The state of the loop.
+pub struct Pipeline<Source> {
+    parts: Parts<Source>,
+    names: Vec<String>,
+    started: Instant,
+    /// The daemon's CPU time when it began to sample.
+    start_cpu_ns: u64,
+    merges: Merges,
+    rates: Rates,
+    stopping: bool,
+    ticks: Ticks,
+    records_interval: Duration,
+    /// How often the service manager is told; it restarts a daemon whose loop does not turn.
+    watchdog: Option<Duration>,
+    /// No requests are answered before.
+    requests_pause_end: Instant,
+}
+
+impl<Source: SampleSource> Pipeline<Source> {
+    /// Ready to run; `cost` is what a sample costs.
+    #[must_use]
+    pub fn new(parts: Parts<Source>, cost: Cost) -> Self {
+        let now = Instant::now();
+        let watchdog = sd_notify::watchdog_enabled().map(|period| (period / 3).max(WATCHDOG_MIN));
+        let names: Vec<_> = parts.events.iter().map(|plan| plan.event.name.clone()).collect();
+        let (limits, cpus) = (limits(&parts.config), parts.machine.cpus.len());
+        let rates = Rates::new(limits, cpus, &parts.events, cost, &spent(0));
+        Self {
+            merges: Merges::new(names.len()),
+            names,
+            started: now,
+            start_cpu_ns: clock::process_cpu_ns(),
+            records_interval: rates.records_interval(true, &parts.events),
+            ticks: Ticks {
+                records: now + rates.records_interval(true, &parts.events),
+                drain: now + parts.config.drain_interval,
+                merge: now + parts.config.merge_interval,
+                watchdog: watchdog.map(|period| now + period),
+            },
+            rates,
+            stopping: false,
+            watchdog,
+            requests_pause_end: now,
+            parts,
+        }
+    }
+
+    /// Runs until a stop is asked for and everything sampled is on disk.
+    ///
+    /// # Errors
+    /// When the disk does not take the last samples.
+    pub async fn run(
+        mut self,
+        mut asked: mpsc::Receiver<Asked>,
+        mut done: mpsc::UnboundedReceiver<Done>,
+        (mut stop, mut reload): Signals,
+        mut alarm: Alarm,
+    ) -> anyhow::Result<()> {
+        self.look_at_pause_file();
+        self.pace_snapshots();
+        let mut requests = Vec::new();
+        loop {
+            let now = Instant::now();
+            let may_ask = self.requests_pause_end <= now;
+            let (_, tick) = self.ticks.first();
+            let next = if may_ask { tick } else { tick.min(self.requests_pause_end) };
+            let event = tokio::select! {
+                Some(()) = stop.recv() => Event::Stop,
+                Some(result) = done.recv() => Event::Done(result),
+                1.. = asked.recv_many(&mut requests, REQUESTS_MAX), if may_ask => Event::Asked(std::mem::take(&mut requests)),
+                Some(config) = reload.recv() => Event::Reload(Box::new(config)),
+                rang = alarm.wait_until(next) => {
+                    rang.context("waiting for the next tick")?;
+                    match self.ticks.first() {
+                        (tick, at) if at <= Instant::now() => Event::Tick(tick),
+                        _ => continue,
+                    }
+                }
+            };
+            self.handle(event);
+            if self.stopping && self.merges.in_flight.is_none() {
+                if self.parts.collector.pending.is_empty() {
+                    self.answer_the_rest(&mut asked);
+                    tracing::info!("everything sampled is on disk");
+                    return Ok(());
+                }
+                if let Some(lost) = self.last_samples_lost() {
+                    return Err(lost.into());
+                }
+                if self.merges.failed_last_merges > 0 {
+                    tokio::time::sleep(self.merges.last_merges_pause).await;
+                }
+            }
+            self.start_merge();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let begun = Instant::now();
+        match event {
+            Event::Tick(tick) => {
+                self.tick(tick);
+                self.ticks.set(tick, begun + self.period(tick));
+            }
+            Event::Asked(requests) => {
+                self.answer(requests);
+                let (times, min, max) = REQUESTS_PAUSE;
+                self.requests_pause_end =
+                    Instant::now() + (begun.elapsed() * times).clamp(min, max);
+            }
+            Event::Reload(config) => {
+                self.reload(*config);
+                // Never later than it was to be: who reads the configuration again and again puts
+                // nothing off.
+                self.ticks.drain = self.ticks.drain.min(begun + self.period(Tick::Drain));
+                self.ticks.merge = self.ticks.merge.min(begun + self.period(Tick::Merge));
+            }
+            Event::Done(Done::Merged(result)) => self.merged(result),
+            Event::Done(Done::Epoch(result)) => self.epoch_began(result),
+            Event::Stop => self.stop(),
+        }
+    }
+
+    fn tick(&mut self, tick: Tick) {
+        match tick {
+            Tick::Records => {
+                self.look_at_pause_file();
+                let collector = &mut self.parts.collector;
+                let storm = collector.collect_records() >= RECORDS_STORM || collector.is_watchful();
+                collector.steer(Order::Rotate);
+                self.records_interval = self.rates.records_interval(storm, &self.parts.events);
+                if self.parts.collector.wants_drain() {
+                    self.parts.collector.drain();
+                } else {
+                    self.parts.collector.follow_branches();
+                }
+            }
+            Tick::Drain => {
+                self.parts.collector.drain();
+                self.pace_snapshots();
+                if let Steered::Costs(cost) = self.parts.collector.steer(Order::MeasureCost) {
+                    self.rates.set_cost(cost);
+                }
+                if self.rates.is_term_over(Instant::now(), self.parts.config.drain_interval) {
+                    crate::kernel::give_back();
+                    crate::kernel::give_back_code();
+                    self.end_term();
+                }
+            }
+            Tick::Merge => {
+                self.parts.collector.drain();
+                self.merges.due = true;
+                if self.is_epoch_over() {
+                    let nobody = oneshot::channel().0;
+                    self.merges.waiters.push((After::Epoch(None), nobody));
+                }
+            }
+            Tick::Watchdog => drop(sd_notify::notify(&[sd_notify::NotifyState::Watchdog])), // nobody listens: then nobody waits
+        }
+    }
+
+    fn period(&self, tick: Tick) -> Duration {
+        match tick {
+            Tick::Records => self.records_interval,
+            Tick::Drain => self.parts.config.drain_interval,
+            Tick::Merge if self.merges.error.is_some() => {
+                self.parts.config.merge_interval.min(MERGE_RETRY)
+            }
+            Tick::Merge => self.parts.config.merge_interval,
+            Tick::Watchdog => self.watchdog.unwrap_or(MERGE_RETRY), // without one it never ticks
+        }
+    }
+
+    /// Takes over whether somebody wants nothing sampled.
+    fn look_at_pause_file(&mut self) {
+        let exists = is_pause_file_there(self.rates.pause_file());
+        let (walks, samples_per_s) = (self.parts.collector.edges.walk_cost(), self.samples_per_s());
+        let decision = self.rates.told_to_pause(exists, walks, samples_per_s);
+        self.carry_out(decision);
+    }
+
+    /// Takes as many snapshots as their cost allows.
+    fn pace_snapshots(&mut self) {
+        let (walks, samples_per_s) = (self.parts.collector.edges.walk_cost(), self.samples_per_s());
+        let decision = self.rates.pace_snapshots(walks, samples_per_s);
+        self.carry_out(decision);
+    }
+
+    fn end_term(&mut self) {
+        let (walks, samples_per_s) = (self.parts.collector.edges.walk_cost(), self.samples_per_s());
+        let now = spent(self.taken());
+        let decision = self.rates.end_term(&now, &self.parts.events, walks, samples_per_s);
+        self.carry_out(decision);
+    }
+
+    /// Samples of the first event per second on one CPU.
+    fn samples_per_s(&self) -> f64 {
+        let clock_hz = crate::kernel::clock_hz();
+        self.parts.events.first().map_or(0.0, |event| event.samples_per_s(clock_hz))
+    }
+
+    /// Has it done. The epoch goes on at a new rate, with samples of each period apart: somebody
+    /// may have labelled it.
+    fn carry_out(&mut self, decision: Decision) {
+        let Decision { pause, snapshot_every, rate, merge } = decision;
+        let collector = &mut self.parts.collector;
+        let orders = [pause.map(Order::Pause), snapshot_every.map(Order::SnapshotEvery)];
+        for order in orders.into_iter().flatten() {
+            collector.steer(order);
+        }
+        self.merges.due |= merge;
+        let Some(rate) = rate else { return };
+        let cost_percent = self.rates.last_bill().map_or(0.0, |bill| 100.0 * bill.share());
+        tracing::info!(rate, cost_percent, "the bill changes the rate");
+        for (number, event) in
+            self.parts.events.iter_mut().enumerate().filter(|(_, event)| event.adjustable)
+        {
+            *event = event.at_rate(rate, crate::kernel::clock_hz());
+            let (period, rate_per_s) = (event.period, event.rate);
+            let change = PeriodChange { at_unix_s: clock::unix_s(), period, rate_per_s };
+            collector.set_period(number, change);
+        }
+    }
+
+    fn stop(&mut self) {
+        if !self.stopping {
+            self.stopping = true;
+            self.parts.collector.steer(Order::Stop);
+            self.parts.collector.drain();
+        }
+        self.merges.due = true;
+    }
+}
+
+/// What the configuration allows.
+fn limits(config: &Config) -> Limits {
+    Limits {
+        budget: config.budget,
+        memory_bytes: config.memory_limit,
+        snapshots_per_s: config.edges,
+        pause_file: config.pause_file.clone(),
+    }
+}
+
+/// What is spent by now, where that many samples were taken.
+fn spent(taken: u64) -> Spent {
+    let (unix_s, cpu_ns) = (clock::unix_s(), clock::process_cpu_ns());
+    Spent { at: Instant::now(), unix_s, taken, cpu_ns, resident_bytes: resident_bytes() }
+}
+
+#[cfg(test)]
+mod tests;

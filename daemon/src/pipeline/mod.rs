@@ -1,0 +1,12 @@
+//! From drained entries to merges: the one loop, the drain, resolution, the counts that wait, the
+//! ledger of every sample, and the decisions about rates.
+
+pub mod drain;
+pub mod governor;
+pub mod ledger;
+pub mod main_loop;
+pub mod pending;
+pub mod rates;
+pub mod resolve;
+pub mod restraint;
+pub mod ticks;

@@ -1,0 +1,576 @@
+//! Counts per (image, measure, scope, observation) that wait for the next merge.
+
+use crate::kernel::Counted;
+use crate::pipeline::ledger::Account;
+use crate::spaces::mapped_files::Image;
+use crate::spaces::unknown_code::Owner;
+use foldhash::fast::RandomState;
+use image::{ImageId, ImageOffset};
+use model::{
+    Counts, Edges, Ledgers, Loss, Measure, Observation, Profile, Shape, Unresolved, Values,
+};
+use profiledb::{Delta, ImageRecord, PeriodChange, ProfileKey, Scope, Symbol};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Distinct places that may wait, about 40 bytes each: a disk that takes nothing for long costs
+/// samples, not the machine's memory.
+pub const PLACES_MAX: usize = 2_000_000;
+
+/// Distinct observations of measures other than samples (edges, rounds of loops) that may wait,
+/// about 50 bytes each; an observation that finds no room is not counted.
+pub const OBSERVATIONS_MAX: usize = 400_000;
+
+/// What is counted of an image: an event at a period, by its place in [`Pending::runs`], or another
+/// measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Series {
+    Run(usize),
+    Observed(&'static Measure),
+}
+
+/// An image, what is counted of it and, where somebody asked to keep processes apart, whose.
+type Whose = (ImageId, Series, Option<Arc<Scope>>);
+
+/// Counts in no order, by place, pair of places, or number at a place.
+#[derive(Debug)]
+enum Waiting {
+    Places(HashMap<ImageOffset, u64, RandomState>),
+    Pairs(HashMap<(ImageOffset, ImageOffset), u64, RandomState>),
+    Values(HashMap<(ImageOffset, i64), u64, RandomState>),
+}
+
+impl Waiting {
+    fn of(shape: Shape) -> Self {
+        match shape {
+            Shape::Places => Self::Places(HashMap::default()),
+            Shape::Pairs => Self::Pairs(HashMap::default()),
+            Shape::Values => Self::Values(HashMap::default()),
+        }
+    }
+
+    /// Counts an observation so many times. False when it is new and there is no room for it, or of
+    /// another shape.
+    fn count(&mut self, observation: Observation, times: u64, room: &mut Room) -> bool {
+        match (self, observation) {
+            (Self::Places(counts), Observation::Place(at)) => room.count(counts, at, times),
+            (Self::Pairs(counts), Observation::Pair(from, to)) => {
+                room.count(counts, (from, to), times)
+            }
+            (Self::Values(counts), Observation::Value(at, number)) => {
+                room.count(counts, (at, number), times)
+            }
+            _ => false,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Places(counts) => counts.is_empty(),
+            Self::Pairs(counts) => counts.is_empty(),
+            Self::Values(counts) => counts.is_empty(),
+        }
+    }
+
+    /// All counts together.
+    fn total(&self) -> u64 {
+        match self {
+            Self::Places(counts) => counts.values().sum(),
+            Self::Pairs(counts) => counts.values().sum(),
+            Self::Values(counts) => counts.values().sum(),
+        }
+    }
+
+    /// Each observation with its count.
+    fn iter(&self) -> Box<dyn Iterator<Item = (Observation, u64)> + '_> {
+        match self {
+            Self::Places(counts) => {
+                Box::new(counts.iter().map(|(at, n)| (Observation::Place(*at), *n)))
+            }
+            Self::Pairs(counts) => {
+                Box::new(counts.iter().map(|((from, to), n)| (Observation::Pair(*from, *to), *n)))
+            }
+            Self::Values(counts) => Box::new(
+                counts.iter().map(|((at, number), n)| (Observation::Value(*at, *number), *n)),
+            ),
+        }
+    }
+
+    /// In order, as the database has them.
+    fn counts(&self) -> Counts {
+        match self {
+            Self::Places(counts) => {
+                Profile::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into()
+            }
+            Self::Pairs(counts) => {
+                Edges::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into()
+            }
+            Self::Values(counts) => {
+                Values::from_counts(counts.iter().map(|(key, n)| (*key, *n))).into()
+            }
+        }
+    }
+}
+
+/// How many distinct observations wait, and how many may.
+#[derive(Debug)]
+struct Room {
+    used: usize,
+    max: usize,
+}
+
+impl Room {
+    fn count<K: Eq + Hash>(
+        &mut self,
+        counts: &mut HashMap<K, u64, RandomState>,
+        key: K,
+        times: u64,
+    ) -> bool {
+        if let Some(count) = counts.get_mut(&key) {
+            *count += times;
+        } else if self.used < self.max {
+            counts.insert(key, times);
+            self.used += 1;
+        } else {
+            return false;
+        }
+        true
+    }
+}
+
+/// An event as it was sampled for some time, and what came of it.
+#[derive(Clone, Debug)]
+struct Run {
+    /// The event's number.
+    event: usize,
+    /// Mean distance of its samples, in the event's unit.
+    period: u64,
+    account: Account,
+}
+
+/// What one merge will add to the epoch.
+#[derive(Debug)]
+pub struct Pending {
+    profiles: HashMap<Whose, Waiting, RandomState>,
+    images: HashMap<ImageId, Arc<Image>, RandomState>,
+    symbols: HashMap<ImageId, BTreeMap<u64, Symbol>, RandomState>,
+    /// The periods that each event has had: first those in force at the begin, by event number.
+    runs: Vec<Run>,
+    /// By event number: the place of its run that is in force.
+    now: Vec<usize>,
+    /// Periods that events got, in order of time.
+    changes: Vec<(usize, PeriodChange)>,
+    /// For samples.
+    places: Room,
+    /// For all else.
+    observations: Room,
+}
+
+impl Pending {
+    /// Nothing yet, of events that are sampled at these periods.
+    #[must_use]
+    pub fn new(periods: impl IntoIterator<Item = u64>) -> Self {
+        let run = |(event, period)| Run { event, period, account: Account::default() };
+        let runs: Vec<Run> = periods.into_iter().enumerate().map(run).collect();
+        Self {
+            profiles: HashMap::default(),
+            images: HashMap::default(),
+            symbols: HashMap::default(),
+            now: (0..runs.len()).collect(),
+            runs,
+            changes: Vec::new(),
+            places: Room { used: 0, max: PLACES_MAX },
+            observations: Room { used: 0, max: OBSERVATIONS_MAX },
+        }
+    }
+
+    /// All that waits; what comes from now on is of the same periods.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        let periods: Vec<u64> =
+            self.now.iter().filter_map(|run| self.runs.get(*run)).map(|run| run.period).collect();
+        std::mem::replace(self, Self::new(periods))
+    }
+
+    /// Samples of this event that are counted from now on are of another period.
+    pub fn set_period(&mut self, event: usize, change: PeriodChange) {
+        let run = self.run(event, change.period);
+        if let Some(now) = self.now.get_mut(event) {
+            *now = run;
+            self.changes.push((event, change));
+        }
+    }
+
+    /// The place of the run of that event and period.
+    fn run(&mut self, event: usize, period: u64) -> usize {
+        let known = self.runs.iter().position(|run| (run.event, run.period) == (event, period));
+        known.unwrap_or_else(|| {
+            self.runs.push(Run { event, period, account: Account::default() });
+            self.runs.len() - 1
+        })
+    }
+
+    /// The account of an event at its period of now; None for a number that no event has.
+    pub fn account(&mut self, event: usize) -> Option<&mut Account> {
+        self.runs.get_mut(*self.now.get(event)?).map(|run| &mut run.account)
+    }
+
+    /// Event number and account of each event and period.
+    pub fn accounts(&self) -> impl Iterator<Item = (usize, &Account)> {
+        self.runs.iter().map(|run| (run.event, &run.account))
+    }
+
+    /// The number of events.
+    #[must_use]
+    pub fn events(&self) -> usize {
+        self.now.len()
+    }
+
+    /// Counts samples of one event in one image, that are nobody's in particular or of a scope.
+    pub fn count(
+        &mut self,
+        image: &Arc<Image>,
+        event: usize,
+        scope: Option<Arc<Scope>>,
+        places: impl Iterator<Item = (ImageOffset, u64)>,
+    ) {
+        let Some(&run) = self.now.get(event) else { return };
+        self.count_in(run, image, scope, places);
+    }
+
+    /// Counts samples of a run. Those of unknown code are on its account already.
+    fn count_in(
+        &mut self,
+        run: usize,
+        image: &Arc<Image>,
+        scope: Option<Arc<Scope>>,
+        places: impl Iterator<Item = (ImageOffset, u64)>,
+    ) {
+        let Some(Run { account, .. }) = self.runs.get_mut(run) else { return };
+        let is_known = !image.id.is_unresolved();
+        let counts =
+            self.profiles.entry((image.id, Series::Run(run), scope)).or_insert_with(|| {
+                self.images.entry(image.id).or_insert_with(|| image.clone());
+                Waiting::of(Shape::Places)
+            });
+        for (offset, samples) in places {
+            let counted = counts.count(Observation::Place(offset), samples, &mut self.places);
+            match (is_known, counted) {
+                (true, true) => account.resolved += samples,
+                (true, false) => account.lose(Loss::PendingFull, samples),
+                (false, _) => {}
+            }
+        }
+    }
+
+    /// Counts one observation of a measure in an image, of everybody's processes together. False
+    /// when there is no room for it, or it is not of the measure's shape.
+    pub fn observe(
+        &mut self,
+        image: &Arc<Image>,
+        measure: &'static Measure,
+        observation: Observation,
+    ) -> bool {
+        self.observe_times(image, measure, observation, 1)
+    }
+
+    fn observe_times(
+        &mut self,
+        image: &Arc<Image>,
+        measure: &'static Measure,
+        observation: Observation,
+        times: u64,
+    ) -> bool {
+        let counts =
+            self.profiles.entry((image.id, Series::Observed(measure), None)).or_insert_with(|| {
+                self.images.entry(image.id).or_insert_with(|| image.clone());
+                Waiting::of(measure.shape)
+            });
+        counts.count(observation, times, &mut self.observations)
+    }
+
+    /// Counts samples without an image, and where their process is known, under its program and
+    /// scope.
+    pub fn unresolve(
+        &mut self,
+        event: usize,
+        reason: Unresolved,
+        samples: u64,
+        owner: Option<&Owner>,
+    ) {
+        if let Some(account) = self.account(event) {
+            account.unresolve(reason, samples);
+        }
+        if let Some(Owner { image, scope }) = owner {
+            self.count(image, event, scope.clone(), [(ImageOffset(0), samples)].into_iter());
+        }
+    }
+
+    /// Remembers the name of a procedure that has samples.
+    pub fn name(&mut self, image: &ImageId, range: Range<u64>, name: &str) {
+        let symbols = self.symbols.entry(*image).or_default();
+        if symbols.get(&range.start).is_none_or(|known| known.name != name) {
+            symbols.insert(
+                range.start,
+                Symbol { start: range.start, end: range.end, name: name.to_owned() },
+            );
+        }
+    }
+
+    /// Samples of known code in the waiting profiles of an event, summed up from the profiles
+    /// themselves.
+    #[must_use]
+    pub fn samples(&self, event: usize) -> u64 {
+        let is_of = |series: &Series| match series {
+            Series::Run(run) => self.runs.get(*run).is_some_and(|run| run.event == event),
+            Series::Observed(_) => false,
+        };
+        let of_event = self
+            .profiles
+            .iter()
+            .filter(|((image, series, _), _)| is_of(series) && !image.is_unresolved());
+        of_event.map(|(_, counts)| counts.total()).sum()
+    }
+
+    /// Whether a merge would add nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let counts_nothing =
+            |account: &Account| account.taken == 0 && account.counted == Counted::default();
+        self.changes.is_empty() && self.runs.iter().all(|run| counts_nothing(&run.account))
+    }
+
+    /// Distinct places waiting.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.places.used
+    }
+
+    /// Takes back what could not be written, which came before what waits here.
+    pub fn absorb(&mut self, other: Pending) {
+        let runs: Vec<usize> =
+            other.runs.iter().map(|run| self.run(run.event, run.period)).collect();
+        for ((id, series, scope), counts) in other.profiles {
+            let Some(image) = other.images.get(&id) else { continue };
+            match series {
+                Series::Run(run) => {
+                    let Some(run) = runs.get(run) else { continue };
+                    let places =
+                        counts.iter().filter_map(|(observation, times)| match observation {
+                            Observation::Place(at) => Some((at, times)),
+                            _ => None,
+                        });
+                    self.count_in(*run, image, scope, places);
+                }
+                Series::Observed(measure) => {
+                    for (observation, times) in counts.iter() {
+                        self.observe_times(image, measure, observation, times);
+                    }
+                }
+            }
+        }
+        self.changes.splice(0..0, other.changes);
+        for (id, symbols) in other.symbols {
+            // What waits here is newer.
+            let mine = self.symbols.entry(id).or_default();
+            symbols.into_iter().for_each(|(start, symbol)| _ = mine.entry(start).or_insert(symbol));
+        }
+        for (at, theirs) in runs.into_iter().zip(other.runs) {
+            if let Some(mine) = self.runs.get_mut(at) {
+                // `count_in` has booked the resolved ones already.
+                mine.account.add(&Account { resolved: 0, ..theirs.account });
+            }
+        }
+    }
+
+    /// What the database is to add, at `now_unix_s`; `names` are the events' by number.
+    #[must_use]
+    pub fn delta(&self, names: &[String], now_unix_s: u64) -> Delta {
+        let name = |event: usize| names.get(event).cloned().unwrap_or_default();
+        let counted = self.profiles.iter().filter(|(_, counts)| !counts.is_empty());
+        let profiles = counted.map(|((image, series, scope), counts)| {
+            let measure = match series {
+                Series::Observed(measure) => (*measure).clone(),
+                Series::Run(run) => {
+                    let (event, period) =
+                        self.runs.get(*run).map_or((usize::MAX, 0), |run| (run.event, run.period));
+                    Measure::samples(&name(event), period)
+                }
+            };
+            let scope = scope.as_deref().cloned().unwrap_or_default();
+            (ProfileKey { image: *image, measure, scope }, counts.counts())
+        });
+        let images = self.images.values().map(|image| {
+            let record = ImageRecord {
+                id: image.id,
+                kind: image.kind,
+                name: image.name.clone(),
+                path: image.path.clone(),
+                size_bytes: image.size_bytes,
+                first_seen_unix_s: now_unix_s,
+                last_seen_unix_s: now_unix_s,
+            };
+            (image.id, record)
+        });
+        let mut ledgers = Ledgers::default();
+        for Run { event, period, account } in &self.runs {
+            ledgers.entry(&name(*event), *period).add(&account.ledger());
+        }
+        let mut period_changes: BTreeMap<String, Vec<PeriodChange>> = BTreeMap::new();
+        for (event, change) in &self.changes {
+            period_changes.entry(name(*event)).or_default().push(change.clone());
+        }
+        Delta {
+            profiles: profiles.collect(),
+            images: images.collect(),
+            symbols: self
+                .symbols
+                .iter()
+                .map(|(id, symbols)| (*id, symbols.values().cloned().collect()))
+                .collect(),
+            ledgers,
+            period_changes,
+            now_unix_s,
+            ..Delta::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::ImageKind;
+    use model::{EDGES, ROUNDS};
+
+    const PERIOD: u64 = 62_000;
+
+    fn image(name: &str) -> Arc<Image> {
+        let id = ImageId::from_name(name, "");
+        Arc::new(Image {
+            id,
+            kind: ImageKind::File,
+            name: name.into(),
+            path: name.into(),
+            size_bytes: None,
+            procedures: None,
+        })
+    }
+
+    fn counted(samples: &[(&str, u64, u64)]) -> Pending {
+        let mut pending = Pending::new([PERIOD]);
+        for (name, offset, count) in samples {
+            pending.count(&image(name), 0, None, [(ImageOffset(*offset), *count)].into_iter());
+            pending.account(0).unwrap().taken += count;
+        }
+        pending
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_taken_back_whole() {
+        let mut pending = counted(&[("a", 1, 10), ("b", 2, 5)]);
+        pending.unresolve(0, Unresolved::Anonymous, 2, None);
+        pending.account(0).unwrap().taken += 2;
+        let failed = std::mem::replace(&mut pending, counted(&[("a", 1, 1), ("c", 3, 4)]));
+        pending.absorb(failed);
+        let delta = pending.delta(&["cycles".into()], 7);
+        let ledger = &delta.ledgers.sum("cycles");
+        assert!(ledger.closes(), "{ledger:?}");
+        assert_eq!((ledger.taken, ledger.merged, pending.samples(0)), (22, 20, 20));
+        let a = ProfileKey::samples(image("a").id, "cycles", PERIOD, Scope::default());
+        assert_eq!(delta.profiles[&a], Profile::from_counts([(ImageOffset(1), 11)]).into());
+        assert_eq!(delta.images.len(), 3);
+    }
+
+    #[test]
+    fn scopes_are_kept_apart_and_taken_back_as_they_were() {
+        let run = Scope { label: Some("run".into()), ..Scope::default() };
+        let of_run = Some(Arc::new(run.clone()));
+        let mut pending = Pending::new([PERIOD]);
+        pending.count(&image("a"), 0, None, [(ImageOffset(1), 1)].into_iter());
+        for samples in [2, 4] {
+            // The same scope, though not the same value in memory.
+            let scope = of_run.as_deref().cloned().map(Arc::new);
+            let mut more = Pending::new([PERIOD]);
+            more.count(&image("a"), 0, scope, [(ImageOffset(1), samples)].into_iter());
+            pending.absorb(more);
+        }
+        assert_eq!(pending.samples(0), 7);
+        let delta = pending.delta(&["cycles".into()], 7);
+        let key = |scope| ProfileKey::samples(image("a").id, "cycles", PERIOD, scope);
+        let total = |scope| delta.profiles[&key(scope)].total();
+        assert_eq!(
+            (total(Scope::default()), total(run), delta.ledgers.sum("cycles").merged),
+            (1, 6, 7)
+        );
+    }
+
+    /// A change of rate began an epoch, and the label of the one before was lost with it.
+    #[test]
+    fn samples_of_each_period_are_kept_apart_through_failed_merges() {
+        let mut pending = counted(&[("a", 1, 10)]);
+        let faster = PeriodChange { at_unix_s: 5, period: PERIOD / 2, rate_per_s: Some(9) };
+        pending.set_period(0, faster.clone());
+        pending.count(&image("a"), 0, None, [(ImageOffset(1), 3)].into_iter());
+        pending.account(0).unwrap().taken += 3;
+        let failed = pending.take();
+        assert!(pending.is_empty() && pending.samples(0) == 0);
+        pending.count(&image("a"), 0, None, [(ImageOffset(1), 4)].into_iter());
+        pending.account(0).unwrap().taken += 4;
+        let back = PeriodChange { at_unix_s: 6, period: PERIOD, ..faster.clone() };
+        pending.set_period(0, back.clone());
+        pending.count(&image("a"), 0, None, [(ImageOffset(1), 1)].into_iter());
+        pending.account(0).unwrap().taken += 1;
+        pending.absorb(failed);
+        let delta = pending.delta(&["cycles".into()], 7);
+        let merged =
+            |period| delta.ledgers.at("cycles", period).map(|ledger| (ledger.taken, ledger.merged));
+        assert_eq!((merged(PERIOD), merged(PERIOD / 2)), (Some((11, 11)), Some((7, 7))));
+        assert_eq!(delta.period_changes["cycles"], [faster, back]);
+        assert_eq!(delta.profiles.values().map(Counts::total).collect::<Vec<_>>(), [7, 11]);
+    }
+
+    #[test]
+    fn places_beyond_the_limit_are_lost_by_name_and_known_ones_still_count() {
+        let mut pending = Pending::new([PERIOD]);
+        let a = image("a");
+        pending.count(
+            &a,
+            0,
+            None,
+            (0..PLACES_MAX as u64 + 3).map(|offset| (ImageOffset(offset), 1)),
+        );
+        pending.count(&a, 0, None, [(ImageOffset(5), 2)].into_iter());
+        let (_, account) = pending.accounts().next().unwrap();
+        assert_eq!(account.lost, BTreeMap::from([(Loss::PendingFull, 3)]));
+        assert_eq!(account.resolved, PLACES_MAX as u64 + 2);
+        assert_eq!(pending.samples(0), account.resolved);
+    }
+
+    #[test]
+    fn observations_of_every_shape_wait_and_are_taken_back_as_they_were() {
+        static PLACES: Measure = Measure::observed("places", Shape::Places);
+        let (a, at) = (image("a"), ImageOffset);
+        let observe = |pending: &mut Pending| {
+            assert!(pending.observe(&a, &EDGES, Observation::Pair(at(1), at(2))));
+            assert!(pending.observe(&a, &ROUNDS, Observation::Value(at(1), -7)));
+            assert!(pending.observe(&a, &PLACES, Observation::Place(at(5))));
+        };
+        let mut pending = Pending::new([PERIOD]);
+        observe(&mut pending);
+        let failed = pending.take();
+        observe(&mut pending);
+        pending.absorb(failed);
+        assert!(!pending.observe(&a, &EDGES, Observation::Place(at(1))), "of another shape");
+        let delta = pending.delta(&["cycles".into()], 7);
+        let twice = [
+            (&EDGES, Counts::from(Edges::from_counts([((at(1), at(2)), 2)]))),
+            (&PLACES, Profile::from_counts([(at(5), 2)]).into()),
+            (&ROUNDS, Values::from_counts([((at(1), -7), 2)]).into()),
+        ];
+        let twice = twice.map(|(measure, counts)| (ProfileKey::of(a.id, measure), counts));
+        assert_eq!(delta.profiles, BTreeMap::from(twice));
+        assert_eq!(delta.images.len(), 1);
+    }
+}

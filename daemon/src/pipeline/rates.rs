@@ -1,0 +1,463 @@
+//! How fast to sample: from measurements of cost, memory and the wish to pause to one decision.
+//!
+//! [`Rates`] owns what the decisions depend on (the governor of the sampling rate, the restraint,
+//! the cost of a sample, the current term). It does nothing itself: each method takes measurements
+//! as values and returns a [`Decision`], which the loop carries out.
+
+use crate::instruments::events::PlannedEvent;
+use crate::kernel::Cost;
+use crate::pipeline::governor::{Bill, Budget, Doing, Governor, RATES, TERM, affordable, at_once};
+use crate::pipeline::restraint::Restraint;
+use abi::SNAPSHOTS_PER_CPU;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the rings of records while many records come. Each ring holds some
+/// 4000 mappings; a longer time lets a storm of mappings overflow it.
+const RECORDS_INTERVAL_BUSY: Duration = Duration::from_millis(100);
+/// The same while few records come. A shorter time costs CPU time on an idle machine.
+const RECORDS_INTERVAL_QUIET: Duration = Duration::from_millis(400);
+/// Share of the overhead budget that snapshots of registers may take, set by hand. A larger value
+/// leaves less for samples, a smaller one gives fewer edges.
+const SNAPSHOT_BUDGET_SHARE: f64 = 0.2;
+/// CPU time of the sampler for one snapshot, ns: it copies registers and 256 bytes of stack.
+const SNAPSHOT_COPY_NS: f64 = 1000.0;
+/// CPU time of interpreting one snapshot, ns, assumed until [`SNAPSHOTS_MEASURED_MIN`] of them
+/// were measured.
+const SNAPSHOT_WALK_NS_ASSUMED: f64 = 10_000.0;
+/// Snapshots whose measured mean is believed. Fewer are dominated by opening their files.
+const SNAPSHOTS_MEASURED_MIN: u64 = 1000;
+/// Snapshots per second on all CPUs together: more would need drains too often.
+const SNAPSHOTS_PER_S_MAX: f64 = 4000.0;
+/// Share of a CPU's ring of snapshots that may fill between two looks at it, on average. The rest
+/// is for bursts; a larger share drops snapshots.
+const SNAPSHOT_RING_SHARE: f64 = 0.6;
+
+/// What the user allows. Read again with the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Share of all CPU time that sampling may cost; `None`: any.
+    pub budget: Option<Budget>,
+    /// Resident memory of the daemon in bytes; `None`: any.
+    pub memory_bytes: Option<u64>,
+    /// Snapshots per second and CPU; `None`: the sampler takes none.
+    pub snapshots_per_s: Option<f64>,
+    /// Nothing is sampled while this file exists.
+    pub pause_file: Option<PathBuf>,
+}
+
+/// Walks of snapshots so far: their cost decides how many are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalkCost {
+    /// Snapshots interpreted.
+    pub walked: u64,
+    /// CPU time of that, ns.
+    pub cpu_ns: u64,
+}
+
+/// Running totals of what the daemon and its samples cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    /// When they were read.
+    pub at: Instant,
+    /// The same in seconds since 1970 UTC.
+    pub unix_s: u64,
+    /// Samples taken since the start.
+    pub taken: u64,
+    /// CPU time of the daemon since its start, ns.
+    pub cpu_ns: u64,
+    /// Resident memory of the daemon, bytes.
+    pub resident_bytes: u64,
+}
+
+/// What the loop has to do. The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// Stop sampling (true) or go on (false).
+    pub pause: Option<bool>,
+    /// Take one snapshot for so many samples of user code; 0: none.
+    pub snapshot_every: Option<u32>,
+    /// Sample adjustable events at this many samples per second and CPU.
+    pub rate: Option<u64>,
+    /// Write to the database soon.
+    pub merge: bool,
+}
+
+impl Decision {
+    fn and(self, other: Self) -> Self {
+        Self {
+            pause: other.pause.or(self.pause),
+            snapshot_every: other.snapshot_every.or(self.snapshot_every),
+            rate: other.rate.or(self.rate),
+            merge: self.merge || other.merge,
+        }
+    }
+}
+
+/// The state that decisions about rates depend on.
+#[derive(Debug)]
+pub struct Rates {
+    limits: Limits,
+    cpus: usize,
+    governor: Governor,
+    restraint: Restraint,
+    cost: Cost,
+    term_began: Instant,
+    /// [`Spent::taken`] and [`Spent::cpu_ns`] at the begin of the term.
+    before_term: (u64, u64),
+    last_bill: Option<Bill>,
+    /// Snapshots per second and CPU now; `None` before the first decision and where the sampler
+    /// takes none.
+    snapshot_rate: Option<f64>,
+}
+
+impl Rates {
+    /// For `events` on `cpus` CPUs, where a sample costs `cost`; a term begins now.
+    #[must_use]
+    pub fn new(
+        limits: Limits,
+        cpus: usize,
+        events: &[PlannedEvent],
+        cost: Cost,
+        now: &Spent,
+    ) -> Self {
+        let adjustable = events.iter().any(|event| event.adjustable);
+        Self {
+            governor: Governor::new(limits.budget, adjustable, planned_step(events)),
+            limits,
+            cpus,
+            restraint: Restraint::default(),
+            cost,
+            term_began: now.at,
+            before_term: (now.taken, now.cpu_ns),
+            last_bill: None,
+            snapshot_rate: None,
+        }
+    }
+
+    /// Other limits from now on. Whether the sampler takes snapshots at all is settled when it is
+    /// loaded, so their limit changes from a number to a number only.
+    pub fn set_limits(&mut self, new: Limits) {
+        let snapshots_per_s = self.limits.snapshots_per_s.and(new.snapshots_per_s);
+        let snapshots_per_s = snapshots_per_s.or(self.limits.snapshots_per_s);
+        self.governor.set_budget(new.budget);
+        self.limits = Limits { snapshots_per_s, ..new };
+    }
+
+    /// A newer measurement of what a sample costs.
+    pub fn set_cost(&mut self, cost: Cost) {
+        self.cost = cost;
+    }
+
+    /// The file that stops sampling.
+    #[must_use]
+    pub fn pause_file(&self) -> Option<&Path> {
+        self.limits.pause_file.as_deref()
+    }
+
+    /// Takes over whether the pause file `exists`.
+    pub fn told_to_pause(&mut self, exists: bool, walks: WalkCost, samples_per_s: f64) -> Decision {
+        let changed = self.restraint.told_to_pause(exists, self.limits.pause_file.as_deref());
+        if changed { self.restrain(walks, samples_per_s) } else { Decision::default() }
+    }
+
+    /// What the restraint in force means. The epoch is told of it with the next merge.
+    fn restrain(&mut self, walks: WalkCost, samples_per_s: f64) -> Decision {
+        let pause = Some(self.restraint.doing() == Doing::Nothing);
+        let merge = true;
+        self.pace_snapshots(walks, samples_per_s).and(Decision {
+            pause,
+            merge,
+            ..Decision::default()
+        })
+    }
+
+    /// How many snapshots the budget allows by what walks have cost; `samples_per_s` is of the
+    /// first event, on one CPU.
+    pub fn pace_snapshots(&mut self, walks: WalkCost, samples_per_s: f64) -> Decision {
+        let Some(rate_max) = self.limits.snapshots_per_s else { return Decision::default() };
+        let all = self.restraint.doing() == Doing::All;
+        let rate = if all {
+            affordable_snapshots(self.limits.budget, rate_max, self.cpus, walks)
+        } else {
+            0.0
+        };
+        self.snapshot_rate = Some(rate);
+        let snapshot_every = Some(if all { every(samples_per_s, rate) } else { 0 });
+        Decision { snapshot_every, ..Decision::default() }
+    }
+
+    /// Whether the term ends with a drain at `now`, where drains come every `drain_interval`: the
+    /// nearest drain to its end ends it.
+    #[must_use]
+    pub fn is_term_over(&self, now: Instant, drain_interval: Duration) -> bool {
+        now.saturating_duration_since(self.term_began) + drain_interval / 2 >= TERM
+    }
+
+    /// Ends a term: holds what it cost against the budget, and the memory against its limit.
+    pub fn end_term(
+        &mut self,
+        now: &Spent,
+        events: &[PlannedEvent],
+        walks: WalkCost,
+        samples_per_s: f64,
+    ) -> Decision {
+        let (taken_before, cpu_before) = self.before_term;
+        let length = now.at.saturating_duration_since(self.term_began);
+        (self.term_began, self.before_term) = (now.at, (now.taken, now.cpu_ns));
+        let bill = Bill {
+            cpu_ns: length.as_nanos() as f64 * self.cpus as f64,
+            sampling_ns: now.taken.saturating_sub(taken_before) as f64 * self.cost.ns_per_sample,
+            daemon_ns: now.cpu_ns.saturating_sub(cpu_before) as f64,
+        };
+        self.last_bill = Some(bill);
+        if self.restraint.is_told_to_pause() {
+            return Decision::default();
+        }
+        let memory =
+            self.limits.memory_bytes.map_or(0.0, |max| now.resident_bytes as f64 / max as f64);
+        let verdict = self.governor.judge(bill, memory, self.allowed_step(events), now.unix_s);
+        // What waits for the disk is memory too.
+        let decision = Decision { rate: verdict.rate, merge: memory > 1.0, ..Decision::default() };
+        if verdict.doing.is_some_and(|doing| self.restraint.allow(doing)) {
+            return decision.and(self.restrain(walks, samples_per_s));
+        }
+        decision
+    }
+
+    /// Time until the rings of records are read again: soon after a storm of records and where
+    /// events take turns, which are as long as these intervals; and so that no ring of snapshots
+    /// overflows.
+    #[must_use]
+    pub fn records_interval(&self, is_storm: bool, events: &[PlannedEvent]) -> Duration {
+        let takes_turns = events.iter().any(|event| event.mux.is_some());
+        let interval =
+            if is_storm || takes_turns { RECORDS_INTERVAL_BUSY } else { RECORDS_INTERVAL_QUIET };
+        let snapshots = self.snapshot_rate.filter(|rate| *rate > 0.0);
+        snapshots.map_or(interval, |rate| interval.min(look_within(rate)))
+    }
+
+    /// The step of [`RATES`] that the budget allows by what a sample costs; the highest without a
+    /// budget.
+    fn allowed_step(&self, events: &[PlannedEvent]) -> usize {
+        let ns = self.cost.ns_per_sample;
+        self.limits.budget.map_or(0, |budget| affordable(budget, ns, at_once(events)))
+    }
+
+    /// The highest rate that the budget allows by what a sample costs, in samples per second and
+    /// CPU.
+    #[must_use]
+    pub fn allowed_per_s(&self, events: &[PlannedEvent]) -> u64 {
+        RATES.get(self.allowed_step(events)).copied().unwrap_or(1)
+    }
+
+    /// The share of all CPU time that sampling may cost.
+    #[must_use]
+    pub fn budget(&self) -> Option<Budget> {
+        self.limits.budget
+    }
+
+    /// What a sample costs.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// What the last whole term cost; `None` during the first.
+    #[must_use]
+    pub fn last_bill(&self) -> Option<Bill> {
+        self.last_bill
+    }
+
+    /// The rate and its last change.
+    #[must_use]
+    pub fn governor(&self) -> &Governor {
+        &self.governor
+    }
+
+    /// What is done less, and why.
+    #[must_use]
+    pub fn restraint(&self) -> &Restraint {
+        &self.restraint
+    }
+
+    /// Snapshots per second and CPU at most; `None` where the sampler takes none.
+    #[must_use]
+    pub fn snapshot_rate(&self) -> Option<f64> {
+        self.snapshot_rate
+    }
+
+    /// As if the term had begun that much earlier.
+    #[cfg(test)]
+    pub fn age_term(&mut self, by: Duration) {
+        self.term_began = self.term_began.checked_sub(by).unwrap();
+    }
+}
+
+/// The step of [`RATES`] at which the adjustable events are planned.
+fn planned_step(events: &[PlannedEvent]) -> usize {
+    let rate = events.iter().find(|event| event.adjustable).and_then(|event| event.rate);
+    RATES.iter().position(|step| Some(*step) == rate).unwrap_or(0)
+}
+
+/// Snapshots per second and CPU that fit the budget, at most `rate_max`, on `cpus` CPUs.
+fn affordable_snapshots(
+    budget: Option<Budget>,
+    rate_max: f64,
+    cpus: usize,
+    walks: WalkCost,
+) -> f64 {
+    let walk_ns = match walks.walked {
+        0..SNAPSHOTS_MEASURED_MIN => SNAPSHOT_WALK_NS_ASSUMED,
+        walked => walks.cpu_ns as f64 / walked as f64,
+    };
+    let fits = budget.map_or(f64::INFINITY, |budget| {
+        budget.0 * SNAPSHOT_BUDGET_SHARE * 1e9 / (walk_ns + SNAPSHOT_COPY_NS)
+    });
+    rate_max.min(fits).min(SNAPSHOTS_PER_S_MAX / cpus.max(1) as f64)
+}
+
+/// Samples of user code for each snapshot, where a CPU takes `samples_per_s` samples and at most
+/// `rate` snapshots per second.
+fn every(samples_per_s: f64, rate: f64) -> u32 {
+    (samples_per_s / rate.max(0.01)).ceil().clamp(1.0, 1e6) as u32
+}
+
+/// Longest time between two looks at the rings of snapshots so that none overflows at `rate`
+/// snapshots per second and CPU.
+fn look_within(rate: f64) -> Duration {
+    let seconds = SNAPSHOT_RING_SHARE * SNAPSHOTS_PER_CPU as f64 / rate.max(1.0);
+    Duration::from_secs_f64(seconds.clamp(0.01, 10.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruments::events::EventSpec;
+
+    const RATE: f64 = 5200.0;
+    const NO_WALKS: WalkCost = WalkCost { walked: 0, cpu_ns: 0 };
+
+    fn limits() -> Limits {
+        Limits {
+            budget: Some(Budget(0.01)),
+            memory_bytes: Some(100),
+            snapshots_per_s: Some(50.0),
+            pause_file: None,
+        }
+    }
+
+    fn begun() -> Spent {
+        Spent { at: Instant::now(), unix_s: 1, taken: 0, cpu_ns: 0, resident_bytes: 10 }
+    }
+
+    /// On one CPU, where a sample costs a microsecond: 0.52 % at the highest rate.
+    fn rates(limits: Limits, now: &Spent) -> (Rates, Vec<PlannedEvent>) {
+        let events = vec![EventSpec::parse("cpu-clock").unwrap().plan(1)];
+        let cost = Cost { ns_per_sample: 1000.0, ..Cost::default() };
+        (Rates::new(limits, 1, &events, cost, now), events)
+    }
+
+    /// A minute later, in which sampling and the daemon took this part of all CPU time.
+    fn later(before: &Spent, share: f64) -> Spent {
+        let cpu_ns = before.cpu_ns + (share * TERM.as_nanos() as f64) as u64;
+        Spent { at: before.at + TERM, unix_s: before.unix_s + 60, cpu_ns, ..*before }
+    }
+
+    #[test]
+    fn a_term_within_its_limits_changes_nothing() {
+        let now = begun();
+        let (mut rates, events) = rates(limits(), &now);
+        let taken = 60 * 5200;
+        let end = Spent { taken, ..later(&now, 0.001) };
+        assert_eq!(rates.end_term(&end, &events, NO_WALKS, RATE), Decision::default());
+        let share = rates.last_bill().unwrap().share();
+        assert!((share - 0.0062).abs() < 1e-9, "5200 samples/s of 1 us, and the daemon: {share}");
+    }
+
+    #[test]
+    fn a_term_far_beyond_the_budget_lowers_the_rate_and_nothing_else() {
+        let now = begun();
+        let (mut rates, events) = rates(limits(), &now);
+        let decision = rates.end_term(&later(&now, 0.05), &events, NO_WALKS, RATE);
+        assert_eq!(decision, Decision { rate: Some(650), ..Decision::default() });
+        assert_eq!(rates.governor().rate(), Some(650));
+    }
+
+    /// Each step against too much memory: the lowest rate, then no snapshots, then no samples.
+    /// What waits for the disk is written each time.
+    #[test]
+    fn too_much_memory_means_less_and_less() {
+        let mut now = Spent { resident_bytes: 101, ..begun() };
+        let (mut rates, events) = rates(limits(), &now);
+        let merge = Decision { merge: true, ..Decision::default() };
+        for expected in [
+            Decision { rate: Some(28), ..merge },
+            Decision { pause: Some(false), snapshot_every: Some(0), ..merge },
+            Decision { pause: Some(true), snapshot_every: Some(0), ..merge },
+            merge,
+        ] {
+            now = later(&now, 0.001);
+            assert_eq!(rates.end_term(&now, &events, NO_WALKS, RATE), expected);
+        }
+        assert_eq!(rates.snapshot_rate(), Some(0.0));
+    }
+
+    #[test]
+    fn the_pause_file_stops_all_and_its_end_brings_all_back() {
+        let now = begun();
+        let (mut rates, events) = rates(limits(), &now);
+        assert_eq!(rates.told_to_pause(false, NO_WALKS, RATE), Decision::default());
+        let paused = rates.told_to_pause(true, NO_WALKS, RATE);
+        let expected = Decision { pause: Some(true), snapshot_every: Some(0), ..paused };
+        assert_eq!((paused, paused.merge), (expected, true), "the epoch is told");
+        assert_eq!(rates.told_to_pause(true, NO_WALKS, RATE), Decision::default(), "once");
+        let dear = rates.end_term(&later(&now, 0.5), &events, NO_WALKS, RATE);
+        assert_eq!(dear, Decision::default(), "what a pause costs says nothing of sampling");
+        let resumed = rates.told_to_pause(false, NO_WALKS, RATE);
+        assert_eq!((resumed.pause, resumed.snapshot_every), (Some(false), Some(104)));
+    }
+
+    #[test]
+    fn snapshots_fit_their_share_of_the_budget_by_what_walks_have_cost() {
+        let affordable = |budget, walked, cpu_ns| {
+            affordable_snapshots(budget, 500.0, 1, WalkCost { walked, cpu_ns })
+        };
+        let one_percent = Some(Budget(0.01));
+        assert_eq!(affordable(None, 0, 0), 500.0, "without a budget what was asked for");
+        let assumed = affordable(one_percent, 999, 1);
+        assert!((assumed - 0.002e9 / 11_000.0).abs() < 1e-6, "few walks are not believed");
+        assert_eq!(affordable(one_percent, 1000, 1_000_000), 500.0, "a microsecond each");
+        let dear = affordable(one_percent, 1000, 1_000_000_000);
+        assert!((dear - 2.0).abs() < 0.01, "a millisecond each: {dear}");
+        assert_eq!(affordable_snapshots(None, 500.0, 80, NO_WALKS), 50.0, "4000 on all CPUs");
+        assert_eq!(
+            (every(5200.0, 50.0), every(5200.0, 1e9), every(5200.0, 0.0)),
+            (104, 1, 520_000)
+        );
+    }
+
+    #[test]
+    fn rings_are_read_sooner_in_a_storm_and_where_snapshots_fill_them() {
+        let now = begun();
+        let (mut rates, events) = rates(limits(), &now);
+        assert_eq!(rates.records_interval(true, &events), RECORDS_INTERVAL_BUSY);
+        assert_eq!(rates.records_interval(false, &events), RECORDS_INTERVAL_QUIET);
+        rates.set_limits(Limits { snapshots_per_s: Some(1e6), budget: None, ..limits() });
+        let _ = rates.pace_snapshots(NO_WALKS, RATE);
+        let rate = rates.snapshot_rate().unwrap();
+        let filled = rate * rates.records_interval(false, &events).as_secs_f64();
+        assert!(rate == 4000.0 && filled <= SNAPSHOTS_PER_CPU as f64, "{rate} {filled}");
+    }
+
+    #[test]
+    fn a_term_ends_with_the_nearest_drain_and_snapshots_stay_on_or_off() {
+        let now = begun();
+        let (mut rates, _) = rates(limits(), &now);
+        let ten = Duration::from_secs(10);
+        assert!(!rates.is_term_over(now.at + TERM - ten / 2 - Duration::from_millis(1), ten));
+        assert!(rates.is_term_over(now.at + TERM - ten / 2, ten));
+        rates.set_limits(Limits { snapshots_per_s: None, ..limits() });
+        assert_eq!(rates.limits.snapshots_per_s, Some(50.0), "the sampler is loaded with them");
+    }
+}

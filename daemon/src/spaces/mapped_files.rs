@@ -1,0 +1,477 @@
+//! From mapped files to images: which build of which file a mapping shows.
+//!
+//! A build id in the kernel's record is taken as it is; otherwise the file is opened, through the
+//! process while it lives, and read, unless the [catalogue](crate::keep::file_catalogue) knows it. Either
+//! happens once for a file, when its first sample is resolved. Then the
+//! [librarian](crate::keep::librarian) hears of it, which keeps its code.
+
+use crate::clock;
+use crate::keep::file_catalogue::Learnt;
+use crate::keep::librarian::{Library, Offer, Wanted, identify_known};
+use crate::kernel::MappedFileId;
+use crate::spaces::file_versions::{Versions, content_of};
+use crate::spaces::open_mapped::{
+    MappedAt, is_inode, open_by_path, open_mapped, open_through_mapping,
+};
+use crate::spaces::vdso::{memory_of, own_vdso_range};
+use image::{ImageId, ImageKind, Procedures};
+use model::Unresolved;
+use profiledb::ImageRecord;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// Files remembered although no process maps them; beyond it those are forgotten and, if they come
+/// back, learnt again.
+const FILES_MAX: usize = 16_384;
+
+/// Files without build id that are read as soon as they are mapped, each time records are read.
+/// More are read when they have samples, if they are the same still.
+const IDENTIFIED_MAX: usize = 64;
+/// And the CPU time for it, ns: a file has up to 256 MiB of text to read.
+const IDENTIFIED_NS_MAX: u64 = 20_000_000;
+
+/// Something that has code in it and a name that outlives this boot.
+#[derive(Debug)]
+pub struct Image {
+    /// Which build.
+    pub id: ImageId,
+    /// What it is.
+    pub kind: ImageKind,
+    /// Last component of the path, or a name in brackets.
+    pub name: String,
+    /// Path as the process named it, escaped as in the database ([`ImageRecord::escape_path`]).
+    pub path: String,
+    /// Size of the file in bytes, where it was opened.
+    pub size_bytes: Option<u64>,
+    /// Procedures of an image that is nowhere on disk (the vdso), to be kept beside its profile.
+    pub procedures: Option<Procedures>,
+}
+
+/// A file as processes map it.
+#[derive(Debug)]
+pub struct MappedFile {
+    /// What the kernel said it is.
+    pub id: MappedFileId,
+    /// Path or label.
+    pub path: Vec<u8>,
+    image: OnceLock<Result<Arc<Image>, Unresolved>>,
+    library: Library,
+    offer: Arc<Offer>,
+}
+
+/// All files that processes map, each once.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// By identity, and then by path: there is one, as good as always.
+    known: HashMap<MappedFileId, Vec<Arc<MappedFile>>, foldhash::fast::RandomState>,
+    len: usize,
+    versions: Versions,
+    /// Since the last records were read.
+    identified: usize,
+    /// CPU time that took, ns.
+    identified_ns: u64,
+    /// Where images are looked up and kept.
+    pub library: Library,
+}
+
+impl Files {
+    /// The file of that identity and path.
+    pub fn intern(&mut self, id: MappedFileId, path: &[u8]) -> Arc<MappedFile> {
+        let same =
+            self.known.get(&id).and_then(|files| files.iter().find(|file| file.path == path));
+        if let Some(file) = same {
+            // An inode that nobody maps any more may be another file by now: rebuilt in place, or
+            // its number reused.
+            let may_be_another =
+                matches!(id, MappedFileId::Inode { .. }) && Arc::strong_count(file) == 1;
+            if !may_be_another {
+                return file.clone();
+            }
+        }
+        if self.len >= FILES_MAX {
+            self.known
+                .values_mut()
+                .for_each(|files| files.retain(|file| Arc::strong_count(file) > 1));
+            self.known.retain(|_, files| !files.is_empty());
+            self.len = self.known.values().map(Vec::len).sum();
+        }
+        let file = Arc::new(MappedFile {
+            id: id.clone(),
+            path: path.to_vec(),
+            image: OnceLock::new(),
+            library: self.library.clone(),
+            offer: Arc::default(),
+        });
+        let files = self.known.entry(id).or_default();
+        let before = files.len();
+        files.retain(|file| file.path != path);
+        files.push(file.clone());
+        self.len += files.len() - before;
+        file
+    }
+
+    /// Whether the file is known.
+    #[must_use]
+    pub fn have(&self, id: &MappedFileId, path: &[u8]) -> bool {
+        self.known.get(id).is_some_and(|files| files.iter().any(|file| file.path == path))
+    }
+
+    /// More records are about to be read: files are looked at again.
+    pub fn look_anew(&mut self) {
+        self.versions.look_anew();
+        (self.identified, self.identified_ns) = (0, 0);
+    }
+
+    /// Looks at a file of which the kernel told only the inode, that was mapped at `time_ns`. Gives
+    /// the identity that tells it from another that is built in its place, and reads such a one
+    /// now, for it may be gone at the drain.
+    pub fn look_at(
+        &mut self,
+        id: &MappedFileId,
+        path: &[u8],
+        at: MappedAt,
+        time_ns: u64,
+    ) -> MappedFileId {
+        let MappedFileId::Inode { major, minor, inode: inode @ 1.. } = *id else {
+            return id.clone();
+        };
+        let content = self.versions.content(id, path, at, time_ns);
+        MappedFileId::Version { major, minor, inode, content }
+    }
+
+    /// Reads a file of which the kernel told only the inode, now, for it may be gone at the drain.
+    pub fn read_early(&mut self, id: &MappedFileId, path: &[u8], at: MappedAt) {
+        let readable = matches!(id, MappedFileId::Version { content: Some(_), .. });
+        if readable
+            && self.identified < IDENTIFIED_MAX
+            && self.identified_ns < IDENTIFIED_NS_MAX
+            && !self.known.contains_key(id)
+        {
+            self.identified += 1;
+            let begun_ns = clock::thread_cpu_ns();
+            let file = self.intern(id.clone(), path);
+            let _ = file.image.get_or_init(|| file.identify(at, None, &mut None)); // without an offer: it has no samples yet
+            self.identified_ns += clock::thread_cpu_ns().saturating_sub(begun_ns);
+        }
+    }
+
+    /// Files known now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl MappedFile {
+    /// Whether both are the same build, by whatever path, as far as that is known already: hard
+    /// links, or a file that was renamed.
+    #[must_use]
+    pub fn is_same_build(&self, other: &MappedFile) -> bool {
+        let anonymous = matches!(self.id, MappedFileId::Inode { inode: 0, .. });
+        let same = std::ptr::eq(self, other)
+            || (self.id == other.id && (!anonymous || self.path == other.path));
+        same || self.build().is_some_and(|build| other.build() == Some(build))
+    }
+
+    fn build(&self) -> Option<ImageId> {
+        match &self.id {
+            MappedFileId::BuildId(bytes) => ImageId::from_build_id(bytes),
+            MappedFileId::Inode { .. } | MappedFileId::Version { .. } => {
+                Some(self.image.get()?.as_ref().ok()?.id)
+            }
+        }
+    }
+
+    /// The image, found out on the first call; `at` is where it is mapped then, and `vdso` the
+    /// kernel's.
+    ///
+    /// # Errors
+    /// Why nobody can know.
+    pub fn image(&self, at: MappedAt, vdso: Option<&Arc<Image>>) -> Result<Arc<Image>, Unresolved> {
+        self.image_kept_unless(at, vdso, |_| false)
+    }
+
+    /// The same; its code is kept unless `is_left_out` says that nothing of it may reach the disk.
+    ///
+    /// # Errors
+    /// Why nobody can know.
+    pub fn image_kept_unless(
+        &self,
+        at: MappedAt,
+        vdso: Option<&Arc<Image>>,
+        is_left_out: impl Fn(&Image) -> bool,
+    ) -> Result<Arc<Image>, Unresolved> {
+        let mut opened = None;
+        let image = self.image.get_or_init(|| self.identify(at, vdso, &mut opened)).clone();
+        if let Ok(image) = &image
+            && !is_left_out(image)
+            && self.library.wants(&self.offer)
+        {
+            let (file, path) = (self.id.clone(), self.path.clone());
+            self.library.offer(
+                Wanted { id: image.id, kind: image.kind, file, path, at, opened },
+                &self.offer,
+            );
+        }
+        image
+    }
+
+    fn identify(
+        &self,
+        at: MappedAt,
+        vdso: Option<&Arc<Image>>,
+        opened: &mut Option<File>,
+    ) -> Result<Arc<Image>, Unresolved> {
+        match self.path.as_slice() {
+            b"[vdso]" => return vdso.cloned().ok_or(Unresolved::Unidentified),
+            b"[vsyscall]" => return Err(Unresolved::Vsyscall),
+            b"[stack]" => return Err(Unresolved::ExecutableStack),
+            // The page where instructions under a probe run, and since 6.18 also the one where
+            // their trampolines are (kernel/events/uprobes.c, arch/x86/kernel/uprobes.c).
+            b"[uprobes]" | b"[uprobes-trampoline]" => return Err(Unresolved::UprobesPage),
+            // What 32-bit programs of arm have (arch/arm64/kernel/vdso.c).
+            b"[vectors]" | b"[sigpage]" => return Err(Unresolved::KernelPage),
+            _ => {}
+        }
+        match &self.id {
+            MappedFileId::BuildId(bytes) => {
+                let id = ImageId::from_build_id(bytes).ok_or(Unresolved::Unidentified)?;
+                Ok(Arc::new(self.as_image(id, None)))
+            }
+            MappedFileId::Inode { inode: 0, .. } => Err(Unresolved::Anonymous),
+            MappedFileId::Inode { .. } => {
+                let file =
+                    open_mapped(&self.id, &self.path, at, |_| true).ok_or(Unresolved::FileGone)?;
+                let id = self.identify_file(&file)?;
+                let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
+                *opened = Some(file);
+                Ok(Arc::new(self.as_image(id, size_bytes)))
+            }
+            MappedFileId::Version { .. } => {
+                let file = self.open(at).ok_or(Unresolved::FileGone)?;
+                let id = self.identify_file(&file)?;
+                let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
+                *opened = Some(file);
+                Ok(Arc::new(self.as_image(id, size_bytes)))
+            }
+        }
+    }
+
+    fn identify_file(&self, file: &File) -> Result<ImageId, Unresolved> {
+        let learnt = identify_known(file, &self.library).map_err(|_| Unresolved::Unidentified)?;
+        match learnt {
+            Learnt::Image(id) => Ok(id),
+            Learnt::NotElf => Err(Unresolved::NotElf),
+        }
+    }
+
+    fn as_image(&self, id: ImageId, size_bytes: Option<u64>) -> Image {
+        let (name, path) = self.shown();
+        Image { id, kind: ImageKind::File, name, path, size_bytes, procedures: None }
+    }
+
+    /// Name and path, as an image has them.
+    #[must_use]
+    pub fn shown(&self) -> (String, String) {
+        let path = self.path.strip_suffix(b" (deleted)").unwrap_or(&self.path);
+        let path = ImageRecord::escape_path(Path::new(OsStr::from_bytes(path)));
+        (path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("?").to_owned(), path)
+    }
+
+    /// Whether it may be the program of a process: a file by its path, no memory that only looks
+    /// like one (`//anon`, `[heap]`, `/memfd:`, `/dev/zero`).
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        let memory = [&b"//"[..], b"/memfd:", b"/dev/zero"];
+        self.path.starts_with(b"/") && !memory.iter().any(|begin| self.path.starts_with(begin))
+    }
+
+    /// Opens this very file, as [`open_mapped`] does; None where the kernel told only a build id.
+    pub(crate) fn open(&self, at: MappedAt) -> Option<File> {
+        match self.id {
+            MappedFileId::BuildId(_) => None,
+            MappedFileId::Inode { .. } => open_mapped(&self.id, &self.path, at, |_| true),
+            // By its path only if nobody has touched it since.
+            MappedFileId::Version { content, .. } => {
+                let same = |file: &File| {
+                    file.metadata().is_ok_and(|now| Some(content_of(&now)) == content)
+                };
+                let mapped = open_through_mapping(at);
+                // Something else may be mapped there by now.
+                let mapped =
+                    mapped.filter(|file| file.metadata().is_ok_and(|now| is_inode(&self.id, &now)));
+                mapped.or_else(|| open_by_path(&self.id, &self.path, at).find(same))
+            }
+        }
+    }
+}
+
+impl MappedFile {
+    /// Opens the file, if it is still there and is that build.
+    pub(crate) fn open_build(&self, id: &ImageId, at: MappedAt) -> Option<File> {
+        let is_it = |file: &File| {
+            identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(*id))
+        };
+        open_mapped(&self.id, &self.path, at, is_it)
+    }
+}
+
+/// The vdso as this process has it: every 64-bit process of one kernel has the same. None where the
+/// kernel gives none.
+#[must_use]
+pub fn own_vdso() -> Option<Arc<Image>> {
+    let (start, end) = own_vdso_range()?;
+    vdso_at("self", start, end, "[vdso]").map(Arc::new)
+}
+
+/// The vdso in the memory of a process (its number, or "self"), between these addresses. None when
+/// it cannot be read.
+pub(crate) fn vdso_at(process: &str, start: u64, end: u64, name: &str) -> Option<Image> {
+    let bytes = memory_of(process, start, end)?;
+    let id = image::identify(&bytes).ok()?;
+    let procedures =
+        image::procedures_of(&bytes, Some(&id), &[]).ok().map(|(procedures, _)| procedures);
+    let (name, path) = (name.to_owned(), name.to_owned());
+    Some(Image { id, kind: ImageKind::Vdso, name, path, size_bytes: Some(end - start), procedures })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn here() -> MappedAt {
+        MappedAt { pid: std::process::id(), start: 0, end: 0 }
+    }
+
+    #[test]
+    fn a_file_without_a_build_id_in_its_record_is_opened_and_read() {
+        let path = std::env::current_exe().unwrap();
+        let metadata = path.metadata().unwrap();
+        let (major, minor) = (
+            nix::sys::stat::major(metadata.dev()) as u32,
+            nix::sys::stat::minor(metadata.dev()) as u32,
+        );
+        let mut files = Files::default();
+        let name = path.as_os_str().as_encoded_bytes();
+        let image = files
+            .intern(MappedFileId::Inode { major, minor, inode: metadata.ino() }, name)
+            .image(here(), None)
+            .unwrap();
+        assert_eq!(image.id, image::identify_file(&File::open(&path).unwrap()).unwrap());
+        assert_eq!(image.size_bytes, Some(metadata.len()));
+        assert_eq!(image.name, path.file_name().unwrap().to_str().unwrap());
+        let other = files
+            .intern(MappedFileId::Inode { major, minor, inode: metadata.ino() + 1 }, name)
+            .image(here(), None);
+        assert_eq!(other.unwrap_err(), Unresolved::FileGone, "the path now leads to another file");
+    }
+
+    #[test]
+    fn labels_of_the_kernel_are_not_files() {
+        let mut files = Files::default();
+        let none = MappedFileId::Inode { major: 0, minor: 0, inode: 0 };
+        for (path, reason) in [
+            ("//anon", Unresolved::Anonymous),
+            ("[vsyscall]", Unresolved::Vsyscall),
+            ("[vdso]", Unresolved::Unidentified),
+        ] {
+            assert_eq!(
+                files.intern(none.clone(), path.as_bytes()).image(here(), None).unwrap_err(),
+                reason,
+                "{path}"
+            );
+        }
+        let vdso = own_vdso().expect("this kernel gives a vdso");
+        assert_eq!(
+            files.intern(none, b"[vdso] ").image(here(), Some(&vdso)).unwrap_err(),
+            Unresolved::Anonymous
+        );
+        assert!(vdso.procedures.as_ref().is_some_and(|procedures| {
+            procedures.iter().any(|p| p.name().contains("clock_gettime"))
+        }));
+    }
+
+    #[test]
+    fn a_build_id_needs_no_file() {
+        let file = Files::default()
+            .intern(MappedFileId::BuildId(vec![0xab; 20]), b"/gone/for/ever (deleted)");
+        let image = file.image(here(), None).unwrap();
+        assert_eq!((image.name.as_str(), image.path.as_str()), ("ever", "/gone/for/ever"));
+        assert_eq!(image.id.to_string(), "ab".repeat(20));
+    }
+
+    /// A program without build id was rebuilt in place between two runs, and both runs' samples
+    /// went to the first build.
+    #[test]
+    fn an_inode_that_nobody_maps_is_looked_at_again() {
+        let mut files = Files::default();
+        let id = MappedFileId::Inode { major: 0, minor: 1, inode: 2 };
+        let first = files.intern(id.clone(), b"/bin/x");
+        assert!(
+            Arc::ptr_eq(&first, &files.intern(id.clone(), b"/bin/x")),
+            "one that is mapped is the same"
+        );
+        let weak = Arc::downgrade(&first);
+        drop(first);
+        files.intern(id, b"/bin/x");
+        assert!(weak.upgrade().is_none());
+    }
+
+    /// The runs of two builds in one inode within one drain: the dead process of the first still
+    /// holds the file when the second is mapped.
+    #[test]
+    fn two_builds_in_one_inode_are_two_files_and_one_build_at_two_paths_is_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let mut files = Files::default();
+        let mut look = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let metadata = path.metadata().unwrap();
+            let (major, minor) = (
+                nix::sys::stat::major(metadata.dev()) as u32,
+                nix::sys::stat::minor(metadata.dev()) as u32,
+            );
+            let id = MappedFileId::Inode { major, minor, inode: metadata.ino() };
+            let at = MappedAt { pid: u32::MAX, start: 0, end: 0 };
+            files.look_anew();
+            let id = files.look_at(&id, path.as_os_str().as_encoded_bytes(), at, u64::MAX);
+            let file = files.intern(id, path.as_os_str().as_encoded_bytes());
+            let other_path = files.intern(file.id.clone(), b"/link");
+            (file.image(at, None), file, other_path)
+        };
+        let (first, first_file, other_path) = look(&own);
+        let (second, second_file, _) = look(b"no program at all");
+        assert_eq!(first.unwrap().id, image::identify(&own).unwrap(), "read when it was mapped");
+        assert_eq!(second.unwrap_err(), Unresolved::NotElf);
+        assert!(!first_file.is_same_build(&second_file) && first_file.is_same_build(&first_file));
+        let gone = other_path.image(here(), None).unwrap_err();
+        assert_eq!(gone, Unresolved::FileGone, "changed since");
+        let build =
+            |files: &mut Files, path: &[u8]| files.intern(MappedFileId::BuildId(vec![5; 20]), path);
+        let (one, link) = (build(&mut files, b"/one"), build(&mut files, b"/link"));
+        assert!(!Arc::ptr_eq(&one, &link) && one.is_same_build(&link), "hard links");
+    }
+
+    #[test]
+    fn files_that_nobody_maps_are_forgotten() {
+        let mut files = Files::default();
+        let kept = files.intern(MappedFileId::BuildId(vec![1; 20]), b"/kept");
+        for n in 0..FILES_MAX as u64 * 2 {
+            files.intern(MappedFileId::Inode { major: 0, minor: 0, inode: n }, b"/passing");
+        }
+        assert!(files.len() <= FILES_MAX);
+        assert!(Arc::ptr_eq(&kept, &files.intern(MappedFileId::BuildId(vec![1; 20]), b"/kept")));
+    }
+}
