@@ -55,6 +55,13 @@ pub struct DcpidArgs {
     /// Reports on its epochs begin with the samples of this label: dcpi record's command
     #[arg(long, value_name = "LABEL", hide = true)]
     pub opens_on: Option<String>,
+    /// Write what the kernel, the system and clients tell to this new file, to be merged again with
+    /// --replay; it tells paths and addresses, and no registers
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    pub record_input: Option<PathBuf>,
+    /// Merge a recording into --db like live samples, and end; needs no privilege
+    #[arg(long, value_name = "FILE", requires = "db")]
+    pub replay: Option<PathBuf>,
     /// How much to log to standard error: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log: tracing::Level,

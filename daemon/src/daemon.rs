@@ -11,14 +11,21 @@ use crate::keep::database_thread::{Flusher, epoch_start};
 use crate::keep::file_catalogue::Catalogue;
 use crate::keep::librarian::{Librarian, Library};
 use crate::kernel::{self, KernelSource, Machine, SourceSettings};
-use crate::pipeline::drain::Collector;
+use crate::pipeline::drain::{Collector, Replay};
 use crate::pipeline::governor::{RATES, affordable, at_once};
 use crate::pipeline::main_loop::{Parts, Pipeline, Signals};
+use crate::replay::player::{self, Replayed};
+use crate::replay::recorder::Recorder;
+use crate::replay::recording::{Recording, Tape};
+use crate::replay::steps::Start;
 use crate::spaces::kernel_text::KernelText;
 use crate::spaces::loader_notices::Notices;
 use crate::spaces::mapped_files;
+use crate::spaces::system::System;
+use crate::spaces::vdso32::stored;
 use anyhow::Context as _;
-use profiledb::{CodeStore, DbError, Writer};
+use profiledb::{CodeStore, DbError, EpochStart, Writer};
+use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -27,6 +34,9 @@ use tokio::sync::mpsc;
 /// # Errors
 /// One line with the next step, when it cannot start or cannot write its last samples.
 pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
+    if let (Some(file), Some(db)) = (&args.replay, &args.settings.db) {
+        return replay(file, db);
+    }
     kernel::share_heap();
     let config = Config::new(args.settings.clone(), args.config.as_deref())?;
     kernel::require_privileges()?;
@@ -41,7 +51,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         Writer::open(&config.db, &config.host_or(&machine.host)).map_err(cannot_write)?;
     let (table, budget, sharing) = (config.table, config.budget, config.sharing());
     let settings = SourceSettings { events, table, budget, sharing };
-    let mut source = KernelSource::open(&settings, &machine)?;
+    let source = KernelSource::open(&settings, &machine)?;
     privileges::give_up_unneeded();
     let (events, cost) = (source.events().to_vec(), source.cost());
     log_budget(&config, &events, cost);
@@ -53,16 +63,9 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
 
     let (librarian, library) = start_librarian(&config, &writer, &machine)?;
 
-    let kernel_text = kernel_text(&machine);
     log_events(&events, &machine);
-    kernel::give_back();
-    kernel::give_back_code();
-    source.start()?;
-    let periods: Vec<u64> = events.iter().map(|event| event.period).collect();
-    let collector =
-        Collector::new(source, kernel_text, mapped_files::own_vdso(), &periods, library);
-    let mut collector = collector.hearing(notices);
-    collector.mappings.keep_apart(config.rules.clone());
+    let (collector, tape) = collector(source, library, &start, (&args, &config, &machine))?;
+    let collector = collector.hearing(notices);
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -102,7 +105,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         };
         librarian.finish();
         control.finish().await;
-        result
+        result.and(tape.finish().map_err(Into::into))
     })
 }
 
@@ -171,8 +174,59 @@ fn cannot_write(error: DbError) -> anyhow::Error {
     }
 }
 
-fn kernel_text(machine: &Machine) -> KernelText {
-    let mut kernel_text = KernelText::new(machine);
+/// Has samples flow, recorded where that is asked for, and takes up what runs.
+fn collector(
+    mut source: KernelSource,
+    library: Library,
+    start: &EpochStart,
+    (args, config, machine): (&DcpidArgs, &Config, &Machine),
+) -> anyhow::Result<(Collector<Recorder<KernelSource>>, Tape)> {
+    let (system, run, vdso) = (system(args), fastrand::u64(..), mapped_files::own_vdso());
+    let kernel_text = kernel_text(machine, system.clone());
+    kernel::give_back();
+    kernel::give_back_code();
+    source.start()?;
+    let periods: Vec<u64> = source.events().iter().map(|event| event.period).collect();
+    let recorded = Start {
+        host: config.host_or(&machine.host),
+        kernel_release: machine.kernel_release.clone(),
+        kernel_id: machine.kernel_id.to_string(),
+        vdso: vdso.as_deref().map(stored),
+        epoch: start.into(),
+        rules: config.rules.clone(),
+        run,
+        now_ns: clock::monotonic_ns(),
+    };
+    let tape =
+        args.record_input.as_deref().map(|file| Tape::create(file, &recorded, system.clone()));
+    let tape = tape.transpose()?.unwrap_or_default();
+    let source = Recorder::new(source, tape.clone(), system.clone());
+    let replay = Replay { system, tape: tape.clone(), run };
+    let mut collector = Collector::new(source, kernel_text, vdso, &periods, library, replay);
+    collector.mappings.keep_apart(config.rules.clone());
+    Ok((collector, tape))
+}
+
+/// Merges a recording.
+fn replay(file: &Path, db: &Path) -> anyhow::Result<()> {
+    let begun = std::time::Instant::now();
+    let done = player::replay(Recording::open(file)?, db)?;
+    let ms = begun.elapsed().as_millis() as u64;
+    let Replayed { epoch, taken, merges, unanswered } = done;
+    if unanswered > 0 {
+        tracing::warn!(unanswered, "the recording has no answers to some questions");
+    }
+    tracing::info!(%epoch, taken, merges, ms, "replayed {}", file.display());
+    Ok(())
+}
+
+/// Whom questions about processes and files go to.
+fn system(args: &DcpidArgs) -> System {
+    if args.record_input.is_some() { System::recording() } else { System::default() }
+}
+
+fn kernel_text(machine: &Machine, system: System) -> KernelText {
+    let mut kernel_text = KernelText::new(&machine.kernel_release, machine.kernel_id, system);
     match kernel::kernel_symbols() {
         Ok(symbols) => kernel_text.refresh(Some(symbols), clock::monotonic_ns()),
         Err(error) => tracing::warn!("kernel samples stay unresolved: {error}"),

@@ -18,6 +18,8 @@ pub mod daemon;
 pub mod instruments;
 pub mod keep;
 pub mod kernel;
+pub mod latin1;
 pub mod log;
 pub mod pipeline;
+pub mod replay;
 pub mod spaces;

@@ -1,12 +1,16 @@
 //! The seam between what takes samples and the rest of the daemon: the kernel, or a recording of
 //! what came out of it.
 
+use crate::clock;
 use crate::kernel::{Cost, Drained, KernelSource, TimedRecord};
 use abi::{Entry, Snapshot};
 
 /// Gives samples and the records that explain them. No method has a default: each source says what
 /// it does, also where that is nothing.
 pub trait SampleSource {
+    /// The time of the source: CLOCK_MONOTONIC in ns as its records have it, or as a recording does.
+    fn now_ns(&self) -> u64;
+
     /// Moves what was counted since the last call to `entries`.
     fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained;
 
@@ -75,6 +79,10 @@ pub enum Steered {
 }
 
 impl SampleSource for KernelSource {
+    fn now_ns(&self) -> u64 {
+        clock::monotonic_ns()
+    }
+
     fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
         KernelSource::drain(self, entries)
     }
@@ -129,6 +137,10 @@ impl Batches {
 
 #[cfg(test)]
 impl SampleSource for Batches {
+    fn now_ns(&self) -> u64 {
+        clock::monotonic_ns()
+    }
+
     fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
         let Some((batch, drained, records)) = self.batches.pop_front() else {
             return Drained::default();

@@ -1,7 +1,7 @@
 //! What an event counted.
 
 /// What one event did on one CPU since the last look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counted {
     /// Samples that its count and period imply.
     pub implied: u64,

@@ -25,7 +25,7 @@ const RING_BYTES: usize = 512 << 10;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 
 /// Something that happened to a process or to the kernel's own text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TimedRecord {
     /// CLOCK_MONOTONIC, ns.
     pub time_ns: u64,
@@ -35,7 +35,7 @@ pub struct TimedRecord {
 
 /// Code that the kernel made for itself (PERF_RECORD_KSYMBOL, linux/perf_event.h): a BPF program, a
 /// trampoline, instructions to be executed out of line. Modules are not told of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct KernelSymbol {
     /// Address of its first byte.
     pub address: u64,
@@ -50,7 +50,7 @@ pub struct KernelSymbol {
 }
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum RecordKind {
     /// Memory became executable.
     Mmap(Record),
@@ -119,7 +119,7 @@ pub enum RecordKind {
 
 /// A program, or a mapping of a library, whose text the sampler counts by its distance from the
 /// begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Program {
     /// As in [`abi::Space::Program`].
     pub number: u32,
@@ -130,7 +130,7 @@ pub struct Program {
 }
 
 /// An executable mapping.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Record {
     /// Process.
     pub pid: u32,
@@ -141,16 +141,19 @@ pub struct Record {
     /// Offset of the first byte in the file.
     pub file_offset: u64,
     /// The file's path as the process named it, or a label of the kernel: `[vdso]`, `//anon`.
+    #[serde(with = "crate::latin1")]
     pub path: Vec<u8>,
     /// Which file.
     pub file: MappedFileId,
 }
 
 /// What the kernel knows of a mapped file.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub enum MappedFileId {
     /// Its GNU build id (Linux 5.12), 1 to 20 bytes.
-    BuildId(Vec<u8>),
+    BuildId(#[serde(with = "crate::latin1")] Vec<u8>),
     /// Where it lies; inode 0: not a file.
     Inode {
         /// Major device number.

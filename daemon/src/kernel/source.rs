@@ -34,7 +34,7 @@ pub struct SourceSettings {
 const NS_PER_SAMPLE_ASSUMED: f64 = 5000.0;
 
 /// What one CPU took in one drain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CpuDrained {
     /// Which CPU.
     pub cpu: u32,
@@ -45,7 +45,7 @@ pub struct CpuDrained {
 }
 
 /// Totals of one drain over all CPUs, as the samplers counted them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Drained {
     /// Samples taken since the last drain.
     pub taken: u64,

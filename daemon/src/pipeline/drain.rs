@@ -1,7 +1,6 @@
 //! One drain: counts out of the source, records in order of time, every sample to its image or its
 //! reason.
 
-use crate::clock;
 use crate::control::watches::Watches;
 use crate::instruments::branch_edges::Edges;
 use crate::instruments::sample_source::{Order, SampleSource, Steered};
@@ -9,11 +8,14 @@ use crate::kernel::{Drained, RecordKind, TimedRecord};
 use crate::pipeline::ledger::Account;
 use crate::pipeline::pending::Pending;
 use crate::pipeline::resolve::{Resolver, coalesce};
+use crate::replay::recording::Tape;
+use crate::replay::steps::Step;
 use crate::spaces::jit::Jit;
 use crate::spaces::kernel_text::KernelText;
 use crate::spaces::loader_notices::Notices;
 use crate::spaces::mapped_files::Image;
 use crate::spaces::mappings::{LabelError, Mappings, Window};
+use crate::spaces::system::System;
 use crate::spaces::unknown_code::UnknownCode;
 use crate::spaces::vdso32::NarrowVdso;
 use abi::Entry;
@@ -89,6 +91,22 @@ const NEWS_DRAIN_NS: u64 = 1_000_000_000;
 /// among others that stay.
 const RECORDS_MANY: usize = 30_000;
 
+/// How a collector takes part in a recording or a replay. The default: in neither.
+pub struct Replay {
+    /// Whom questions about processes and files go to.
+    pub system: System,
+    /// Where steps are kept.
+    pub tape: Tape,
+    /// Tells the images of generated code of this run from those of other runs.
+    pub run: u64,
+}
+
+impl Default for Replay {
+    fn default() -> Self {
+        Self { system: System::default(), tape: Tape::default(), run: fastrand::u64(..) }
+    }
+}
+
 /// The state between drains.
 pub struct Collector<Source> {
     source: Source,
@@ -101,6 +119,8 @@ pub struct Collector<Source> {
     pub jit: Jit,
     /// What stands for code that is not known.
     unknown: UnknownCode,
+    /// What is recorded.
+    pub tape: Tape,
     /// Which way branches go.
     pub edges: Edges,
     /// What waits for the next merge.
@@ -140,10 +160,13 @@ impl<Source: SampleSource> Collector<Source> {
         vdso: Option<Arc<Image>>,
         periods: &[u64],
         library: crate::keep::librarian::Library,
+        replay: Replay,
     ) -> Self {
-        let now_ns = clock::monotonic_ns();
+        let now_ns = source.now_ns();
         let mut mappings = Mappings::default();
         mappings.files.library = library;
+        let Replay { system, tape, run } = replay;
+        (mappings.system, mappings.files.system) = (system.clone(), system.clone());
         mappings.scan(now_ns);
         Self {
             source,
@@ -151,9 +174,10 @@ impl<Source: SampleSource> Collector<Source> {
             kernel,
             vdso,
             narrow_vdso: NarrowVdso::default(),
-            jit: Jit::default(),
+            jit: Jit::new(run, system),
             unknown: UnknownCode::default(),
-            edges: Edges::default(),
+            edges: Edges::new(tape.clone()),
+            tape,
             pending: Pending::new(periods.iter().copied()),
             misses: 0,
             places: 0,
@@ -197,12 +221,12 @@ impl<Source: SampleSource> Collector<Source> {
     }
 
     fn has_news(&self) -> bool {
-        self.news_ns.is_some_and(|news| clock::monotonic_ns() < news + NEWS_NS)
+        self.news_ns.is_some_and(|news| self.source.now_ns() < news + NEWS_NS)
     }
 
     /// Whether the next drain should not wait for its time.
     pub fn wants_drain(&self) -> bool {
-        let news = self.has_news() && clock::monotonic_ns() >= self.drained_from_ns + NEWS_DRAIN_NS;
+        let news = self.has_news() && self.source.now_ns() >= self.drained_from_ns + NEWS_DRAIN_NS;
         let records = self.held.len() + self.applied;
         news || self.ended > ENDED_MAX
             || records >= HELD_MAX / 4
@@ -215,7 +239,7 @@ impl<Source: SampleSource> Collector<Source> {
         if !self.edges.are_many() {
             return;
         }
-        let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
+        let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
         self.apply_records(window);
         self.edges.interpret(&mut self.mappings, window, &mut self.pending);
     }
@@ -224,7 +248,7 @@ impl<Source: SampleSource> Collector<Source> {
         let known = self.held.len();
         self.source.records(&mut self.held);
         let new = self.held.get(known..).unwrap_or_default();
-        self.jit.notice(new, clock::monotonic_ns());
+        self.jit.notice(new, self.source.now_ns());
         let throttled: BTreeSet<u32> = new.iter().filter_map(throttled_cpu).collect();
         self.saw_throttle = !throttled.is_empty();
         for cpu in throttled {
@@ -237,9 +261,9 @@ impl<Source: SampleSource> Collector<Source> {
             news |= self.mappings.foresee(record);
         }
         if news {
-            self.news_ns = Some(clock::monotonic_ns());
+            self.news_ns = Some(self.source.now_ns());
         }
-        self.notices.read(were_lost, clock::monotonic_ns());
+        self.notices.read(were_lost, self.source.now_ns());
     }
 
     /// Moves everything sampled before the call to `pending`.
@@ -256,16 +280,19 @@ impl<Source: SampleSource> Collector<Source> {
     fn drain_to_pending(&mut self) {
         self.entries.clear();
         self.ended = 0;
-        let begun_ns = clock::monotonic_ns();
+        let begun_ns = self.source.now_ns();
         let drained = self.source.drain(&mut self.entries);
         self.edges.hold(|into| self.source.snapshots(into));
         // A CPU's samples of now are in its other half as soon as it has been drained, before the
         // others are.
-        let window = Window { from_ns: self.drained_from_ns, to_ns: clock::monotonic_ns() };
+        let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
         self.drained_from_ns = begun_ns;
         self.apply_records(window);
         let records = std::mem::take(&mut self.applied);
         self.notices.judge(&mut self.mappings, window.to_ns);
+        for record in std::mem::take(&mut self.mappings.learnt) {
+            self.tape.note(|| Step::Learnt(record));
+        }
         for pid in self.mappings.take_unmarked() {
             self.source.steer(Order::KeepApart { pid });
         }
@@ -300,6 +327,7 @@ impl<Source: SampleSource> Collector<Source> {
         label: &str,
         with_children: bool,
     ) -> Result<(), LabelError> {
+        self.tape.note(|| Step::Label { pid, start_time, label: label.to_owned(), with_children });
         let labelled = self.mappings.label(pid, start_time, label, with_children)?;
         for pid in labelled {
             self.source.steer(Order::KeepApart { pid });
@@ -313,9 +341,24 @@ impl<Source: SampleSource> Collector<Source> {
     /// # Errors
     /// One line with the next step.
     pub fn register(&mut self, told: &Registration) -> Result<usize, String> {
-        let regions = self.jit.register(told, clock::monotonic_ns())?;
+        self.tape.note(|| Step::Register(told.clone()));
+        let regions = self.jit.register(told, self.source.now_ns())?;
         self.source.steer(Order::KeepApart { pid: told.pid });
         Ok(regions)
+    }
+
+    /// Forgets a registered region: [`Jit::unregister`].
+    ///
+    /// # Errors
+    /// One line with the next step.
+    pub fn unregister(&mut self, pid: u32, start: u64) -> Result<usize, String> {
+        self.tape.note(|| Step::Unregister { pid, start });
+        self.jit.unregister(pid, start)
+    }
+
+    /// Where samples come from.
+    pub fn source_mut(&mut self) -> &mut Source {
+        &mut self.source
     }
 
     /// Changes how samples are taken, where that needs nothing of the collector's own.
@@ -329,6 +372,7 @@ impl<Source: SampleSource> Collector<Source> {
         self.drain();
         let order = Order::SetPeriod { event, period: change.period };
         if self.source.steer(order) == Steered::Done {
+            self.tape.note(|| Step::Period { event, change: change.clone() });
             self.pending.set_period(event, change);
         }
     }
@@ -431,8 +475,9 @@ pub fn total<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock;
     use crate::instruments::sample_source::Batches;
-    use crate::kernel::{CpuDrained, Machine, MappedFileId, Record};
+    use crate::kernel::{CpuDrained, MappedFileId, Record};
     use model::Unresolved;
 
     const PID: u32 = (1 << abi::PID_BITS) - 9;
@@ -451,8 +496,16 @@ mod tests {
     }
 
     fn collector(batches: Vec<(Vec<Entry>, Drained, Vec<TimedRecord>)>) -> Collector<Batches> {
-        let kernel = KernelText::new(&Machine::probe().unwrap());
-        Collector::new(Batches::new(batches), kernel, None, &[1, 1], Default::default())
+        let kernel =
+            KernelText::new("6.1", image::ImageId::from_name("kernel", ""), System::default());
+        Collector::new(
+            Batches::new(batches),
+            kernel,
+            None,
+            &[1, 1],
+            Default::default(),
+            Replay::default(),
+        )
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Resolver<'_> {
         let Some(event) = here.first().map(Entry::event) else { return };
         let Inside { at, mapping, .. } = inside;
         let image = match NarrowVdso::is_at(mapping) {
-            true => self.narrow_vdso.image(at),
+            true => self.narrow_vdso.image(at, &self.mappings.system),
             false => {
                 let left_out = &self.mappings.tagger.rules().exclude_images;
                 mapping.file.image_kept_unless(at, self.vdso, |image| left_out.contain(image))
@@ -307,7 +307,8 @@ fn whose(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{Machine, MappedFileId, Record, RecordKind, TimedRecord};
+    use crate::kernel::{MappedFileId, Record, RecordKind, TimedRecord};
+    use crate::spaces::system::System;
     use abi::{SPACE_FOREIGN, SPACE_KERNEL};
     use image::kernel::KernelSymbols;
     use model::Counted as _;
@@ -349,7 +350,8 @@ mod tests {
         }
         mappings.apply(record(0x1000, 0x1000, 0x400, 1, "/bin/program"));
         mappings.apply(record(0x2000, 0x1000, 0, 2, "/lib/library"));
-        let mut kernel = KernelText::new(&Machine::probe().unwrap());
+        let kernel = image::ImageId::from_name("kernel", "");
+        let mut kernel = KernelText::new("6.1", kernel, System::default());
         kernel.refresh(Some(KernelSymbols::parse(KALLSYMS.as_bytes()).unwrap()), 1);
         let mut entries = entries.to_vec();
         coalesce(&mut entries);

@@ -123,7 +123,7 @@ fn fnv_1a(bytes: &[u8]) -> u64 {
 
 /// Control groups that a user names: by path, `/user.slice`, with all groups below; or by the name
 /// of a unit, container or any part of the path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Pattern(String);
 
 impl Pattern {

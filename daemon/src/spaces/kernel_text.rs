@@ -1,10 +1,11 @@
 //! Kernel addresses to images: the kernel itself, its modules, BPF programs, and the idle loop,
 //! which is kept apart.
 
-use crate::kernel::{KernelSymbol, Machine};
+use crate::kernel::KernelSymbol;
 use crate::spaces::kernel_code_records::Written;
 use crate::spaces::mapped_files::Image;
-use image::kernel::{KernelSymbols, Owner};
+use crate::spaces::system::{RecordedKernel, System};
+use image::kernel::{self, KernelSymbols, Owner};
 use image::{ImageId, ImageKind, ImageOffset};
 use model::Unresolved;
 use std::collections::HashMap;
@@ -58,9 +59,33 @@ pub struct KernelPlace<'a> {
     pub symbol: &'a str,
 }
 
+/// The kernel's symbols, read from it or from a recording.
+enum Symbols {
+    Read(KernelSymbols),
+    Recorded(RecordedKernel),
+}
+
+impl Symbols {
+    fn place(&self, address: u64) -> Option<kernel::KernelPlace<'_>> {
+        match self {
+            Self::Read(symbols) => symbols.place(address),
+            Self::Recorded(symbols) => symbols.place(address),
+        }
+    }
+
+    fn idle_text(&self) -> Option<Range<u64>> {
+        match self {
+            Self::Read(symbols) => symbols.idle_text(),
+            Self::Recorded(symbols) => symbols.idle_text(),
+        }
+    }
+}
+
 /// The kernel's text as last read, and what it told of its changes since.
 pub struct KernelText {
-    symbols: Option<KernelSymbols>,
+    symbols: Option<Symbols>,
+    /// Whom questions about modules go to.
+    system: System,
     written: Written,
     read_ns: u64,
     checked_ns: u64,
@@ -76,9 +101,10 @@ pub struct KernelText {
 }
 
 impl KernelText {
-    /// An empty one for this machine's kernel: [`KernelText::refresh`] fills it.
+    /// For the kernel of that release and build. [`KernelText::refresh`] fills it; in a replay it
+    /// has what was recorded.
     #[must_use]
-    pub fn new(machine: &Machine) -> Self {
+    pub fn new(release: &str, kernel_id: ImageId, system: System) -> Self {
         let image = |id, kind, name: &str, path: String| {
             Arc::new(Image {
                 id,
@@ -89,17 +115,18 @@ impl KernelText {
                 procedures: None,
             })
         };
-        let path = format!("/boot/vmlinuz-{}", machine.kernel_release);
-        let idle = ImageId::from_name("[idle]", &machine.kernel_id.to_string());
+        let path = format!("/boot/vmlinuz-{release}");
+        let idle = ImageId::from_name("[idle]", &kernel_id.to_string());
         Self {
-            symbols: None,
+            symbols: system.recorded_kernel().map(Symbols::Recorded),
+            system,
             written: Written::default(),
             read_ns: 0,
             checked_ns: 0,
             modules: 0,
             doubtful: false,
             missed: false,
-            kernel: image(machine.kernel_id, ImageKind::Kernel, "[kernel]", path),
+            kernel: image(kernel_id, ImageKind::Kernel, "[kernel]", path),
             idle: image(idle, ImageKind::Idle, "[idle]", "[idle]".to_owned()),
             parts: HashMap::new(),
         }
@@ -107,7 +134,10 @@ impl KernelText {
 
     /// Takes up a new reading of the symbols; None, when it failed, keeps the old one.
     pub fn refresh(&mut self, symbols: Option<KernelSymbols>, now_ns: u64) {
-        self.symbols = symbols.or(self.symbols.take());
+        if let Some(symbols) = symbols {
+            self.system.keep_idle_text(symbols.idle_text());
+            self.symbols = Some(Symbols::Read(symbols));
+        }
         (self.read_ns, self.checked_ns) = (now_ns, now_ns);
         if std::mem::take(&mut self.doubtful) {
             self.written = Written::default(); // what went may still be in it, and what came is in the new reading
@@ -135,7 +165,7 @@ impl KernelText {
     pub fn wants_refresh(&mut self, now_ns: u64, modules: impl FnOnce() -> Vec<u8>) -> bool {
         let checked =
             self.modules != 0 && now_ns.saturating_sub(self.checked_ns) < REFRESH_INTERVAL_NS;
-        if self.symbols.is_none() || checked {
+        if self.symbols.is_none() || checked || self.system.is_replay() {
             return false;
         }
         self.checked_ns = now_ns;
@@ -162,7 +192,12 @@ impl KernelText {
         }
         let symbols = self.symbols.as_ref().ok_or(Unresolved::KernelAddressesHidden)?;
         // What was told last is believed first.
-        let Some(place) = self.written.place(address).or_else(|| symbols.place(address)) else {
+        let read = || {
+            let place = symbols.place(address)?;
+            self.system.keep_kernel(address, &place);
+            Some(place)
+        };
+        let Some(place) = self.written.place(address).or_else(read) else {
             self.missed = true;
             return Err(Unresolved::KernelTextUnknown);
         };
@@ -197,7 +232,8 @@ impl KernelText {
             if self.parts.len() >= PARTS_MAX {
                 self.parts.clear(); // pending samples hold on to the images they need
             }
-            self.parts.insert(name.to_owned(), Arc::new(part(kind, name, &self.kernel.id)));
+            self.parts
+                .insert(name.to_owned(), Arc::new(part(kind, name, &self.kernel.id, &self.system)));
         }
         self.parts.get(name).map(found).ok_or(Unresolved::KernelTextUnknown)
     }
@@ -205,10 +241,10 @@ impl KernelText {
 
 /// A module has a build id of its own; a BPF program's name contains a hash of its instructions
 /// (kernel/bpf/syscall.c, bpf_prog_calc_tag).
-fn part(kind: ImageKind, name: &str, kernel: &ImageId) -> Image {
+fn part(kind: ImageKind, name: &str, kernel: &ImageId, system: &System) -> Image {
     let notes = format!("/sys/module/{name}/notes/.note.gnu.build-id");
     let build_id = || image::kernel::build_id_from_notes(&std::fs::read(notes).ok()?);
-    let id = (kind == ImageKind::Module).then(build_id).flatten();
+    let id = (kind == ImageKind::Module).then(|| system.module_id(name, build_id)).flatten();
     let id = id.unwrap_or_else(|| ImageId::from_name(name, &kernel.to_string()));
     let name = format!("[{name}]");
     Image { id, kind, path: name.clone(), name, size_bytes: None, procedures: None }
@@ -233,7 +269,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn text() -> KernelText {
-        let mut text = KernelText::new(&Machine::probe().unwrap());
+        let mut text = KernelText::new("6.1", ImageId::from_name("kernel", ""), System::default());
         text.refresh(Some(KernelSymbols::parse(KALLSYMS.as_bytes()).unwrap()), SECOND);
         text
     }

@@ -13,6 +13,7 @@ use crate::spaces::file_versions::{Versions, content_of};
 use crate::spaces::open_mapped::{
     MappedAt, is_inode, open_by_path, open_mapped, open_through_mapping,
 };
+use crate::spaces::system::{Identity, System};
 use crate::spaces::vdso::{memory_of, own_vdso_range};
 use image::{ImageId, ImageKind, Procedures};
 use model::Unresolved;
@@ -60,6 +61,7 @@ pub struct MappedFile {
     pub path: Vec<u8>,
     image: OnceLock<Result<Arc<Image>, Unresolved>>,
     library: Library,
+    system: System,
     offer: Arc<Offer>,
 }
 
@@ -76,6 +78,8 @@ pub struct Files {
     identified_ns: u64,
     /// Where images are looked up and kept.
     pub library: Library,
+    /// Whom questions about files go to.
+    pub system: System,
 }
 
 impl Files {
@@ -104,6 +108,7 @@ impl Files {
             path: path.to_vec(),
             image: OnceLock::new(),
             library: self.library.clone(),
+            system: self.system.clone(),
             offer: Arc::default(),
         });
         let files = self.known.entry(id).or_default();
@@ -139,7 +144,9 @@ impl Files {
         let MappedFileId::Inode { major, minor, inode: inode @ 1.. } = *id else {
             return id.clone();
         };
-        let content = self.versions.content(id, path, at, time_ns);
+        let versions = &mut self.versions;
+        let question = (at.pid, at.start, time_ns);
+        let content = self.system.content(question, || versions.content(id, path, at, time_ns));
         MappedFileId::Version { major, minor, inode, content }
     }
 
@@ -249,22 +256,28 @@ impl MappedFile {
                 Ok(Arc::new(self.as_image(id, None)))
             }
             MappedFileId::Inode { inode: 0, .. } => Err(Unresolved::Anonymous),
-            MappedFileId::Inode { .. } => {
-                let file =
-                    open_mapped(&self.id, &self.path, at, |_| true).ok_or(Unresolved::FileGone)?;
-                let id = self.identify_file(&file)?;
-                let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
-                *opened = Some(file);
-                Ok(Arc::new(self.as_image(id, size_bytes)))
-            }
-            MappedFileId::Version { .. } => {
-                let file = self.open(at).ok_or(Unresolved::FileGone)?;
-                let id = self.identify_file(&file)?;
-                let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
-                *opened = Some(file);
+            MappedFileId::Inode { .. } | MappedFileId::Version { .. } => {
+                let live = || match self.identify_opened(at, opened) {
+                    Ok((id, size_bytes)) => Identity::Image(id.to_string(), size_bytes),
+                    Err(reason) => Identity::Unknown(reason.name().to_owned()),
+                };
+                let (id, size_bytes) = known(self.system.identity(&self.id, &self.path, live))?;
                 Ok(Arc::new(self.as_image(id, size_bytes)))
             }
         }
+    }
+
+    /// Opens the file and identifies it.
+    fn identify_opened(
+        &self,
+        at: MappedAt,
+        opened: &mut Option<File>,
+    ) -> Result<(ImageId, Option<u64>), Unresolved> {
+        let file = self.open(at).ok_or(Unresolved::FileGone)?;
+        let id = self.identify_file(&file)?;
+        let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
+        *opened = Some(file);
+        Ok((id, size_bytes))
     }
 
     fn identify_file(&self, file: &File) -> Result<ImageId, Unresolved> {
@@ -323,6 +336,23 @@ impl MappedFile {
             identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(*id))
         };
         open_mapped(&self.id, &self.path, at, is_it)
+    }
+}
+
+/// The image and size that an identity tells.
+///
+/// # Errors
+/// The reason that it tells, and that the file is gone where it tells nothing that is known.
+pub fn known(identity: Option<Identity>) -> Result<(ImageId, Option<u64>), Unresolved> {
+    match identity {
+        Some(Identity::Image(id, size_bytes)) => {
+            Ok((id.parse().map_err(|_| Unresolved::Unidentified)?, size_bytes))
+        }
+        Some(Identity::Unknown(name)) => {
+            let reason = Unresolved::ALL.iter().find(|reason| reason.name() == name);
+            Err(reason.copied().unwrap_or(Unresolved::FileGone))
+        }
+        None => Err(Unresolved::FileGone),
     }
 }
 

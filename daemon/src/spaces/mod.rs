@@ -12,6 +12,7 @@ pub mod mappings;
 pub mod open_mapped;
 pub mod remote_mounts;
 pub mod scopes;
+pub mod system;
 pub mod unknown_code;
 pub mod vdso;
 pub mod vdso32;

@@ -18,7 +18,7 @@ pub const LABELS_MAX: usize = 1024;
 pub const SCOPES_MAX: usize = profiledb::SCOPES_MAX;
 
 /// What is kept apart and what is left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Rules {
     /// Samples are told apart by systemd unit or container.
     pub by_unit: bool,
@@ -33,7 +33,7 @@ pub struct Rules {
 }
 
 /// Images that a user names, by name or path.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Images(BTreeSet<String>);
 
 impl Images {

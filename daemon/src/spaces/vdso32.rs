@@ -4,6 +4,8 @@
 use crate::spaces::mapped_files::{Image, vdso_at};
 use crate::spaces::mappings::Mapping;
 use crate::spaces::open_mapped::MappedAt;
+use crate::spaces::system::{StoredVdso, System};
+use image::{ImageKind, ImageOffset, Procedure, Procedures};
 use model::Unresolved;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,20 +33,47 @@ impl NarrowVdso {
     ///
     /// # Errors
     /// [`Unresolved::NarrowVdso`] when no process that had it could be read yet.
-    pub fn image(&mut self, at: MappedAt) -> Result<Arc<Image>, Unresolved> {
+    pub fn image(&mut self, at: MappedAt, system: &System) -> Result<Arc<Image>, Unresolved> {
         let len = at.end - at.start;
         if let Some(known) = self.by_len.get(&len) {
             return Ok(known.clone());
         }
-        let image = Arc::new(
-            vdso_at(&at.pid.to_string(), at.start, at.end, "[vdso32]")
-                .ok_or(Unresolved::NarrowVdso)?,
-        );
+        let live = || {
+            vdso_at(&at.pid.to_string(), at.start, at.end, "[vdso32]").map(|image| stored(&image))
+        };
+        let stored = system.vdso32(len, live);
+        let image = stored.and_then(|stored| restored("[vdso32]", &stored));
+        let image = Arc::new(image.ok_or(Unresolved::NarrowVdso)?);
         if self.by_len.len() < KINDS_MAX {
             self.by_len.insert(len, image.clone());
         }
         Ok(image)
     }
+}
+
+/// A vdso as a recording has it.
+#[must_use]
+pub fn stored(image: &Image) -> StoredVdso {
+    let procedures = image.procedures.iter().flat_map(Procedures::iter);
+    let procedures =
+        procedures.map(|one| (one.start.0, one.end.0, one.raw_name().to_owned())).collect();
+    (image.id.to_string(), image.size_bytes, procedures)
+}
+
+/// The vdso of that name that a recording has. `None` when its id is none.
+#[must_use]
+pub fn restored(name: &str, (id, size_bytes, procedures): &StoredVdso) -> Option<Image> {
+    let procedures = procedures.iter().map(|(start, end, name)| {
+        Procedure::new(ImageOffset(*start), ImageOffset(*end), name.as_str())
+    });
+    Some(Image {
+        id: id.parse().ok()?,
+        kind: ImageKind::Vdso,
+        name: name.to_owned(),
+        path: name.to_owned(),
+        size_bytes: *size_bytes,
+        procedures: Some(Procedures::from_list(procedures)),
+    })
 }
 
 #[cfg(test)]
@@ -78,9 +107,14 @@ mod tests {
         let line = own.iter().find(|line| line.path == b"[vdso]").unwrap();
         let mut narrow = NarrowVdso::default();
         let gone = MappedAt { pid: u32::MAX, start: line.start, end: line.end };
-        assert_eq!(narrow.image(gone).unwrap_err(), Unresolved::NarrowVdso);
-        let image = narrow.image(MappedAt { pid: std::process::id(), ..gone }).unwrap();
+        assert_eq!(narrow.image(gone, &System::default()).unwrap_err(), Unresolved::NarrowVdso);
+        let image =
+            narrow.image(MappedAt { pid: std::process::id(), ..gone }, &System::default()).unwrap();
         assert_eq!((image.id, image.name.as_str()), (own_vdso().unwrap().id, "[vdso32]"));
-        assert_eq!(narrow.image(gone).unwrap().id, image.id, "every process has the same");
+        assert_eq!(
+            narrow.image(gone, &System::default()).unwrap().id,
+            image.id,
+            "every process has the same"
+        );
     }
 }

@@ -16,6 +16,8 @@ mod texts;
 use crate::clock;
 use crate::pipeline::pending::Pending;
 use crate::pipeline::rates::WalkCost;
+use crate::replay::recording::Tape;
+use crate::replay::steps::Step;
 use crate::spaces::mapped_files::{Image, MappedFile};
 use crate::spaces::mappings::{Found, Mappings, Window};
 use crate::spaces::open_mapped::MappedAt;
@@ -63,6 +65,7 @@ pub struct Totals {
 /// costs edges, never the drain.
 pub struct Edges {
     held: Vec<Snapshot>,
+    tape: Tape,
     thread: Option<Thread>,
     /// What became of all so far.
     pub totals: Totals,
@@ -91,17 +94,17 @@ struct Batch {
     cpu_ns: u64,
 }
 
-impl Default for Edges {
-    fn default() -> Self {
+impl Edges {
+    /// None yet; what is observed is kept on `tape` too.
+    #[must_use]
+    pub fn new(tape: Tape) -> Self {
         // Room for all that may be there at once: what is moved to other memory leaves a copy
         // behind.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let held = Vec::with_capacity(HELD_MAX + cpus * SNAPSHOTS_PER_CPU);
-        Self { held, thread: None, totals: Totals::default() }
+        Self { held, tape, thread: None, totals: Totals::default() }
     }
-}
 
-impl Edges {
     /// Takes in what `read` moves into the buffer; it gives the number of snapshots that the
     /// sampler had to drop.
     pub fn hold(&mut self, read: impl FnOnce(&mut Vec<Snapshot>) -> u64) {
@@ -155,13 +158,13 @@ impl Edges {
                     && let Ok(batch) = thread.done.recv_timeout(PATIENCE)
                 {
                     thread.outstanding = 0;
-                    count(batch, &mut self.totals, pending);
+                    count(batch, &mut self.totals, pending, &self.tape);
                 }
             }
         }
         while let Ok(batch) = thread.done.try_recv() {
             thread.outstanding = thread.outstanding.saturating_sub(1);
-            count(batch, &mut self.totals, pending);
+            count(batch, &mut self.totals, pending, &self.tape);
         }
     }
 
@@ -173,7 +176,10 @@ impl Edges {
     }
 }
 
-fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending) {
+fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending, tape: &Tape) {
+    if !batch.observed.is_empty() {
+        tape.note(|| Step::observed(&batch.observed));
+    }
     for (image, measure, observation) in &batch.observed {
         let counted = pending.observe(image, measure, *observation);
         totals.edges += u64::from(counted && **measure == EDGES);

@@ -48,7 +48,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 return;
             }
             Request::Unregister { pid, start } => {
-                let _ = reply.send(regions_reply(self.parts.collector.jit.unregister(pid, start)));
+                let _ = reply.send(regions_reply(self.parts.collector.unregister(pid, start)));
                 return;
             }
             Request::Flush => After::Flush,

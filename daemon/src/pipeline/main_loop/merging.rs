@@ -11,6 +11,7 @@ use crate::pipeline::governor::Bill;
 use crate::pipeline::ledger::Account;
 use crate::pipeline::pending::Pending;
 use crate::pipeline::ticks::Tick;
+use crate::replay::steps::Step;
 use model::OpensOn;
 use profiledb::EpochId;
 use std::collections::VecDeque;
@@ -158,6 +159,11 @@ impl<Source: SampleSource> Pipeline<Source> {
         let cost = self.rates.cost().ns_per_sample;
         let share = self.rates.last_bill().map(|bill| Bill::share(&bill));
         delta.cost = Some(bill(cost, share, clock::process_cpu_ns(), self.taken()));
+        self.parts.collector.tape.note(|| Step::Merge {
+            unix_s: delta.now_unix_s,
+            facts: delta.facts.clone(),
+            cost: delta.cost.clone(),
+        });
         self.merges.in_flight = Some(in_flight);
         if !self.parts.flusher.send(Job::Merge(Box::new(delta))) {
             self.merged(Err(
@@ -233,6 +239,7 @@ impl<Source: SampleSource> Pipeline<Source> {
 
     fn begin_epoch(&mut self, label: Option<String>, waiter: oneshot::Sender<Reply>) {
         let start = epoch_start(&self.parts.machine, &self.parts.events, label);
+        self.parts.collector.tape.note(|| Step::Epoch((&start).into()));
         if self.parts.flusher.send(Job::NextEpoch(Box::new(start))) {
             self.merges.epoch_waiters.push_back(waiter);
         } else {

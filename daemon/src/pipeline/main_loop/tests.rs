@@ -60,9 +60,10 @@ fn run_at_cost<Client: Future<Output = ()>>(
     let recording = Batches::new((0..batches).map(|_| batch()).collect());
     let collector = Collector::new(
         recording,
-        KernelText::new(&machine),
+        KernelText::new(&machine.kernel_release, machine.kernel_id, Default::default()),
         None,
         &[events[0].period],
+        Default::default(),
         Default::default(),
     );
     let drain_interval = (ns_per_sample > 0.0).then(|| "10ms".to_owned());

@@ -6,7 +6,7 @@
 //! step, or leaves the directory tree that the process sees.
 
 use image::jit::jitdump::{self, Event, Header, Step};
-use image::jit::{CodeMap, perf_map};
+use image::jit::{Code, CodeMap, perf_map};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use std::fs::{File, Metadata, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -69,6 +69,30 @@ pub fn trusted(file: &File, owners: &[u32]) -> Result<Metadata, NoFile> {
     Ok(metadata)
 }
 
+/// Where goes what a file tells of code.
+pub trait CodeSink {
+    /// The file was written anew: what it told before is forgotten.
+    fn clear(&mut self);
+    /// There is code.
+    fn load(&mut self, code: &Code<'_>);
+    /// Code moved from one address to another.
+    fn relocate(&mut self, from: u64, to: u64);
+}
+
+impl CodeSink for CodeMap {
+    fn clear(&mut self) {
+        CodeMap::clear(self);
+    }
+
+    fn load(&mut self, code: &Code<'_>) {
+        self.insert(code);
+    }
+
+    fn relocate(&mut self, from: u64, to: u64) {
+        CodeMap::relocate(self, from, to);
+    }
+}
+
 /// How far a perf map was read.
 #[derive(Debug, Default)]
 pub struct MapReader {
@@ -82,7 +106,7 @@ impl MapReader {
     /// Reads what the file has grown by, at most `allowance` bytes, which become fewer. False: the
     /// allowance did not suffice. A file that was written anew is read anew, and what it told
     /// before is forgotten.
-    pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut CodeMap) -> bool {
+    pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut impl CodeSink) -> bool {
         let Ok(metadata) = file.metadata() else { return true };
         if self.at > 0 && !self.is_continued(file, &metadata) {
             code.clear();
@@ -96,7 +120,7 @@ impl MapReader {
                 return true;
             };
             let piece = bytes.get(..read).unwrap_or_default();
-            let whole = perf_map::read(piece, |told| code.insert(&told));
+            let whole = perf_map::read(piece, |told| code.load(&told));
             // What was read twice is paid for twice, but for the line that is being written.
             *allowance = allowance.saturating_sub(whole as u64);
             if whole == 0 {
@@ -151,7 +175,7 @@ impl DumpReader {
 
     /// As [`MapReader::read`]; the code itself, which lies between the records' heads, is passed
     /// over without reading where it is long.
-    pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut CodeMap) -> bool {
+    pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut impl CodeSink) -> bool {
         let mut bytes = vec![0; PIECE / 16];
         while *allowance > 0 && !self.damaged {
             let Ok(read) = file.read_at(&mut bytes, self.at) else { return true };
@@ -166,7 +190,7 @@ impl DumpReader {
     }
 
     /// Takes the records of a piece; how far behind its begin the next one begins.
-    fn take(&mut self, piece: &[u8], code: &mut CodeMap) -> u64 {
+    fn take(&mut self, piece: &[u8], code: &mut impl CodeSink) -> u64 {
         let Some(header) = self.header else {
             self.header = jitdump::header(piece);
             self.damaged = self.header.is_none() && piece.len() >= jitdump::RECORD_MIN;
@@ -177,7 +201,7 @@ impl DumpReader {
             match header.next(rest) {
                 Step::Record { event, size } => {
                     match event {
-                        Event::Load(told) => code.insert(&told),
+                        Event::Load(told) => code.load(&told),
                         Event::Move { from, to } => code.relocate(from, to),
                         Event::Other => {}
                     }

@@ -5,10 +5,11 @@
 //! for profilers, `/tmp/perf-PID.map` as it sees it and the jitdump that it has mapped. What is
 //! written is read when a sample asks for it, and read on as it grows.
 
+mod code_events;
 mod files;
 mod places;
 mod regions;
-mod who;
+pub mod who;
 
 pub use regions::REGIONS_MAX;
 
@@ -16,6 +17,8 @@ use crate::kernel::{MappedFileId, RecordKind, TimedRecord};
 use crate::spaces::mapped_files::Image;
 use crate::spaces::mappings::{Mapping, Mappings};
 use crate::spaces::open_mapped::MappedAt;
+use crate::spaces::system::{CodeLook, System};
+use code_events::{Heard, apply};
 use files::{DumpReader, MapReader, NoFile};
 use image::ImageOffset;
 use image::jit::CodeMap;
@@ -125,7 +128,7 @@ struct Process {
     code: CodeMap,
     map: MapReader,
     dumps: Vec<DumpReader>,
-    refused: Option<&'static str>,
+    refused: Option<String>,
     allowance: Allowance,
     looked_ns: u64,
     used_ns: u64,
@@ -180,23 +183,32 @@ pub struct Jit {
     /// Tells this daemon's images from those of the one before: it does not know which offsets
     /// stood for what.
     run: u64,
+    /// Whom questions about processes go to.
+    system: System,
     refused: u64,
     doubtful: bool,
 }
 
 impl Default for Jit {
     fn default() -> Self {
-        Self {
-            processes: HashMap::new(),
-            allowance: ALL_ALLOWANCE,
-            run: fastrand::u64(..),
-            refused: 0,
-            doubtful: false,
-        }
+        Self::new(fastrand::u64(..), System::default())
     }
 }
 
 impl Jit {
+    /// None yet; `run` tells this run of the daemon from all others.
+    #[must_use]
+    pub fn new(run: u64, system: System) -> Self {
+        Self {
+            processes: HashMap::new(),
+            allowance: ALL_ALLOWANCE,
+            run,
+            system,
+            refused: 0,
+            doubtful: false,
+        }
+    }
+
     /// Looks at records as they come, before their drain: a process that makes code may be gone by
     /// then, and who owned its files is known only while it lives.
     pub fn notice(&mut self, records: &[TimedRecord], now_ns: u64) {
@@ -206,7 +218,7 @@ impl Jit {
                 && mmap.path == b"//anon"
                 && !self.processes.contains_key(&mmap.pid)
                 && self.processes.len() < PROCESSES_MAX
-                && let Some(who) = Who::of(mmap.pid)
+                && let Some(who) = self.system.who(mmap.pid)
             {
                 self.process(mmap.pid, now_ns, Some(who));
             }
@@ -276,7 +288,8 @@ impl Jit {
             return Err(reason);
         }
         if !self.processes.contains_key(&asked.pid) {
-            self.process(asked.pid, asked.now_ns, Who::of(asked.pid));
+            let who = self.system.who(asked.pid);
+            self.process(asked.pid, asked.now_ns, who);
         }
         let run = self.run;
         let all = self.allowance.at(asked.now_ns);
@@ -304,7 +317,7 @@ impl Jit {
     /// # Errors
     /// One line with the next step.
     pub fn register(&mut self, told: &Registration, now_ns: u64) -> Result<usize, String> {
-        let (who, region) = regions::check(told)?;
+        let (who, region) = regions::check(told, &self.system)?;
         let known = self.processes.get(&told.pid).and_then(|process| process.who.as_ref());
         if known.is_some_and(|known| known.start_ticks != who.start_ticks) {
             self.processes.remove(&told.pid); // its number was used again
@@ -351,10 +364,11 @@ impl Jit {
     /// records are all applied.
     pub fn forget(&mut self, mappings: &Mappings, from_ns: u64) {
         let doubtful = std::mem::take(&mut self.doubtful);
+        let system = &self.system;
         self.processes.retain(|pid, process| {
             // A record of it may be waiting for the next drain.
             let known = mappings.knows(*pid) || process.born_ns >= from_ns;
-            let still = |who: &Who| who::is_still(*pid, who.start_ticks);
+            let still = |who: &Who| system.is_still(*pid, who.start_ticks);
             known && !process.left && (!doubtful || process.who.as_ref().is_some_and(still))
         });
         let mut bytes: usize =
@@ -442,8 +456,8 @@ fn region_place(
     Some(place(image, base, range, name, asked.address))
 }
 
-/// Reads what the process has written since it was looked at, at most `all` bytes; how many that
-/// were.
+/// Takes in what the process has written since it was looked at, at most `all` bytes. Returns how
+/// many were read.
 fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u64 {
     let due = process.looked_ns == 0
         || asked.now_ns.saturating_sub(process.looked_ns) >= LOOK_INTERVAL_NS;
@@ -452,22 +466,56 @@ fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u
     }
     process.looked_ns = asked.now_ns;
     let Some(who) = process.who.clone() else { return 0 };
-    let mine = process.allowance.at(asked.now_ns);
-    let given = mine.min(all).min(LOOK_BYTES);
-    let mut left = given;
-    let mut refused = None;
-    let mut whole = true;
-    match open_map(asked.pid, &who) {
-        Ok(file) => whole &= process.map.read(&file, &mut left, &mut process.code),
-        Err(NoFile::Absent) => {}
-        Err(NoFile::Refused(why)) => refused = Some(why),
-    }
     for mapping in mappings.mapped(asked.pid) {
         process.is_runtime |= who::is_of_runtime(&mapping.file.path);
-        if !is_dump(&mapping.file.path) {
-            continue;
-        }
-        let at = MappedAt { pid: asked.pid, start: mapping.start, end: mapping.end };
+    }
+    let mine = process.allowance.at(asked.now_ns);
+    let given = mine.min(all).min(LOOK_BYTES);
+    let system = &mappings.system;
+    let seen = system.code_look(asked.pid, || {
+        let keeps = system.is_recording();
+        read_files(process, &who, asked.pid, mappings, given, keeps)
+    });
+    if system.is_replay() {
+        seen.events.iter().for_each(|event| apply(event, &mut process.code));
+    }
+    let mut refused = seen.refused;
+    if seen.is_cut && mine <= LOOK_BYTES.min(all) {
+        refused = Some("it is larger than what is read of it".to_owned());
+    }
+    if let Some(why) = refused.as_ref().filter(|why| process.refused.as_ref() != Some(why)) {
+        tracing::warn!(
+            pid = asked.pid,
+            program = who.name,
+            "the map of generated code is not read: {why}"
+        );
+    }
+    process.refused = refused;
+    let spent = seen.bytes.min(given);
+    process.allowance.left = mine - spent;
+    spent
+}
+
+/// Reads at most `given` bytes of the process's perf map and jitdumps into its code; `keeps` what
+/// they told in the result as well.
+fn read_files(
+    process: &mut Process,
+    who: &Who,
+    pid: u32,
+    mappings: &Mappings,
+    given: u64,
+    keeps: bool,
+) -> CodeLook {
+    let mut left = given;
+    let mut seen = CodeLook::default();
+    let mut code = Heard { code: &mut process.code, events: keeps.then_some(&mut seen.events) };
+    match open_map(pid, who) {
+        Ok(file) => seen.is_cut |= !process.map.read(&file, &mut left, &mut code),
+        Err(NoFile::Absent) => {}
+        Err(NoFile::Refused(why)) => seen.refused = Some(why.to_owned()),
+    }
+    for mapping in mappings.mapped(pid).filter(|mapping| is_dump(&mapping.file.path)) {
+        let at = MappedAt { pid, start: mapping.start, end: mapping.end };
         let Some(file) = mapping.file.open(at) else { continue };
         match files::trusted(&file, &who.owners) {
             Ok(metadata) => {
@@ -477,30 +525,16 @@ fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u
                     process.dumps.push(DumpReader::new(&metadata));
                 }
                 let Some(dump) = process.dumps.get_mut(number) else { continue };
-                whole &= dump.read(&file, &mut left, &mut process.code);
+                seen.is_cut |= !dump.read(&file, &mut left, &mut code);
             }
             Err(NoFile::Absent) => {}
-            Err(NoFile::Refused(why)) => refused = Some(why),
+            Err(NoFile::Refused(why)) => seen.refused = Some(why.to_owned()),
         }
     }
-    if !whole && mine <= LOOK_BYTES.min(all) {
-        refused = Some("it is larger than what is read of it");
-    }
-    if let Some(why) = refused.filter(|why| process.refused != Some(why)) {
-        tracing::warn!(
-            pid = asked.pid,
-            program = who.name,
-            "the map of generated code is not read: {why}"
-        );
-    }
-    process.refused = refused;
-    let spent = given - left;
-    process.allowance.left = mine - spent;
-    spent
+    seen.bytes = given - left;
+    seen
 }
 
-/// Opens `/tmp/perf-PID.map` as the process sees it; when it has ended, as we see it, if it saw the
-/// same.
 fn open_map(pid: u32, who: &Who) -> Result<std::fs::File, NoFile> {
     if who.tmp_may_block {
         return Err(NoFile::Refused("/tmp is served by a program or another machine"));

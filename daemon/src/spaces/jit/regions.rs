@@ -2,7 +2,9 @@
 
 use crate::spaces::jit::{inode_of, who::Who};
 use crate::spaces::mapped_files::Image;
-use crate::spaces::mappings::executable_mappings;
+use crate::spaces::mapped_files::known;
+use crate::spaces::system::{Identity, System};
+use image::ImageId;
 use image::jit::NAME_MAX;
 use nix::fcntl::OFlag;
 use profiledb::ImageRecord;
@@ -115,7 +117,7 @@ impl Regions {
 ///
 /// # Errors
 /// One line with the next step.
-pub fn check(told: &Registration) -> Result<(Who, Region), String> {
+pub fn check(told: &Registration, system: &System) -> Result<(Who, Region), String> {
     let Registration { pid, start, len, ref name, ref image, ref file, offset } = *told;
     let plain = |text: &str, max: usize| {
         !text.trim().is_empty() && text.len() <= max && !text.chars().any(char::is_control)
@@ -131,8 +133,8 @@ pub fn check(told: &Registration) -> Result<(Who, Region), String> {
         ));
     }
     let gone = || format!("there is no process {pid}; name one that runs (as dcpid sees it)");
-    let who = Who::of(pid).ok_or_else(gone)?;
-    let lines = executable_mappings(pid).filter(|lines| !lines.is_empty()).ok_or_else(gone)?;
+    let who = system.who(pid).ok_or_else(gone)?;
+    let lines = system.maps(pid).filter(|lines| !lines.is_empty()).ok_or_else(gone)?;
     let end = start.checked_add(len).filter(|_| len > 0);
     let end = end.ok_or_else(|| {
         format!("{len} bytes at {start:#x} are no region; give START and LEN of code")
@@ -154,16 +156,40 @@ pub fn check(told: &Registration) -> Result<(Who, Region), String> {
         .find(|line| (line.start..line.end).contains(&start))
         .map_or(0, |line| inode_of(&line.file));
     let shows = match file {
-        Some(path) => Shows::File(Arc::new(identify(path)?), offset),
+        Some(path) => Shows::File(Arc::new(identified(path, system)?), offset),
         None => Shows::Generated(image.clone()),
     };
-    if !crate::spaces::jit::who::is_still(pid, who.start_ticks) {
+    if !system.is_still(pid, who.start_ticks) {
         return Err(gone());
     }
     Ok((who, Region { start, end, name: name.clone(), shows, inode }))
 }
 
-fn identify(path: &Path) -> Result<Image, String> {
+/// The image that a registration names as a file.
+fn identified(path: &Path, system: &System) -> Result<Image, String> {
+    let live = || match identify(path) {
+        Ok((id, size_bytes)) => Identity::Image(id.to_string(), size_bytes),
+        Err(why) => Identity::Unknown(why),
+    };
+    let told = system.registered_file(path.as_os_str().as_encoded_bytes(), live);
+    if let Some(Identity::Unknown(why)) = told {
+        return Err(why);
+    }
+    let (id, size_bytes) =
+        known(told).map_err(|_| format!("--file {} is not known", path.display()))?;
+    let escaped = ImageRecord::escape_path(path);
+    let name = escaped.rsplit('/').find(|part| !part.is_empty()).unwrap_or("?").to_owned();
+    Ok(Image {
+        id,
+        kind: image::ImageKind::File,
+        name,
+        path: escaped,
+        size_bytes,
+        procedures: None,
+    })
+}
+
+fn identify(path: &Path) -> Result<(ImageId, Option<u64>), String> {
     let shown = path.display();
     if !path.is_absolute() {
         return Err(format!(
@@ -182,22 +208,20 @@ fn identify(path: &Path) -> Result<Image, String> {
     }
     let id = image::identify_file(&file)
         .map_err(|error| format!("--file {shown}: {error}; name an ELF file"))?;
-    let escaped = ImageRecord::escape_path(path);
-    let name = escaped.rsplit('/').find(|part| !part.is_empty()).unwrap_or("?").to_owned();
     let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
-    Ok(Image {
-        id,
-        kind: image::ImageKind::File,
-        name,
-        path: escaped,
-        size_bytes,
-        procedures: None,
-    })
+    Ok((id, size_bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Against this very machine.
+    fn check(told: &Registration) -> Result<(Who, Region), String> {
+        super::check(told, &System::default())
+    }
+
+    use crate::spaces::mappings::executable_mappings;
 
     fn region(start: u64, end: u64, inode: u64) -> Region {
         Region { start, end, name: format!("{start}"), shows: Shows::Generated(None), inode }

@@ -26,7 +26,7 @@ const RUNTIME_LIBRARIES: [&str; 10] = [
 ];
 
 /// A process, as it was when asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Who {
     /// File name of its program.
     pub name: String,

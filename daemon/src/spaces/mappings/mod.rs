@@ -7,20 +7,21 @@
 mod address_map;
 mod notices;
 mod process;
-mod procfs;
+pub mod procfs;
 mod programs;
 mod tags;
 
 pub use address_map::{AddressMap, MAPPINGS_MAX, Mapping};
 pub use notices::look;
-pub use process::Window;
+pub use process::{Found, Window};
 pub use procfs::{MapsLine, executable_mappings, start_time};
-pub use tags::{Found, LabelError};
+pub use tags::LabelError;
 
 use crate::kernel::{Program, Record, RecordKind, TimedRecord};
 use crate::spaces::mapped_files::Files;
 use crate::spaces::open_mapped::MappedAt;
 use crate::spaces::scopes::{Tagger, Tags};
+use crate::spaces::system::System;
 use model::Unresolved;
 use process::{Generations, Process, Version};
 use programs::Programs;
@@ -61,6 +62,10 @@ pub struct Mappings {
     pub refused: u64,
     /// What is kept apart and left out.
     pub tagger: Tagger,
+    /// Whom questions about processes go to.
+    pub system: System,
+    /// Mappings that were learnt from notices since the last drain.
+    pub learnt: Vec<TimedRecord>,
     /// Records were lost since /proc was asked about everybody.
     doubtful: bool,
     asked_ns: u64,
@@ -69,7 +74,7 @@ pub struct Mappings {
 impl Mappings {
     /// Takes up every running process. Call it after the records have begun to flow.
     pub fn scan(&mut self, now_ns: u64) {
-        for pid in procfs::processes() {
+        for pid in self.system.processes() {
             self.read_process(pid, now_ns, None);
         }
     }
@@ -254,7 +259,7 @@ impl Mappings {
         window: Window,
     ) -> Result<Found, Unresolved> {
         let process = self.processes.get_mut(&pid).ok_or(Unresolved::UnknownProcess)?;
-        process.read_cgroup(pid, &mut self.tagger);
+        process.read_cgroup(pid, &mut self.tagger, &self.system);
         process.find(generation, pc, window).unwrap_or(Err(Unresolved::NoMapping))
     }
 
@@ -274,11 +279,12 @@ impl Mappings {
     /// Forgets processes that ended before this window began: all their samples have been drained.
     pub fn forget_ended(&mut self, window: Window) {
         self.programs.forget(window);
+        let system = &self.system;
         self.processes.retain(|pid, process| {
             process.forget_before(window.from_ns);
             // Other threads may outlive the first one; then the process is still in /proc.
             process.ended_ns.is_none_or(|ended| {
-                ended >= window.from_ns || (process.threads && procfs::exists(*pid))
+                ended >= window.from_ns || (process.threads && system.exists(*pid))
             })
         });
     }
@@ -292,7 +298,8 @@ impl Mappings {
         }
         self.doubtful = false;
         self.asked_ns = now_ns;
-        self.processes.retain(|pid, _| procfs::exists(*pid));
+        let system = &self.system;
+        self.processes.retain(|pid, _| system.exists(*pid));
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
             self.read_process(pid, now_ns, None);
@@ -335,7 +342,8 @@ impl Mappings {
     /// The process, with the tags of its parent if no record told of its birth.
     fn process(&mut self, pid: u32) -> Option<&mut Process> {
         let unseen = self.tagger.gives_tags() && !self.processes.contains_key(&pid);
-        let tags = unseen.then(|| tags::of_parent(&self.processes, &self.tagger, pid));
+        let tags =
+            unseen.then(|| tags::of_parent(&self.processes, &self.tagger, &self.system, pid));
         let process = self.process_or_new(pid)?;
         if let (Some(tags), Some(now)) = (tags, process.versions.last_mut()) {
             now.tags = tags;
@@ -353,7 +361,7 @@ impl Mappings {
 
     /// Replaces what is known of a process by what /proc says; false when it is gone.
     fn read_process(&mut self, pid: u32, now_ns: u64, asker: Option<u16>) -> bool {
-        let Some(lines) = procfs::executable_mappings(pid).filter(|lines| !lines.is_empty()) else {
+        let Some(lines) = self.system.maps(pid).filter(|lines| !lines.is_empty()) else {
             return false;
         };
         let mut map = AddressMap::default();

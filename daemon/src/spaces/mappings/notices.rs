@@ -40,7 +40,9 @@ impl Mappings {
             path: line.path.clone(),
             file,
         };
-        self.apply(TimedRecord { time_ns: now_ns, kind: RecordKind::Mmap(record) });
+        let record = TimedRecord { time_ns: now_ns, kind: RecordKind::Mmap(record) };
+        self.learnt.push(record.clone());
+        self.apply(record);
     }
 }
 

@@ -1,7 +1,6 @@
 //! One process: the address spaces that it had, and which samples belong to which.
 
 use super::address_map::{AddressMap, Mapping};
-use super::tags::Found;
 use crate::spaces::scopes::Tags;
 use model::Unresolved;
 use std::sync::Arc;
@@ -12,6 +11,15 @@ const REPLACED_MAX: usize = 1024;
 /// Address spaces of one process that are remembered within one drain; an exec storm over itself
 /// loses the oldest.
 const VERSIONS_MAX: usize = 64;
+
+/// Where a sample was taken, and whose it is.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// What was mapped there.
+    pub mapping: Mapping,
+    /// Whose process that was.
+    pub tags: Tags,
+}
 
 /// Consecutive generations, from the first to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::kernel::MappedFileId;
 use std::fs;
 
 /// One executable line of /proc/PID/maps.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MapsLine {
     /// First address.
     pub start: u64,
@@ -17,6 +17,7 @@ pub struct MapsLine {
     /// Device and inode; inode 0: no file.
     pub file: MappedFileId,
     /// Path or label; empty for anonymous memory.
+    #[serde(with = "crate::latin1")]
     pub path: Vec<u8>,
 }
 

@@ -1,26 +1,18 @@
 //! Whose samples are whose: labels, control groups and exclusions of the processes that are known.
 
-use super::{Mapping, Mappings, Process, Window, procfs};
+use super::process::Process;
+use super::{Mappings, Window};
 use crate::kernel::{RecordKind, TimedRecord};
-use crate::spaces::cgroups;
 use crate::spaces::mapped_files::MappedFile;
 use crate::spaces::open_mapped::MappedAt;
 use crate::spaces::scopes::{LABELS_MAX, Rules, Tagger, Tags};
+use crate::spaces::system::System;
 use profiledb::DbError;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Control groups that wait for their process's exec to be applied.
 const FORESEEN_MAX: usize = 65_536;
-
-/// Where a sample was taken, and whose it is.
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// What was mapped there.
-    pub mapping: Mapping,
-    /// Whose process that was.
-    pub tags: Tags,
-}
 
 /// Why a process is not labelled; each is one line with the next step.
 #[derive(Debug, thiserror::Error)]
@@ -55,11 +47,11 @@ pub enum LabelError {
 
 impl Process {
     /// Reads the control group that the process is in now, if that is wanted and not known.
-    pub(super) fn read_cgroup(&mut self, pid: u32, tagger: &mut Tagger) {
+    pub(super) fn read_cgroup(&mut self, pid: u32, tagger: &mut Tagger, system: &System) {
         let Some(now) = self.versions.last_mut().filter(|now| now.tags.unread()) else { return };
         // Who has ended is in no group any more (a zombie is shown at the root of version 1's
         // hierarchies).
-        let cgroup = if self.ended_ns.is_none() { cgroups::of_process(pid) } else { None };
+        let cgroup = if self.ended_ns.is_none() { system.cgroup(pid) } else { None };
         now.tags = tagger.read(&now.tags, cgroup.as_deref());
     }
 
@@ -79,9 +71,10 @@ impl Process {
 pub(super) fn of_parent(
     processes: &HashMap<u32, Process, foldhash::fast::RandomState>,
     tagger: &Tagger,
+    system: &System,
     pid: u32,
 ) -> Tags {
-    let parent = || processes.get(&procfs::parent(pid)?)?.versions.last();
+    let parent = || processes.get(&system.parent(pid)?)?.versions.last();
     let inherited = if tagger.in_use() { parent().map(|parent| parent.tags.clone()) } else { None };
     inherited
         .map_or_else(|| tagger.unknown(), |tags| tags.with_unread(tagger.rules().want_cgroups()))
@@ -101,7 +94,7 @@ impl Mappings {
         if excluded.is_empty() {
             return;
         }
-        let parents = parents();
+        let parents = parents(&self.system);
         // Who has ended since the scan may have been a child; a record tells whose, if it is not
         // too old to matter.
         self.processes.retain(|pid, _| parents.contains_key(pid));
@@ -132,7 +125,7 @@ impl Mappings {
         if let RecordKind::Exec { pid } = record.kind
             && self.tagger.rules().want_cgroups()
             && self.foreseen.len() < FORESEEN_MAX
-            && let Some(cgroup) = cgroups::of_process(pid)
+            && let Some(cgroup) = self.system.cgroup(pid)
         {
             self.foreseen.insert(pid, cgroup);
         }
@@ -156,17 +149,20 @@ impl Mappings {
         with_children: bool,
     ) -> Result<Vec<u32>, LabelError> {
         profiledb::check_label(label)?;
-        let started = procfs::start_time(pid).ok_or(LabelError::Gone { pid })?;
+        let started = self.system.start_time(pid).ok_or(LabelError::Gone { pid })?;
         if start_time.is_some_and(|meant| meant != started) {
             return Err(LabelError::Gone { pid });
         }
-        let process = procfs::process_of(pid).ok_or(LabelError::Gone { pid })?;
+        let process = self.system.process_of(pid).ok_or(LabelError::Gone { pid })?;
         if process != pid {
             return Err(LabelError::Thread { pid, process });
         }
         self.process(pid).ok_or(LabelError::TooManyProcesses)?;
-        let all =
-            if with_children { with_descendants(&[pid], &parents()) } else { HashSet::from([pid]) };
+        let all = if with_children {
+            with_descendants(&[pid], &parents(&self.system))
+        } else {
+            HashSet::from([pid])
+        };
         for pid in &all {
             let Some(tags) = self.processes.get_mut(pid).and_then(Process::tags_mut) else {
                 continue;
@@ -180,7 +176,7 @@ impl Mappings {
     /// nobody's where that is not known.
     pub fn tags(&mut self, pid: u32, generation: u16, window: Window) -> Tags {
         let Some(process) = self.processes.get_mut(&pid) else { return Tags::default() };
-        process.read_cgroup(pid, &mut self.tagger);
+        process.read_cgroup(pid, &mut self.tagger, &self.system);
         let then =
             || process.versions.iter().rev().filter(|version| version.until_ns >= window.from_ns);
         let known = then().find(|version| version.has(generation));
@@ -194,7 +190,7 @@ impl Mappings {
     /// process that is not known, or has no file mapped.
     pub fn program(&mut self, pid: u32, generation: u16) -> Option<(Arc<MappedFile>, Tags)> {
         let process = self.processes.get_mut(&pid)?;
-        process.read_cgroup(pid, &mut self.tagger);
+        process.read_cgroup(pid, &mut self.tagger, &self.system);
         let versions = || process.versions.iter().rev();
         let version =
             versions().find(|version| version.has(generation)).or_else(|| versions().next())?;
@@ -205,8 +201,8 @@ impl Mappings {
 
 /// These processes and all whose parents, or their parents, they are, as /proc has it now.
 /// The parent of each process that runs.
-fn parents() -> HashMap<u32, u32> {
-    procfs::processes().into_iter().filter_map(|pid| Some((pid, procfs::parent(pid)?))).collect()
+fn parents(system: &System) -> HashMap<u32, u32> {
+    system.processes().into_iter().filter_map(|pid| Some((pid, system.parent(pid)?))).collect()
 }
 
 fn with_descendants(pids: &[u32], parents: &HashMap<u32, u32>) -> HashSet<u32> {
@@ -229,8 +225,10 @@ fn with_descendants(pids: &[u32], parents: &HashMap<u32, u32>) -> HashSet<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::procfs;
     use super::*;
     use crate::kernel::{MappedFileId, Record};
+    use crate::spaces::cgroups;
     use crate::spaces::cgroups::Pattern;
     use std::process::{Child, Command, Stdio};
 
@@ -357,7 +355,11 @@ mod tests {
             assert_eq!(label(&mut mappings, child, (0, 9)).as_deref(), expected);
             // And one that no record told of.
             assert!(mappings.read_process(std::process::id(), 1, None));
-            assert!(of_parent(&mappings.processes, &mappings.tagger, child).scope().is_some());
+            assert!(
+                of_parent(&mappings.processes, &mappings.tagger, &mappings.system, child)
+                    .scope()
+                    .is_some()
+            );
         }
     }
 

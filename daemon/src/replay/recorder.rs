@@ -1,0 +1,65 @@
+//! A source whose samples and records are kept on a tape on their way.
+
+use super::recording::Tape;
+use super::steps::Step;
+use crate::instruments::sample_source::{Order, SampleSource, Steered};
+use crate::kernel::{Drained, TimedRecord};
+use crate::spaces::system::System;
+use abi::{Entry, Snapshot};
+
+/// A source and its tape. With a tape that keeps nothing it is the source alone.
+pub struct Recorder<Source> {
+    source: Source,
+    tape: Tape,
+    system: System,
+}
+
+impl<Source: SampleSource> Recorder<Source> {
+    /// Keeps what comes out of `source` on `tape`; the answers of `system` belong to these steps.
+    pub fn new(source: Source, tape: Tape, system: System) -> Self {
+        Self { source, tape, system }
+    }
+}
+
+impl<Source: SampleSource> SampleSource for Recorder<Source> {
+    fn now_ns(&self) -> u64 {
+        self.source.now_ns()
+    }
+
+    fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
+        let (before, begun_ns) = (entries.len(), self.source.now_ns());
+        let drained = self.source.drain(entries);
+        self.system.next_step();
+        self.tape.note(|| {
+            let entries = entries.get(before..).unwrap_or_default();
+            Step::drain(begun_ns, self.source.now_ns(), entries, &drained)
+        });
+        drained
+    }
+
+    fn records(&mut self, records: &mut Vec<TimedRecord>) {
+        let before = records.len();
+        self.source.records(records);
+        self.system.next_step();
+        self.tape.note(|| Step::Records {
+            time_ns: self.source.now_ns(),
+            records: records.get(before..).unwrap_or_default().to_vec(),
+        });
+    }
+
+    fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64 {
+        self.source.snapshots(into)
+    }
+
+    fn spill_used(&self) -> f64 {
+        self.source.spill_used()
+    }
+
+    fn handler_cost(&self) -> Option<(u64, u64)> {
+        self.source.handler_cost()
+    }
+
+    fn steer(&mut self, order: Order) -> Steered {
+        self.source.steer(order)
+    }
+}
