@@ -7,6 +7,7 @@
 //! - excerpts: what a recording keeps of code is enough for reports on its samples
 //! - export: files for other tools
 //! - html: the page for browsers
+//! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
 //! - transfer: copies and archives, and whether a database is whole
 //! - truth: counts of other programs and builds
@@ -35,6 +36,8 @@ mod output;
 mod process;
 #[cfg(test)]
 mod prof;
+#[cfg(test)]
+mod replayed;
 #[cfg(test)]
 mod runs;
 #[cfg(test)]
