@@ -9,7 +9,8 @@
 //!
 //! ```text
 //! datagram  magic "DCPL", version u16, objects u16, pid u32
-//! object    base u64, start u64, end u64, length of the build id u8, 0 u8, length of the path u16, build id, path
+//! object    base u64, start u64, end u64, length of the build id u8, 0 u8, length of the path u16,
+//!           build id, path
 //! ```
 
 /// The first bytes of every datagram.

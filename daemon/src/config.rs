@@ -329,17 +329,16 @@ fn access(settings: &Settings) -> anyhow::Result<Access> {
     let mode = mode.with_context(|| {
         format!("--control-mode {text}: must be a mode in octal digits, such as 0660")
     })?;
-    let group = |name: &String| {
-        match name.parse() {
+    let group = |name: &String| match name.parse() {
         Ok(number) => Ok(number),
         Err(_) => {
-            nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw()).with_context(|| {
+            let group = nix::unistd::Group::from_name(name).ok().flatten();
+            group.map(|group| group.gid.as_raw()).with_context(|| {
                 format!(
                     "--control-group {name}: there is no such group; name one of `getent group`, or give its number"
                 )
             })
         }
-    }
     };
     let rights = match settings.clients_may.as_deref().unwrap_or("control") {
         "read" => Rights::Read,

@@ -132,7 +132,14 @@ async fn serve(
 fn log_events(events: &[PlannedEvent], machine: &Machine) {
     for plan in events {
         let note = plan.note.as_deref().unwrap_or_default();
-        tracing::info!(event = plan.event.name, period = plan.period, unit = %plan.event.unit, cpus = machine.cpus.len(), note, "sampling");
+        tracing::info!(
+            event = plan.event.name,
+            period = plan.period,
+            unit = %plan.event.unit,
+            cpus = machine.cpus.len(),
+            note,
+            "sampling"
+        );
     }
 }
 
@@ -299,7 +306,8 @@ fn signals(
                 _ = hup.recv() => {
                     match again() {
                         Ok(config) => drop(reloads.send(config).await), // ending already
-                        Err(error) => tracing::error!("the configuration stays as it was: {}", one_line(&error)),
+                        Err(error) => tracing::error!("the configuration stays as it was: \
+                        {}", one_line(&error)),
                     }
                     continue;
                 }

@@ -48,12 +48,14 @@ impl<S: Subscriber> Layer<S> for Limited {
             return true; // whoever asks for these wants them all
         }
         let now = Instant::now();
-        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner); // nobody panics while holding it
+        // Nobody panics while holding it.
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let kind =
             kinds.entry(metadata.callsite()).or_insert(Kind { began: now, lines: 0, left_out: 0 });
         let (admitted, left_out) = kind.admit(now);
         if left_out > 0 {
-            let _ = writeln!(std::io::stderr(), "{left_out} lines like the next were left out"); // nowhere left to say it
+            // Nowhere left to say it.
+            let _ = writeln!(std::io::stderr(), "{left_out} lines like the next were left out");
         }
         admitted
     }

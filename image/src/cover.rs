@@ -200,7 +200,8 @@ mod tests {
             prop_assert!(pieces.is_sorted_by(|a, b| a.end <= b.start));
             for at in 0..100 {
                 let found = pieces.iter().find(|p| (p.start..p.end).contains(&at));
-                let longest = |start| spans.iter().filter(|s| s.start == start).map(|s| s.end).max();
+                let from = |start| spans.iter().filter(move |s| s.start == start);
+                let longest = |start| from(start).map(|s| s.end).max();
                 let covering = spans
                     .iter()
                     .filter(|s| s.start <= at && longest(s.start) > Some(at))

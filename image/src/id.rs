@@ -261,7 +261,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_form_reads_back(bytes in prop::collection::vec(any::<u8>(), 1..=20), name: String) {
+        fn the_text_form_reads_back(
+            bytes in prop::collection::vec(any::<u8>(), 1..=20),
+            name: String
+        ) {
             let ids = [
                 ImageId::from_build_id(&bytes),
                 Some(ImageId::from_text([&bytes])),

@@ -86,7 +86,7 @@ impl FromStr for ImageKind {
 /// | [`ImageKind::Module`] | the address where the module was loaded |
 /// | [`ImageKind::Bpf`] | the first instruction of the program |
 /// | [`ImageKind::Idle`] | `_stext` |
-/// | [`ImageKind::Jit`] | address 0 of the process; where other code was before, from a multiple of 2^57 |
+/// | [`ImageKind::Jit`] | address 0 of the process, or a multiple of 2^57 where other code was |
 /// | [`ImageKind::Unresolved`] | nothing: all samples are at 0 |
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ImageOffset(pub u64);

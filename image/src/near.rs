@@ -162,7 +162,10 @@ mod tests {
         /// The pieces that hold the addresses are the same when all other symbols are left out.
         #[test]
         fn what_decides_is_enough(
-            spans in prop::collection::vec((0..88_u64, prop_oneof![Just(0_u64), 0..4_u64, 0..40_u64]), 0..30),
+            spans in prop::collection::vec(
+                (0..88_u64, prop_oneof![Just(0_u64), 0..4_u64, 0..40_u64]),
+                0..30
+            ),
             addresses in prop::collection::btree_set(0..100_u64, 1..6),
             section in (0..90_u64, 1..30_u64),
             unwound in (0..90_u64, 1..30_u64),
@@ -171,7 +174,8 @@ mod tests {
             let mut near = Near::new(&addresses);
             spans.iter().for_each(|(start, size)| near.add(*start, start + size));
             let deciding = near.deciding().unwrap();
-            let some: Vec<(u64, u64)> = spans.iter().filter(|(start, _)| deciding.has(*start)).copied().collect();
+            let has = |(start, _): &&(u64, u64)| deciding.has(*start);
+            let some: Vec<(u64, u64)> = spans.iter().filter(has).copied().collect();
             let more = [(section, 1000), (unwound, 2000)]
                 .map(|((start, size), label)| Piece { start, end: start + size, label });
             let (all, some) = (pieces(&spans, &more), pieces(&some, &more));

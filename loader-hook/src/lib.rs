@@ -2,7 +2,8 @@
 //! dynamic loader maps.
 //!
 //! ```text
-//! ld.so ──la_objopen──> object's headers ──> one datagram ──la_activity(LA_ACT_CONSISTENT)──> /run/dcpi/loader.sock
+//! ld.so ──la_objopen──> object's headers ──> one datagram
+//!       ──la_activity(LA_ACT_CONSISTENT)──> /run/dcpi/loader.sock
 //! ```
 //!
 //! It runs inside strangers' programs, so it never fails, waits, allocates, prints or panics,

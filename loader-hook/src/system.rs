@@ -70,7 +70,8 @@ unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     // SAFETY: the kernel keeps all registers but these three; what the call does with memory is the
     // caller's promise.
     unsafe {
-        asm!("syscall", inlateout("rax") number => answer, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+        asm!("syscall", inlateout("rax") number => answer,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
             lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     answer
@@ -87,7 +88,8 @@ unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     // SAFETY: the kernel keeps all registers but x0; what the call does with memory is the caller's
     // promise.
     unsafe {
-        asm!("svc 0", in("x8") number, inlateout("x0") a => answer, in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+        asm!("svc 0", in("x8") number, inlateout("x0") a => answer,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
             options(nostack));
     }
     answer

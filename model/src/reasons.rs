@@ -2,7 +2,9 @@
 //! report, each with what it means.
 
 macro_rules! reasons {
-    ($(#[$doc:meta])* $of:ident { $($(#[$why:meta])* $reason:ident $name:literal $meaning:literal,)* }) => {
+    ($(#[$doc:meta])* $of:ident {
+        $($(#[$why:meta])* $reason:ident $name:literal $meaning:literal,)*
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $of {

@@ -102,7 +102,8 @@ fn coding(real: &BTreeMap<ProfileKey, Profile>) {
     let million = entries as f64 / 1e6;
     let each = bytes as f64 / entries as f64;
     println!(
-        "  {each:.3} bytes an entry (at most 2), encoded {:.1} M/s, decoded {:.1} M/s (at least 30)",
+        "  {each:.3} bytes an entry (at most 2), encoded {:.1} M/s, decoded {:.1} M/s (at least \
+        30)",
         million / encoding,
         million / decoding
     );

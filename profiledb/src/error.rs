@@ -46,14 +46,16 @@ pub enum DbError {
         known: u32,
     },
     /// Another process writes this database.
-    #[error("{} is locked: another daemon writes this database; stop it or choose another directory", path.display())]
+    #[error("{} is locked: another daemon writes this database; stop it or choose another \
+    directory", path.display())]
     Locked {
         /// The lock file.
         path: PathBuf,
     },
     /// The database, or a part of it that a writer needs, was removed while it was written; nothing
     /// is written there until it is opened anew: somebody else may have begun to.
-    #[error("{} is gone: the database, or a part of it, was removed while it was written", path.display())]
+    #[error("{} is gone: the database, or a part of it, was removed while it was \
+    written", path.display())]
     Removed {
         /// What is missing, or another file than it was.
         path: PathBuf,
@@ -67,7 +69,8 @@ pub enum DbError {
         found: NotADatabase,
     },
     /// The directory is there, but this user or this mount may not write to it.
-    #[error("cannot write to {}: {source}; run as the daemon's user or choose another directory", path.display())]
+    #[error("cannot write to {}: {source}; run as the daemon's user or choose another \
+    directory", path.display())]
     NotWritable {
         /// What could not be written.
         path: PathBuf,
@@ -135,7 +138,8 @@ pub enum DbError {
         image: ImageId,
     },
     /// A file would be larger than a reader accepts. Nothing was written.
-    #[error("{} would have {bytes} bytes, more than the limit of {limit}; begin a new epoch", path.display())]
+    #[error("{} would have {bytes} bytes, more than the limit of {limit}; begin a new \
+    epoch", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -145,7 +149,8 @@ pub enum DbError {
         limit: u64,
     },
     /// A file would have more of something than a reader accepts. Nothing was written.
-    #[error("{} would have {count} {what}, more than the limit of {limit}; begin a new epoch", path.display())]
+    #[error("{} would have {count} {what}, more than the limit of {limit}; begin a new \
+    epoch", path.display())]
     TooMany {
         /// The file.
         path: PathBuf,

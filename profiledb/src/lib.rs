@@ -32,9 +32,15 @@
 //! # let directory = tempfile::tempdir()?;
 //! # let root = directory.path().join("db");
 //! let mut writer = Writer::open(&root, "my-host")?;
-//! let cycles = EventMeta { name: "cycles".into(), unit: "cycles".into(), period: 100_000, ..EventMeta::default() };
+//! let cycles = EventMeta {
+//!     name: "cycles".into(),
+//!     unit: "cycles".into(),
+//!     period: 100_000,
+//!     ..EventMeta::default()
+//! };
 //! let now_unix_s = 1_763_697_753;
-//! let epoch = writer.begin(EpochStart { events: vec![cycles], now_unix_s, ..EpochStart::default() }, false)?;
+//! let start = EpochStart { events: vec![cycles], now_unix_s, ..EpochStart::default() };
+//! let epoch = writer.begin(start, false)?;
 //!
 //! let id = ImageId::from_build_id(&[0xab, 0xcd]).ok_or("no build id")?;
 //! let counts = Profile::from_counts([(ImageOffset(0x1130), 7), (ImageOffset(0x1134), 2)]);

@@ -150,7 +150,9 @@ impl Snapshot {
     /// [`Snapshot::damage`]: the first damage of each.
     pub(crate) fn damaged_files(&self) -> Vec<DbError> {
         let told = |segment: &Segment| {
-            let same = |error: &DbError| matches!(error, DbError::Corrupt { path, .. } if *path == segment.path);
+            let damaged = &segment.path;
+            let same =
+                |error: &DbError| matches!(error, DbError::Corrupt { path, .. } if path == damaged);
             self.damage.iter().any(same)
         };
         self.segments

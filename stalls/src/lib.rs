@@ -1,7 +1,8 @@
 //! Why instructions took their time.
 //!
 //! ```text
-//! Work of instructions + Machine -> schedule -> best case; + Estimate + samples -> explain -> stalls and what may have caused them
+//! Work of instructions + Machine -> schedule -> best case
+//! best case + Estimate + samples -> explain -> stalls and what may have caused them
 //! ```
 #![forbid(unsafe_code)]
 

@@ -255,7 +255,8 @@ impl Daemon<'_> {
             if let Some(status) = self.child.try_wait().expect("waiting for dcpid") {
                 return status;
             }
-            std::thread::sleep(Duration::from_millis(10)); // std cannot wait for a child with a timeout
+            // Std cannot wait for a child with a timeout.
+            std::thread::sleep(Duration::from_millis(10));
         }
         panic!("dcpid did not end in {PATIENCE:?}");
     }

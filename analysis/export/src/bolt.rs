@@ -37,8 +37,13 @@ pub fn write(
         let left_out =
             Some(image.samples(event).saturating_sub(carried)).filter(|samples| *samples > 0);
         return Ok(Carried {
-            samples: (0..resolved.events.len()).map(|at| if at == event { carried } else { 0 }).collect(),
-            left_out: left_out.map(|samples| (executed::LEFT_OUT.to_owned(), samples)).into_iter().collect(),
+            samples: (0..resolved.events.len())
+                .map(|at| if at == event { carried } else { 0 })
+                .collect(),
+            left_out: left_out
+                .map(|samples| (executed::LEFT_OUT.to_owned(), samples))
+                .into_iter()
+                .collect(),
             notes: vec![
                 "branch records: give llvm-bolt --pa without --ba; samples without them: dcpi export --no-edges"
                     .to_owned(),

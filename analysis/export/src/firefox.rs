@@ -85,7 +85,8 @@ fn library(image: &Image) -> Value {
     let (name, path, debug_id) = (&image.name, image.file(), debug_id(&image.id));
     let code_id = image.id.build_id().map(|_| image.id.to_string());
     json!({
-        "arch": "", "name": name, "path": path, "debugName": name, "debugPath": path, "breakpadId": debug_id, "codeId": code_id,
+        "arch": "", "name": name, "path": path, "debugName": name, "debugPath": path,
+        "breakpadId": debug_id, "codeId": code_id,
     })
 }
 
@@ -252,7 +253,10 @@ impl Thread {
                 "weight": self.samples.iter().map(|(_, weight)| weight).collect::<Vec<_>>(),
                 "weightType": "samples",
             },
-            "markers": {"length": 0, "data": [], "name": [], "startTime": [], "endTime": [], "phase": [], "category": []},
+            "markers": {
+                "length": 0, "data": [], "name": [], "startTime": [], "endTime": [], "phase": [],
+                "category": [],
+            },
             "stackTable": {
                 "length": self.stacks.len(),
                 "frame": self.stacks.iter().map(|(frame, _, _)| frame).collect::<Vec<_>>(),
@@ -262,7 +266,9 @@ impl Thread {
             },
             "frameTable": self.frame_table(),
             "funcTable": self.function_table(),
-            "nativeSymbols": {"length": 0, "libIndex": [], "address": [], "name": [], "functionSize": []},
+            "nativeSymbols": {
+                "length": 0, "libIndex": [], "address": [], "name": [], "functionSize": [],
+            },
             "resourceTable": {
                 "length": self.resources.len(),
                 "lib": self.resources.iter().map(|(library, _)| library).collect::<Vec<_>>(),
@@ -278,13 +284,17 @@ impl Thread {
         let nothing = vec![Value::Null; frames.len()];
         json!({
             "length": frames.len(),
-            "address": frames.iter().map(|frame| frame.address.map_or(json!(-1), |address| json!(address))).collect::<Vec<_>>(),
+            "address": frames
+                .iter()
+                .map(|frame| frame.address.map_or(json!(-1), |address| json!(address)))
+                .collect::<Vec<_>>(),
             "inlineDepth": frames.iter().map(|frame| frame.depth).collect::<Vec<_>>(),
             "category": frames.iter().map(|frame| frame.category).collect::<Vec<_>>(),
             "subcategory": vec![0; frames.len()],
             "func": frames.iter().map(|frame| frame.function).collect::<Vec<_>>(),
             "line": frames.iter().map(|frame| frame.line).collect::<Vec<_>>(),
-            "nativeSymbol": nothing, "innerWindowID": nothing, "implementation": nothing, "column": nothing,
+            "nativeSymbol": nothing, "innerWindowID": nothing, "implementation": nothing,
+            "column": nothing,
         })
     }
 

@@ -553,7 +553,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_name_fits(name in "[a-c<>(){}\\[\\]:*& ,ö-]{0,40}", any: String, most in 3_usize..50) {
+        fn any_name_fits(name in "[a-c<>(){}\\[\\]:*& \
+        ,ö-]{0,40}", any: String, most in 3_usize..50) {
             for name in [name, any] {
                 prop_assert!(fit(&name, most).chars().count() <= most, "{}", fit(&name, most));
                 let _ = is_shown_as(&name, &fit(&name, most));

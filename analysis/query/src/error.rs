@@ -116,7 +116,8 @@ pub enum AnalysisError {
         damage: String,
     },
     /// A set has nothing to compare.
-    #[error("the set {set} is empty: {}; choose other epochs: dcpi epochs --db {root}", emptiness(*epochs, *least, event))]
+    #[error("the set {set} is empty: {}; choose other epochs: dcpi epochs --db \
+    {root}", emptiness(*epochs, *least, event))]
     EmptySet {
         /// The set, as typed.
         set: String,
@@ -152,7 +153,8 @@ pub enum AnalysisError {
     #[error("cannot write the report: {0}; see where the standard output leads")]
     Output(#[from] io::Error),
     /// A file could not be written.
-    #[error("cannot write {}: {source}; name another file with -o, or - for standard output", path.display())]
+    #[error("cannot write {}: {source}; name another file with -o, or - for standard \
+    output", path.display())]
     OutputFile {
         /// The file.
         path: PathBuf,

@@ -296,7 +296,8 @@ impl fmt::Display for Problem {
                 "everybody's samples: these epochs recorded several commands ({}); --label chooses one",
                 labels.join(", ")
             ),
-            Self::Vanished { host, epoch } => write!(f, "left out: epoch {epoch} of {host} is gone"),
+            Self::Vanished { host, epoch } => write!(f, "left out: epoch {epoch} of {host} is \
+            gone"),
             Self::Unbalanced { host, epoch, event, ledger, profiles } => write!(
                 f,
                 "epoch {epoch} of {host} accounts for {ledger} samples of {event}, but its profiles have {profiles}"

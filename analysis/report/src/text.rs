@@ -169,7 +169,8 @@ fn part_of_time(column: &EventColumn) -> Option<String> {
         );
     };
     (1.0 / scale < WHOLE_TIME).then(|| {
-        let [value, low, high] = [count.value, count.low, count.high].map(|count| thousands(count.round() as u64));
+        let [value, low, high] = [count.value, count.low, count.high]
+            .map(|count| thousands(count.round() as u64));
         let unit = if event.unit == "count" { "occurrences" } else { &event.unit };
         format!(
             "counted {:.1} % of the time (multiplexed): counts are scaled by {scale:.2}, to {value} {unit} ({low}–{high})",

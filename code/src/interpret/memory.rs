@@ -112,7 +112,8 @@ impl<'a> Memory<'a> {
                         && into < u64::from(stored)
                         && into + u64::from(len) <= u64::from(stored)
                     {
-                        return value.right(into as u32 * 8).low(len); // as most are: all of it was stored at once
+                        // As most are: all of it was stored at once.
+                        return value.right(into as u32 * 8).low(len);
                     }
                     for byte in 0..len {
                         let into = address.wrapping_add(u64::from(byte)).wrapping_sub(at);

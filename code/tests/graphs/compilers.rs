@@ -16,8 +16,10 @@ volatile long v;
 /* 10 cases with a body each. */
 __attribute__((noinline)) long plain(long n) {
     switch (n) {
-    case 0: v += 3; break; case 1: v *= 5; break; case 2: v -= 7; break; case 3: v ^= 9; break; case 4: v |= 11; break;
-    case 5: v &= 13; break; case 6: v <<= 2; break; case 7: v >>= 1; break; case 8: v = -v; break; case 9: v = ~v; break;
+    case 0: v += 3; break; case 1: v *= 5; break; case 2: v -= 7; break; case 3: v ^= 9; break;
+        case 4: v |= 11; break;
+    case 5: v &= 13; break; case 6: v <<= 2; break; case 7: v >>= 1; break; case 8: v = -v; break;
+        case 9: v = ~v; break;
     }
     return v;
 }
@@ -25,8 +27,10 @@ __attribute__((noinline)) long plain(long n) {
 __attribute__((noinline)) long bytes(const char *s) {
     for (; *s; s++) {
         switch (*s) {
-        case 'a': v += 3; break; case 'b': v *= 5; break; case 'c': v -= 7; break; case 'd': v ^= 9; break;
-        case 'e': v |= 11; break; case 'f': v &= 13; break; case 'g': v <<= 2; break; case 'h': v >>= 1; break;
+        case 'a': v += 3; break; case 'b': v *= 5; break; case 'c': v -= 7; break;
+            case 'd': v ^= 9; break;
+        case 'e': v |= 11; break; case 'f': v &= 13; break; case 'g': v <<= 2; break;
+            case 'h': v >>= 1; break;
         }
     }
     return v;
@@ -42,10 +46,12 @@ __attribute__((noinline)) long masked(unsigned n) {
 /* One switch in another. */
 __attribute__((noinline)) long nested(long n, long m) {
     switch (n) {
-    case 0: v += 3; break; case 1: v *= 5; break; case 2: v -= 7; break; case 3: v ^= 9; break; case 4: v |= 11; break;
+    case 0: v += 3; break; case 1: v *= 5; break; case 2: v -= 7; break; case 3: v ^= 9; break;
+        case 4: v |= 11; break;
     case 5:
         switch (m) {
-        case 0: v += 30; break; case 1: v *= 50; break; case 2: v -= 70; break; case 3: v ^= 90; break; case 4: v |= 110; break;
+        case 0: v += 30; break; case 1: v *= 50; break; case 2: v -= 70; break; case 3: v ^= 90;
+            break; case 4: v |= 110; break;
         case 5: v &= 130; break; case 6: v <<= 20; break;
         }
     }
@@ -71,7 +77,8 @@ __attribute__((noinline)) long tail(long n) { v = n; return other(n * 3); }
 __attribute__((noinline)) long through(long (*f)(long), long n) { v = n; return f(n + 1); }
 __attribute__((noinline)) long forever(void) { for (;;) v++; }
 int main(int argc, char **argv) {
-    return plain(argc) + bytes(argv[0]) + masked(argc) + nested(argc, argc) + labels((unsigned char *)argv[0]) + dies(argc) + tail(argc)
+    return plain(argc) + bytes(argv[0]) + masked(argc) + nested(argc, argc) +
+        labels((unsigned char *)argv[0]) + dies(argc) + tail(argc)
         + through(other, argc) + (argc > 99 ? forever() : 0);
 }
 "#;

@@ -17,19 +17,29 @@ const LOOPS: &str = r"
 #include <stdint.h>
 static volatile uint64_t sink;
 static uint32_t words[512];
-__attribute__((noinline)) void up(int n) { uint64_t s = 0; for (int i = -20; i < n; i++) s = s * 3 + i; sink = s; }
-__attribute__((noinline)) void down(unsigned n) { uint64_t s = 0; while (n-- > 0) s = s * 5 + 1; sink = s; }
-__attribute__((noinline)) void signed_down(long n) { uint64_t s = 1; for (; n >= 0; n -= 3) s = s * 7 + n; sink = s; }
-__attribute__((noinline)) void pointers(uint32_t *p, uint32_t *e) { uint64_t s = 0; for (; p != e; p++) s = s * 3 + *p; sink = s; }
-__attribute__((noinline)) void narrow(uint8_t n) { uint64_t s = 0; for (uint8_t i = 3; i < n; i++) s = s * 9 + i; sink = s; }
-__attribute__((noinline)) void meet(uint32_t *a, uint32_t *b) { uint32_t s = 0; while (a < b) s = s * 3 + (*a++ ^ *b--); sink = s; }
-__attribute__((noinline)) void at_most(uint64_t n) { uint64_t s = 0, i = 1; do { s = s * 3 + i; i += 5; } while (i <= n); sink = s; }
-__attribute__((noinline)) void ring(unsigned i) { uint64_t s = 0; do { s = s * 3 + i; i = (i + 1) & 127; } while (i); sink = s; }
-__attribute__((noinline)) void aligned(uintptr_t p) { uint64_t s = 0; do { s = s * 5 + p; p += 1; } while (p & 63); sink = s; }
+__attribute__((noinline)) void up(int n) { uint64_t s = 0;
+    for (int i = -20; i < n; i++) s = s * 3 + i; sink = s; }
+__attribute__((noinline)) void down(unsigned n) { uint64_t s = 0; while (n-- > 0) s = s * 5 + 1;
+    sink = s; }
+__attribute__((noinline)) void signed_down(long n) { uint64_t s = 1;
+    for (; n >= 0; n -= 3) s = s * 7 + n; sink = s; }
+__attribute__((noinline)) void pointers(uint32_t *p, uint32_t *e) { uint64_t s = 0;
+    for (; p != e; p++) s = s * 3 + *p; sink = s; }
+__attribute__((noinline)) void narrow(uint8_t n) { uint64_t s = 0;
+    for (uint8_t i = 3; i < n; i++) s = s * 9 + i; sink = s; }
+__attribute__((noinline)) void meet(uint32_t *a, uint32_t *b) { uint32_t s = 0;
+    while (a < b) s = s * 3 + (*a++ ^ *b--); sink = s; }
+__attribute__((noinline)) void at_most(uint64_t n) { uint64_t s = 0, i = 1; do { s = s * 3 + i;
+    i += 5; } while (i <= n); sink = s; }
+__attribute__((noinline)) void ring(unsigned i) { uint64_t s = 0; do { s = s * 3 + i;
+    i = (i + 1) & 127; } while (i); sink = s; }
+__attribute__((noinline)) void aligned(uintptr_t p) { uint64_t s = 0; do { s = s * 5 + p; p += 1;
+    } while (p & 63); sink = s; }
 int main(void) {
   for (int round = 0; round < 2000000; round++) {
     int n = 60 + round % 90;
-    up(n); down(n); signed_down(2 * n); pointers(words, words + n); narrow(n); meet(words, words + 2 * n); at_most(4 * n); ring(n & 31 | 1); aligned(n);
+    up(n); down(n); signed_down(2 * n); pointers(words, words + n); narrow(n);
+        meet(words, words + 2 * n); at_most(4 * n); ring(n & 31 | 1); aligned(n);
   }
 }
 ";

@@ -108,7 +108,8 @@ async fn answer(mut reader: impl AsyncRead + AsyncWrite + Unpin, asked: &mpsc::S
         reader.write_all(answer.as_bytes()).await?;
         reader.shutdown().await
     };
-    let _: Result<io::Result<()>, _> = tokio::time::timeout(READER_TIMEOUT, served).await; // it has gone, or is too slow
+    // It has gone, or is too slow.
+    let _: Result<io::Result<()>, _> = tokio::time::timeout(READER_TIMEOUT, served).await;
 }
 
 /// One metric: its name without the prefix `dcpi_`, its kind, its help, and its values by labels.

@@ -139,7 +139,8 @@ impl ControlSocket {
                     if !std::mem::replace(&mut failed, true) {
                         tracing::warn!(%error, "accepting a control client failed");
                     }
-                    tokio::time::sleep(Duration::from_millis(100)).await; // out of descriptors: give others time to end
+                    // Out of descriptors: give others time to end.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
             if number % ACCEPTS.0 == 0 {
@@ -152,7 +153,8 @@ impl ControlSocket {
     /// Waits until every reply that was given is written, or its client is too slow.
     pub async fn finish(&self) {
         let all = self.answering.acquire_many(CLIENTS_MAX as u32);
-        let _ = tokio::time::timeout(Duration::from_secs(5), all).await; // a client that does not read must not keep us
+        // A client that does not read must not keep us.
+        let _ = tokio::time::timeout(Duration::from_secs(5), all).await;
     }
 }
 
@@ -187,7 +189,8 @@ pub fn listen(
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path); // a socket left behind is replaced by the next daemon
+        // A socket left behind is replaced by the next daemon.
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -248,7 +251,8 @@ async fn serve_client(
         if !understood {
             return Ok(()); // whoever talks nonsense has to connect again for more
         }
-        tokio::task::yield_now().await; // who asks for more at once has his place taken by others who wait for one
+        // Who asks for more at once has his place taken by others who wait for one.
+        tokio::task::yield_now().await;
     }
 }
 

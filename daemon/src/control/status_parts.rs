@@ -48,7 +48,8 @@ pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) 
 /// before the first has passed.
 #[must_use]
 pub fn bill(ns_per_sample: f64, share: Option<f64>, cpu_ns: u64, taken: u64) -> Value {
-    json!({"ns_per_sample": ns_per_sample, "share": share, "cpu_s": cpu_ns as f64 / 1e9, "taken": taken})
+    let cpu_s = cpu_ns as f64 / 1e9;
+    json!({"ns_per_sample": ns_per_sample, "share": share, "cpu_s": cpu_s, "taken": taken})
 }
 
 /// Snapshots and their edges, where at most `rate_per_s` snapshots are taken a second and CPU.

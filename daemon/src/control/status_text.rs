@@ -104,7 +104,8 @@ fn restraint_text(restraint: &RestraintStatus) -> Option<String> {
 
 fn event_text(event: &EventStatus) -> String {
     let note = event.note.as_ref().map(|note| format!(" - {note}")).unwrap_or_default();
-    let share = event.running_ns as f64 / event.enabled_ns as f64; // of nothing: no number, and none is shown
+    // Of nothing: no number, and none is shown.
+    let share = event.running_ns as f64 / event.enabled_ns as f64;
     let part = if share < 0.999 {
         format!(", counted {:.1} % of the time", 100.0 * share)
     } else {
@@ -271,8 +272,10 @@ mod tests {
         assert_eq!(
             shown(&overhead),
             "overhead: 4010 ns per sample with its interrupt (3890 to 4620 in 18 quiet of 24 windows, 7 s ago)\n\
-             budget: 1 % of all CPU time, 0.62 % in the last minute: interrupts and sampler 0.52 %, dcpid 0.10 %\n\
-             rate: 1300/s/CPU; the cost allows 1850/s/CPU; 2600 became 1300 10 min ago: sampling cost 1.9 times the budget"
+             budget: 1 % of all CPU time, 0.62 % in the last minute: interrupts and sampler 0.52 \
+             %, dcpid 0.10 %\n\
+             rate: 1300/s/CPU; the cost allows 1850/s/CPU; 2600 became 1300 10 min ago: sampling \
+             cost 1.9 times the budget"
         );
         let fresh = OverheadStatus {
             share: None,
@@ -283,7 +286,8 @@ mod tests {
         assert_eq!(
             shown(&fresh),
             "overhead: 4010 ns per sample with its interrupt (assumed: it could not be measured)\n\
-             budget: 1 % of all CPU time\nrate: 0/s/CPU; the cost allows 0/s/CPU; the same since the start"
+             budget: 1 % of all CPU time\nrate: 0/s/CPU; the cost allows 0/s/CPU; the same since \
+             the start"
         );
         assert_eq!(shown(&OverheadStatus::default()), "");
     }

@@ -1,9 +1,9 @@
 //! What one sample costs, from many short measurements of which most may be disturbed.
 //!
-//! A disturbance (a task that takes the CPU, a hypervisor that does, a slower clock, a cold cache)
-//! makes a window dearer, never cheaper. So the quiet windows are the cheap ones: as long as an
-//! eighth of the windows is quiet, a low order statistic is one of them, and the median of all that
-//! are near it is the cost. A median over all windows is wrong as soon as half are disturbed, which
+//! A disturbance (a task or a hypervisor that takes the CPU, a slower clock, a cold cache) makes a
+//! window dearer, never cheaper. So the quiet windows are the cheap ones: as long as an eighth of
+//! the windows is quiet, a low order statistic is one of them, and the median of all that are near
+//! it is the cost. A median over all windows is wrong as soon as half are disturbed, which
 //! on a busy host they are.
 
 /// Windows with a clock slower than the fastest by this factor ran at another frequency, or beside

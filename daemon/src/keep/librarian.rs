@@ -377,7 +377,8 @@ fn keep(
         Ok(kept) => {
             counts.kept.fetch_add(1, Relaxed);
             counts.removed.fetch_add(kept.removed.len() as u64, Relaxed);
-            tracing::debug!(id = %job.id, bytes = kept.bytes, "kept the code of {}", String::from_utf8_lossy(&job.path));
+            tracing::debug!(id = %job.id, bytes = kept.bytes, "kept the code of \
+            {}", String::from_utf8_lossy(&job.path));
             Ok(())
         }
         Err(DbError::TooLarge { bytes, limit, .. }) => Err(format!(

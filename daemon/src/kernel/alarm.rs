@@ -87,7 +87,8 @@ mod tests {
                 rang = alarm.wait_until(soon) => rang.unwrap(),
                 () = std::future::ready(()) => {}
             }
-            std::thread::sleep(Duration::from_millis(10)); // the alarm is the kernel's: it rings meanwhile
+            // The alarm is the kernel's: it rings meanwhile.
+            std::thread::sleep(Duration::from_millis(10));
             tokio::task::yield_now().await;
             let later = now + Duration::from_millis(40);
             alarm.wait_until(later).await.unwrap();

@@ -118,7 +118,8 @@ impl KernelSource {
         let mut events = settings.events.clone();
         let clock_hz = probe::clock_hz();
         let (cost, meter) = measure(settings.budget, &events, &programs, machine);
-        machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new())); // what was sampled while measuring
+        // What was sampled while measuring.
+        machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new()));
         let landing = measure_skid(&events, &programs, machine, &table);
         if let Some(budget) = settings.budget {
             let step = governor::affordable(budget, cost.ns_per_sample, governor::at_once(&events));

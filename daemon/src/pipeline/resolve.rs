@@ -314,7 +314,8 @@ mod tests {
     use model::Counted as _;
 
     const KALLSYMS: &str = "ffffffff81000000 T _stext\nffffffff81000000 T startup\nffffffff81000100 T work\nffffffff81000200 T __cpuidle_text_start\n\
-        ffffffff81000200 T halt\nffffffff81000300 T __cpuidle_text_end\nffffffff81000300 T pv_native_safe_halt\nffffffff81000400 T _etext\n\
+        ffffffff81000200 T halt\nffffffff81000300 T __cpuidle_text_end\nffffffff81000300 T \
+        pv_native_safe_halt\nffffffff81000400 T _etext\n\
         ffffffffc0000000 t run\t[driver]\nffffffffc0001000 t bpf_prog_aa_x\t[bpf]\n";
     const PID: u32 = (1 << abi::PID_BITS) - 9;
 

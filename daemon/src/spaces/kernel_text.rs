@@ -140,7 +140,8 @@ impl KernelText {
         }
         (self.read_ns, self.checked_ns) = (now_ns, now_ns);
         if std::mem::take(&mut self.doubtful) {
-            self.written = Written::default(); // what went may still be in it, and what came is in the new reading
+            // What went may still be in it, and what came is in the new reading.
+            self.written = Written::default();
         }
         self.missed = false;
     }

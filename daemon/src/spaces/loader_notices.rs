@@ -129,7 +129,8 @@ impl Notices {
     /// for they may not live until the next drain.
     pub fn read(&mut self, records_were_lost: bool, now_ns: u64) {
         self.is_doubtful |= records_were_lost;
-        let mut bytes = [0; DATAGRAM_MAX + 1]; // one more, so that one that is too long is seen to be
+        // One more, so that one that is too long is seen to be.
+        let mut bytes = [0; DATAGRAM_MAX + 1];
         for _ in 0..DATAGRAMS_MAX {
             let received =
                 self.socket.as_ref().and_then(|bound| receive(&bound.socket, &mut bytes));
@@ -204,7 +205,8 @@ impl Notices {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path); // a socket left behind is replaced by the next daemon
+        // A socket left behind is replaced by the next daemon.
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 

@@ -161,7 +161,8 @@ impl Files {
             self.identified += 1;
             let begun_ns = clock::thread_cpu_ns();
             let file = self.intern(id.clone(), path);
-            let _ = file.image.get_or_init(|| file.identify(at, None, &mut None)); // without an offer: it has no samples yet
+            // Without an offer: it has no samples yet.
+            let _ = file.image.get_or_init(|| file.identify(at, None, &mut None));
             self.identified_ns += clock::thread_cpu_ns().saturating_sub(begun_ns);
         }
     }

@@ -244,8 +244,10 @@ mod tests {
                 list.push((start, start + size, name));
             }
             for address in 0..260 {
-                let expected = list.iter().find(|(start, end, _)| (*start..*end).contains(&address));
-                let found = map.find(address).map(|piece| (piece.start, piece.end, piece.name.to_owned()));
+                let has = |(start, end, _): &&(u64, u64, String)| (*start..*end).contains(&address);
+                let expected = list.iter().find(has);
+                let found = map.find(address);
+                let found = found.map(|piece| (piece.start, piece.end, piece.name.to_owned()));
                 prop_assert_eq!(found.as_ref(), expected, "{}", address);
             }
         }

@@ -113,7 +113,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic_and_none_are_read_twice(bytes in prop::collection::vec(any::<u8>(), 0..2000), cut in 0_usize..2000) {
+        fn no_bytes_panic_and_none_are_read_twice(
+            bytes in prop::collection::vec(any::<u8>(), 0..2000),
+            cut in 0_usize..2000
+        ) {
             let (_, whole) = lines(&bytes);
             prop_assert!(whole <= bytes.len());
             // In two readings the same lines come out as in one.

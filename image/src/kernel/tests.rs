@@ -179,7 +179,8 @@ fn hidden_addresses_are_told_from_an_empty_list() {
 fn lines_of_another_form_are_passed_over() {
     let odd = format!(
         "zzz T x\n\nffffffff81000010\nffffffff81000010 T\nffffffff81000011 TT two\n\
-         {} T long\nffffffff81000020 T {}\n\u{0}\u{ff}\nffffffff81000012 T bad [unclosed\n{KALLSYMS}",
+         {} T long\nffffffff81000020 T {}\n\u{0}\u{ff}\nffffffff81000012 T bad \
+         [unclosed\n{KALLSYMS}",
         "f".repeat(100_000),
         "x".repeat(100_000)
     );

@@ -303,7 +303,8 @@ fn compressed_symbols(seeds: &mut Vec<Seed>) -> Workshop {
     let work = work(&workshop, "program");
     workshop.tool("objcopy", &["--strip-debug", "--only-keep-debug", "program", "mini"]);
     workshop.tool("objcopy", &["-S", "program", "stripped"]);
-    workshop.tool("xz", &["--check=none", "mini"]); // without a checksum, so that changes are looked at
+    // Without a checksum, so that changes are looked at.
+    workshop.tool("xz", &["--check=none", "mini"]);
     workshop.tool("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "stripped", "carries"]);
     seeds.push(Seed::new(workshop.path("carries"), workshop.path("carries"), work));
     workshop

@@ -116,7 +116,8 @@ fn both_word_sizes_and_byte_orders() {
 fn neither_debug_information_nor_data_is_kept() {
     let shop = Workshop::new();
     let source = "int table[4096] = {1}; const int constant[4096] = {2};\n\
-        int (*const jumps[64])(void); int main(void) { return table[1] + constant[2] + (jumps[3] != 0); }\n";
+        int (*const jumps[64])(void); int main(void) { return table[1] + constant[2] + (jumps[3] \
+        != 0); }\n";
     std::fs::write(shop.path("program.c"), source).unwrap();
     let path = shop.cc("a", &["-g", "-pie", "-fPIC", "-Wl,-z,relro,-z,now"]);
     let bytes = read(&path);
@@ -155,7 +156,8 @@ fn neither_debug_information_nor_data_is_kept() {
 fn tables_of_jumps_are_kept() {
     let shop = Workshop::new();
     let source = "int f(void){return 1;} int g(void){return 2;}\n\
-        int (*const jumps[])(void) = {f, g}; int main(int n, char **v) { return jumps[n & 1](); }\n";
+        int (*const jumps[])(void) = {f, g}; int main(int n, char **v) { return jumps[n & 1](); \
+        }\n";
     std::fs::write(shop.path("program.c"), source).unwrap();
     let bytes = read(&shop.cc("a", &["-pie", "-fPIC"]));
     let place = section(&shop, "a", ".data.rel.ro");

@@ -172,7 +172,8 @@ mod tests {
             prop_assert_eq!(sum(&sum(&a, &b), &c), sum(&a, &sum(&b, &c)));
             prop_assert_eq!(sum(&a, &none), a.clone());
             prop_assert_eq!(sum(&none, &a), a.clone());
-            if let Some(total) = a.total().checked_add(b.total()).filter(|total| *total < u64::MAX) {
+            let total = a.total().checked_add(b.total());
+            if let Some(total) = total.filter(|total| *total < u64::MAX) {
                 prop_assert_eq!(sum(&a, &b).total(), total);
             }
         }

@@ -93,7 +93,8 @@ mod tests {
     #[test]
     fn what_no_encoder_writes_is_refused() {
         for (section, entries, what) in [
-            (&b"\x00\x01\x01\x10\x01\x01\x00"[..], 1, "bad variable-length number"), // 0x10 has a shift of 4
+            // 0x10 has a shift of 4.
+            (&b"\x00\x01\x01\x10\x01\x01\x00"[..], 1, "bad variable-length number"),
             (b"\x04\x01\x01\x01\x01\x01\x00", 2, "2 entries do not fit in the remaining bytes"),
             (b"\x04\x01\x01\x01\x01\x01\x00", 0, "1 entries do not fit in the remaining bytes"),
             (b"\x04\x01\x01\x01\x01\x01\x00\x00", 1, "bytes follow its end"),
@@ -116,7 +117,9 @@ mod tests {
         }
         assert!(section.len() < 1 << 20);
         for entries in [17 << 20, u64::MAX] {
-            let claimed = |error: DecodeError| matches!(error.damage, Damage::Count { count } if count == entries);
+            let is_claim =
+                |damage: Damage| matches!(damage, Damage::Count { count } if count == entries);
+            let claimed = |error: DecodeError| is_claim(error.damage);
             assert!(claimed(decode_samples(&section, entries).unwrap_err()));
             assert!(claimed(decode_edges(&section[1..], entries).unwrap_err()));
         }

@@ -20,7 +20,8 @@ pub fn elf(number: u8, code: usize) -> Vec<u8> {
     let (note_at, code_at) = (64 + 2 * 56, 64 + 2 * 56 + note.len());
     let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
     let word = |file: &mut Vec<u8>, value: usize| file.extend((value as u64).to_le_bytes());
-    [0, 64, 0].into_iter().for_each(|value| word(&mut file, value)); // entry, program headers, section headers
+    // Entry, program headers, section headers.
+    [0, 64, 0].into_iter().for_each(|value| word(&mut file, value));
     file.extend([0, 0, 0, 0, 64, 0, 56, 0, 2, 0, 64, 0, 0, 0, 0, 0]);
     for (kind, at, size) in [(1_u32, code_at, code), (4, note_at, note.len())] {
         file.extend(kind.to_le_bytes());

@@ -62,7 +62,10 @@ proptest! {
     }
 
     #[test]
-    fn merging_keeps_every_sample(counts in vec((0_u64..50, 0_u64..1 << 32), 0..60), cut in 0_usize..60) {
+    fn merging_keeps_every_sample(
+        counts in vec((0_u64..50, 0_u64..1 << 32), 0..60),
+        cut in 0_usize..60
+    ) {
         let cut = cut.min(counts.len());
         let of = |counts: &[(u64, u64)]| {
             Profile::from_counts(counts.iter().map(|(o, c)| (ImageOffset(*o), *c)))
@@ -92,7 +95,8 @@ proptest! {
         let spread = profile.iter().map(|(offset, count)| (ImageOffset(offset.0 << stride), count));
         let profile = Profile::from_counts(spread);
         let bytes = shapes::encode_samples(&profile);
-        prop_assert_eq!(shapes::decode_samples(&bytes, profile.len() as u64).unwrap(), profile.clone());
+        let decoded = shapes::decode_samples(&bytes, profile.len() as u64).unwrap();
+        prop_assert_eq!(decoded, profile.clone());
         prop_assert!(shapes::decode_samples(&bytes, profile.len() as u64 + 1).is_err());
         for cut in 0..bytes.len() {
             prop_assert!(shapes::decode_samples(&bytes[..cut], profile.len() as u64).is_err());
@@ -140,7 +144,11 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_payload_never_decodes_to_the_same(profile in profile(), at in any::<prop::sample::Index>(), flip in 1_u8..) {
+    fn a_changed_payload_never_decodes_to_the_same(
+        profile in profile(),
+        at in any::<prop::sample::Index>(),
+        flip in 1_u8..
+    ) {
         let mut bytes = encode_samples(&key(), &profile);
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
@@ -162,7 +170,9 @@ proptest! {
     }
 
     #[test]
-    fn paths_read_back(bytes in vec(prop_oneof![Just(b'\\'), Just(b'x'), 0x30_u8..0x3a, any::<u8>()], 0..30)) {
+    fn paths_read_back(
+        bytes in vec(prop_oneof![Just(b'\\'), Just(b'x'), 0x30_u8..0x3a, any::<u8>()], 0..30)
+    ) {
         use std::os::unix::ffi::OsStringExt;
         let path = std::path::PathBuf::from(std::ffi::OsString::from_vec(bytes));
         let mut record = record(1, 0);

@@ -97,7 +97,9 @@ fn run(machine: &Machine, bytes: &[u8], random: &mut fastrand::Rng) -> Run {
             let edge = match run.graph.blocks()[block].ending {
                 Ending::Conditional => {
                     let edges: Vec<usize> = out.collect();
-                    let back = |edge: &usize| matches!(run.graph.edges()[*edge].to, To::Block(to) if to <= block);
+                    let to = |edge: &usize| run.graph.edges()[*edge].to;
+                    let back =
+                        |edge: &usize| matches!(to(edge), To::Block(target) if target <= block);
                     let first = edges.iter().position(back).unwrap_or(1);
                     let probability = taken[block];
                     let takes = random.f64() < probability;

@@ -268,7 +268,8 @@ const NODE: &str = "function f(n) { let s = 0; for (let i = 0; i < n; i++) { s =
 const FORKS: &str = "import os\nfor _ in range(1000):\n    if os.fork() == 0:\n        sum(range(60000))\n        \
     os._exit(0)\n    os.wait()\n";
 const THREADS: &str = "import hashlib, threading\ndef work():\n    for _ in range(400): hashlib.sha256(b'x' * 1000000).digest()\n\
-    threads = [threading.Thread(target=work) for _ in range(4)]\n[t.start() for t in threads]\n[t.join() for t in threads]\n";
+    threads = [threading.Thread(target=work) for _ in range(4)]\n[t.start() for t in \
+    threads]\n[t.join() for t in threads]\n";
 
 /// They want the whole machine: `tests/system/main.rs`.
 mod alone {

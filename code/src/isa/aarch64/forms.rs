@@ -1,5 +1,6 @@
 //! Forms of A64 instructions: what LLVM's models of Arm's processors tell apart, as far as
 //! compilers write it.
+// tidy: table, a row for each group of encodings
 
 use crate::isa::work::Form;
 

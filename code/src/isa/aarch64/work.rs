@@ -484,7 +484,8 @@ mod tests {
             (0x4820_7c82, "cas_wide", "x0 x1 x2 x3 x4", "x0 x1"), // casp x0, x1, x2, x3, [x4]
             (0xf821_0040, "ldadd_wide", "x1 x2", "x0"), // ldadd x1, x0, [x2]
             (0xd920_1c20, "stlr_wide", "x0 x1", "x1"), // stg x0, [x1, #16]!
-            (0x4cc2_483e, "ld3_wide", "x1 x2", "v30 v31 v0 x1"), // ld3 {v30.4s, v31.4s, v0.4s}, [x1], x2
+            // Ld3 {v30.4s, v31.4s, v0.4s}, [x1], x2.
+            (0x4cc2_483e, "ld3_wide", "x1 x2", "v30 v31 v0 x1"),
             (0x0d40_9020, "ld1_lane", "v0 x1", "v0"), // ld1 {v0.s}[1], [x1]
             (0x4c9f_a001, "st1_2_wide", "v1 v2 x0", "x0"), // st1 {v1.16b, v2.16b}, [x0], #32
             (0x1f42_0c20, "fmadd_wide", "v1 v2 v3", "v0"), // fmadd d0, d1, d2, d3
@@ -510,7 +511,8 @@ mod tests {
         for (word, form, reads, writes) in all {
             let work = of(word);
             assert_eq!(Isa::Aarch64.form_name(work.form), form, "{word:08x}");
-            assert_eq!((work.reads, work.writes), (named(reads), named(writes)), "{word:08x} {form}");
+            assert_eq!((work.reads, work.writes), (named(reads), named(writes)), "{word:08x} \
+            {form}");
         }
     }
 

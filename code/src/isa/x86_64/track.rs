@@ -211,7 +211,10 @@ impl<M: ReadOnly> Step<'_, M> {
                     self.state.set(into, value);
                 }
                 _ => {
-                    let whole = matches!(self.instruction.operands[0], Operand::Register { number, bytes: 4 } if number == register);
+                    let whole = matches!(
+                        self.instruction.operands[0],
+                        Operand::Register { number, bytes: 4 } if number == register
+                    );
                     self.state.set_fresh(into, self.at, if whole { 4 } else { 8 });
                 }
             }

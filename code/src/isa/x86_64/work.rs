@@ -20,7 +20,8 @@ const FLAGS: u64 = 1 << 58;
 const STACK_POINTER: u64 = 1 << 4;
 
 thread_local! {
-    static FACTORY: std::cell::RefCell<InstructionInfoFactory> = std::cell::RefCell::new(InstructionInfoFactory::new());
+    static FACTORY: std::cell::RefCell<InstructionInfoFactory> =
+        std::cell::RefCell::new(InstructionInfoFactory::new());
 }
 
 pub(in crate::isa) fn work(bytes: &[u8]) -> Option<Work> {

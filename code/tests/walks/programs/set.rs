@@ -17,13 +17,17 @@ fn main() {
             tree.insert(next() >> 16, i);
             let _ = write!(text, "{:x} ", next());
         }
-        let visitors: Vec<Box<dyn Visit>> = (0..100).map(|n| if n % 3 == 0 { Box::new(Odd(n)) as Box<dyn Visit> } else { Box::new(Even) }).collect();
+        let visitor = |n| -> Box<dyn Visit> {
+            if n % 3 == 0 { Box::new(Odd(n)) } else { Box::new(Even) }
+        };
+        let visitors: Vec<Box<dyn Visit>> = (0..100).map(visitor).collect();
         let mut sorted: Vec<_> = words.into_iter().collect();
         sorted.sort();
         for (word, count) in &sorted { total += word.len() as u64 * u64::from(*count) + round; }
         for part in text.split(' ') { total ^= u64::from_str_radix(part, 16).unwrap_or(7); }
         for visitor in visitors.iter().cycle().take(5000) { total = visitor.visit(total); }
-        total += tree.range(1000..30000).map(|(key, value)| u64::from(*key) * value).fold(0, u64::wrapping_add) % 1000;
+        let products = tree.range(1000..30000).map(|(key, value)| u64::from(*key) * value);
+        total += products.fold(0, u64::wrapping_add) % 1000;
     }
     println!("{total}");
 }

@@ -36,7 +36,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                 return;
             }
             Request::Counts { watch, user } => {
-                let _ = reply.send(self.counts((user.unwrap_or(u32::MAX), watch))); // the client may have gone
+                // The client may have gone.
+                let _ = reply.send(self.counts((user.unwrap_or(u32::MAX), watch)));
                 return;
             }
             Request::Label { pid, start_time, label } => {

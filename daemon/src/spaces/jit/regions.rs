@@ -292,9 +292,10 @@ mod tests {
         let file =
             check(&Registration { file: Some(exe.clone()), offset: 5, ..good.clone() }).unwrap().1;
         let id = image::identify_file(&std::fs::File::open(&exe).unwrap()).unwrap();
-        assert!(
-            matches!(file.shows, Shows::File(image, 5) if image.id == id && image.path == exe.to_str().unwrap())
-        );
+        assert!(matches!(
+            file.shows,
+            Shows::File(image, 5) if image.id == id && image.path == exe.to_str().unwrap()
+        ));
         for (told, word) in [
             (Registration { pid: u32::MAX, ..good.clone() }, "no process"),
             (Registration { len: 0, ..good.clone() }, "no region"),

@@ -2,7 +2,8 @@ use super::process::RECORD_NS;
 use super::*;
 use crate::kernel::MappedFileId;
 
-const PID: u32 = (1 << abi::PID_BITS) - 9; // no such process can exist, so nothing is repaired from /proc
+// No such process can exist, so nothing is repaired from /proc.
+const PID: u32 = (1 << abi::PID_BITS) - 9;
 
 fn mmap(time_ns: u64, pid: u32, start: u64, path: &str) -> TimedRecord {
     let file = MappedFileId::BuildId(path.bytes().take(20).collect());

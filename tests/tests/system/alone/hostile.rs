@@ -150,7 +150,8 @@ fn a_file_system_that_does_not_answer_is_not_asked() {
         let running = Running::start(command.arg("4"));
         let beside = known.run(3);
         let _ = running.wait();
-        std::thread::sleep(Duration::from_secs(2)); // in which the daemon might look for what has ended
+        // In which the daemon might look for what has ended.
+        std::thread::sleep(Duration::from_secs(2));
         let asked = std::fs::read_to_string(&log).unwrap();
         drop(mounted);
         let _ = serving.kill();

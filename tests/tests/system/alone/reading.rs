@@ -193,7 +193,8 @@ fn the_top_twenty_procedures_have_the_shares_that_perf_sees() {
     let _ = succeed(perf.args(["--", "sh", "-c", &beside]));
     let patience = Instant::now() + Duration::from_secs(30);
     while !ended.exists() && Instant::now() < patience {
-        std::thread::sleep(Duration::from_millis(50)); // another process's work: there is nothing to wait on
+        // Another process's work: there is nothing to wait on.
+        std::thread::sleep(Duration::from_millis(50));
     }
     assert!(ended.exists(), "dcpictl epoch did not end");
     let ours = prof(&place.db(), &["--idle", "--epoch", "all", "--epoch-label", "beside"]);

@@ -108,7 +108,8 @@ fn the_packaged_service_loses_nothing_that_was_acknowledged() {
     // A drop-in, so that a hang is found within the patience of a test.
     container
         .ok("mkdir -p /run/systemd/system/dcpid.service.d && printf '[Service]\\nWatchdogSec=2\\nRestartSec=1\\n' \
-        > /run/systemd/system/dcpid.service.d/test.conf && systemctl daemon-reload && systemctl restart dcpid");
+        > /run/systemd/system/dcpid.service.d/test.conf && systemctl daemon-reload && systemctl \
+        restart dcpid");
     // What daemons before this one wrote.
     let mut base = on_disk(&container);
     privilege(&container);
