@@ -39,7 +39,7 @@ pub fn refuse(program: &str, reason: &str) -> ! {
     after_help = "Steer it with dcpictl; read its database with dcpi."
 )]
 pub struct DcpidArgs {
-    /// Settings in TOML; every flag has a key of its name there, and flags win [default:
+    /// Settings in TOML; each flag is also a key there, and flags win [default:
     /// /etc/dcpi/dcpid.toml when present]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub struct DcpidArgs {
     /// Begin a new epoch even if the open one could be continued
     #[arg(long)]
     pub new_epoch: bool,
-    /// End, as with SIGTERM, when the standard input ends: with whoever holds its other end
+    /// End, as with SIGTERM, when the standard input ends
     #[arg(long)]
     pub until_eof: bool,
     /// Reports on its epochs begin with the samples of this label: dcpi record's command
@@ -77,15 +77,15 @@ pub struct Settings {
     /// Control socket [default: /run/dcpi/control.sock]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// Who may connect to the control socket, as chmod has it [default: 0660]
+    /// Mode of the control socket, as chmod has it: who may connect [default: 0660]
     #[arg(long, value_name = "MODE")]
     pub control_mode: Option<String>,
     /// Group of the control socket, by name or number [default: dcpid's own]
     #[arg(long, value_name = "GROUP")]
     pub control_group: Option<String>,
-    /// What clients may ask for who are neither root nor dcpid's own user. read: status, flush,
-    /// counts (dcpi top), and labels of their own processes (dcpilabel); control: everything
-    /// [default: control]
+    /// Requests of clients that are neither root nor dcpid's own user. read: status, flush, counts
+    /// (dcpi top), and labels of their own processes (dcpilabel); control: everything [default:
+    /// control]
     #[arg(long, value_name = "read|control")]
     pub clients_may: Option<String>,
     /// Socket that the loader hook writes to, or off [default: loader.sock beside the control
@@ -115,50 +115,49 @@ pub struct Settings {
     /// [default: 1d]
     #[arg(long, value_name = "T|off")]
     pub epoch_length: Option<String>,
-    /// How long epochs are kept, any of: an age (hours, days, weeks), "newest N" that stay whatever
-    /// their age and size, and a size that all may have together (KiB, MiB, GiB, TiB); "all": for
+    /// How long epochs are kept, any of: an age (hours, days, weeks); "newest N", epochs that stay
+    /// whatever their age and size; a size of all epochs together (KiB, MiB, GiB, TiB); "all": for
     /// ever [default: "7 days, newest 3"]
     #[arg(long, value_name = "RULES")]
     pub retain: Option<String>,
     /// Host name in the database [default: this machine's]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Part of all CPU time that sampling may cost, such as 1%; lowers the rate of events whose
-    /// frequency is not given. off: no limit [default: 1%]
+    /// Part of all CPU time that sampling may cost, such as 1%. Beyond it, dcpid lowers the rate
+    /// of events whose rate and period are not given. off: no limit [default: 1%]
     #[arg(long, value_name = "P%", allow_hyphen_values = true)]
     pub overhead_budget: Option<String>,
-    /// Snapshots of registers a second and CPU at most, taken with samples of user code: which way
-    /// branches go is computed from them in dcpid's memory, and nothing else of them is kept.
-    /// Within a fifth of the budget, on x86-64. off: none [default: 50]
+    /// Snapshots of registers a second on each CPU, at most, taken with samples of user code and
+    /// within a fifth of the budget (x86-64). dcpid computes edges from the snapshots in its memory
+    /// and keeps nothing else of them. off: none [default: 50]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,
-    /// Resident memory of dcpid, such as 192MiB, beyond which it samples less: at the lowest rate,
-    /// then without snapshots, then not at all, until it is better [default: off]
+    /// Resident memory of dcpid, such as 192MiB, beyond which dcpid samples less: at the lowest
+    /// rate, then without snapshots, then not at all, until the memory has shrunk [default: off]
     #[arg(long, value_name = "SIZE|off")]
     pub memory_limit: Option<String>,
-    /// While this file exists nothing is sampled, or off [default: pause beside the control socket]
+    /// File whose existence stops sampling, or off [default: pause beside the control socket]
     #[arg(long, value_name = "PATH|off")]
     pub pause_file: Option<PathBuf>,
-    /// Where metrics are served to Prometheus, by HTTP: a Unix socket (/...), or a loopback address
-    /// (127.0.0.1:9187) [default: off]
+    /// Address at which Prometheus reads metrics by HTTP: a Unix socket (/...), or a loopback
+    /// address (127.0.0.1:9187) [default: off]
     #[arg(long, value_name = "PATH|ADDRESS:PORT|off")]
     pub metrics: Option<String>,
-    /// Disk space for the code of images with samples, such as 512MiB, from 1MiB; kept beside their
-    /// profiles so that they can be named and listed when their files are gone. off: none [default:
-    /// 512MiB]
+    /// Disk space for the code of images with samples, such as 512MiB, at least 1MiB. With their
+    /// code, images can be named and listed when their files are gone. off: none [default: 512MiB]
     #[arg(long, value_name = "SIZE")]
     pub code_store: Option<String>,
     /// Entries (16 bytes) in each half of a CPU's table, 124 to 16384, rounded up to a multiple of
-    /// 4. 124 fit into one page with what else the sampler needs. More of them find more samples'
-    /// places, each at a higher cost, and need memory: 16384 need 512 KiB more for each possible
-    /// CPU [default: 124]
+    /// 4. 124 entries and the sampler's own words fit into one page. In a larger table more samples
+    /// find their entry, but each sample costs more, and 16384 entries need 512 KiB more memory for
+    /// each possible CPU [default: 124]
     #[arg(long, value_name = "N")]
     pub table_entries: Option<u32>,
-    /// Entries (16 bytes) in each of a CPU's two spill buffers, for samples whose place the table
-    /// has no room for, 1 to 1048576 [default: 16384]
+    /// Entries (16 bytes) in each of a CPU's two spill buffers, which take the samples that the
+    /// table has no room for, 1 to 1048576 [default: 16384]
     #[arg(long, value_name = "N")]
     pub spill_entries: Option<u32>,
-    /// Keep this image's samples apart by process, by the image's name or path; may be repeated
+    /// Keep the samples of this image, by name or path, apart by process; may be repeated
     #[arg(long, value_name = "IMAGE")]
     #[serde(default)]
     pub per_process: Vec<String>,
@@ -166,8 +165,8 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub by_unit: bool,
-    /// Count kernel code by the process that it runs for, so that it is kept apart too; takes more
-    /// places in the tables
+    /// Count kernel code by the process that it runs for, so that kernel code is kept apart too;
+    /// takes more places in the tables
     #[arg(long)]
     #[serde(default)]
     pub kernel_by_process: bool,
@@ -175,8 +174,8 @@ pub struct Settings {
     #[arg(long, value_name = "IMAGE")]
     #[serde(default)]
     pub exclude_image: Vec<String>,
-    /// Leave out the processes of these control groups: a path, with all below it, or the name of a
-    /// unit, container or part of the path; may be repeated
+    /// Leave out the processes of a control group, named by its path (with all below it), by a
+    /// unit, a container or a part of the path; may be repeated
     #[arg(long, value_name = "GROUP")]
     #[serde(default)]
     pub exclude_cgroup: Vec<String>,
@@ -186,7 +185,7 @@ pub struct Settings {
     pub exclude_pid: Vec<u32>,
 }
 
-/// Steers dcpid; returns after the daemon has done it.
+/// Steers dcpid; returns after dcpid has done what was asked.
 #[derive(Parser, Debug)]
 #[command(name = "dcpictl", version)]
 pub struct DcpictlArgs {
@@ -204,7 +203,7 @@ pub struct DcpictlArgs {
 /// What dcpictl can ask for.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Show what the daemon samples, where the samples went and what it costs
+    /// Show what dcpid samples, where the samples went, and what sampling costs
     Status,
     /// Put everything sampled before now on disk
     Flush,
@@ -214,8 +213,8 @@ pub enum Command {
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
     },
-    /// Label a running process, its children and those it will have: their samples are kept apart
-    /// from now on
+    /// Label a running process, its children, and its children to come: dcpid keeps their samples
+    /// apart from now on
     Label {
         /// The process
         #[arg(value_name = "PID")]
@@ -224,8 +223,8 @@ pub enum Command {
         #[arg(value_name = "LABEL")]
         label: String,
     },
-    /// Tell what is in a region of a process's memory: its samples are counted as a procedure of
-    /// that name, until the process ends
+    /// Name a region of a process's memory: dcpid counts its samples as a procedure of that name,
+    /// until the process ends
     Register {
         /// Process, as dcpid sees it
         pid: u32,
@@ -244,7 +243,13 @@ pub enum Command {
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
         /// Offset in that file of the region's first byte
-        #[arg(long, value_name = "N", value_parser = number, requires = "file", default_value = "0")]
+        #[arg(
+            long,
+            value_name = "N",
+            value_parser = number,
+            requires = "file",
+            default_value = "0"
+        )]
         offset: u64,
     },
     /// Forget a registered region

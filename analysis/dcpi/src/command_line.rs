@@ -19,7 +19,7 @@ use crate::commands::{
 };
 use crate::options::{Epochs, Prof};
 
-/// Reads the profiles that dcpid collects and says where the time went.
+/// Reads the database that dcpid writes, and reports where the time went.
 ///
 /// Each subcommand may also be called by its classic name: dcpiprof is dcpi prof.
 #[derive(Debug, Parser)]
@@ -43,14 +43,13 @@ pub enum Command {
     Prof(Prof),
     /// Source lines and instructions of a procedure, with samples
     List(List),
-    /// How often each block of a procedure ran, what an execution cost, and what may have stalled
-    /// it
+    /// Executions, cycles and causes of stalls of each block of a procedure
     Calc(Calc),
     /// What cycles were spent on: causes of stalls, waits, execution
     Whatcg(commands::Whatcg),
-    /// The instructions that waited longest, and for what
+    /// Instructions that waited longest, with the causes
     Topstalls(commands::Topstalls),
-    /// A drawing of a procedure's control flow: how often, and how slow
+    /// A drawing of a procedure's control flow, with executions and time
     Flow(commands::Flow),
     /// How good the estimates of dcpi calc are, against callgrind's exact counts
     Truth(commands::Truth),
@@ -64,31 +63,30 @@ pub enum Command {
     Images(ImagesArgs),
     /// Epochs in the database, oldest first
     Epochs(Epochs),
-    /// Everything in the profiles, by offset: samples, or edges
+    /// Samples or edges by offset, as the database has them
     Cat(commands::Cat),
-    /// Damage in the database, and what is lost by it
+    /// Damage in the database, and the samples that are lost by it
     Check(commands::Check),
-    /// Epochs into another database, as of many hosts
+    /// Copies epochs into another database, such as one of many hosts
     Copy(commands::Copy),
-    /// Several epochs into one
+    /// Merges several epochs into one
     Merge(commands::Merge),
-    /// Epochs and the code of their images into an archive, to be read elsewhere
+    /// Packs epochs and the code of their images into an archive, to be read elsewhere
     Tar(commands::Tar),
-    /// The samples for other tools: pprof, flame graphs, the Firefox profiler, AutoFDO, BOLT
+    /// Writes samples for other tools: pprof, flame graphs, the Firefox profiler, AutoFDO, BOLT
     Export(Export),
-    /// Record a command, or everything for some seconds, with a daemon of its own, and report
+    /// Records a command, or everything for some seconds, with a dcpid of its own, and reports
     Record(Record),
-    /// Recordings that dcpi record left in the directory for temporary files: lists and removes
-    /// them
+    /// Lists and removes recordings of dcpi record in the directory for temporary files
     Clean(commands::Clean),
-    /// What takes the time now, from a running dcpid, in a terminal
+    /// Procedures that take the time now, from a running dcpid, in a terminal
     Top(Top),
     /// A report as one HTML file: tables, a map, listings; needs no network
     Html(Html),
 }
 
 /// What `dcpi help output` shows: every field of JSON and CSV.
-const OUTPUT: &str = include_str!("../../../docs/output.md");
+const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// From where to why: which command answers the question that the one before leaves.
 const WAY: [(&str, &str, &str); 18] = [
@@ -326,9 +324,10 @@ mod tests {
         assert!(prof("/usr/bin/dcpiprof -i libc").by_image);
         assert!(prof("dcpi prof -i libc").by_image);
         assert_eq!(prof("dcpiprof --by label").by, Some(By::Label));
-        assert!(
-            matches!(run("dcpiepochs"), Ok(Invocation::Run(command)) if matches!(*command, Command::Epochs(_)))
-        );
+        assert!(matches!(
+            run("dcpiepochs"),
+            Ok(Invocation::Run(command)) if matches!(*command, Command::Epochs(_))
+        ));
         assert!(matches!(run("dcpiwhat"), Err(AnalysisError::Usage { .. })));
     }
 

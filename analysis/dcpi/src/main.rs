@@ -35,12 +35,18 @@ fn main() -> ExitCode {
 fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Outcome, AnalysisError> {
     let invocation = command_line::parse(arguments)?;
     // These write on the terminal themselves, for as long as they run.
-    if !matches!(&invocation, Invocation::Run(command) if matches!(**command, Command::Record(_) | Command::Top(_)))
-    {
+    if !matches!(
+        &invocation,
+        Invocation::Run(command)
+            if matches!(**command, Command::Record(_) | Command::Top(_))
+    ) {
         progress::begin();
     }
-    if matches!(&invocation, Invocation::Run(command) if matches!(**command, Command::Prof(_) | Command::List(_)))
-    {
+    if matches!(
+        &invocation,
+        Invocation::Run(command)
+            if matches!(**command, Command::Prof(_) | Command::List(_))
+    ) {
         let mut out = BufWriter::new(Paged::default());
         let outcome = write(invocation, &mut out);
         // Also when the reader went away: the terminal is the pager's until it ends.

@@ -28,7 +28,7 @@ pub fn typed<Options: Args + FromArgMatches>(
 #[derive(Debug, Args)]
 #[command(after_help = PROF_NOTES)]
 pub struct Prof {
-    /// Show only these images: name, path, or id (may be cut short); shares are of their samples
+    /// Show only these images, by name, path, or (the begin of) an id; shares are of their samples
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
     /// A row per image instead of per procedure
@@ -37,14 +37,14 @@ pub struct Prof {
     /// A row per source line, by function, instead of per procedure
     #[arg(long, conflicts_with_all = ["by_image", "by"])]
     pub lines: bool,
-    /// A row per label, unit or process of samples that were kept apart by it, instead of per
+    /// A row per label, unit or process, of samples that were kept apart by it, instead of per
     /// procedure
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
-    /// The rows with the most samples that together have P % of them
+    /// The rows with the most samples, as many as together have P % of all samples
     #[arg(long, value_name = "P%", value_parser = parse_keep)]
     pub keep: Option<f64>,
-    /// At most N rows, 0 for all [default: in text 40, and those from 0.1 %; else all]
+    /// At most N rows, 0 for all [default: in text 40 rows of at least 0.1 %; else all]
     #[arg(short = 'n', value_name = "N", value_parser = parse_rows, allow_negative_numbers = true)]
     pub rows: Option<usize>,
     /// Sort by this event [default: the first]
@@ -62,11 +62,13 @@ pub struct Prof {
 }
 
 const PROF_NOTES: &str = "\
-Shares are of all samples of the selected epochs but those of the idle loop; samples of unknown code \
-count. A row's interval (Wilson's) holds its true share with the given confidence.
+Shares are of all samples of the selected epochs except those of the idle loop; samples of \
+unknown code count. The interval of a row (Wilson's) holds the row's true share with the given \
+confidence.
 
-Exit codes: 0 done; 1 done, but part of the database could not be read, or no procedure of any image \
-could be found; 2 could not. Images whose file is gone or was rebuilt are told at the end.";
+Exit codes: 0 done; 1 done, but part of the database could not be read, or no procedure of any \
+image could be found; 2 could not. The end of the report names images whose file is gone or was \
+rebuilt.";
 
 /// `dcpi epochs`.
 #[derive(Debug, Args)]
@@ -101,13 +103,17 @@ pub struct Look {
 #[derive(Clone, Debug, Args)]
 pub struct Chosen {
     /// Event or events to show, separated by commas [default: all]
-    #[arg(long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
+    #[arg(
+        long = "event",
+        value_name = "EVENT",
+        value_delimiter = ',',
+        value_parser = NonEmptyStringValueParser::new()
+    )]
     pub events: Vec<String>,
     /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// Everything that was sampled, also of what dcpi record -- COMMAND recorded: without, its
-    /// command's samples only
+    /// All samples of a database of dcpi record -- COMMAND; without -a, those of COMMAND only
     #[arg(short = 'a', long = "all")]
     pub all: bool,
     /// What to read.
@@ -119,7 +125,14 @@ pub struct Chosen {
 #[derive(Clone, Debug, Args)]
 pub struct Place {
     /// The database's directory
-    #[arg(long, value_name = "DIR", env = "DCPIDB", hide_env_values = true, default_value = DEFAULT_DB, value_parser = path_or_empty())]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "DCPIDB",
+        hide_env_values = true,
+        default_value = DEFAULT_DB,
+        value_parser = path_or_empty()
+    )]
     db: PathBuf,
 }
 
@@ -239,7 +252,7 @@ pub struct Compared {
     /// A row per image instead of per procedure
     #[arg(short = 'i', long = "images")]
     pub by_image: bool,
-    /// Fold rows with fewer samples in all sets together [default: 5 for each set]
+    /// Fold rows that have fewer than N samples in all sets together [default: 5 for each set]
     #[arg(long, value_name = "N")]
     pub min_samples: Option<u64>,
     /// At most N rows, 0 for all [default: in text 40, else all]
@@ -252,8 +265,7 @@ pub struct Compared {
     /// Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// Everything that was sampled, also of what dcpi record -- COMMAND recorded: without, its
-    /// command's samples only
+    /// All samples of a database of dcpi record -- COMMAND; without -a, those of COMMAND only
     #[arg(short = 'a', long = "all")]
     pub all: bool,
     /// What to read, where a SET does not say.
@@ -291,11 +303,11 @@ impl Compared {
 /// Options that say how to write.
 #[derive(Debug, Args)]
 pub struct Output {
-    /// For people, programs, or spreadsheets (fields: dcpi help output)
+    /// Form of the report (fields of JSON and CSV: dcpi help output)
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// Names in full length, however wide lines get, and with what compilers appended to them
-    /// (.isra.0); other formats always have those
+    /// Names in full length, however wide lines get, with the suffixes of compilers (.isra.0);
+    /// JSON and CSV always have full names
     #[arg(long, visible_alias = "wide")]
     pub full_names: bool,
 }
@@ -318,7 +330,8 @@ fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
 
 pub(crate) fn parse_confidence(text: &str) -> Result<Confidence, String> {
     percentage(text)
-        .filter(|percent| *percent >= 50.0) // 0.95 is 95 % mistyped: nobody wants to be wrong more often than right
+        // 0.95 is 95 % mistyped: nobody wants to be wrong more often than right.
+        .filter(|percent| *percent >= 50.0)
         .and_then(Confidence::from_percent)
         .ok_or_else(|| "must be a percentage from 50 and below 100, such as 95 or 99.9".to_owned())
 }

@@ -20,12 +20,13 @@ A SET is one of
   DIR             another database
   DIR@WHICH       epochs of another database
   KEY:VALUE,...   of db, epoch, epoch-label, host, label, unit, pid: each as the option of that name
-So 'dcpi diff label:before label:after' compares two runs of dcpilabel, 'dcpi diff -1 latest' the last two epochs, and 'dcpi \
-diff epoch-label:old,host:a epoch-label:new,host:a' what dcpictl epoch --label began on a. What a SET leaves out is as the options \
-say: --db, --epoch, --host, --label and so on. A directory that looks like something else is db:DIR.
+'dcpi diff label:before label:after' compares two runs of dcpilabel, 'dcpi diff -1 latest' the \
+last two epochs, and 'dcpi diff epoch-label:old,host:a epoch-label:new,host:a' two epochs that \
+dcpictl epoch --label began on the host a. The options --db, --epoch, --host, --label and so on \
+say what a SET leaves out. A directory that looks like something else is db:DIR.
 
-Procedures of one name in an image are one row, and so are images of one name, built anew or not: only where a set has several \
-files of that name at once does the path count.";
+Procedures of the same name in an image are one row, and so are images of the same name, rebuilt \
+or not. The path counts only where a set has several files of that name at once.";
 
 /// A set of samples, as typed. What is none is as the options say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

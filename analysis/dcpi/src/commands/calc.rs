@@ -55,30 +55,31 @@ pub struct Calc {
 }
 
 const NOTES: &str = "\
-runs: executions of a block for one entry of the procedure. They come from the branches that \
-dcpid followed from registers at samples, and where there were few, from the time that blocks took; \
-what comes into a block always goes out. The interval is what chance does, to the entry too; high, \
-medium and low say how sure the number is: probably within 10 %, within 15 %, or not known to be. \
-Where a procedure is hardly ever entered - one sample there, thousands in its loops - all of its runs \
-are low: compare blocks then; topstalls says how sure a block is beside the others.
-cy: cycles of an execution. Samples tell of time, not of how many executions it took; blocks are \
-taken to be as far from their best case - every load hits the first cache, every branch is \
-predicted - as most code's are: 3 times, in the geometric mean. The head says how many times as few \
-or as many there are in 19 of 20 procedures; where all of a procedure waits for memory there are \
-more. Where most samples of a procedure are at instructions that may have waited for memory, and its \
-other instructions have too few beside their best case, nothing tells how long an execution took: it is said \
-to be not known, from the best case to what all of it waiting would take. \
-Compare cycles within a procedure. With samples of instructions (dcpid --event cycles \
---event instructions) they are measured. On processors that issue in order (Cortex-A53, -A55, \
--A510) instructions that were hardly ever stalled tell them, as in the paper; that was held against \
-a simulation only.
-loop: blocks that are gone round. Rounds for one entry come from the same estimate. Where a loop's \
-test compares numbers that change by the same amount in each round, registers tell how many rounds \
-were left at a sample, and these how many entries make; not those so short that hardly a sample is \
-in them, however many they are.
-Letters before an instruction are what may have stalled it, the largest first, as long as nothing \
-clears it (JSON has also what cannot have been a tenth of the largest). o: results of instructions \
-that the best case found done, because it came another way, or its own latency.
+runs: executions of a block for one entry of the procedure. Executions come from branches that \
+dcpid followed from the registers at samples, and where there were few branches, from the time \
+that blocks took. As many executions leave a block as enter it. The interval covers chance, that \
+of the entry too. high, medium and low say how sure the number is: probably within 10 %, probably \
+within 15 %, or not known to be.
+A procedure that is hardly ever entered has one sample at its begin and thousands in its loops. \
+All of its runs are low: compare its blocks with each other instead. dcpi topstalls says how sure \
+a block is beside the other blocks.
+cy: cycles of one execution. Samples tell time, not executions. So dcpi calc assumes that blocks \
+are as far from their best case as most code is: 3 times, in the geometric mean. In the best case \
+every load hits the first cache and every branch is predicted. The head gives the range that \
+holds for 19 of 20 procedures; a procedure that only waits for memory takes more.
+Where most samples are at instructions that may have waited for memory, and the other \
+instructions have too few samples beside their best case, cycles are not known: from the best \
+case to what waiting alone would take. Compare cycles within a procedure. With samples of \
+instructions (dcpid --event cycles --event instructions) cycles are measured. On processors that \
+issue in order (Cortex-A53, -A55, -A510) instructions that were hardly ever stalled tell the \
+cycles, as in the paper; that was compared with a simulation only.
+loop: blocks that are executed in rounds. Rounds for one entry come from the same estimate. Where \
+a loop's test compares numbers that change by the same amount in each round, registers tell how \
+many rounds were left at a sample, and so how many rounds entries make. Entries so short that \
+hardly a sample is in them are not seen, however many they are.
+Letters before an instruction are the causes that may have stalled it, the largest first, unless \
+something rules the cause out (JSON also has causes below a tenth of the largest). o: an operand \
+came later than in the best case, from another instruction or with another latency.
   i instruction cache      p branch mispredicted   w store buffer full
   I instruction TLB        r branch found late     f store forwarding
   d data cache             u busy unit             v divider

@@ -34,10 +34,10 @@ pub struct Cat {
 }
 
 const NOTES: &str = "\
-Offsets are those of the database: in a file, of the byte in the file; in the kernel, from _stext. \
-Counts of the selected epochs are added up. Edges are of user code only: the kernel's branches are \
-not followed. They are counted for each image as a whole: --label, --unit and --pid choose among \
-samples only.";
+Offsets are those of the database: in a file, of the byte in the file; in the kernel, from \
+_stext. Counts of the selected epochs are added up. Edges are of user code only: branches of the \
+kernel are not followed. Edges are counted for each image as a whole: --label, --unit and --pid \
+choose among samples only.";
 
 pub(crate) fn run(args: &Cat, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let mut samples = args.chosen.question(&args.images).samples()?;

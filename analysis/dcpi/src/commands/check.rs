@@ -25,12 +25,12 @@ pub struct Check {
 }
 
 const NOTES: &str = "\
-Reads every file, also while a daemon writes. What is damaged is never believed by any command, so \
-its samples are missing from reports, which say so; all others are there. Remove a damaged file to \
-be told no more of it.
+dcpi check reads every file, also while a daemon writes. No command believes what is damaged: its \
+samples are missing from reports, which say so, and all other samples are there. Remove a damaged \
+file to hear no more of it.
 
-Exit codes: 0 no damage, whatever a writer left or is writing just now; 1 damage, or files that do \
-not belong there; 2 could not look.";
+Exit codes: 0 no damage, whatever a writer left or is writing just now; 1 damage, or files that \
+do not belong there; 2 could not look.";
 
 pub(crate) fn run(args: &Check, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     // What is no database at all is said as every command says it.

@@ -26,7 +26,7 @@ const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Clean {
-    /// Only recordings that ended at least so long ago, such as 30m, 12h or 7d
+    /// Only recordings that ended at least this long ago, such as 30m, 12h or 7d
     #[arg(long, value_name = "T", value_parser = age)]
     pub older_than: Option<Duration>,
     /// List them and remove nothing
@@ -41,11 +41,13 @@ pub struct Clean {
 }
 
 const NOTES: &str = "\
-On a terminal it asks before it removes; elsewhere it removes nothing without --force. Recordings are \
-the directories that dcpi record without -o made in $TMPDIR, else /tmp: of this user, that nobody \
-else may enter, and no link. Those that are still being made stay.
+On a terminal dcpi clean asks before it removes; elsewhere it removes nothing without --force. \
+Recordings are directories in $TMPDIR, else /tmp, that dcpi record made without -o. They belong \
+to this user, nobody else may enter them, and none is a link. Recordings that are still being \
+made stay.
 
-Exit codes: 0 done, also when nothing was removed; 1 something could not be removed; 2 could not look.";
+Exit codes: 0 done, also when nothing was removed; 1 something could not be removed; 2 could not \
+look.";
 
 /// A recording that was left.
 #[derive(Debug, Serialize)]

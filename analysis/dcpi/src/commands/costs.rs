@@ -21,7 +21,11 @@ use stats::Confidence;
 #[derive(Clone, Debug, Default, Args)]
 pub struct OnMachine {
     /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Isa::ALL.into_iter().flat_map(Machine::names)))]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = PossibleValuesParser::new(Isa::ALL.into_iter().flat_map(Machine::names))
+    )]
     pub machine: Option<String>,
     /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]

@@ -32,13 +32,14 @@ pub struct DiffArgs {
 }
 
 const NOTES: &str = "\
-A row's change has an interval that holds the true one with the given confidence (Newcombe's, of that row alone). A * marks rows \
-that changed: all marks together are right with the given confidence, so that two sets of the same have none in 95 of 100 tables \
-(Holm's correction, weighted by samples). Marked rows come first, the largest change before others. Rows with too few samples to \
-tell are folded, with a count.
+The interval of a row's change (Newcombe's, of that row alone) holds the true change with the \
+given confidence. A * marks rows that changed. All marks together are right with the given \
+confidence, so two equal sets have no mark in 95 of 100 tables (Holm's correction, weighted by \
+samples). Marked rows come first, the largest change before others. Rows with too few samples to \
+tell are folded, with their number.
 
-Samples of one epoch say how sure sampling is, not how much runs differ. Give each SET several epochs (or hosts), and a change \
-counts only if it is larger than the differences among these.
+Samples of one epoch say how sure sampling is, not how much runs differ. Give each SET several \
+epochs or hosts: then only a change that is larger than the differences within a SET is marked.
 
 Exit codes: 0 done; 1 done, but part of a database could not be read; 2 could not.";
 

@@ -38,10 +38,10 @@ pub struct Export {
     /// firefox)
     #[arg(long, conflicts_with = "no_symbols")]
     pub lines: bool,
-    /// Addresses without names: for tools that find them by themselves (pprof, otlp, script)
+    /// Addresses without names, for tools that find names themselves (pprof, otlp, script)
     #[arg(long)]
     pub no_symbols: bool,
-    /// Samples as they are, not executions as estimated from them and from edges (autofdo, bolt)
+    /// Samples as they are, instead of executions estimated from samples and edges (autofdo, bolt)
     #[arg(long)]
     pub no_edges: bool,
     /// The idle loop too
@@ -56,12 +56,13 @@ pub struct Export {
 }
 
 const EXPORT_NOTES: &str = "\
-Samples have no call stacks, so neither has what is written. What a format cannot carry is told on standard \
-error. folded, autofdo, autofdo-addresses and bolt are of one event: that of --event, else the first; pprof, \
-otlp, firefox and script say on which instruction samples land, the others have no place for it.
+Samples have no call stacks, so the files have none. What a format cannot carry is counted on \
+standard error. folded, autofdo, autofdo-addresses and bolt hold one event: that of --event, else \
+the first. pprof, otlp, firefox and script say on which instruction samples land; the other \
+formats have no place for it.
 
   pprof              go tool pprof FILE
-  otlp               what takes a message ProfilesData of
+  otlp               readers of a message ProfilesData of
                      opentelemetry.proto.profiles.v1development (1.10.0, not stable yet)
   folded             inferno-flamegraph FILE, flamegraph.pl FILE, speedscope FILE
   firefox            profiler.firefox.com, \"Load a profile from file\"
@@ -70,7 +71,7 @@ otlp, firefox and script say on which instruction samples land, the others have 
                      --profile=FILE --out=OUT (its version 0.19: of programs built with -gdwarf-4)
   bolt               llvm-bolt IMAGE --pa -p FILE -o OUT; without executions, as with --no-edges:
                      llvm-bolt IMAGE --pa --ba -p FILE -o OUT (LLVM 22)
-  script             what reads the output of perf script
+  script             readers of the output of perf script
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 

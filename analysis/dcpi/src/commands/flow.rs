@@ -54,8 +54,10 @@ pub enum Form {
 }
 
 const NOTES: &str = "\
-Blocks are drawn from top to bottom as they are in memory: as wide as they ran often, as large as the time they took, so a tall \
-one is slow. In brackets is how sure the runs are; edges of which that is low have dashes. Lines at the right go on, at the left back; the wider the more often. Pointing at a block shows its instructions.
+Blocks are drawn from top to bottom in the order of memory. The width of a block is how often the \
+block ran, its area the time that it took, so a tall block is slow. Brackets hold how sure the \
+runs are; edges whose runs are of low confidence are dashed. Lines at the right lead forward, \
+lines at the left back; wide lines are frequent. Pointing at a block shows its instructions.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 

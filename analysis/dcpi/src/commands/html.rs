@@ -42,7 +42,13 @@ pub struct Html {
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: PathBuf,
     /// At most N procedures, 0 for 20000
-    #[arg(short = 'n', value_name = "N", default_value = "1000", value_parser = crate::options::parse_rows, allow_negative_numbers = true)]
+    #[arg(
+        short = 'n',
+        value_name = "N",
+        default_value = "1000",
+        value_parser = crate::options::parse_rows,
+        allow_negative_numbers = true
+    )]
     pub rows: usize,
     /// List the instructions of the N procedures with the most samples, at most 500
     #[arg(long, value_name = "N", default_value = "40")]
@@ -50,15 +56,20 @@ pub struct Html {
     /// Instructions as Intel's manuals write them
     #[arg(long)]
     pub intel: bool,
-    /// In listings: how often instructions ran, what executions took, and what may have stalled
-    /// them (of large images that takes a minute)
+    /// Listings with executions of instructions, their cycles, and causes of stalls (takes a
+    /// minute for large images)
     #[arg(long)]
     pub why: bool,
     /// Count the idle loop too, in rows and shares
     #[arg(long)]
     pub idle: bool,
     /// Confidence of the intervals, in percent
-    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = crate::options::parse_confidence)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value = "95",
+        value_parser = crate::options::parse_confidence
+    )]
     pub confidence: Confidence,
     /// On which processor, and where debug files are.
     #[command(flatten)]
@@ -69,10 +80,10 @@ pub struct Html {
 }
 
 const NOTES: &str = "\
-The file holds all it needs: it asks no network for anything, and may be sent and kept. It shows names of \
-procedures and, with debug information, of source files, and disassembled code.
+The file holds everything it needs: it asks no network, and may be sent and kept. It shows names \
+of procedures, disassembled code and, with debug information, names of source files.
 
-Exit codes: as those of dcpi prof.";
+Exit codes: those of dcpi prof.";
 
 pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let mut samples = args.chosen.question(&args.images).samples()?;

@@ -32,8 +32,8 @@ pub struct ImagesArgs {
 }
 
 const NOTES: &str = "\
-Times are in UTC, from the chosen epochs. Code is 'kept' where the daemon has copied it (dcpid --code-store): procedures can be \
-named and listed when the file is gone.
+Times are in UTC, from the selected epochs. Code is 'kept' where dcpid has copied it (dcpid \
+--code-store): procedures can be named and listed when the file is gone.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 

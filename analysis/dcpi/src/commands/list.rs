@@ -49,11 +49,10 @@ pub struct List {
     /// Samples on the instructions that they landed on, not on those that took the time
     #[arg(long)]
     pub raw: bool,
-    /// How often instructions ran, what executions took, and what may have stalled them, as dcpi
-    /// calc tells it
+    /// Executions of instructions, their cycles, and causes of stalls, as in dcpi calc
     #[arg(long, conflicts_with_all = ["source", "raw"])]
     pub why: bool,
-    /// Where sources are that are not where they were compiled (may be repeated)
+    /// Directory of sources that are no longer where they were compiled (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub source_dir: Vec<PathBuf>,
     /// On which processor, and where debug files are.
@@ -71,14 +70,16 @@ pub struct List {
 }
 
 const NOTES: &str = "\
-Shares are of the procedure's samples; a share is sure to +- what stands beside it. A sample lands \
-on the instruction that was to run next when the counter overflowed, on most processors one after \
-the one that took the time. dcpid measures that when it starts, and samples are given back to the \
-one that took the time, but those where a loop begins are of its last branch, and stay; --raw shows \
-where they landed. Where a call was inlined, the samples are the inlined function's, and \
-the calls are named from the inside to the outside. > marks what a jump leads to. \
-With --why, runs are executions for one entry of the procedure, sure says how sure that is, \
-cy are cycles of an execution (to: at most), and letters are what may have stalled it: dcpi calc --help.
+Shares are of the procedure's samples; the column ± is half the width of the share's interval. A \
+sample lands on the instruction that was to run next when the counter overflowed, on most \
+processors one after the instruction that took the time. dcpid measures the distance when it \
+starts, and dcpi list gives each sample back to the instruction that took the time, except where \
+a loop begins: there the sample is of the loop's last branch, and stays. --raw shows where \
+samples landed. The samples of an inlined call are the inlined function's, and the calls are \
+named from the inside to the outside. > marks the target of a jump.
+With --why, runs are executions for one entry of the procedure; sure says how sure they are; cy \
+are cycles of one execution (to cy: at most); letters name the causes of stalls: dcpi calc \
+--help.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 

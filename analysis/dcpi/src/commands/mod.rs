@@ -75,7 +75,7 @@ struct Versioned<T> {
     report: T,
 }
 
-/// What the fields of an object mean: `docs/output.md` has them by name.
+/// What the fields of an object mean: `docs/src/output.md` has them by name.
 #[derive(Serialize)]
 struct Schema {
     name: String,

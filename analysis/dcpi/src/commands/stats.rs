@@ -22,8 +22,7 @@ pub struct StatsArgs {
     /// Each epoch of each SET is a set of its own, if it has 100 samples or more
     #[arg(long)]
     pub each: bool,
-    /// Compare shares of each set's samples instead of samples: for sets that are not of the same
-    /// work
+    /// Compare shares of each set's samples instead of samples: for sets that did different work
     #[arg(long)]
     pub shares: bool,
     /// What to compare.
@@ -32,10 +31,12 @@ pub struct StatsArgs {
 }
 
 const NOTES: &str = "\
-range % is the largest less the smallest of the sets, of their sum; std-dev that of a sample (N - 1), by chance what it would be \
-if only sampling made a difference. A * marks rows that vary more than sampling explains (chi-squared; and, where sets have \
-several epochs or hosts, more than these do among themselves). All marks together are right with the given confidence (Holm's \
-correction, weighted by samples). Marked rows come first. Rows with too few samples to tell are folded, with a count.
+range % is the largest value less the smallest, as a part of the sum; std-dev is the standard \
+deviation of a sample (N - 1); by chance is the standard deviation that sampling alone would \
+cause. A * marks rows that vary more than sampling explains (chi-squared), and more than the \
+epochs or hosts of a SET vary among themselves. All marks together are right with the given \
+confidence (Holm's correction, weighted by samples). Marked rows come first. Rows with too few \
+samples to tell are folded, with their number.
 
 Exit codes: 0 done; 1 done, but part of a database could not be read; 2 could not.";
 

@@ -33,7 +33,13 @@ pub struct TopcountsArgs {
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
     /// At most N rows, 0 for all
-    #[arg(short = 'n', value_name = "N", default_value_t = ROWS, value_parser = crate::options::parse_rows, allow_negative_numbers = true)]
+    #[arg(
+        short = 'n',
+        value_name = "N",
+        default_value_t = ROWS,
+        value_parser = crate::options::parse_rows,
+        allow_negative_numbers = true
+    )]
     pub rows: usize,
     /// Sort by this event, or by the ratio of two: EVENT/EVENT [default: the first]
     #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
@@ -54,11 +60,13 @@ pub struct TopcountsArgs {
 }
 
 const NOTES: &str = "\
-An instruction is shown as its procedure and the distance from its begin; addresses are those of objdump. Where a counter \
-overflows, most processors report a later instruction than the one to blame.
+A row names an instruction by its procedure and the distance from the procedure's begin; \
+addresses are those of objdump. Where a counter overflows, most processors report a later \
+instruction than the one to blame.
 
-A ratio is of occurrences: samples times the mean distance between them, scaled where the events took turns. Rows are sorted by \
-the lower end of its interval, so that 3 of 1 does not come before 900 of 400.
+A ratio is of occurrences: samples times the mean distance between samples, scaled where the \
+events took turns. Rows are sorted by the lower end of the ratio's interval, so that 3 to 1 does \
+not come before 900 to 400.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 

@@ -25,9 +25,15 @@ pub struct Topstalls {
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
     /// At most N rows, 0 for all
-    #[arg(short = 'n', value_name = "N", default_value_t = 20, value_parser = crate::options::parse_rows, allow_negative_numbers = true)]
+    #[arg(
+        short = 'n',
+        value_name = "N",
+        default_value_t = 20,
+        value_parser = crate::options::parse_rows,
+        allow_negative_numbers = true
+    )]
     pub rows: usize,
-    /// Leave out instructions of whose executions less is known
+    /// Leave out instructions whose executions are less sure than this
     #[arg(long, value_name = "SURE", value_enum, ignore_case = true, default_value = "low")]
     pub min_confidence: Sure,
     /// Leave out procedures with fewer samples than this
@@ -62,10 +68,11 @@ pub enum Sure {
 }
 
 const NOTES: &str = "\
-stall: part of all samples of time that went to an instruction beyond its best case, and up to so \
-much if it was executed as seldom as it may have been. cycles: ? where memory may have taken all the time, \
-so that nothing tells how long an execution took. high, medium and low say how sure it is how \
-often it ran. Letters are those of dcpi calc, which shows the procedure around it.
+stall %: the part of all samples of time that an instruction took beyond its best case; up to %: \
+the same if the instruction was executed as seldom as it may have been. cycles is ? where memory \
+may have taken all the time, so that nothing tells how long an execution took. sure says how sure \
+the executions are. Letters are those of dcpi calc, which shows the procedure around the \
+instruction.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 

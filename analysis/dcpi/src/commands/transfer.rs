@@ -26,8 +26,8 @@ use report::counted;
 /// `dcpi copy`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Hosts lie side by side in the target; what is there already is brought up to date, so that the same
-command may run every hour. An epoch that is open is copied as of its last merge (dcpictl flush).")]
+Hosts lie side by side in the target. What is there already is brought up to date, so the same
+command may run every hour. The open epoch is copied as of its last merge (dcpictl flush).")]
 pub struct Copy {
     /// The database to copy into, made if it is not there
     #[arg(long, value_name = "DIR")]
@@ -47,8 +47,8 @@ pub struct Copy {
 /// `dcpi merge`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Counts and ledgers are added up, of all hosts together. The epochs stay where they are. Samples of an
-event's different periods stay apart within the new epoch, and reports weigh each by its period.")]
+Counts and ledgers of all hosts are added up. The epochs stay where they are. Samples that an event
+has at different periods stay apart within the new epoch, and reports weigh each by its period.")]
 pub struct Merge {
     /// The database to write the new epoch to, made if it is not there
     #[arg(long, value_name = "DIR")]

@@ -36,20 +36,31 @@ const COUNTS_MAX: u64 = 1 << 30;
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Truth {
-    /// What callgrind wrote [default: what it counts of COMMAND]
+    /// File that callgrind wrote [default: its counts of COMMAND]
     #[arg(value_name = "COUNTS", required_unless_present = "command")]
     pub counts: Option<PathBuf>,
     /// Images, by name, path or id [default: all that were counted]
     #[arg(value_name = "IMAGE")]
     pub images: Vec<String>,
-    /// Leave out procedures with less than so many percent of the samples
+    /// Leave out procedures with less than this percentage of the samples
     #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_keep)]
     pub keep: f64,
-    /// Rows at most; 0: all
-    #[arg(short = 'n', value_name = "ROWS", default_value_t = 20, value_parser = crate::options::parse_rows, allow_negative_numbers = true)]
+    /// At most N rows, 0 for all
+    #[arg(
+        short = 'n',
+        value_name = "ROWS",
+        default_value_t = 20,
+        value_parser = crate::options::parse_rows,
+        allow_negative_numbers = true
+    )]
     pub rows: usize,
-    /// With COMMAND: sample it again and again for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    /// With COMMAND: run and sample it repeatedly for this many seconds
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 30,
+        value_parser = clap::value_parser!(u32).range(1..=3600)
+    )]
     pub seconds: u32,
     /// With COMMAND: snapshots of registers a second at most, of all CPUs together, as for dcpi
     /// record. By default as many as dcpid takes by itself of a program that runs for a quarter of
@@ -57,7 +68,12 @@ pub struct Truth {
     #[arg(long, value_name = "RATE|off", conflicts_with = "counts")]
     pub edges: Option<String>,
     /// How often the program ran while it was sampled: then cycles are compared, too
-    #[arg(long, value_name = "N", conflicts_with = "command", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "command",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub runs: Option<u32>,
     /// On which processor.
     #[command(flatten)]
@@ -70,22 +86,28 @@ pub struct Truth {
     pub output: Output,
     /// Count this command with callgrind, sample it as dcpi record does, into a database of its
     /// own, and compare; it reads and prints nothing
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "counts", conflicts_with_all = OF_OTHERS)]
+    #[arg(
+        last = true,
+        value_name = "COMMAND",
+        conflicts_with = "counts",
+        conflicts_with_all = OF_OTHERS
+    )]
     pub command: Vec<OsString>,
 }
 
 const NOTES: &str = "\
-dcpi truth -- COMMAND does it all: valgrind counts COMMAND once, a dcpid of its own samples it (needs \
-root). Or by hand, the same program with the same input, sampled by dcpid and counted by valgrind:
+dcpi truth -- COMMAND does everything: valgrind counts COMMAND once, and a dcpid of its own \
+samples COMMAND (needs root). By hand, run the same program with the same input twice, once \
+sampled by dcpid and once counted by valgrind:
   valgrind --tool=callgrind --dump-instr=yes --collect-jumps=yes --compress-strings=no \\
     --compress-pos=no --callgrind-out-file=COUNTS COMMAND
   dcpi truth COUNTS
-A block is within 10 % if its estimate is, once all of its procedure are scaled by one factor; blocks \
-weigh by their samples, edges by their true executions. Cycles of an execution are told as a range, as \
-in dcpi calc; of a COMMAND that dcpi truth ran it is said where the true ones are in it. A library that \
-other programs use too has their samples as well, which callgrind did not count: name the images, or \
-label the run (dcpilabel). Counts of a program without samples are refused, unless images are named, \
-and those of another build than was sampled.
+A block is within 10 % if its estimate is, after all estimates of its procedure are scaled by one \
+factor. Blocks weigh by their samples, edges by their true executions. Cycles of an execution are \
+a range, as in dcpi calc; for a COMMAND that dcpi truth ran, the report says where the range \
+holds the true cycles. A library that other programs use has their samples too, which callgrind \
+did not count: name the images, or label the run (dcpilabel). Counts of a program without samples \
+are refused unless images are named, and so are counts of another build than was sampled.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 

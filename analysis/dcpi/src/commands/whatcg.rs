@@ -41,12 +41,12 @@ pub struct Whatcg {
 }
 
 const NOTES: &str = "\
-Of the time of what is explained (the head says how much that is of all). Each cause has a \
-range: at least what nothing else can have taken, at most what it can have taken itself. Several \
-causes may have taken the same cycles, so only dynamic, static, execution, sampling error and what is not known add \
-up to 100 %; those are told as if stalled as most code is; of procedures most of whose time may have been memory's \
-they are not known. dcpi calc tells of each instruction of \
-a procedure, and what is taken for granted.
+Shares are of the time that is explained; the head says how much that is of all. Each cause has a \
+range: at least what nothing else can have taken, at most what the cause can have taken itself. \
+Several causes may have taken the same cycles, so only dynamic, static, execution, sampling error \
+and what is not known add up to 100 %. Without counted instructions they are told as if stalled \
+as most code is; they are not known of procedures most of whose time may have been memory's. dcpi \
+calc explains each instruction of a procedure, and what is assumed.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 

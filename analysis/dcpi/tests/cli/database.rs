@@ -326,7 +326,8 @@ pub fn two_events() -> Epoch {
     let app = image(ImageKind::Vdso, "app", "[app]");
     let other = image(ImageKind::Vdso, "app", "[other app]");
     let long = "<core::iter::adapters::map::Map<alloc::vec::into_iter::IntoIter<analysis::load::ImageSamples>, \
-                analysis::commands::prof::image_rows::{{closure}}> as core::iter::traits::iterator::Iterator>::fold";
+                analysis::commands::prof::image_rows::{{closure}}> as \
+                core::iter::traits::iterator::Iterator>::fold";
     let imiss = "L1-icache-load-misses";
     Epoch::new(START, vec![cycles(), self::imiss()])
         .samples("cycles", &app, &[(0, 700), (0x100, 200), (0x200, 50), (0x300, 9)])

@@ -308,7 +308,11 @@ fn otlp_has_every_sample_of_each_event_and_everybody() {
     let expected: BTreeMap<String, u64> =
         expected.into_iter().map(|(key, samples)| (format!("{all} > {key}"), samples)).collect();
     assert_eq!(samples, expected);
-    let comment = |(_, field): &(u64, Field)| matches!(field, Field::Bytes(bytes) if String::from_utf8_lossy(bytes).contains("samples are on the instruction that they landed on"));
+    let said = "samples are on the instruction that they landed on";
+    let comment = |(_, field): &(u64, Field)| match field {
+        Field::Bytes(bytes) => String::from_utf8_lossy(bytes).contains(said),
+        _ => false,
+    };
     assert!(dictionary.iter().any(comment), "on which instruction samples are is not said");
     let (samples, _) = otlp(&exported(&one(two_events()), "--to otlp").0);
     let of = |kind: &str, stack: &str| samples[&format!("host.name=node-7 / {kind} > {stack}")];

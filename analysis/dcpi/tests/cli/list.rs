@@ -24,7 +24,8 @@ __attribute__((noinline)) unsigned work(unsigned n)
 }
 __attribute__((noinline)) int workers(int n) { return n * 7; }
 int labourers_too(int n) __attribute__((alias(\"workers\")));
-int main(int argc, char **argv) { (void)argv; return (int)work((unsigned)argc * 1000u) + workers(argc); }
+int main(int argc, char **argv) { (void)argv; return (int)work((unsigned)argc * 1000u) + \
+workers(argc); }
 ";
 
 /// A database with samples of a program, and the program.

@@ -1,4 +1,4 @@
-//! `docs/output.md`, held against what the commands print.
+//! `docs/src/output.md`, held against what the commands print.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Permissions;
@@ -275,7 +275,7 @@ fn odd() -> Db {
 #[test]
 fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/output.md"))
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/output.md"))
             .unwrap();
     let sections = sections(&page);
     let mut printed = Printed::default();
@@ -350,5 +350,9 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
 
     let wrong = printed.differences(&sections);
-    assert!(wrong.is_empty(), "docs/output.md and what is printed differ:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "docs/src/output.md and what is printed differ:\n{}",
+        wrong.join("\n")
+    );
 }

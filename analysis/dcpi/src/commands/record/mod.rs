@@ -46,7 +46,7 @@ const LABEL_BYTES_MAX: usize = 128;
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Record {
-    /// Record for so long, such as 10s, 500ms or 5m; a COMMAND that runs by then is told to end
+    /// Time to record, such as 10s, 500ms or 5m; a COMMAND that still runs then is told to end
     /// (SIGTERM)
     #[arg(short = 'd', long, value_name = "T", value_parser = duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
@@ -61,12 +61,17 @@ pub struct Record {
     /// Part of all CPU time that sampling may cost, or off
     #[arg(long, value_name = "P%", default_value = BUDGET, allow_hyphen_values = true)]
     pub overhead_budget: String,
-    /// Snapshots of registers a second and CPU at most, which tell which way branches go, or off;
-    /// as for dcpid [default: 500]
+    /// Snapshots of registers a second on each CPU, at most, from which edges are computed, or
+    /// off; as for dcpid [default: 500]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,
-    /// At most N rows in the report, 0 for all [default: 40, and those from 0.1 %]
-    #[arg(short = 'n', value_name = "N", value_parser = crate::options::parse_rows, allow_negative_numbers = true)]
+    /// At most N rows in the report, 0 for all [default: 40 rows of at least 0.1 %]
+    #[arg(
+        short = 'n',
+        value_name = "N",
+        value_parser = crate::options::parse_rows,
+        allow_negative_numbers = true
+    )]
     pub rows: Option<usize>,
     /// Record this command, with its children, and report on it
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
@@ -74,12 +79,13 @@ pub struct Record {
 }
 
 const NOTES: &str = "\
-Without COMMAND it records everything on this machine, until Ctrl-C if there is no -d. The whole machine is \
-sampled with COMMAND too: dcpi prof --db DIR shows the command's part, with -a all of it. A running dcpid is \
-not disturbed. With COMMAND the report is on standard error, so that the command's output stays its own.
+Without COMMAND, dcpi record records everything on this machine, until Ctrl-C if there is no -d. \
+With COMMAND the whole machine is sampled too: dcpi prof --db DIR shows the command's samples, \
+with -a all samples. A dcpid that already runs is not disturbed. With COMMAND the report goes to \
+standard error, so that the command's output stays its own.
 
-Exit codes: the command's, 128 + N when signal N ended it; without COMMAND 0. 2 could not; 126, 127 the command \
-cannot be run.";
+Exit codes: the command's; 128 + N when signal N ended it; 0 without COMMAND; 2 could not; 126 \
+and 127 the command cannot be run.";
 
 /// How the time that is recorded ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -225,7 +231,8 @@ fn wait(
 fn pass_on(child: &Child, signal: i32) {
     let of_terminal = [SIGINT, SIGQUIT].contains(&signal) && in_foreground();
     if !of_terminal && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
-        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(child), signal); // ending already
+        // Ending already.
+        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(child), signal);
     }
 }
 

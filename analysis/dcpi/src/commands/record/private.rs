@@ -138,7 +138,8 @@ impl Private {
                     "dcpid does not end; it was killed, and its database is whole".into(),
                 ));
             }
-            std::thread::sleep(Duration::from_millis(10)); // std cannot wait for a child with a timeout
+            // Std cannot wait for a child with a timeout.
+            std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
     }

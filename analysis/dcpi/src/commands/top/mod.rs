@@ -41,11 +41,25 @@ const WINDOW: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Top {
-    /// Ask so often
-    #[arg(short = 'd', long, value_name = "T", default_value = "2s", value_parser = interval, allow_hyphen_values = true)]
+    /// Time between two questions to dcpid
+    #[arg(
+        short = 'd',
+        long,
+        value_name = "T",
+        default_value = "2s",
+        value_parser = interval,
+        allow_hyphen_values = true
+    )]
     pub interval: Duration,
     /// Show the samples of the last T
-    #[arg(short = 'w', long, value_name = "T", default_value = "10s", value_parser = window, allow_hyphen_values = true)]
+    #[arg(
+        short = 'w',
+        long,
+        value_name = "T",
+        default_value = "10s",
+        value_parser = window,
+        allow_hyphen_values = true
+    )]
     pub window: Duration,
     /// Write one table of the next interval, and end; needs no terminal
     #[arg(long)]
@@ -57,13 +71,24 @@ pub struct Top {
     #[arg(long)]
     pub idle: bool,
     /// At most N rows with --once, 0 for all
-    #[arg(short = 'n', value_name = "N", default_value = "40", value_parser = crate::options::parse_rows, allow_negative_numbers = true)]
+    #[arg(
+        short = 'n',
+        value_name = "N",
+        default_value = "40",
+        value_parser = crate::options::parse_rows,
+        allow_negative_numbers = true
+    )]
     pub rows: usize,
     /// Only rows that have this in a name, in whatever case
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub filter: String,
     /// Confidence of the intervals, in percent
-    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = crate::options::parse_confidence)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value = "95",
+        value_parser = crate::options::parse_confidence
+    )]
     pub confidence: Confidence,
     /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
@@ -77,10 +102,12 @@ pub struct Top {
 }
 
 const NOTES: &str = "\
-Keys: q or Esc ends; space freezes; s sorts by samples, procedure, image; i images or procedures; / filters; \
-a since the begin or the last T; I with the idle loop; e the next event; z begins anew; arrows and pages.
+Keys: q or Esc ends; space freezes; s sorts by samples, procedure, image; i shows images or \
+procedures; / filters; a shows everything since the begin, or the last T; I shows the idle loop; \
+e shows the next event; z begins anew; arrows and page keys move.
 
-Nothing is written to disk for it. It needs what dcpictl needs: to be root or of the control socket's group.";
+dcpi top writes nothing to disk. It needs what dcpictl needs: root, or the control socket's \
+group.";
 
 /// Something that changes the screen.
 enum Message {
