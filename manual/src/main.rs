@@ -1,10 +1,12 @@
-//! Writes man pages and shell completions of all programs: `manual DIRECTORY` makes `DIRECTORY/man`
-//! and `DIRECTORY/completions`.
+//! Writes man pages, shell completions and the guide's page of commands: `manual DIRECTORY` makes
+//! `DIRECTORY/man`, `DIRECTORY/completions` and `DIRECTORY/commands.md`.
 //!
 //! They come from the definitions of the arguments, as `--help` does, so there is nothing to keep
 //! in step. It is a crate of its own because it names both the daemon and the analysis, and because
 //! no program that is installed should carry a writer of man pages.
 #![forbid(unsafe_code)]
+
+mod guide;
 
 use std::fs;
 use std::io;
@@ -49,6 +51,8 @@ fn write(directory: &Path) -> io::Result<()> {
     for made in [&man, &completions] {
         fs::create_dir_all(made)?;
     }
+    let commands = guide::page(programs().into_iter().map(|(program, _)| program));
+    fs::write(directory.join("commands.md"), commands)?;
     for (program, section) in programs() {
         for (name, page) in pages(program.clone(), section)? {
             fs::write(man.join(name), page)?;

@@ -9,6 +9,7 @@
 
 pub mod container;
 pub mod daemon;
+pub mod guide;
 pub mod report;
 pub mod workload;
 

@@ -86,7 +86,7 @@ pub fn run() -> anyhow::Result<Outcome> {
     ] {
         println!("  {DCPI} {arguments:<40} # {purpose}");
     }
-    println!("\nTo run it for good, see \"Run it as a service\" in README.md.");
+    println!("\nTo run it for good, see \"Install\" in README.md.");
     Ok(Outcome::Clean)
 }
 

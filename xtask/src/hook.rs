@@ -32,7 +32,7 @@ const EXPORTS: [&str; 5] = ["la_activity", "la_objclose", "la_objopen", "la_prei
 /// Builds and checks it, and says where it is.
 pub fn run() -> anyhow::Result<Outcome> {
     build()?;
-    println!("{HOOK}: see \"Loader hook\" in README.md for how to use it");
+    println!("{HOOK}: docs/src/loader.md says how to use it");
     Ok(Outcome::Clean)
 }
 

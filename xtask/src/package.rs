@@ -34,6 +34,9 @@ const FILES: [(&str, &str, u32); 14] = [
     ("LICENSE", "usr/share/doc/dcpi/copyright", 0o644),
 ];
 
+/// Pages of the guide, which README leads to.
+const GUIDE: &str = "docs/src";
+
 /// Cargo's profile: its programs go into the package, and the man pages come from the same build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
@@ -79,7 +82,7 @@ fn next_steps(package: &Path) -> String {
         "{0}\n\
          with systemd:    sudo apt install ./{0}    (starts dcpid)\n\
          without systemd: the same, then start dcpid by hand: sudo dcpid &\n\
-         guides:          /usr/share/doc/dcpi/README.md, /usr/share/doc/dcpi/systemd/README.md\n",
+         guides:          /usr/share/doc/dcpi: README.md, docs/src, systemd/README.md\n",
         package.display()
     )
 }
@@ -90,6 +93,10 @@ pub fn assemble(profile: Profile) -> anyhow::Result<PathBuf> {
     let _ = fs::remove_dir_all(&root); // the last package's, if there was one
     for (from, to, mode) in FILES {
         copy(Path::new(from), &root.join(to), mode)?;
+    }
+    for entry in fs::read_dir(GUIDE)? {
+        let page = entry?.path();
+        copy(&page, &root.join("usr/share/doc/dcpi").join(&page), 0o644)?;
     }
     for program in PROGRAMS {
         let to = root.join("usr/bin").join(program);
@@ -169,10 +176,13 @@ fn control(root: &Path, version: &str, architecture: &str) -> anyhow::Result<Str
     let kib = kib.split_whitespace().next().context("du says nothing")?.to_owned();
     Ok(format!(
         "Package: dcpi\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: the dcpi authors <root@localhost>\n\
-         Installed-Size: {kib}\nDepends: libc6 (>= {}.{}), libgcc-s1, systemd, passwd\nSection: devel\nPriority: optional\n\
+         Installed-Size: {kib}\nDepends: libc6 (>= {}.{}), libgcc-s1, systemd, passwd\nSection: \
+         devel\nPriority: optional\n\
          Description: always-on profiler for the whole machine\n \
-         dcpid samples every CPU of a production host thousands of times a second, programs, libraries and\n \
-         the kernel, unmodified, and keeps the counts in a small database; dcpi says where the cycles went.\n",
+         dcpid samples every CPU of a production host thousands of times a second, programs, \
+         libraries and\n \
+         the kernel, unmodified, and keeps the counts in a small database; dcpi says where the \
+         cycles went.\n",
         newest.0, newest.1
     ))
 }

@@ -6,6 +6,7 @@
 //! - everything: every procedure that is installed is explained
 //! - excerpts: what a recording keeps of code is enough for reports on its samples
 //! - export: files for other tools
+//! - guide: the commands of README and guide, and what they print
 //! - html: the page for browsers
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
@@ -15,6 +16,9 @@
 //! - output: the fields of JSON and CSV, and the page that names them
 //! - process: exit codes, one-line errors, pipes
 
+#[cfg(test)]
+#[path = "../../../../tests/src/guide.rs"]
+mod blocks;
 #[cfg(test)]
 mod database;
 #[cfg(test)]
@@ -27,6 +31,8 @@ mod excerpts;
 mod export;
 #[cfg(test)]
 mod golden;
+#[cfg(test)]
+mod guide;
 mod html;
 #[cfg(test)]
 mod list;
