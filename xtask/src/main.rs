@@ -24,30 +24,44 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask TASK
 
-  demo                   profile this whole machine for a few seconds and show where the cycles went
+  demo             profile this machine for a few seconds and show where the cycles went; root
   test [--unprivileged] [FILTER]
-                         every test; those that need root run when root, else it says which did not run and fails
-  consumers              what dcpi export writes, taken by the programs it is for; installs half a gigabyte of them; root
-  ebpf [--check]         rebuild the committed eBPF objects, or check that they come from their source
-  hook                   build the loader hook, target/hook/libdcpi_loader_hook.so, and check it
-  bench overhead [--quick] [--rounds N] [--seconds N]
-                         what sampling costs programs, against an empty BPF program and perf record: the paper's tables 3 to 5
-  bench table [--recording FILE] [--seconds N]
-                         simulates sizes, ways, policies and drain intervals of the sampler's table over recorded samples
-  bench loader [--quick] [--rounds N]
-                         what the loader hook adds to the start of programs, against an audit library that does nothing
-  man                    man pages and shell completions of all programs: target/man, target/completions
-  bench walks [--quick] [--callgrind]
-                         what sampled registers say programs do next, against what they do: a million states; and against callgrind's counts
-  machines               make the tables of processors (stalls/machines) anew, from LLVM's models
-  bench soak [--minutes N]
-                         a storm of compilers, reads, flushes, epochs and kills of dcpid for an hour: memory, ledger, database, descriptors
-  package                a Debian package of everything: target/package
-  tidy                   check the house rules: dependency arrows, sizes, names
-  vm [KERNEL...]         boot kernels of Debian under emulation and run the daemon in them; downloads up to 1 GB to target/vm
-  ci                     what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
+                   every test; without root, list the privileged ones, which did not run, and fail
+  ci               what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
+  tidy             check the house rules: arrows, sizes, names, width of lines, documents
+  consumers        give each format of dcpi export to the program it is for; installs half a
+                   gigabyte of programs; root
+  vm [KERNEL...]   boot kernels of Debian under emulation and run dcpid in them; downloads up to
+                   1 GB to target/vm
 
-demo, test, consumers, ebpf, bench and ci install what they need from the distribution and say so first.";
+  ebpf [--check]   rebuild the committed eBPF objects, or check that they come from their source
+  hook             build and check the loader hook, target/hook/libdcpi_loader_hook.so
+  man              man pages, shell completions and the page of commands: target/man,
+                   target/completions, target/commands.md
+  machines         make the tables of processors (stalls/machines) anew, from LLVM's models
+  package [--dev]  a Debian package of everything: target/package
+
+  bench overhead   what sampling costs programs, beside an empty BPF program and perf record: the
+                   paper's tables 3 to 5 [--quick] [--rounds N] [--seconds N]
+  bench table      sizes, policies and drain intervals of the sampler's table, simulated over
+                   recorded samples [--recording FILE] [--seconds N]
+  bench loader     what the loader hook adds to the start of programs [--quick] [--rounds N]
+  bench db         what the database costs: bytes an entry, a simulated week, speeds [--db DIR]
+                   [--seconds N]
+  bench reading    how long reports take, beside perf report, objdump and addr2line [--quick]
+                   [--rounds N]
+  bench walks      the interpreter of registers against the processor: a million states; or against
+                   callgrind's counts [--quick] [--callgrind]
+  bench truth      how good estimates are, over eight programs [--seconds N]
+  bench cfg        control-flow graphs of every procedure that is installed [--quick] [--json]
+                   [PATH...]
+  bench why        explanations of every procedure that is installed [--quick] [PATH...]
+  bench faster     how much faster programs become with profiles [--rounds N] [--seconds N]
+                   [--again]
+  bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
+
+demo, test, consumers, ebpf, bench and ci install what they need from the distribution and say so
+first.";
 
 /// How a task ended, when it could be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +101,19 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The usage text omitted six benchmarks.
+    #[test]
+    fn every_benchmark_is_in_the_usage() {
+        for name in bench::names() {
+            assert!(USAGE.contains(&format!("\n  bench {name} ")), "{name}");
         }
     }
 }

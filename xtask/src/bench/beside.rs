@@ -69,7 +69,8 @@ pub fn record(
     let at = |what: &str| format!("{FOLDER}/{name}{what}");
     let (database, socket) = (at(""), at(".sock"));
     for old in [&database, &socket] {
-        let _ = fs::remove_dir_all(old).or_else(|_| fs::remove_file(old)); // there is none the first time
+        // There is none the first time.
+        let _ = fs::remove_dir_all(old).or_else(|_| fs::remove_file(old));
     }
     let mut dcpid =
         command("target/release/dcpid --loader-socket off --code-store off --overhead-budget off");

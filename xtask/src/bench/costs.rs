@@ -94,9 +94,13 @@ pub fn bytes_per_cpu(shape: &Shape) -> u64 {
 pub fn model() -> String {
     format!(
         "Cost model, ns: handler = {LINE_NS} per line of the bucket + {LOOK_NS} per way looked at + {MISS_NS} per miss + {SPILL_NS} per spilled entry\n\
-         (+ 110 to 230 where the table is not in the page of the CPU's own line); daemon = {ENTRY_NS} per entry handed over + {PLACE_NS} per place + ({DRAIN_NS} + {BUCKET_NS} per 64 bytes of buckets) per drain of a CPU. The same for all and left out: the\n\
-         interrupt, map look-ups, the merge to disk. A drain comes early when seven tenths of the {SPILL_ENTRIES} spill entries are used. Limit: {} KiB per CPU.\n\
-         The default is kept unless another is {:.0} % cheaper; of those within {:.0} % of the cheapest the least memory is taken. Six packed ways are hypothetical: our key\n\
+         (+ 110 to 230 where the table is not in the page of the CPU's own line); daemon = \
+         {ENTRY_NS} per entry handed over + {PLACE_NS} per place + ({DRAIN_NS} + {BUCKET_NS} per \
+         64 bytes of buckets) per drain of a CPU. The same for all and left out: the\n\
+         interrupt, map look-ups, the merge to disk. A drain comes early when seven tenths of the \
+         {SPILL_ENTRIES} spill entries are used. Limit: {} KiB per CPU.\n\
+         The default is kept unless another is {:.0} % cheaper; of those within {:.0} % of the \
+         cheapest the least memory is taken. Six packed ways are hypothetical: our key\n\
          alone has 96 bits.\n",
         BYTES_MAX / 1024,
         100.0 * WORTH_A_CHANGE,

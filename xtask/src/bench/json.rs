@@ -93,7 +93,9 @@ mod tests {
     const REPORT: &str = r#"{
         "version": "0.1.0", "note": "a \"quoted, {samples\": 9, \\",
         "events": [{"name": "cpu-clock", "samples": 7}],
-        "samples": {"taken": 13712, "unresolved": {"no_mapping": 3, "anonymous_memory": 4}, "lost": {}},
+        "samples": {
+            "taken": 13712, "unresolved": {"no_mapping": 3, "anonymous_memory": 4}, "lost": {}
+        },
         "handler": {"ns_per_sample": null, "calls": 0},
         "daemon": {"cpu_s": 0.25}
     }"#;

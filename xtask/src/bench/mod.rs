@@ -39,26 +39,40 @@ use anyhow::{Context as _, bail};
 /// Everything that the benchmarks write.
 const FOLDER: &str = "target/bench";
 
+type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
+
+const BENCHMARKS: [(&str, Benchmark); 11] = [
+    ("overhead", overhead::run),
+    ("table", table::run),
+    ("loader", loader::run),
+    ("db", db::run),
+    ("reading", reading::run),
+    ("walks", walks::run),
+    ("truth", truth::run),
+    ("cfg", cfg::run),
+    ("why", why::run),
+    ("faster", faster::run),
+    ("soak", soak::run),
+];
+
+/// The benchmarks' names.
+#[cfg(test)]
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BENCHMARKS.iter().map(|(name, _)| *name)
+}
+
 /// Runs the benchmark that is asked for.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
-    match arguments {
-        ["overhead", rest @ ..] => overhead::run(rest),
-        ["table", rest @ ..] => table::run(rest),
-        ["loader", rest @ ..] => loader::run(rest),
-        ["db", rest @ ..] => db::run(rest),
-        ["reading", rest @ ..] => reading::run(rest),
-        ["walks", rest @ ..] => walks::run(rest),
-        ["truth", rest @ ..] => truth::run(rest),
-        ["cfg", rest @ ..] => cfg::run(rest),
-        ["why", rest @ ..] => why::run(rest),
-        ["faster", rest @ ..] => faster::run(rest),
-        ["soak", rest @ ..] => soak::run(rest),
-        _ => {
-            bail!(
-                "bench takes overhead [--quick] [--rounds N] [--seconds N], table [--recording FILE] [--seconds N], loader [--quick] [--rounds N], db [--db DIR] [--seconds N], reading [--quick] [--rounds N], walks [--quick] [--callgrind], truth [--seconds N], cfg [--quick] [--json] [PATH...], why [--quick] [PATH...], faster [--rounds N] [--seconds N] [--again] or soak [--minutes N]"
-            )
-        }
-    }
+    let asked = arguments.split_first();
+    let known = asked.and_then(|(asked, rest)| {
+        let (_, benchmark) = BENCHMARKS.iter().find(|(name, _)| name == asked)?;
+        Some((benchmark, rest))
+    });
+    let Some((benchmark, rest)) = known else {
+        let names = BENCHMARKS.map(|(name, _)| name).join(", ");
+        bail!("bench takes one of {names}; `cargo xtask` lists their options");
+    };
+    benchmark(rest)
 }
 
 fn require_root(task: &str) -> anyhow::Result<()> {

@@ -98,7 +98,8 @@ impl Program {
         if self.ended() {
             return Ok(());
         }
-        let kill = format!("kill -TERM {}", self.child.id()); // the shell's own: /bin/kill may not be there
+        // The shell's own: /bin/kill may not be there.
+        let kill = format!("kill -TERM {}", self.child.id());
         let _ = Command::new("sh").args(["-c", &kill]).stderr(Stdio::null()).status();
         let deadline = Instant::now() + END_MAX;
         while !self.ended() {
@@ -327,7 +328,8 @@ pub fn client(folder: &str) -> Client {
 
 /// Starts the dcpid in `folder` with these arguments and a database there of its own.
 pub fn start_dcpid(folder: &str, arguments: &str) -> anyhow::Result<Program> {
-    let _ = fs::remove_dir_all(format!("{folder}/db")); // a fresh database, so that its size is this run's
+    // A fresh database, so that its size is this run's.
+    let _ = fs::remove_dir_all(format!("{folder}/db"));
     let log = format!("{folder}/dcpid.log");
     let line = format!(
         "{folder}/dcpid --db {folder}/db --control {folder}/control.sock --log warn {arguments}"
@@ -367,7 +369,8 @@ fn start_recorder(line: &str, data: &str, log: &str) -> anyhow::Result<Program> 
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    std::thread::sleep(Duration::from_millis(200)); // it writes its header first and opens its events then
+    // It writes its header first and opens its events then.
+    std::thread::sleep(Duration::from_millis(200));
     Ok(program)
 }
 

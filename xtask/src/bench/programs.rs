@@ -130,8 +130,10 @@ fn code(number: u64, procedures: u64, spin_ms: u64, part: u64) -> String {
         let _ = write!(
             text,
             "static inline unsigned long step{number}_{procedure}(unsigned long x)\n{{\n    x ^= x << {a};\n    x ^= x >> {b};\n    \
-             return x + {procedure};\n}}\n\n__attribute__((noinline)) unsigned long f{number}_{procedure}(unsigned long x)\n{{\n    \
-             for (int i = 0; i < {}; i++) {{\n        x = step{number}_{procedure}(x);\n        if (x & {})\n            x *= {};\n    }}\n    \
+             return x + {procedure};\n}}\n\n__attribute__((noinline)) unsigned long \
+             f{number}_{procedure}(unsigned long x)\n{{\n    \
+             for (int i = 0; i < {}; i++) {{\n        x = step{number}_{procedure}(x);\n        if \
+             (x & {})\n            x *= {};\n    }}\n    \
              return x;\n}}\n\n",
             200 + procedure * 10,
             1 + procedure % 8,

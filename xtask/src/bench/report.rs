@@ -116,7 +116,8 @@ impl Report<'_> {
     fn slowdown(&self) -> String {
         let mut out = format!(
             "Table 3: slowdown, % of the wall time without a profiler: median [min..max] and number of\n\
-             those of {} paired rounds that nobody disturbed (all rounds, where none was undisturbed)\n\n\
+             those of {} paired rounds that nobody disturbed (all rounds, where none was \
+             undisturbed)\n\n\
              {:<9} {:>9}  {:>22} {:>22} {:>22}   {:>22}\n",
             self.rounds,
             "workload",
@@ -215,7 +216,8 @@ impl Report<'_> {
             );
         }
         out += "\nempty, handler, above: in the BPF program, by the kernel's statistics: the empty one's, dcpid's, and dcpid's above it; daemon: CPU time of\n\
-                dcpid while the workload ran, but edges: interpreting snapshots of registers; flush: of bringing the samples to disk after it, once (a\n\
+                dcpid while the workload ran, but edges: interpreting snapshots of registers; \
+                flush: of bringing the samples to disk after it, once (a\n\
                 running daemon does it every 10 minutes).\n\n";
         let _ = writeln!(
             out,
@@ -300,7 +302,9 @@ impl Report<'_> {
         let others = Spread::of(all().map(|run| 100.0 * run.others));
         let mut out = format!(
             "Noise: without a profiler the runs of a workload differ by (max - min) / median, %: {}.\n\
-             A difference that is smaller than that is none. Others used {} % of the CPUs; {disturbed} of {} runs stayed disturbed (above {:.0} %) and are left out where others are left.\n",
+             A difference that is smaller than that is none. Others used {} % of the CPUs; \
+             {disturbed} of {} runs stayed disturbed (above {:.0} %) and are left out where others \
+             are left.\n",
             spreads.join(", "),
             shown(others, 1),
             all().count(),

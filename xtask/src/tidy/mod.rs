@@ -1,11 +1,15 @@
 //! House rules that a compiler does not check, as a test: which crate may name which, how long
-//! files and functions may be, what may be called what. ARCHITECTURE.md says why.
+//! files and functions may be, how wide lines, what may be called what, whether documents name
+//! files and numbers that the source has. ARCHITECTURE.md says why.
 
 mod c;
 mod circles;
+mod limits;
+mod words;
 
 use crate::Outcome;
 use crate::process::{command, output};
+use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
@@ -89,7 +93,10 @@ const ARROWS: [(&str, &[&str]); 22] = [
 const UNSAFE: [&str; 2] = ["daemon", "loader-hook"];
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 80;
-const ARCHITECTURE_LINES_MAX: usize = 220;
+/// Lines of the map of the code, at 100 columns.
+const ARCHITECTURE_LINES_MAX: usize = 300;
+/// Lines of README: what does not fit is a page of the guide.
+const README_LINES_MAX: usize = 120;
 /// Drawers that everything ends up in.
 const DRAWERS: [&str; 4] = ["utils", "common", "helpers", "misc"];
 
@@ -104,6 +111,7 @@ pub fn run() -> anyhow::Result<Outcome> {
         problems.extend(check(path, &text).into_iter().map(|problem| format!("{path}: {problem}")));
     }
     problems.extend(circles(&listed));
+    problems.extend(documents(&listed));
     problems.iter().for_each(|problem| println!("{problem}"));
     println!("tidy: {files} files, {} problems", problems.len());
     Ok(if problems.is_empty() { Outcome::Clean } else { Outcome::Problems })
@@ -125,6 +133,32 @@ fn circles(listed: &str) -> Vec<String> {
     ARROWS.iter().flat_map(of_crate).collect()
 }
 
+/// What documents name and the repository does not have: files, and numbers of constants.
+fn documents(listed: &str) -> Vec<String> {
+    let files: BTreeSet<&str> = listed.lines().collect();
+    let mut problems = Vec::new();
+    let mut sources = Vec::new();
+    for path in &files {
+        let is_source = path.ends_with(".rs") && path.contains("src/");
+        if !is_source && !words::is_document(path) {
+            continue;
+        }
+        let Ok(text) = fs::read_to_string(path) else { continue };
+        if is_source {
+            sources.push((*path, text));
+            continue;
+        }
+        let missing = words::missing_files(path, &text, &files);
+        problems.extend(missing.into_iter().map(|problem| format!("{path}: {problem}")));
+    }
+    let sources: Vec<(&str, &str)> =
+        sources.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    let limits = fs::read_to_string("LIMITS.md").unwrap_or_default();
+    let wrong = limits::problems(&limits, &sources);
+    problems.extend(wrong.into_iter().map(|problem| format!("LIMITS.md: {problem}")));
+    problems
+}
+
 fn check(path: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let lines = text.lines().count();
@@ -132,6 +166,14 @@ fn check(path: &str, text: &str) -> Vec<String> {
     if path == "ARCHITECTURE.md" && lines > ARCHITECTURE_LINES_MAX {
         problems
             .push(format!("{lines} lines, at most {ARCHITECTURE_LINES_MAX}: keep the map small"));
+    }
+    if path == "README.md" && lines > README_LINES_MAX {
+        problems.push(format!(
+            "{lines} lines, at most {README_LINES_MAX}: move them to a page of docs/src"
+        ));
+    }
+    if name.ends_with(".md") {
+        problems.extend(words::wide_markdown(text));
     }
     // Spelt in two parts, or this line would be one of them.
     for machine in
@@ -172,7 +214,7 @@ fn arrows(path: &str, text: &str) -> Vec<String> {
 }
 
 fn rust(path: &str, text: &str) -> Vec<String> {
-    let mut problems = Vec::new();
+    let mut problems = words::wide_rust(text);
     let (own, _tests) = text.split_once("#[cfg(test)]\nmod tests {").unwrap_or((text, ""));
     let lines = own.lines().count();
     let is_table = text.lines().any(|line| line.starts_with("// tidy: table, "));
@@ -295,7 +337,9 @@ mod tests {
     fn what_is_not_is_named() {
         let long = format!("fn long() {{\n{}}}\n", "    1;\n".repeat(80));
         let big = "// x\n".repeat(601);
-        let map = "x\n".repeat(221);
+        let map = "x\n".repeat(301);
+        let readme = "x\n".repeat(121);
+        let wide = format!("{} y\n", "x".repeat(100));
         for (path, text, words) in [
             (
                 "analysis/query/Cargo.toml",
@@ -322,6 +366,9 @@ mod tests {
             ("image/src/id.rs", big.as_str(), "601 lines"),
             ("README.md", concat!("see /wo", "rk/x\n"), "other machines"),
             ("ARCHITECTURE.md", map.as_str(), "keep the map small"),
+            ("README.md", readme.as_str(), "121 lines"),
+            ("x/y.md", wide.as_str(), "102 columns"),
+            ("image/src/id.rs", wide.as_str(), "102 columns"),
         ] {
             assert!(problems(path, text).contains(words), "{path}: {}", problems(path, text));
         }

@@ -195,7 +195,8 @@ impl Archive {
                 println!("fetching {package}");
                 fs::create_dir_all(vm.join("kernels"))?;
                 if let Err(error) = self.unpack(&format!("{package}:{architecture}"), &folder) {
-                    refusals.push(format!("{error:#}")); // listed, but gone from the mirror: an older one may be there
+                    // Listed, but gone from the mirror: an older one may be there.
+                    refusals.push(format!("{error:#}"));
                     continue;
                 }
             }
@@ -217,7 +218,8 @@ fn configuration(folder: &Path) -> String {
         ("APT::Architecture", "amd64".to_owned()),
         ("APT::Architectures::", "amd64".to_owned()),
         ("APT::Architectures::", "arm64".to_owned()),
-        ("APT::Sandbox::User", "root".to_owned()), // the folders are ours, not those of apt's own user
+        // The folders are ours, not those of apt's own user.
+        ("APT::Sandbox::User", "root".to_owned()),
         ("Acquire::Languages", "none".to_owned()),
         ("Acquire::Check-Valid-Until", "false".to_owned()), // old releases are frozen
         ("Dir::Etc::sourcelist", at("sources.list")),
@@ -314,9 +316,12 @@ mod tests {
     #[test]
     fn the_newest_kernel_of_a_series_comes_first() {
         let names = "linux-image-6.1.0-9-arm64\nlinux-image-6.1.0-56-arm64\nlinux-image-6.1.0-56-rt-arm64\n\
-                     linux-image-6.1.0-56-cloud-arm64\nlinux-image-6.12.117+deb13-arm64\nlinux-image-6.12.90+deb13.1-arm64\n\
-                     linux-image-6.1.0-57-cloud-amd64\nlinux-image-6.1.0-57-cloud-amd64-unsigned\nlinux-image-arm64\n\
-                     linux-image-7.2.12+deb13-arm64\nlinux-binary-7.2.12+deb13-arm64\nlinux-image-7.2.9+deb13-arm64\n";
+                     linux-image-6.1.0-56-cloud-arm64\nlinux-image-6.12.117+deb13-arm64\n\
+                     linux-image-6.12.90+deb13.1-arm64\n\
+                     linux-image-6.1.0-57-cloud-amd64\n\
+                     linux-image-6.1.0-57-cloud-amd64-unsigned\nlinux-image-arm64\n\
+                     linux-image-7.2.12+deb13-arm64\nlinux-binary-7.2.12+deb13-arm64\n\
+                     linux-image-7.2.9+deb13-arm64\n";
         for (series, architecture, expected) in [
             ("6.1", "arm64", vec!["linux-image-6.1.0-56-arm64", "linux-image-6.1.0-9-arm64"]),
             ("6.1", "amd64", vec!["linux-image-6.1.0-57-cloud-amd64"]),

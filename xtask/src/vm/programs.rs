@@ -24,7 +24,8 @@ pub fn build(vm: &Path, mirrors: &Mirrors, architecture: Architecture) -> anyhow
     cargo.arg("--target").arg(architecture.target()).arg("--target-dir").arg(vm.join("build"));
     cargo.env_remove("RUSTFLAGS"); // it would win over the next line
     cargo.env(architecture.cargo_variable("RUSTFLAGS"), "-C target-feature=+crt-static");
-    cargo.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo"); // a guest has little memory, and only symbols are needed
+    // A guest has little memory, and only symbols are needed.
+    cargo.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     let mut compiler = Command::new("cc");
     packages::ensure(&packages::COMPILER)?;
     if architecture == Architecture::Arm64 {
