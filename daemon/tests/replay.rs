@@ -117,8 +117,8 @@ fn a_recording_that_is_read_and_written_is_the_same() {
     }
 }
 
-/// What a damaged copy costs is one line, whatever is damaged. The first ten bytes of gzip (time and
-/// system of the writer) are under no checksum: a change of those leaves all else as it was.
+/// What a damaged copy costs is one line, whatever is damaged. The first ten bytes of gzip (time
+/// and system of the writer) are under no checksum: a change of those leaves all else as it was.
 #[test]
 fn a_cut_or_flipped_recording_is_refused() {
     let bytes = bytes_of("threads");

@@ -1,9 +1,9 @@
 //! The sampler's compiled objects, one for each architecture, as committed: a build of the daemon
 //! needs no BPF compiler.
 //!
-//! Source: `sampler.bpf.c` and the C files that it includes (GPL-2.0, as the kernel asks of programs
-//! that call its helpers). `cargo xtask ebpf` rebuilds the objects with Debian's clang; `cargo
-//! xtask ebpf --check` fails when the committed bytes do not come from the source.
+//! Source: `sampler.bpf.c` and the C files that it includes (GPL-2.0, as the kernel asks of
+//! programs that call its helpers). `cargo xtask ebpf` rebuilds the objects with Debian's clang;
+//! `cargo xtask ebpf --check` fails when the committed bytes do not come from the source.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The programs that exports are written for take them: `tests/tests/system/alone/consumers.rs`. They are half a
-//! gigabyte to install.
+//! The programs that exports are written for take them: `tests/tests/system/alone/consumers.rs`.
+//! They are half a gigabyte to install.
 
 use crate::process::{command, must, succeeds};
 use crate::{Outcome, packages};

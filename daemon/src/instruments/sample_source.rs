@@ -8,7 +8,8 @@ use abi::{Entry, Snapshot};
 /// Gives samples and the records that explain them. No method has a default: each source says what
 /// it does, also where that is nothing.
 pub trait SampleSource {
-    /// The time of the source: CLOCK_MONOTONIC in ns as its records have it, or as a recording does.
+    /// The time of the source: CLOCK_MONOTONIC in ns as its records have it, or as a recording
+    /// does.
     fn now_ns(&self) -> u64;
 
     /// Moves what was counted since the last call to `entries`.

@@ -171,7 +171,8 @@ pub enum MappedFileId {
         minor: u32,
         /// Inode.
         inode: u64,
-        /// Which content it had ([`crate::spaces::file_versions`]); None: that could not be known any more.
+        /// Which content it had ([`crate::spaces::file_versions`]); None: that could not be known
+        /// any more.
         content: Option<u64>,
     },
 }

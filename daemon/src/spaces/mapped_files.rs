@@ -1,8 +1,8 @@
 //! From mapped files to images: which build of which file a mapping shows.
 //!
 //! A build id in the kernel's record is taken as it is; otherwise the file is opened, through the
-//! process while it lives, and read, unless the [catalogue](crate::keep::file_catalogue) knows it. Either
-//! happens once for a file, when its first sample is resolved. Then the
+//! process while it lives, and read, unless the [catalogue](crate::keep::file_catalogue) knows it.
+//! Either happens once for a file, when its first sample is resolved. Then the
 //! [librarian](crate::keep::librarian) hears of it, which keeps its code.
 
 use crate::clock;

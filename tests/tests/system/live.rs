@@ -275,8 +275,8 @@ const THREADS: &str = "import hashlib, threading\ndef work():\n    for _ in rang
 mod alone {
     use super::*;
 
-    /// `dcpi record -- node hot.js` reported 0.23 s of a program that took 4.2: samples of code made at
-    /// run time were in no label's report.
+    /// `dcpi record -- node hot.js` reported 0.23 s of a program that took 4.2: samples of code
+    /// made at run time were in no label's report.
     #[test]
     #[ignore = "needs root"]
     fn a_recordings_samples_are_the_cpu_time_that_the_kernel_accounts() {
@@ -312,8 +312,8 @@ mod alone {
                 );
                 (sampled / used - 1.0).abs()
             };
-            // A shared machine may stand still for a moment: then samples come late, and that is said
-            // in the report.
+            // A shared machine may stand still for a moment: then samples come late, and that is
+            // said in the report.
             let off = (0..3).map(|_| times()).find(|off| *off <= 0.02);
             assert!(off.is_some(), "{command:?}: never within 2 %");
         }

@@ -102,8 +102,8 @@ fn an_event_that_the_machine_lacks_is_refused_in_one_line() {
 mod alone {
     use super::*;
 
-    /// Each event of a group has its part of the time, says so, and scaled by it counts what it would
-    /// have counted alone.
+    /// Each event of a group has its part of the time, says so, and scaled by it counts what it
+    /// would have counted alone.
     #[test]
     #[ignore = "needs root: run by cargo xtask test"]
     fn events_that_take_turns_are_scaled_to_what_they_would_have_counted() {
@@ -124,8 +124,8 @@ mod alone {
             // 20 turns of 1 to 3 ticks on each of two CPUs: a standard deviation of 0.04.
             assert!((0.35..0.65).contains(&share(event)), "{event:?}");
             assert!((event.scale.unwrap() - 1.0 / share(event)).abs() < 1e-6, "{event:?}");
-            // Both are ns of CPU time, of which there is one in each. What else differs is chance: of
-            // each run's samples, and of its periods.
+            // Both are ns of CPU time, of which there is one in each. What else differs is chance:
+            // of each run's samples, and of its periods.
             let (ratio, expected) = (event.per_ns(), alone.events[0].per_ns());
             let count = event.count.unwrap();
             let sampling = (count.high - count.low) / 2.0 / count.value;

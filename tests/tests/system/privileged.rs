@@ -610,8 +610,8 @@ mod alone {
         let ns_per_sample = daemon.status().overhead.ns_per_sample.unwrap();
         let _ = daemon.quit();
         let mut command = place.dcpid();
-        // A quarter of a CPU is the limit, 2.5 us of 10, the shortest period there is; two measurements
-        // differ by up to half.
+        // A quarter of a CPU is the limit, 2.5 us of 10, the shortest period there is; two
+        // measurements differ by up to half.
         if ns_per_sample > 5000.0 {
             let line = refuse(command.args(["--event", "cpu-clock:10000"]));
             assert!(
@@ -625,7 +625,8 @@ mod alone {
         }
     }
 
-    /// The rate is the highest whose interrupts fit in the budget, as measured on this very machine.
+    /// The rate is the highest whose interrupts fit in the budget, as measured on this very
+    /// machine.
     #[test]
     #[ignore = "needs root: run by cargo xtask test"]
     fn the_rate_fits_the_budget() {

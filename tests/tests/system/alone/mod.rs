@@ -3,6 +3,7 @@
 #[cfg(feature = "consumers")]
 mod consumers;
 mod generated;
+mod guide;
 mod hostile;
 mod ledger;
 mod reading;

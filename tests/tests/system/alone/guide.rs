@@ -1,6 +1,5 @@
 //! The commands of README and guide that need root, each block in one shell, beside a dcpid of the
 //! test. What they print differs from run to run, so only their exit codes count here.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
