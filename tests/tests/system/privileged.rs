@@ -722,7 +722,8 @@ mod alone {
         let mut next = Instant::now();
         while churn.is_running() {
             next += Duration::from_secs(1);
-            std::thread::sleep(next.saturating_duration_since(Instant::now())); // the pace of the questions
+            // The pace of the questions.
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
             seconds += 1;
             if seconds % 10 == 0 {
                 daemon.flush();

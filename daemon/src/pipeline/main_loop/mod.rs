@@ -138,7 +138,9 @@ impl<Source: SampleSource> Pipeline<Source> {
             let event = tokio::select! {
                 Some(()) = stop.recv() => Event::Stop,
                 Some(result) = done.recv() => Event::Done(result),
-                1.. = asked.recv_many(&mut requests, REQUESTS_MAX), if may_ask => Event::Asked(std::mem::take(&mut requests)),
+                1.. = asked.recv_many(&mut requests, REQUESTS_MAX), if may_ask => {
+                    Event::Asked(std::mem::take(&mut requests))
+                }
                 Some(config) = reload.recv() => Event::Reload(Box::new(config)),
                 rang = alarm.wait_until(next) => {
                     rang.context("waiting for the next tick")?;
@@ -226,7 +228,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                     self.merges.waiters.push((After::Epoch(None), nobody));
                 }
             }
-            Tick::Watchdog => drop(sd_notify::notify(&[sd_notify::NotifyState::Watchdog])), // nobody listens: then nobody waits
+            // Nobody listens: then nobody waits.
+            Tick::Watchdog => drop(sd_notify::notify(&[sd_notify::NotifyState::Watchdog])),
         }
     }
 
