@@ -6,8 +6,8 @@ use image::Procedure;
 use stalls::{Explained, Machine};
 
 use crate::graphs::{Graph, Surveyed};
-use names::in_order;
 use names::named;
+use names::parallel;
 use names::procedures::{self, Needed, Places};
 use query::load::{self, ImageSamples, Samples};
 use query::problem::Problem;
@@ -81,7 +81,7 @@ pub fn each<T: Send>(
         stage.advance(all(image).saturating_sub(explained_samples));
         explained
     };
-    in_order::each_of(&images, IMAGES_AT_ONCE, of_image, |mut explained| {
+    parallel::each_of(&images, IMAGES_AT_ONCE, of_image, |mut explained| {
         problems.append(&mut explained.problems);
         for (samples, told) in explained.procedures {
             covered.explained = covered.explained.saturating_add(samples);
@@ -140,7 +140,7 @@ fn of_image<T: Send>(
         let told = || told(&Explanation { image, procedure, graph: &graph, explained: &explained });
         explained.scale.is_some().then(|| (explained.sums.samples as u64, told()))
     };
-    in_order::each(&chosen, explain, |explained| {
+    parallel::each(&chosen, explain, |explained| {
         let Some(explained) = explained else { return };
         stage.advance(explained.0);
         found.procedures.push(explained);

@@ -44,7 +44,7 @@ pub fn write(
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{resolved, written};
+    use super::super::test_profile::{resolved, written};
     use super::*;
 
     #[test]

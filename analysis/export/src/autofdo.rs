@@ -209,7 +209,7 @@ fn shown((line, discriminator): Line) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::executed::{Step, Way};
-    use super::super::sample::{resolved, with_lines, written};
+    use super::super::test_profile::{resolved, with_lines, written};
     use super::*;
 
     #[test]

@@ -95,7 +95,7 @@ fn write_branches(executed: &Executed, out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::executed::{Step, Way};
-    use super::super::sample::{resolved, written};
+    use super::super::test_profile::{resolved, written};
     use super::*;
 
     #[test]

@@ -317,7 +317,7 @@ impl Thread {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{with_lines, written};
+    use super::super::test_profile::{with_lines, written};
     use super::*;
 
     /// The stack of a sample, from its image on, by way of all tables.

@@ -49,7 +49,7 @@ fn frame(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{resolved, with_lines, written};
+    use super::super::test_profile::{resolved, with_lines, written};
     use super::*;
 
     #[test]

@@ -310,4 +310,4 @@ impl Resolved {
 }
 
 #[cfg(test)]
-pub(crate) mod sample;
+pub(crate) mod test_profile;

@@ -94,7 +94,7 @@ fn image_name(image: &Image) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{resolved, written};
+    use super::super::test_profile::{resolved, written};
     use super::*;
 
     #[test]

@@ -25,8 +25,8 @@
 
 pub mod by_line;
 pub mod debuginfod;
-pub mod in_order;
 pub mod named;
+pub mod parallel;
 pub mod procedures;
 pub mod shorten;
 pub mod sources;

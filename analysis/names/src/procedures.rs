@@ -18,7 +18,7 @@ use image::{
 };
 
 use crate::debuginfod::Debuginfod;
-use crate::in_order;
+use crate::parallel;
 use query::load::{ImageSamples, Samples};
 use query::problem::{self, NoProcedures, Problem};
 use query::progress;
@@ -145,7 +145,7 @@ pub fn each_image<T: Send>(
 ) -> Vec<T> {
     let mut made = Vec::with_capacity(images.len());
     let stage = progress::stage("looking up procedures", images.len() as u64);
-    in_order::each(images, work, |of_image| {
+    parallel::each(images, work, |of_image| {
         made.push(of_image);
         stage.advance(1);
     });

@@ -4,7 +4,7 @@
 //! ([`crate::control::client_rights`]), and however many come, they are taken up and answered at a
 //! pace that costs little.
 
-use crate::control::client_rights::{CLIENTS_MAX, Clients, Seat};
+use crate::control::connection_limits::{CLIENTS_MAX, Clients, Seat};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -3,5 +3,5 @@
 
 pub mod branch_edges;
 pub mod events;
-pub mod sample_cost;
+pub mod quiet_windows;
 pub mod sample_source;

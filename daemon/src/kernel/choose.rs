@@ -21,7 +21,7 @@ pub fn resolve_event(
     let opens = |encoding: Encoding, cpu: usize| super::counters::try_open(encoding, cpu);
     let machine = Choice {
         pmus: Pmus::read(Path::new(DEVICES)),
-        clock_hz: super::probe::clock_hz(),
+        clock_hz: super::machine::clock_hz(),
         cpus,
         opens,
     };

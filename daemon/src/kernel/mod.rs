@@ -6,33 +6,33 @@
 
 mod alarm;
 mod choose;
-mod cost;
+mod cost_meter;
 mod counted;
 mod counters;
+mod machine;
 mod mapped;
 mod memory;
 mod object;
 mod pmu;
-mod probe;
 mod refusal;
+mod sample_table;
 mod sideband;
 mod skid;
 mod snapshots;
 mod source;
-mod table;
 mod turns;
 
 pub use alarm::Alarm;
 pub use choose::resolve_event;
-pub use cost::Cost;
+pub use cost_meter::Cost;
 pub use counted::Counted;
+pub use machine::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
 pub use memory::{give_back, give_back_code, share_heap};
 pub use object::Sharing;
-pub use probe::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
+pub use sample_table::TableSettings;
 pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};
 pub use skid::Landing;
 pub use source::{CpuDrained, Drained, KernelSource, SourceSettings};
-pub use table::TableSettings;
 
 /// What the kernel refused, with what to do about it.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! Loads the sampler into the kernel.
 
 use super::KernelError;
+use super::sample_table::{MapFds, Table, TableSettings};
 use super::sideband::{Program, RecordKind, TimedRecord};
 use super::snapshots::Snapshots;
-use super::table::{MapFds, Table, TableSettings};
 use abi::{Change, ChangeKind, EVENTS_MAX, HALVES, SNAPSHOTS_PER_CPU};
 use aya::maps::{Map, MapData, RingBuf};
 use aya::programs::{KProbe, PerfEvent, RawTracePoint};
@@ -88,7 +88,7 @@ impl Sampler {
         cpus: usize,
         task_access: u32,
     ) -> Result<Self, KernelError> {
-        let namespace = super::probe::pid_namespace();
+        let namespace = super::machine::pid_namespace();
         let (pidns_dev, pidns_ino) = namespace.unwrap_or_default();
         // The daemon finds a process's line by its number in the root namespace, to keep it apart.
         let share_programs = !sharing.programs_by_process && namespace.is_none();

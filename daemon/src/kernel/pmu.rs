@@ -7,7 +7,7 @@
 //! `cpu_core` and `cpu_atom`, arm's `armv8_cortex_a53`; one with `cpumask` counts something outside
 //! of the cores.
 
-use super::probe::parse_cpu_list;
+use super::machine::parse_cpu_list;
 use crate::instruments::events::{
     Coding, Encoding, Event, EventError, HARDWARE, HW_CACHE, RAW, SOFTWARE, Site, Term, number,
 };

@@ -1,14 +1,14 @@
 //! Everything that needs privilege, behind one value: counts and records out, nothing else.
 
-use super::cost::{Cost, Meter};
+use super::cost_meter::{Cost, Meter};
 use super::counted::Counted;
 use super::counters::Counters;
 use super::object::{Sampler, Sharing};
+use super::sample_table::{HalfTotals, Table, TableSettings, possible_cpus};
 use super::sideband::{Sideband, TimedRecord};
 use super::skid::{self, Landing};
 use super::snapshots::Snapshots;
-use super::table::{HalfTotals, Table, TableSettings, possible_cpus};
-use super::{KernelError, Machine, choose, probe};
+use super::{KernelError, Machine, choose, machine};
 use crate::clock;
 use crate::instruments::events::{PlannedEvent, Unit};
 use crate::pipeline::governor::{self, Budget};
@@ -116,7 +116,7 @@ impl KernelSource {
             .collect::<Result<Vec<_>, _>>()?;
         let (table, snapshots) = (sampler.table()?, sampler.snapshots()?);
         let mut events = settings.events.clone();
-        let clock_hz = probe::clock_hz();
+        let clock_hz = machine::clock_hz();
         let (cost, meter) = measure(settings.budget, &events, &programs, machine);
         // What was sampled while measuring.
         machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new()));
@@ -278,7 +278,7 @@ impl KernelSource {
             return;
         }
         self.cpus_checked_ns = now_ns;
-        let Ok(online) = probe::cpu_list("online") else { return };
+        let Ok(online) = machine::cpu_list("online") else { return };
         let dead = self.sideband.dead(now_ns);
         let had: Vec<usize> = self.counters.cpus().collect();
         for &cpu in had.iter().filter(|cpu| dead.contains(cpu) || !online.contains(cpu)) {
@@ -377,7 +377,7 @@ fn measure_skid(
     let (event, (plan, program)) =
         measurable.into_iter().find(|(_, (plan, _))| plan.event.unit != Unit::Occurrences)?;
     let cpu = *machine.cpus.iter().rev().find(|cpu| plan.encoding(**cpu).is_some())?;
-    let stalls = skid::run(plan, plan.event.unit.per_second(probe::clock_hz()), *program, cpu);
+    let stalls = skid::run(plan, plan.event.unit.per_second(machine::clock_hz()), *program, cpu);
     let mut entries = Vec::new();
     empty(table, cpu, &mut entries);
     skid::found(event, &entries, stalls?)

@@ -7,7 +7,7 @@
 use crate::kernel::MappedFileId;
 use crate::latin1::Bytes;
 use crate::spaces::cgroups;
-use crate::spaces::jit::who::{self, Who};
+use crate::spaces::jit::process::{self, Who};
 use crate::spaces::mappings::procfs::{self, MapsLine};
 use image::kernel::{KernelPlace, Owner};
 use image::{ImageId, ImageOffset};
@@ -379,10 +379,10 @@ impl System {
         self.ask(|answers| &mut answers.who, pid, || Who::of(pid))
     }
 
-    /// [`who::is_still`].
+    /// [`process::is_still`].
     #[must_use]
     pub fn is_still(&self, pid: u32, ticks: u64) -> bool {
-        self.ask(|answers| &mut answers.is_still, (pid, ticks), || who::is_still(pid, ticks))
+        self.ask(|answers| &mut answers.is_still, (pid, ticks), || process::is_still(pid, ticks))
     }
 
     /// The content of a file that process `pid` mapped at an address at a time.

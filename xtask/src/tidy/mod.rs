@@ -324,7 +324,7 @@ mod tests {
                 "image/Cargo.toml",
                 "[package]\n[dependencies]\nobject.workspace = true\n[dev-dependencies]\nprofiledb = \"1\"\n",
             ),
-            ("daemon/src/kernel/table.rs", "unsafe { aya::x() }\n"),
+            ("daemon/src/kernel/sample_table.rs", "unsafe { aya::x() }\n"),
             ("analysis/report/src/text.rs", "fn f() {\n    println!(\"x\");\n}\n"),
             ("daemon/src/x.rs", "fn short() {\n    1\n}\n"),
             ("image/src/lib.rs", "#![forbid(unsafe_code)]\n"),

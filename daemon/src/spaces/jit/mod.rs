@@ -8,8 +8,8 @@
 mod code_events;
 mod files;
 mod places;
+pub mod process;
 mod regions;
-pub mod who;
 
 pub use regions::REGIONS_MAX;
 
@@ -24,12 +24,12 @@ use image::ImageOffset;
 use image::jit::CodeMap;
 use model::Unresolved;
 use places::{Places, Title};
+use process::Who;
 use regions::{Region, Regions, Shows};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use who::Who;
 use wire::Registration;
 
 /// Processes with generated code that are remembered; samples of others keep the reason why they
@@ -428,7 +428,7 @@ fn why_not(process: &Process, reason: Unresolved, path: &[u8]) -> Unresolved {
         Unresolved::JitMapRefused
     } else if !process.code.is_empty() {
         Unresolved::JitNotInMap
-    } else if process.is_runtime || who::is_of_runtime(path) {
+    } else if process.is_runtime || process::is_of_runtime(path) {
         Unresolved::JitWithoutMap
     } else {
         reason
@@ -467,7 +467,7 @@ fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u
     process.looked_ns = asked.now_ns;
     let Some(who) = process.who.clone() else { return 0 };
     for mapping in mappings.mapped(asked.pid) {
-        process.is_runtime |= who::is_of_runtime(&mapping.file.path);
+        process.is_runtime |= process::is_of_runtime(&mapping.file.path);
     }
     let mine = process.allowance.at(asked.now_ns);
     let given = mine.min(all).min(LOOK_BYTES);
@@ -541,7 +541,7 @@ fn open_map(pid: u32, who: &Who) -> Result<std::fs::File, NoFile> {
     }
     let relative = format!("tmp/perf-{}.map", who.own_pid);
     let root = format!("/proc/{pid}/root");
-    let root = match who::is_still(pid, who.start_ticks) {
+    let root = match process::is_still(pid, who.start_ticks) {
         true => Path::new(&root),
         false if who.sees_our_files => Path::new("/"),
         false => return Err(NoFile::Absent),

@@ -1,6 +1,6 @@
 //! What somebody who knows told of a process's memory: `dcpictl register`.
 
-use crate::spaces::jit::{inode_of, who::Who};
+use crate::spaces::jit::{inode_of, process::Who};
 use crate::spaces::mapped_files::Image;
 use crate::spaces::mapped_files::known;
 use crate::spaces::system::{Identity, System};

@@ -5,17 +5,17 @@
 //! that began after its end.
 
 mod address_map;
+mod labels;
 mod notices;
 mod process;
 pub mod procfs;
 mod programs;
-mod tags;
 
 pub use address_map::{AddressMap, MAPPINGS_MAX, Mapping};
+pub use labels::LabelError;
 pub use notices::look;
 pub use process::{Found, Window};
 pub use procfs::{MapsLine, executable_mappings, start_time};
-pub use tags::LabelError;
 
 use crate::kernel::{Program, Record, RecordKind, TimedRecord};
 use crate::spaces::mapped_files::Files;
@@ -343,7 +343,7 @@ impl Mappings {
     fn process(&mut self, pid: u32) -> Option<&mut Process> {
         let unseen = self.tagger.gives_tags() && !self.processes.contains_key(&pid);
         let tags =
-            unseen.then(|| tags::of_parent(&self.processes, &self.tagger, &self.system, pid));
+            unseen.then(|| labels::of_parent(&self.processes, &self.tagger, &self.system, pid));
         let process = self.process_or_new(pid)?;
         if let (Some(tags), Some(now)) = (tags, process.versions.last_mut()) {
             now.tags = tags;

@@ -4,10 +4,10 @@
 //! interrupt now.
 
 use super::counters::{Counters, open_bare};
-use super::probe;
+use super::machine;
 use crate::clock;
 use crate::instruments::events::{PlannedEvent, Unit};
-use crate::instruments::sample_cost::{self, Measured, Window};
+use crate::instruments::quiet_windows::{self, Measured, Window};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::thread::JoinHandle;
@@ -77,8 +77,8 @@ impl Meter {
                 bare.extend(window(&plan, None, cpu)?.join().ok().flatten());
             }
         }
-        let measured = sample_cost::of(&windows)?;
-        let interrupt_ns = sample_cost::of(&bare).map_or(measured.ns, |bare| bare.ns);
+        let measured = quiet_windows::of(&windows)?;
+        let interrupt_ns = quiet_windows::of(&bare).map_or(measured.ns, |bare| bare.ns);
         let sampler_ns = (measured.ns - interrupt_ns).max(0.0);
         // A part of the budget is so much CPU time a second; a window takes its own length.
         let spent_per_s = budget.unwrap_or(1.0) * BUDGET_PART * cpus.len() as f64;
@@ -115,7 +115,7 @@ impl Meter {
         if self.bare.len() > WINDOWS_KEPT {
             self.bare.pop_front();
         }
-        let bare = sample_cost::of(&self.bare)?;
+        let bare = quiet_windows::of(&self.bare)?;
         let with = |ns: f64| ns + self.sampler_ns;
         let measured = Measured {
             ns: with(bare.ns),
@@ -135,7 +135,7 @@ fn window(
     cpu: usize,
 ) -> Option<JoinHandle<Option<Window>>> {
     let rate = if program.is_some() { RATE } else { BARE_RATE };
-    let period = (plan.event.unit.per_second(probe::clock_hz()) / rate).max(1);
+    let period = (plan.event.unit.per_second(machine::clock_hz()) / rate).max(1);
     let plan = PlannedEvent { period, ..plan.clone() };
     let measure = move || {
         let mut here = nix::sched::CpuSet::new();

@@ -233,7 +233,7 @@ impl Table {
 /// When /sys/devices/system/cpu/possible cannot be read; its format is cpulist (kernel
 /// documentation, ABI/stable/sysfs-devices-system-cpu).
 pub fn possible_cpus() -> Result<usize, KernelError> {
-    Ok(super::probe::cpu_list("possible")?.last().map_or(1, |last| last + 1))
+    Ok(super::machine::cpu_list("possible")?.last().map_or(1, |last| last + 1))
 }
 
 #[cfg(test)]
