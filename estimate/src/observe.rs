@@ -1,209 +1,283 @@
-//! What samples say of a graph.
+//! From a procedure's graph and its samples to the flow graph that the solver is given.
 
 use std::collections::{BTreeMap, HashMap};
 
-use code::cfg::{Cfg, Edge, EdgeKind, Ending, Entered, Loops, To};
+use code::cfg::{Block, Cfg, Edge, EdgeKind, Ending, Entered, Loops, To};
 use image::Vaddr;
 
+use crate::flow_graph::{FlowGraph, LogEstimate, Node, SplitEdge, Transition};
 use crate::issue;
-use crate::observed::{Joint, Observed, ObservedBlock, Way};
-use crate::rounds::Trips;
-use crate::sampled::{Branch, Sampled, target};
+use crate::rounds::TripCount;
+use crate::samples::{Branch, ProcedureSamples, target};
 
-/// What part of executions goes back to where a loop begins, if nothing is known (Wu and Larus,
-/// MICRO 1994, measured 88 %).
-const BACK: f64 = 0.85;
-/// What part goes where the program ends.
-const FATAL: f64 = 0.001;
+/// Prior probability of a back edge (Wu and Larus, MICRO 1994, measured 88 %). A larger prior makes
+/// loops without observations longer.
+const BACK_EDGE_PRIOR: f64 = 0.85;
+/// Prior weight of an edge to a block that ends the program, beside 1 for other edges. Set by hand:
+/// code for failures is hardly ever executed.
+const NO_RETURN_PRIOR_WEIGHT: f64 = 0.001;
 
-/// What any number of branches that came later is worth at most, beside those that were the first
-/// after a sample. The first tell of each round of a loop with the same probability. Who walks on
-/// sees the rest of the loop, so of loops with long and short runs the long ones more often: that
-/// is off, but by little, and often all there is.
+/// Observations that the later branches of walks are worth at most, for each branch instruction,
+/// beside those that were the first branch after a sample. A first branch shows each round of a
+/// loop with the same probability. A walk that goes on shows the rest of the loop, so a loop with
+/// long and short runs shows too many rounds of the long ones: the later branches have a small
+/// bias, but are often all there is. A larger limit lets the bias of later branches overrule first
+/// branches; a smaller one wastes what later branches say.
 const LATER_MAX: f64 = 60.0;
 
-/// Jumps through one table with at least so many targets go there by a common state: an interpreter
-/// jumps so after each of its instructions, and its edges are the square of those.
-const SHARED_MIN: usize = 16;
+/// Fewest targets of a jump table for which blocks that jump through it share a node. An
+/// interpreter jumps through its table after each of its instructions, and without the shared node
+/// its edges are the square of their number. A table of fewer targets costs little without one.
+const SHARED_TARGETS_MIN: usize = 16;
 
-/// The graph with its samples, and the edges that are no ways of their own. None when it has no
-/// entry.
+/// Most blocks between a guard and the loop that it guards: compilers put what the loop needs
+/// there. A larger number takes unrelated branches for guards.
+const PREHEADERS_MAX: usize = 4;
+
+/// The flow graph of a procedure, and the edges that are two transitions each. `None` for a graph
+/// without an entry.
 #[must_use]
 pub fn observe(
     graph: &Cfg,
     loops: &Loops,
-    sampled: &Sampled<'_>,
-    trips: &[Trips],
-) -> Option<(Observed, Vec<Joint>)> {
-    let samples = samples_of_blocks(graph, sampled);
-    let told = sampled.points.map(|points| issue::tell(graph, points));
-    let blocks =
-        graph.blocks().iter().zip(samples).enumerate().map(|(number, (block, samples))| {
-            ObservedBlock {
-                told: told.as_ref().and_then(|told| told.get(number)).copied(),
-                samples,
-                instructions: block.instructions as f64,
-                aside: !matches!(block.entered, Entered::No | Entered::Entry)
-                    && graph.entry() != Some(number),
-            }
-        });
-    let seen = weighed(sampled.branches);
-    let told = trips.iter().filter(|trips| trips.decides);
-    let told: HashMap<usize, (f64, f64)> =
-        told.map(|Trips { leaves, ends, spread, .. }| (*leaves, (*ends, *spread))).collect();
-    let guards = guards(graph, loops, trips);
-    let mut guarded = Vec::new();
-    let endless = endless(graph);
-    let shared = Shared::of(graph);
-    let mut joint = Vec::new();
-    let mut ways = Vec::with_capacity(graph.blocks().len() * 2);
+    sampled: &ProcedureSamples<'_>,
+    trips: &[TripCount],
+) -> Option<(FlowGraph, Vec<SplitEdge>)> {
+    let entry = graph.entry()?;
+    let mut nodes = nodes(graph, sampled);
+    let mut builder = Builder::new(graph, loops, sampled, trips);
     for (number, block) in graph.blocks().iter().enumerate() {
-        let numbered =
-            || graph.out_of(number).filter_map(|edge| Some((edge, graph.edges().get(edge)?)));
-        let goes_back = numbered().any(|(_, edge)| goes_back(loops, edge));
-        // A loop that nobody leaves is left all the same: when the program ends, or by a signal.
-        let end = endless.get(number).is_some_and(|endless| *endless && goes_back);
-        let guesses: Vec<f64> =
-            numbered().map(|(number, edge)| guess(graph, loops, (number, edge))).collect();
-        let guard = guards.get(&number).filter(|_| {
-            let seen =
-                |edge| target(graph, edge).is_some_and(|to| seen.contains_key(&(block.last, to)));
-            !numbered().any(|(_, edge)| seen(edge))
-        });
-        let guesses = guard.map_or(guesses, |(enters, ends)| {
-            numbered().map(|(edge, _)| if edge == *enters { 1.0 - ends } else { *ends }).collect()
-        });
-        let all = guesses.iter().sum::<f64>().max(f64::MIN_POSITIVE) / if end { BACK } else { 1.0 };
-        let (state, first, mut common) = (shared.state_of(number), joint.len(), None);
-        let begin = state.map_or(0, |state| shared.begin(state));
-        ways.extend(numbered().zip(guesses).enumerate().filter_map(
-            |(place, ((number, edge), guess))| {
-                let to = if let To::Block(to) = edge.to { Some(to) } else { None };
-                let seen = target(graph, edge)
-                    .and_then(|to| seen.get(&(block.last, to)))
-                    .copied()
-                    .unwrap_or(0.0);
-                let guess = guess / all;
-                if state.is_some() {
-                    // Which ways these are is known when all are there. The common state leads to
-                    // what was seen, too.
-                    joint.push(Joint { edge: number, to_state: 0, from_state: begin + place });
-                    // What was seen of one block is not of others.
-                    if seen == 0.0 {
-                        common = Some(common.unwrap_or(0.0) + guess);
-                        return None;
-                    }
-                }
-                Some(Way {
-                    edge: Some(number),
-                    from: edge.from,
-                    to,
-                    seen,
-                    guess,
-                    told: told.get(&number).copied(),
-                })
-            },
-        ));
-        guarded.extend(
-            guard.and_then(|(enters, _)| ways.iter().rposition(|way| way.edge == Some(*enters))),
-        );
-        if let Some((state, guess)) = state.zip(common) {
-            joint.iter_mut().skip(first).for_each(|joint| joint.to_state = ways.len());
-            let to = Some(graph.blocks().len() + state);
-            ways.push(Way { edge: None, from: number, to, seen: 0.0, guess, told: None });
-        } else {
-            joint.truncate(first);
-        }
-        if end {
-            ways.push(Way {
-                edge: None,
-                from: number,
-                to: None,
-                seen: 0.0,
-                guess: 1.0 - BACK,
-                told: None,
-            });
-        }
+        builder.add_block(number, block);
     }
-    let mut blocks: Vec<ObservedBlock> = blocks.collect();
-    blocks.resize(blocks.len() + shared.tables.len(), ObservedBlock::default());
-    joint.iter_mut().for_each(|joint| joint.from_state += ways.len());
-    shared.lead(graph, &mut ways);
-    Some((Observed { blocks, ways, entry: graph.entry()?, guarded }, joint))
+    let Builder { tables, mut transitions, mut split, guard_transitions, .. } = builder;
+    nodes.resize(nodes.len() + tables.tables.len(), Node::default());
+    split.iter_mut().for_each(|split| split.from_table += transitions.len());
+    tables.add_transitions(graph, &mut transitions);
+    Some((FlowGraph { nodes, transitions, entry, guards: guard_transitions }, split))
 }
 
-/// Blocks between a guard and its loop at most: compilers put what the loop needs there.
-const PREHEADERS_MAX: usize = 4;
+/// The nodes of the graph's blocks.
+fn nodes(graph: &Cfg, sampled: &ProcedureSamples<'_>) -> Vec<Node> {
+    let mut samples = vec![0.0; graph.blocks().len()];
+    for (address, count) in sampled.time {
+        let block = graph.block_of(*address).and_then(|number| samples.get_mut(number));
+        block.into_iter().for_each(|sum| *sum += *count as f64);
+    }
+    let issue = sampled.issue_points.map(|points| issue::rates_of_blocks(graph, points));
+    let node = |(number, (block, samples)): (usize, (&Block, f64))| Node {
+        issue: issue.as_ref().and_then(|rates| rates.get(number)).copied(),
+        samples,
+        instructions: block.instructions as f64,
+        side_entry: !matches!(block.entered, Entered::No | Entered::Entry)
+            && graph.entry() != Some(number),
+    };
+    graph.blocks().iter().zip(samples).enumerate().map(node).collect()
+}
 
-/// The guards of loops that count their rounds: of each block that decides whether such a loop is
-/// entered, the edge that leads there, and the probability that it is not taken. Compilers make
-/// `while (c) body` into `if (c) do body while (c)`, so the guard is one more of the loop's tests:
-/// without samples of its own, it ends the loop as often as they do.
-fn guards(graph: &Cfg, loops: &Loops, trips: &[Trips]) -> HashMap<usize, (usize, f64)> {
-    let guard = |trips: &Trips| {
-        let header = loops.loops().get(trips.number)?.header;
-        let outside = |edge: &usize| {
-            graph.edges().get(*edge).filter(|edge| !loops.contains(trips.number, edge.from))
+/// The transitions of a flow graph, block by block.
+struct Builder<'a> {
+    graph: &'a Cfg,
+    loops: &'a Loops,
+    /// Observed counts of branches, by the branch instruction and the next one.
+    observed: HashMap<(Vaddr, Vaddr), f64>,
+    /// Probabilities of edges that trip counts decide.
+    by_trips: HashMap<usize, LogEstimate>,
+    guards: HashMap<usize, Guard>,
+    /// Blocks from which no path leaves the procedure.
+    endless: Vec<bool>,
+    tables: SharedTables,
+    transitions: Vec<Transition>,
+    /// Indices of transitions to tables are final, those from tables relative to the first of
+    /// these, which follow all others.
+    split: Vec<SplitEdge>,
+    /// Transitions of guards that have no observation.
+    guard_transitions: Vec<usize>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(
+        graph: &'a Cfg,
+        loops: &'a Loops,
+        sampled: &ProcedureSamples<'_>,
+        trips: &[TripCount],
+    ) -> Self {
+        let deciding = trips.iter().filter(|trips| trips.decides);
+        let by_trips = deciding.map(|trips| {
+            (trips.exit_edge, LogEstimate { value: trips.exit_probability, log_sd: trips.log_sd })
+        });
+        Self {
+            graph,
+            loops,
+            observed: observed_counts(sampled.branches),
+            by_trips: by_trips.collect(),
+            guards: guards(graph, loops, trips),
+            endless: endless(graph),
+            tables: SharedTables::of(graph),
+            transitions: Vec::with_capacity(graph.blocks().len() * 2),
+            split: Vec::new(),
+            guard_transitions: Vec::new(),
+        }
+    }
+
+    /// Adds the transitions from a block.
+    fn add_block(&mut self, number: usize, block: &Block) {
+        let graph = self.graph;
+        let edges: Vec<(usize, &Edge)> = graph
+            .out_of(number)
+            .filter_map(|edge| Some((edge, graph.edges().get(edge)?)))
+            .collect();
+        // A loop that no path leaves is left all the same: when the program ends, or by a signal.
+        let ends = self.endless.get(number).is_some_and(|endless| *endless)
+            && edges.iter().any(|(_, edge)| is_back_edge(self.loops, edge));
+        let guard = self.guards.get(&number).copied().filter(|_| {
+            !edges.iter().any(|(_, edge)| {
+                target(graph, edge).is_some_and(|to| self.observed.contains_key(&(block.last, to)))
+            })
+        });
+        let priors = self.priors(&edges, guard, ends);
+        let table = self.tables.of_block(number);
+        let first_split = self.split.len();
+        let from_table = table.map_or(0, |table| self.tables.first_transition(table));
+        let mut unobserved = None;
+        for (place, ((edge_number, edge), prior)) in edges.into_iter().zip(priors).enumerate() {
+            let observed = target(graph, edge)
+                .and_then(|to| self.observed.get(&(block.last, to)))
+                .copied()
+                .unwrap_or(0.0);
+            if table.is_some() {
+                // Also an edge with observations of its own is one through the table: the table's
+                // node, which other blocks share, leads to all targets. The index of the transition
+                // to the table is known when all edges of the block are added.
+                let from_table = from_table + place;
+                self.split.push(SplitEdge { edge: edge_number, to_table: 0, from_table });
+                if observed == 0.0 {
+                    unobserved = Some(unobserved.unwrap_or(0.0) + prior);
+                    continue;
+                }
+            }
+            self.transitions.push(Transition {
+                edge: Some(edge_number),
+                from: edge.from,
+                to: if let To::Block(to) = edge.to { Some(to) } else { None },
+                observed,
+                prior,
+                by_trips: self.by_trips.get(&edge_number).copied(),
+            });
+        }
+        self.guard_transitions.extend(guard.and_then(|guard| {
+            self.transitions.iter().rposition(|transition| transition.edge == Some(guard.enters))
+        }));
+        if let Some((table, prior)) = table.zip(unobserved) {
+            let to_table = self.transitions.len();
+            self.split.iter_mut().skip(first_split).for_each(|split| split.to_table = to_table);
+            let to = Some(graph.blocks().len() + table);
+            self.transitions.push(unobserved_transition(number, to, prior));
+        } else {
+            self.split.truncate(first_split);
+        }
+        if ends {
+            self.transitions.push(unobserved_transition(number, None, 1.0 - BACK_EDGE_PRIOR));
+        }
+    }
+
+    /// Prior probabilities of the edges of a block; they add up to 1, or to [`BACK_EDGE_PRIOR`] if
+    /// the block gets an artificial end.
+    fn priors(&self, edges: &[(usize, &Edge)], guard: Option<Guard>, ends: bool) -> Vec<f64> {
+        let weight = |(number, edge): &(usize, &Edge)| match guard {
+            Some(guard) if *number == guard.enters => 1.0 - guard.exit_probability,
+            Some(guard) => guard.exit_probability,
+            None => prior_weight(self.graph, self.loops, (*number, edge)),
         };
-        let single = |block: usize, number: Option<usize>| {
-            let mut into = graph
-                .into_of(block)
-                .iter()
-                .filter(|edge| number.is_none() || outside(edge).is_some());
+        let mut priors: Vec<f64> = edges.iter().map(weight).collect();
+        let all = priors.iter().sum::<f64>().max(f64::MIN_POSITIVE)
+            / if ends { BACK_EDGE_PRIOR } else { 1.0 };
+        priors.iter_mut().for_each(|prior| *prior /= all);
+        priors
+    }
+}
+
+/// A transition that is no edge of the graph, and so has no observations.
+fn unobserved_transition(from: usize, to: Option<usize>, prior: f64) -> Transition {
+    Transition { edge: None, from, to, observed: 0.0, prior, by_trips: None }
+}
+
+/// The guard of a loop: the block that decides whether the loop is entered.
+#[derive(Clone, Copy)]
+struct Guard {
+    /// The edge from the guard towards the loop.
+    enters: usize,
+    /// Probability that the guard skips the loop.
+    exit_probability: f64,
+}
+
+/// The guards of the loops whose trip counts decide, by their blocks. Compilers make `while (c)
+/// body` into `if (c) do body while (c)`, so the guard is one more of the loop's tests: without
+/// observations of its own, it ends the loop with the same probability as they do.
+fn guards(graph: &Cfg, loops: &Loops, trips: &[TripCount]) -> HashMap<usize, Guard> {
+    let guard = |trips: &TripCount| {
+        let header = loops.loops().get(trips.loop_number)?.header;
+        let outside = |edge: &usize| {
+            graph.edges().get(*edge).filter(|edge| !loops.contains(trips.loop_number, edge.from))
+        };
+        let single = |block: usize, is_header: bool| {
+            let mut into =
+                graph.into_of(block).iter().filter(|edge| !is_header || outside(edge).is_some());
             into.next().copied().filter(|_| into.next().is_none() && !graph.is_entered(block))
         };
-        let mut enters = single(header, Some(trips.number))?;
+        let mut enters = single(header, true)?;
         for _ in 0..PREHEADERS_MAX {
             let from = graph.edges().get(enters)?.from;
             let edges = graph.edges().get(graph.out_of(from))?;
             if let [a, b] = edges {
                 let conditional =
                     matches!(a.kind, EdgeKind::Taken | EdgeKind::NotTaken) && a.to != b.to;
-                return conditional.then_some((from, (enters, trips.ends)));
+                let exit_probability = trips.exit_probability;
+                return conditional.then_some((from, Guard { enters, exit_probability }));
             }
-            enters = single(from, None).filter(|_| edges.len() == 1)?;
+            enters = single(from, false).filter(|_| edges.len() == 1)?;
         }
         None
     };
     trips.iter().filter(|trips| trips.decides).filter_map(guard).collect()
 }
 
-/// How often each branch was seen, from its first byte to the next instruction's: those that came
-/// later weigh less.
-fn weighed(branches: &[Branch]) -> HashMap<(Vaddr, Vaddr), f64> {
+/// Observed counts of branches, by the branch instruction and the next one. Later branches of walks
+/// weigh less: [`LATER_MAX`].
+fn observed_counts(branches: &[Branch]) -> HashMap<(Vaddr, Vaddr), f64> {
     let mut later: HashMap<Vaddr, f64> = HashMap::new();
     for branch in branches {
         *later.entry(branch.from).or_default() += branch.later as f64;
     }
-    let mut seen: HashMap<(Vaddr, Vaddr), f64> = HashMap::new();
+    let mut observed: HashMap<(Vaddr, Vaddr), f64> = HashMap::new();
     for branch in branches {
-        let worth = 1.0 / (1.0 + later.get(&branch.from).copied().unwrap_or(0.0) / LATER_MAX);
-        *seen.entry((branch.from, branch.to)).or_default() +=
-            branch.first as f64 + branch.later as f64 * worth;
+        let weight = 1.0 / (1.0 + later.get(&branch.from).copied().unwrap_or(0.0) / LATER_MAX);
+        *observed.entry((branch.from, branch.to)).or_default() +=
+            branch.first as f64 + branch.later as f64 * weight;
     }
-    seen
+    observed
 }
 
-/// Tables that several blocks jump through.
-struct Shared {
-    /// Each with its targets, and how many entries of it say so.
+/// Jump tables that several blocks jump through. Each is a node of the flow graph, after those of
+/// the blocks.
+struct SharedTables {
+    /// Of each table, its targets, and how many entries of the table lead to each.
     tables: Vec<Vec<(usize, u32)>>,
-    /// Which one a block jumps through.
+    /// The table that a block jumps through.
     of_blocks: HashMap<usize, usize>,
 }
 
-impl Shared {
+impl SharedTables {
     fn of(graph: &Cfg) -> Self {
         let mut blocks: BTreeMap<Vec<(usize, u32)>, Vec<usize>> = BTreeMap::new();
-        for number in
-            (0..graph.blocks().len()).filter(|number| graph.out_of(*number).len() >= SHARED_MIN)
+        for number in (0..graph.blocks().len())
+            .filter(|number| graph.out_of(*number).len() >= SHARED_TARGETS_MIN)
         {
             let edges = graph.edges().get(graph.out_of(number)).unwrap_or_default();
             let case = |edge: &Edge| match edge.to {
                 To::Block(to) if edge.kind == EdgeKind::Case => Some((to, edge.cases)),
                 _ => None,
             };
-            // Those with other edges have more to choose from.
+            // A block with an edge of another kind chooses among more than the table.
             if let Some(table) = edges.iter().map(case).collect() {
                 blocks.entry(table).or_default().push(number);
             }
@@ -216,33 +290,32 @@ impl Shared {
         this
     }
 
-    /// Where the ways from a common state begin among those from all.
-    fn begin(&self, state: usize) -> usize {
-        self.tables.iter().take(state).map(Vec::len).sum()
+    /// Index of the first transition from a table among those from all tables.
+    fn first_transition(&self, table: usize) -> usize {
+        self.tables.iter().take(table).map(Vec::len).sum()
     }
 
-    fn state_of(&self, block: usize) -> Option<usize> {
+    fn of_block(&self, block: usize) -> Option<usize> {
         self.of_blocks.get(&block).copied()
     }
 
-    /// Adds the ways from the common states, which come after the graph's blocks.
-    fn lead(&self, graph: &Cfg, ways: &mut Vec<Way>) {
-        for (state, table) in self.tables.iter().enumerate() {
+    /// Adds the transitions from the tables' nodes.
+    fn add_transitions(&self, graph: &Cfg, transitions: &mut Vec<Transition>) {
+        for (number, table) in self.tables.iter().enumerate() {
             let all: f64 = table.iter().map(|(_, cases)| f64::from(*cases)).sum();
-            let from = graph.blocks().len() + state;
-            ways.extend(table.iter().map(|&(to, cases)| {
-                let guess = f64::from(cases) / all.max(1.0);
-                Way { edge: None, from, to: Some(to), seen: 0.0, guess, told: None }
+            let from = graph.blocks().len() + number;
+            transitions.extend(table.iter().map(|&(to, cases)| {
+                unobserved_transition(from, Some(to), f64::from(cases) / all.max(1.0))
             }));
         }
     }
 }
 
-/// Which blocks lead to no end of the procedure.
+/// Of each block, whether no path from it leaves the procedure.
 fn endless(graph: &Cfg) -> Vec<bool> {
     let mut endless = vec![true; graph.blocks().len()];
-    let ends = graph.edges().iter().filter(|edge| !matches!(edge.to, To::Block(_)));
-    let mut pending: Vec<usize> = ends.map(|edge| edge.from).collect();
+    let exits = graph.edges().iter().filter(|edge| !matches!(edge.to, To::Block(_)));
+    let mut pending: Vec<usize> = exits.map(|edge| edge.from).collect();
     while let Some(block) = pending.pop() {
         if let Some(endless) = endless.get_mut(block).filter(|endless| **endless) {
             *endless = false;
@@ -252,33 +325,23 @@ fn endless(graph: &Cfg) -> Vec<bool> {
     endless
 }
 
-/// Whether an edge leads to what comes before it, on the way from the entry.
-fn goes_back(loops: &Loops, edge: &Edge) -> bool {
+/// Whether an edge leads back in the depth-first order from the entry.
+fn is_back_edge(loops: &Loops, edge: &Edge) -> bool {
     matches!(edge.to, To::Block(to) if loops.position(to) <= loops.position(edge.from))
 }
 
-/// The samples of each block.
-fn samples_of_blocks(graph: &Cfg, sampled: &Sampled<'_>) -> Vec<f64> {
-    let mut samples = vec![0.0; graph.blocks().len()];
-    for (address, count) in sampled.landed {
-        let block = graph.block_of(*address).and_then(|number| samples.get_mut(number));
-        block.into_iter().for_each(|sum| *sum += *count as f64);
-    }
-    samples
-}
-
-/// How probable an edge is beside the others of its block, if nothing is known.
-fn guess(graph: &Cfg, loops: &Loops, (number, edge): (usize, &Edge)) -> f64 {
+/// Prior probability of an edge, not yet divided by the sum over the edges of its block.
+fn prior_weight(graph: &Cfg, loops: &Loops, (number, edge): (usize, &Edge)) -> f64 {
     let To::Block(to) = edge.to else { return 1.0 };
     let fatal = graph
         .blocks()
         .get(to)
         .is_some_and(|block| matches!(block.ending, Ending::NoReturn | Ending::Trap));
-    let back = goes_back(loops, edge) && loops.irreducible().binary_search(&number).is_err();
+    let back = is_back_edge(loops, edge) && loops.irreducible().binary_search(&number).is_err();
     match edge.kind {
         EdgeKind::Case => f64::from(edge.cases),
-        _ if back => BACK / (1.0 - BACK),
-        _ if fatal => FATAL,
+        _ if back => BACK_EDGE_PRIOR / (1.0 - BACK_EDGE_PRIOR),
+        _ if fatal => NO_RETURN_PRIOR_WEIGHT,
         _ => 1.0,
     }
 }

@@ -1,4 +1,4 @@
-//! How good estimates are, against exact counts: callgrind's (`valgrind --tool=callgrind
+//! The accuracy of estimates against exact counts: those of callgrind (`valgrind --tool=callgrind
 //! --dump-instr=yes --collect-jumps=yes`).
 
 use std::collections::HashMap;
@@ -8,20 +8,21 @@ use image::Vaddr;
 
 use crate::Estimate;
 
-/// Exact counts of one object.
+/// Exact counts of one object file.
 #[derive(Clone, Debug, Default)]
-pub struct Counts {
+pub struct ExactCounts {
     /// Executions by instruction.
     pub executed: HashMap<Vaddr, u64>,
-    /// Jumps by where they are and where they go.
+    /// Executions of jumps, by the jump and its target.
     pub jumped: HashMap<(Vaddr, Vaddr), u64>,
 }
 
-/// Reads what callgrind wrote with `--compress-strings=no --compress-pos=no`: counts by object
-/// (Valgrind's manual, "Callgrind Format Specification"). Addresses are the object's own.
+/// Reads a file that callgrind wrote with `--compress-strings=no --compress-pos=no`, into counts by
+/// object file (Valgrind's manual, "Callgrind Format Specification"). Addresses are those of the
+/// object file.
 #[must_use]
-pub fn read(text: &str) -> HashMap<String, Counts> {
-    let mut objects: HashMap<String, Counts> = HashMap::new();
+pub fn read(text: &str) -> HashMap<String, ExactCounts> {
+    let mut objects: HashMap<String, ExactCounts> = HashMap::new();
     let mut object = String::new();
     let mut lines = text.lines();
     let address = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(Vaddr);
@@ -29,7 +30,7 @@ pub fn read(text: &str) -> HashMap<String, Counts> {
         if let Some(name) = line.strip_prefix("ob=") {
             name.clone_into(&mut object);
         } else if line.starts_with("calls=") {
-            lines.next(); // what the call cost, with all in it
+            lines.next(); // the inclusive cost of the call
         } else if let Some(jump) = line.strip_prefix("jcnd=").or_else(|| line.strip_prefix("jump="))
         {
             let mut fields = jump.split_ascii_whitespace();
@@ -67,17 +68,17 @@ pub fn read(text: &str) -> HashMap<String, Counts> {
     objects
 }
 
-/// How far estimates are off: weights of what was off by less than 5, 10, 15 %, and of all.
+/// A distribution of errors, by weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
-    /// Within 5, 10, 15 %.
+    /// Weight of the estimates within 5, 10 and 15 %.
     pub within: [f64; 3],
-    /// All.
+    /// Weight of all estimates.
     pub all: f64,
 }
 
 impl Score {
-    /// Adds something that weighs `weight` and is off by the factor e^`error`.
+    /// Adds an estimate that is off by the factor e^`error`.
     pub fn add(&mut self, error: f64, weight: f64) {
         for (within, limit) in self.within.iter_mut().zip([0.05, 0.10, 0.15]) {
             *within += if (error.exp() - 1.0).abs() <= limit { weight } else { 0.0 };
@@ -85,41 +86,41 @@ impl Score {
         self.all += weight;
     }
 
-    /// Adds what another counted.
+    /// Adds the weights of another score.
     pub fn merge(&mut self, other: &Self) {
         self.within.iter_mut().zip(other.within).for_each(|(within, more)| *within += more);
         self.all += other.all;
     }
 
-    /// Shares, of 1.
+    /// `within` as shares of all, from 0 to 1.
     #[must_use]
     pub fn shares(&self) -> [f64; 3] {
         self.within.map(|within| within / self.all.max(f64::MIN_POSITIVE))
     }
 }
 
-/// What a procedure's estimate scores.
+/// The scores of a procedure's estimate.
 #[derive(Clone, Debug, Default)]
-pub struct Scored {
-    /// Blocks, weighted by samples; by confidence: low, medium, high.
+pub struct ProcedureScore {
+    /// Executions of blocks, weighted by samples, by confidence: low, medium, high.
     pub blocks: [Score; 3],
-    /// Edges, weighted by true executions.
+    /// Executions of edges, weighted by true executions.
     pub edges: Score,
-    /// Rounds of loops that nothing but their test ends, where samples tell how many were left;
-    /// weighted by those samples.
+    /// Trip counts of loops with one exit, weighted by the samples that the trip count is from.
     pub rounds: Score,
-    /// Logarithms of estimated by true executions of each block that was executed, after scaling.
+    /// Of each block that was executed, its index and the logarithm of estimated by true executions,
+    /// divided by `scale`.
     pub errors: Vec<(usize, f64)>,
-    /// Samples in blocks that were not executed in truth.
+    /// Samples in blocks with a true count of 0.
     pub phantom: f64,
-    /// Estimated executions for each true one.
+    /// Estimated executions per true execution: the weighted median over blocks.
     pub scale: f64,
 }
 
-/// Scores a procedure's estimate, with the one factor for all its blocks that suits most samples.
-/// None where nothing was executed.
+/// Scores a procedure's estimate, scaled by the factor that is the median over its samples. `None`
+/// where no block was executed.
 #[must_use]
-pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored> {
+pub fn score(graph: &Cfg, estimate: &Estimate, truth: &ExactCounts) -> Option<ProcedureScore> {
     let executed =
         |block: &code::cfg::Block| truth.executed.get(&block.start).copied().unwrap_or(0) as f64;
     let blocks: Vec<(f64, f64, f64)> = graph
@@ -140,7 +141,7 @@ pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored>
         sum >= half
     });
     let scale = scale?.0;
-    let mut scored = Scored { scale: scale.exp(), ..Scored::default() };
+    let mut scored = ProcedureScore { scale: scale.exp(), ..ProcedureScore::default() };
     for (number, ((estimated, executed, samples), block)) in
         blocks.iter().zip(&estimate.blocks).enumerate()
     {
@@ -167,20 +168,25 @@ pub fn score(graph: &Cfg, estimate: &Estimate, truth: &Counts) -> Option<Scored>
                 .add(if *flow > 0.0 { (flow / truly).ln() - scale } else { f64::INFINITY }, truly);
         }
     }
-    for trips in estimate.trips.iter().filter(|trips| trips.only && !trips.once) {
-        let leaves = graph.edges().get(trips.leaves);
+    for trips in estimate.trips.iter().filter(|trips| trips.only_exit && !trips.single_test_entries)
+    {
+        let leaves = graph.edges().get(trips.exit_edge);
         let tests = leaves.and_then(|edge| graph.blocks().get(edge.from)).map_or(0.0, executed);
         let ended = leaves.map_or(0.0, |edge| taken(graph, truth, edge));
         if tests > 0.0 {
-            let error = if ended > 0.0 { (trips.ends * tests / ended).ln() } else { f64::INFINITY };
+            let error = if ended > 0.0 {
+                (trips.exit_probability * tests / ended).ln()
+            } else {
+                f64::INFINITY
+            };
             scored.rounds.add(error, trips.samples as f64);
         }
     }
     Some(scored)
 }
 
-/// How often an edge was taken in truth.
-fn taken(graph: &Cfg, truth: &Counts, edge: &Edge) -> f64 {
+/// The true executions of an edge.
+fn taken(graph: &Cfg, truth: &ExactCounts, edge: &Edge) -> f64 {
     let Some(block) = graph.blocks().get(edge.from) else { return 0.0 };
     let all = truth.executed.get(&block.start).copied().unwrap_or(0) as f64;
     let jumped = |edge: &Edge| {
@@ -204,7 +210,7 @@ fn taken(graph: &Cfg, truth: &Counts, edge: &Edge) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Branch, Confidence, Sampled, estimate};
+    use crate::{Branch, Confidence, ProcedureSamples, estimate};
     use code::cfg::{Knowledge, Loops, Part};
     use code::isa::Isa;
 
@@ -228,10 +234,11 @@ mod tests {
             Branch { from: JUMP, to: HEAD, first: 9_900, later: 50_000 },
             Branch { from: JUMP, to: END, first: 100, later: 500 },
         ];
-        // What lands on the first instruction of the loop is of the loop: a jump, not what is
-        // above, was before it.
+        // Samples on the first instruction of the loop are of the loop: the instruction executed
+        // before it was mostly the loop's jump.
         let landed = [(Vaddr(0x1000), 30), (HEAD, 4_000), (Vaddr(0x1004), 6_000), (END, 20)];
-        let sampled = Sampled { landed: &landed, branches: &branches, ..Sampled::default() };
+        let sampled =
+            ProcedureSamples { time: &landed, branches: &branches, ..ProcedureSamples::default() };
         let estimate = estimate(&graph, &loops, &sampled).unwrap();
         let rounds = estimate.blocks[1].executions / estimate.blocks[0].executions;
         assert!((rounds / 100.0).ln().abs() < 0.05, "{rounds}");
@@ -246,7 +253,7 @@ mod tests {
         );
         let scored = score(&graph, &estimate, &counts).unwrap();
         assert_eq!(scored.edges.shares(), [1.0; 3], "{scored:?}");
-        // A truth of ten rounds is another.
+        // Against a truth of ten rounds, the estimate scores badly.
         let text = text.replace("700", "70").replace("693", "63");
         let scored = score(&graph, &estimate, &read(&text)["/bin/x"]).unwrap();
         assert!(scored.edges.shares()[2] < 0.95, "{scored:?}");
@@ -255,7 +262,7 @@ mod tests {
     #[test]
     fn nothing_is_sure_of_what_was_not_sampled() {
         let (graph, loops) = graph(&COUNTED);
-        let estimate = estimate(&graph, &loops, &Sampled::default()).unwrap();
+        let estimate = estimate(&graph, &loops, &ProcedureSamples::default()).unwrap();
         assert!(
             estimate.blocks.iter().all(|block| block.confidence == Confidence::Low),
             "{estimate:?}"
@@ -271,7 +278,7 @@ mod tests {
                 graph.blocks().iter().map(|block| block.instructions).sum::<usize>(),
                 many + 1
             );
-            estimate(&graph, &loops, &Sampled::default()).is_some()
+            estimate(&graph, &loops, &ProcedureSamples::default()).is_some()
         });
         assert!(fits && !too_many);
     }
@@ -281,7 +288,7 @@ mod tests {
         // `nop`; `1: inc eax; jmp 1b`.
         let (graph, loops) = graph(&[0x90, 0xff, 0xc0, 0xeb, 0xfc]);
         let landed = [(Vaddr(0x1000), 100), (Vaddr(0x1001), 100_000), (Vaddr(0x1003), 100_000)];
-        let sampled = Sampled { landed: &landed, ..Sampled::default() };
+        let sampled = ProcedureSamples { time: &landed, ..ProcedureSamples::default() };
         let estimate = estimate(&graph, &loops, &sampled).unwrap();
         assert_eq!(estimate.edges.len(), graph.edges().len());
         let rounds = estimate.blocks[1].executions / estimate.blocks[0].executions;

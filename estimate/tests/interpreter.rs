@@ -1,10 +1,10 @@
-//! An interpreter whose instructions all jump through one table: a thousand edges are estimated by
-//! way of a state that they have in common, and are what they would be alone.
+//! An interpreter whose instructions all jump through one table: a thousand edges are estimated
+//! through one node of that table, and get the executions that they would have without it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
 use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, To};
 use code::isa::Isa;
-use estimate::{Branch, Estimate, Sampled};
+use estimate::{Branch, Estimate, ProcedureSamples};
 use image::Vaddr;
 
 const PIECES: u64 = 32;
@@ -13,10 +13,10 @@ const TABLE: u64 = 0x10_0000;
 const PIECE: &[u8] = &[
     0x0f, 0xb6, 0x07, 0x48, 0xff, 0xc7, 0x83, 0xe0, 0x1f, 0xff, 0x24, 0xc5, 0x00, 0x00, 0x10, 0x00,
 ];
-/// Its jump.
+/// Offset of the jump in a piece.
 const JUMP: u64 = 9;
 
-/// The table of begins of pieces; the last is a `ret`.
+/// The jump table: where pieces begin. The last piece is a `ret`.
 struct Table;
 
 impl ReadOnly for Table {
@@ -26,7 +26,7 @@ impl ReadOnly for Table {
     }
 }
 
-/// The graph, with samples of time in each piece, and branches that were seen.
+/// The graph and its estimate, from samples of time in each piece and from observed branches.
 fn estimated(samples: impl Fn(u64) -> u64, branches: &[Branch]) -> (Cfg, Estimate) {
     let mut code = PIECE.repeat(PIECES as usize - 1);
     code.push(0xc3);
@@ -37,12 +37,12 @@ fn estimated(samples: impl Fn(u64) -> u64, branches: &[Branch]) -> (Cfg, Estimat
     let loops = Loops::of(&graph);
     let landed: Vec<(Vaddr, u64)> =
         (0..PIECES).map(|piece| (Vaddr(piece * PIECE.len() as u64), samples(piece))).collect();
-    let sampled = Sampled { landed: &landed, branches, ..Sampled::default() };
+    let sampled = ProcedureSamples { time: &landed, branches, ..ProcedureSamples::default() };
     let estimate = estimate::estimate(&graph, &loops, &sampled).unwrap();
     (graph, estimate)
 }
 
-/// What comes to each block beside what goes from it.
+/// Asserts that executions are conserved at each block.
 fn balanced(graph: &Cfg, estimate: &Estimate) {
     let mut comes = vec![0.0; graph.blocks().len()];
     let mut goes = comes.clone();
@@ -69,7 +69,7 @@ fn pieces_are_executed_as_their_time_says() {
 }
 
 #[test]
-fn what_was_seen_of_one_piece_is_its_own() {
+fn what_was_observed_of_one_piece_is_its_own() {
     let (from, to) =
         (5 * PIECE.len() as u64 + JUMP, |piece: u64| Vaddr(piece * PIECE.len() as u64));
     let branch = |piece, first| Branch { from: Vaddr(from), to: to(piece), first, later: 0 };
@@ -87,13 +87,13 @@ fn what_was_seen_of_one_piece_is_its_own() {
         share(5, 9)
     );
     assert!(share(5, 8) < 0.001, "{}", share(5, 8));
-    // Nothing was seen of the others, and nothing of theirs differs.
+    // Other pieces have no observations, and their estimates are all the same.
     assert!(
         (share(4, 8) / share(3, 8) - 1.0).abs() < 1e-6 && share(4, 8) > 0.01,
         "{}",
         share(4, 8)
     );
-    // Where little was seen, what goes by way of the others' state comes to the same piece, too.
+    // With few observations, an edge's executions are those observed plus those through the table.
     let (graph, estimate) = estimated(|_| 1000, &[branch(6, 9), branch(9, 1)]);
     balanced(&graph, &estimate);
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly};
 use code::isa::Isa;
 use code::isa::work::Work;
-use estimate::{Branch, Sampled};
+use estimate::{Branch, ProcedureSamples};
 use image::Vaddr;
 use stalls::{Machine, Timed, explain};
 
@@ -129,7 +129,8 @@ fn measure(machine: &Machine, name: &str, grown: &Grown, least: usize) -> anyhow
         |(from, to): &(Vaddr, Vaddr)| Branch { from: *from, to: *to, first: 20, later: 50 };
     let branches: Vec<Branch> = seen.iter().map(branch).collect();
     let begun = Instant::now();
-    let sampled = Sampled { landed: &landed, branches: &branches, ..Sampled::default() };
+    let sampled =
+        ProcedureSamples { time: &landed, branches: &branches, ..ProcedureSamples::default() };
     let Some(estimate) = estimate::estimate(&graph, &loops, &sampled) else {
         anyhow::bail!("no estimate")
     };
@@ -149,7 +150,7 @@ fn measure(machine: &Machine, name: &str, grown: &Grown, least: usize) -> anyhow
         work: &work,
         samples: &samples,
         branches: &branches,
-        turned: &[],
+        remaining_rounds: &[],
         measured: None,
     };
     let explained = explain(machine, &timed);

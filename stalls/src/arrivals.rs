@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use code::cfg::{Edge, EdgeKind, Ending, Entered};
 use code::isa::work::{Registers, Work};
-use estimate::{Branch, Turned};
+use estimate::{Branch, RemainingRounds};
 
 use crate::causes::{Arrival, BEFORE, LINE, PAGE};
 use crate::explain::Timed;
@@ -187,7 +187,7 @@ pub(crate) type Seen = HashMap<u64, (f64, Option<f64>)>;
 
 /// How often each branch was seen; and how often at most it goes another way than the time before,
 /// where samples tell.
-pub(crate) fn seen(branches: &[Branch], turned: &[Turned]) -> Seen {
+pub(crate) fn seen(branches: &[Branch], remaining_rounds: &[RemainingRounds]) -> Seen {
     let mut seen: Seen = HashMap::new();
     let mut first: HashMap<u64, u64> = HashMap::new();
     for branch in branches {
@@ -195,9 +195,9 @@ pub(crate) fn seen(branches: &[Branch], turned: &[Turned]) -> Seen {
         let sum = first.entry(branch.from.0).or_default();
         *sum = sum.saturating_add(branch.first);
     }
-    for (branch, changes) in
-        estimate::rounds::changes(turned, |branch| first.get(&branch.0).copied().unwrap_or(0))
-    {
+    for (branch, changes) in estimate::rounds::direction_changes(remaining_rounds, |branch| {
+        first.get(&branch.0).copied().unwrap_or(0)
+    }) {
         seen.entry(branch.0).or_default().1 = Some(changes);
     }
     seen

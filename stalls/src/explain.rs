@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use code::cfg::{Cfg, Loops};
 use code::isa::work::Work;
-use estimate::{Branch, Estimate, Turned};
+use estimate::{Branch, Estimate, RemainingRounds};
 
 use crate::arrivals::{arrival, loop_misses, rounds, seen, step, steps, wrong};
 use crate::best::{Ways, best_cases};
@@ -29,7 +29,7 @@ pub struct Timed<'a> {
     /// Branches that were seen.
     pub branches: &'a [Branch],
     /// How often in a row branches were going to go the same way.
-    pub turned: &'a [Turned],
+    pub remaining_rounds: &'a [RemainingRounds],
     /// Samples for each cycle of an execution, where samples of executed instructions tell.
     pub measured: Option<f64>,
 }
@@ -208,7 +208,7 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
     let mut lines = Vec::with_capacity(timed.work.iter().map(Vec::len).sum());
     let rounds = rounds(timed);
     let steps = steps(timed);
-    let seen = seen(timed.branches, timed.turned);
+    let seen = seen(timed.branches, timed.remaining_rounds);
     let arrivals: Vec<_> =
         (0..timed.work.len()).map(|number| arrival(timed, number, &rounds, &seen)).collect();
     let wrong = wrong(timed, &arrivals);
@@ -218,7 +218,7 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
         };
         let executions = timed.estimate.blocks.get(number).map_or(0.0, |block| block.executions);
         let mut past = Past::of(&ways.leading_to(number, BEFORE, timed.work));
-        let spread = timed.estimate.blocks.get(number).map_or(0.0, |block| block.spread);
+        let spread = timed.estimate.blocks.get(number).map_or(0.0, |block| block.log_sd);
         let arrival = arrivals.get(number).copied().flatten();
         let crossing = loop_misses(timed, &rounds, number, executions);
         let mispredicts = wrong.get(number).copied().unwrap_or(0.0);

@@ -2,7 +2,7 @@
 
 use code::cfg::{Cfg, Loops};
 use code::isa::work::Work;
-use estimate::{Estimate, Point, Sampled};
+use estimate::{Estimate, IssuePoint, ProcedureSamples};
 
 use crate::best::{Ways, best_cases};
 use crate::machine::Machine;
@@ -16,20 +16,21 @@ pub fn estimate(
     machine: Option<&Machine>,
     graph: &Cfg,
     loops: &Loops,
-    sampled: &Sampled<'_>,
+    sampled: &ProcedureSamples<'_>,
     (work, samples): (&[Vec<Work>], &[Vec<f64>]),
 ) -> Option<Estimate> {
     let first = estimate::estimate(graph, loops, sampled)?;
     let Some(machine) = machine.filter(|machine| machine.in_order()) else { return Some(first) };
     let best = best_cases(&Ways::new(graph, loops, &first), machine, work);
     let of_block = |(best, samples): (&Vec<crate::schedule::Slot>, &Vec<f64>)| {
-        let point = |(slot, samples): (&crate::schedule::Slot, &f64)| Point {
+        let point = |(slot, samples): (&crate::schedule::Slot, &f64)| IssuePoint {
             samples: *samples,
-            best: slot.cycles,
-            after: slot.after,
+            best_cycles: slot.cycles,
+            producer_distance: slot.after,
         };
         best.iter().zip(samples).map(point).collect()
     };
-    let points: Vec<Vec<Point>> = best.iter().zip(samples).map(of_block).collect();
-    estimate::estimate(graph, loops, &Sampled { points: Some(&points), ..*sampled }).or(Some(first))
+    let points: Vec<Vec<IssuePoint>> = best.iter().zip(samples).map(of_block).collect();
+    estimate::estimate(graph, loops, &ProcedureSamples { issue_points: Some(&points), ..*sampled })
+        .or(Some(first))
 }

@@ -87,8 +87,9 @@ impl Scale {
     /// That of issue points, if they tell one.
     #[must_use]
     pub fn paced(pace: Pace, blocks: &[Block]) -> Option<Self> {
-        let off = (2.0 * pace.spread).exp();
-        let (told, most, least) = (pace.told, pace.told * off, pace.told / off);
+        let off = (2.0 * pace.log_sd).exp();
+        let (told, most, least) =
+            (pace.samples_per_cycle, pace.samples_per_cycle * off, pace.samples_per_cycle / off);
         // All issue points may have been stalled: then executions are fewer.
         let known = told > 0.0 && least > 0.0 && most.is_finite();
         known.then_some(Self {

@@ -5,7 +5,7 @@
 use code::cfg::{Cfg, Knowledge, Loops, Part};
 use code::isa::Isa;
 use code::isa::work::Work;
-use estimate::{Branch, Sampled, Turned};
+use estimate::{Branch, ProcedureSamples, RemainingRounds};
 use image::Vaddr;
 use stalls::{Explained, Machine, Scale, Timed, explain};
 
@@ -106,8 +106,8 @@ fn whatever_the_code_is_sums_add_up() {
                 later: random.u64(..) >> 20,
             })
             .collect();
-        let turned: Vec<Turned> = (0..random.usize(..8))
-            .map(|_| Turned {
+        let remaining_rounds: Vec<RemainingRounds> = (0..random.usize(..8))
+            .map(|_| RemainingRounds {
                 branch: any(&mut random),
                 jumps: random.bool(),
                 rounds: random.u64(1..) >> random.u32(..63) | 1,
@@ -115,8 +115,12 @@ fn whatever_the_code_is_sums_add_up() {
                 count: random.u64(..) >> 20,
             })
             .collect();
-        let sampled =
-            Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
+        let sampled = ProcedureSamples {
+            time: &landed,
+            branches: &branches,
+            remaining_rounds: &remaining_rounds,
+            issue_points: None,
+        };
         let at =
             |address: Vaddr| &bytes[(address.0.wrapping_sub(begin.0) as usize).min(bytes.len())..];
         let of_blocks = || (0..graph.blocks().len()).map(|block| graph.instructions(block));
@@ -142,7 +146,7 @@ fn whatever_the_code_is_sums_add_up() {
             work: &work,
             samples: &samples,
             branches: &branches,
-            turned: &turned,
+            remaining_rounds: &remaining_rounds,
             measured,
         };
         let told = explain(machine, &timed);

@@ -4,7 +4,7 @@
 use code::cfg::{Cfg, Knowledge, Loops, Part};
 use code::isa::Isa;
 use code::isa::work::Work;
-use estimate::{Branch, Sampled, Turned};
+use estimate::{Branch, ProcedureSamples, RemainingRounds};
 use image::Vaddr;
 use stalls::{Cause, Explained, Explanation, Machine, Sums, Timed, explain};
 
@@ -31,7 +31,7 @@ fn explained_by(
 fn explained_as(
     code: &[u8],
     count: impl Fn(u64) -> u64,
-    (seen, turned): (&[(u64, u64, u64)], &[Turned]),
+    (seen, remaining_rounds): (&[(u64, u64, u64)], &[RemainingRounds]),
     measured: Option<f64>,
 ) -> (Vec<Vec<Vaddr>>, Explained) {
     let branch = |&(from, to, first)| Branch { from: Vaddr(from), to: Vaddr(to), first, later: 0 };
@@ -43,7 +43,12 @@ fn explained_as(
         (0..graph.blocks().len()).map(|block| graph.instructions(block).collect()).collect();
     let landed: Vec<(Vaddr, u64)> =
         addresses.iter().flatten().map(|at| (*at, count(at.0))).collect();
-    let sampled = Sampled { landed: &landed, branches: &branches, rounds: turned, points: None };
+    let sampled = ProcedureSamples {
+        time: &landed,
+        branches: &branches,
+        remaining_rounds,
+        issue_points: None,
+    };
     let estimate = estimate::estimate(&graph, &loops, &sampled).unwrap();
     let work = |at: &Vaddr| Isa::X86_64.work(&code[at.0 as usize..]).unwrap();
     let work: Vec<Vec<Work>> =
@@ -57,7 +62,7 @@ fn explained_as(
         work: &work,
         samples: &samples,
         branches: &branches,
-        turned,
+        remaining_rounds,
         measured,
     };
     let told = explain(&Machine::named("znver3").unwrap(), &timed);
@@ -159,10 +164,10 @@ fn spent(
     code: &[u8],
     in_loop: std::ops::Range<u64>,
     seen: &[(u64, u64, u64)],
-    turned: &[Turned],
+    remaining_rounds: &[RemainingRounds],
 ) -> Sums {
     let count = |at: u64| if in_loop.contains(&at) { 1000 } else { 0 };
-    explained_as(code, count, (seen, turned), None).1.sums
+    explained_as(code, count, (seen, remaining_rounds), None).1.sums
 }
 
 /// The part of the time that a cause can have taken at most.
@@ -202,13 +207,21 @@ fn a_loop_in_two_lines_misses_neither_after_its_first_round() {
 #[test]
 fn a_branch_that_changes_its_way_seldom_is_hardly_mispredicted() {
     let seen = [(BRANCH, WAYS[0], 4000), (BRANCH, WAYS[1], 4000), (16, 2, 8000), (16, 18, 8)];
-    let turned = |rounds, count| {
-        [false, true].map(|jumps| Turned { branch: Vaddr(BRANCH), jumps, rounds, width: 1, count })
+    let remaining_rounds = |rounds, count| {
+        [false, true].map(|jumps| RemainingRounds {
+            branch: Vaddr(BRANCH),
+            jumps,
+            rounds,
+            width: 1,
+            count,
+        })
     };
-    let at_random = (1..12).flat_map(|rounds| turned(rounds, 4000 >> rounds)).collect::<Vec<_>>();
-    let in_runs = (1..1000).flat_map(|rounds| turned(rounds, 4)).collect::<Vec<_>>();
-    let [random, unknown, runs] = [at_random.as_slice(), &[], &in_runs]
-        .map(|turned| most(&spent(EITHER, 2..18, &seen, turned), Cause::Mispredict));
+    let at_random =
+        (1..12).flat_map(|rounds| remaining_rounds(rounds, 4000 >> rounds)).collect::<Vec<_>>();
+    let in_runs = (1..1000).flat_map(|rounds| remaining_rounds(rounds, 4)).collect::<Vec<_>>();
+    let [random, unknown, runs] = [at_random.as_slice(), &[], &in_runs].map(|remaining_rounds| {
+        most(&spent(EITHER, 2..18, &seen, remaining_rounds), Cause::Mispredict)
+    });
     assert!(random > 0.5 && unknown >= random, "{random} {unknown}");
     assert!(runs < 0.2, "{runs} beside {random}");
     // Branches that mostly go one way are wrong no oftener than the other is taken.

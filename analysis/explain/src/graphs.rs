@@ -8,7 +8,7 @@ use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name
 use code::isa::work::Work;
 use code::isa::{Isa, Syntax};
 use code::skid::Skid;
-use estimate::{Branch, Estimate, Sampled, Turned};
+use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
 use model::{EDGES, Edges, FIRST_EDGES, ROUNDS, Turns, Values};
 use stalls::{Explained, Machine, Timed};
@@ -35,7 +35,7 @@ pub struct Graph {
     /// Branches that were seen.
     pub branches: Vec<Branch>,
     /// How often in a row they were going to go the same way.
-    turned: Vec<Turned>,
+    remaining_rounds: Vec<RemainingRounds>,
     /// What the instructions of each block ask of a processor.
     work: Vec<Vec<Work>>,
 }
@@ -70,7 +70,7 @@ impl Graph {
             work: &self.work,
             samples: &samples,
             branches: &self.branches,
-            turned: &self.turned,
+            remaining_rounds: &self.remaining_rounds,
             measured,
         };
         Some(stalls::explain(machine, &timed))
@@ -91,7 +91,7 @@ pub struct Surveyed<'a> {
     constants: Constants,
     branches: Branches,
     /// In the order of their branches.
-    turned: Vec<Turned>,
+    remaining_rounds: Vec<RemainingRounds>,
 }
 
 /// The branches of an image that were seen.
@@ -194,7 +194,7 @@ impl<'a> Surveyed<'a> {
             survey,
             constants,
             branches: Branches::new(branches(samples, image, known, problems)),
-            turned: turned(samples, image, known, problems),
+            remaining_rounds: remaining_rounds(samples, image, known, problems),
         })
     }
 
@@ -264,11 +264,9 @@ impl<'a> Surveyed<'a> {
         let parts: Vec<Part<'_>> =
             bytes.iter().map(|(begin, bytes)| Part { begin: *begin, bytes }).collect();
         let branches = self.branches.of(&parts);
-        let turned: Vec<Turned> = parts
-            .iter()
-            .flat_map(|part| within(&self.turned, part, |one| one.branch))
-            .copied()
-            .collect();
+        let remaining_rounds =
+            parts.iter().flat_map(|part| within(&self.remaining_rounds, part, |one| one.branch));
+        let remaining_rounds: Vec<RemainingRounds> = remaining_rounds.copied().collect();
         let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
         let listed: Vec<Listing> = listed.collect();
         let mut memory = Memory { binary, constants: &self.constants };
@@ -298,8 +296,12 @@ impl<'a> Surveyed<'a> {
             .filter_map(|line| Some((Vaddr(line.address), count(line)?)))
             .collect();
         landed.sort_unstable();
-        let sampled =
-            Sampled { landed: &landed, branches: &branches, rounds: &turned, points: None };
+        let sampled = ProcedureSamples {
+            time: &landed,
+            branches: &branches,
+            remaining_rounds: &remaining_rounds,
+            issue_points: None,
+        };
         let work = work(self.isa, &graph, &bytes);
         let samples = of_blocks(&graph, &listed, event);
         let machine = machine.filter(|machine| machine.isa == self.isa);
@@ -311,7 +313,7 @@ impl<'a> Surveyed<'a> {
             loops,
             parts: listed,
             branches,
-            turned,
+            remaining_rounds,
             work,
         })
     }
@@ -502,12 +504,12 @@ fn within<'a, T>(all: &'a [T], part: &Part<'_>, at: fn(&T) -> Vaddr) -> &'a [T] 
 }
 
 /// How many rounds the loops of an image were going to make.
-fn turned(
+fn remaining_rounds(
     samples: &Samples,
     image: &ImageSamples,
     known: &Known,
     problems: &mut Vec<Problem>,
-) -> Vec<Turned> {
+) -> Vec<RemainingRounds> {
     let mut sum = Values::new();
     for epoch in &samples.epochs {
         match epoch.observed(&ROUNDS, &image.record.id) {
@@ -515,12 +517,13 @@ fn turned(
             Err(error) => problem::add_unreadable(problems, error),
         }
     }
-    let turned = |(value, count)| {
+    let remaining_rounds = |(value, count)| {
         let Turns { branch, jumps, rounds } = Turns::of(value)?;
         let branch = Vaddr(known.address(branch));
-        Some(Turned { branch, jumps, rounds, width: Turns::class_width(rounds), count })
+        Some(RemainingRounds { branch, jumps, rounds, width: Turns::class_width(rounds), count })
     };
-    let mut turned: Vec<Turned> = sum.iter().filter_map(turned).collect();
-    turned.sort_by_key(|one| one.branch);
-    turned
+    let mut remaining_rounds: Vec<RemainingRounds> =
+        sum.iter().filter_map(remaining_rounds).collect();
+    remaining_rounds.sort_by_key(|one| one.branch);
+    remaining_rounds
 }

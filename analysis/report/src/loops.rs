@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use estimate::Trips;
+use estimate::TripCount;
 use serde::Serialize;
 
 use super::Style;
@@ -25,7 +25,7 @@ pub struct LoopRow {
     /// How sure it is how often the header ran.
     pub sure: estimate::Confidence,
     /// What its test says, where samples tell how many rounds were left.
-    pub test: Option<Trips>,
+    pub test: Option<TripCount>,
 }
 
 /// Fewer samples than this part of the procedure's are not shown as text, nor more loops than that.
@@ -71,12 +71,12 @@ pub(super) fn lines(
         });
         let line = format!("loop {header:#x}{deep}: {} % of samples, {rounds}", percent(part(row)));
         let test = row.test.as_ref().map(|test| {
-            let Trips { quantiles, only, once, alike, .. } = test;
+            let TripCount { quantiles, only_exit, single_test_entries, constant, .. } = test;
             let [few, half, most] = quantiles.map(|(low, high)| range(low as f64, high as f64));
-            let limit = if *only { "" } else { ", unless something else ends it" };
-            let of = if *once { "entries that come to it twice" } else { "entries" };
+            let limit = if *only_exit { "" } else { ", unless something else ends it" };
+            let of = if *single_test_entries { "entries that come to it twice" } else { "entries" };
             let seen = thousands(test.samples);
-            let said = if *alike {
+            let said = if *constant {
                 format!("{few} rounds for all {of}, in {seen} samples{limit}")
             } else {
                 let (low, high) = test.range();
@@ -159,19 +159,19 @@ pub(super) fn json(row: &LoopRow) -> Loop {
             Test {
                 address: format!("{:#x}", test.test.0),
                 samples: test.samples,
-                rounds: digits(test.rounds()),
+                rounds: digits(test.mean()),
                 rounds_low: digits(low),
                 rounds_high: digits(high),
-                spread: digits(test.spread),
+                spread: digits(test.log_sd),
                 rounds_10_low,
                 rounds_10,
                 rounds_50_low,
                 rounds_50,
                 rounds_90_low,
                 rounds_90,
-                alike: test.alike,
-                only_exit: test.only,
-                without_once: test.once,
+                alike: test.constant,
+                only_exit: test.only_exit,
+                without_once: test.single_test_entries,
             }
         }),
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use estimate::truth::{Score, Scored};
+use estimate::truth::{ProcedureScore, Score};
 use serde::Serialize;
 
 use super::csv::record;
@@ -46,7 +46,7 @@ pub struct TruthRow {
     /// Its blocks.
     pub blocks: usize,
     /// How far its estimate is off.
-    pub scored: Scored,
+    pub scored: ProcedureScore,
     /// The cycles that an execution is said to take, at least, by default and at most: factors of
     /// the true ones, where those are known.
     pub cycles: Option<[f64; 3]>,

@@ -15,7 +15,7 @@ mod pipeline;
 use code::cfg::{Cfg, Ending, Knowledge, Loops, Part, To};
 use code::isa::Isa;
 use code::isa::work::Work;
-use estimate::{Confidence, Estimate, Sampled};
+use estimate::{Confidence, Estimate, ProcedureSamples};
 use image::Vaddr;
 use pipeline::{Pipeline, Stalls};
 use stalls::{Machine, Timed, explain};
@@ -137,7 +137,7 @@ fn told(machine: &Machine, run: &Run) -> Estimate {
         landed.extend(all.map(|(at, count)| (at, *count as u64)));
     }
     landed.sort_unstable();
-    let sampled = Sampled { landed: &landed, ..Sampled::default() };
+    let sampled = ProcedureSamples { time: &landed, ..ProcedureSamples::default() };
     stalls::estimate(Some(machine), &run.graph, &run.loops, &sampled, (&run.work, &run.samples))
         .unwrap()
 }
@@ -196,11 +196,12 @@ fn score(machine: &Machine, run: &Run, score: &mut Score) {
     let estimate = told(machine, run);
     let pace = estimate.pace.unwrap();
     // Executions for one that is told: a sample stands for so many cycles.
-    let unit = pace.told * run.cycles as f64 / run.samples.iter().flatten().sum::<f64>();
+    let unit =
+        pace.samples_per_cycle * run.cycles as f64 / run.samples.iter().flatten().sum::<f64>();
     let (mut blocks, mut edges) = (Within::default(), Within::default());
     // Confidence speaks of blocks beside each other; how far off all are together, the pace says.
     let common = common(&estimate, run);
-    score.paces.push((unit / common).ln().abs() / pace.spread);
+    score.paces.push((unit / common).ln().abs() / pace.log_sd);
     for ((told, truly), samples) in estimate.blocks.iter().zip(&run.blocks).zip(&run.samples) {
         let weight = samples.iter().sum();
         blocks.add(weight, told.executions * unit, *truly as f64);
@@ -222,7 +223,7 @@ fn score(machine: &Machine, run: &Run, score: &mut Score) {
         work: &run.work,
         samples: &run.samples,
         branches: &[],
-        turned: &[],
+        remaining_rounds: &[],
         measured: None,
     };
     let sums = explain(machine, &timed).sums;

@@ -237,8 +237,8 @@ fn runs_of(graph: &Graph, estimate: &Estimate, number: usize, confidence: Confid
         .graph
         .entry()
         .and_then(|entry| estimate.blocks.get(entry))
-        .map_or(0.0, |entry| entry.spread);
-    let spread = if Some(number) == graph.graph.entry() { 0.0 } else { runs.spread.hypot(entry) };
+        .map_or(0.0, |entry| entry.log_sd);
+    let spread = if Some(number) == graph.graph.entry() { 0.0 } else { runs.log_sd.hypot(entry) };
     let wide = (spread * confidence.z()).exp();
     let value = runs.executions;
     Runs {

@@ -51,12 +51,12 @@ pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
         row.rounds = (entries > 0.0).then(|| runs / entries);
     }
     for trips in &estimate.trips {
-        let Some(row) = rows.get_mut(trips.number) else { continue };
+        let Some(row) = rows.get_mut(trips.loop_number) else { continue };
         // What the test says holds however often the loop is entered.
         let header =
-            loops.loops().get(trips.number).and_then(|one| estimate.blocks.get(one.header));
-        if let Some(header) = header.filter(|_| trips.decides && trips.only) {
-            row.sure = row.sure.max(Confidence::of(trips.spread).min(header.confidence));
+            loops.loops().get(trips.loop_number).and_then(|one| estimate.blocks.get(one.header));
+        if let Some(header) = header.filter(|_| trips.decides && trips.only_exit) {
+            row.sure = row.sure.max(Confidence::of(trips.log_sd).min(header.confidence));
         }
         row.test = Some(trips.clone());
     }

@@ -13,7 +13,7 @@ mod counted;
 
 use clap::Args;
 use code::skid::Skid;
-use estimate::truth::{self, Counts};
+use estimate::truth::{self, ExactCounts};
 use stalls::{Machine, Scale};
 
 use self::counted::Executed;
@@ -147,7 +147,7 @@ fn compare(
     super::write(&report(args, (path, &counts), samples, ran)?, &args.output, out)
 }
 
-/// Counts and samples the command, and compares.
+/// ExactCounts and samples the command, and compares.
 fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let failed =
         |what: &str, why: &dyn std::fmt::Display| AnalysisError::Refused(format!("{what}: {why}"));
@@ -262,7 +262,7 @@ fn read(path: &Path) -> Result<String, AnalysisError> {
 
 fn report(
     args: &Truth,
-    (path, counts): (&Path, &HashMap<String, Counts>),
+    (path, counts): (&Path, &HashMap<String, ExactCounts>),
     mut samples: Samples,
     ran: Option<Ran>,
 ) -> Result<TruthReport, AnalysisError> {
@@ -326,7 +326,7 @@ fn per_cycle(samples: &Samples, event: usize, ran: Option<Ran>) -> Option<f64> {
 /// The procedures of an image with enough samples, and what was executed of them.
 fn score(
     truth: &Truly<'_>,
-    (image, counts): (&ImageSamples, &Counts),
+    (image, counts): (&ImageSamples, &ExactCounts),
     places: &Places,
     problems: &mut Vec<Problem>,
 ) -> (Vec<TruthRow>, Executed) {

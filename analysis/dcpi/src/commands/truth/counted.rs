@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use code::cfg::Cfg;
-use estimate::truth::Counts;
+use estimate::truth::ExactCounts;
 use image::{ImageId, ImageKind, Vaddr};
 
 use query::error::AnalysisError;
@@ -20,7 +20,7 @@ use query::load::{ImageSamples, Samples};
 pub(super) fn is_sampled(
     path: &Path,
     text: &str,
-    counts: &HashMap<String, Counts>,
+    counts: &HashMap<String, ExactCounts>,
     samples: &Samples,
 ) -> Result<(), AnalysisError> {
     let Some(program) = program(text, counts) else { return Ok(()) };
@@ -36,7 +36,7 @@ pub(super) fn is_sampled(
 
 /// The object that is the counted program. None where its command does not tell (a script, a name
 /// that `$PATH` resolves to another).
-fn program<'a>(text: &str, counts: &'a HashMap<String, Counts>) -> Option<&'a str> {
+fn program<'a>(text: &str, counts: &'a HashMap<String, ExactCounts>) -> Option<&'a str> {
     let command = text
         .lines()
         .take_while(|line| !line.starts_with("ob="))
@@ -61,9 +61,9 @@ fn is_same(path: &str, object: &str) -> bool {
 /// [`AnalysisError::Refused`] where all of them are of other builds.
 pub(super) fn images<'a>(
     path: &Path,
-    counts: &'a HashMap<String, Counts>,
+    counts: &'a HashMap<String, ExactCounts>,
     samples: &'a Samples,
-) -> Result<Vec<(&'a ImageSamples, &'a Counts)>, AnalysisError> {
+) -> Result<Vec<(&'a ImageSamples, &'a ExactCounts)>, AnalysisError> {
     let (mut images, mut other) = (Vec::new(), None);
     let counted = |image: &&ImageSamples| image.wanted && image.record.kind == ImageKind::File;
     for image in samples.images.iter().filter(counted) {
@@ -114,7 +114,7 @@ const ODD_MIN: usize = 3;
 
 impl Executed {
     /// Of these counts.
-    pub(super) fn of(counts: &Counts) -> Self {
+    pub(super) fn of(counts: &ExactCounts) -> Self {
         let mut all: Vec<Vaddr> = counts.executed.keys().copied().collect();
         all.sort_unstable();
         Self { all, held: 0, odd: 0 }

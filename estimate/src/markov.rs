@@ -1,38 +1,42 @@
-//! A Markov chain that ends: how often each state is visited, and what visits are worth.
+//! An absorbing Markov chain: how often each state is visited, and what visits are worth.
 //!
-//! States are eliminated one after the other, as Grassmann, Taksar and Heyman do (Operations
-//! Research 33, 1985): nothing is ever subtracted, so a loop that is left once in a million rounds
-//! is as exact as any other. States with few neighbours go first, which keeps the graphs of
-//! procedures nearly as sparse as they are.
+//! States are eliminated one after the other by the algorithm of Grassmann, Taksar and Heyman
+//! (Operations Research 33, 1985), which never subtracts: a loop that is left once in a million
+//! rounds is as exact as any other. States with few neighbours are eliminated first, which keeps
+//! the graphs of procedures nearly as sparse as they are.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Most transitions that elimination may have made, together: a graph in which everything leads
-/// everywhere is not a procedure.
+use crate::vectors::{add, add_each, at, at_each};
+
+/// Most transitions that elimination may create (fill-in). Bounds memory and time for hostile
+/// graphs, in which every state leads to every other; Python's interpreter loop, the densest
+/// procedure known, is far below.
 const TRANSITIONS_MAX: usize = 1 << 22;
-/// The least probability of leaving a state for good or for another: a state that is never left is
-/// left so seldom.
+/// Least probability of leaving a state. A state that is never left would be visited infinitely
+/// often; this is far below the exit probability of any loop that ends.
 const LEAVE_MIN: f64 = 1e-15;
 
-/// In which order states are eliminated, and what that does to the transitions between them: that
-/// depends on which there are, not on how probable they are, and is found once for all
-/// probabilities.
+/// The order in which states are eliminated, and the transitions that elimination creates. Both
+/// depend on which transitions there are, not on their probabilities, so they are found once for
+/// all probabilities.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct EliminationOrder {
     states: usize,
     steps: Vec<Step>,
-    /// The state at the other end of each transition that a step has.
+    /// Of each transition of each step, the state at its other end.
     others: Vec<u32>,
-    /// Where each transition that the order was made for is among those; [`NONE`] where it leads to
-    /// where it comes from.
+    /// Of each transition that the order was made for, its index in `others`; [`NONE`] for a
+    /// transition from a state to itself.
     places: Vec<u32>,
-    /// For each step, for each transition to its state, for each transition from it: where the one
-    /// is that elimination adds to.
+    /// For each step, for each transition to its state, for each transition from it: the index in
+    /// `others` of the transition that elimination adds the product of the two to.
     added: Vec<u32>,
 }
 
-/// A state that is eliminated: transitions to and from those that are still there.
+/// The elimination of a state. `to` and `from` are the ranges in [`EliminationOrder::others`] of the
+/// transitions from the state and to it, as far as their other ends are not yet eliminated.
 #[derive(Clone, Debug)]
 struct Step {
     state: usize,
@@ -41,35 +45,37 @@ struct Step {
     added: Range<usize>,
 }
 
-/// No place.
+/// The index of nothing.
 const NONE: u32 = u32::MAX;
 
-/// The chain, with all states eliminated.
+/// The chain, with all states eliminated: a factorisation that answers any number of questions.
 #[derive(Debug)]
-pub struct Chain {
-    /// Transitions from the state of each step, when it came, and those to it; in the order of the
-    /// steps, those of one in reverse. Each step has one of each at least.
-    to: Vec<Transition>,
-    from: Vec<Transition>,
+pub struct MarkovChain {
+    /// Coefficients of the transitions from the state of each step, and of those to it, when the
+    /// step came; in the order of the steps, those of one step in reverse. Each step has at least
+    /// one of each.
+    to: Vec<Coefficient>,
+    from: Vec<Coefficient>,
 }
 
-/// A transition of a step.
+/// A coefficient of the factorisation: a transition of a step.
 #[derive(Clone, Copy, Debug)]
-struct Transition {
-    /// The state of the step, and the one at the other end.
+struct Coefficient {
+    /// The state of the step.
     state: u32,
+    /// The state at the other end.
     other: u32,
     probability: f64,
-    /// How often the state of the step is visited on end: 1 by how probable it is to leave it, for
-    /// good or for another.
+    /// Consecutive visits of the step's state: 1 / probability of leaving it.
     stays: f64,
-    /// The same, of the step's first here; 1 of others.
+    /// `stays` for the first coefficient of the step, 1 for others: back substitution multiplies by
+    /// it once per step.
     stays_once: f64,
 }
 
-impl Order {
-    /// An order for `states` states between which there are these transitions. None when the graph
-    /// would become too dense.
+impl EliminationOrder {
+    /// An elimination order for `states` states with these transitions (from, to). `None` if
+    /// elimination would create more than `TRANSITIONS_MAX` transitions.
     #[must_use]
     pub fn of(
         states: usize,
@@ -81,7 +87,7 @@ impl Order {
             to.get_mut(a)?.insert(b);
             from.get_mut(b)?.insert(a);
         }
-        // What eliminating a state may add.
+        // Most transitions that the elimination of a state can create.
         let fill = |to: &[BTreeSet<usize>], from: &[BTreeSet<usize>], state: usize| {
             to.get(state).map_or(0, BTreeSet::len) * from.get(state).map_or(0, BTreeSet::len)
         };
@@ -94,10 +100,10 @@ impl Order {
             places: Vec::new(),
             added: Vec::new(),
         };
-        let mut made = 0;
+        let mut created = 0;
         while let Some((cost, state)) = queue.pop_first() {
-            made += cost;
-            if made > TRANSITIONS_MAX {
+            created += cost;
+            if created > TRANSITIONS_MAX {
                 return None;
             }
             let (next, before) =
@@ -127,9 +133,9 @@ impl Order {
         Some(this)
     }
 
-    /// Finds where transitions are.
+    /// Fills `places` and `added`.
     fn place(&mut self, transitions: impl Iterator<Item = (usize, usize)>) -> Option<()> {
-        // Of each state, where the transitions from it are, by where they lead to.
+        // Of each state, its transitions: where they lead to, and their index in `others`.
         let mut rows: Vec<Vec<(u32, u32)>> = vec![Vec::new(); self.states];
         for step in &self.steps {
             for (place, other) in step.to.clone().zip(self.others.get(step.to.clone())?) {
@@ -160,13 +166,17 @@ impl Order {
     }
 }
 
-impl Chain {
-    /// The chain with these probabilities of the transitions that the order was made for, in their
-    /// order, and of ending.
+impl MarkovChain {
+    /// The chain with these probabilities: of the transitions that the order was made for, in their
+    /// order, and of ending in each state.
     #[must_use]
-    pub fn eliminate(order: &Order, transitions: impl Iterator<Item = f64>, ends: &[f64]) -> Self {
+    pub fn eliminate(
+        order: &EliminationOrder,
+        transitions: impl Iterator<Item = f64>,
+        ends: &[f64],
+    ) -> Self {
         let mut probabilities = vec![0.0; order.others.len()];
-        // To itself is not kept: what stays does not leave.
+        // A transition from a state to itself has no index: it is the rest to 1.
         for (place, probability) in order.places.iter().zip(transitions) {
             add(&mut probabilities, *place as usize, probability);
         }
@@ -198,43 +208,45 @@ impl Chain {
         this
     }
 
-    /// Makes of how often the chain begins in each state how often each is visited: of several such
-    /// questions at once.
+    /// Turns how often the chain begins in each state into how often each state is visited, for
+    /// several vectors at once.
     pub fn visits<const N: usize>(&self, begins: &mut [[f64; N]]) {
         solve(begins, &self.to, &self.from);
     }
 
-    /// Makes of what a visit of each state is worth what is gained from each on: the transpose of
-    /// [`Chain::visits`].
+    /// Turns the worth of one visit of each state into the expected sum of worths from each state
+    /// on: the transpose of [`MarkovChain::visits`].
     pub fn values<const N: usize>(&self, worth: &mut [[f64; N]]) {
         solve(worth, &self.from, &self.to);
     }
 }
 
-/// Adds the transitions of a step.
+/// Adds the coefficients of a step, in reverse.
 fn push<'a>(
-    all: &mut Vec<Transition>,
+    all: &mut Vec<Coefficient>,
     state: usize,
     stays: f64,
     step: impl DoubleEndedIterator<Item = (&'a u32, &'a f64)>,
 ) {
     let (first, state) = (all.len(), u32::try_from(state).unwrap_or(NONE));
-    let one = |other, probability| Transition { state, other, probability, stays, stays_once: 1.0 };
-    all.extend(step.rev().map(|(other, probability)| one(*other, *probability)));
+    let coefficient =
+        |other, probability| Coefficient { state, other, probability, stays, stays_once: 1.0 };
+    all.extend(step.rev().map(|(other, probability)| coefficient(*other, *probability)));
     if all.len() == first {
-        all.push(one(state, 0.0));
+        all.push(coefficient(state, 0.0));
     }
     all.get_mut(first).into_iter().for_each(|first| first.stays_once = stays);
 }
 
-fn solve<const N: usize>(values: &mut [[f64; N]], forth: &[Transition], back: &[Transition]) {
-    for Transition { state, other, probability, stays, .. } in forth {
+/// Forward and back substitution.
+fn solve<const N: usize>(values: &mut [[f64; N]], forward: &[Coefficient], back: &[Coefficient]) {
+    for Coefficient { state, other, probability, stays, .. } in forward {
         let share = at_each(values, *state as usize).map(|comes| comes * stays);
         add_each(values, *other as usize, share, *probability);
     }
-    // What begins in a state, or came through states that are gone, and what comes from those that
-    // were still there.
-    for Transition { state, other, probability, stays_once, .. } in back.iter().rev() {
+    // The sum of what begins in a state, or came through states eliminated before it, and of what
+    // comes from states eliminated after it.
+    for Coefficient { state, other, probability, stays_once, .. } in back.iter().rev() {
         let other = at_each(values, *other as usize);
         if let Some(solved) = values.get_mut(*state as usize) {
             solved
@@ -245,65 +257,25 @@ fn solve<const N: usize>(values: &mut [[f64; N]], forth: &[Transition], back: &[
     }
 }
 
-/// The numbers at a place; 0 where there are none.
-pub(super) fn at_each<const N: usize>(values: &[[f64; N]], place: usize) -> [f64; N] {
-    values.get(place).copied().unwrap_or([0.0; N])
-}
-
-/// Adds so many times `more` to the numbers at a place.
-pub(super) fn add_each<const N: usize>(
-    values: &mut [[f64; N]],
-    place: usize,
-    more: [f64; N],
-    times: f64,
-) {
-    if let Some(values) = values.get_mut(place) {
-        values.iter_mut().zip(more).for_each(|(value, more)| *value += times * more);
-    }
-}
-
-/// What becomes of each number and its partner.
-pub(super) fn each<const N: usize>(
-    mut a: [f64; N],
-    b: [f64; N],
-    of: impl Fn(f64, f64) -> f64,
-) -> [f64; N] {
-    a.iter_mut().zip(b).for_each(|(a, b)| *a = of(*a, b));
-    a
-}
-
-/// The inner product of each two.
-pub(super) fn products<const N: usize>(a: &[[f64; N]], b: &[[f64; N]]) -> [f64; N] {
-    a.iter()
-        .zip(b)
-        .fold([0.0; N], |sum, (a, b)| each(sum, each(*a, *b, |a, b| a * b), |sum, one| sum + one))
-}
-
-/// The number at a place; 0 where there is none.
-pub(super) fn at(values: &[f64], place: usize) -> f64 {
-    values.get(place).copied().unwrap_or(0.0)
-}
-
-/// Adds to the number at a place.
-pub(super) fn add(values: &mut [f64], place: usize, more: f64) {
-    values.get_mut(place).into_iter().for_each(|value| *value += more);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn order(states: usize, transitions: &[(usize, usize, f64)]) -> Order {
-        Order::of(states, transitions.iter().map(|&(a, b, _)| (a, b))).unwrap()
+    fn order(states: usize, transitions: &[(usize, usize, f64)]) -> EliminationOrder {
+        EliminationOrder::of(states, transitions.iter().map(|&(a, b, _)| (a, b))).unwrap()
     }
 
-    fn chain(order: &Order, transitions: &[(usize, usize, f64)]) -> Chain {
+    fn chain(order: &EliminationOrder, transitions: &[(usize, usize, f64)]) -> MarkovChain {
         let mut ends = vec![1.0; order.states];
         transitions.iter().for_each(|&(a, _, probability)| ends[a] -= probability);
-        Chain::eliminate(order, transitions.iter().map(|(.., probability)| *probability), &ends)
+        MarkovChain::eliminate(
+            order,
+            transitions.iter().map(|(.., probability)| *probability),
+            &ends,
+        )
     }
 
-    fn visits<const N: usize>(chain: &Chain, begins: &[[f64; N]]) -> Vec<[f64; N]> {
+    fn visits<const N: usize>(chain: &MarkovChain, begins: &[[f64; N]]) -> Vec<[f64; N]> {
         let mut visits = begins.to_vec();
         chain.visits(&mut visits);
         visits
@@ -327,7 +299,7 @@ mod tests {
             [(0, 1, 1.0), (1, 2, 1.0), (2, 2, 1.0 - p), (2, 1, p * (1.0 - p)), (2, 3, p * p)];
         let order = order(4, &transitions);
         let probabilities = transitions.iter().map(|(.., probability)| *probability);
-        let chain = Chain::eliminate(&order, probabilities, &[0.0, 0.0, 0.0, 1.0]);
+        let chain = MarkovChain::eliminate(&order, probabilities, &[0.0, 0.0, 0.0, 1.0]);
         let visits = visits(&chain, &[[1.0], [0.0], [0.0], [0.0]]).into_flattened();
         let wanted = [1.0, 1.0 / p, 1.0 / (p * p), 1.0];
         for (visits, wanted) in visits.iter().zip(wanted) {
@@ -361,7 +333,7 @@ mod tests {
             let mut values = worth.clone();
             chain.values(values.as_chunks_mut::<1>().0);
             let all = visits(&chain, &begins);
-            // Each of the questions has its own answer.
+            // Vectors side by side do not mix.
             let one: Vec<[f64; 1]> = begins.iter().map(|begins| [begins[1]]).collect();
             assert!(
                 visits(&chain, &one)
@@ -394,6 +366,6 @@ mod tests {
     fn what_is_too_dense_is_refused() {
         let states = 400;
         let all = (0..states).flat_map(|a| (0..states).map(move |b| (a, b)));
-        assert!(Order::of(states, all).is_none());
+        assert!(EliminationOrder::of(states, all).is_none());
     }
 }
