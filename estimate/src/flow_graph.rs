@@ -5,8 +5,8 @@ use crate::issue::IssueRate;
 
 /// Bias of an observed branch probability p that no number of observations removes, as a standard
 /// deviation in units of sqrt(p (1 - p)): samples are taken where time is spent, which correlates
-/// with where branches go. Twice the 0.006 of the first experiments, when samples were fewer. A
-/// larger value lets samples of time overrule branches that were observed often.
+/// with where branches go. The value of the experiments before the solver (2 * 0.006). A larger
+/// value lets samples of time overrule branches that were observed often.
 const BRANCH_BIAS: f64 = 0.012;
 /// Factor on the prior of a transition that was never observed, though its node's branch was: if
 /// the probabilities of rare transitions are log-uniform between 1e-6 and 1/2, the mean probability

@@ -68,8 +68,8 @@ pub struct Pace {
 const CLUSTER_RATIO_MAX: f64 = 1.5;
 /// Smallest share of the best-case cycles of its class that a cluster must have. Instructions that
 /// are executed less often than their class have low ratios and form clusters of their own: a
-/// smaller share takes those for the class. A larger one drops clusters that are right but mostly
-/// stalled around.
+/// smaller share takes such a cluster for its class. A larger share drops the right cluster where
+/// most issue points are stalled.
 const CLUSTER_SHARE_MIN: f64 = 0.25;
 /// Samples of an instruction that is issued with the one before it, as a share of those of the
 /// issue point after it, above which that instruction was stalled. A larger share misses stalls; a

@@ -10,9 +10,9 @@ use std::ops::Range;
 
 use crate::vectors::{add, add_each, at, at_each};
 
-/// Most transitions that elimination may create (fill-in). Bounds memory and time for hostile
-/// graphs, in which every state leads to every other; Python's interpreter loop, the densest
-/// procedure known, is far below.
+/// Most transitions that elimination may create (fill-in). Set by hand to bound memory and time for
+/// hostile graphs, in which every state leads to every other. A smaller limit refuses procedures
+/// with large jump tables.
 const TRANSITIONS_MAX: usize = 1 << 22;
 /// Least probability of leaving a state. A state that is never left would be visited infinitely
 /// often; this is far below the exit probability of any loop that ends.
@@ -35,8 +35,8 @@ pub struct EliminationOrder {
     added: Vec<u32>,
 }
 
-/// The elimination of a state. `to` and `from` are the ranges in [`EliminationOrder::others`] of the
-/// transitions from the state and to it, as far as their other ends are not yet eliminated.
+/// The elimination of a state. `to` and `from` are the ranges in [`EliminationOrder::others`] of
+/// the transitions from the state and to it, as far as their other ends are not yet eliminated.
 #[derive(Clone, Debug)]
 struct Step {
     state: usize,

@@ -21,8 +21,8 @@ const NO_RETURN_PRIOR_WEIGHT: f64 = 0.001;
 /// beside those that were the first branch after a sample. A first branch shows each round of a
 /// loop with the same probability. A walk that goes on shows the rest of the loop, so a loop with
 /// long and short runs shows too many rounds of the long ones: the later branches have a small
-/// bias, but are often all there is. A larger limit lets the bias of later branches overrule first
-/// branches; a smaller one wastes what later branches say.
+/// bias, but are often all there is. Set by hand. A larger limit lets the bias of later branches
+/// overrule first branches; a smaller one wastes what later branches say.
 const LATER_MAX: f64 = 60.0;
 
 /// Fewest targets of a jump table for which blocks that jump through it share a node. An
@@ -87,8 +87,8 @@ struct Builder<'a> {
     endless: Vec<bool>,
     tables: SharedTables,
     transitions: Vec<Transition>,
-    /// Indices of transitions to tables are final, those from tables relative to the first of
-    /// these, which follow all others.
+    /// Edges through tables. `to_table` is final. `from_table` is relative to the first transition
+    /// from a table, whose index is known when all blocks are added.
     split: Vec<SplitEdge>,
     /// Transitions of guards that have no observation.
     guard_transitions: Vec<usize>,
@@ -325,7 +325,7 @@ fn endless(graph: &Cfg) -> Vec<bool> {
     endless
 }
 
-/// Whether an edge leads back in the depth-first order from the entry.
+/// Whether an edge leads back, or stays, in the order of [`Loops::position`].
 fn is_back_edge(loops: &Loops, edge: &Edge) -> bool {
     matches!(edge.to, To::Block(to) if loops.position(to) <= loops.position(edge.from))
 }

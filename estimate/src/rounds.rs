@@ -119,8 +119,9 @@ pub fn entries(graph: &Cfg, loops: &Loops, edges: &[f64]) -> Vec<f64> {
     loops.loops().iter().enumerate().map(of_loop).collect()
 }
 
-/// Fewest samples of a test that yield a trip count. Set by hand: with fewer, chance alone is more
-/// than 14 %. A larger number drops loops, a smaller one lists trip counts that mean little.
+/// Fewest samples of a test that yield a trip count. The experiment's number: with fewer, chance
+/// alone is more than 14 %. A larger number drops loops, a smaller one lists trip counts that mean
+/// little.
 const SAMPLES_MIN: f64 = 50.0;
 /// Samples that the window of fewest rounds, whose slope gives the exit probability, needs at
 /// least: a tenth of the test's samples, but no more than this number. Set by hand: a smaller
@@ -134,15 +135,15 @@ const WINDOW_SHARE_MIN: f64 = 0.02;
 /// out too small.
 const CONCLUSIVE_SHARE_MIN: f64 = 0.8;
 /// Standard deviation of the logarithm of a trip count that remains with any number of samples:
-/// samples are taken where time is spent, and rounds differ in time. Set by hand with `bench
-/// truth`; a smaller value calls biased loops `High`.
+/// samples are taken where time is spent, and rounds differ in time. The experiment's
+/// 5 %; a smaller value calls biased loops `High`.
 const TRIPS_LOG_SD_MIN: f64 = 0.05;
 /// The same where all entries make the same number of rounds: whichever round takes longer, the
 /// density stays constant. The experiment's 2 %.
 const CONSTANT_TRIPS_LOG_SD_MIN: f64 = 0.02;
 /// Distance, in standard deviations of the trip count, at which observed branches contradict it.
-/// Set by hand. A smaller value takes chance for a contradiction, a larger one tells a trip count
-/// beside executions that deny it.
+/// Set by hand. A smaller value takes chance for a contradiction, a larger one reports a trip
+/// count beside executions that deny it.
 const CONTRADICTION_SDS: f64 = 4.0;
 /// Largest distance, in units of 1 / sqrt(samples), of the observed distribution from that of a
 /// constant trip count. By Kolmogorov's distribution, chance alone exceeds it in a quarter of the
@@ -247,7 +248,7 @@ impl<'a> Tests<'a> {
 struct Exits {
     /// Number of edges that leave the loop.
     all: usize,
-    /// Indices of those from blocks that are in no inner loop.
+    /// Indices of the edges from blocks that are in no inner loop.
     own: Vec<usize>,
 }
 

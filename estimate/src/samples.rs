@@ -5,7 +5,7 @@ use image::Vaddr;
 
 use crate::issue::IssuePoint;
 
-/// The samples of one procedure. Addresses are those of its file.
+/// The samples of one procedure. Addresses are the file's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcedureSamples<'a> {
     /// Samples of time by the instruction that they landed on, or that they were attributed to.

@@ -6,8 +6,8 @@
 //! differences of logarithms in standard deviations:
 //!
 //! * **branches**: the probability of each transition agrees with its observed count
-//!   (`log_probabilities` in `flow_graph.rs`), but no better than the bias of observed branches allows:
-//!   samples are taken where time is spent, and that correlates with where branches go;
+//!   (`log_probabilities` in `flow_graph.rs`), but no better than the bias of observed branches
+//!   allows: samples are taken where time is spent, and that correlates with where branches go;
 //! * **time**: the visits of a block agree with its samples per instruction, but only to a factor
 //!   of e^±0.4 (`time.rs`), since blocks differ by that much in cycles per instruction. On a
 //!   processor that issues in order, the issue points of the block replace this residual, with a
@@ -18,7 +18,8 @@
 //! Residuals of time are reweighted a few times at the solution (iteratively reweighted least
 //! squares), because their errors are not normal: some blocks are stalled for long. Each least
 //! squares problem is solved by damped Gauss-Newton steps (`gauss_newton.rs`), and each step by
-//! conjugate gradients (`linear.rs`), which need no matrix. `problem.rs` has the problem's statement.
+//! conjugate gradients (`linear.rs`), which need no matrix. `problem.rs` has the problem's
+//! statement.
 
 use crate::flow_graph::{FlowGraph, Node, SplitEdge, log_probabilities};
 use crate::issue::Pace;
@@ -34,8 +35,8 @@ mod problem;
 mod time;
 
 /// Convergence tolerance of the last minimisation: Gauss-Newton steps end when one lowers the sum
-/// of squares by less than this part. Raised from 1e-5 by hand, which halved the steps without a
-/// change of the scores of `bench truth`; larger values stop before long loops are settled.
+/// of squares by less than this part. Raised from 1e-5 by hand to save steps. A larger value stops
+/// before the probabilities of rare exits, and so long loops, are settled.
 const COST_TOLERANCE: f64 = 3e-4;
 /// The same where issue points take part: these are more exact than samples per instruction, so
 /// early stops show in the scores of `stalls/tests/in_order`.

@@ -64,9 +64,9 @@ fn a_guard_without_samples_is_one_more_of_the_tests_of_its_loop() {
     assert_eq!(estimate.blocks[1].confidence, Confidence::High);
 }
 
-/// Branches that were observed 5000 times to stay in the loop, and never to leave it, imply hundreds
-/// of thousands of rounds. The trip count says a thousand at most. The trip count decides, with
-/// confidence "low".
+/// Branches that were observed 5000 times to stay in the loop, and never to leave it, imply
+/// hundreds of thousands of rounds. The trip count says a thousand at most. The trip count decides,
+/// with confidence "low".
 #[test]
 fn where_branches_and_a_test_contradict_the_test_decides() {
     let (blocks, estimate) = estimated(TWO_EXITS, &[(4, 6), (9, 2)], 1000);

@@ -10,7 +10,7 @@ use code::isa::Isa;
 use code::isa::work::Work;
 use estimate::{Branch, ProcedureSamples};
 use image::Vaddr;
-use stalls::{Machine, Timed, explain};
+use stalls::{Machine, ProfiledProcedure, explain};
 
 /// Where the table of pieces is.
 const TABLE: u64 = 1 << 24;
@@ -143,7 +143,7 @@ fn measure(machine: &Machine, name: &str, grown: &Grown, least: usize) -> anyhow
     let samples: Vec<Vec<f64>> =
         work.iter().map(|work| counts.by_ref().take(work.len()).collect()).collect();
     let begun = Instant::now();
-    let timed = Timed {
+    let profiled = ProfiledProcedure {
         graph: &graph,
         loops: &loops,
         estimate: &estimate,
@@ -153,7 +153,7 @@ fn measure(machine: &Machine, name: &str, grown: &Grown, least: usize) -> anyhow
         remaining_rounds: &[],
         measured: None,
     };
-    let explained = explain(machine, &timed);
+    let explained = explain(machine, &profiled);
     let told = begun.elapsed();
     anyhow::ensure!(explained.scale.is_some(), "nothing was explained");
     let (blocks, edges) = (graph.blocks().len(), graph.edges().len());

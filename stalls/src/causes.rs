@@ -1,10 +1,11 @@
-//! What may have stalled an instruction. A cause is guilty until it is cleared: by what the
-//! instruction is, where it is, how it is come to, or by how much time it can cost at most (the
-//! paper's section 6.3, for processors that execute out of order).
+//! What may have stalled an instruction. A cause is suspected until it is ruled out: by what the
+//! instruction is, by its address, by how control arrives at it, or by the time that the cause can
+//! cost at most (the paper's section 6.3, for processors that execute out of order).
 //!
-//! On those, time is charged to the oldest instruction that has not retired. All before it have
-//! retired, so it waits for itself: for its own load, unit or latency; or it is not there yet: its
-//! code was not, the processor had gone another way, or had no room for it.
+//! Such processors have time charged to the oldest instruction that has not retired. All
+//! instructions before it have retired, so it waits for itself (for its own load, unit or latency),
+//! or it has not arrived yet: its code was not fetched, the processor had gone on along the wrong
+//! path, or the reorder buffer had no room.
 
 use std::fmt;
 
@@ -15,40 +16,41 @@ use crate::machine::Machine;
 /// Why an instruction may have taken longer than in the best case.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// Its code was not in the first level of the instruction cache.
+    /// The code missed the first level of the instruction cache.
     InstructionCache,
-    /// The translation of its code's address was not at hand.
+    /// The address of the code missed the instruction TLB.
     InstructionTlb,
-    /// What it loads was not in the first level of the data cache.
+    /// The load missed the first level of the data cache.
     DataCache,
-    /// The translation of its data's address was not at hand.
+    /// The address of the data missed the data TLB.
     DataTlb,
     /// The store buffer was full.
     StoreBuffer,
-    /// A store before it, of which the processor could not tell at once whether it is to the same
-    /// place.
+    /// An earlier store may be to the address of the load: the load waits until the addresses are
+    /// compared, or until the store is in the cache.
     StoreForwarding,
-    /// The processor had gone the other way at the branch before it.
+    /// The branch before the instruction was mispredicted.
     Mispredict,
-    /// Its code was not fetched ahead: the taken branch before it was not known to be one before it
-    /// was decoded.
+    /// The taken branch before the instruction was not in the branch target buffer, so that it
+    /// redirected fetching only when it was decoded.
     Resteer,
-    /// The unit that divides, whose time depends on the numbers.
+    /// The divider, whose time depends on the operands.
     Divider,
-    /// A unit that it needs was busy.
+    /// A unit that the instruction needs was busy.
     Port,
-    /// Results it needs, that the best case found on another way, or its own latency.
+    /// Operands came later than on the path of the best case, or the instruction's own latency
+    /// shows.
     Dependency,
-    /// It is a barrier, or behind one.
+    /// The instruction is a barrier, or waits for one.
     Serialisation,
-    /// It has memory to itself, or waits behind one that has.
+    /// The instruction locks memory, or waits for one that does.
     Lock,
-    /// It is a program of the processor.
+    /// The instruction runs a microcode routine of unknown length.
     Microcode,
 }
 
 impl Cause {
-    /// All of them, as reports order them.
+    /// All causes, in the order of reports.
     pub const ALL: [Self; 14] = [
         Self::InstructionCache,
         Self::InstructionTlb,
@@ -66,7 +68,7 @@ impl Cause {
         Self::Microcode,
     ];
 
-    /// Its letter: the paper's where it had one (figure 2).
+    /// The cause's letter: the paper's where it had one (figure 2).
     #[must_use]
     pub fn letter(self) -> char {
         match self {
@@ -110,8 +112,8 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// Whether it may take any time between none and that of memory, without anything else telling
-    /// how much.
+    /// Whether the cause may cost anything from nothing to the latency of memory, with no other
+    /// evidence of how much.
     #[must_use]
     pub fn is_of_memory(self) -> bool {
         matches!(
@@ -127,100 +129,104 @@ impl Cause {
     }
 }
 
-/// A cause that an instruction may have been stalled by.
+/// A cause that may have stalled an instruction.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Suspect {
-    /// Which.
+    /// The cause.
     pub cause: Cause,
-    /// How many instructions before this one it is that may be to blame, on the way that is taken
-    /// most often; 0: itself.
-    pub behind: usize,
-    /// Cycles that it can have cost at most, for each execution. Infinite where nothing limits it.
-    pub most: f64,
+    /// Distance, in instructions, back to the culprit on the most frequent path; 0 for the
+    /// instruction itself.
+    pub distance: usize,
+    /// Most cycles that the cause can have cost per execution; infinite if nothing bounds it.
+    pub cycles_max: f64,
 }
 
-/// Cycles that a miss costs at most, each time. Memory of another socket that is being written
-/// elsewhere takes some 300 ns (Intel memory latency checker, published figures of two-socket
-/// servers). Code comes from the same places.
-const MEMORY: f64 = 1200.0;
-/// A page walk in a guest reads up to 24 words (AMD64 APM volume 2, 15.25), nearly all of them
-/// cached: not more than two from memory.
-const PAGE_WALK: f64 = 2.0 * MEMORY;
-/// The longest division (128 bits by 64 on Haswell: A. Fog, instruction tables).
-const DIVISION: f64 = 100.0;
-/// The bubble where fetching is sent elsewhere by the decoder: about 8 cycles (Intel 64 and IA-32
-/// manual, volume 3, event `BACLEAR`), doubled as those of branches mispredicted are.
-const RESTEER: f64 = 16.0;
-/// What is behind a barrier or a locked instruction waits with it, until the first load: so far at
-/// most.
-const BEHIND: usize = 16;
-/// A trace that is shorter than this begins with the procedure, or after a call: what was before is
-/// not known.
-pub(crate) const BEFORE: usize = 48;
-/// Bytes of a line of caches, and of a page.
-pub(crate) const LINE: u64 = 64;
-pub(crate) const PAGE: u64 = 4096;
+/// Most cycles of a cache miss. Memory of another socket, modified in a cache there, takes 300 ns
+/// (Intel Memory Latency Checker, published figures of two-socket servers), at 4 GHz. Code comes
+/// from the same places. A smaller value leaves real stalls unexplained; a larger one widens the
+/// range of each cause.
+const MISS_CYCLES_MAX: f64 = 1200.0;
+/// Most cycles of a page walk. In a guest, a walk reads up to 24 words (AMD64 APM volume 2, 15.25),
+/// nearly all of them cached: two of them from memory at most.
+const PAGE_WALK_CYCLES_MAX: f64 = 2.0 * MISS_CYCLES_MAX;
+/// Most cycles of a division: 128 bits by 64 on Haswell (A. Fog, instruction tables).
+const DIVISION_CYCLES_MAX: f64 = 100.0;
+/// Most cycles of a fetch bubble after the decoder redirects fetching: 8 cycles (Intel 64 and IA-32
+/// manual, volume 3, event `BACLEAR`), doubled as the cost of mispredictions is.
+const RESTEER_CYCLES_MAX: f64 = 16.0;
+/// Most instructions behind a barrier or a locked instruction that wait with it; the first load
+/// among them ends the wait. Set by hand. A larger value suspects barriers that completed long
+/// before.
+const BARRIER_REACH: usize = 16;
+/// Instructions of history that suspects look at, plus 1: a history with fewer than `HISTORY_LEN -
+/// 1` instructions begins at the procedure's entry or after a call, and what precedes it is
+/// unknown. Set by hand, below the 64 bits of a set.
+pub(crate) const HISTORY_LEN: usize = 48;
+/// Bytes of a cache line, on all processors here.
+pub(crate) const LINE_BYTES: u64 = 64;
+/// Bytes of the smallest page. Larger pages only lower the misses that are suspected.
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// How an instruction is come to.
+/// How control arrives at an instruction. Each field is an upper limit per execution.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Arrival {
-    /// How often, for each execution of it, its code may not have been there: 1 unless it is in a
-    /// loop that fits into the cache.
+    /// Instruction cache misses: 1, unless the instruction is in a loop that fits the cache.
     pub code_misses: f64,
-    /// The same of the translation of the code's address.
+    /// Instruction TLB misses: 1, unless the instruction is in a loop that fits the TLB.
     pub page_misses: f64,
-    /// How often at most, for each execution, the processor was on a wrong way before.
+    /// Mispredictions of the branch before.
     pub mispredicts: f64,
-    /// How often at most it was come to by a taken branch that was not known: never by going on,
-    /// and in a loop that fits once for each entry.
+    /// Taken branches that were not in the branch target buffer: 0 if control only falls through,
+    /// and one per entry of a loop that fits the cache.
     pub resteers: f64,
 }
 
 impl Arrival {
-    /// It may have been come to in any way.
+    /// Nothing is known of how control arrives.
     pub const ANY: Self =
         Self { code_misses: 1.0, page_misses: 1.0, mispredicts: 1.0, resteers: 1.0 };
 }
 
-/// Where an instruction is, and what is known of it besides.
+/// Where an instruction is, and what else is known of its executions.
 #[derive(Copy, Clone, Debug, Default)]
-pub struct Situation {
-    /// Its first byte.
+pub struct Site {
+    /// Address of the first byte.
     pub address: u64,
-    /// How it is come to, if it is the first of a block, or after a call.
+    /// How control arrives, for the first instruction of a block and after a call.
     pub arrival: Option<Arrival>,
-    /// For how many of its executions the next line of code, and the next page, may not have been
-    /// there, where it reaches into one from the instruction before.
+    /// Upper limits of instruction cache and instruction TLB misses per execution, for an
+    /// instruction that reaches into another line or page than the one before it.
     pub crossing: (f64, f64),
-    /// Bytes by which the address that it reads or writes moves on from one execution to the next,
-    /// if that is known, and for how many of its executions it begins anew somewhere else.
-    pub step: Option<(f64, f64)>,
-    /// Cycles that it waits for busy units in the best case: with more of them it would be as much
-    /// faster, so it can lose as much where they are given to others first.
-    pub pressure: f64,
+    /// The bytes by which the address of the data moves from one execution to the next, and the
+    /// share of executions in which it begins anew elsewhere; `None` if unknown.
+    pub stride: Option<(f64, f64)>,
+    /// Cycles of the best case that unlimited units would save. When other instructions get a unit
+    /// first, the instruction can lose as many again.
+    pub unit_contention: f64,
 }
 
-/// What was executed before an instruction, as far as that may have stalled it: the last [`BEFORE`]
-/// - 1 instructions.
+/// The last [`HISTORY_LEN`] - 1 instructions before an instruction, as far as they may have stalled
+/// it.
 #[derive(Clone, Debug)]
-pub(crate) struct Past {
+pub(crate) struct History {
+    /// Instructions so far, also those that are forgotten.
     count: usize,
-    /// A bit for each instruction that does, the nearest lowest.
+    /// Bit sets of the instructions that do so, the nearest in the lowest bit.
     loads: u64,
     stores: u64,
     serialises: u64,
     locks: u64,
     microcoded: u64,
-    /// The last to write each register, by its number from 1; 0: none.
+    /// The number of the last instruction that wrote each register, from 1; 0: none.
     written: [usize; 64],
 }
 
-/// The bits of those of [`Past`] that are remembered.
-const REMEMBERED: u64 = (1 << (BEFORE - 1)) - 1;
+/// The bits of a set that are kept.
+const HISTORY_MASK: u64 = (1 << (HISTORY_LEN - 1)) - 1;
 
-impl Past {
-    /// After these instructions.
-    pub(crate) fn of(pieces: &[&[Work]]) -> Self {
+impl History {
+    /// The history after these instructions.
+    pub(crate) fn of(traces: &[&[Work]]) -> Self {
         let mut this = Self {
             count: 0,
             loads: 0,
@@ -230,11 +236,11 @@ impl Past {
             microcoded: 0,
             written: [0; 64],
         };
-        pieces.iter().copied().flatten().for_each(|work| this.push(work));
+        traces.iter().copied().flatten().for_each(|work| this.push(work));
         this
     }
 
-    /// One more.
+    /// Adds the next instruction.
     pub(crate) fn push(&mut self, work: &Work) {
         self.count += 1;
         for (bits, is) in [
@@ -244,82 +250,83 @@ impl Past {
             (&mut self.locks, work.locks),
             (&mut self.microcoded, work.microcoded),
         ] {
-            *bits = (*bits << 1 | u64::from(is)) & REMEMBERED;
+            *bits = (*bits << 1 | u64::from(is)) & HISTORY_MASK;
         }
         for register in work.writes.iter() {
             self.written.get_mut(register).into_iter().for_each(|last| *last = self.count);
         }
     }
 
-    /// How many instructions before the next one the nearest one is that makes something it reads;
-    /// 0: none of those that are remembered.
+    /// Distance from the next instruction back to the nearest one that writes a register of
+    /// `reads`; 0 if none of the history does.
     fn waits_for(&self, reads: Registers) -> usize {
         let last = reads.iter().filter_map(|register| self.written.get(register)).max();
         last.filter(|last| **last > 0)
             .map(|last| self.count - last + 1)
-            .filter(|behind| *behind < BEFORE)
+            .filter(|distance| *distance < HISTORY_LEN)
             .unwrap_or(0)
     }
 }
 
-/// What may have stalled the instruction `own`, which comes after `past`.
+/// What may have stalled the instruction `own`, which follows `history`.
 #[must_use]
 pub(crate) fn suspects(
     machine: &Machine,
-    past: &Past,
+    history: &History,
     own: &Work,
-    situation: &Situation,
+    site: &Site,
 ) -> Vec<Suspect> {
-    let Situation { address, arrival, crossing: (code_misses, page_misses), step, pressure } =
-        *situation;
+    let Site { address, arrival, crossing: (code_misses, page_misses), stride, unit_contention } =
+        *site;
     let mut found = Vec::with_capacity(8);
-    let mut add = |cause, behind, most: f64| {
-        if most > 0.0 {
-            found.push(Suspect { cause, behind, most });
+    let mut add = |cause, distance, cycles_max: f64| {
+        if cycles_max > 0.0 {
+            found.push(Suspect { cause, distance, cycles_max });
         }
     };
     let last = address.wrapping_add(u64::from(own.len).saturating_sub(1));
     let begins = |size: u64| address % size == 0 || address / size != last / size;
     let arrived =
         arrival.unwrap_or(Arrival { code_misses, page_misses, mispredicts: 0.0, resteers: 0.0 });
-    if arrival.is_some() || begins(LINE) {
-        add(Cause::InstructionCache, 0, MEMORY * arrived.code_misses);
+    if arrival.is_some() || begins(LINE_BYTES) {
+        add(Cause::InstructionCache, 0, MISS_CYCLES_MAX * arrived.code_misses);
     }
-    if arrival.is_some() || begins(PAGE) {
-        add(Cause::InstructionTlb, 0, PAGE_WALK * arrived.page_misses);
+    if arrival.is_some() || begins(PAGE_BYTES) {
+        add(Cause::InstructionTlb, 0, PAGE_WALK_CYCLES_MAX * arrived.page_misses);
     }
     if arrived.mispredicts > 0.0 {
-        add(Cause::Mispredict, 1, machine.mispredict * arrived.mispredicts);
+        add(Cause::Mispredict, 1, machine.mispredict_cycles * arrived.mispredicts);
     }
-    add(Cause::Resteer, 1, RESTEER * arrived.resteers);
-    add(Cause::Port, 0, pressure);
-    // A step of less than a line reaches a new one only now and then.
-    let part = |size: u64| step.map_or(1.0, |(step, anew)| (step / size as f64 + anew).min(1.0));
+    add(Cause::Resteer, 1, RESTEER_CYCLES_MAX * arrived.resteers);
+    add(Cause::Port, 0, unit_contention);
+    // An address that moves by less than a line reaches a new line only in some executions.
+    let part =
+        |size: u64| stride.map_or(1.0, |(stride, anew)| (stride / size as f64 + anew).min(1.0));
     let place = own.loads.or(own.stores);
     if let Some(place) = place {
         if own.loads.is_some() && place != Place::Stack {
-            add(Cause::DataCache, 0, MEMORY * part(LINE));
+            add(Cause::DataCache, 0, MISS_CYCLES_MAX * part(LINE_BYTES));
         }
         if place != Place::Stack {
-            add(Cause::DataTlb, 0, PAGE_WALK * part(PAGE));
+            add(Cause::DataTlb, 0, PAGE_WALK_CYCLES_MAX * part(PAGE_BYTES));
         }
-        if own.loads.is_some() && (past.count < BEFORE - 1 || past.stores != 0) {
-            // It waits until the store is in the cache, and those before it.
-            add(Cause::StoreForwarding, 0, MEMORY);
+        if own.loads.is_some() && (history.count < HISTORY_LEN - 1 || history.stores != 0) {
+            // The load waits until the store, and those before it, are in the cache.
+            add(Cause::StoreForwarding, 0, MISS_CYCLES_MAX);
         }
         if own.stores.is_some() {
-            add(Cause::StoreBuffer, 0, MEMORY);
+            add(Cause::StoreBuffer, 0, MISS_CYCLES_MAX);
         }
     }
     if own.divides {
-        add(Cause::Divider, 0, DIVISION);
+        add(Cause::Divider, 0, DIVISION_CYCLES_MAX);
     }
-    // The first load ends it.
-    let near = 1_u64 << BEHIND.min(past.loads.trailing_zeros() as usize + 1);
+    // The first load after a barrier ends the wait for it.
+    let near = 1_u64 << BARRIER_REACH.min(history.loads.trailing_zeros() as usize + 1);
     for (cause, own, before) in [
-        (Cause::Serialisation, own.serialises, past.serialises),
-        (Cause::Lock, own.locks, past.locks),
-        (Cause::Microcode, own.microcoded, past.microcoded),
+        (Cause::Serialisation, own.serialises, history.serialises),
+        (Cause::Lock, own.locks, history.locks),
+        (Cause::Microcode, own.microcoded, history.microcoded),
     ] {
         let before = before & (near - 1);
         if own {
@@ -329,9 +336,9 @@ pub(crate) fn suspects(
         }
     }
     let latency = machine.cost(own).map_or(1.0, |cost| cost.latency)
-        + own.loads.map_or(0.0, |_| machine.load);
+        + own.loads.map_or(0.0, |_| machine.load_latency);
     if !own.renamed {
-        add(Cause::Dependency, past.waits_for(own.reads), latency);
+        add(Cause::Dependency, history.waits_for(own.reads), latency);
     }
     found
 }
@@ -341,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_past_is_that_of_the_last_instructions() {
+    fn the_history_is_that_of_the_last_instructions() {
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..300 {
             let count = random.usize(0..100);
@@ -355,16 +362,16 @@ mod tests {
             let all: Vec<Work> = (0..count).map(|_| work()).collect();
             let own = work();
             let (early, late) = all.split_at(count / 3);
-            let past = Past::of(&[early, late]);
-            let before = all.get(count.saturating_sub(BEFORE - 1)..).unwrap();
+            let history = History::of(&[early, late]);
+            let before = all.get(count.saturating_sub(HISTORY_LEN - 1)..).unwrap();
             let nearest = |is: &dyn Fn(&Work) -> bool| {
                 before.iter().rev().position(is).map_or(0, |at| at + 1)
             };
-            assert_eq!(past.waits_for(own.reads), nearest(&|work| work.writes.meets(own.reads)));
+            assert_eq!(history.waits_for(own.reads), nearest(&|work| work.writes.meets(own.reads)));
             for (bits, is) in [
-                (past.loads, (|work| work.loads.is_some()) as fn(&Work) -> bool),
-                (past.serialises, |work| work.serialises),
-                (past.stores, |work| work.stores.is_some()),
+                (history.loads, (|work| work.loads.is_some()) as fn(&Work) -> bool),
+                (history.serialises, |work| work.serialises),
+                (history.stores, |work| work.stores.is_some()),
             ] {
                 let first = if bits == 0 { 0 } else { bits.trailing_zeros() as usize + 1 };
                 assert_eq!(first, nearest(&is), "{count} {bits:b}");

@@ -1,4 +1,4 @@
-//! The time of every instruction: what it takes at best, and what may have taken the rest.
+//! The time of every instruction: its best case, and what may have taken the rest.
 
 use std::collections::BTreeMap;
 
@@ -6,102 +6,104 @@ use code::cfg::{Cfg, Loops};
 use code::isa::work::Work;
 use estimate::{Branch, Estimate, RemainingRounds};
 
-use crate::arrivals::{arrival, loop_misses, rounds, seen, step, steps, wrong};
-use crate::best::{Ways, best_cases};
-use crate::causes::{Arrival, BEFORE, Cause, Past, Situation, Suspect, suspects};
+use crate::arrivals::{
+    arrival, branch_history, loop_codes, loop_misses, mispredicted_before, stride, strides,
+};
+use crate::best_case::{FrequentPaths, best_cases};
+use crate::causes::{Arrival, Cause, HISTORY_LEN, History, Site, Suspect, suspects};
 use crate::machine::Machine;
-use crate::scale::{Block, Scale, Steady};
-use crate::schedule::{Course, Slot, Wait, schedule};
+use crate::scale::{BlockTime, MemoryFreeShare, Scale};
+use crate::schedule::{BestCase, TraceContext, Wait, schedule};
 
-/// A procedure with its samples.
+/// A procedure with its samples and its estimate.
 #[derive(Copy, Clone, Debug)]
-pub struct Timed<'a> {
-    /// Its graph.
+pub struct ProfiledProcedure<'a> {
+    /// The control-flow graph.
     pub graph: &'a Cfg,
-    /// The graph's loops.
+    /// The loops of `graph`.
     pub loops: &'a Loops,
-    /// How often its blocks ran.
+    /// Estimated executions.
     pub estimate: &'a Estimate,
     /// The instructions of each block.
     pub work: &'a [Vec<Work>],
-    /// Samples of each instruction of each block, of the time that it took.
+    /// Samples of each instruction of each block, attributed to the instruction that took the time.
     pub samples: &'a [Vec<f64>],
-    /// Branches that were seen.
+    /// Observed branches.
     pub branches: &'a [Branch],
-    /// How often in a row branches were going to go the same way.
+    /// Samples by how many times in a row branches were going to go the same direction.
     pub remaining_rounds: &'a [RemainingRounds],
-    /// Samples for each cycle of an execution, where samples of executed instructions tell.
+    /// Samples of time per cycle of an execution, where samples of retired instructions give it.
     pub measured: Option<f64>,
 }
 
 /// Where the time of a procedure went.
 #[derive(Clone, Debug, Default)]
 pub struct Explained {
-    /// Each instruction of each block.
+    /// The instructions of each block.
     pub blocks: Vec<Vec<Explanation>>,
-    /// What its time is told by; none without samples.
+    /// Samples per cycle; `None` without samples.
     pub scale: Option<Scale>,
-    /// All of it.
-    pub sums: Sums,
+    /// The sums over all instructions.
+    pub sums: TimeBreakdown,
 }
 
-/// The time of an instruction. Cycles are of one execution.
+/// The time of an instruction, in cycles per execution.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
-    /// Its part of the best case.
-    pub best: Slot,
-    /// Cycles that it took, if the procedure is as far from its best case as most are
-    /// ([`Scale::told`]); no more than a bound where that is not known.
+    /// The instruction's part of its block's best case.
+    pub best: BestCase,
+    /// Cycles per execution, by [`Scale::samples_per_cycle`]; a lower limit where the scale is
+    /// unknown.
     pub cycles: f64,
-    /// And at most: in 19 of 20 procedures, and if its executions are as few beside those of others
-    /// as they may be; infinite where that is not known.
-    pub cycles_most: f64,
-    /// What took more than the best case, and may have been: the largest first.
+    /// Upper limit of `cycles`: by the scale that holds for 19 of 20 procedures, and with as few
+    /// executions as their standard deviation allows. Infinite where the scale is unknown.
+    pub cycles_max: f64,
+    /// What may have taken the time beyond the best case, the largest first.
     pub culprits: Vec<Culprit>,
-    /// Cycles that nothing explains.
+    /// Cycles beyond the best case that no suspect accounts for.
     pub unexplained: f64,
 }
 
-/// What may have stalled an instruction.
+/// A cause that may have stalled an instruction, with the instruction to blame.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Culprit {
     /// The cause.
     pub cause: Cause,
-    /// The instruction that is to blame, its first byte.
+    /// Address of the instruction to blame.
     pub at: u64,
-    /// Cycles for each execution: at least, if nothing else that is suspected took any.
+    /// Fewest cycles per execution: what remains if all other suspects cost as much as they can.
     pub low: f64,
-    /// And at most.
+    /// Most cycles per execution.
     pub high: f64,
 }
 
-/// Samples by what took them: figure 4 of the paper. What adds up to `samples`: `execution`,
-/// `waits`, `dynamic`, `unexplained`, `error` and `unknown`, less `gain`.
+/// Samples by what took them (the paper's figure 4). `execution`, `waits`, `dynamic`,
+/// `unexplained`, `error` and `unknown`, less `gain`, add up to `samples`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sums {
+pub struct TimeBreakdown {
     /// All samples.
     pub samples: f64,
-    /// What the best case takes for execution alone.
+    /// Best case: the share of the issue width.
     pub execution: f64,
-    /// What the best case waits for besides.
+    /// Best case: waits beyond `execution`.
     pub waits: BTreeMap<Wait, f64>,
-    /// What stalls took that have a suspect.
+    /// Stalls that have a suspect.
     pub dynamic: f64,
-    /// Of causes: at least and at most. The upper ends hold even if the executions are as few as
-    /// [`Scale::stalled`] says.
+    /// Fewest and most samples of each cause. The upper limits hold even if executions are as few
+    /// as [`Scale::lower_if_stalled`] says.
     pub causes: BTreeMap<Cause, (f64, f64)>,
-    /// What stalls took that have none.
+    /// Stalls without a suspect.
     pub unexplained: f64,
-    /// What instructions took less than in the best case.
+    /// Samples that instructions have less than in their best case.
     pub gain: f64,
-    /// What took more or less by no more than chance: more, on balance.
+    /// Differences from the best case that chance explains: positive where samples are more.
     pub error: f64,
-    /// Of procedures of which it is not known how long an execution took: none of the above.
+    /// All samples of procedures whose scale is unknown; these have no other part.
     pub unknown: f64,
 }
 
-impl Sums {
-    /// Adds those of another procedure.
+impl TimeBreakdown {
+    /// Adds the sums of another procedure.
     pub fn add(&mut self, other: &Self) {
         for (sum, part) in [
             (&mut self.samples, other.samples),
@@ -124,74 +126,98 @@ impl Sums {
     }
 }
 
-/// Instructions that may retire in one cycle: samples tell of all of them where one of them is.
-const GROUP: usize = 8;
-/// Who may be off by a larger factor may be off by any.
-const ANY: f64 = 100.0;
-/// Standard deviations that numbers of samples may be off by chance.
-const CHANCE: f64 = 2.0;
+/// Most instructions that retire in one cycle, on any processor here. Samples of a group that
+/// retires together land on any of its instructions, so excess and deficit are evened out within
+/// this distance. A larger value hides stalls of neighbours.
+const RETIRE_GROUP_MAX: usize = 8;
+/// Factor beyond which an uncertain number of cycles is reported without an upper limit. Set by
+/// hand: a limit that far off says nothing.
+const UNBOUNDED_FACTOR: f64 = 100.0;
+/// Standard deviations by which samples may differ from the best case by chance: 95 % confidence. A
+/// larger value calls small stalls chance.
+const CHANCE_SDS: f64 = 2.0;
 
-/// One instruction as it is looked at.
-struct Line {
+/// An instruction with its samples, its best case and its suspects.
+struct Instruction {
     block: usize,
     index: usize,
     address: u64,
     samples: f64,
     executions: f64,
-    /// Standard deviation of the logarithm of those.
-    spread: f64,
-    best: Slot,
+    /// Standard deviation of the logarithm of `executions`.
+    log_sd: f64,
+    best: BestCase,
     suspects: Vec<Suspect>,
 }
 
-impl Line {
-    /// Cycles of an execution that it waits at best.
-    fn waits(&self) -> f64 {
+impl Instruction {
+    /// Cycles of the best case in which the instruction waits.
+    fn wait_cycles(&self) -> f64 {
         if self.best.wait == Wait::Nothing {
             0.0
         } else {
-            (self.best.cycles - self.best.share).max(0.0)
+            (self.best.cycles - self.best.issue_cycles).max(0.0)
         }
     }
 
-    /// Cycles of an execution at worst.
-    fn worst(&self) -> f64 {
-        self.best.cycles + self.suspects.iter().map(|suspect| suspect.most).sum::<f64>()
+    /// Samples that all executions have in the best case, at `scale` samples per cycle.
+    fn best_samples(&self, scale: f64) -> f64 {
+        self.executions * self.best.cycles * scale
+    }
+
+    /// Cycles with all suspected stalls at their most.
+    fn worst_cycles(&self) -> f64 {
+        self.best.cycles + self.suspects.iter().map(|suspect| suspect.cycles_max).sum::<f64>()
     }
 }
 
 /// Explains the time of a procedure on a machine.
 #[must_use]
-pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
-    let ways = Ways::new(timed.graph, timed.loops, timed.estimate);
-    let best = best_cases(&ways, machine, timed.work);
-    let lines = lines(machine, timed, &ways, &best);
-    let scale = match timed.measured {
-        Some(measured) if measured.is_finite() && measured > 0.0 => Some(Scale::measured(measured)),
+pub fn explain(machine: &Machine, profiled: &ProfiledProcedure<'_>) -> Explained {
+    let paths = FrequentPaths::new(profiled.graph, profiled.loops, profiled.estimate);
+    let best = best_cases(&paths, machine, profiled.work);
+    let instructions = instructions(machine, profiled, &paths, &best);
+    let scale = match profiled.measured {
+        Some(measured) if measured.is_finite() && measured > 0.0 => {
+            Some(Scale::from_instructions(measured))
+        }
         _ => {
-            let blocks = whole_blocks(&lines);
-            let paced = timed.estimate.pace.and_then(|pace| Scale::paced(pace, &blocks));
-            paced.or_else(|| Some(Scale::of(&blocks)?.unless_waiting(steady(&lines), &blocks)))
+            let blocks = whole_blocks(&instructions);
+            let by_pace = profiled.estimate.pace.and_then(|pace| Scale::from_pace(pace, &blocks));
+            by_pace.or_else(|| {
+                Some(
+                    Scale::from_blocks(&blocks)?
+                        .unless_memory_bound(memory_free_share(&instructions), &blocks),
+                )
+            })
         }
     };
     let mut blocks: Vec<Vec<Explanation>> =
-        timed.work.iter().map(|work| vec![Explanation::default(); work.len()]).collect();
-    let mut sums = Sums { samples: lines.iter().map(|line| line.samples).sum(), ..Sums::default() };
+        profiled.work.iter().map(|work| vec![Explanation::default(); work.len()]).collect();
+    let mut sums = TimeBreakdown {
+        samples: instructions.iter().map(|instruction| instruction.samples).sum(),
+        ..TimeBreakdown::default()
+    };
     if let Some(scale) = scale {
         let mut causes = ByCause::default();
-        let groups = lines.chunk_by(|a, b| a.block == b.block);
+        let groups = instructions.chunk_by(|a, b| a.block == b.block);
         for group in groups {
-            let explanations = of_block(&ways, group, scale, (&mut sums, &mut causes));
-            for (line, explanation) in group.iter().zip(explanations) {
-                if let Some(place) =
-                    blocks.get_mut(line.block).and_then(|block| block.get_mut(line.index))
+            let explanations = explain_block(&paths, group, scale, (&mut sums, &mut causes));
+            for (instruction, explanation) in group.iter().zip(explanations) {
+                if let Some(place) = blocks
+                    .get_mut(instruction.block)
+                    .and_then(|block| block.get_mut(instruction.index))
                 {
                     *place = explanation;
                 }
             }
         }
         if !scale.is_known() {
-            sums = Sums { samples: sums.samples, unknown: sums.samples, ..Sums::default() };
+            sums = TimeBreakdown {
+                samples: sums.samples,
+                unknown: sums.samples,
+                ..TimeBreakdown::default()
+            };
         }
         let all = Cause::ALL.into_iter().zip(causes);
         sums.causes = all.filter_map(|(cause, sum)| Some((cause, sum?))).collect();
@@ -199,32 +225,42 @@ pub fn explain(machine: &Machine, timed: &Timed<'_>) -> Explained {
     Explained { blocks, scale, sums }
 }
 
-/// What causes took at least and at most, in the order of [`Cause::ALL`]; none of those that
-/// nothing was suspected of.
+/// Fewest and most samples of each cause, in the order of [`Cause::ALL`]; `None` for causes that no
+/// instruction is suspected of.
 type ByCause = [Option<(f64, f64)>; Cause::ALL.len()];
 
 /// All instructions, with their suspects.
-fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot>]) -> Vec<Line> {
-    let mut lines = Vec::with_capacity(timed.work.iter().map(Vec::len).sum());
-    let rounds = rounds(timed);
-    let steps = steps(timed);
-    let seen = seen(timed.branches, timed.remaining_rounds);
-    let arrivals: Vec<_> =
-        (0..timed.work.len()).map(|number| arrival(timed, number, &rounds, &seen)).collect();
-    let wrong = wrong(timed, &arrivals);
-    for (number, work) in timed.work.iter().enumerate() {
-        let Some(block) = timed.graph.blocks().get(number).filter(|block| !block.padding) else {
+fn instructions(
+    machine: &Machine,
+    profiled: &ProfiledProcedure<'_>,
+    paths: &FrequentPaths<'_>,
+    best: &[Vec<BestCase>],
+) -> Vec<Instruction> {
+    let mut instructions = Vec::with_capacity(profiled.work.iter().map(Vec::len).sum());
+    let loop_codes = loop_codes(profiled);
+    let strides = strides(profiled);
+    let branch_history = branch_history(profiled.branches, profiled.remaining_rounds);
+    let arrivals: Vec<_> = (0..profiled.work.len())
+        .map(|number| arrival(profiled, number, &loop_codes, &branch_history))
+        .collect();
+    let mispredicted = mispredicted_before(profiled, &arrivals);
+    for (number, work) in profiled.work.iter().enumerate() {
+        let Some(block) = profiled.graph.blocks().get(number).filter(|block| !block.padding) else {
             continue;
         };
-        let executions = timed.estimate.blocks.get(number).map_or(0.0, |block| block.executions);
-        let mut past = Past::of(&ways.leading_to(number, BEFORE, timed.work));
-        let spread = timed.estimate.blocks.get(number).map_or(0.0, |block| block.log_sd);
+        let executions = profiled.estimate.blocks.get(number).map_or(0.0, |block| block.executions);
+        let mut history = History::of(&paths.leading_to(number, HISTORY_LEN, profiled.work));
+        let log_sd = profiled.estimate.blocks.get(number).map_or(0.0, |block| block.log_sd);
         let arrival = arrivals.get(number).copied().flatten();
-        let crossing = loop_misses(timed, &rounds, number, executions);
-        let mispredicts = wrong.get(number).copied().unwrap_or(0.0);
-        let cold =
-            if mispredicts > 0.0 { schedule(machine, work, Course::Cold) } else { Vec::new() };
-        for ((index, own), address) in work.iter().enumerate().zip(timed.graph.instructions(number))
+        let crossing = loop_misses(profiled, &loop_codes, number, executions);
+        let mispredicts = mispredicted.get(number).copied().unwrap_or(0.0);
+        let cold = if mispredicts > 0.0 {
+            schedule(machine, work, TraceContext::Empty)
+        } else {
+            Vec::new()
+        };
+        for ((index, own), address) in
+            work.iter().enumerate().zip(profiled.graph.instructions(number))
         {
             let after_call = index > 0 && work.get(index - 1).is_some_and(Work::leaves);
             let arrival = match index {
@@ -232,140 +268,149 @@ fn lines(machine: &Machine, timed: &Timed<'_>, ways: &Ways<'_>, best: &[Vec<Slot
                 _ if after_call => Some(Arrival::ANY),
                 _ => None,
             };
-            let step = step(timed, (&rounds, &steps), number, own);
+            let stride = stride(profiled, (&loop_codes, &strides), number, own);
             let best =
                 best.get(number).and_then(|block| block.get(index)).copied().unwrap_or_default();
-            let situation =
-                Situation { address: address.0, arrival, crossing, step, pressure: best.pressure };
-            let mut suspects = suspects(machine, &past, own, &situation);
-            past.push(own);
-            // After a wrong way nothing is begun ahead: what takes long is waited for.
+            let site = Site {
+                address: address.0,
+                arrival,
+                crossing,
+                stride,
+                unit_contention: best.unit_contention,
+            };
+            let mut suspects = suspects(machine, &history, own, &site);
+            history.push(own);
+            // After a misprediction nothing was issued ahead, so latencies show that the best case
+            // hides.
             let slower = cold.get(index).map_or(0.0, |cold| cold.cycles - best.cycles);
             if slower > 0.0 {
-                let most = slower * mispredicts;
-                match suspects.iter_mut().find(|suspect| suspect.cause == Cause::Mispredict) {
-                    Some(known) => known.most += most,
-                    None => {
-                        suspects.push(Suspect { cause: Cause::Mispredict, behind: index + 1, most })
-                    }
-                }
+                add_suspect(&mut suspects, Cause::Mispredict, index + 1, slower * mispredicts);
             }
             let of = |all: &[Vec<f64>]| {
                 all.get(number).and_then(|block| block.get(index)).copied().unwrap_or(0.0)
             };
-            lines.push(Line {
+            instructions.push(Instruction {
                 block: number,
                 index,
                 address: address.0,
-                samples: of(timed.samples),
+                samples: of(profiled.samples),
                 executions,
-                spread,
+                log_sd,
                 best,
                 suspects,
             });
         }
         debug_assert_eq!(block.instructions, work.len());
     }
-    lines
+    instructions
 }
 
-/// Cycles that a suspect of memory can take at most so that its instruction is steady all the same:
-/// as long as the second level of the cache takes.
-const SHORT_WAIT: f64 = 20.0;
+/// Adds cycles to a suspected cause, or the suspect itself.
+fn add_suspect(suspects: &mut Vec<Suspect>, cause: Cause, distance: usize, cycles_max: f64) {
+    match suspects.iter_mut().find(|suspect| suspect.cause == cause) {
+        Some(known) => known.cycles_max += cycles_max,
+        None => suspects.push(Suspect { cause, distance, cycles_max }),
+    }
+}
 
-/// The instructions that do not wait for memory. Without a measured skid, samples land behind what
-/// took the time, so the instruction after one that may wait is none of them.
-fn steady(lines: &[Line]) -> Steady {
-    let waits = |line: &Line| {
-        line.suspects
-            .iter()
-            .any(|suspect| suspect.cause.is_of_memory() && suspect.most > SHORT_WAIT)
+/// Most cycles of a memory suspect with which its instruction still counts as free of memory waits:
+/// the latency of the second-level cache. A larger value takes waits for memory for execution.
+const SHORT_STALL_CYCLES_MAX: f64 = 20.0;
+
+/// The share of instructions that do not wait for memory. Where the skid is not measured, samples
+/// land behind the instruction that took the time, so the instruction after one that may wait does
+/// not count either.
+fn memory_free_share(instructions: &[Instruction]) -> MemoryFreeShare {
+    let waits = |instruction: &Instruction| {
+        instruction.suspects.iter().any(|suspect| {
+            suspect.cause.is_of_memory() && suspect.cycles_max > SHORT_STALL_CYCLES_MAX
+        })
     };
-    let (mut all, mut steady) = ((0.0, 0.0), (0.0, 0.0));
-    for block in lines.chunk_by(|a, b| a.block == b.block) {
+    let (mut all, mut memory_free) = ((0.0, 0.0), (0.0, 0.0));
+    for block in instructions.chunk_by(|a, b| a.block == b.block) {
         let mut waited = false;
-        for line in block {
-            let own = waits(line);
-            let (samples, best) = (line.samples, line.executions * line.best.cycles);
+        for instruction in block {
+            let own = waits(instruction);
+            let (samples, best) =
+                (instruction.samples, instruction.executions * instruction.best.cycles);
             all = (all.0 + samples, all.1 + best);
             if !own && !waited {
-                steady = (steady.0 + samples, steady.1 + best);
+                memory_free = (memory_free.0 + samples, memory_free.1 + best);
             }
             waited = own;
         }
     }
-    let part = |steady: f64, all: f64| if all > 0.0 { steady / all } else { 0.0 };
-    Steady { samples: part(steady.0, all.0), best: part(steady.1, all.1) }
+    let part = |memory_free: f64, all: f64| if all > 0.0 { memory_free / all } else { 0.0 };
+    MemoryFreeShare { samples: part(memory_free.0, all.0), best_cycles: part(memory_free.1, all.1) }
 }
 
-/// Each block as a whole.
-fn whole_blocks(lines: &[Line]) -> Vec<Block> {
-    let whole = |block: &[Line]| {
-        let sum = |of: fn(&Line) -> f64| block.iter().map(of).sum::<f64>();
-        let spread = block.first().map_or(0.0, |line| line.spread);
-        Block {
-            samples: sum(|line| line.samples),
-            best: sum(|line| line.executions * line.best.cycles),
-            // Executions may be fewer than they are told to be.
-            worst: sum(|line| line.executions * line.worst()) * (2.0 * spread).exp(),
-            spread,
+/// Samples and cycles of each block.
+fn whole_blocks(instructions: &[Instruction]) -> Vec<BlockTime> {
+    let whole = |block: &[Instruction]| {
+        let sum = |of: fn(&Instruction) -> f64| block.iter().map(of).sum::<f64>();
+        let log_sd = block.first().map_or(0.0, |instruction| instruction.log_sd);
+        BlockTime {
+            samples: sum(|instruction| instruction.samples),
+            best_cycles: sum(|instruction| instruction.executions * instruction.best.cycles),
+            // True executions may be more than estimated, by two standard deviations.
+            worst_cycles: sum(|instruction| instruction.executions * instruction.worst_cycles())
+                * (2.0 * log_sd).exp(),
+            log_sd,
         }
     };
-    lines.chunk_by(|a, b| a.block == b.block).map(whole).collect()
+    instructions.chunk_by(|a, b| a.block == b.block).map(whole).collect()
 }
 
-/// The instructions of one block.
-fn of_block(
-    ways: &Ways<'_>,
-    lines: &[Line],
+/// Explains the instructions of one block.
+fn explain_block(
+    paths: &FrequentPaths<'_>,
+    instructions: &[Instruction],
     scale: Scale,
-    (sums, causes): (&mut Sums, &mut ByCause),
+    (sums, causes): (&mut TimeBreakdown, &mut ByCause),
 ) -> Vec<Explanation> {
-    // In samples: what each took more than in the best case, or less.
-    let expected = |line: &Line, scale: f64| line.executions * line.best.cycles * scale;
-    let more_than = |scale: f64| {
-        let mut over: Vec<f64> =
-            lines.iter().map(|line| line.samples - expected(line, scale)).collect();
-        pool(&mut over);
-        over
-    };
-    let over = more_than(scale.told);
-    // How often the instructions of a block were executed is known equally well.
-    let (off, bounds) = unsure(lines.first().map_or(0.0, |line| line.spread), scale);
-    let mut suspected = Suspected::new(lines, &over, scale);
-    let mut explanations = Vec::with_capacity(lines.len());
-    for (((at, line), over), surely) in
-        lines.iter().enumerate().zip(&over).zip(more_than(scale.most))
+    let over = excess(instructions, scale.samples_per_cycle);
+    // All instructions of a block have the same executions.
+    let (factor, bounds) =
+        uncertainty(instructions.first().map_or(0.0, |instruction| instruction.log_sd), scale);
+    let mut suspected = NeighbourSuspects::new(instructions, &over, scale);
+    let mut explanations = Vec::with_capacity(instructions.len());
+    for (((at, instruction), over), over_at_upper) in
+        instructions.iter().enumerate().zip(&over).zip(excess(instructions, scale.upper))
     {
-        let suspects = suspected.with_neighbours(at, line, *over);
-        let best = expected(line, scale.told);
-        let waited = line.executions * line.waits() * scale.told;
+        let suspects = suspected.with_neighbours(at, instruction, *over);
+        let best = instruction.best_samples(scale.samples_per_cycle);
+        let waited = instruction.executions * instruction.wait_cycles() * scale.samples_per_cycle;
         sums.execution += best - waited;
         if waited > 0.0 {
-            *sums.waits.entry(line.best.wait).or_default() += waited;
+            *sums.waits.entry(instruction.best.wait).or_default() += waited;
         }
-        let cycle = line.executions * scale.told;
+        let cycle = instruction.executions * scale.samples_per_cycle;
         let per_execution = |samples: f64| if cycle > 0.0 { samples / cycle } else { 0.0 };
-        let by_chance = over.abs() < CHANCE * (best + 1.0).sqrt();
+        let by_chance = over.abs() < CHANCE_SDS * (best + 1.0).sqrt();
         let stall = if by_chance { 0.0 } else { over.max(0.0) };
         match by_chance {
             true => sums.error += over,
             false => sums.gain += (-over).max(0.0),
         }
         let most = |suspect: &Suspect, scale: f64| {
-            if cycle > 0.0 { suspect.most * line.executions * scale } else { 0.0 }
+            if cycle > 0.0 { suspect.cycles_max * instruction.executions * scale } else { 0.0 }
         };
-        let explained: f64 = suspects.iter().map(|(suspect, _)| most(suspect, scale.told)).sum();
+        let explained: f64 =
+            suspects.iter().map(|(suspect, _)| most(suspect, scale.samples_per_cycle)).sum();
         let unexplained = (stall - explained).max(0.0);
         sums.unexplained += unexplained;
         sums.dynamic += stall - unexplained;
         let mut culprits = Vec::with_capacity(suspects.len());
         for (number, (suspect, at)) in suspects.iter().enumerate() {
             let others = suspects.iter().enumerate().filter(|(other, _)| *other != number);
-            // At least: if the executions are as many as in 19 of 20 procedures at most.
-            let others: f64 = others.map(|(_, (other, _))| most(other, scale.most)).sum();
-            let low = surely.min(stall) - unexplained - others;
-            let high = stall.min(most(suspect, scale.told)).max(most_of(line, suspect, bounds));
+            // The lower limit assumes the most executions that 19 of 20 procedures have.
+            let others: f64 = others.map(|(_, (other, _))| most(other, scale.upper)).sum();
+            let low = over_at_upper.min(stall) - unexplained - others;
+            let high = stall.min(most(suspect, scale.samples_per_cycle)).max(samples_max(
+                instruction,
+                suspect,
+                bounds,
+            ));
             let low = low.clamp(0.0, high);
             if let Some(sum) = causes.get_mut(suspect.cause as usize) {
                 let before = sum.unwrap_or_default();
@@ -373,16 +418,16 @@ fn of_block(
             }
             let (low, high) = (per_execution(low), per_execution(high));
             if high > 0.0 {
-                let at = blamed(ways, lines, (line, *at), suspect);
+                let at = culprit_address(paths, instructions, (instruction, *at), suspect);
                 culprits.push(Culprit { cause: suspect.cause, at, low, high });
             }
         }
         culprits.sort_by(|a, b| b.high.total_cmp(&a.high));
-        let cycles = per_execution(line.samples);
+        let cycles = per_execution(instruction.samples);
         explanations.push(Explanation {
-            best: line.best,
+            best: instruction.best,
             cycles,
-            cycles_most: if off < ANY { cycles * off } else { f64::INFINITY },
+            cycles_max: if factor < UNBOUNDED_FACTOR { cycles * factor } else { f64::INFINITY },
             culprits,
             unexplained: per_execution(unexplained),
         });
@@ -390,64 +435,87 @@ fn of_block(
     explanations
 }
 
-/// By what factor cycles may be off, and from what to what the scale may be, by how well it is
-/// known how often a block was executed.
-fn unsure(spread: f64, scale: Scale) -> (f64, (f64, f64)) {
-    let unsure = (2.0 * spread).exp();
-    let off = (scale.told / scale.least).ln().hypot(2.0 * spread).exp();
-    (off, (scale.stalled / unsure, scale.most * unsure))
+/// Samples of each instruction of a block beyond its best case; negative where it took less.
+/// `scale` is in samples per cycle.
+fn excess(instructions: &[Instruction], scale: f64) -> Vec<f64> {
+    let own = |instruction: &Instruction| instruction.samples - instruction.best_samples(scale);
+    let mut excess: Vec<f64> = instructions.iter().map(own).collect();
+    pool_retire_groups(&mut excess);
+    excess
 }
 
-/// The most samples that a suspect can have taken, however few the executions were: fewer of them
-/// leave more to explain, but each can have been stalled for so long only. How many they are told
-/// to be beside other blocks may be off, too: `least` and `most` are scales with that.
-fn most_of(line: &Line, suspect: &Suspect, (least, most): (f64, f64)) -> f64 {
-    let cycles = line.best.cycles + suspect.most;
-    if line.executions <= 0.0 || !cycles.is_finite() || cycles <= 0.0 {
-        return line.samples;
+/// The factor by which cycles may be off, and the lowest and highest scale, from the standard
+/// deviation of a block's executions.
+fn uncertainty(log_sd: f64, scale: Scale) -> (f64, (f64, f64)) {
+    let executions = (2.0 * log_sd).exp();
+    let factor = (scale.samples_per_cycle / scale.lower).ln().hypot(2.0 * log_sd).exp();
+    (factor, (scale.lower_if_stalled / executions, scale.upper * executions))
+}
+
+/// Most samples that a suspect can have taken over all scales from `least` to `most`, the
+/// uncertainty of the block's executions included. A lower scale means less time in the best case
+/// and so more to explain, but a suspect's limit in cycles is worth fewer samples.
+fn samples_max(instruction: &Instruction, suspect: &Suspect, (least, most): (f64, f64)) -> f64 {
+    let cycles = instruction.best.cycles + suspect.cycles_max;
+    if instruction.executions <= 0.0 || !cycles.is_finite() || cycles <= 0.0 {
+        return instruction.samples;
     }
-    let scale = (line.samples / (line.executions * cycles)).min(most).max(least);
-    let stall = line.samples - line.executions * line.best.cycles * scale;
-    stall.min(suspect.most * line.executions * scale).max(0.0)
+    let scale = (instruction.samples / (instruction.executions * cycles)).min(most).max(least);
+    let stall = instruction.samples - instruction.executions * instruction.best.cycles * scale;
+    stall.min(suspect.cycles_max * instruction.executions * scale).max(0.0)
 }
 
-/// The suspects of the instructions of a block.
-struct Suspected<'a> {
-    lines: &'a [Line],
+/// The suspects of the instructions of a block, which neighbours may borrow.
+struct NeighbourSuspects<'a> {
+    instructions: &'a [Instruction],
     scale: Scale,
-    /// What suspects of each can still explain when they have explained their own instruction, and
-    /// those before it.
+    /// Samples that the suspects of each instruction can account for beyond the instruction itself
+    /// and the neighbours before it.
     spare: Vec<f64>,
-    /// Those of the last that was asked for.
+    /// The last result: reused memory.
     found: Vec<(Suspect, usize)>,
 }
 
-impl<'a> Suspected<'a> {
-    fn new(lines: &'a [Line], over: &[f64], scale: Scale) -> Self {
-        let mut this =
-            Self { lines, scale, spare: Vec::with_capacity(lines.len()), found: Vec::new() };
-        for (line, over) in lines.iter().zip(over) {
-            this.spare.push((this.limit(line) - over.max(0.0)).max(0.0));
+impl<'a> NeighbourSuspects<'a> {
+    fn new(instructions: &'a [Instruction], over: &[f64], scale: Scale) -> Self {
+        let mut this = Self {
+            instructions,
+            scale,
+            spare: Vec::with_capacity(instructions.len()),
+            found: Vec::new(),
+        };
+        for (instruction, over) in instructions.iter().zip(over) {
+            this.spare.push((this.limit(instruction) - over.max(0.0)).max(0.0));
         }
         this
     }
 
-    /// What an instruction's own suspects can explain.
-    fn limit(&self, line: &Line) -> f64 {
-        let cycles: f64 = line.suspects.iter().map(|suspect| suspect.most).sum();
-        if line.executions > 0.0 { cycles * line.executions * self.scale.told } else { 0.0 }
+    /// Samples that an instruction's own suspects can account for.
+    fn limit(&self, instruction: &Instruction) -> f64 {
+        let cycles: f64 = instruction.suspects.iter().map(|suspect| suspect.cycles_max).sum();
+        if instruction.executions > 0.0 {
+            cycles * instruction.executions * self.scale.samples_per_cycle
+        } else {
+            0.0
+        }
     }
 
-    /// The suspects of the instruction at a place, with the place of the instruction in the block
-    /// that they are of: its own, and where they do not explain what it took, those of its
-    /// neighbours. A sample lands a fixed number of instructions behind the one that took the time
-    /// only in the rule. Instructions are asked for one after the other.
-    fn with_neighbours(&mut self, at: usize, line: &Line, over: f64) -> &[(Suspect, usize)] {
-        let mut open = over - self.limit(line);
+    /// The suspects of the instruction at index `at`, each with the index of the instruction that
+    /// it belongs to. Where the instruction's own suspects do not account for its excess `over`,
+    /// those of its neighbours are added: the skid of a sample varies by an instruction. Called for
+    /// one instruction after the other.
+    fn with_neighbours(
+        &mut self,
+        at: usize,
+        instruction: &Instruction,
+        over: f64,
+    ) -> &[(Suspect, usize)] {
+        let mut open = over - self.limit(instruction);
         self.found.clear();
-        self.found.extend(line.suspects.iter().map(|suspect| (*suspect, at)));
+        self.found.extend(instruction.suspects.iter().map(|suspect| (*suspect, at)));
         for other in [at.checked_sub(1), Some(at + 1)].into_iter().flatten() {
-            let (Some(neighbour), Some(spare)) = (self.lines.get(other), self.spare.get_mut(other))
+            let (Some(neighbour), Some(spare)) =
+                (self.instructions.get(other), self.spare.get_mut(other))
             else {
                 continue;
             };
@@ -456,12 +524,12 @@ impl<'a> Suspected<'a> {
                 continue;
             }
             (*spare, open) = (*spare - lent, open - lent);
-            let cycles = lent / (line.executions * self.scale.told);
+            let cycles = lent / (instruction.executions * self.scale.samples_per_cycle);
             for suspect in &neighbour.suspects {
-                let most = suspect.most.min(cycles);
+                let most = suspect.cycles_max.min(cycles);
                 match self.found.iter_mut().find(|(known, _)| known.cause == suspect.cause) {
-                    Some((known, _)) => known.most += most,
-                    None => self.found.push((Suspect { most, ..*suspect }, other)),
+                    Some((known, _)) => known.cycles_max += most,
+                    None => self.found.push((Suspect { cycles_max: most, ..*suspect }, other)),
                 }
             }
         }
@@ -469,24 +537,28 @@ impl<'a> Suspected<'a> {
     }
 }
 
-/// The address of the instruction that is to blame, so many before the one of the block's at `at`,
-/// on the way that is taken most often. A block that is gone on to may come after a branch all the
-/// same, some blocks before.
-fn blamed(ways: &Ways<'_>, lines: &[Line], (line, at): (&Line, usize), suspect: &Suspect) -> u64 {
-    if let Some(index) = at.checked_sub(suspect.behind) {
-        return lines.get(index).map_or(line.address, |own| own.address);
+/// The address of the culprit: `suspect.distance` instructions before the instruction at index
+/// `at`, on the most frequent path. A mispredicted branch may be some blocks before, if blocks
+/// between only fall through.
+fn culprit_address(
+    paths: &FrequentPaths<'_>,
+    instructions: &[Instruction],
+    (instruction, at): (&Instruction, usize),
+    suspect: &Suspect,
+) -> u64 {
+    if let Some(index) = at.checked_sub(suspect.distance) {
+        return instructions.get(index).map_or(instruction.address, |own| own.address);
     }
     let branch = matches!(suspect.cause, Cause::Mispredict | Cause::Resteer)
-        .then(|| ways.branch_before(line.block));
-    let before = || ways.address_before(line.block, suspect.behind - at);
-    branch.flatten().or_else(before).map_or(line.address, |address| address.0)
+        .then(|| paths.branch_before(instruction.block));
+    let before = || paths.address_before(instruction.block, suspect.distance - at);
+    branch.flatten().or_else(before).map_or(instruction.address, |address| address.0)
 }
 
-/// What instructions that may have retired in one cycle took more and less is of all of them
-/// together.
-fn pool(over: &mut [f64]) {
+/// Evens out excess and deficit among instructions that may have retired in the same cycle.
+fn pool_retire_groups(over: &mut [f64]) {
     for at in 0..over.len() {
-        for distance in 1..GROUP {
+        for distance in 1..RETIRE_GROUP_MAX {
             for other in [at.checked_sub(distance), Some(at + distance)].into_iter().flatten() {
                 let (Some(less), Some(more)) = (over.get(other).copied(), over.get(at).copied())
                 else {

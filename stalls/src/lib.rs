@@ -1,24 +1,25 @@
-//! Why instructions took their time.
+//! Why executions took their time: best cases on models of processors, and what may have stalled
+//! each instruction beyond its best case.
 //!
 //! ```text
-//! Work of instructions + Machine -> schedule -> best case
-//! best case + Estimate + samples -> explain -> stalls and what may have caused them
+//! Work + Machine -> schedule -> BestCase
+//! BestCase + Estimate + samples -> explain -> Explained (culprits, time breakdown)
 //! ```
 #![forbid(unsafe_code)]
 
 mod arrivals;
-pub mod best;
+pub mod best_case;
 pub mod causes;
 pub mod explain;
+mod frequency;
 mod in_order;
 pub mod machine;
-mod pace;
 pub mod scale;
 pub mod schedule;
 
 pub use causes::{Cause, Suspect};
-pub use explain::{Culprit, Explained, Explanation, Sums, Timed, explain};
+pub use explain::{Culprit, Explained, Explanation, ProfiledProcedure, TimeBreakdown, explain};
+pub use frequency::estimate;
 pub use machine::Machine;
-pub use pace::estimate;
-pub use scale::{By, Scale, Steady};
-pub use schedule::{Course, Slot, Wait};
+pub use scale::{MemoryFreeShare, Scale, ScaleBasis};
+pub use schedule::{BestCase, TraceContext, Wait};

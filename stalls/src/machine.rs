@@ -1,9 +1,9 @@
-//! What is known of a processor: how wide it is, and what each form of instruction asks of its
-//! units.
+//! Models of processors: the issue width, and the units and latencies of each form of instruction.
 //!
-//! The tables in `machines/` are made by `cargo xtask machines` from the scheduling models of LLVM
+//! The tables in `machines/` are made by `cargo xtask machines` from LLVM's scheduling models
 //! (llvm-mca, instruction tables; Apache-2.0 with LLVM exception), for the forms of instructions
-//! that a Debian machine's programs have. What is not in them is taken for a simple one.
+//! that the programs of a Debian machine have. A form that is not in the table has a latency of one
+//! cycle and one micro-operation.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -12,125 +12,157 @@ use code::isa::Isa;
 use code::isa::work::Work;
 use model::Cpuid;
 
-/// A processor.
+/// A model of a processor.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// LLVM's name of it, such as `znver3`.
+    /// LLVM's name of the processor, such as `znver3`.
     pub name: &'static str,
-    /// Its instruction set.
+    /// The instruction set.
     pub isa: Isa,
-    /// Micro-operations that it takes in a cycle.
+    /// Micro-operations issued per cycle.
     pub width: f64,
-    /// Micro-operations that it has under way at most; 0: it issues them in order.
-    pub buffer: usize,
-    /// Cycles from an address to what is there, if it is in the first level of the data cache.
-    pub load: f64,
-    /// Cycles that it loses if it went the wrong way at a branch, at most: until it is back at full
-    /// speed.
-    pub mispredict: f64,
+    /// Entries of the reorder buffer, in instructions; 0 for a processor that issues in order.
+    pub reorder_buffer: usize,
+    /// Cycles from an address to the value, on a hit in the first level of the data cache.
+    pub load_latency: f64,
+    /// Most cycles that a mispredicted branch costs, until execution is at full speed again.
+    pub mispredict_cycles: f64,
     costs: Vec<Cost>,
-    /// Which of them a form has, by the form's name.
+    /// Index in `costs`, by the name of a form.
     by_name: HashMap<&'static str, u16>,
-    /// The same by the form's number, of those that were asked for: it has ten thousand names, a
-    /// procedure some dozens.
+    /// Index in `costs`, by the number of a form; filled when first needed, since there are ten
+    /// thousand forms and a procedure has some dozens.
     by_number: Vec<OnceLock<Option<u16>>>,
 }
 
-/// What a form asks for.
+/// What a form of instruction costs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Cycles from its operands to its result, without loading from memory.
+    /// Cycles from operands to result, without the load from memory.
     pub latency: f64,
-    /// The same until a plain addition can have the result, where that is sooner; with loading from
-    /// memory in it, it may be less than 0. For processors that issue in order.
-    pub forwarded: f64,
-    /// So many cycles sooner than a plain addition it needs its operands. For processors that issue
-    /// in order.
-    pub early: f64,
+    /// Cycles until a plain addition can use the result, where forwarding makes that sooner. May be
+    /// negative for a load, whose latency is added to it. Used for processors that issue in order.
+    pub forwarded_latency: f64,
+    /// Cycles by which the form needs its operands sooner than a plain addition does. Used for
+    /// processors that issue in order.
+    pub operand_lead: f64,
     /// Micro-operations.
     pub uops: f64,
-    /// Units: a bit for each that will do, and how many cycles one of them is busy.
+    /// Units: a set of units of which any will do, as bits, and the cycles that one of them is
+    /// busy.
     pub units: Vec<(u64, f64)>,
 }
 
-/// A processor's name, its instruction set, its tables, and: its reorder buffer, the worst cost of
-/// a branch mispredicted.
-type Known = (&'static str, Isa, &'static str, (usize, f64));
+/// What LLVM's tables do not have of a processor, with its table.
+struct Model {
+    name: &'static str,
+    isa: Isa,
+    table: &'static str,
+    /// [`Machine::reorder_buffer`].
+    reorder_buffer: usize,
+    /// [`Machine::mispredict_cycles`].
+    mispredict_cycles: f64,
+}
 
-/// Processors by their names in LLVM, with the sizes of their reorder buffers and the worst cost of
-/// a branch mispredicted: Intel 64 and IA-32 optimization manual (2024) chapter 2; AMD software
-/// optimization guides for families 17h and 19h, section 2; mispredictions as measured by A. Fog
-/// (microarchitecture, 2024), doubled, because what comes after the branch must be fetched again.
-/// Arm's as LLVM's models say (`MicroOpBufferSize`; twice the largest `MispredictPenalty` of those
-/// that issue in order and of the others).
-const KNOWN: [Known; 15] = [
-    ("haswell", Isa::X86_64, include_str!("../machines/haswell.txt"), (192, 40.0)),
-    ("skylake-avx512", Isa::X86_64, include_str!("../machines/skylake-avx512.txt"), (224, 40.0)),
-    ("icelake-server", Isa::X86_64, include_str!("../machines/icelake-server.txt"), (352, 40.0)),
-    ("sapphirerapids", Isa::X86_64, include_str!("../machines/sapphirerapids.txt"), (512, 40.0)),
-    ("znver2", Isa::X86_64, include_str!("../machines/znver2.txt"), (224, 40.0)),
-    ("znver3", Isa::X86_64, include_str!("../machines/znver3.txt"), (256, 36.0)),
-    ("znver4", Isa::X86_64, include_str!("../machines/znver4.txt"), (320, 36.0)),
-    ("cortex-a53", Isa::Aarch64, include_str!("../machines/cortex-a53.txt"), (0, 20.0)),
-    ("cortex-a55", Isa::Aarch64, include_str!("../machines/cortex-a55.txt"), (0, 20.0)),
-    ("cortex-a510", Isa::Aarch64, include_str!("../machines/cortex-a510.txt"), (0, 20.0)),
-    ("cortex-a72", Isa::Aarch64, include_str!("../machines/cortex-a72.txt"), (128, 32.0)),
-    ("neoverse-n1", Isa::Aarch64, include_str!("../machines/neoverse-n1.txt"), (128, 32.0)),
-    ("neoverse-n2", Isa::Aarch64, include_str!("../machines/neoverse-n2.txt"), (160, 32.0)),
-    ("neoverse-v1", Isa::Aarch64, include_str!("../machines/neoverse-v1.txt"), (256, 32.0)),
-    ("neoverse-v2", Isa::Aarch64, include_str!("../machines/neoverse-v2.txt"), (320, 32.0)),
+const fn model(
+    name: &'static str,
+    isa: Isa,
+    table: &'static str,
+    (reorder_buffer, mispredict_cycles): (usize, f64),
+) -> Model {
+    Model { name, isa, table, reorder_buffer, mispredict_cycles }
+}
+
+/// All models, by LLVM's names, with the sizes of reorder buffers and the most cycles of a
+/// misprediction.
+///
+/// x86-64: reorder buffers from the Intel 64 and IA-32 optimization manual (2024), chapter 2, and
+/// AMD's software optimization guides for families 17h and 19h, section 2. Mispredictions as
+/// measured by A. Fog (microarchitecture, 2024), doubled, because the code after the branch must be
+/// fetched again. Arm: LLVM's models (`MicroOpBufferSize`, and twice the largest
+/// `MispredictPenalty` of the processors that issue in order and of the others).
+const MODELS: [Model; 15] = [
+    model("haswell", Isa::X86_64, include_str!("../machines/haswell.txt"), (192, 40.0)),
+    model(
+        "skylake-avx512",
+        Isa::X86_64,
+        include_str!("../machines/skylake-avx512.txt"),
+        (224, 40.0),
+    ),
+    model(
+        "icelake-server",
+        Isa::X86_64,
+        include_str!("../machines/icelake-server.txt"),
+        (352, 40.0),
+    ),
+    model(
+        "sapphirerapids",
+        Isa::X86_64,
+        include_str!("../machines/sapphirerapids.txt"),
+        (512, 40.0),
+    ),
+    model("znver2", Isa::X86_64, include_str!("../machines/znver2.txt"), (224, 40.0)),
+    model("znver3", Isa::X86_64, include_str!("../machines/znver3.txt"), (256, 36.0)),
+    model("znver4", Isa::X86_64, include_str!("../machines/znver4.txt"), (320, 36.0)),
+    model("cortex-a53", Isa::Aarch64, include_str!("../machines/cortex-a53.txt"), (0, 20.0)),
+    model("cortex-a55", Isa::Aarch64, include_str!("../machines/cortex-a55.txt"), (0, 20.0)),
+    model("cortex-a510", Isa::Aarch64, include_str!("../machines/cortex-a510.txt"), (0, 20.0)),
+    model("cortex-a72", Isa::Aarch64, include_str!("../machines/cortex-a72.txt"), (128, 32.0)),
+    model("neoverse-n1", Isa::Aarch64, include_str!("../machines/neoverse-n1.txt"), (128, 32.0)),
+    model("neoverse-n2", Isa::Aarch64, include_str!("../machines/neoverse-n2.txt"), (160, 32.0)),
+    model("neoverse-v1", Isa::Aarch64, include_str!("../machines/neoverse-v1.txt"), (256, 32.0)),
+    model("neoverse-v2", Isa::Aarch64, include_str!("../machines/neoverse-v2.txt"), (320, 32.0)),
 ];
 
-/// Arm, as implementers are numbered.
+/// Arm's code among the implementers of Arm processors (`MIDR_EL1`).
 const ARM: &str = "0x41";
 
 impl Machine {
-    /// Names of the processors that are known, of those with an instruction set.
+    /// Names of the models of an instruction set.
     pub fn names(isa: Isa) -> impl Iterator<Item = &'static str> {
-        KNOWN.iter().filter(move |(_, own, ..)| *own == isa).map(|(name, ..)| *name)
+        MODELS.iter().filter(move |model| model.isa == isa).map(|model| model.name)
     }
 
-    /// The processor that LLVM calls so.
+    /// The model with LLVM's name of the processor.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let (name, isa, table, (buffer, mispredict)) =
-            KNOWN.iter().find(|(known, ..)| *known == name)?;
+        let model = MODELS.iter().find(|model| model.name == name)?;
         let mut this = Self {
-            name,
-            isa: *isa,
+            name: model.name,
+            isa: model.isa,
             width: 4.0,
-            buffer: *buffer,
-            load: 4.0,
-            mispredict: *mispredict,
+            reorder_buffer: model.reorder_buffer,
+            load_latency: 4.0,
+            mispredict_cycles: model.mispredict_cycles,
             costs: Vec::new(),
             by_name: HashMap::new(),
             by_number: Vec::new(),
         };
-        this.read(table)?;
+        this.read(model.table)?;
         Some(this)
     }
 
-    /// Whether it issues instructions in the order of the program.
+    /// Whether the processor issues instructions in program order.
     #[must_use]
     pub fn in_order(&self) -> bool {
-        self.buffer == 0
+        self.reorder_buffer == 0
     }
 
-    /// The name of the processor that is nearest to this one: its own, or one of nearly the same
-    /// core; none for others. Families and models: Linux's `arch/x86/include/asm/intel-family.h`
-    /// and `arch/x86/kernel/cpu/amd.c` (6.12). Parts: its `arch/arm64/include/asm/cputype.h`.
+    /// The name of the model nearest to a processor: its own, or that of nearly the same core;
+    /// `None` for others. Families and models: Linux 6.12, `arch/x86/include/asm/intel-family.h`
+    /// and `arch/x86/kernel/cpu/amd.c`. Parts: `arch/arm64/include/asm/cputype.h`.
     #[must_use]
     pub fn nearest(cpuid: &Cpuid) -> Option<&'static str> {
         Some(match (cpuid.vendor.as_str(), cpuid.family, cpuid.model) {
             ("AuthenticAMD" | "HygonGenuine", 0x17 | 0x18, _) => "znver2",
             ("AuthenticAMD", 0x19, 0x00..=0x0f | 0x20..=0x5f) => "znver3",
-            // LLVM 22 has the same tables for what came after.
+            // LLVM 22 has the same tables for later families.
             ("AuthenticAMD", 0x19.., _) => "znver4",
             ("GenuineIntel", 6, 0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56) => "haswell",
             ("GenuineIntel", 6, 0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6) => "skylake-avx512",
             ("GenuineIntel", 6, 0x6a | 0x6c | 0x7d | 0x7e | 0x8c | 0x8d | 0xa7) => "icelake-server",
-            // Golden Cove and what came after: servers from Sapphire Rapids, clients from Alder
-            // Lake (whose small cores are another kind).
+            // Golden Cove and its successors: servers from Sapphire Rapids, clients from Alder Lake
+            // (whose small cores are of another kind).
             ("GenuineIntel", 6, 0x8f | 0x97 | 0x9a | 0xad | 0xae | 0xb7 | 0xba | 0xbf | 0xcf) => {
                 "sapphirerapids"
             }
@@ -152,7 +184,7 @@ impl Machine {
         })
     }
 
-    /// What an instruction asks for.
+    /// The cost of an instruction; `None` if its form is not in the table.
     #[must_use]
     pub fn cost(&self, work: &Work) -> Option<&Cost> {
         let find = || self.by_name.get(self.isa.form_name(work.form).as_str()).copied();
@@ -160,9 +192,9 @@ impl Machine {
         self.costs.get(usize::from((*cost)?))
     }
 
-    /// What part of a cycle an instruction takes of all that is issued in it.
+    /// Cycles of the issue width that an instruction takes: micro-operations / width, at most 1.
     #[must_use]
-    pub fn share(&self, work: &Work) -> f64 {
+    pub fn issue_cycles(&self, work: &Work) -> f64 {
         self.cost(work).map_or(1.0, |cost| cost.uops).min(self.width) / self.width
     }
 
@@ -172,7 +204,7 @@ impl Machine {
             let mut words = line.split_whitespace();
             match words.next()? {
                 "width" => self.width = words.next()?.parse().ok()?,
-                "load" => self.load = words.next()?.parse().ok()?,
+                "load" => self.load_latency = words.next()?.parse().ok()?,
                 latency => {
                     let (latency, early) = latency.split_once('+').unwrap_or((latency, "0"));
                     let (latency, forwarded) =
@@ -188,7 +220,13 @@ impl Machine {
                     };
                     let units: Option<Vec<(u64, f64)>> = units.map(unit).collect();
                     let cost = u16::try_from(self.costs.len()).ok()?;
-                    self.costs.push(Cost { latency, forwarded, early, uops, units: units? });
+                    self.costs.push(Cost {
+                        latency,
+                        forwarded_latency: forwarded,
+                        operand_lead: early,
+                        uops,
+                        units: units?,
+                    });
                     self.by_name.extend(words.map(|name| (name, cost)));
                 }
             }
@@ -226,7 +264,7 @@ mod tests {
             let forms = forms(&machine);
             assert!(forms > 700, "{name}: {forms}");
             assert!((4.0..=8.0).contains(&machine.width), "{name}");
-            assert!((4.0..=5.0).contains(&machine.load), "{name}");
+            assert!((4.0..=5.0).contains(&machine.load_latency), "{name}");
             // add rax, rbx; mov rax, [rdi]; imul rax, rbx; div rcx
             let add = cost(&machine, &[0x48, 0x01, 0xd8]);
             assert_eq!((add.latency, add.uops), (1.0, 1.0), "{name}");
@@ -255,13 +293,14 @@ mod tests {
             };
             assert!(forms(&machine) > 250, "{name}");
             assert!(
-                (2.0..=16.0).contains(&machine.width) && (2.0..=5.0).contains(&machine.load),
+                (2.0..=16.0).contains(&machine.width)
+                    && (2.0..=5.0).contains(&machine.load_latency),
                 "{name}"
             );
             // add x0, x1, x2; ldr x0, [x1]; mul x0, x1, x2; fdiv d0, d1, d2
-            assert!((cost(0x8b02_0020).forwarded - 1.0).abs() < 1e-9, "{name}");
+            assert!((cost(0x8b02_0020).forwarded_latency - 1.0).abs() < 1e-9, "{name}");
             assert!((cost(0xf940_0020).latency).abs() < 1e-9, "{name}");
-            assert!((2.0..=5.0).contains(&cost(0x9b02_7c20).forwarded), "{name}");
+            assert!((2.0..=5.0).contains(&cost(0x9b02_7c20).forwarded_latency), "{name}");
             assert!(cost(0x1e62_1820).latency >= 10.0, "{name}");
             for cost in &machine.costs {
                 assert!(
@@ -269,7 +308,8 @@ mod tests {
                     "{name}: {cost:?}"
                 );
                 assert!(
-                    cost.forwarded <= cost.latency && (0.0..=3.0).contains(&cost.early),
+                    cost.forwarded_latency <= cost.latency
+                        && (0.0..=3.0).contains(&cost.operand_lead),
                     "{name}: {cost:?}"
                 );
             }

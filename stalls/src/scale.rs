@@ -1,232 +1,282 @@
-//! How many samples a cycle of one execution makes. Samples tell of time only, so how often a
-//! procedure was executed is not known. But no instruction is faster than its best case, and most
-//! code is slower by much the same factor, whatever it does: where time is compared with exact
-//! counts (`dcpi truth`), 290 procedures of eight programs took about 3 times the mean that is
-//! taken here, with a standard deviation of .56 in the logarithm. (The paper took what comes
-//! nearest to its best case for unstalled, section 6.1.3; but hardly anything is on a processor
-//! that runs many instructions at once, and what seems to be is what is executed less often than it
-//! is thought to be. Where a processor issues in order, that is done: see [`estimate::issue`].)
+//! The scale of a procedure: samples per cycle of one execution.
+//!
+//! Samples tell only of time, so how often a procedure was executed is unknown. But no instruction
+//! is faster than its best case, and most code is slower than its best case by a similar factor,
+//! whatever it does. Against exact counts (`dcpi truth`), 290 procedures of eight programs took 3
+//! times the mean of best cases that `Scale::from_blocks` takes, with a standard deviation of 0.56
+//! in the logarithm.
+//!
+//! The paper takes the instructions nearest to their best case for unstalled (section 6.1.3). On a
+//! processor that executes out of order hardly any instruction is unstalled, and those that seem to
+//! be are executed less often than estimated. Where a processor issues in order, the paper's method
+//! is used: [`estimate::issue`].
 
 use estimate::Pace;
 
-/// A block.
+/// Samples and cycles of a block.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
-pub struct Block {
-    /// Samples of it.
+pub struct BlockTime {
+    /// Samples of time in the block.
     pub samples: f64,
-    /// Cycles of all its executions at best, beside those of other blocks of the procedure.
-    pub best: f64,
-    /// The same at worst: with all that may have stalled them.
-    pub worst: f64,
-    /// Standard deviation of the logarithm of how many executions that is.
-    pub spread: f64,
+    /// Best-case cycles of all executions of the block, on the scale of the procedure's estimate.
+    pub best_cycles: f64,
+    /// Cycles of all executions with every suspected stall at its most.
+    pub worst_cycles: f64,
+    /// Standard deviation of the logarithm of the block's executions.
+    pub log_sd: f64,
 }
 
-/// Samples for each cycle of an execution, beside which executions of blocks are given.
+/// Samples per cycle of an execution, on the scale of the procedure's estimate, with limits.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Scale {
-    /// If the procedure is as far from its best case as most are; where nothing is known, as far as
-    /// it can be.
-    pub told: f64,
-    /// At most, for 19 of 20 procedures.
-    pub most: f64,
-    /// At least, for 19 of 20 procedures.
-    pub least: f64,
-    /// At least for all: if all was stalled by what may have stalled it.
-    pub stalled: f64,
-    /// What it is known by.
-    pub by: By,
+    /// The likeliest value. Where [`ScaleBasis::Unknown`], the lowest.
+    pub samples_per_cycle: f64,
+    /// Upper limit for 19 of 20 procedures.
+    pub upper: f64,
+    /// Lower limit for 19 of 20 procedures.
+    pub lower: f64,
+    /// Lower limit for all procedures: that of a block with every suspected stall at its most.
+    pub lower_if_stalled: f64,
+    /// The evidence for the scale.
+    pub basis: ScaleBasis,
 }
 
-/// What a scale is known by.
+/// The evidence for a scale.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum By {
-    /// By how far most code is from its best case.
-    Most,
-    /// By instructions that seem not to have been stalled, of a processor that issues in order.
-    Points,
-    /// By samples of executed instructions.
-    Instructions,
-    /// By nothing: most of its time is where it may have waited for memory, for as long as that
-    /// takes or not at all, and the rest is too little to tell how long an execution took.
-    Nothing,
+pub enum ScaleBasis {
+    /// The typical factor between code and its best case.
+    TypicalStalls,
+    /// Issue points that seem not to have been stalled, on a processor that issues in order.
+    IssuePoints,
+    /// Samples of retired instructions.
+    RetiredInstructions,
+    /// None: most of the time is in instructions that may have waited for memory, for any time up
+    /// to its latency, and the others have too few samples to tell.
+    Unknown,
 }
 
-/// Samples and best cases of instructions that do not wait for memory, as parts of a procedure's.
+/// The part of a procedure in instructions that do not wait for memory, as shares from 0 to 1.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub struct Steady {
-    /// Part of the samples.
+pub struct MemoryFreeShare {
+    /// Share of the procedure's samples.
     pub samples: f64,
-    /// Part of the best case of all executions.
-    pub best: f64,
+    /// Share of the procedure's best-case cycles.
+    pub best_cycles: f64,
 }
 
-/// With less than this part of a procedure's best case in instructions that do not wait for memory,
-/// these do not tell how long an execution took, if they have not most of the samples either.
-/// Smaller values let single instructions tell.
-const STEADY_MIN: f64 = 0.1;
+/// Smallest share of a procedure's best-case cycles with which instructions that do not wait for
+/// memory give its scale, unless they have half of its samples. Set by hand on a pointer chase. A
+/// smaller share lets single instructions decide; a larger one calls more procedures unknown.
+const MEMORY_FREE_SHARE_MIN: f64 = 0.1;
 
-/// How many times its best case a procedure takes; see above. Measured on a Zen 3 processor.
-const TYPICAL: f64 = 3.0;
-/// By what factor 19 of 20 of all 428 procedures are off at most, also those with few samples.
-const OFF: f64 = 4.0;
-/// What is executed so often within a sixth or so, by its standard deviation, counts twice as much
-/// as what is known less well.
-const SURE: f64 = 0.15;
-/// Samples as of the whole procedure that are added to each block's, or those with few would tell
-/// anything.
-const FEW: f64 = 4.0;
+/// Factor between the time of a procedure and the weighted geometric mean of its best cases; see
+/// above. Measured on a Zen 3 processor with `dcpi truth`. A larger value reports more cycles per
+/// execution.
+const TYPICAL_SLOWDOWN: f64 = 3.0;
+/// Factor by which the scales of 19 of 20 procedures are off at most. Measured with `dcpi truth`
+/// over all 428 procedures, also those with few samples. A smaller value makes ranges that fail
+/// more often.
+const SLOWDOWN_FACTOR_95: f64 = 4.0;
+/// Standard deviation of the logarithm of a block's executions at which the block has half the
+/// weight of one that is known exactly. Set by hand. A larger value lets blocks count that are
+/// executed less often than estimated.
+const HALF_WEIGHT_LOG_SD: f64 = 0.15;
+/// Samples, distributed as those of the whole procedure, that are added to each block's. Set by
+/// hand: with fewer, a block without samples rules the geometric mean.
+const PSEUDO_SAMPLES: f64 = 4.0;
 
 impl Scale {
-    /// That of samples of executed instructions.
+    /// The scale by samples of retired instructions.
     #[must_use]
-    pub fn measured(scale: f64) -> Self {
-        Self { told: scale, most: scale, least: scale, stalled: scale, by: By::Instructions }
+    pub fn from_instructions(scale: f64) -> Self {
+        Self {
+            samples_per_cycle: scale,
+            upper: scale,
+            lower: scale,
+            lower_if_stalled: scale,
+            basis: ScaleBasis::RetiredInstructions,
+        }
     }
 
-    /// That of issue points, if they tell one.
+    /// The scale by issue points; `None` if these do not determine it.
     #[must_use]
-    pub fn paced(pace: Pace, blocks: &[Block]) -> Option<Self> {
-        let off = (2.0 * pace.log_sd).exp();
-        let (told, most, least) =
-            (pace.samples_per_cycle, pace.samples_per_cycle * off, pace.samples_per_cycle / off);
-        // All issue points may have been stalled: then executions are fewer.
-        let known = told > 0.0 && least > 0.0 && most.is_finite();
+    pub fn from_pace(pace: Pace, blocks: &[BlockTime]) -> Option<Self> {
+        let factor = (2.0 * pace.log_sd).exp();
+        let (samples_per_cycle, upper, lower) = (
+            pace.samples_per_cycle,
+            pace.samples_per_cycle * factor,
+            pace.samples_per_cycle / factor,
+        );
+        // All issue points may have been stalled; then executions are fewer.
+        let known = samples_per_cycle > 0.0 && lower > 0.0 && upper.is_finite();
         known.then_some(Self {
-            told,
-            most,
-            least,
-            stalled: stalled(blocks).min(least),
-            by: By::Points,
+            samples_per_cycle,
+            upper,
+            lower,
+            lower_if_stalled: lower_if_stalled(blocks).min(lower),
+            basis: ScaleBasis::IssuePoints,
         })
     }
 
-    /// The scale that blocks tell. None without samples.
+    /// The scale by the typical factor between code and its best case. `None` without samples.
     #[must_use]
-    pub fn of(blocks: &[Block]) -> Option<Self> {
-        let sum = |of: fn(&Block) -> f64| blocks.iter().map(of).sum::<f64>();
-        let (samples, best) = (sum(|block| block.samples), sum(|block| block.best));
+    pub fn from_blocks(blocks: &[BlockTime]) -> Option<Self> {
+        let sum = |of: fn(&BlockTime) -> f64| blocks.iter().map(of).sum::<f64>();
+        let (samples, best) = (sum(|block| block.samples), sum(|block| block.best_cycles));
         if samples <= 0.0 || best <= 0.0 {
             return None;
         }
         let fastest = samples / best;
-        // The geometric mean: what is stalled has many samples, and what is executed less often
-        // than it is thought to be has few.
+        // The geometric mean over blocks, since stalled blocks have many samples, and blocks that
+        // are executed less often than estimated have few.
         let (mut weights, mut logs) = (0.0, 0.0);
         for block in blocks {
-            let weight = block.best / (1.0 + (block.spread / SURE).powi(2));
+            let weight = block.best_cycles / (1.0 + (block.log_sd / HALF_WEIGHT_LOG_SD).powi(2));
             weights += weight;
-            logs += weight * ((block.samples + FEW) / (block.best + FEW / fastest)).ln();
+            logs += weight
+                * ((block.samples + PSEUDO_SAMPLES)
+                    / (block.best_cycles + PSEUDO_SAMPLES / fastest))
+                    .ln();
         }
         let typical = if weights > 0.0 { (logs / weights).exp() } else { fastest };
-        let told = (typical / TYPICAL).min(fastest);
-        let least = told / OFF;
+        let samples_per_cycle = (typical / TYPICAL_SLOWDOWN).min(fastest);
+        let lower = samples_per_cycle / SLOWDOWN_FACTOR_95;
         Some(Self {
-            told,
-            most: (told * OFF).min(fastest),
-            least,
-            stalled: stalled(blocks).min(least),
-            by: By::Most,
+            samples_per_cycle,
+            upper: (samples_per_cycle * SLOWDOWN_FACTOR_95).min(fastest),
+            lower,
+            lower_if_stalled: lower_if_stalled(blocks).min(lower),
+            basis: ScaleBasis::TypicalStalls,
         })
     }
 }
 
 impl Scale {
-    /// This, or that nothing is known where `steady` instructions, if stalled as most code is, say
-    /// that executions took longer than this allows.
+    /// This scale, or an unknown one if instructions that do not wait for memory, slower than their
+    /// best case by the typical factor, imply a scale below the lower limit of this one.
     #[must_use]
-    pub fn unless_waiting(self, steady: Steady, blocks: &[Block]) -> Self {
-        let sum = |of: fn(&Block) -> f64| blocks.iter().map(of).sum::<f64>();
-        let fastest = sum(|block| block.samples) / sum(|block| block.best);
-        let by_steady = fastest * steady.samples / steady.best.max(f64::MIN_POSITIVE) / TYPICAL;
-        let tells = steady.best >= STEADY_MIN || steady.samples >= 0.5;
-        if tells && by_steady >= self.least {
+    pub fn unless_memory_bound(self, memory_free: MemoryFreeShare, blocks: &[BlockTime]) -> Self {
+        let sum = |of: fn(&BlockTime) -> f64| blocks.iter().map(of).sum::<f64>();
+        let fastest = sum(|block| block.samples) / sum(|block| block.best_cycles);
+        let by_memory_free = fastest * memory_free.samples
+            / memory_free.best_cycles.max(f64::MIN_POSITIVE)
+            / TYPICAL_SLOWDOWN;
+        let suffices =
+            memory_free.best_cycles >= MEMORY_FREE_SHARE_MIN || memory_free.samples >= 0.5;
+        if suffices && by_memory_free >= self.lower {
             return self;
         }
-        let told = if self.stalled > 0.0 { self.stalled } else { self.least };
-        Self { told, most: fastest, least: self.stalled, by: By::Nothing, ..self }
+        let samples_per_cycle =
+            if self.lower_if_stalled > 0.0 { self.lower_if_stalled } else { self.lower };
+        Self {
+            samples_per_cycle,
+            upper: fastest,
+            lower: self.lower_if_stalled,
+            basis: ScaleBasis::Unknown,
+            ..self
+        }
     }
 
-    /// Whether cycles of an execution are told, or only what they are at least and at most.
+    /// Whether there is evidence for the scale. If not, only its limits hold.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        self.by != By::Nothing
+        self.basis != ScaleBasis::Unknown
     }
 }
 
-/// Even if all that may have stalled it has, a block's samples are not more than this many for a
-/// cycle.
-fn stalled(blocks: &[Block]) -> f64 {
-    let surely =
-        blocks.iter().map(|block| (block.samples - 2.0 * block.samples.sqrt()) / block.worst);
-    surely.filter(|ratio| ratio.is_finite()).fold(0.0, f64::max)
+/// Lower limit of the scale, in samples per cycle: no block has more samples than it would have
+/// with every suspected stall at its most.
+fn lower_if_stalled(blocks: &[BlockTime]) -> f64 {
+    // Two standard deviations below the samples, which chance may have raised.
+    let ratios = blocks
+        .iter()
+        .map(|block| (block.samples - 2.0 * block.samples.sqrt()) / block.worst_cycles);
+    ratios.filter(|ratio| ratio.is_finite()).fold(0.0, f64::max)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A pointer chase through memory took "15 cycles, at most 60" an execution: 3 times its best
-    /// case, where 570 were true.
+    /// A pointer chase through memory was reported with 15 cycles per execution, at most 60: 3
+    /// times its best case. The truth was 570.
     #[test]
-    fn a_range_is_not_told_where_memory_may_have_taken_all_the_time() {
-        let chase = Block { samples: 48_000.0, best: 5.0, worst: 3605.0, spread: 0.0 };
-        let scale = Scale::of(&[chase]).unwrap();
-        assert!((scale.told * 15.0 / 48_000.0 - 1.0).abs() < 0.01, "{scale:?}");
-        let all_waits = scale.unless_waiting(Steady { samples: 0.001, best: 0.05 }, &[chase]);
-        assert!(all_waits.by == By::Nothing && !all_waits.is_known());
+    fn the_scale_is_unknown_where_memory_may_have_taken_all_the_time() {
+        let chase =
+            BlockTime { samples: 48_000.0, best_cycles: 5.0, worst_cycles: 3605.0, log_sd: 0.0 };
+        let scale = Scale::from_blocks(&[chase]).unwrap();
+        assert!((scale.samples_per_cycle * 15.0 / 48_000.0 - 1.0).abs() < 0.01, "{scale:?}");
+        let all_waits = scale
+            .unless_memory_bound(MemoryFreeShare { samples: 0.001, best_cycles: 0.05 }, &[chase]);
+        assert!(all_waits.basis == ScaleBasis::Unknown && !all_waits.is_known());
         let cycles = |samples: f64| 48_000.0 / samples;
         assert!(
-            (cycles(all_waits.most) - 5.0).abs() < 0.01 && cycles(all_waits.least) > 3605.0,
+            (cycles(all_waits.upper) - 5.0).abs() < 0.01 && cycles(all_waits.lower) > 3605.0,
             "{all_waits:?}"
         );
-        // Some that do not wait have hardly a sample, though they are a third of the best case.
-        let others = scale.unless_waiting(Steady { samples: 0.02, best: 0.3 }, &[chase]);
+        // Instructions that do not wait for memory have hardly a sample, though they are a third of
+        // the best case.
+        let others = scale
+            .unless_memory_bound(MemoryFreeShare { samples: 0.02, best_cycles: 0.3 }, &[chase]);
         assert!(!others.is_known());
-        // A third of the time in a third of the best case is as most code is.
-        assert_eq!(scale.unless_waiting(Steady { samples: 0.3, best: 0.3 }, &[chase]), scale);
-        // What may wait without end: at least the best case, and no most.
-        let endless = Block { worst: f64::INFINITY, ..chase };
-        let scale = Scale::of(&[endless])
+        // A third of the samples in a third of the best case is typical.
+        assert_eq!(
+            scale.unless_memory_bound(MemoryFreeShare { samples: 0.3, best_cycles: 0.3 }, &[chase]),
+            scale
+        );
+        // A stall without a limit: there is a lower limit of cycles, and no upper one.
+        let endless = BlockTime { worst_cycles: f64::INFINITY, ..chase };
+        let scale = Scale::from_blocks(&[endless])
             .unwrap()
-            .unless_waiting(Steady { samples: 0.0, best: 0.0 }, &[endless]);
-        assert!(scale.least == 0.0 && scale.told > 0.0 && !scale.is_known(), "{scale:?}");
+            .unless_memory_bound(MemoryFreeShare { samples: 0.0, best_cycles: 0.0 }, &[endless]);
+        assert!(
+            scale.lower == 0.0 && scale.samples_per_cycle > 0.0 && !scale.is_known(),
+            "{scale:?}"
+        );
     }
 
     #[test]
-    fn most_code_sets_the_scale() {
-        let plain = Block { samples: 600.0, best: 20.0, worst: 300.0, spread: 0.0 };
-        let stalled = Block { samples: 40_000.0, best: 10.0, worst: 50_000.0, spread: 0.0 };
-        let scale = Scale::of(&[plain]).unwrap();
+    fn typical_code_sets_the_scale() {
+        let plain =
+            BlockTime { samples: 600.0, best_cycles: 20.0, worst_cycles: 300.0, log_sd: 0.0 };
+        let stalled =
+            BlockTime { samples: 40_000.0, best_cycles: 10.0, worst_cycles: 50_000.0, log_sd: 0.0 };
+        let scale = Scale::from_blocks(&[plain]).unwrap();
         assert!(
-            (scale.told - 10.0).abs() < 0.01 && (scale.most - 30.0).abs() < 0.01,
-            "never faster than at best: {scale:?}"
+            (scale.samples_per_cycle - 10.0).abs() < 0.01 && (scale.upper - 30.0).abs() < 0.01,
+            "never faster than at best_cycles: {scale:?}"
         );
         assert!(
-            (scale.least - 2.5).abs() < 0.01 && (1.8..1.9).contains(&scale.stalled),
+            (scale.lower - 2.5).abs() < 0.01 && (1.8..1.9).contains(&scale.lower_if_stalled),
             "{scale:?}"
         );
-        // What is stalled for long leaves the rest to tell; where there is no rest, it is told too
-        // fast.
-        let with = Scale::of(&[plain, stalled]).unwrap();
-        assert!((1.0..10.0).contains(&(with.told / scale.told)), "{with:?}");
-        let alone = Scale::of(&[stalled]).unwrap();
-        assert!(alone.told > 1000.0 && alone.stalled < 1.0, "{alone:?}");
-        // Who is not known to be executed so often has less to say.
-        let unsure = Block { samples: 10.0, spread: 1.0, ..plain };
-        let with = Scale::of(&[plain, unsure]).unwrap();
-        assert!((0.4..1.0).contains(&(with.told / scale.told)), "{with:?}");
-        assert_eq!(Scale::of(&[Block { samples: 0.0, ..plain }]), None);
-        // Many short ones, of which hardly any has a sample, are the same all together.
-        let few: Vec<Block> = (0..1000)
-            .map(|number| Block {
+        // A block that is stalled for long leaves the others to decide. Alone, it is reported with
+        // too few cycles.
+        let with = Scale::from_blocks(&[plain, stalled]).unwrap();
+        assert!(
+            (1.0..10.0).contains(&(with.samples_per_cycle / scale.samples_per_cycle)),
+            "{with:?}"
+        );
+        let alone = Scale::from_blocks(&[stalled]).unwrap();
+        assert!(alone.samples_per_cycle > 1000.0 && alone.lower_if_stalled < 1.0, "{alone:?}");
+        // A block with uncertain executions has less weight.
+        let unsure = BlockTime { samples: 10.0, log_sd: 1.0, ..plain };
+        let with = Scale::from_blocks(&[plain, unsure]).unwrap();
+        assert!(
+            (0.4..1.0).contains(&(with.samples_per_cycle / scale.samples_per_cycle)),
+            "{with:?}"
+        );
+        assert_eq!(Scale::from_blocks(&[BlockTime { samples: 0.0, ..plain }]), None);
+        // Many short blocks, of which hardly any has a sample, count as one.
+        let few: Vec<BlockTime> = (0..1000)
+            .map(|number| BlockTime {
                 samples: f64::from(number % 10 / 9),
-                best: 1.0,
-                worst: 100.0,
-                spread: 0.0,
+                best_cycles: 1.0,
+                worst_cycles: 100.0,
+                log_sd: 0.0,
             })
             .collect();
-        let scale = Scale::of(&few).unwrap();
-        assert!((0.02..0.05).contains(&scale.told), "{scale:?}");
+        let scale = Scale::from_blocks(&few).unwrap();
+        assert!((0.02..0.05).contains(&scale.samples_per_cycle), "{scale:?}");
     }
 }

@@ -1,224 +1,249 @@
-//! The best case: when the instructions of a trace retire on an out-of-order processor, if every
-//! load hits the first level of the cache, every branch is predicted and all code is there. (On one
-//! that issues in order: `in_order.rs`.)
+//! The best case on a processor that executes out of order: when the instructions of a trace retire
+//! if every load hits the first level of the cache, every branch is predicted and all code is
+//! present. (For processors that issue in order: `in_order.rs`.)
 //!
-//! Instructions are taken up in order, `width` micro-operations a cycle, as long as the reorder
-//! buffer has room; each begins when its operands are ready and a unit is free; they retire in
-//! order. The cycles that an instruction is the oldest one not retired, which is where samples of
-//! time find it, are those between the retirement of the one before and its own. (The paper's M,
-//! section 6.1.3, was the same for a processor that issues in order.)
+//! Instructions are dispatched in order, `width` micro-operations a cycle, as long as the reorder
+//! buffer has room. Each begins when its operands and a unit are ready; all retire in order.
+//! Samples of time land on the oldest instruction that has not retired. Its cycles are those
+//! between the retirement of the instruction before it and its own. (The paper's M, section 6.1.3,
+//! is the same for a processor that issues in order.)
 
 use code::isa::work::{Registers, Work};
 
 use crate::in_order;
 use crate::machine::{Cost, Machine};
 
-/// What the best case of an instruction waits for.
+/// What an instruction waits for in its best case.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
-    /// Nothing: it takes its share of what the processor does in a cycle.
+    /// Nothing: the instruction takes its share of the issue width.
     #[default]
     Nothing,
-    /// The result of another instruction, or its own.
+    /// The result of another instruction, or its own latency.
     Operand,
-    /// Another instruction's load from memory, or its own.
+    /// A load, by another instruction or by itself.
     Load,
-    /// A unit that others keep busy.
+    /// A unit that other instructions keep busy.
     Unit,
 }
 
-/// An instruction's part of the best case.
+/// An instruction's part of the best case of its trace. Cycles are per execution.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
-pub struct Slot {
-    /// Cycles that it takes if nothing waits for anything: its share of what the processor takes up
-    /// in a cycle.
-    pub share: f64,
-    /// Cycles that it is the oldest one not retired, in the mean.
+pub struct BestCase {
+    /// Cycles if nothing waits: micro-operations / issue width.
+    pub issue_cycles: f64,
+    /// Mean cycles as the oldest instruction that has not retired (in order: at the head of the
+    /// issue queue).
     pub cycles: f64,
-    /// What it waits for meanwhile.
+    /// What most of those cycles are spent waiting for.
     pub wait: Wait,
-    /// How many instructions before it the one is that keeps it waiting, where that is told: on
-    /// processors that issue in order.
-    pub after: Option<usize>,
-    /// Cycles that it would be faster by with units enough.
-    pub pressure: f64,
+    /// Distance, in instructions, back to the one that is waited for; only on processors that issue
+    /// in order.
+    pub producer_distance: Option<usize>,
+    /// Cycles that unlimited units would save.
+    pub unit_contention: f64,
 }
 
-/// Units of any processor here.
+/// Bits of a set of units: the most units of any processor here.
 const UNITS: usize = 64;
-/// Instructions that are followed in all, until what comes first matters no more.
-const FOLLOWED: usize = 2048;
-/// Rounds of a loop at most.
+/// Instructions over all scheduled rounds of a loop, by which the state before the first round has
+/// no influence any more: several reorder buffers. Set by hand; more only cost time.
+const SCHEDULED_INSTRUCTIONS: usize = 2048;
+/// Most rounds of a loop that are scheduled. Set by hand: short loops are steady long before.
 const ROUNDS_MAX: usize = 64;
 
-/// When what is under way will be done, in cycles.
+/// The state of a processor, in cycles.
 #[derive(Clone)]
 struct Core<'a> {
     machine: &'a Machine,
+    /// Of each register, when its value is ready, and what that waits for.
     registers: [(f64, Wait); 64],
+    /// When each unit is free.
     units: [f64; UNITS],
-    /// Whether there are units enough, and if not, whether anything has waited for one.
-    enough: bool,
-    waited: bool,
-    /// When the next is taken up, and when the last retired.
-    taken: f64,
+    /// Whether every unit is always free.
+    unlimited_units: bool,
+    /// Whether an instruction had to wait for a unit.
+    waited_for_unit: bool,
+    /// When the next instruction is dispatched.
+    dispatched: f64,
+    /// When the last instruction retired.
     retired: f64,
-    /// Retirements of those that may still be in the buffer, oldest first.
-    buffer: std::collections::VecDeque<f64>,
+    /// When the instructions retire that may still be in the reorder buffer, oldest first.
+    reorder_buffer: std::collections::VecDeque<f64>,
 }
 
-/// What comes before a trace, and after it.
+/// The state of the pipeline before a trace.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Course {
-    /// The processor is busy with other things when the trace comes; it is followed once.
-    Once,
-    /// After its end comes its begin.
-    Again,
-    /// The processor has nothing else to do: it had gone a wrong way, or code was missing.
-    Cold,
+pub enum TraceContext {
+    /// The pipeline is full of other instructions. The trace runs once.
+    Busy,
+    /// The trace is one round of a loop.
+    Loop,
+    /// The pipeline is empty: after a misprediction, or a miss of the instruction cache.
+    Empty,
 }
 
-/// The best case of the instructions of `trace`, one after the other.
+/// The best case of each instruction of `trace`.
 #[must_use]
-pub fn schedule(machine: &Machine, trace: &[Work], course: Course) -> Vec<Slot> {
+pub fn schedule(machine: &Machine, trace: &[Work], context: TraceContext) -> Vec<BestCase> {
     if machine.in_order() {
-        return in_order::schedule(machine, trace, course);
+        return in_order::schedule(machine, trace, context);
     }
-    let rounds = match course {
-        Course::Again => (FOLLOWED / trace.len().max(1)).clamp(4, ROUNDS_MAX),
+    let rounds = match context {
+        TraceContext::Loop => (SCHEDULED_INSTRUCTIONS / trace.len().max(1)).clamp(4, ROUNDS_MAX),
         _ => 1,
     };
-    let begun = |enough| Core::new(machine, course, enough, rounds * trace.len());
-    let mut core = begun(false);
-    let mut slots = core.follow(trace, false, rounds);
-    if core.waited && course != Course::Cold {
-        press(&mut slots, &begun(true).follow(trace, false, rounds));
+    let new_core =
+        |unlimited_units| Core::new(machine, context, unlimited_units, rounds * trace.len());
+    let mut core = new_core(false);
+    let mut best_cases = core.schedule(trace, false, rounds);
+    if core.waited_for_unit && context != TraceContext::Empty {
+        note_contention(&mut best_cases, &new_core(true).schedule(trace, false, rounds));
     }
-    slots
+    best_cases
 }
 
-/// What is executed before several traces, on a processor that was busy before that: it is followed
-/// once.
-pub(crate) struct Before<'a> {
+/// A processor after the instructions that precede several traces: these are scheduled only once.
+/// The processor was busy before them.
+pub(crate) struct WarmCore<'a> {
     core: Core<'a>,
-    /// The same with units enough, once it was asked for.
-    free: Option<Core<'a>>,
-    pieces: Vec<&'a [Work]>,
+    /// The same with unlimited units; made when first needed.
+    unlimited: Option<Core<'a>>,
+    traces: Vec<&'a [Work]>,
+    /// Whether the last instruction fuses with a branch.
     fuses: bool,
 }
 
-impl<'a> Before<'a> {
-    /// After these instructions, the last of which come just before. The processor executes out of
-    /// order.
-    pub(crate) fn new(machine: &'a Machine, pieces: Vec<&'a [Work]>) -> Self {
-        let core = Self::followed(machine, &pieces, false);
+impl<'a> WarmCore<'a> {
+    /// The processor, which executes out of order, after the instructions of `traces`, the last of
+    /// which immediately precede what is scheduled.
+    pub(crate) fn new(machine: &'a Machine, traces: Vec<&'a [Work]>) -> Self {
+        let core = Self::warmed_up(machine, &traces, false);
         let fuses =
-            pieces.iter().rev().find_map(|piece| piece.last()).is_some_and(|last| last.fuses);
-        Self { core, free: None, pieces, fuses }
+            traces.iter().rev().find_map(|trace| trace.last()).is_some_and(|last| last.fuses);
+        Self { core, unlimited: None, traces, fuses }
     }
 
-    fn followed(machine: &'a Machine, pieces: &[&[Work]], enough: bool) -> Core<'a> {
-        let len = pieces.iter().map(|piece| piece.len()).sum();
-        let mut core = Core::new(machine, Course::Once, enough, len);
+    fn warmed_up(machine: &'a Machine, traces: &[&[Work]], unlimited_units: bool) -> Core<'a> {
+        let len = traces.iter().map(|trace| trace.len()).sum();
+        let mut core = Core::new(machine, TraceContext::Busy, unlimited_units, len);
         let mut fuses = false;
-        for work in pieces.iter().copied().flatten() {
+        for work in traces.iter().copied().flatten() {
             core.step(work, fuses && work.conditional);
             fuses = work.fuses;
         }
         core
     }
 
-    /// The best case of the instructions of `trace`.
-    pub(crate) fn schedule(&mut self, trace: &[Work]) -> Vec<Slot> {
+    /// The best case of each instruction of `trace`.
+    pub(crate) fn schedule(&mut self, trace: &[Work]) -> Vec<BestCase> {
         let mut core = self.core.clone();
-        let mut slots = core.follow(trace, self.fuses, 1);
-        if core.waited {
-            let free =
-                self.free.get_or_insert_with(|| Self::followed(core.machine, &self.pieces, true));
-            press(&mut slots, &free.clone().follow(trace, self.fuses, 1));
+        let mut best_cases = core.schedule(trace, self.fuses, 1);
+        if core.waited_for_unit {
+            let unlimited = self
+                .unlimited
+                .get_or_insert_with(|| Self::warmed_up(core.machine, &self.traces, true));
+            note_contention(&mut best_cases, &unlimited.clone().schedule(trace, self.fuses, 1));
         }
-        slots
+        best_cases
     }
 }
 
-/// Notes by how much slots are faster with units enough.
-fn press(slots: &mut [Slot], free: &[Slot]) {
-    for (slot, free) in slots.iter_mut().zip(free) {
-        let pressure = slot.cycles - free.cycles;
-        slot.pressure = if pressure < PRESSED { 0.0 } else { pressure };
+/// Notes how much faster instructions are with unlimited units.
+fn note_contention(best_cases: &mut [BestCase], unlimited: &[BestCase]) {
+    for (best_case, unlimited) in best_cases.iter_mut().zip(unlimited) {
+        let unit_contention = best_case.cycles - unlimited.cycles;
+        best_case.unit_contention =
+            if unit_contention < CONTENTION_MIN { 0.0 } else { unit_contention };
     }
 }
 
-/// Less is rounding.
-const PRESSED: f64 = 0.01;
+/// Least unit contention, in cycles, that is noted: less is rounding.
+const CONTENTION_MIN: f64 = 0.01;
 
 impl<'a> Core<'a> {
-    /// A processor on which nothing was followed yet, whose units may be `enough` for everything;
-    /// about so many instructions will be.
-    fn new(machine: &'a Machine, course: Course, enough: bool, instructions: usize) -> Self {
-        // A busy processor is as far ahead as its buffer is long: what a trace waits for was begun
-        // long before it could retire.
-        let begin =
-            if course == Course::Once { -(machine.buffer as f64) / machine.width } else { 0.0 };
+    /// A processor before its first instruction; `instructions` is a hint of how many it will
+    /// schedule.
+    fn new(
+        machine: &'a Machine,
+        context: TraceContext,
+        unlimited_units: bool,
+        instructions: usize,
+    ) -> Self {
+        // A busy processor is ahead of retirement by its reorder buffer: what a trace waits for was
+        // new_core long before it could retire.
+        let begin = if context == TraceContext::Busy {
+            -(machine.reorder_buffer as f64) / machine.width
+        } else {
+            0.0
+        };
         Self {
             machine,
             registers: [(begin, Wait::Nothing); 64],
             units: [begin; UNITS],
-            enough,
-            waited: false,
-            taken: begin,
+            unlimited_units,
+            waited_for_unit: false,
+            dispatched: begin,
             retired: 0.0,
-            buffer: std::collections::VecDeque::with_capacity(instructions.min(machine.buffer)),
+            reorder_buffer: std::collections::VecDeque::with_capacity(
+                instructions.min(machine.reorder_buffer),
+            ),
         }
     }
 
-    /// Follows a trace so many times, of which the first half fills the buffer and the units.
-    /// `fuses`: what is before it does, with a branch.
-    fn follow(&mut self, trace: &[Work], fuses: bool, rounds: usize) -> Vec<Slot> {
+    /// Schedules a trace `rounds` times, of which the first half only fills the reorder buffer and
+    /// occupies units. `fuses`: whether the instruction before the trace fuses with a branch.
+    fn schedule(&mut self, trace: &[Work], fuses: bool, rounds: usize) -> Vec<BestCase> {
         let warm = rounds / 2;
-        let mut slots = vec![Slot::default(); trace.len()];
+        let mut best_cases = vec![BestCase::default(); trace.len()];
         let mut waits = vec![[0.0_f64; 4]; trace.len()];
         for round in 0..rounds {
             let mut fuses = fuses;
-            for ((work, slot), waits) in trace.iter().zip(&mut slots).zip(&mut waits) {
+            for ((work, best_case), waits) in trace.iter().zip(&mut best_cases).zip(&mut waits) {
                 let begin = self.retired;
-                let (share, wait) = self.step(work, fuses && work.conditional);
+                let (issue_cycles, wait) = self.step(work, fuses && work.conditional);
                 fuses = work.fuses;
                 if round >= warm {
                     let took = self.retired - begin;
-                    (slot.cycles, slot.share) = (slot.cycles + took, share);
+                    (best_case.cycles, best_case.issue_cycles) =
+                        (best_case.cycles + took, issue_cycles);
                     waits.get_mut(wait as usize).into_iter().for_each(|sum| *sum += took);
                 }
             }
         }
-        let share = 1.0 / (rounds - warm).max(1) as f64;
-        for (slot, waits) in slots.iter_mut().zip(waits) {
-            slot.cycles *= share;
+        let per_round = 1.0 / (rounds - warm).max(1) as f64;
+        for (best_case, waits) in best_cases.iter_mut().zip(waits) {
+            best_case.cycles *= per_round;
             let most =
                 [Wait::Nothing, Wait::Operand, Wait::Load, Wait::Unit].into_iter().zip(waits);
-            slot.wait =
+            best_case.wait =
                 most.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Wait::Nothing, |(wait, _)| wait);
         }
-        slots
+        best_cases
     }
 
-    /// One instruction; its share of a cycle and what its retirement waited for. `fused`: with the
-    /// one before.
+    /// Schedules an instruction: its cycles of the issue width, and what its retirement waits for.
+    /// `fused`: whether it is fused with the instruction before it.
     fn step(&mut self, work: &Work, fused: bool) -> (f64, Wait) {
-        static SIMPLE: Cost =
-            Cost { latency: 1.0, forwarded: 1.0, early: 0.0, uops: 1.0, units: Vec::new() };
+        static SIMPLE: Cost = Cost {
+            latency: 1.0,
+            forwarded_latency: 1.0,
+            operand_lead: 0.0,
+            uops: 1.0,
+            units: Vec::new(),
+        };
         let machine = self.machine;
         let cost = machine.cost(work).unwrap_or(&SIMPLE);
         if work.calls {
-            // What is called takes its own time, and keeps nothing waiting that is taken up after
-            // it.
-            self.registers = [(self.taken, Wait::Nothing); 64];
+            // The time of a callee is its own, and all operands are ready when it returns.
+            self.registers = [(self.dispatched, Wait::Nothing); 64];
         }
         let uops = if fused { 0.0 } else { cost.uops.max(0.5) };
-        while self.buffer.len() >= machine.buffer {
-            self.taken = self.taken.max(self.buffer.pop_front().unwrap_or_default());
+        while self.reorder_buffer.len() >= machine.reorder_buffer {
+            self.dispatched =
+                self.dispatched.max(self.reorder_buffer.pop_front().unwrap_or_default());
         }
-        self.taken += uops / machine.width;
+        self.dispatched += uops / machine.width;
         let latest = |core: &Self, registers: Registers| {
             let ready =
                 registers.iter().filter_map(|register| core.registers.get(register).copied());
@@ -228,24 +253,24 @@ impl<'a> Core<'a> {
             )
         };
         let later = |a: (f64, Wait), b: (f64, Wait)| if b.0 > a.0 { b } else { a };
-        let mut ready = (self.taken, Wait::Nothing);
+        let mut ready = (self.dispatched, Wait::Nothing);
         if work.loads.is_some() {
             let address = later(ready, latest(self, work.addresses));
-            ready = (address.0 + machine.load, Wait::Load);
+            ready = (address.0 + machine.load_latency, Wait::Load);
             let others = Registers(work.reads.0 & !work.addresses.0);
             ready = later(ready, latest(self, others));
         } else {
             ready = later(ready, latest(self, work.reads));
         }
-        if !work.renamed && !fused && !self.enough {
+        if !work.renamed && !fused && !self.unlimited_units {
             let free = self.occupy(cost);
-            let loaded = if work.loads.is_some() { machine.load } else { 0.0 };
-            self.waited |= free + loaded > ready.0;
+            let loaded = if work.loads.is_some() { machine.load_latency } else { 0.0 };
+            self.waited_for_unit |= free + loaded > ready.0;
             ready = later(ready, (free + loaded, Wait::Unit));
         }
         let latency = if work.renamed || fused || work.calls { 0.0 } else { cost.latency };
         let kind = match ready.1 {
-            // Its own latency is longer than it had to wait for anything.
+            // The instruction's own latency is longer than its wait for anything.
             _ if latency > 1.0 && ready.0 - latency < self.retired => Wait::Operand,
             kind => kind,
         };
@@ -256,8 +281,8 @@ impl<'a> Core<'a> {
             .map_or(0, |(base, _)| base.0);
         for register in work.writes.iter() {
             if moved >> register & 1 == 1 {
-                // The base of an access that moves it on is there as a sum would be.
-                let base = latest(self, Registers(1 << register)).0.max(self.taken);
+                // The updated base of a pre- or post-indexed access has the latency of an addition.
+                let base = latest(self, Registers(1 << register)).0.max(self.dispatched);
                 self.registers
                     .get_mut(register)
                     .into_iter()
@@ -270,19 +295,20 @@ impl<'a> Core<'a> {
                 *at = (done.0, if kind == Wait::Unit { Wait::Unit } else { because });
             }
         }
-        // After a wait more retire than can be taken up in the long run; the mean is what counts.
+        // After a wait, more instructions retire in a cycle than can be dispatched in the long run.
+        // Only the mean matters, so retirement has the width of dispatch.
         let in_order = self.retired + uops / machine.width;
         self.retired = in_order.max(done.0);
-        self.buffer.push_back(self.retired);
-        // Half a cycle is nothing worth telling.
+        self.reorder_buffer.push_back(self.retired);
+        // A wait of half a cycle is not worth a report.
         (uops / machine.width, if done.0 > in_order + 0.5 { done.1 } else { Wait::Nothing })
     }
 
-    /// Gives the units work, in the order that instructions are taken up; when all of them were
-    /// free for it. (That what waits for operands lets others go first is not followed: units are
+    /// Occupies units in the order of dispatch: the cycle from which all units that the instruction
+    /// needs are free. (Instructions that wait for operands let others go first in truth; units are
     /// as busy in the mean.)
     fn occupy(&mut self, cost: &Cost) -> f64 {
-        let mut begin = self.taken;
+        let mut begin = self.dispatched;
         for (bits, cycles) in &cost.units {
             let mut first: Option<(usize, f64)> = None;
             for unit in Registers(*bits).iter() {
@@ -301,11 +327,11 @@ impl<'a> Core<'a> {
                 (1 << first, *cycles)
             };
             for unit in Registers(busy).iter() {
-                let taken = self.taken;
+                let dispatched = self.dispatched;
                 self.units
                     .get_mut(unit)
                     .into_iter()
-                    .for_each(|free| *free = free.max(taken) + cycles);
+                    .for_each(|free| *free = free.max(dispatched) + cycles);
             }
         }
         begin
@@ -330,8 +356,9 @@ mod tests {
     }
 
     fn round(code: &[u8]) -> f64 {
-        let slots = schedule(&Machine::named("znver3").unwrap(), &trace(code), Course::Again);
-        slots.iter().map(|slot| slot.cycles).sum()
+        let best_cases =
+            schedule(&Machine::named("znver3").unwrap(), &trace(code), TraceContext::Loop);
+        best_cases.iter().map(|best_case| best_case.cycles).sum()
     }
 
     #[test]
@@ -343,8 +370,9 @@ mod tests {
         // mov rax, [rax]; dec ecx; jne: a chain of loads
         let chase = [0x48, 0x8b, 0x00, 0xff, 0xc9, 0x75, 0xf9];
         assert!((4.0..5.5).contains(&round(&chase)), "{}", round(&chase));
-        let slots = schedule(&Machine::named("znver3").unwrap(), &trace(&chase), Course::Again);
-        assert_eq!(slots[0].wait, Wait::Load);
+        let best_cases =
+            schedule(&Machine::named("znver3").unwrap(), &trace(&chase), TraceContext::Loop);
+        assert_eq!(best_cases[0].wait, Wait::Load);
         // div rcx (with rax and rdx): a chain of divisions
         assert!(round(&[0x48, 0xf7, 0xf1, 0xff, 0xc9, 0x75, 0xf9]) >= 6.9);
     }
@@ -384,13 +412,14 @@ mod tests {
         for machine in Machine::names(Isa::X86_64) {
             let machine = Machine::named(machine).unwrap();
             let (first, rest) = before.split_at(1);
-            let mut after = Before::new(&machine, vec![first, rest]);
+            let mut after = WarmCore::new(&machine, vec![first, rest]);
             for own in [&own[..], &own[1..], &own[..1]] {
                 let whole: Vec<Work> = before.iter().chain(own).copied().collect();
-                let whole = schedule(&machine, &whole, Course::Once);
+                let whole = schedule(&machine, &whole, TraceContext::Busy);
                 assert_eq!(after.schedule(own), whole[before.len()..], "{}", machine.name);
             }
-            let pressed = after.schedule(&own).iter().any(|slot| slot.pressure > 0.0);
+            let pressed =
+                after.schedule(&own).iter().any(|best_case| best_case.unit_contention > 0.0);
             assert!(pressed, "{}", machine.name);
         }
     }

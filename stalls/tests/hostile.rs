@@ -1,5 +1,5 @@
-//! Any bytes as code, with any samples: graphs, estimates and explanations neither panic nor tell
-//! numbers that do not add up.
+//! Any bytes as code, with any samples: graphs, estimates and explanations do not panic, and their
+//! numbers add up.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
 use code::cfg::{Cfg, Knowledge, Loops, Part};
@@ -7,9 +7,9 @@ use code::isa::Isa;
 use code::isa::work::Work;
 use estimate::{Branch, ProcedureSamples, RemainingRounds};
 use image::Vaddr;
-use stalls::{Explained, Machine, Scale, Timed, explain};
+use stalls::{Explained, Machine, ProfiledProcedure, Scale, explain};
 
-/// What compilers write, so that random code has loops and ways through it; the rest are random
+/// Instructions that compilers write, so that random code has loops and paths; the rest are random
 /// bytes.
 const PIECES: [&[u8]; 16] = [
     &[0xff, 0xc9],
@@ -30,7 +30,7 @@ const PIECES: [&[u8]; 16] = [
     &[0xcc],
 ];
 
-/// The same of A64: sums, loads, stores, a division, a barrier, a locked addition, a copy of
+/// The same for A64: sums, loads, stores, a division, a barrier, a locked addition, a copy of
 /// memory, branches, a call, a return.
 const WORDS: [u32; 18] = [
     0x7100_0421,
@@ -139,7 +139,7 @@ fn whatever_the_code_is_sums_add_up() {
             continue;
         };
         let measured = (random.u8(..4) == 0).then(|| random.f64() * 1e6);
-        let timed = Timed {
+        let profiled = ProfiledProcedure {
             graph: &graph,
             loops: &loops,
             estimate: &estimate,
@@ -149,22 +149,24 @@ fn whatever_the_code_is_sums_add_up() {
             remaining_rounds: &remaining_rounds,
             measured,
         };
-        let told = explain(machine, &timed);
-        let Some(scale) = told.scale else { continue };
+        let explained_procedure = explain(machine, &profiled);
+        let Some(scale) = explained_procedure.scale else { continue };
         explained += 1;
-        holds(seed, scale, &told);
+        holds(seed, scale, &explained_procedure);
     }
     assert!(explained > 500, "only {explained} were explained");
 }
 
-/// What is true of every explanation.
-fn holds(seed: u64, scale: Scale, told: &Explained) {
-    assert!(0.0 <= scale.stalled && scale.stalled <= scale.least);
+/// Asserts what is true of every explanation.
+fn holds(seed: u64, scale: Scale, explained_procedure: &Explained) {
+    assert!(0.0 <= scale.lower_if_stalled && scale.lower_if_stalled <= scale.lower);
     assert!(
-        scale.least <= scale.told && scale.told <= scale.most && scale.most.is_finite(),
+        scale.lower <= scale.samples_per_cycle
+            && scale.samples_per_cycle <= scale.upper
+            && scale.upper.is_finite(),
         "{seed}: {scale:?}"
     );
-    let sums = &told.sums;
+    let sums = &explained_procedure.sums;
     let parts = sums.execution
         + sums.waits.values().sum::<f64>()
         + sums.dynamic
@@ -181,9 +183,9 @@ fn holds(seed: u64, scale: Scale, told: &Explained) {
             "{seed}: {sums:?}"
         );
     }
-    for line in told.blocks.iter().flatten() {
+    for line in explained_procedure.blocks.iter().flatten() {
         assert!(
-            line.cycles >= 0.0 && line.cycles <= line.cycles_most && line.unexplained >= 0.0,
+            line.cycles >= 0.0 && line.cycles <= line.cycles_max && line.unexplained >= 0.0,
             "{seed}: {line:?}"
         );
         for culprit in &line.culprits {

@@ -1,4 +1,4 @@
-//! Causes are named where they can be, and cleared where they cannot.
+//! Causes are suspected where they are possible, and ruled out where they are not.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
 use code::cfg::{Cfg, Knowledge, Loops, Part};
@@ -6,36 +6,41 @@ use code::isa::Isa;
 use code::isa::work::Work;
 use estimate::{Branch, ProcedureSamples, RemainingRounds};
 use image::Vaddr;
-use stalls::{Cause, Explained, Explanation, Machine, Sums, Timed, explain};
+use stalls::{Cause, Explained, Explanation, Machine, ProfiledProcedure, TimeBreakdown, explain};
 
-/// What is told of the instructions of a procedure, by their addresses, if those at `slow` took
-/// that many samples, and each other 100.
+/// The explanations of a procedure's instructions, by address. `slow` has addresses with their
+/// samples; each other instruction has 100.
 fn explained(code: &[u8], slow: &[(u64, u64)]) -> Vec<(u64, Explanation)> {
     explained_by(code, slow, &[])
 }
 
-/// Of branches that were seen: from, to, how often.
+/// The same with observed branches: from, to, observed count.
 fn explained_by(
     code: &[u8],
     slow: &[(u64, u64)],
-    seen: &[(u64, u64, u64)],
+    observed: &[(u64, u64, u64)],
 ) -> Vec<(u64, Explanation)> {
     let count =
         |at: u64| slow.iter().find(|(address, _)| *address == at).map_or(100, |(_, count)| *count);
-    let (addresses, told) = explained_as(code, count, (seen, &[]), Some(50.0));
-    addresses.into_iter().flatten().map(|at| at.0).zip(told.blocks.into_iter().flatten()).collect()
+    let (addresses, explanations) = explained_as(code, count, (observed, &[]), Some(50.0));
+    addresses
+        .into_iter()
+        .flatten()
+        .map(|at| at.0)
+        .zip(explanations.blocks.into_iter().flatten())
+        .collect()
 }
 
-/// The instructions of each block, and what is told of them: with so many samples of each, branches
-/// that were seen, what these were going to do, and samples a cycle, where those are measured.
+/// The addresses of each block's instructions, and their explanations, from samples by address,
+/// observed branches with their remaining rounds, and measured samples per cycle.
 fn explained_as(
     code: &[u8],
     count: impl Fn(u64) -> u64,
-    (seen, remaining_rounds): (&[(u64, u64, u64)], &[RemainingRounds]),
+    (observed, remaining_rounds): (&[(u64, u64, u64)], &[RemainingRounds]),
     measured: Option<f64>,
 ) -> (Vec<Vec<Vaddr>>, Explained) {
     let branch = |&(from, to, first)| Branch { from: Vaddr(from), to: Vaddr(to), first, later: 0 };
-    let branches: Vec<Branch> = seen.iter().map(branch).collect();
+    let branches: Vec<Branch> = observed.iter().map(branch).collect();
     let parts = [Part { begin: Vaddr(0), bytes: code }];
     let graph = Cfg::build(Isa::X86_64, &parts, &mut (), &Knowledge::default());
     let loops = Loops::of(&graph);
@@ -55,7 +60,7 @@ fn explained_as(
         addresses.iter().map(|block| block.iter().map(work).collect()).collect();
     let samples = |block: &Vec<Vaddr>| block.iter().map(|at| count(at.0) as f64).collect();
     let samples: Vec<Vec<f64>> = addresses.iter().map(samples).collect();
-    let timed = Timed {
+    let profiled = ProfiledProcedure {
         graph: &graph,
         loops: &loops,
         estimate: &estimate,
@@ -65,27 +70,27 @@ fn explained_as(
         remaining_rounds,
         measured,
     };
-    let told = explain(&Machine::named("znver3").unwrap(), &timed);
-    (addresses, told)
+    let explanations = explain(&Machine::named("znver3").unwrap(), &profiled);
+    (addresses, explanations)
 }
 
-fn is_suspected(told: &[(u64, Explanation)], at: u64, cause: Cause) -> Option<u64> {
-    let (_, told) = told.iter().find(|(address, _)| *address == at).unwrap();
-    told.culprits.iter().find(|culprit| culprit.cause == cause).map(|culprit| culprit.at)
+fn is_suspected(explanations: &[(u64, Explanation)], at: u64, cause: Cause) -> Option<u64> {
+    let (_, explanation) = explanations.iter().find(|(address, _)| *address == at).unwrap();
+    explanation.culprits.iter().find(|culprit| culprit.cause == cause).map(|culprit| culprit.at)
 }
 
 #[test]
-fn a_branch_can_be_found_late_only_where_one_is_taken() {
+fn only_a_taken_branch_can_be_a_late_one() {
     // test edi, edi; je over; add eax, 1; add eax, 1; over: add ebx, 1; ret
     let code = [0x85, 0xff, 0x74, 6, 0x83, 0xc0, 1, 0x83, 0xc0, 1, 0x83, 0xc3, 1, 0xc3];
-    let told = explained(&code, &[(4, 20_000), (10, 20_000)]);
-    assert_eq!(is_suspected(&told, 4, Cause::Resteer), None);
-    assert!(is_suspected(&told, 4, Cause::Mispredict).is_some());
-    assert!(is_suspected(&told, 10, Cause::Resteer).is_some());
+    let explanations = explained(&code, &[(4, 20_000), (10, 20_000)]);
+    assert_eq!(is_suspected(&explanations, 4, Cause::Resteer), None);
+    assert!(is_suspected(&explanations, 4, Cause::Mispredict).is_some());
+    assert!(is_suspected(&explanations, 10, Cause::Resteer).is_some());
 }
 
 #[test]
-fn what_a_mispredicted_branch_waits_for_is_its_fault_too() {
+fn the_wait_of_a_mispredicted_branch_is_part_of_its_cost() {
     // xor eax, eax; round: movzx edx, [rdi]; test dl, dl; jns over; xor rax, 0x55; over: add rdi,
     // 1; cmp rdi, rcx; jne round; ret
     let code = [
@@ -94,14 +99,15 @@ fn what_a_mispredicted_branch_waits_for_is_its_fault_too() {
     ];
     let slow = [(0, 500), (2, 50_000_000), (5, 100_000_000), (13, 100_000_000), (22, 500)];
     let share = |taken: u64| {
-        let seen = [(7, 13, taken), (7, 9, 10_000 - taken), (20, 2, 100_000), (20, 22, 1)];
-        let told = explained_by(&code, &slow, &seen);
+        let observed = [(7, 13, taken), (7, 9, 10_000 - taken), (20, 2, 100_000), (20, 22, 1)];
+        let explanations = explained_by(&code, &slow, &observed);
         // The loop's own branch is foreseen: what comes first in a round comes after the other in
         // the round before.
         let of = |at| {
-            let (_, told): &(u64, Explanation) =
-                told.iter().find(|(address, _)| *address == at).unwrap();
-            told.culprits
+            let (_, explanation): &(u64, Explanation) =
+                explanations.iter().find(|(address, _)| *address == at).unwrap();
+            explanation
+                .culprits
                 .iter()
                 .find(|culprit| culprit.cause == Cause::Mispredict)
                 .map_or(0.0, |culprit| culprit.high)
@@ -115,8 +121,8 @@ fn what_a_mispredicted_branch_waits_for_is_its_fault_too() {
 fn a_loop_that_fits_knows_its_branches() {
     // mov ecx, 1000; round: imul eax, eax; dec ecx; jne round; ret
     let code = [0xb9, 0xe8, 3, 0, 0, 0x0f, 0xaf, 0xc0, 0xff, 0xc9, 0x75, 0xf9, 0xc3];
-    let told = explained(&code, &[(0, 1), (5, 2_000_000), (8, 100_000), (12, 1)]);
-    let (_, first) = told.iter().find(|(at, _)| *at == 5).unwrap();
+    let explanations = explained(&code, &[(0, 1), (5, 2_000_000), (8, 100_000), (12, 1)]);
+    let (_, first) = explanations.iter().find(|(at, _)| *at == 5).unwrap();
     let most = first
         .culprits
         .iter()
@@ -135,16 +141,18 @@ fn units_are_suspected_where_the_best_case_waits_for_them() {
     let latch = code.len() as u64;
     code.extend([0xff, 0xc9, 0x75, (-(latch as i64) - 4) as u8, 0xc3]);
     let slow: Vec<(u64, u64)> = (0..latch).step_by(3).map(|at| (at, 1_000_000)).collect();
-    let told = explained(&code, &slow);
+    let explanations = explained(&code, &slow);
     assert!(
-        told.iter().any(|(at, _)| is_suspected(&told, *at, Cause::Port) == Some(*at)),
-        "{told:#?}"
+        explanations
+            .iter()
+            .any(|(at, _)| is_suspected(&explanations, *at, Cause::Port) == Some(*at)),
+        "{explanations:#?}"
     );
     // round: add eax, 1; dec ecx; jne round; ret: units enough.
-    let told = explained(&[0x83, 0xc0, 1, 0xff, 0xc9, 0x75, 0xf9, 0xc3], &[(0, 1_000_000)]);
+    let explanations = explained(&[0x83, 0xc0, 1, 0xff, 0xc9, 0x75, 0xf9, 0xc3], &[(0, 1_000_000)]);
     assert!(
-        told.iter().all(|(at, _)| is_suspected(&told, *at, Cause::Port).is_none()),
-        "{told:#?}"
+        explanations.iter().all(|(at, _)| is_suspected(&explanations, *at, Cause::Port).is_none()),
+        "{explanations:#?}"
     );
 }
 
@@ -155,28 +163,28 @@ const EITHER: &[u8] = &[
     0x31, 0xc0, 0x0f, 0xba, 0xe2, 0x03, 0x73, 0x02, 0x01, 0xf0, 0x48, 0xd1, 0xca, 0x48, 0xff, 0xce,
     0x75, 0xf0, 0xc3,
 ];
-/// Its branch either way, and where that leads.
+/// The branch of `EITHER`, and its two targets.
 const BRANCH: u64 = 6;
 const WAYS: [u64; 2] = [8, 10];
 
-/// What the time of a procedure was spent on, with 1000 samples of each instruction of its loop.
+/// Where the time of a procedure went, with 1000 samples of each instruction of its loop.
 fn spent(
     code: &[u8],
     in_loop: std::ops::Range<u64>,
-    seen: &[(u64, u64, u64)],
+    observed: &[(u64, u64, u64)],
     remaining_rounds: &[RemainingRounds],
-) -> Sums {
+) -> TimeBreakdown {
     let count = |at: u64| if in_loop.contains(&at) { 1000 } else { 0 };
-    explained_as(code, count, (seen, remaining_rounds), None).1.sums
+    explained_as(code, count, (observed, remaining_rounds), None).1.sums
 }
 
-/// The part of the time that a cause can have taken at most.
-fn most(sums: &Sums, cause: Cause) -> f64 {
+/// The largest share of the time that a cause can have taken.
+fn most(sums: &TimeBreakdown, cause: Cause) -> f64 {
     sums.causes.get(&cause).map_or(0.0, |(_, most)| most / sums.samples)
 }
 
-/// `whatcg` allowed ITLB misses 83 % of the time of a loop in one page: it took each round of a
-/// loop that begins where the procedure does for an entry of the procedure.
+/// `whatcg` allowed instruction TLB misses 83 % of the time of a loop in one page: where a loop
+/// begins at the procedure's entry, each round counted as an entry of the procedure.
 #[test]
 fn a_loop_in_one_page_has_no_misses_of_code_after_its_first_round() {
     let sums = spent(CHASE, 0..8, &[(6, 0, 10_000), (6, 8, 10)], &[]);
@@ -190,8 +198,8 @@ fn a_loop_in_one_page_has_no_misses_of_code_after_its_first_round() {
     assert!(sums.unknown == sums.samples && sums.waits.is_empty(), "{sums:#?}");
 }
 
-/// A loop of two cache lines was suspected of a miss each round where an instruction crosses from
-/// one to the other: 19 % of the time of a loop of a million rounds.
+/// A loop of two cache lines was suspected of an instruction cache miss in each round, where an
+/// instruction crosses from one line to the other: 19 % of the time of a loop of a million rounds.
 #[test]
 fn a_loop_in_two_lines_misses_neither_after_its_first_round() {
     // 60 no-ops; 60: inc eax; dec rsi; jne 60; ret
@@ -201,12 +209,12 @@ fn a_loop_in_two_lines_misses_neither_after_its_first_round() {
     assert!(most < 0.1, "{most} of {sums:#?}");
 }
 
-/// A branch that goes either way at random and one that changes its way once in a thousand rounds
-/// were suspected alike, of 97 % and more: only how often each way is taken was looked at, and that
-/// twice.
+/// A branch with random directions and one that changes direction once in a thousand rounds were
+/// both suspected of 97 % of the time and more: only the probability of each direction counted, and
+/// counted twice.
 #[test]
-fn a_branch_that_changes_its_way_seldom_is_hardly_mispredicted() {
-    let seen = [(BRANCH, WAYS[0], 4000), (BRANCH, WAYS[1], 4000), (16, 2, 8000), (16, 18, 8)];
+fn a_branch_that_seldom_changes_direction_is_hardly_mispredicted() {
+    let observed = [(BRANCH, WAYS[0], 4000), (BRANCH, WAYS[1], 4000), (16, 2, 8000), (16, 18, 8)];
     let remaining_rounds = |rounds, count| {
         [false, true].map(|jumps| RemainingRounds {
             branch: Vaddr(BRANCH),
@@ -220,7 +228,7 @@ fn a_branch_that_changes_its_way_seldom_is_hardly_mispredicted() {
         (1..12).flat_map(|rounds| remaining_rounds(rounds, 4000 >> rounds)).collect::<Vec<_>>();
     let in_runs = (1..1000).flat_map(|rounds| remaining_rounds(rounds, 4)).collect::<Vec<_>>();
     let [random, unknown, runs] = [at_random.as_slice(), &[], &in_runs].map(|remaining_rounds| {
-        most(&spent(EITHER, 2..18, &seen, remaining_rounds), Cause::Mispredict)
+        most(&spent(EITHER, 2..18, &observed, remaining_rounds), Cause::Mispredict)
     });
     assert!(random > 0.5 && unknown >= random, "{random} {unknown}");
     assert!(runs < 0.2, "{runs} beside {random}");

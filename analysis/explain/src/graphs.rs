@@ -11,7 +11,7 @@ use code::skid::Skid;
 use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
 use model::{EDGES, Edges, FIRST_EDGES, ROUNDS, Turns, Values};
-use stalls::{Explained, Machine, Timed};
+use stalls::{Explained, Machine, ProfiledProcedure};
 
 use crate::listing::{self, ByAddress, Listing};
 use names::procedures::Known;
@@ -63,7 +63,7 @@ impl Graph {
             // Executions of the procedure, by the cycles that a sample stands for.
             enough.then(|| samples * instructions / executed / cycles)
         });
-        let timed = Timed {
+        let profiled = ProfiledProcedure {
             graph: &self.graph,
             loops: &self.loops,
             estimate,
@@ -73,7 +73,7 @@ impl Graph {
             remaining_rounds: &self.remaining_rounds,
             measured,
         };
-        Some(stalls::explain(machine, &timed))
+        Some(stalls::explain(machine, &profiled))
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use code::skid::Skid;
 use serde::Serialize;
-use stalls::{By, Explanation, Scale, Sums, Wait};
+use stalls::{Explanation, Scale, ScaleBasis, TimeBreakdown, Wait};
 
 use super::costs::{
     self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, is_known, number, told, word,
@@ -60,7 +60,7 @@ pub struct CalcReport {
     /// What cycles are told by; none without samples.
     pub scale: Option<Scale>,
     /// Where the time went.
-    pub sums: Sums,
+    pub sums: TimeBreakdown,
     /// Its loops, those with most samples first.
     pub loops: Vec<LoopRow>,
     /// Its blocks, by address.
@@ -486,12 +486,14 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
             .collect(),
         machine: report.machine.name,
         machine_assumed: report.machine.assumed,
-        cycles_factor_least: known.map(|scale| digits(scale.told / scale.most)),
+        cycles_factor_least: known.map(|scale| digits(scale.samples_per_cycle / scale.upper)),
         cycles_factor: known
-            .map(|scale| digits(scale.told / scale.least))
+            .map(|scale| digits(scale.samples_per_cycle / scale.lower))
             .filter(|factor| factor.is_finite()),
         cycles_known: known.is_some(),
-        cycles_measured: report.scale.is_some_and(|scale| scale.by == By::Instructions),
+        cycles_measured: report
+            .scale
+            .is_some_and(|scale| scale.basis == ScaleBasis::RetiredInstructions),
         spent: super::stalls::spent(&report.sums),
         loops: report.loops.iter().map(loops::json).collect(),
         blocks: report.blocks.iter().map(|row| block(report, row)).collect(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use stalls::{By, Cause, Culprit, Explanation, Scale};
+use stalls::{Cause, Culprit, Explanation, Scale, ScaleBasis};
 
 use super::Style;
 use super::quantity::thousands;
@@ -62,21 +62,21 @@ impl InstructionCost {
 
 /// What cycles are, in words.
 pub(super) fn cycles(scale: Option<Scale>) -> String {
-    let Some(Scale { told, most, least, by, .. }) = scale else {
+    let Some(Scale { samples_per_cycle, upper, lower, basis, .. }) = scale else {
         return "not known: no samples of time".to_owned();
     };
-    let (down, up) = (number(told / most), number(told / least));
-    match by {
-        By::Instructions => {
+    let (down, up) = (number(samples_per_cycle / upper), number(samples_per_cycle / lower));
+    match basis {
+        ScaleBasis::RetiredInstructions => {
             return "cy: cycles of an execution, by samples of executed instructions".to_owned();
         }
-        By::Nothing => return NOT_KNOWN.to_owned(),
-        By::Points => {
+        ScaleBasis::Unknown => return NOT_KNOWN.to_owned(),
+        ScaleBasis::IssuePoints => {
             return format!(
                 "cy: cycles of an execution, by instructions that were hardly ever stalled; probably {down} to {up} times as many"
             );
         }
-        By::Most => {}
+        ScaleBasis::TypicalStalls => {}
     }
     format!(
         "cy: cycles of an execution, if stalled as most code is; {down} to {up} times as many in 19 of 20 procedures"
@@ -132,7 +132,7 @@ impl Costs {
     /// An instruction's cells, as [`TITLES`] says; empty where it is not known.
     pub(super) fn cells(&self, address: u64) -> [String; TITLES.len()] {
         let Some((runs, line)) = self.rows.get(&address) else { return Default::default() };
-        let Explanation { cycles, cycles_most, .. } = line.why;
+        let Explanation { cycles, cycles_max: cycles_most, .. } = line.why;
         let took = line.samples > 0 && self.scale.is_some() && runs.value > 0.0;
         let known = is_known(self.scale);
         let most = took && cycles_most.is_finite() && (cycles_most > cycles * ROUGHLY || !known);
@@ -160,7 +160,7 @@ impl Costs {
             word(runs.confidence).to_owned(),
             cycles(line.why.best.cycles),
             if is_known(self.scale) { cycles(line.why.cycles) } else { String::new() },
-            cycles(line.why.cycles_most),
+            cycles(line.why.cycles_max),
             stall.map(|stall| stall.letters).unwrap_or_default(),
         ]
     }
@@ -245,7 +245,7 @@ impl Cost {
             frequency: Frequency::of(&runs),
             best_cpi: cycles(why.best.cycles),
             cpi: cycles(why.cycles).filter(|_| known),
-            cpi_most: cycles(why.cycles_most),
+            cpi_most: cycles(why.cycles_max),
             unexplained: cycles(why.unexplained).filter(|_| known),
             culprits: why.culprits.iter().map(|culprit| CulpritEntry::of(culprit, known)).collect(),
         }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use code::skid::Skid;
 use image::Frame;
 use serde::Serialize;
-use stalls::{By, Scale};
+use stalls::{Scale, ScaleBasis};
 
 use super::costs::{COLUMNS, Cost, digits};
 use super::csv::{count_cells, record};
@@ -276,12 +276,12 @@ fn why(costs: &Result<Costs, String>) -> Why<'_> {
     let scale = known.and_then(|costs| costs.scale).filter(Scale::is_known);
     Why {
         machine: known.map(|costs| costs.machine.name),
-        cycles_factor_least: scale.map(|scale| digits(scale.told / scale.most)),
+        cycles_factor_least: scale.map(|scale| digits(scale.samples_per_cycle / scale.upper)),
         cycles_factor: scale
-            .map(|scale| digits(scale.told / scale.least))
+            .map(|scale| digits(scale.samples_per_cycle / scale.lower))
             .filter(|factor| factor.is_finite()),
         cycles_known: scale.is_some(),
-        cycles_measured: scale.is_some_and(|scale| scale.by == By::Instructions),
+        cycles_measured: scale.is_some_and(|scale| scale.basis == ScaleBasis::RetiredInstructions),
         why_not: costs.as_ref().err().map(String::as_str),
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use stalls::{Sums, Wait};
+use stalls::{TimeBreakdown, Wait};
 
 use super::Style;
 use super::json::rounded;
@@ -21,7 +21,7 @@ pub(super) fn wait(wait: Wait) -> &'static str {
 }
 
 /// Parts of all samples by name: at least, and at most.
-pub(super) fn rows(sums: &Sums) -> Vec<(String, f64, f64)> {
+pub(super) fn rows(sums: &TimeBreakdown) -> Vec<(String, f64, f64)> {
     let share = |samples: f64| samples / sums.samples.max(f64::MIN_POSITIVE);
     let one = |name: &str, samples: f64| (name.to_owned(), share(samples), share(samples));
     let mut rows: Vec<(String, f64, f64)> = sums
@@ -45,7 +45,7 @@ pub(super) fn rows(sums: &Sums) -> Vec<(String, f64, f64)> {
 }
 
 /// What dynamic, static, execution and error add up to, of all samples.
-pub(super) fn total(sums: &Sums) -> f64 {
+pub(super) fn total(sums: &TimeBreakdown) -> f64 {
     let all = sums.dynamic + sums.unexplained - sums.gain
         + sums.waits.values().sum::<f64>()
         + sums.execution
@@ -55,7 +55,7 @@ pub(super) fn total(sums: &Sums) -> f64 {
 }
 
 /// The lines of a report's head.
-pub(super) fn text(sums: &Sums, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn text(sums: &TimeBreakdown, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let told = rows(sums).into_iter().filter(|(_, low, high)| low.abs().max(high.abs()) >= TOLD);
     for (number, (name, low, high)) in told.enumerate() {
         let range = if low == high {
@@ -104,7 +104,7 @@ struct StaticEntry {
 }
 
 /// Makes it.
-pub(super) fn spent(sums: &Sums) -> Spent {
+pub(super) fn spent(sums: &TimeBreakdown) -> Spent {
     let share =
         |samples: f64| if sums.samples > 0.0 { rounded(samples / sums.samples) } else { 0.0 };
     let causes = sums.causes.iter().map(|(cause, (low, high))| CauseEntry {

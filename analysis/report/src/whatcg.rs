@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use stalls::Sums;
+use stalls::TimeBreakdown;
 
 use super::csv::record;
 use super::json::{self, Event, Head, ProblemEntry};
@@ -28,7 +28,7 @@ pub struct WhatcgReport {
     /// Of procedures that were explained.
     pub explained: u64,
     /// What they were spent on.
-    pub sums: Sums,
+    pub sums: TimeBreakdown,
     /// What the reader must know.
     pub problems: Vec<Problem>,
 }

@@ -208,8 +208,8 @@ fn a_loop_that_is_hardly_left_is_executed_as_its_time_says() {
     assert!((flow.visits()[1] / 1e5).ln().abs() < 0.7, "{flow:?}");
 }
 
-/// A block, then one of two rows of blocks, then a last block, without observed branches. Each block
-/// has 4 instructions; `samples` has the samples of the rows.
+/// A block, then one of two rows of blocks, then a last block, without observed branches. Each
+/// block has 4 instructions; `samples` has the samples of the rows.
 fn arms(samples: [&[f64]; 2]) -> FlowGraph {
     let block = |samples: f64| Node { samples, instructions: 4.0, ..Default::default() };
     let mut blocks = vec![block(1000.0)];
@@ -240,8 +240,8 @@ fn one_block_that_is_stalled_for_long_does_not_outweigh_the_others() {
 
 #[test]
 fn a_misprediction_is_not_the_time_of_the_block_after_it() {
-    // One execution in ten goes this way and is mispredicted 9 times of 10: its first block pays for
-    // 9 more instructions, the first block of the other way for 1 more.
+    // One execution in ten goes this way and is mispredicted 9 times of 10: its first block pays
+    // for 9 more instructions, the first block of the other way for 1 more.
     let seldom = [0.1 * 1000.0 * (4.0 + 9.0) / 4.0];
     let flow_graph = arms([&seldom, &[0.9 * 1000.0 * (4.0 + 1.0) / 4.0]]);
     let order = order(&flow_graph).unwrap();

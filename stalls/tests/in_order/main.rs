@@ -18,7 +18,7 @@ use code::isa::work::Work;
 use estimate::{Confidence, Estimate, ProcedureSamples};
 use image::Vaddr;
 use pipeline::{Pipeline, Stalls};
-use stalls::{Machine, Timed, explain};
+use stalls::{Machine, ProfiledProcedure, explain};
 
 const PROCEDURES: &str = include_str!("procedures.txt");
 /// Cycles between two samples, in the mean, and samples of a procedure.
@@ -216,7 +216,7 @@ fn score(machine: &Machine, run: &Run, score: &mut Score) {
     let normal = |within: Within| Within(within.0.map(|part| part / within.1), 1.0);
     score.blocks.sum(&normal(blocks));
     score.edges.sum(&normal(edges));
-    let timed = Timed {
+    let profiled = ProfiledProcedure {
         graph: &run.graph,
         loops: &run.loops,
         estimate: &estimate,
@@ -226,7 +226,7 @@ fn score(machine: &Machine, run: &Run, score: &mut Score) {
         remaining_rounds: &[],
         measured: None,
     };
-    let sums = explain(machine, &timed).sums;
+    let sums = explain(machine, &profiled).sums;
     let dynamic = (sums.dynamic + sums.unexplained + sums.error - sums.gain) / sums.samples;
     score.stalls.push((dynamic, run.stalled as f64 / run.cycles as f64));
 }

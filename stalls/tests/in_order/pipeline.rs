@@ -120,7 +120,7 @@ impl<'a> Pipeline<'a> {
             units.sort_by_key(|unit| self.busy[*unit]);
             units.into_iter().take(count as usize).for_each(|unit| self.busy[unit] = until);
         }
-        let load = if work.loads.is_some() { self.machine.load } else { 0.0 };
+        let load = if work.loads.is_some() { self.machine.load_latency } else { 0.0 };
         let moved = work
             .adds
             .filter(|_| work.loads.is_some() || work.stores.is_some())
@@ -132,7 +132,7 @@ impl<'a> Pipeline<'a> {
             self.made[register] = Made {
                 at: self.cycle,
                 latency: cycles(cost.latency),
-                forwarded: cycles(cost.forwarded),
+                forwarded: cycles(cost.forwarded_latency),
                 longer,
             };
         }
@@ -154,7 +154,7 @@ impl<'a> Pipeline<'a> {
 
     /// Whether operands are there, with or without what took longer.
     fn ready(&self, work: &Work, with: bool) -> bool {
-        let early = self.machine.cost(work).unwrap().early as u64;
+        let early = self.machine.cost(work).unwrap().operand_lead as u64;
         work.reads.iter().all(|register| {
             let Made { at, latency, forwarded, longer } = self.made[register];
             let needed = if work.addresses.0 >> register & 1 == 1 {

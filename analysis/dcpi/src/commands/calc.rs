@@ -222,7 +222,7 @@ pub(super) fn blocks(
             runs: runs_of(graph, estimate, number, confidence),
             best: cycles(|why| why.best.cycles),
             cycles: cycles(|why| why.cycles).filter(|_| known),
-            cycles_most: cycles(|why| why.cycles_most),
+            cycles_most: cycles(|why| why.cycles_max),
             instructions: instructions.collect(),
         }
     };

@@ -129,7 +129,7 @@ fn stalled(found: &Explanation<'_>) -> Vec<StallRow> {
     for (number, block) in found.explained.blocks.iter().enumerate() {
         let runs =
             estimate.and_then(|estimate| estimate.blocks.get(number)).copied().unwrap_or_default();
-        let samples = |cycles: f64| cycles * runs.executions * scale.told;
+        let samples = |cycles: f64| cycles * runs.executions * scale.samples_per_cycle;
         for (why, at) in block.iter().zip(found.graph.graph.instructions(number)) {
             let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
             let stall = (why.cycles - why.best.cycles).max(0.0);
@@ -137,7 +137,7 @@ fn stalled(found: &Explanation<'_>) -> Vec<StallRow> {
                 continue;
             }
             // Where cycles are not known, executions may have been as many as the best case allows.
-            let surely = samples(why.cycles) - why.best.cycles * runs.executions * scale.most;
+            let surely = samples(why.cycles) - why.best.cycles * runs.executions * scale.upper;
             rows.push(StallRow {
                 stall: if known { samples(stall) } else { surely.max(0.0) },
                 most: samples(stall.max(largest)),

@@ -363,7 +363,7 @@ fn score(
                 .scale
                 .filter(Scale::is_known)?;
             let truly = per_cycle / scored.scale;
-            Some([truly / scale.most, truly / scale.told, truly / scale.least])
+            Some([truly / scale.upper, truly / scale.samples_per_cycle, truly / scale.lower])
         });
         Some(TruthRow {
             image: image.record.name.clone(),

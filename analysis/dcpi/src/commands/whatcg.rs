@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use stalls::Sums;
+use stalls::TimeBreakdown;
 
 use super::Outcome;
 use super::costs::{self, OnMachine};
@@ -67,7 +67,7 @@ fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisE
         syntax: None,
     };
     let places = args.on.places();
-    let (mut sums, mut procedures) = (Sums::default(), 0_u64);
+    let (mut sums, mut procedures) = (TimeBreakdown::default(), 0_u64);
     let told = |found: &Explanation<'_>| found.explained.sums.clone();
     let covered = explained::each(&samples, &asked, &places, &mut problems, told, |of_one| {
         sums.add(&of_one);
