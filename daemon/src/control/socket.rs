@@ -1,7 +1,7 @@
 //! The control socket: a Unix stream socket, one request and one reply per line.
 //!
 //! Nobody who may connect can keep it from others: clients, requests and times are bounded
-//! ([`crate::control::client_rights`]), and however many come, they are taken up and answered at a
+//! ([`crate::control::connection_limits`]), and however many come, they are taken up and answered at a
 //! pace that costs little.
 
 use crate::control::connection_limits::{CLIENTS_MAX, Clients, Seat};
