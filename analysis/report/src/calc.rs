@@ -119,7 +119,7 @@ pub struct BlockRow {
     pub runs: Runs,
     /// Cycles of an execution at best; none where it never ran.
     pub best: Option<f64>,
-    /// Cycles that one took, as told ([`Scale::told`]).
+    /// Cycles that one took, as told ([`Scale::samples_per_cycle`]).
     pub cycles: Option<f64>,
     /// And at most.
     pub cycles_most: Option<f64>,

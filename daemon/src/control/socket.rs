@@ -1,8 +1,8 @@
 //! The control socket: a Unix stream socket, one request and one reply per line.
 //!
 //! Nobody who may connect can keep it from others: clients, requests and times are bounded
-//! ([`crate::control::connection_limits`]), and however many come, they are taken up and answered at a
-//! pace that costs little.
+//! ([`crate::control::connection_limits`]), and however many come, they are taken up and answered
+//! at a pace that costs little.
 
 use crate::control::connection_limits::{CLIENTS_MAX, Clients, Seat};
 use std::io;
