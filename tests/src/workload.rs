@@ -19,7 +19,9 @@ impl Workload {
     #[must_use]
     pub fn build(directory: &Path, name: &str, flags: &[&str]) -> Self {
         let program = directory.join(name);
-        compile(&source(name.trim_end_matches(|c: char| c.is_ascii_digit())), &program, flags);
+        let own = source(name);
+        let numbered = || source(name.trim_end_matches(|c: char| c.is_ascii_digit()));
+        compile(&if own.exists() { own } else { numbered() }, &program, flags);
         Self { program }
     }
 

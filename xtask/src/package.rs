@@ -47,8 +47,12 @@ pub enum Profile {
 }
 
 impl Profile {
-    fn flag(self) -> &'static str {
-        if self == Self::Release { "--release" } else { "" }
+    /// Builds the programs, and what writes their man pages: for tests the build that they have.
+    fn build(self) -> String {
+        match self {
+            Self::Release => "cargo build --release -p daemon -p dcpi -p manual --bins".to_owned(),
+            Self::Dev => "cargo build --workspace --bins".to_owned(),
+        }
     }
 
     fn folder(self) -> &'static str {
@@ -67,7 +71,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let minutes =
         if profile == Profile::Release { "; a first release build takes minutes" } else { "" };
     println!("step 1 of 3: building {}{minutes}", PROGRAMS.join(", "));
-    must(&mut command(&format!("cargo build {} -p daemon -p dcpi --bins", profile.flag())))?;
+    must(&mut command(&profile.build()))?;
     println!("step 2 of 3: building the loader hook");
     hook::build()?;
     println!("step 3 of 3: building man pages and completions, and packing");
@@ -130,8 +134,10 @@ fn copy(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
 
 /// Man pages, compressed, and completions where each shell looks for them.
 fn manuals(root: &Path, profile: Profile) -> anyhow::Result<()> {
-    // In the programs' own profile: in another one cargo would compile every crate a second time.
-    must(&mut command(&format!("cargo run {} -p manual -- {FOLDER}", profile.flag())))?;
+    // As the programs were built: of another profile, or with the features of this crate alone,
+    // Cargo would compile every crate a second time.
+    must(&mut command(&profile.build()))?;
+    must(&mut command(&format!("{}/manual {FOLDER}", profile.folder())))?;
     let folders = ["1", "8"].map(|section| {
         (format!("man/{section}"), root.join(format!("usr/share/man/man{section}")))
     });
