@@ -3,8 +3,9 @@
 //!
 //! Tests that are `#[ignore]`d need root: `cargo xtask test` runs them, and without root they
 //! fail. Several run at once, as several daemons may sample one machine. Tests below a module
-//! `alone` run when no other test does: they change a setting of the machine, or hold samples
-//! against seconds so narrowly that a neighbour's load would be seen (`.config/nextest.toml`).
+//! `alone` run when no other test does: they change a setting of the machine, hold samples against
+//! seconds so narrowly that a neighbour's load would be seen, or wait for dcpid's threads of the
+//! lowest priority (`.config/nextest.toml`).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,7 +17,6 @@
 mod abuse;
 mod alone;
 mod cli;
-mod code_store;
 mod database;
 mod edges;
 mod listing;

@@ -1,5 +1,6 @@
 //! Tests that run when no other test does: see `main.rs`.
 
+mod code_store;
 #[cfg(feature = "consumers")]
 mod consumers;
 mod generated;

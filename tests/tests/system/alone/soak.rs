@@ -128,7 +128,7 @@ fn assert_flat(looks: &[Look]) {
 fn a_soak_leaks_nothing_and_loses_nothing_that_was_acknowledged() {
     require_root();
     let seconds =
-        std::env::var("DCPI_SOAK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(45_u64);
+        std::env::var("DCPI_SOAK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(36_u64);
     // Every three minutes at most, and twice at least, somebody kills it.
     let life = Duration::from_secs((seconds / 3).min(180));
     let (place, begun, samplers_before) = (Place::default(), Instant::now(), samplers());
