@@ -47,11 +47,12 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Builds the programs, and what writes their man pages: for tests the build that they have.
+    /// Builds the programs, and what writes their man pages. For tests it is the build that they
+    /// have: without `--tests` dependencies have fewer features and are compiled again.
     fn build(self) -> String {
         match self {
             Self::Release => "cargo build --release -p daemon -p dcpi -p manual --bins".to_owned(),
-            Self::Dev => "cargo build --workspace --bins".to_owned(),
+            Self::Dev => "cargo build --workspace --bins --tests".to_owned(),
         }
     }
 
