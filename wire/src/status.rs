@@ -238,7 +238,8 @@ pub struct CostStatus {
     pub unix_s: u64,
     /// Windows that were measured.
     pub windows: u64,
-    /// Windows of these that nothing disturbed. The cost is their median.
+    /// Number of those windows that no other task or interrupt disturbed. The cost of a sample is
+    /// the median of their costs.
     pub quiet: u64,
     /// Cost in the cheapest quiet window, in ns per sample.
     pub low_ns: f64,

@@ -155,8 +155,8 @@ impl<'a> Surveyed<'a> {
         Self::look(samples, image, known, None, problems)
     }
 
-    /// As [`Surveyed::of`], but only for the [graph](Surveyed::graph) of this procedure: in a
-    /// fraction of the time.
+    /// Surveys only what the [graph](Surveyed::graph) of this procedure needs. [`Surveyed::of`]
+    /// surveys the whole image, for the graphs of many procedures, and takes many times as long.
     #[must_use]
     pub fn around(
         samples: &Samples,

@@ -101,10 +101,10 @@ impl Survey {
         this
     }
 
-    /// What [`Survey::of`] says of one procedure, the one with this number, and of its parts, and
-    /// which of the procedures that those call do not return. Of the image's other code only what
-    /// that takes is looked at, by where branches could be; where procedures are joined by too many
-    /// others, all.
+    /// The part of [`Survey::of`] that concerns the procedure with this number: the procedure, its
+    /// parts, and which of the procedures that it calls do not return. The survey decodes only the
+    /// code of the image whose branches can reach these procedures. If that joins too many
+    /// procedures, it decodes the whole image.
     #[must_use]
     pub fn around(
         isa: Isa,

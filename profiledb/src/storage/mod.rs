@@ -63,8 +63,8 @@ pub trait Storage: fmt::Debug + Send + Sync {
     -> io::Result<()>;
     /// Says when a file was last changed.
     fn set_modified(&self, path: &Path, unix_s: u64) -> io::Result<()>;
-    /// Gives a file another name in the same directory, replacing what has that name, in one step;
-    /// or a directory a name that nothing has.
+    /// Renames a file within its directory in one step; a file that has the new name is replaced.
+    /// A directory can be renamed too, but only to a name that no file or directory has.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;

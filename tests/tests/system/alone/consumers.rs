@@ -240,8 +240,8 @@ fn llvm_bolt() {
 }
 
 /// The messages are OpenTelemetry's own, from the Python package index, for `$DCPI_OTLP_PYTHON`:
-/// `workloads/otlp.py` reads all samples of the machine with them. Each build has those that `dcpi
-/// prof` counts.
+/// `workloads/otlp.py` decodes all samples of the machine with them. Each build of a program has as
+/// many samples there as in `dcpi prof`.
 #[test]
 #[ignore = "needs root and the programs that cargo xtask consumers installs"]
 fn opentelemetry_proto() {
