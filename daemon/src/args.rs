@@ -62,6 +62,12 @@ pub struct DcpidArgs {
     /// Merge a recording into --db like live samples, and end; needs no privilege
     #[arg(long, value_name = "FILE", requires = "db")]
     pub replay: Option<PathBuf>,
+    /// Be an inspector: answer the questions of a dcpid on standard input
+    #[arg(long, hide = true, conflicts_with_all = ["replay", "record_input"])]
+    pub inspect: bool,
+    /// Start an inspector for each connection to this socket (-: standard input)
+    #[arg(long, value_name = "PATH", hide = true, conflicts_with_all = ["replay", "record_input"])]
+    pub inspections: Option<PathBuf>,
     /// How much to log to standard error: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log: tracing::Level,
@@ -147,6 +153,15 @@ pub struct Settings {
     /// code, images can be named and listed when their files are gone. off: none [default: 512MiB]
     #[arg(long, value_name = "SIZE")]
     pub code_store: Option<String>,
+    /// Keep the code of files that not everybody may read too, where readers of the database can see
+    /// it
+    #[arg(long)]
+    #[serde(default)]
+    pub private_code: bool,
+    /// Socket of the inspectors, which look into other processes and files for dcpid:
+    /// dcpid-inspector.service has it [default: dcpid starts inspectors of its own]
+    #[arg(long, value_name = "PATH")]
+    pub inspector: Option<PathBuf>,
     /// Entries (16 bytes) in each half of a CPU's table, 124 to 16384, rounded up to a multiple of
     /// 4. 124 entries and the sampler's own words fit into one page. In a larger table more samples
     /// find their entry, but each sample costs more, and 16384 entries need 512 KiB more memory for

@@ -59,6 +59,10 @@ pub struct Config {
     pub edges: Option<f64>,
     /// Bytes that the code store may take; None: there is none.
     pub code_store: Option<u64>,
+    /// Whether code of files that not everybody may read is kept too.
+    pub private_code: bool,
+    /// Socket of the service's inspectors; None: dcpid starts its own.
+    pub inspector: Option<PathBuf>,
     /// Sizes of the tables.
     pub table: TableSettings,
     /// Whose samples are kept apart, and whose are left out.
@@ -127,6 +131,8 @@ impl Config {
             pause_file: flags.pause_file.or(file.pause_file),
             metrics: flags.metrics.or(file.metrics),
             code_store: flags.code_store.or(file.code_store),
+            private_code: flags.private_code || file.private_code,
+            inspector: flags.inspector.or(file.inspector),
             table_entries: flags.table_entries.or(file.table_entries),
             spill_entries: flags.spill_entries.or(file.spill_entries),
             per_process: if flags.per_process.is_empty() {
@@ -211,6 +217,8 @@ impl Config {
             budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
             edges: edges(settings.edges.as_deref())?,
             code_store: sized("--code-store", settings.code_store.as_deref().unwrap_or("512MiB"))?,
+            private_code: settings.private_code,
+            inspector: settings.inspector,
             table: TableSettings { spill_entries, buckets },
             rules,
             kernel_by_process: settings.kernel_by_process,

@@ -6,10 +6,12 @@ use crate::config::Config;
 use crate::control::metrics::MetricsSocket;
 use crate::control::privileges;
 use crate::control::socket::{Asked, ControlSocket};
+use crate::inspect::pool::{Inspectors, LOOP_PATIENCE, THREAD_PATIENCE};
+use crate::inspect::starter;
 use crate::instruments::events::PlannedEvent;
 use crate::keep::database_thread::{Flusher, epoch_start};
 use crate::keep::file_catalogue::Catalogue;
-use crate::keep::librarian::{Librarian, Library};
+use crate::keep::librarian::{Librarian, Library, StoreLimits};
 use crate::kernel::{self, KernelSource, Machine, SourceSettings};
 use crate::pipeline::drain::{Collector, Replay};
 use crate::pipeline::governor::{RATES, affordable, at_once};
@@ -25,6 +27,7 @@ use crate::spaces::system::System;
 use crate::spaces::vdso32::stored;
 use anyhow::Context as _;
 use profiledb::{CodeStore, DbError, EpochStart, Writer};
+use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -36,6 +39,13 @@ use tokio::sync::mpsc;
 pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     if let (Some(file), Some(db)) = (&args.replay, &args.settings.db) {
         return replay(file, db);
+    }
+    if args.inspect {
+        return starter::inspect().context("answering questions");
+    }
+    if let Some(path) = &args.inspections {
+        return starter::run(path)
+            .with_context(|| format!("starting inspectors at {}", path.display()));
     }
     kernel::share_heap();
     let config = Config::new(args.settings.clone(), args.config.as_deref())?;
@@ -52,6 +62,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let (table, budget, sharing) = (config.table, config.budget, config.sharing());
     let settings = SourceSettings { events, table, budget, sharing };
     let source = KernelSource::open(&settings, &machine)?;
+    let inspectors = inspectors(&config)?;
     privileges::give_up_unneeded();
     let (events, cost) = (source.events().to_vec(), source.cost());
     log_budget(&config, &events, cost);
@@ -61,10 +72,11 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let epoch = writer.begin(start.clone(), args.new_epoch)?;
     writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));
 
-    let (librarian, library) = start_librarian(&config, &writer, &machine)?;
+    let (librarian, library) = start_librarian(&config, &writer, &machine, &inspectors)?;
 
     log_events(&events, &machine);
-    let (collector, tape) = collector(source, library, &start, (&args, &config, &machine))?;
+    let (collector, tape) =
+        collector(source, library, (&start, inspectors), (&args, &config, &machine))?;
     let collector = collector.hearing(notices);
 
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -185,10 +197,11 @@ fn cannot_write(error: DbError) -> anyhow::Error {
 fn collector(
     mut source: KernelSource,
     library: Library,
-    start: &EpochStart,
+    (start, inspectors): (&EpochStart, Inspectors),
     (args, config, machine): (&DcpidArgs, &Config, &Machine),
 ) -> anyhow::Result<(Collector<Recorder<KernelSource>>, Tape)> {
-    let (system, run, vdso) = (system(args), fastrand::u64(..), mapped_files::own_vdso());
+    let (system, run, vdso) =
+        (system(args, inspectors), fastrand::u64(..), mapped_files::own_vdso());
     let kernel_text = kernel_text(machine, system.clone());
     kernel::give_back();
     kernel::give_back_code();
@@ -228,8 +241,19 @@ fn replay(file: &Path, db: &Path) -> anyhow::Result<()> {
 }
 
 /// Whom questions about processes and files go to.
-fn system(args: &DcpidArgs) -> System {
-    if args.record_input.is_some() { System::recording() } else { System::default() }
+fn system(args: &DcpidArgs, inspectors: Inspectors) -> System {
+    let system = System::through(inspectors);
+    if args.record_input.is_some() { system.recording() } else { system }
+}
+
+/// Whom the daemon's loop asks about strangers: the inspectors of the service, or its own.
+fn inspectors(config: &Config) -> anyhow::Result<Inspectors> {
+    let address = match &config.inspector {
+        Some(path) => SocketAddr::from_pathname(path)
+            .with_context(|| format!("{} is no path of a socket", path.display()))?,
+        None => starter::spawn().context("starting the inspectors")?,
+    };
+    Ok(Inspectors::at(address, LOOP_PATIENCE))
 }
 
 fn kernel_text(machine: &Machine, system: System) -> KernelText {
@@ -247,6 +271,7 @@ fn start_librarian(
     config: &Config,
     writer: &Writer,
     machine: &Machine,
+    inspectors: &Inspectors,
 ) -> anyhow::Result<(Librarian, Library)> {
     let host = config.db.join("hosts").join(config.host_or(&machine.host));
     let catalogue = Catalogue::open(&host.join("catalogue"));
@@ -257,7 +282,9 @@ fn start_librarian(
     // A quarter of what all may cost: with sampling at the four fifths that it takes at most, that
     // is within what the budget's judge allows.
     let cpu_share = config.budget.map(|budget| budget.0 * 0.25 * machine.cpus.len() as f64);
-    Librarian::start(catalogue, store, config.code_store.unwrap_or(0), cpu_share)
+    let (bytes, private) = (config.code_store.unwrap_or(0), config.private_code);
+    let limits = StoreLimits { bytes, cpu_share, private };
+    Librarian::start(catalogue, store, limits, inspectors.another(THREAD_PATIENCE))
         .context("starting the librarian")
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Rooms in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe code;
 //! [`instruments`] are what takes measurements; [`spaces`] says what was mapped where and whose it
-//! was; [`pipeline`] is the one loop, from the drain to the merge; [`keep`] has the threads that
+//! was; [`inspect`] looks into strangers, in processes of their own; [`pipeline`] is the one loop, from the drain to the merge; [`keep`] has the threads that
 //! write to disk; [`control`] answers requests.
 
 pub mod args;
@@ -15,6 +15,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod inspect;
 pub mod instruments;
 pub mod keep;
 pub mod kernel;

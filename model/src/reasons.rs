@@ -84,6 +84,10 @@ reasons! {
         /// The file is an ELF file, but which build cannot be told: damaged, or unreadable.
         Unidentified "unidentified_file"
             "a file that is damaged or cannot be read",
+        /// No inspector could look at the process or the file in time, or its user had used up the
+        /// time for that.
+        NotAnswered "not_answered"
+            "a process or a file system that does not answer; dcpictl status names its user",
         /// The legacy vsyscall page.
         Vsyscall "vsyscall"
             "the legacy page of system calls; an old libc",

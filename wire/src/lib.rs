@@ -25,6 +25,6 @@ pub use reply::{REPLY_BYTES_MAX, Reply};
 pub use request::{REQUEST_BYTES_MAX, Registration, Request, RequestError};
 pub use status::{
     ApartStatus, ChangeStatus, CodeStoreStatus, CostStatus, CpuStatus, DaemonStatus, DbStatus,
-    EdgesStatus, EventStatus, GeneratedStatus, HandlerStatus, LoaderStatus, OverheadStatus,
-    RateStatus, RestraintStatus, Samples, Status, TableStatus,
+    EdgesStatus, EventStatus, GeneratedStatus, HandlerStatus, InspectorsStatus, LoaderStatus,
+    OverheadStatus, RateStatus, RestraintStatus, Samples, Status, TableStatus, WaitStatus,
 };

@@ -51,6 +51,9 @@ pub struct Status {
     /// Notices of the loader hook.
     #[serde(default)]
     pub loader: LoaderStatus,
+    /// Processes that look into other processes and files for dcpid.
+    #[serde(default)]
+    pub inspectors: InspectorsStatus,
     /// How much the daemon does, where it does less than it could.
     #[serde(default)]
     pub restraint: RestraintStatus,
@@ -299,6 +302,9 @@ pub struct CodeStoreStatus {
     pub removed: u64,
     /// Images refused: too large, no room on the disk, or an error, which the log names.
     pub refused: u64,
+    /// Images whose files not everybody may read, so that their code is not kept.
+    #[serde(default)]
+    pub private: u64,
     /// Attempts that found the file gone, or another build in its place.
     pub gone: u64,
     /// Requests put off because too many were waiting. The daemon makes them again.
@@ -322,6 +328,37 @@ pub struct LoaderStatus {
     /// Objects that were not believed: wrong, gone before they were looked at, or beyond the
     /// limits.
     pub refused: u64,
+}
+
+/// Inspectors: processes that look into other processes and files for dcpid, so that a file system
+/// that does not answer holds up an inspector and not dcpid.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InspectorsStatus {
+    /// Inspectors started.
+    pub started: u64,
+    /// Questions asked.
+    pub asked: u64,
+    /// Questions without an answer in time.
+    pub unanswered: u64,
+    /// Questions not asked, because the process or its user kept inspectors waiting before.
+    pub withheld: u64,
+    /// Whether an inspector could be reached at the last attempt.
+    pub reachable: bool,
+    /// Users whose processes kept inspectors waiting, most questions first, at most 16.
+    pub users: Vec<WaitStatus>,
+}
+
+/// A user whose processes kept inspectors waiting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitStatus {
+    /// Number of the user; of a range of users (subuid(5)), the first number.
+    pub uid: u32,
+    /// Questions about the user's processes without an answer in time.
+    pub unanswered: u64,
+    /// The last of these processes.
+    pub pid: u32,
+    /// Name of the program of that process.
+    pub program: String,
 }
 
 /// How much the daemon does: less under pressure, or on request.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use wire::{
     ApartStatus, ChangeStatus, CodeStoreStatus, CostStatus, Counts, CpuStatus, DaemonStatus,
     DbStatus, EdgesStatus, EventCounts, EventStatus, GeneratedStatus, HandlerStatus, ImageCounts,
-    LoaderStatus, OverheadStatus, RateStatus, Registration, Reply, Request, RestraintStatus,
-    Samples, Status, TableStatus,
+    InspectorsStatus, LoaderStatus, OverheadStatus, RateStatus, Registration, Reply, Request,
+    RestraintStatus, Samples, Status, TableStatus, WaitStatus,
 };
 
 fn reasons(reasons: &[(&str, u64)]) -> BTreeMap<String, u64> {
@@ -167,7 +167,8 @@ const EMPTY_STATUS: &str = r#"
 "apart":{"labels":[],"units_refused":0,"samples_widened":0},"processes":0,"images":0,
 "lost_records":0,"refused":0,"generated":{"processes":0,"pieces":0,"bytes":0,"regions":0,
 "refused":0},"edges":null,"code_store":null,"loader":{"received":0,"known":0,"learnt":0,
-"refused":0},"restraint":{"doing":"","why":null,"changes":0},"last_merge":null,
+"refused":0},"inspectors":{"started":0,"asked":0,"unanswered":0,"withheld":0,
+"reachable":false,"users":[]},"restraint":{"doing":"","why":null,"changes":0},"last_merge":null,
 "merge_error":null,"db":{"path":"","bytes":0}}}
 "#;
 
@@ -188,8 +189,10 @@ const FULL_STATUS: &str = r#"
 "generated":{"processes":53,"pieces":54,"bytes":55,"regions":56,"refused":57},
 "edges":{"rate_per_s":58.5,"taken":59,"dropped":60,"unresolved":61,"fruitful":62,"edges":63,
 "ns_per_snapshot":64.5},"code_store":{"images":65,"bytes":66,"limit_bytes":67,"kept":68,
-"removed":69,"refused":70,"gone":71,"put_off":72,"waiting":73,"cpu_s":74.5},
-"loader":{"received":75,"known":76,"learnt":77,"refused":78},"restraint":{"doing":"counts only",
+"removed":69,"refused":70,"private":82,"gone":71,"put_off":72,"waiting":73,"cpu_s":74.5},
+"loader":{"received":75,"known":76,"learnt":77,"refused":78},"inspectors":{"started":83,"asked":84,
+"unanswered":85,"withheld":86,"reachable":true,"users":[{"uid":87,"unanswered":88,"pid":89,
+"program":"90"}]},"restraint":{"doing":"counts only",
 "why":"pressure","changes":79},"last_merge":80,"merge_error":"no space",
 "db":{"path":"/var/lib/dcpi","bytes":81}}}
 "#;
@@ -253,6 +256,14 @@ fn full_status() -> Status {
         },
         edges: Some(edges()),
         code_store: Some(code_store()),
+        inspectors: InspectorsStatus {
+            started: 83,
+            asked: 84,
+            unanswered: 85,
+            withheld: 86,
+            reachable: true,
+            users: vec![WaitStatus { uid: 87, unanswered: 88, pid: 89, program: "90".into() }],
+        },
         loader: LoaderStatus { received: 75, known: 76, learnt: 77, refused: 78 },
         restraint: RestraintStatus {
             doing: "counts only".into(),
@@ -285,6 +296,7 @@ fn code_store() -> CodeStoreStatus {
         kept: 68,
         removed: 69,
         refused: 70,
+        private: 82,
         gone: 71,
         put_off: 72,
         waiting: 73,
@@ -331,7 +343,7 @@ fn a_status_without_later_fields_is_understood() {
     assert_eq!(reply.status, Some(Box::default()));
 }
 
-const LATER_FIELDS: [&str; 10] = [
+const LATER_FIELDS: [&str; 11] = [
     r#""sampling_share":null,"#,
     r#""daemon_share":null,"#,
     r#","measured":null"#,
@@ -341,6 +353,7 @@ const LATER_FIELDS: [&str; 10] = [
     r#""edges":null,"#,
     r#""code_store":null,"#,
     r#""loader":{"received":0,"known":0,"learnt":0,"refused":0},"#,
+    r#""inspectors":{"started":0,"asked":0,"unanswered":0,"withheld":0,"reachable":false,"users":[]},"#,
     r#""restraint":{"doing":"","why":null,"changes":0},"#,
 ];
 

@@ -4,28 +4,41 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
 };
 
-/// Needed for as long as it runs (capabilities(7)): events of a CPU that comes online; other users'
-/// /proc/PID/maps, /proc/PID/map_files and the files behind them; the kernel's symbols, read again
-/// when a module comes. Memory for the ring of that CPU, where limits are low.
-const RUNNING: CapabilitySet = CapabilitySet::PERFMON
-    .union(CapabilitySet::SYS_PTRACE)
+/// Needed by dcpid for as long as it runs (capabilities(7)): events of a CPU that comes online; the
+/// kernel's symbols, read again when a module comes. Memory for the ring of that CPU, where limits
+/// are low.
+const RUNNING: CapabilitySet =
+    CapabilitySet::PERFMON.union(CapabilitySet::SYSLOG).union(CapabilitySet::IPC_LOCK);
+/// Needed by an inspector: other users' /proc/PID/maps, /proc/PID/map_files and the files behind
+/// them.
+const LOOKING: CapabilitySet = CapabilitySet::SYS_PTRACE
     .union(CapabilitySet::CHECKPOINT_RESTORE)
-    .union(CapabilitySet::DAC_READ_SEARCH)
-    .union(CapabilitySet::SYSLOG)
-    .union(CapabilitySet::IPC_LOCK);
+    .union(CapabilitySet::DAC_READ_SEARCH);
 /// What root writes his database with, wherever it is.
 const ROOTS: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::FOWNER).union(CapabilitySet::CHOWN);
 
 /// Gives up what was only needed to load the sampler and open sockets: CAP_BPF, and of root's
-/// everything that is not used. To be called before any thread is started that stays.
+/// everything that is not used, what inspectors look with above all. To be called before any thread
+/// is started that stays.
 pub fn give_up_unneeded() {
     keep(|permitted| {
         let running = if nix::unistd::geteuid().is_root() { RUNNING | ROOTS } else { RUNNING };
-        // It stands for both where they are not there.
-        let has_own =
-            permitted.contains(CapabilitySet::PERFMON | CapabilitySet::CHECKPOINT_RESTORE);
-        if has_own { running } else { running | CapabilitySet::SYS_ADMIN }
+        // It stands for it where it is not there (before Linux 5.8).
+        if permitted.contains(CapabilitySet::PERFMON) {
+            running
+        } else {
+            running | CapabilitySet::SYS_ADMIN
+        }
+    });
+}
+
+/// Keeps what an inspector looks with, and nothing else.
+pub fn keep_for_looking() {
+    keep(|permitted| {
+        // It stands for it where it is not there (before Linux 5.9).
+        let has_own = permitted.contains(CapabilitySet::CHECKPOINT_RESTORE);
+        if has_own { LOOKING } else { LOOKING | CapabilitySet::SYS_ADMIN }
     });
 }
 
@@ -65,7 +78,8 @@ mod tests {
         std::thread::spawn(|| {
             give_up_unneeded();
             let left = capabilities(None).unwrap();
-            assert!(!left.permitted.contains(CapabilitySet::BPF));
+            let gone = CapabilitySet::BPF | LOOKING;
+            assert!((left.permitted & gone).is_empty(), "{left:?}");
             assert!(
                 (left.permitted & !(RUNNING | ROOTS | CapabilitySet::SYS_ADMIN)).is_empty(),
                 "{left:?}"

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use wire::{
     ApartStatus, ChangeStatus, CodeStoreStatus, CostStatus, CpuStatus, DaemonStatus, EdgesStatus,
-    EventStatus, GeneratedStatus, LoaderStatus, OverheadStatus, RateStatus, RestraintStatus,
-    Status, TableStatus,
+    EventStatus, GeneratedStatus, InspectorsStatus, LoaderStatus, OverheadStatus, RateStatus,
+    RestraintStatus, Status, TableStatus, WaitStatus,
 };
 
 /// Labels that the text shows; of more it says how many.
@@ -68,6 +68,7 @@ pub fn text(status: &Status, now_unix_s: u64) -> String {
     }
     restraint_text(&status.restraint).into_iter().for_each(|value| line("restraint", value));
     loader_text(&status.loader).into_iter().for_each(|value| line("loader", value));
+    inspectors_text(&status.inspectors).into_iter().for_each(|value| line("inspectors", value));
     if let Some(error) = &status.merge_error {
         line("merge", format!("FAILED: {error}"));
     }
@@ -225,6 +226,28 @@ fn loader_text(loader: &LoaderStatus) -> Option<String> {
     let LoaderStatus { received, known, learnt, refused } = loader;
     (*received > 0)
         .then(|| format!("{received} notices: {known} known already, {learnt} learnt from /proc, {refused} refused"))
+}
+
+/// Questions that were not answered, and a line for each user whose processes are to blame. None
+/// while all are answered.
+fn inspectors_text(inspectors: &InspectorsStatus) -> Vec<String> {
+    let InspectorsStatus { asked, unanswered, withheld, reachable, users, .. } = inspectors;
+    if *asked > 0 && !*reachable {
+        return vec![
+            "NONE can be reached: processes and files have no names; see dcpid's log".into(),
+        ];
+    }
+    if *unanswered == 0 {
+        return Vec::new();
+    }
+    let all = format!(
+        "{unanswered} of {asked} questions about processes and files had no answer in time, {withheld} more were not asked"
+    );
+    let user = |user: &WaitStatus| {
+        let WaitStatus { uid, unanswered, pid, program } = user;
+        format!("  {unanswered} about processes of user {uid}, the last one {pid} ({program})")
+    };
+    std::iter::once(all).chain(users.iter().map(user)).collect()
 }
 
 /// A reason with its meaning.

@@ -8,17 +8,16 @@
 //! it never sees one. A checksum of its files is kept beside them, and where that is wrong they are
 //! put aside. No failure here costs more than a log line and the time to learn again.
 
-use image::ImageId;
+use crate::inspect::questions::Known;
+use crate::spaces::file_facts::FileFacts;
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::io::Write as _;
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt, OpenOptionsExt as _, PermissionsExt as _,
-};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Files known at most, some 150 bytes each; beyond it those go that were not met since the start.
 const FILES_MAX: usize = 4096;
@@ -28,9 +27,6 @@ const DISK_BYTES_MAX: u64 = 16 << 20;
 const CACHE_BYTES: u64 = 256 << 10;
 /// sled's unit of writing: its smallest file.
 const SEGMENT_BYTES: usize = 64 << 10;
-/// What was changed so recently may be changed again within one tick of the file system's clock,
-/// and nobody would see it.
-const SETTLED: Duration = Duration::from_secs(2);
 /// How long sled may take. It needs a hundredth of a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Modes of what is kept on disk: nobody but the daemon reads it.
@@ -49,42 +45,16 @@ pub struct FileKey([u8; KEY_BYTES]);
 const KEY_BYTES: usize = 7 * 8;
 
 impl FileKey {
-    /// The key of an open file.
+    /// The key of a file with these facts.
     #[must_use]
-    pub fn of(metadata: &Metadata) -> Self {
-        let times =
-            [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
-        let numbers = [metadata.dev(), metadata.ino(), metadata.size()];
+    pub fn of(facts: &FileFacts) -> Self {
+        let times = [facts.mtime.0, facts.mtime.1, facts.ctime.0, facts.ctime.1];
+        let numbers = [facts.dev, facts.ino, facts.size];
         let mut bytes = [0; KEY_BYTES];
         let fields =
             numbers.into_iter().chain(times.map(i64::cast_unsigned)).flat_map(u64::to_be_bytes);
         bytes.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
         Self(bytes)
-    }
-}
-
-/// What is known of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Learnt {
-    /// It is this image.
-    Image(ImageId),
-    /// It is no ELF file.
-    NotElf,
-}
-
-impl Learnt {
-    fn text(self) -> String {
-        match self {
-            Learnt::Image(id) => id.to_string(),
-            Learnt::NotElf => "not ELF".to_owned(),
-        }
-    }
-
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        match std::str::from_utf8(bytes).ok()? {
-            "not ELF" => Some(Learnt::NotElf),
-            id => id.parse().ok().map(Learnt::Image),
-        }
     }
 }
 
@@ -94,7 +64,7 @@ pub struct Catalogue(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    files: HashMap<FileKey, Learnt>,
+    files: HashMap<FileKey, Known>,
     /// Looked up or learnt since the start.
     met: HashSet<FileKey>,
     /// Not on disk yet.
@@ -135,18 +105,22 @@ impl Catalogue {
 
     /// What is known of a file in this state.
     #[must_use]
-    pub fn find(&self, key: &FileKey) -> Option<Learnt> {
+    pub fn find(&self, facts: &FileFacts) -> Option<Known> {
+        self.find_key(FileKey::of(facts))
+    }
+
+    fn find_key(&self, key: FileKey) -> Option<Known> {
         let mut state = self.state();
-        let learnt = state.files.get(key).copied()?;
-        state.met.insert(*key);
+        let learnt = state.files.get(&key).copied()?;
+        state.met.insert(key);
         Some(learnt)
     }
 
     /// Remembers what a file is; `before` is what the system said of it before it was read, `after`
     /// when that was done. A file that was changed meanwhile, or a moment ago, is not remembered.
-    pub fn learn(&self, before: &Metadata, after: &Metadata, learnt: Learnt) {
+    pub fn learn(&self, before: &FileFacts, after: &FileFacts, learnt: Known) {
         let key = FileKey::of(before);
-        if key == FileKey::of(after) && is_settled(before) {
+        if key == FileKey::of(after) && before.is_settled() {
             self.state().learn(key, learnt);
         }
     }
@@ -223,7 +197,7 @@ impl Catalogue {
 }
 
 impl State {
-    fn learn(&mut self, key: FileKey, learnt: Learnt) {
+    fn learn(&mut self, key: FileKey, learnt: Known) {
         if self.files.len() >= FILES_MAX && !self.files.contains_key(&key) {
             let met = std::mem::take(&mut self.met);
             self.files.retain(|key, _| met.contains(key));
@@ -238,22 +212,6 @@ impl State {
             self.unsaved.insert(key);
         }
     }
-}
-
-/// Whether the last change of a file was so long ago that another one would give it another
-/// [`FileKey`].
-pub fn is_settled(metadata: &Metadata) -> bool {
-    let changed = metadata.modified().ok().zip(changed(metadata));
-    changed.is_some_and(|(modified, changed)| {
-        SystemTime::now().duration_since(modified.max(changed)).is_ok_and(|since| since >= SETTLED)
-    })
-}
-
-/// Time of the last change of contents or attributes (ctime).
-fn changed(metadata: &Metadata) -> Option<SystemTime> {
-    let (seconds, nanoseconds) =
-        (u64::try_from(metadata.ctime()).ok()?, u32::try_from(metadata.ctime_nsec()).ok()?);
-    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds.min(999_999_999)))
 }
 
 /// Why the files on disk cannot be used.
@@ -285,7 +243,7 @@ impl From<sled::Error> for Failure {
     }
 }
 
-fn load(place: &Path) -> Result<HashMap<FileKey, Learnt>, Failure> {
+fn load(place: &Path) -> Result<HashMap<FileKey, Known>, Failure> {
     if !place.exists() {
         return Ok(HashMap::new());
     }
@@ -304,9 +262,10 @@ fn load(place: &Path) -> Result<HashMap<FileKey, Learnt>, Failure> {
         let mut files = HashMap::new();
         for entry in tree.iter().take(FILES_MAX) {
             let (key, value) = entry?;
-            if let (Ok(key), Some(learnt)) =
-                (<[u8; KEY_BYTES]>::try_from(key.as_ref()), Learnt::parse(&value))
-            {
+            if let (Ok(key), Some(learnt)) = (
+                <[u8; KEY_BYTES]>::try_from(key.as_ref()),
+                std::str::from_utf8(&value).ok().and_then(Known::parse),
+            ) {
                 files.insert(FileKey(key), learnt);
             }
         }
@@ -318,7 +277,7 @@ fn load(place: &Path) -> Result<HashMap<FileKey, Learnt>, Failure> {
 }
 
 /// Adds files to those on disk, or replaces these.
-fn store(place: &Path, anew: bool, files: &[(FileKey, Learnt)]) -> Result<(), Failure> {
+fn store(place: &Path, anew: bool, files: &[(FileKey, Known)]) -> Result<(), Failure> {
     if place.exists()
         && !anew
         && checksum(place)? != read_limited(&sum_path(place), 4096).map(text).unwrap_or_default()
@@ -477,15 +436,15 @@ mod tests {
         FileKey(bytes)
     }
 
-    fn id(number: u64) -> ImageId {
-        ImageId::from_name("image", &number.to_string())
+    fn id(number: u64) -> image::ImageId {
+        image::ImageId::from_name("image", &number.to_string())
     }
 
     /// A catalogue of so many images and one file that is none.
     fn filled(place: &Path, images: u64) -> Catalogue {
         let catalogue = Catalogue::open(place);
-        (0..images).for_each(|n| catalogue.state().learn(key(n), Learnt::Image(id(n))));
-        catalogue.state().learn(key(u64::MAX), Learnt::NotElf);
+        (0..images).for_each(|n| catalogue.state().learn(key(n), Known::Image(id(n))));
+        catalogue.state().learn(key(u64::MAX), Known::NotElf);
         catalogue
     }
 
@@ -498,10 +457,10 @@ mod tests {
         for round in 0..5 {
             let again = Catalogue::open(&place);
             assert_eq!(again.len(), 101 + round, "round {round}");
-            assert_eq!(again.find(&key(7)), Some(Learnt::Image(id(7))));
-            assert_eq!(again.find(&key(u64::MAX)), Some(Learnt::NotElf));
-            assert_eq!(again.find(&key(5000)), None);
-            again.state().learn(key(1000 + round as u64), Learnt::NotElf);
+            assert_eq!(again.find_key(key(7)), Some(Known::Image(id(7))));
+            assert_eq!(again.find_key(key(u64::MAX)), Some(Known::NotElf));
+            assert_eq!(again.find_key(key(5000)), None);
+            again.state().learn(key(1000 + round as u64), Known::NotElf);
             again.save();
             again.save(); // nothing new
         }
@@ -529,22 +488,22 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, "one").unwrap();
-        let first = std::fs::metadata(&path).unwrap();
+        let first = FileFacts::of(&std::fs::metadata(&path).unwrap());
         let catalogue = Catalogue::default();
-        catalogue.learn(&first, &first, Learnt::NotElf);
+        catalogue.learn(&first, &first, Known::NotElf);
         assert!(catalogue.is_empty(), "it was changed a moment ago");
-        let old = SystemTime::now() - Duration::from_secs(3600);
+        let old = std::time::SystemTime::now() - Duration::from_secs(3600);
         File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
-        let second = std::fs::metadata(&path).unwrap();
+        let second = FileFacts::of(&std::fs::metadata(&path).unwrap());
         assert_ne!(FileKey::of(&first), FileKey::of(&second));
-        catalogue.learn(&second, &second, Learnt::NotElf);
+        catalogue.learn(&second, &second, Known::NotElf);
         assert!(catalogue.is_empty(), "its times were set a moment ago");
-        let program = std::fs::metadata("/proc/self/exe").unwrap();
-        catalogue.learn(&program, &second, Learnt::NotElf);
+        let program = FileFacts::of(&std::fs::metadata("/proc/self/exe").unwrap());
+        catalogue.learn(&program, &second, Known::NotElf);
         assert!(catalogue.is_empty(), "changed while it was read");
-        let shell = std::fs::metadata("/bin/sh").unwrap();
-        catalogue.learn(&shell, &shell, Learnt::NotElf);
-        assert_eq!(catalogue.find(&FileKey::of(&shell)), Some(Learnt::NotElf));
+        let shell = FileFacts::of(&std::fs::metadata("/bin/sh").unwrap());
+        catalogue.learn(&shell, &shell, Known::NotElf);
+        assert_eq!(catalogue.find(&shell), Some(Known::NotElf));
     }
 
     /// sled itself waits for ever on half of these, and panics on a quarter.
@@ -598,7 +557,7 @@ mod tests {
         assert_eq!(Catalogue::open(&place).len(), 11, "it is learnt anew");
         // Damage while the daemon runs.
         flip(&database, 40);
-        catalogue.state().learn(key(77), Learnt::NotElf);
+        catalogue.state().learn(key(77), Known::NotElf);
         catalogue.save();
         assert_eq!(Catalogue::open(&place).len(), 12);
     }
@@ -634,9 +593,9 @@ mod tests {
         write_checksum(&place).unwrap();
         let catalogue = Catalogue::open(&place);
         assert!(catalogue.is_empty());
-        catalogue.state().learn(key(1), Learnt::NotElf);
+        catalogue.state().learn(key(1), Known::NotElf);
         catalogue.save();
-        assert_eq!(catalogue.find(&key(1)), Some(Learnt::NotElf), "it works in memory");
+        assert_eq!(catalogue.find_key(key(1)), Some(Known::NotElf), "it works in memory");
         drop(held);
         write_checksum(&place).unwrap();
         let is_there = || Catalogue::open(&place).len() == 11;
@@ -661,13 +620,13 @@ mod tests {
         filled(&place, FILES_MAX as u64 - 1).save();
         let catalogue = reopened(&place);
         assert_eq!(catalogue.len(), FILES_MAX);
-        assert!(catalogue.find(&key(3)).is_some());
-        catalogue.state().learn(key(1 << 40), Learnt::NotElf);
+        assert!(catalogue.find_key(key(3)).is_some());
+        catalogue.state().learn(key(1 << 40), Known::NotElf);
         assert_eq!(catalogue.len(), 2);
         catalogue.save();
         let again = reopened(&place);
         assert_eq!(again.len(), 2, "also on disk");
-        (0..3 * FILES_MAX as u64).for_each(|n| again.state().learn(key(n), Learnt::NotElf));
+        (0..3 * FILES_MAX as u64).for_each(|n| again.state().learn(key(n), Known::NotElf));
         assert!(again.len() <= FILES_MAX && again.state().met.len() <= FILES_MAX);
         again.save();
         assert_eq!(reopened(&place).len(), again.len());

@@ -1,19 +1,17 @@
 //! Keeps the code of images that have samples, so that they can be named, listed and analysed when
 //! their files are gone.
 //!
-//! The drain tells of each image once a day and never waits for this thread. The thread opens the
-//! file at once, while the process lives, and copies it when there is time: those that are deleted
-//! already first, then the smallest.
+//! The drain tells of each image once a day and never waits for this thread. An inspector of its own
+//! opens the file at once, while the process lives, and this thread copies from it when there is
+//! time: those that are deleted already first, then the smallest.
 
 use crate::clock;
-use crate::keep::file_catalogue::{self, Catalogue, FileKey, Learnt};
-use crate::kernel::MappedFileId;
-use crate::spaces::open_mapped::{MappedAt, open_mapped};
+use crate::inspect::pool::Inspectors;
+use crate::inspect::questions::{Close, FileAt, KeepError, Open, Opened, Raw, Read};
+use crate::keep::file_catalogue::Catalogue;
 use crate::spaces::vdso::vdso_bytes;
 use image::{ImageId, ImageKind, KeptFile, KeptRanges};
 use profiledb::{CodeStore, DbError};
-use std::cell::Cell;
-use std::fs::{File, Metadata};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -35,9 +33,9 @@ const LEFT_FREE_BYTES: u64 = 64 << 20;
 /// How long copying may go on at the end, of what is deleted and of the rest, which the next daemon
 /// may find again; and how long the end waits for this thread altogether: a file system may never
 /// answer.
-const LAST_DELETED_MAX: Duration = Duration::from_secs(5);
+const LAST_DELETED_MAX: Duration = Duration::from_secs(3);
 const LAST_OTHERS_MAX: Duration = Duration::from_millis(500);
-const END_MAX: Duration = Duration::from_secs(15);
+const END_MAX: Duration = Duration::from_secs(4);
 /// As nice as can be (setpriority(2)).
 const NICENESS: i32 = 19;
 
@@ -48,14 +46,8 @@ pub struct Wanted {
     pub id: ImageId,
     /// Files and the vdso are kept, other kinds not.
     pub kind: ImageKind,
-    /// What the kernel said the file is.
-    pub file: MappedFileId,
-    /// Path as the process names it.
-    pub path: Vec<u8>,
-    /// Where it is mapped.
-    pub at: MappedAt,
-    /// The file, where it has been opened already.
-    pub opened: Option<File>,
+    /// The file, and a process that has it mapped.
+    pub file: FileAt,
 }
 
 /// When a mapped file is to be offered next.
@@ -109,10 +101,11 @@ struct Counts {
     kept: AtomicU64,
     removed: AtomicU64,
     refused: AtomicU64,
+    private: AtomicU64,
     gone: AtomicU64,
     put_off: AtomicU64,
     waiting: AtomicU64,
-    /// CPU time of the thread until it last waited or rested.
+    /// CPU time of the thread and its inspectors until it last waited or rested.
     cpu_ns: AtomicU64,
 }
 
@@ -148,12 +141,24 @@ impl Library {
             kept: of(&counts.kept),
             removed: of(&counts.removed),
             refused: of(&counts.refused),
+            private: of(&counts.private),
             gone: of(&counts.gone),
             put_off: of(&counts.put_off),
             waiting: of(&counts.waiting),
             cpu_s: of(&counts.cpu_ns) as f64 / 1e9,
         })
     }
+}
+
+/// What the store may take.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreLimits {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Part of one CPU that copying may take; None: any.
+    pub cpu_share: Option<f64>,
+    /// Whether code of files that not everybody may read is kept.
+    pub private: bool,
 }
 
 /// The thread that keeps code and saves the catalogue.
@@ -164,28 +169,29 @@ pub struct Librarian {
 }
 
 impl Librarian {
-    /// Starts it. Without a store it only saves the catalogue. `limit_bytes` is the store's;
-    /// `cpu_share` is the part of one CPU that it may take, None: any.
+    /// Starts it. Without a store it only saves the catalogue. `limits` are the store's, and
+    /// `inspectors` open the files.
     ///
     /// # Errors
     /// When the thread cannot be started.
     pub fn start(
         catalogue: Catalogue,
         store: Option<CodeStore>,
-        limit_bytes: u64,
-        cpu_share: Option<f64>,
+        limits: StoreLimits,
+        inspectors: Inspectors,
     ) -> io::Result<(Self, Library)> {
         let (requests, queue) = mpsc::sync_channel(REQUESTS_MAX);
         let (ended, done) = mpsc::channel();
-        let counts = Arc::new(Counts { limit_bytes, ..Counts::default() });
+        let counts = Arc::new(Counts { limit_bytes: limits.bytes, ..Counts::default() });
         let desk =
             store.is_some().then(|| Desk { requests: requests.clone(), counts: counts.clone() });
         let intake = Intake {
             queue,
             waiting: Vec::new(),
-            library: Library { catalogue: catalogue.clone(), desk: None },
+            catalogue: catalogue.clone(),
+            inspectors,
             counts: counts.clone(),
-            cpu_share,
+            limits,
             rested: (Instant::now(), 0),
             last_copies_until: None,
         };
@@ -197,7 +203,7 @@ impl Librarian {
         Ok((Self { requests, counts, done }, Library { catalogue, desk }))
     }
 
-    /// Tells it to end and waits until it has: it copies on for 5 s where files are deleted, and
+    /// Tells it to end and waits until it has: it copies on for 3 s where files are deleted, and
     /// else for half a second.
     pub fn finish(self) {
         self.counts.ending.store(true, Relaxed);
@@ -220,38 +226,22 @@ struct Job {
 }
 
 enum Code {
-    File(Identified),
+    /// Open at an inspector, which has this number ([`Inspectors::connection`]).
+    File {
+        handle: u32,
+        connection: u64,
+    },
     Memory(KeptFile),
-}
-
-/// An open file, and what the system said of it before it was identified.
-struct Identified {
-    file: File,
-    before: Metadata,
-}
-
-impl Identified {
-    /// Whether it is still what was identified. Between then and the end of the copy the file
-    /// waits, and a program may be written anew in place: its code must not be kept under the id of
-    /// the build before.
-    fn is_still(&self, id: ImageId) -> io::Result<bool> {
-        if FileKey::of(&self.file.metadata()?) != FileKey::of(&self.before) {
-            return Ok(false);
-        }
-        // Two changes within one tick of the file system's clock give one key, so a file that was
-        // changed just before tells nothing.
-        Ok(file_catalogue::is_settled(&self.before)
-            || image::identify_file(&self.file).is_ok_and(|found| found == id))
-    }
 }
 
 /// What comes in, also while a file is copied.
 struct Intake {
     queue: Receiver<Message>,
     waiting: Vec<Job>,
-    library: Library,
+    catalogue: Catalogue,
+    inspectors: Inspectors,
     counts: Arc<Counts>,
-    cpu_share: Option<f64>,
+    limits: StoreLimits,
     /// When this thread last rested, and its CPU time then, ns.
     rested: (Instant, u64),
     /// At the end.
@@ -282,7 +272,7 @@ impl Worker {
                 self.keep(job);
             }
             if saved.elapsed() >= SAVE_INTERVAL {
-                self.intake.library.catalogue.save();
+                self.intake.catalogue.save();
                 saved = Instant::now();
             }
         }
@@ -296,7 +286,7 @@ impl Worker {
             self.intake.last_copies_until = Some(until);
             self.keep(job);
         }
-        self.intake.library.catalogue.save();
+        self.intake.catalogue.save();
     }
 
     /// Copies a file, if it is not kept yet.
@@ -316,7 +306,7 @@ impl Worker {
                     "the code of {} is not kept: {outcome:?}",
                     String::from_utf8_lossy(&job.path)
                 );
-                if self.intake.last_copies_until.is_none() {
+                if self.intake.will_be_tried_again() {
                     self.intake.waiting.push(job);
                 }
                 return;
@@ -361,18 +351,14 @@ fn keep(
     }
     let kept = store.keep(&job.id, &job.ranges, now_unix_s, &mut |out| match &job.source {
         Code::Memory(kept) => out.write_all(kept.bytes()),
-        Code::File(identified) => {
-            job.ranges.copy(&identified.file, |piece| {
-                out.write_all(piece)?;
-                intake.rest()
-            })?;
-            if identified.is_still(job.id)? {
-                Ok(())
-            } else {
-                Err(io::Error::other("it was changed meanwhile"))
-            }
-        }
+        Code::File { handle, connection } => copy(*handle, *connection, intake, out),
     });
+    if let Code::File { handle, connection } = job.source
+        && connection == intake.inspectors.connection()
+        && !(kept.is_err() && intake.will_be_tried_again())
+    {
+        let _ = intake.inspectors.ask(Close { handle }); // an inspector that ended has closed it
+    }
     match kept {
         Ok(kept) => {
             counts.kept.fetch_add(1, Relaxed);
@@ -388,6 +374,28 @@ fn keep(
     }
 }
 
+/// Copies what is kept of a file that an inspector holds open.
+fn copy(
+    handle: u32,
+    connection: u64,
+    intake: &mut Intake,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let mut anew = true;
+    loop {
+        if connection != intake.inspectors.connection() {
+            return Err(io::Error::other("another file kept its reader waiting"));
+        }
+        match intake.inspectors.ask(Read { handle, anew: std::mem::take(&mut anew) }) {
+            None => return Err(io::Error::other("its file system does not answer")),
+            Some(Err(why)) => return Err(io::Error::other(why)),
+            Some(Ok(Raw(piece))) if piece.is_empty() => return Ok(()),
+            Some(Ok(Raw(piece))) => out.write_all(&piece)?,
+        }
+        intake.rest()?;
+    }
+}
+
 /// What the store's file system has left for us; None where it does not say.
 fn free_bytes(store: &CodeStore) -> Option<u64> {
     let disk = nix::sys::statvfs::statvfs(store.directory()).ok()?;
@@ -395,13 +403,23 @@ fn free_bytes(store: &CodeStore) -> Option<u64> {
 }
 
 impl Intake {
+    /// A copy that was broken off because the end has come is made then, if there is time.
+    fn will_be_tried_again(&self) -> bool {
+        self.is_ending() && self.last_copies_until.is_none()
+    }
+
     fn is_ending(&self) -> bool {
         self.counts.ending.load(Relaxed)
     }
 
+    /// CPU time of this thread and its inspectors, in ns.
+    fn cpu_ns(&self) -> u64 {
+        clock::thread_cpu_ns() + self.inspectors.own_cpu_ns()
+    }
+
     /// Waits for a message; false when there will be none any more.
     fn wait(&mut self, at_most: Duration) -> bool {
-        self.counts.cpu_ns.store(clock::thread_cpu_ns(), Relaxed);
+        self.counts.cpu_ns.store(self.cpu_ns(), Relaxed);
         match self.queue.recv_timeout(at_most) {
             Ok(message) => self.take(message),
             Err(RecvTimeoutError::Timeout) => {}
@@ -440,7 +458,8 @@ impl Intake {
                 if let Some(kept) =
                     kept.filter(|kept| kept.identify().is_ok_and(|id| id == wanted.id))
                 {
-                    let (id, ranges, path) = (wanted.id, kept.ranges().clone(), wanted.path);
+                    let (id, ranges) = (wanted.id, kept.ranges().clone());
+                    let path = wanted.file.path.0;
                     self.waiting.push(Job {
                         id,
                         ranges,
@@ -462,40 +481,33 @@ impl Intake {
     }
 
     fn take_file(&mut self, wanted: Wanted, offer: Arc<Offer>) {
-        use std::os::unix::fs::MetadataExt as _;
-        let Wanted { id, file, path, at, opened, .. } = wanted;
-        let before = Cell::new(None);
-        let is_it = |file: &File| {
-            before.set(file.metadata().ok());
-            identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(id))
+        let Wanted { id, file, .. } = wanted;
+        let path = file.path.0.clone();
+        let question = Open { image: id, file, private: self.limits.private };
+        let opened = self.inspectors.ask(question);
+        let refused = |counts: &Counts, why: &dyn std::fmt::Display| {
+            counts.refused.fetch_add(1, Relaxed);
+            tracing::info!("the code of {} is not kept: {why}", String::from_utf8_lossy(&path));
         };
-        let found = opened.filter(is_it).or_else(|| open_mapped(&file, &path, at, is_it));
-        let Some(identified) =
-            found.zip(before.take()).map(|(file, before)| Identified { file, before })
-        else {
-            self.counts.gone.fetch_add(1, Relaxed);
-            offer.failed();
-            return;
+        let Opened { handle, is_deleted, file_len, ranges } = match opened {
+            Some(Ok(opened)) => opened,
+            None | Some(Err(KeepError::Gone)) => {
+                self.counts.gone.fetch_add(1, Relaxed);
+                return offer.failed();
+            }
+            Some(Err(KeepError::Private)) => {
+                self.counts.private.fetch_add(1, Relaxed);
+                return;
+            }
+            Some(Err(KeepError::Refused(why))) => return refused(&self.counts, &why),
         };
-        match KeptRanges::of_file(&identified.file) {
+        let ranges = ranges.into_iter().map(|(start, end)| start..end).collect();
+        match KeptRanges::new(file_len, ranges) {
             Ok(ranges) => {
-                let is_deleted = identified.before.nlink() == 0;
-                self.waiting.push(Job {
-                    id,
-                    ranges,
-                    source: Code::File(identified),
-                    offer,
-                    is_deleted,
-                    path,
-                });
+                let source = Code::File { handle, connection: self.inspectors.connection() };
+                self.waiting.push(Job { id, ranges, source, offer, is_deleted, path });
             }
-            Err(error) => {
-                self.counts.refused.fetch_add(1, Relaxed);
-                tracing::info!(
-                    "the code of {} is not kept: {error}",
-                    String::from_utf8_lossy(&path)
-                );
-            }
+            Err(error) => refused(&self.counts, &error),
         }
     }
 
@@ -514,11 +526,11 @@ impl Intake {
             let in_time = self.last_copies_until.is_some_and(|until| Instant::now() < until);
             return if in_time { Ok(()) } else { Err(io::Error::other("dcpid is ending")) };
         }
-        let Some(share) = self.cpu_share else {
+        let Some(share) = self.limits.cpu_share else {
             self.take_all();
             return Ok(());
         };
-        let used = Duration::from_nanos(clock::thread_cpu_ns().saturating_sub(self.rested.1));
+        let used = Duration::from_nanos(self.cpu_ns().saturating_sub(self.rested.1));
         if used < Duration::from_millis(1) {
             return Ok(());
         }
@@ -529,36 +541,19 @@ impl Intake {
                 break;
             }
         }
-        self.rested = (Instant::now(), clock::thread_cpu_ns());
+        self.rested = (Instant::now(), self.cpu_ns());
         Ok(())
     }
-}
-
-/// What a file is: from the catalogue, or from the file, and then the catalogue knows.
-///
-/// # Errors
-/// When the file cannot be read, or tells nothing.
-pub fn identify_known(file: &File, library: &Library) -> Result<Learnt, image::ImageError> {
-    let stat = || {
-        file.metadata().map_err(|source| image::ImageError::Io { op: "stat", path: None, source })
-    };
-    let before = stat()?;
-    if let Some(learnt) = library.catalogue.find(&FileKey::of(&before)) {
-        return Ok(learnt);
-    }
-    let learnt = match image::identify_file(file) {
-        Ok(id) => Learnt::Image(id),
-        Err(image::ImageError::NotElf) => Learnt::NotElf,
-        Err(error) => return Err(error),
-    };
-    library.catalogue.learn(&before, &stat()?, learnt);
-    Ok(learnt)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::MappedFileId;
+    use crate::latin1::Bytes;
+    use crate::spaces::open_mapped::{MappedAt, open_mapped};
     use profiledb::{Database, Writer};
+    use std::fs::File;
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
@@ -577,15 +572,19 @@ mod tests {
         );
         let id = image::identify_file(&File::open(path).unwrap()).unwrap();
         let file = MappedFileId::Inode { major, minor, inode: metadata.ino() };
-        let path = path.as_os_str().as_encoded_bytes().to_vec();
-        (Wanted { id, kind: ImageKind::File, file, path, at: here(), opened: None }, Arc::default())
+        let path = Bytes(path.as_os_str().as_encoded_bytes().to_vec());
+        let file = FileAt { id: file, path, at: here() };
+        (Wanted { id, kind: ImageKind::File, file }, Arc::default())
     }
 
     fn started(root: &Path, cpu_share: Option<f64>) -> (Writer, Librarian, Library) {
         let writer = Writer::open(root, "here").unwrap();
         let store = CodeStore::open(&writer, LIMIT).unwrap();
+        // Temporary directories are not everybody's.
+        let limits = StoreLimits { bytes: LIMIT, cpu_share, private: true };
         let (librarian, library) =
-            Librarian::start(Catalogue::default(), Some(store), LIMIT, cpu_share).unwrap();
+            Librarian::start(Catalogue::default(), Some(store), limits, Inspectors::default())
+                .unwrap();
         (writer, librarian, library)
     }
 
@@ -598,14 +597,16 @@ mod tests {
         let (_writer, librarian, library) = started(&root, Some(1e-6));
         let program = directory.path().join("program");
         std::fs::copy("/bin/sh", &program).unwrap();
-        let (mut wanted, offer) = wanted(&program);
+        let (wanted, offer) = wanted(&program);
         let original = std::fs::read(&program).unwrap();
         let id = wanted.id;
-        wanted.opened = Some(File::open(&program).unwrap());
-        std::fs::remove_file(&program).unwrap();
         assert!(library.wants(&offer));
         library.offer(wanted, &offer);
         assert!(!library.wants(&offer), "once a day");
+        while library.status().unwrap().waiting == 0 {
+            std::thread::yield_now();
+        }
+        std::fs::remove_file(&program).unwrap();
         librarian.finish();
         let kept = Database::open(&root).unwrap().code("here", &id).unwrap().unwrap();
         assert_eq!(kept, KeptFile::of(&original).unwrap());
@@ -646,9 +647,10 @@ mod tests {
             let mut intake = Intake {
                 queue: mpsc::sync_channel(1).1,
                 waiting: Vec::new(),
-                library: Library::default(),
+                catalogue: Catalogue::default(),
+                inspectors: Inspectors::default(),
                 counts: Arc::default(),
-                cpu_share: None,
+                limits: StoreLimits { private: true, ..StoreLimits::default() },
                 rested: (Instant::now(), 0),
                 last_copies_until: None,
             };
@@ -676,14 +678,8 @@ mod tests {
         for (id, kind) in
             [(vdso.id, ImageKind::Vdso), (ImageId::from_name("[kernel]", ""), ImageKind::Kernel)]
         {
-            let wanted = Wanted {
-                id,
-                kind,
-                file: none.clone(),
-                path: b"[vdso]".to_vec(),
-                at: here(),
-                opened: None,
-            };
+            let file = FileAt { id: none.clone(), path: Bytes(b"[vdso]".to_vec()), at: here() };
+            let wanted = Wanted { id, kind, file };
             library.offer(wanted, &Arc::default());
         }
         librarian.finish();
@@ -708,7 +704,7 @@ mod tests {
         let (_writer, librarian, library) = started(&root, None);
         let (mut other, offer) = wanted(Path::new("/bin/sh"));
         other.id = ImageId::from_build_id(&[7; 20]).unwrap();
-        other.file = MappedFileId::BuildId(vec![7; 20]);
+        other.file.id = MappedFileId::BuildId(vec![7; 20]);
         library.offer(other, &offer);
         librarian.finish();
         assert!(library.wants(&offer), "another process may have it");
@@ -718,6 +714,32 @@ mod tests {
         offer.next_day.store(today() + 1, Relaxed);
         offer.failed();
         assert!(!library.wants(&offer), "not for ever");
+    }
+
+    /// Code of a program that only its owner may read was readable for the group of the database.
+    #[test]
+    fn code_that_not_everybody_may_read_is_kept_only_where_that_is_asked_for() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        let writer = Writer::open(&root, "here").unwrap();
+        let program = directory.path().join("program");
+        std::fs::copy("/bin/sh", &program).unwrap();
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), open).unwrap();
+        for (mode, private, is_kept) in [(0o711, false, 0), (0o755, false, 1), (0o700, true, 1)] {
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
+            let limits = StoreLimits { bytes: LIMIT, cpu_share: None, private };
+            let store = Some(CodeStore::open(&writer, LIMIT).unwrap());
+            let (librarian, library) =
+                Librarian::start(Catalogue::default(), store, limits, Inspectors::default())
+                    .unwrap();
+            let (wanted, offer) = wanted(&program);
+            library.offer(wanted, &offer);
+            librarian.finish();
+            let status = library.status().unwrap();
+            assert_eq!((status.images, status.private), (is_kept, 1 - is_kept), "{mode:o}");
+        }
     }
 
     #[test]

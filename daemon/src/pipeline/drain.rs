@@ -2,6 +2,7 @@
 //! reason.
 
 use crate::control::watches::Watches;
+use crate::inspect::pool::THREAD_PATIENCE;
 use crate::instruments::branch_edges::Edges;
 use crate::instruments::sample_source::{Order, SampleSource, Steered};
 use crate::kernel::{Drained, RecordKind, TimedRecord};
@@ -174,9 +175,9 @@ impl<Source: SampleSource> Collector<Source> {
             kernel,
             vdso,
             narrow_vdso: NarrowVdso::default(),
-            jit: Jit::new(run, system),
+            jit: Jit::new(run, system.clone()),
             unknown: UnknownCode::default(),
-            edges: Edges::new(tape.clone()),
+            edges: Edges::new(tape.clone(), system.inspectors().another(THREAD_PATIENCE)),
             tape,
             pending: Pending::new(periods.iter().copied()),
             misses: 0,
@@ -197,6 +198,7 @@ impl<Source: SampleSource> Collector<Source> {
     /// The same, with what the loader hook says.
     #[must_use]
     pub fn hearing(self, notices: Notices) -> Self {
+        let notices = notices.asking(self.mappings.system.clone());
         Self { notices, ..self }
     }
 

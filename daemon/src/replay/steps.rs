@@ -3,7 +3,7 @@
 use crate::kernel::{Drained, TimedRecord};
 use crate::spaces::mapped_files::Image;
 use crate::spaces::scopes::Rules;
-use crate::spaces::system::StoredVdso;
+use crate::spaces::vdso::StoredVdso;
 use abi::Entry;
 use image::{ImageId, ImageKind, ImageOffset};
 use model::{EDGES, FIRST_EDGES, Facts, Measure, Observation, ROUNDS};

@@ -6,17 +6,12 @@
 //! was mapped. Files with build id cost nothing here.
 
 use crate::clock;
-use crate::keep::file_catalogue::FileKey;
+use crate::inspect::pool::Inspectors;
+use crate::inspect::questions::{FactsByPath, FactsOfMapping, FileAt};
 use crate::kernel::MappedFileId;
-use crate::spaces::open_mapped::{MappedAt, is_inode};
-use crate::spaces::remote_mounts;
+use crate::latin1::Bytes;
+use crate::spaces::open_mapped::MappedAt;
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::fs::Metadata;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// What was found at a path.
 #[derive(Clone, Copy, Debug)]
@@ -42,47 +37,35 @@ impl Versions {
     /// another after each change. None: it was changed or removed before anybody looked.
     pub fn content(
         &mut self,
+        inspectors: &Inspectors,
         id: &MappedFileId,
         path: &[u8],
         at: MappedAt,
         time_ns: u64,
     ) -> Option<u64> {
-        let looked =
-            self.looked.entry((id.clone(), path.to_vec())).or_insert_with(|| by_path(id, path, at));
+        let file = || FileAt { id: id.clone(), path: Bytes(path.to_vec()), at };
+        let looked = self.looked.entry((id.clone(), path.to_vec()));
+        let looked = *looked.or_insert_with(|| {
+            let facts = inspectors.ask(FactsByPath(file()))??;
+            let (seconds, nanoseconds) = facts.ctime;
+            let changed_ns = clock::monotonic_of_real(seconds, nanoseconds);
+            Some(Looked { content: facts.content(), changed_ns })
+        });
         if let Some(looked) = looked.filter(|looked| looked.changed_ns <= time_ns) {
             return Some(looked.content);
         }
         // Renamed since, perhaps: what a process has mapped is what it mapped.
-        let mapped = remote_mounts::mapped(at.pid, at.start, at.end)?.metadata().ok()?;
-        is_inode(id, &mapped).then(|| content_of(&mapped))
+        Some(inspectors.ask(FactsOfMapping(file()))??.content())
     }
-}
-
-/// The file that a path leads to, as the process sees it or as we do; None unless it is that inode.
-fn by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> Option<Looked> {
-    let path = Path::new(OsStr::from_bytes(path));
-    let pid = at.pid.to_string();
-    let found = [pid.as_str(), "self"]
-        .into_iter()
-        .filter_map(|pid| remote_mounts::at(pid, path)?.metadata().ok());
-    let metadata = { found }.find(|metadata| is_inode(id, metadata))?;
-    let changed_ns = clock::monotonic_of_real(metadata.ctime(), metadata.ctime_nsec());
-    Some(Looked { content: content_of(&metadata), changed_ns })
-}
-
-/// A number for a file in one state.
-#[must_use]
-pub fn content_of(metadata: &Metadata) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    FileKey::of(metadata).hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spaces::file_facts::FileFacts;
     use std::fs;
-    use std::path::PathBuf;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::path::{Path, PathBuf};
 
     const NOBODY: MappedAt = MappedAt { pid: u32::MAX, start: 0, end: 0 };
 
@@ -104,7 +87,8 @@ mod tests {
         let (path, id) = written(directory.path(), "first");
         let bytes = path.as_os_str().as_encoded_bytes();
         let mut versions = Versions::default();
-        let first = versions.content(&id, bytes, NOBODY, clock::monotonic_ns());
+        let first =
+            versions.content(&Inspectors::default(), &id, bytes, NOBODY, clock::monotonic_ns());
         assert!(first.is_some());
         let first_run = clock::monotonic_ns();
         // Times of files are those of the last timer tick, so a change is seen once that is later
@@ -113,23 +97,38 @@ mod tests {
             let (_, same) = written(directory.path(), "second");
             assert_eq!(same, id, "written in place");
             versions.look_anew();
-            if versions.content(&id, bytes, NOBODY, first_run).is_none() {
-                break versions.content(&id, bytes, NOBODY, clock::monotonic_ns());
+            if versions.content(&Inspectors::default(), &id, bytes, NOBODY, first_run).is_none() {
+                break versions.content(
+                    &Inspectors::default(),
+                    &id,
+                    bytes,
+                    NOBODY,
+                    clock::monotonic_ns(),
+                );
             }
         };
         assert!(second.is_some() && second != first, "{first:?} {second:?}");
         fs::remove_file(&path).unwrap();
         assert_eq!(
-            versions.content(&id, bytes, NOBODY, clock::monotonic_ns()),
+            versions.content(&Inspectors::default(), &id, bytes, NOBODY, clock::monotonic_ns()),
             second,
             "looked at once"
         );
         versions.look_anew();
-        assert_eq!(versions.content(&id, bytes, NOBODY, clock::monotonic_ns()), None);
+        assert_eq!(
+            versions.content(&Inspectors::default(), &id, bytes, NOBODY, clock::monotonic_ns()),
+            None
+        );
         let other = MappedFileId::Inode { major: 0, minor: 0, inode: 1 };
         let (path, _) = written(directory.path(), "third");
         assert_eq!(
-            versions.content(&other, path.as_os_str().as_encoded_bytes(), NOBODY, u64::MAX),
+            versions.content(
+                &Inspectors::default(),
+                &other,
+                path.as_os_str().as_encoded_bytes(),
+                NOBODY,
+                u64::MAX
+            ),
             None
         );
     }
@@ -146,11 +145,12 @@ mod tests {
         let line =
             maps.iter().find(|line| line.path == own.as_os_str().as_encoded_bytes()).unwrap();
         let at = MappedAt { pid: std::process::id(), start: line.start, end: line.end };
-        let through_mapping = Versions::default().content(&id, b"/gone", at, 0);
+        let through_mapping =
+            Versions::default().content(&Inspectors::default(), &id, b"/gone", at, 0);
         // Who may not look through mappings (it takes a capability) sees nothing, which is no
         // error.
         assert!(
-            through_mapping.is_none_or(|content| content == content_of(&exe)),
+            through_mapping.is_none_or(|content| content == FileFacts::of(&exe).content()),
             "{through_mapping:?}"
         );
     }

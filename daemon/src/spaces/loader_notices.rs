@@ -12,10 +12,12 @@
 //! datagrams) is dropped by its sender.
 
 use crate::clock;
+use crate::inspect::questions::{BuildIdOf, FileAt};
 use crate::kernel::MappedFileId;
-use crate::spaces::mapped_files::Files;
-use crate::spaces::mappings::{Mappings, MapsLine, look};
+use crate::latin1::Bytes;
+use crate::spaces::mappings::{Mappings, MapsLine};
 use crate::spaces::open_mapped::MappedAt;
+use crate::spaces::system::System;
 use abi::notice::{DATAGRAM_MAX, Datagram};
 use image::ImageId;
 use nix::sys::socket::{
@@ -90,6 +92,8 @@ pub struct Notices {
     /// The kernel has dropped records since the last drain.
     is_doubtful: bool,
     counts: LoaderStatus,
+    /// Whom questions about senders go to.
+    system: System,
 }
 
 impl Notices {
@@ -117,6 +121,12 @@ impl Notices {
         setsockopt(&socket, sockopt::PassCred, &true).map_err(|error| fail(error.into()))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
         Ok(Self { socket: Some(Bound { socket, path: path.to_owned() }), ..Self::default() })
+    }
+
+    /// Asks about senders there.
+    #[must_use]
+    pub fn asking(self, system: System) -> Self {
+        Self { system, ..self }
     }
 
     /// Notices so far.
@@ -158,7 +168,7 @@ impl Notices {
             return;
         }
         if self.is_doubtful {
-            hint.seen = self.looks.look(hint.pid, now_ns);
+            hint.seen = self.looks.look(hint.pid, &self.system, now_ns);
         }
         self.waiting.push(hint);
     }
@@ -181,7 +191,7 @@ impl Notices {
     /// Takes up what /proc shows at the hint's address; None when it shows nothing, or another
     /// build, or may not be asked now.
     fn learn(&mut self, hint: Hint, mappings: &mut Mappings, now_ns: u64) -> Option<()> {
-        let seen = hint.seen.or_else(|| self.looks.look(hint.pid, now_ns))?;
+        let seen = hint.seen.or_else(|| self.looks.look(hint.pid, &mappings.system, now_ns))?;
         if mappings.has_left_since(hint.pid, seen.time_ns) {
             return None; // what was seen was another program's
         }
@@ -192,7 +202,9 @@ impl Notices {
             .find(|line| (line.start..line.end).contains(&hint.address))?;
         let file = match hint.build {
             Some(build) => {
-                let found = self.looks.spend(|| build_in(hint.pid, line))?;
+                let found = self
+                    .looks
+                    .spend(&mappings.system, || build_in(hint.pid, line, &mappings.system))?;
                 MappedFileId::BuildId(found.filter(|found| *found == build)?.build_id()?.to_vec())
             }
             None => line.file.clone(),
@@ -212,7 +224,7 @@ impl Drop for Bound {
 
 impl Looks {
     /// What /proc shows of the process, or has shown in this second. None when it was asked enough.
-    fn look(&mut self, pid: u32, now_ns: u64) -> Option<Arc<Seen>> {
+    fn look(&mut self, pid: u32, system: &System, now_ns: u64) -> Option<Arc<Seen>> {
         if now_ns.saturating_sub(self.began_ns) >= LOOKS_TERM_NS {
             *self = Self { began_ns: now_ns, ..Self::default() };
         }
@@ -220,29 +232,32 @@ impl Looks {
             if self.seen.len() >= LOOKS_MAX {
                 return None;
             }
-            let lines = self.spend(|| look(pid))?;
+            let lines =
+                self.spend(system, || system.maps(pid).filter(|lines| !lines.is_empty()))?;
             self.seen.insert(pid, Arc::new(Seen { lines, time_ns: now_ns }));
         }
         self.seen.get(&pid).cloned()
     }
 
     /// Does that if there is time left in this second.
-    fn spend<T>(&mut self, work: impl FnOnce() -> T) -> Option<T> {
+    fn spend<T>(&mut self, system: &System, work: impl FnOnce() -> T) -> Option<T> {
         if self.cpu_ns >= LOOKS_CPU_NS {
             return None;
         }
-        let before = clock::thread_cpu_ns();
+        let cpu_ns = || clock::thread_cpu_ns() + system.inspectors().own_cpu_ns();
+        let before = cpu_ns();
         let result = work();
-        self.cpu_ns += clock::thread_cpu_ns().saturating_sub(before);
+        self.cpu_ns += cpu_ns().saturating_sub(before);
         Some(result)
     }
 }
 
 /// The build id of the very file that the process has there.
-fn build_in(pid: u32, line: &MapsLine) -> Option<ImageId> {
-    let file = Files::default().intern(line.file.clone(), &line.path);
-    let file = file.open(MappedAt { pid, start: line.start, end: line.end })?;
-    image::build_id_of_file(&file).ok()?
+fn build_in(pid: u32, line: &MapsLine, system: &System) -> Option<ImageId> {
+    let at = MappedAt { pid, start: line.start, end: line.end };
+    let file = FileAt { id: line.file.clone(), path: Bytes(line.path.clone()), at };
+    let Bytes(id) = system.inspectors().ask(BuildIdOf(file))??;
+    ImageId::from_build_id(&id)
 }
 
 /// One datagram: its length, and who sent it as the kernel says. None when there is none.
@@ -266,6 +281,7 @@ fn receive(socket: &UnixDatagram, bytes: &mut [u8]) -> Option<(usize, Option<u32
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spaces::mappings::executable_mappings;
     use abi::notice::{self, LoaderNotice};
     use nix::sys::socket::{ControlMessage, sendmsg};
     use std::io::{IoSlice, Read};
@@ -332,7 +348,7 @@ mod tests {
             let mut sleeper = Self { child, address: 0 };
             while sleeper.address == 0 {
                 // Until its exec is done, its code is ours.
-                let lines = look(sleeper.child.id()).unwrap_or_default();
+                let lines = executable_mappings(sleeper.child.id()).unwrap_or_default();
                 sleeper.address = lines
                     .iter()
                     .find(|line| line.path.ends_with(b"sleep"))

@@ -1,18 +1,18 @@
 //! From mapped files to images: which build of which file a mapping shows.
 //!
-//! A build id in the kernel's record is taken as it is; otherwise the file is opened, through the
-//! process while it lives, and read, unless the [catalogue](crate::keep::file_catalogue) knows it.
+//! A build id in the kernel's record is taken as it is; otherwise an inspector opens the file,
+//! through the process while it lives, and reads it, unless the
+//! [catalogue](crate::keep::file_catalogue) knows it.
 //! Either happens once for a file, when its first sample is resolved. Then the
 //! [librarian](crate::keep::librarian) hears of it, which keeps its code.
 
 use crate::clock;
-use crate::keep::file_catalogue::Learnt;
-use crate::keep::librarian::{Library, Offer, Wanted, identify_known};
+use crate::inspect::questions::{Facts, FileAt, Identified, Identify, Known};
+use crate::keep::librarian::{Library, Offer, Wanted};
 use crate::kernel::MappedFileId;
-use crate::spaces::file_versions::{Versions, content_of};
-use crate::spaces::open_mapped::{
-    MappedAt, is_inode, open_by_path, open_mapped, open_through_mapping,
-};
+use crate::latin1::Bytes;
+use crate::spaces::file_versions::Versions;
+use crate::spaces::open_mapped::MappedAt;
 use crate::spaces::system::{Identity, System};
 use crate::spaces::vdso::{memory_of, own_vdso_range};
 use image::{ImageId, ImageKind, Procedures};
@@ -20,7 +20,6 @@ use model::Unresolved;
 use profiledb::ImageRecord;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -146,7 +145,9 @@ impl Files {
         };
         let versions = &mut self.versions;
         let question = (at.pid, at.start, time_ns);
-        let content = self.system.content(question, || versions.content(id, path, at, time_ns));
+        let inspectors = self.system.inspectors();
+        let live = || versions.content(inspectors, id, path, at, time_ns);
+        let content = self.system.content(question, live);
         MappedFileId::Version { major, minor, inode, content }
     }
 
@@ -159,11 +160,13 @@ impl Files {
             && !self.known.contains_key(id)
         {
             self.identified += 1;
-            let begun_ns = clock::thread_cpu_ns();
+            let inspectors = self.system.inspectors().clone();
+            let cpu_ns = || clock::thread_cpu_ns() + inspectors.own_cpu_ns();
+            let begun_ns = cpu_ns();
             let file = self.intern(id.clone(), path);
             // Without an offer: it has no samples yet.
-            let _ = file.image.get_or_init(|| file.identify(at, None, &mut None));
-            self.identified_ns += clock::thread_cpu_ns().saturating_sub(begun_ns);
+            let _ = file.identified(at, None);
+            self.identified_ns += cpu_ns().saturating_sub(begun_ns);
         }
     }
 
@@ -219,27 +222,40 @@ impl MappedFile {
         vdso: Option<&Arc<Image>>,
         is_left_out: impl Fn(&Image) -> bool,
     ) -> Result<Arc<Image>, Unresolved> {
-        let mut opened = None;
-        let image = self.image.get_or_init(|| self.identify(at, vdso, &mut opened)).clone();
+        let image = self.identified(at, vdso);
         if let Ok(image) = &image
             && !is_left_out(image)
             && self.library.wants(&self.offer)
         {
-            let (file, path) = (self.id.clone(), self.path.clone());
-            self.library.offer(
-                Wanted { id: image.id, kind: image.kind, file, path, at, opened },
-                &self.offer,
-            );
+            let wanted = Wanted { id: image.id, kind: image.kind, file: self.at(at) };
+            self.library.offer(wanted, &self.offer);
         }
         image
     }
 
-    fn identify(
+    /// The file, and where it is mapped.
+    #[must_use]
+    pub fn at(&self, at: MappedAt) -> FileAt {
+        FileAt { id: self.id.clone(), path: Bytes(self.path.clone()), at }
+    }
+
+    /// What was found out, now or before. Without an answer it is asked for again the next time.
+    fn identified(
         &self,
         at: MappedAt,
         vdso: Option<&Arc<Image>>,
-        opened: &mut Option<File>,
     ) -> Result<Arc<Image>, Unresolved> {
+        if let Some(known) = self.image.get() {
+            return known.clone();
+        }
+        let found = self.identify(at, vdso);
+        if !matches!(found, Err(Unresolved::NotAnswered)) {
+            return self.image.get_or_init(|| found).clone();
+        }
+        found
+    }
+
+    fn identify(&self, at: MappedAt, vdso: Option<&Arc<Image>>) -> Result<Arc<Image>, Unresolved> {
         match self.path.as_slice() {
             b"[vdso]" => return vdso.cloned().ok_or(Unresolved::Unidentified),
             b"[vsyscall]" => return Err(Unresolved::Vsyscall),
@@ -258,8 +274,8 @@ impl MappedFile {
             }
             MappedFileId::Inode { inode: 0, .. } => Err(Unresolved::Anonymous),
             MappedFileId::Inode { .. } | MappedFileId::Version { .. } => {
-                let live = || match self.identify_opened(at, opened) {
-                    Ok((id, size_bytes)) => Identity::Image(id.to_string(), size_bytes),
+                let live = || match self.identify_file(at) {
+                    Ok((id, size_bytes)) => Identity::Image(id.to_string(), Some(size_bytes)),
                     Err(reason) => Identity::Unknown(reason.name().to_owned()),
                 };
                 let (id, size_bytes) = known(self.system.identity(&self.id, &self.path, live))?;
@@ -268,24 +284,30 @@ impl MappedFile {
         }
     }
 
-    /// Opens the file and identifies it.
-    fn identify_opened(
-        &self,
-        at: MappedAt,
-        opened: &mut Option<File>,
-    ) -> Result<(ImageId, Option<u64>), Unresolved> {
-        let file = self.open(at).ok_or(Unresolved::FileGone)?;
-        let id = self.identify_file(&file)?;
-        let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
-        *opened = Some(file);
-        Ok((id, size_bytes))
-    }
-
-    fn identify_file(&self, file: &File) -> Result<ImageId, Unresolved> {
-        let learnt = identify_known(file, &self.library).map_err(|_| Unresolved::Unidentified)?;
-        match learnt {
-            Learnt::Image(id) => Ok(id),
-            Learnt::NotElf => Err(Unresolved::NotElf),
+    /// The image and the size in bytes of the file: from the catalogue, or else from the file, and
+    /// then the catalogue knows.
+    fn identify_file(&self, at: MappedAt) -> Result<(ImageId, u64), Unresolved> {
+        let (inspectors, catalogue) = (self.system.inspectors(), &self.library.catalogue);
+        for (known, before, after) in inspectors.take_learnt() {
+            catalogue.learn(&before, &after, known);
+        }
+        let facts = inspectors.ask(Facts(self.at(at))).ok_or(Unresolved::NotAnswered)?;
+        let facts = facts.ok_or(Unresolved::FileGone)?;
+        let known = match catalogue.find(&facts) {
+            Some(known) => known,
+            None => match inspectors.ask(Identify(self.at(at))) {
+                None => return Err(Unresolved::NotAnswered),
+                Some(Identified::Gone) => return Err(Unresolved::FileGone),
+                Some(Identified::Unreadable) => return Err(Unresolved::Unidentified),
+                Some(Identified::Known(known, before, after)) => {
+                    catalogue.learn(&before, &after, known);
+                    known
+                }
+            },
+        };
+        match known {
+            Known::Image(id) => Ok((id, facts.size)),
+            Known::NotElf => Err(Unresolved::NotElf),
         }
     }
 
@@ -308,35 +330,6 @@ impl MappedFile {
     pub fn is_file(&self) -> bool {
         let memory = [&b"//"[..], b"/memfd:", b"/dev/zero"];
         self.path.starts_with(b"/") && !memory.iter().any(|begin| self.path.starts_with(begin))
-    }
-
-    /// Opens this very file, as [`open_mapped`] does; None where the kernel told only a build id.
-    pub(crate) fn open(&self, at: MappedAt) -> Option<File> {
-        match self.id {
-            MappedFileId::BuildId(_) => None,
-            MappedFileId::Inode { .. } => open_mapped(&self.id, &self.path, at, |_| true),
-            // By its path only if nobody has touched it since.
-            MappedFileId::Version { content, .. } => {
-                let same = |file: &File| {
-                    file.metadata().is_ok_and(|now| Some(content_of(&now)) == content)
-                };
-                let mapped = open_through_mapping(at);
-                // Something else may be mapped there by now.
-                let mapped =
-                    mapped.filter(|file| file.metadata().is_ok_and(|now| is_inode(&self.id, &now)));
-                mapped.or_else(|| open_by_path(&self.id, &self.path, at).find(same))
-            }
-        }
-    }
-}
-
-impl MappedFile {
-    /// Opens the file, if it is still there and is that build.
-    pub(crate) fn open_build(&self, id: &ImageId, at: MappedAt) -> Option<File> {
-        let is_it = |file: &File| {
-            identify_known(file, &self.library).is_ok_and(|learnt| learnt == Learnt::Image(*id))
-        };
-        open_mapped(&self.id, &self.path, at, is_it)
     }
 }
 
@@ -362,18 +355,13 @@ pub fn known(identity: Option<Identity>) -> Result<(ImageId, Option<u64>), Unres
 #[must_use]
 pub fn own_vdso() -> Option<Arc<Image>> {
     let (start, end) = own_vdso_range()?;
-    vdso_at("self", start, end, "[vdso]").map(Arc::new)
-}
-
-/// The vdso in the memory of a process (its number, or "self"), between these addresses. None when
-/// it cannot be read.
-pub(crate) fn vdso_at(process: &str, start: u64, end: u64, name: &str) -> Option<Image> {
-    let bytes = memory_of(process, start, end)?;
+    let bytes = memory_of("self", start, end)?;
     let id = image::identify(&bytes).ok()?;
     let procedures =
         image::procedures_of(&bytes, Some(&id), &[]).ok().map(|(procedures, _)| procedures);
-    let (name, path) = (name.to_owned(), name.to_owned());
-    Some(Image { id, kind: ImageKind::Vdso, name, path, size_bytes: Some(end - start), procedures })
+    let (name, path) = ("[vdso]".to_owned(), "[vdso]".to_owned());
+    let size_bytes = Some(end - start);
+    Some(Arc::new(Image { id, kind: ImageKind::Vdso, name, path, size_bytes, procedures }))
 }
 
 #[cfg(test)]
@@ -399,7 +387,7 @@ mod tests {
             .intern(MappedFileId::Inode { major, minor, inode: metadata.ino() }, name)
             .image(here(), None)
             .unwrap();
-        assert_eq!(image.id, image::identify_file(&File::open(&path).unwrap()).unwrap());
+        assert_eq!(image.id, image::identify_file(&std::fs::File::open(&path).unwrap()).unwrap());
         assert_eq!(image.size_bytes, Some(metadata.len()));
         assert_eq!(image.name, path.file_name().unwrap().to_str().unwrap());
         let other = files

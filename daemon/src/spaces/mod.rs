@@ -2,6 +2,7 @@
 //! at run time, the kernel's text, and whose process it was.
 
 pub mod cgroups;
+pub mod file_facts;
 pub mod file_versions;
 pub mod jit;
 pub mod kernel_code_records;
@@ -10,7 +11,6 @@ pub mod loader_notices;
 pub mod mapped_files;
 pub mod mappings;
 pub mod open_mapped;
-pub mod remote_mounts;
 pub mod scopes;
 pub mod system;
 pub mod unknown_code;

@@ -1,14 +1,20 @@
 //! What resolution asks the system about processes, files and the kernel, behind one handle.
 //!
-//! Live, a question goes to `/proc` or to a file. While a recording is made, the answer is kept
+//! Live, a question that may never be answered goes to an inspector ([`crate::inspect`]); numbers
+//! that the kernel has at hand are read from `/proc`. While a recording is made, the answer is kept
 //! too. In a replay only kept answers are given, and nothing of this machine is looked at: what was
 //! not asked when the recording was made has the answer of a process or file that is gone.
 
+use crate::inspect::pool::Inspectors;
+use crate::inspect::questions::{self, IdentifyPath, Known, NarrowVdsoOf};
 use crate::kernel::MappedFileId;
 use crate::latin1::Bytes;
 use crate::spaces::cgroups;
+use crate::spaces::jit::code_events::CodeLook;
 use crate::spaces::jit::process::{self, Who};
 use crate::spaces::mappings::procfs::{self, MapsLine};
+use crate::spaces::open_mapped::MappedAt;
+use crate::spaces::vdso::StoredVdso;
 use image::kernel::{KernelPlace, Owner};
 use image::{ImageId, ImageOffset};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -73,36 +79,6 @@ pub enum Identity {
     Image(String, Option<u64>),
     /// The reason's name.
     Unknown(String),
-}
-
-/// A procedure: first byte, byte after its last, name.
-pub type StoredProcedure = (u64, u64, String);
-
-/// An image that is not a file: its id as text, its size in bytes, its procedures.
-pub type StoredVdso = (String, Option<u64>, Vec<StoredProcedure>);
-
-/// A line of what a process tells of its generated code.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CodeEvent {
-    /// The file was written anew: what it told before is forgotten.
-    Clear,
-    /// Code at an address: first byte, bytes, name.
-    Load(u64, u32, String),
-    /// Code moved from one address to another.
-    Move(u64, u64),
-}
-
-/// One look at what a process tells of its generated code.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CodeLook {
-    /// What was new.
-    pub events: Vec<CodeEvent>,
-    /// Why a file was not believed.
-    pub refused: Option<String>,
-    /// Bytes that were read.
-    pub bytes: u64,
-    /// There is more than what may be read.
-    pub is_cut: bool,
 }
 
 /// Kernel code: a symbol with samples, or a piece of one.
@@ -244,22 +220,44 @@ struct Kept {
     unanswered: u64,
 }
 
-/// The handle. Clones ask the same.
+/// The handle. Clones ask the same. The default one asks this machine, and looks itself.
 #[derive(Clone, Debug, Default)]
-pub struct System(Option<Arc<Mutex<Kept>>>);
+pub struct System {
+    recorded: Option<Arc<Mutex<Kept>>>,
+    inspectors: Inspectors,
+}
 
 impl System {
-    /// Asks this machine and keeps the answers.
+    /// Asks this machine, through inspectors.
     #[must_use]
-    pub fn recording() -> Self {
-        Self(Some(Arc::default()))
+    pub fn through(inspectors: Inspectors) -> Self {
+        Self { recorded: None, inspectors }
+    }
+
+    /// Keeps the answers from now on.
+    #[must_use]
+    pub fn recording(self) -> Self {
+        Self { recorded: Some(Arc::default()), ..self }
+    }
+
+    /// Whom questions about strangers go to.
+    #[must_use]
+    pub fn inspectors(&self) -> &Inspectors {
+        &self.inspectors
+    }
+
+    /// Whether nobody is asked about a process now, because it let an inspector wait.
+    #[must_use]
+    pub fn withholds(&self, pid: u32) -> bool {
+        !self.is_replay() && self.inspectors.withhold(pid)
     }
 
     /// Gives these answers only.
     #[must_use]
     pub fn replay(answers: Answers) -> Self {
         let kept = Kept { answers, is_replay: true, ..Kept::default() };
-        Self(Some(Arc::new(Mutex::new(kept))))
+        let recorded = Some(Arc::new(Mutex::new(kept)));
+        Self { recorded, inspectors: Inspectors::default() }
     }
 
     /// Whether only recorded answers are given.
@@ -301,7 +299,7 @@ impl System {
 
     fn kept(&self) -> Option<MutexGuard<'_, Kept>> {
         // What a thread that panicked left behind is whole: each change is one call.
-        self.0.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner))
+        self.recorded.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn ask<Question: Ord, Answer: Clone + PartialEq + Default>(
@@ -360,10 +358,11 @@ impl System {
         self.ask(|answers| &mut answers.process_of, pid, || procfs::process_of(pid))
     }
 
-    /// [`procfs::executable_mappings`].
+    /// Executable mappings of a process; None when it is gone, or no inspector can tell.
     #[must_use]
     pub fn maps(&self, pid: u32) -> Option<Vec<MapsLine>> {
-        self.ask(|answers| &mut answers.maps, pid, || procfs::executable_mappings(pid))
+        let live = || self.inspectors.ask(questions::Mappings { pid })?;
+        self.ask(|answers| &mut answers.maps, pid, live)
     }
 
     /// [`cgroups::of_process`].
@@ -373,10 +372,11 @@ impl System {
         self.ask(|answers| &mut answers.cgroup, pid, live).map(|Bytes(path)| path)
     }
 
-    /// [`Who::of`].
+    /// Program, users and namespaces of a process; None when it is gone, or no inspector can tell.
     #[must_use]
     pub fn who(&self, pid: u32) -> Option<Who> {
-        self.ask(|answers| &mut answers.who, pid, || Who::of(pid))
+        let live = || self.inspectors.ask(questions::Owner { pid })?;
+        self.ask(|answers| &mut answers.who, pid, live)
     }
 
     /// [`process::is_still`].
@@ -405,23 +405,29 @@ impl System {
         self.ask(|answers| &mut answers.identity, question, || Some(live()))
     }
 
-    /// Which image a file is that somebody named in a registration.
-    pub fn registered_file(
-        &self,
-        path: &[u8],
-        live: impl FnOnce() -> Identity,
-    ) -> Option<Identity> {
+    /// Which image a file is that somebody named in a registration. `None`: the recording does not
+    /// tell.
+    #[must_use]
+    pub fn registered_file(&self, path: &[u8]) -> Option<Identity> {
         let question = Bytes(path.to_vec());
-        self.ask(|answers| &mut answers.registered_file, question, || Some(live()))
+        let live = || {
+            Some(match self.inspectors.ask(IdentifyPath { path: question.clone() }) {
+                Some(Ok((Known::Image(id), facts))) => {
+                    Identity::Image(id.to_string(), Some(facts.size))
+                }
+                Some(Ok((Known::NotElf, _))) => Identity::Unknown("it is no ELF file".to_owned()),
+                Some(Err(why)) => Identity::Unknown(why),
+                None => Identity::Unknown("the file system does not answer".to_owned()),
+            })
+        };
+        self.ask(|answers| &mut answers.registered_file, question.clone(), live)
     }
 
-    /// The vdso of 32-bit programs that has so many bytes.
-    pub fn vdso32(
-        &self,
-        len: u64,
-        live: impl FnOnce() -> Option<StoredVdso>,
-    ) -> Option<StoredVdso> {
-        self.ask(|answers| &mut answers.vdso32, len, live)
+    /// The vdso of a 32-bit process, which is the same in all where it has so many bytes.
+    #[must_use]
+    pub fn vdso32(&self, at: MappedAt) -> Option<StoredVdso> {
+        let live = || self.inspectors.ask(NarrowVdsoOf { at })?;
+        self.ask(|answers| &mut answers.vdso32, at.end.saturating_sub(at.start), live)
     }
 
     /// The build id of a kernel module.
@@ -477,10 +483,11 @@ impl System {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spaces::jit::code_events::CodeEvent;
 
     #[test]
     fn an_answer_holds_until_another_was_given() {
-        let system = System::recording();
+        let system = System::default().recording();
         let ask = |system: &System, answer| system.ask(|answers| &mut answers.parent, 7, || answer);
         for answer in [Some(1), Some(1), Some(2), None] {
             assert_eq!(ask(&system, answer), answer, "live answers are given as they are");
@@ -503,7 +510,7 @@ mod tests {
             bytes: 7,
             ..CodeLook::default()
         };
-        let system = System::recording();
+        let system = System::default().recording();
         assert_eq!(system.code_look(7, || look.clone()), look);
         let replay = System::replay(system.answers());
         assert_eq!(replay.code_look(7, CodeLook::default), look);
@@ -516,7 +523,7 @@ mod tests {
         let list = "ffffffff81000000 T _stext\nffffffff81000100 T work\nffffffff81000300 T next\n\
             ffffffff81000400 T _etext\nffffffffc0000000 t run\t[driver]\n";
         let symbols = image::kernel::KernelSymbols::parse(list.as_bytes()).unwrap();
-        let system = System::recording();
+        let system = System::default().recording();
         let asked = [0xffff_ffff_8100_0180, 0xffff_ffff_8100_01ff, 0xffff_ffff_c000_0010];
         for address in asked {
             system.keep_kernel(address, &symbols.place(address).unwrap());

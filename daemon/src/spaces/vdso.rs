@@ -1,6 +1,30 @@
 //! The vdso in the memory of processes.
 
+use image::Procedures;
 use std::fs::File;
+
+/// A procedure: first byte, byte after its last, name.
+pub type StoredProcedure = (u64, u64, String);
+
+/// A vdso: its id as text, its size in bytes, its procedures.
+pub type StoredVdso = (String, Option<u64>, Vec<StoredProcedure>);
+
+/// The vdso in the memory of a process (its number, or `self`), between these addresses. None when
+/// it cannot be read.
+#[must_use]
+pub fn vdso_of(process: &str, start: u64, end: u64) -> Option<StoredVdso> {
+    let bytes = memory_of(process, start, end)?;
+    let id = image::identify(&bytes).ok()?;
+    let procedures = image::procedures_of(&bytes, Some(&id), &[]).ok().map(|(found, _)| found);
+    Some((id.to_string(), Some(end - start), stored_procedures(procedures.as_ref())))
+}
+
+/// Procedures as they are stored.
+#[must_use]
+pub fn stored_procedures(procedures: Option<&Procedures>) -> Vec<StoredProcedure> {
+    let procedures = procedures.into_iter().flat_map(Procedures::iter);
+    procedures.map(|one| (one.start.0, one.end.0, one.raw_name().to_owned())).collect()
+}
 
 /// The bytes of the vdso as this process has it. None where the kernel gives none.
 #[must_use]

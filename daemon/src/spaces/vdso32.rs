@@ -1,10 +1,11 @@
 //! The vdso of 32-bit programs: the kernel has another one for them (vdso(7)), which this process
 //! cannot see in itself.
 
-use crate::spaces::mapped_files::{Image, vdso_at};
+use crate::spaces::mapped_files::Image;
 use crate::spaces::mappings::Mapping;
 use crate::spaces::open_mapped::MappedAt;
-use crate::spaces::system::{StoredVdso, System};
+use crate::spaces::system::System;
+use crate::spaces::vdso::{StoredVdso, stored_procedures};
 use image::{ImageKind, ImageOffset, Procedure, Procedures};
 use model::Unresolved;
 use std::collections::HashMap;
@@ -38,10 +39,7 @@ impl NarrowVdso {
         if let Some(known) = self.by_len.get(&len) {
             return Ok(known.clone());
         }
-        let live = || {
-            vdso_at(&at.pid.to_string(), at.start, at.end, "[vdso32]").map(|image| stored(&image))
-        };
-        let stored = system.vdso32(len, live);
+        let stored = system.vdso32(at);
         let image = stored.and_then(|stored| restored("[vdso32]", &stored));
         let image = Arc::new(image.ok_or(Unresolved::NarrowVdso)?);
         if self.by_len.len() < KINDS_MAX {
@@ -54,10 +52,7 @@ impl NarrowVdso {
 /// A vdso as a recording has it.
 #[must_use]
 pub fn stored(image: &Image) -> StoredVdso {
-    let procedures = image.procedures.iter().flat_map(Procedures::iter);
-    let procedures =
-        procedures.map(|one| (one.start.0, one.end.0, one.raw_name().to_owned())).collect();
-    (image.id.to_string(), image.size_bytes, procedures)
+    (image.id.to_string(), image.size_bytes, stored_procedures(image.procedures.as_ref()))
 }
 
 /// The vdso of that name that a recording has. `None` when its id is none.

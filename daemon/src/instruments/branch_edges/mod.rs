@@ -1,42 +1,38 @@
 //! Edges: which way branches go, from snapshots of registers that the sampler takes with some
 //! samples of user code.
 //!
-//! At a sample the registers decide the next branches. The interpreter of the crate `code` follows
-//! them through the bytes of the sampled image, and each branch that it can follow is counted as an
+//! At a sample the registers decide the next branches. An inspector follows them through the bytes
+//! of the sampled image ([`crate::inspect::walks`]), and each branch that it can follow is counted as an
 //! edge: from the branch, to what is executed next. Where a loop compares what changes by the same
 //! amount in each round, it is counted how many rounds are left.
 //!
 //! Registers and stacks are the processes' own. They are held in this process's memory until the
 //! next drain, or until many are held, and the records are read that tell what was mapped where;
-//! then they are interpreted and wiped. Nothing of them is written anywhere: only counts of edges
-//! and of rounds are.
-
-mod texts;
+//! then an inspector interprets them, and they are wiped. Nothing of them is written anywhere: only
+//! counts of edges and of rounds are.
 
 use crate::clock;
+use crate::inspect::pool::Inspectors;
+use crate::inspect::questions::{FileAt, SampledRegisters, Walk, Walked};
 use crate::pipeline::pending::Pending;
 use crate::pipeline::rates::WalkCost;
 use crate::replay::recording::Tape;
 use crate::replay::steps::Step;
-use crate::spaces::mapped_files::{Image, MappedFile};
+use crate::spaces::mapped_files::Image;
 use crate::spaces::mappings::{Found, Mappings, Window};
 use crate::spaces::open_mapped::MappedAt;
 use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
-use code::interpret::{BranchKind, Edge, Place, Rounds, Walker};
-use code::isa::x86_64::{State, X86_64};
-use image::{ImageKind, ImageOffset, Vaddr};
-use model::{EDGES, FIRST_EDGES, Measure, Observation, ROUNDS, Turns};
+use image::{ImageId, ImageKind, ImageOffset};
+use model::{EDGES, FIRST_EDGES, Measure, Observation, ROUNDS};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
-use texts::{Texts, View};
 
 /// Snapshots held at most; those beyond are dropped, and counted.
 const HELD_MAX: usize = 1024;
 /// When so many are held, they do not wait for the drain.
 const HELD_MANY: usize = HELD_MAX * 3 / 4;
-/// Decoded instructions kept.
-const INSTRUCTIONS: usize = 4096;
 /// How long a drain waits for its snapshots to be interpreted: they take milliseconds, unless a
 /// file system does not answer.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -61,10 +57,11 @@ pub struct Totals {
 
 /// Takes snapshots in and gives edges out.
 ///
-/// Files are opened and read by a thread of its own: one that a dead network file system holds
-/// costs edges, never the drain.
+/// A thread of its own waits for the inspector: a file system that does not answer costs edges,
+/// never the drain.
 pub struct Edges {
     held: Vec<Snapshot>,
+    inspectors: Inspectors,
     tape: Tape,
     thread: Option<Thread>,
     /// What became of all so far.
@@ -97,12 +94,12 @@ struct Batch {
 impl Edges {
     /// None yet; what is observed is kept on `tape` too.
     #[must_use]
-    pub fn new(tape: Tape) -> Self {
+    pub fn new(tape: Tape, inspectors: Inspectors) -> Self {
         // Room for all that may be there at once: what is moved to other memory leaves a copy
         // behind.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let held = Vec::with_capacity(HELD_MAX + cpus * SNAPSHOTS_PER_CPU);
-        Self { held, tape, thread: None, totals: Totals::default() }
+        Self { held, inspectors, tape, thread: None, totals: Totals::default() }
     }
 
     /// Takes in what `read` moves into the buffer; it gives the number of snapshots that the
@@ -128,8 +125,9 @@ impl Edges {
     /// `pending`: these, or where that takes long those of an earlier drain.
     pub fn interpret(&mut self, mappings: &mut Mappings, window: Window, pending: &mut Pending) {
         if self.thread.is_none() && !self.held.is_empty() {
-            self.thread =
-                Thread::start().inspect_err(|error| tracing::error!("no edges: {error}")).ok();
+            self.thread = Thread::start(self.inspectors.clone())
+                .inspect_err(|error| tracing::error!("no edges: {error}"))
+                .ok();
         }
         let Some(thread) = &mut self.thread else {
             self.totals.dropped += self.held.len() as u64;
@@ -190,14 +188,12 @@ fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending, tape: &Tape) 
 }
 
 impl Thread {
-    fn start() -> std::io::Result<Self> {
+    fn start(inspectors: Inspectors) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::sync_channel::<Vec<Job>>(1);
         let (sender, done) = mpsc::channel();
         std::thread::Builder::new().name("edges".into()).spawn(move || {
-            let mut interpreter =
-                Interpreter { walker: Walker::new(INSTRUCTIONS), texts: Texts::default() };
             while let Ok(jobs) = queue.recv() {
-                if sender.send(interpreter.interpret(jobs)).is_err() {
+                if sender.send(interpret(jobs, &inspectors)).is_err() {
                     return;
                 }
             }
@@ -206,72 +202,47 @@ impl Thread {
     }
 }
 
-struct Interpreter {
-    walker: Walker<X86_64>,
-    texts: Texts,
-}
-
-impl Interpreter {
-    fn interpret(&mut self, mut jobs: Vec<Job>) -> Batch {
-        let (begun_ns, opened) = (clock::thread_cpu_ns(), self.texts.opened());
-        let mut batch = Batch::default();
-        self.texts.close_unused();
-        for job in &mut jobs {
-            let before = batch.observed.len();
-            match self.walk(job, &mut batch) {
-                Some(()) => batch.fruitful += u64::from(batch.observed.len() > before),
-                None => batch.unresolved += 1,
-            }
-            wipe(&mut job.snapshot);
-        }
-        if self.texts.opened() != opened {
-            crate::kernel::give_back(); // tables of relocations are large
-        }
-        batch.cpu_ns = clock::thread_cpu_ns().saturating_sub(begun_ns);
-        batch
-    }
-
-    fn walk(&mut self, Job { snapshot, sampled }: &Job, batch: &mut Batch) -> Option<()> {
-        let Sampled { image, place, file, at } = sampled;
-        let text = self.texts.get(image.id, || file.open_build(&image.id, *at))?;
-        let place = Place { image: text.number(), ..*place };
-        let [registers @ .., rip, rflags] = &snapshot.registers;
+/// Has snapshots interpreted, those of one image together: an image whose file cannot be read costs
+/// its own edges only.
+fn interpret(mut jobs: Vec<Job>, inspectors: &Inspectors) -> Batch {
+    let cpu_ns = || clock::thread_cpu_ns() + inspectors.own_cpu_ns();
+    let begun_ns = cpu_ns();
+    let mut batch = Batch::default();
+    let mut by_image: BTreeMap<ImageId, (Arc<Image>, Walk)> = BTreeMap::new();
+    for Job { snapshot, sampled } in &mut jobs {
         let stack = snapshot.stack.get(..snapshot.stack_len as usize).unwrap_or_default();
-        let rsp = registers.get(4).copied()?;
-        let stack = code::interpret::Window { begin: Vaddr(rsp), bytes: stack };
-        let mut view = View::new(text, place, Vaddr(*rip))?;
-        let (edges, _) =
-            self.walker.walk(Vaddr(*rip), State::sampled(*registers, *rflags), stack, &mut view);
-        let offset = |address: Vaddr| {
-            let inside = place.begin <= address && address < place.end;
-            inside.then(|| ImageOffset(place.offset.0 + (address.0 - place.begin.0)))
-        };
-        for (number, Edge { from, to, .. }) in edges.iter().enumerate() {
-            // Of a branch that is met again the first time is what tells: the more rounds a loop
-            // makes, the more of them are seen here.
-            let again = edges.iter().take(number).any(|before| before.from == *from);
-            // What leaves the image is no edge of it.
-            if let (Some(from), Some(to), false) = (offset(*from), offset(*to), again) {
-                let measures = [&EDGES, &FIRST_EDGES];
-                for measure in measures.into_iter().take(if number == 0 { 2 } else { 1 }) {
-                    batch.observed.push((image.clone(), measure, Observation::Pair(from, to)));
-                }
-            }
-        }
-        for Rounds { edge, rounds } in self.walker.rounds() {
-            if let Some(branch) = offset(edge.from) {
-                let jumps = edge.kind == BranchKind::Taken;
-                if let Some((branch, number)) = (Turns { branch, jumps, rounds }).value() {
-                    batch.observed.push((
-                        image.clone(),
-                        &ROUNDS,
-                        Observation::Value(branch, number),
-                    ));
-                }
-            }
-        }
-        Some(())
+        let (image, id) = (&sampled.image, sampled.image.id);
+        let walk = || Walk { image: id, file: sampled.file.clone(), samples: Vec::new() };
+        let (_, walk) = by_image.entry(id).or_insert_with(|| (image.clone(), walk()));
+        walk.samples.push(SampledRegisters {
+            range: sampled.range,
+            file_offset: sampled.file_offset,
+            registers: snapshot.registers,
+            stack: stack.to_vec(),
+        });
+        wipe(snapshot);
     }
+    for (image, walk) in by_image.into_values() {
+        let samples = walk.samples.len() as u64;
+        let Some(walked) = inspectors.ask(walk) else {
+            batch.unresolved += samples;
+            continue;
+        };
+        let Walked { edges, rounds, unresolved, fruitful } = walked;
+        batch.unresolved += unresolved;
+        batch.fruitful += fruitful;
+        for (from, to, is_first) in edges {
+            let pair = Observation::Pair(ImageOffset(from), ImageOffset(to));
+            for measure in [&EDGES, &FIRST_EDGES].into_iter().take(1 + usize::from(is_first)) {
+                batch.observed.push((image.clone(), measure, pair));
+            }
+        }
+        let value = |(branch, value)| Observation::Value(ImageOffset(branch), value);
+        let rounds = rounds.into_iter().map(|round| (image.clone(), &ROUNDS, value(round)));
+        batch.observed.extend(rounds);
+    }
+    batch.cpu_ns = cpu_ns().saturating_sub(begun_ns);
+    batch
 }
 
 fn wipe(snapshot: &mut Snapshot) {
@@ -283,10 +254,11 @@ fn wipe(snapshot: &mut Snapshot) {
 /// Where a snapshot was taken.
 struct Sampled {
     image: Arc<Image>,
-    /// The mapping, at the addresses that the sampled process has it at.
-    place: Place,
-    file: Arc<MappedFile>,
-    at: MappedAt,
+    file: FileAt,
+    /// Addresses of the mapping, as the sampled process has it.
+    range: (u64, u64),
+    /// File offset that its first byte shows.
+    file_offset: u64,
 }
 
 /// None where it is in no file that is known, and where its image or process is left out.
@@ -314,11 +286,7 @@ fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Opti
         return None;
     }
     let begin = rip.wrapping_sub(entry.pc().checked_sub(mapping.start)?);
-    let place = Place {
-        image: 0,
-        begin: Vaddr(begin),
-        end: Vaddr(begin.checked_add(mapping.end - mapping.start)?),
-        offset: ImageOffset(mapping.file_offset),
-    };
-    Some(Sampled { image, place, file: mapping.file, at })
+    let end = begin.checked_add(mapping.end - mapping.start)?;
+    let file = mapping.file.at(at);
+    Some(Sampled { image, file, range: (begin, end), file_offset: mapping.file_offset })
 }

@@ -2,24 +2,27 @@
 
 use super::Pipeline;
 use super::merging::After;
-use crate::clock;
 use crate::control::socket::Asked;
 use crate::control::status_parts::{
     cpu_status, edges_status, event_status, generated_status, resident_bytes,
 };
+use crate::inspect::blame::Blamed;
+use crate::inspect::pool::{Standing, cpu_ns_of_all};
 use crate::instruments::sample_source::SampleSource;
 use crate::pipeline::drain::total;
 use crate::pipeline::governor::Bill;
 use std::time::Instant;
 use tokio::sync::oneshot;
 use wire::{
-    ApartStatus, ChangeStatus, CostStatus, DaemonStatus, DbStatus, HandlerStatus, OverheadStatus,
-    RateStatus, Reply, Request, Samples, Status, TableStatus,
+    ApartStatus, ChangeStatus, CostStatus, DaemonStatus, DbStatus, HandlerStatus, InspectorsStatus,
+    OverheadStatus, RateStatus, Reply, Request, Samples, Status, TableStatus, WaitStatus,
 };
 
 /// Requests that wait for the disk; fewer than clients, so that others are answered while the disk
 /// is slow.
 const WAITERS_MAX: usize = 64;
+/// Users that kept inspectors waiting, in a status.
+const USERS_SHOWN: usize = 16;
 
 impl<Source: SampleSource> Pipeline<Source> {
     /// Answers requests that came together, after one drain for all of them.
@@ -98,7 +101,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         let collector = &self.parts.collector;
         let by_event = self.by_event();
         let (all, events) = (total(by_event.iter()), self.parts.events.iter().zip(&by_event));
-        let (ledger, cpu_ns) = (all.ledger(), clock::process_cpu_ns());
+        let (ledger, cpu_ns) = (all.ledger(), cpu_ns_of_all());
         let samples = Samples {
             taken: all.taken,
             merged: self.merges.written.iter().map(|account| account.resolved).sum(),
@@ -155,6 +158,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 .snapshot_rate()
                 .map(|rate| edges_status(rate, &collector.edges.totals)),
             loader: collector.notices.counts(),
+            inspectors: inspectors_status(collector.mappings.system.inspectors().standing()),
             restraint: self.rates.restraint().status(),
             last_merge: self.merges.last_unix_s,
             merge_error: self.merges.error.clone(),
@@ -197,6 +201,24 @@ impl<Source> Pipeline<Source> {
                 last_change,
             }),
         }
+    }
+}
+
+fn inspectors_status(standing: Standing) -> InspectorsStatus {
+    let Standing { counts, users, is_broken } = standing;
+    let user = |blamed: Blamed| WaitStatus {
+        uid: blamed.user.number(),
+        unanswered: blamed.unanswered,
+        pid: blamed.pid,
+        program: blamed.program,
+    };
+    InspectorsStatus {
+        started: counts.inspectors,
+        asked: counts.asked,
+        unanswered: counts.unanswered,
+        withheld: counts.withheld,
+        reachable: !is_broken,
+        users: users.into_iter().take(USERS_SHOWN).map(user).collect(),
     }
 }
 

@@ -4,6 +4,7 @@ use super::Pipeline;
 use crate::clock;
 use crate::control::socket::Asked;
 use crate::control::status_parts::{bill, facts};
+use crate::inspect::pool::cpu_ns_of_all;
 use crate::instruments::sample_source::SampleSource;
 use crate::keep::database_thread::{Job, Merged, epoch_start};
 use crate::pipeline::drain::total;
@@ -158,7 +159,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         }
         let cost = self.rates.cost().ns_per_sample;
         let share = self.rates.last_bill().map(|bill| Bill::share(&bill));
-        delta.cost = Some(bill(cost, share, clock::process_cpu_ns(), self.taken()));
+        delta.cost = Some(bill(cost, share, cpu_ns_of_all(), self.taken()));
         self.parts.collector.tape.note(|| Step::Merge {
             unix_s: delta.now_unix_s,
             facts: delta.facts.clone(),

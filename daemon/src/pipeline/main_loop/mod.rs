@@ -9,6 +9,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::control::socket::Asked;
 use crate::control::status_parts::resident_bytes;
+use crate::inspect::pool::cpu_ns_of_all;
 use crate::instruments::events::PlannedEvent;
 use crate::instruments::sample_source::{Order, SampleSource, Steered};
 use crate::keep::database_thread::{Done, Flusher};
@@ -100,7 +101,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             merges: Merges::new(names.len()),
             names,
             started: now,
-            start_cpu_ns: clock::process_cpu_ns(),
+            start_cpu_ns: cpu_ns_of_all(),
             records_interval: rates.records_interval(true, &parts.events),
             ticks: Ticks {
                 records: now + rates.records_interval(true, &parts.events),
@@ -318,7 +319,7 @@ fn limits(config: &Config) -> Limits {
 
 /// What is spent by now, where that many samples were taken.
 fn spent(taken: u64) -> Spent {
-    let (unix_s, cpu_ns) = (clock::unix_s(), clock::process_cpu_ns());
+    let (unix_s, cpu_ns) = (clock::unix_s(), cpu_ns_of_all());
     Spent { at: Instant::now(), unix_s, taken, cpu_ns, resident_bytes: resident_bytes() }
 }
 

@@ -1,43 +1,49 @@
-//! What a process tells of its generated code, as a recording has it.
+//! What a process tells of its generated code.
 
 use super::files::CodeSink;
-use crate::spaces::system::CodeEvent;
 use image::jit::{Code, CodeMap};
+use serde::{Deserialize, Serialize};
 
-/// Code that a process tells of, and where a recording is made, the list of it.
-pub struct Heard<'a> {
-    /// What is known of its code.
-    pub code: &'a mut CodeMap,
-    /// What it told, for the recording.
-    pub events: Option<&'a mut Vec<CodeEvent>>,
+/// A line of what a process tells of its generated code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CodeEvent {
+    /// The file was written anew: what it told before is forgotten.
+    Clear,
+    /// Code at an address: first byte, bytes, name.
+    Load(u64, u32, String),
+    /// Code moved from one address to another.
+    Move(u64, u64),
 }
 
-impl Heard<'_> {
-    fn keep(&mut self, event: impl FnOnce() -> CodeEvent) {
-        if let Some(events) = &mut self.events {
-            events.push(event());
-        }
-    }
+/// One look at what a process tells of its generated code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeLook {
+    /// What was new.
+    pub events: Vec<CodeEvent>,
+    /// Why a file was not believed.
+    pub refused: Option<String>,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// There is more than what may be read.
+    pub is_cut: bool,
 }
 
-impl CodeSink for Heard<'_> {
+impl CodeSink for Vec<CodeEvent> {
     fn clear(&mut self) {
-        self.code.clear();
-        self.keep(|| CodeEvent::Clear);
+        Vec::clear(self);
+        self.push(CodeEvent::Clear);
     }
 
     fn load(&mut self, code: &Code<'_>) {
-        self.code.insert(code);
-        self.keep(|| CodeEvent::Load(code.start, code.size, code.name.to_string()));
+        self.push(CodeEvent::Load(code.start, code.size, code.name.to_string()));
     }
 
     fn relocate(&mut self, from: u64, to: u64) {
-        self.code.relocate(from, to);
-        self.keep(|| CodeEvent::Move(from, to));
+        self.push(CodeEvent::Move(from, to));
     }
 }
 
-/// Takes in what a recording tells of code.
+/// Takes in what a process tells of its code.
 pub fn apply(event: &CodeEvent, code: &mut CodeMap) {
     match event {
         CodeEvent::Clear => code.clear(),

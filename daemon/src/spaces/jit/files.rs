@@ -2,15 +2,18 @@
 //! as they grow.
 //!
 //! Anybody may put a file there, so a file counts only if it is a plain file of the process's own
-//! user (or root's); nothing here waits for a FIFO, opens a device, follows a link at the last
-//! step, or leaves the directory tree that the process sees.
+//! user, on a file system that the kernel itself keeps; nothing here waits for a FIFO, opens a
+//! device, follows a link or enters a mount at the last step, or leaves the directory tree that the
+//! process sees.
 
+use crate::spaces::file_facts::FileFacts;
 use image::jit::jitdump::{self, Event, Header, Step};
 use image::jit::{Code, CodeMap, perf_map};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use std::fs::{File, Metadata, OpenOptions};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Bytes read at once.
@@ -28,25 +31,47 @@ pub enum NoFile {
     Refused(&'static str),
 }
 
-/// Opens `relative` under the directory `root` as a process with that root would, if it is a plain
-/// file of one of these owners, or root's.
+/// Kinds of file systems on which a file's owner and content are what the kernel says (statfs(2)):
+/// ext2 to 4, xfs, btrfs, tmpfs, ramfs, overlayfs, f2fs, zfs, bcachefs. On others (FUSE, NFS, proc) a
+/// program or another machine says so.
+const KNOWN_FILE_SYSTEMS: [u64; 9] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x8584_58f6,
+    0x794c_7630,
+    0xf2f5_2010,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+];
+
+/// Opens the file of that name in `/tmp` under the directory `root`, as a process with that root
+/// would, if it is a plain file of one of these owners. A mount in `/tmp` is not entered: in a user
+/// namespace of his own anybody may mount any file there, and have it read.
 ///
 /// # Errors
 /// [`NoFile`].
-pub fn open(root: &Path, relative: &Path, owners: &[u32]) -> Result<File, NoFile> {
+pub fn open(root: &Path, name: &str, owners: &[u32]) -> Result<File, NoFile> {
     // Only a handle: opening it has no effect on whatever it is.
     let handle = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    let directory =
-        OpenOptions::new().read(true).custom_flags((handle | OFlag::O_DIRECTORY).bits()).open(root);
-    let directory = directory.map_err(|_| NoFile::Absent)?;
-    let how = OpenHow::new()
-        .flags(handle | OFlag::O_NOFOLLOW)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let found = openat2(&directory, relative, how).map_err(|error| match error {
-        nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR => NoFile::Absent,
-        _ => NoFile::Refused("it cannot be reached"),
-    })?;
-    let found = File::from(found);
+    let directory = handle | OFlag::O_DIRECTORY;
+    let root = OpenOptions::new().read(true).custom_flags(directory.bits()).open(root);
+    let root = root.map_err(|_| NoFile::Absent)?;
+    let within = |directory: &File, name: &str, flags, resolve| {
+        let how = OpenHow::new().flags(flags).resolve(resolve | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        openat2(directory, name, how).map(File::from).map_err(|error| match error {
+            nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR => NoFile::Absent,
+            nix::errno::Errno::EXDEV => NoFile::Refused("it is mounted there"),
+            nix::errno::Errno::ELOOP => NoFile::Refused("it is a symbolic link"),
+            _ => NoFile::Refused("it cannot be reached"),
+        })
+    };
+    let tmp = within(&root, "tmp", directory, ResolveFlag::RESOLVE_IN_ROOT)?;
+    let here = ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_XDEV
+        | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    let found = within(&tmp, name, handle, here)?;
     trusted(&found, owners)?;
     let again = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
@@ -54,19 +79,24 @@ pub fn open(root: &Path, relative: &Path, owners: &[u32]) -> Result<File, NoFile
     file.map_err(|_| NoFile::Refused("it cannot be opened"))
 }
 
-/// What is known of a file, if it is a plain file of one of these owners, or root's.
+/// Facts of a file, if it is a plain file of one of these owners on a file system of a known kind.
 ///
 /// # Errors
 /// [`NoFile::Refused`].
-pub fn trusted(file: &File, owners: &[u32]) -> Result<Metadata, NoFile> {
+pub fn trusted(file: &File, owners: &[u32]) -> Result<FileFacts, NoFile> {
     let metadata = file.metadata().map_err(|_| NoFile::Refused("it cannot be looked at"))?;
     if !metadata.is_file() {
         return Err(NoFile::Refused("it is not a plain file"));
     }
-    if metadata.uid() != 0 && !owners.contains(&metadata.uid()) {
+    let facts = FileFacts::of(&metadata);
+    if !owners.contains(&facts.uid) {
         return Err(NoFile::Refused("it belongs to another user than the process"));
     }
-    Ok(metadata)
+    let kind = rustix::fs::fstatfs(file).map(|found| found.f_type as u64 & 0xffff_ffff);
+    if !kind.is_ok_and(|kind| KNOWN_FILE_SYSTEMS.contains(&kind)) {
+        return Err(NoFile::Refused("its file system is served by a program or another machine"));
+    }
+    Ok(facts)
 }
 
 /// Where goes what a file tells of code.
@@ -94,7 +124,7 @@ impl CodeSink for CodeMap {
 }
 
 /// How far a perf map was read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MapReader {
     file: (u64, u64),
     at: u64,
@@ -108,11 +138,12 @@ impl MapReader {
     /// before is forgotten.
     pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut impl CodeSink) -> bool {
         let Ok(metadata) = file.metadata() else { return true };
+        let metadata = FileFacts::of(&metadata);
         if self.at > 0 && !self.is_continued(file, &metadata) {
             code.clear();
             *self = Self::default();
         }
-        self.file = (metadata.dev(), metadata.ino());
+        self.file = (metadata.dev, metadata.ino);
         let mut bytes = vec![0; PIECE];
         while *allowance > 0 {
             let want = PIECE.min(usize::try_from(*allowance).unwrap_or(PIECE));
@@ -128,7 +159,7 @@ impl MapReader {
             }
             self.advance(piece.get(..whole).unwrap_or_default());
         }
-        metadata.len() <= self.at
+        metadata.size <= self.at
     }
 
     fn advance(&mut self, whole: &[u8]) {
@@ -139,22 +170,24 @@ impl MapReader {
         self.at += whole.len() as u64;
     }
 
-    fn is_continued(&self, file: &File, metadata: &Metadata) -> bool {
+    fn is_continued(&self, file: &File, metadata: &FileFacts) -> bool {
         let same = |mark: &[u8], at: u64| {
             let mut now = vec![0; mark.len()];
             file.read_exact_at(&mut now, at).is_ok() && now == mark
         };
-        self.file == (metadata.dev(), metadata.ino())
-            && metadata.len() >= self.at
+        self.file == (metadata.dev, metadata.ino)
+            && metadata.size >= self.at
             && same(&self.head, 0)
             && same(&self.tail, self.at.saturating_sub(self.tail.len() as u64))
     }
 }
 
 /// How far a jitdump was read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DumpReader {
     file: (u64, u64),
+    /// Read anew at each look.
+    #[serde(skip)]
     header: Option<Header>,
     at: u64,
     damaged: bool,
@@ -163,20 +196,25 @@ pub struct DumpReader {
 impl DumpReader {
     /// Whether this is the file that it reads.
     #[must_use]
-    pub fn is_of(&self, metadata: &Metadata) -> bool {
-        self.file == (metadata.dev(), metadata.ino())
+    pub fn is_of(&self, metadata: &FileFacts) -> bool {
+        self.file == (metadata.dev, metadata.ino)
     }
 
     /// A reader of that file.
     #[must_use]
-    pub fn new(metadata: &Metadata) -> Self {
-        Self { file: (metadata.dev(), metadata.ino()), ..Self::default() }
+    pub fn new(metadata: &FileFacts) -> Self {
+        Self { file: (metadata.dev, metadata.ino), ..Self::default() }
     }
 
     /// As [`MapReader::read`]; the code itself, which lies between the records' heads, is passed
     /// over without reading where it is long.
     pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut impl CodeSink) -> bool {
         let mut bytes = vec![0; PIECE / 16];
+        if self.at > 0 && self.header.is_none() {
+            let read = file.read_at(&mut bytes, 0).unwrap_or(0);
+            self.header = jitdump::header(bytes.get(..read).unwrap_or_default());
+            self.damaged |= self.header.is_none();
+        }
         while *allowance > 0 && !self.damaged {
             let Ok(read) = file.read_at(&mut bytes, self.at) else { return true };
             let passed = self.take(bytes.get(..read).unwrap_or_default(), code);
@@ -222,7 +260,7 @@ impl DumpReader {
 mod tests {
     use super::*;
     use std::io::Write as _;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
 
     fn own() -> [u32; 1] {
         [std::fs::metadata("/proc/self").unwrap().uid()]
@@ -240,24 +278,36 @@ mod tests {
         nix::unistd::mkfifo(&tmp.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         symlink("good", tmp.join("link")).unwrap();
         symlink("/dev/zero", tmp.join("device")).unwrap();
-        symlink("/", root.path().join("outside")).unwrap();
-        let open =
-            |path: &str, owners: &[u32]| open(root.path(), Path::new(path), owners).map(|_| ());
-        assert_eq!(open("tmp/good", &own()), Ok(()));
-        assert_eq!(open("tmp/none", &own()), Err(NoFile::Absent));
-        for path in ["tmp/directory", "tmp/fifo", "tmp/link", "tmp/device"] {
+        let open = |name: &str, owners: &[u32]| open(root.path(), name, owners).map(|_| ());
+        assert_eq!(open("good", &own()), Ok(()));
+        assert_eq!(open("none", &own()), Err(NoFile::Absent));
+        for name in ["directory", "fifo"] {
             assert_eq!(
-                open(path, &own()),
+                open(name, &own()),
                 Err(NoFile::Refused("it is not a plain file")),
-                "{path}"
+                "{name}"
             );
         }
-        assert_eq!(open("outside/tmp/good", &own()), Ok(()), "a link's / is the process's own");
-        assert_eq!(open("../../../../tmp/good", &own()), Ok(()), "and nothing is above it");
-        if own() != [0] {
-            let refused = NoFile::Refused("it belongs to another user than the process");
-            assert_eq!(open("tmp/good", &[own()[0] + 1]), Err(refused));
+        for name in ["link", "device"] {
+            let refused = NoFile::Refused("it is a symbolic link");
+            assert_eq!(open(name, &own()), Err(refused), "{name}");
         }
+        for name in ["../tmp/good", "../../good", "/tmp/good"] {
+            assert!(open(name, &own()).is_err(), "{name}");
+        }
+        let refused = NoFile::Refused("it belongs to another user than the process");
+        assert_eq!(open("good", &[own()[0] + 1]), Err(refused), "also of root's for another's");
+        std::fs::rename(&tmp, root.path().join("moved")).unwrap();
+        symlink("/moved", root.path().join("tmp")).unwrap();
+        assert_eq!(open("good", &own()), Ok(()), "a link's / is the process's own");
+    }
+
+    /// What programs serve may say anything of owners, and need not answer.
+    #[test]
+    fn a_file_on_a_file_system_of_another_kind_is_not_believed() {
+        let file = File::open("/proc/self/status").unwrap();
+        assert!(matches!(trusted(&file, &own()), Err(NoFile::Refused(_))));
+        assert!(trusted(&tempfile::tempfile().unwrap(), &own()).is_ok());
     }
 
     fn names(code: &CodeMap, addresses: &[u64]) -> Vec<String> {

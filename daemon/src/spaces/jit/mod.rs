@@ -5,21 +5,22 @@
 //! for profilers, `/tmp/perf-PID.map` as it sees it and the jitdump that it has mapped. What is
 //! written is read when a sample asks for it, and read on as it grows.
 
-mod code_events;
-mod files;
+pub mod code_events;
+pub mod files;
 mod places;
 pub mod process;
 mod regions;
 
 pub use regions::REGIONS_MAX;
 
+use crate::inspect::questions::{Generated, GeneratedCode};
 use crate::kernel::{MappedFileId, RecordKind, TimedRecord};
 use crate::spaces::mapped_files::Image;
 use crate::spaces::mappings::{Mapping, Mappings};
 use crate::spaces::open_mapped::MappedAt;
-use crate::spaces::system::{CodeLook, System};
-use code_events::{Heard, apply};
-use files::{DumpReader, MapReader, NoFile};
+use crate::spaces::system::System;
+use code_events::{CodeLook, apply};
+use files::{DumpReader, MapReader};
 use image::ImageOffset;
 use image::jit::CodeMap;
 use model::Unresolved;
@@ -28,7 +29,6 @@ use process::Who;
 use regions::{Region, Regions, Shows};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use wire::Registration;
 
@@ -50,8 +50,6 @@ const PROCESS_ALLOWANCE: Allowance =
     Allowance { left: 64 << 20, max: 64 << 20, per_second: 256 << 10, told_ns: 0 };
 const ALL_ALLOWANCE: Allowance =
     Allowance { left: 256 << 20, max: 256 << 20, per_second: 4 << 20, told_ns: 0 };
-/// Dumps of one process.
-const DUMPS_MAX: usize = 8;
 /// Images that regions of one process are registered under.
 const IMAGES_MAX: usize = 64;
 
@@ -473,12 +471,12 @@ fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u
     let given = mine.min(all).min(LOOK_BYTES);
     let system = &mappings.system;
     let seen = system.code_look(asked.pid, || {
-        let keeps = system.is_recording();
-        read_files(process, &who, asked.pid, mappings, given, keeps)
+        read_files(process, &who, asked.pid, mappings, given).unwrap_or_else(|| CodeLook {
+            refused: Some("its file system does not answer".to_owned()),
+            ..CodeLook::default()
+        })
     });
-    if system.is_replay() {
-        seen.events.iter().for_each(|event| apply(event, &mut process.code));
-    }
+    seen.events.iter().for_each(|event| apply(event, &mut process.code));
     let mut refused = seen.refused;
     if seen.is_cut && mine <= LOOK_BYTES.min(all) {
         refused = Some("it is larger than what is read of it".to_owned());
@@ -496,57 +494,30 @@ fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u
     spent
 }
 
-/// Reads at most `given` bytes of the process's perf map and jitdumps into its code; `keeps` what
-/// they told in the result as well.
+/// What the process's perf map and jitdumps tell beyond what was read of them, by at most `given`
+/// more bytes. `None`: no inspector could tell.
 fn read_files(
     process: &mut Process,
     who: &Who,
     pid: u32,
     mappings: &Mappings,
     given: u64,
-    keeps: bool,
-) -> CodeLook {
-    let mut left = given;
-    let mut seen = CodeLook::default();
-    let mut code = Heard { code: &mut process.code, events: keeps.then_some(&mut seen.events) };
-    match open_map(pid, who) {
-        Ok(file) => seen.is_cut |= !process.map.read(&file, &mut left, &mut code),
-        Err(NoFile::Absent) => {}
-        Err(NoFile::Refused(why)) => seen.refused = Some(why.to_owned()),
-    }
-    for mapping in mappings.mapped(pid).filter(|mapping| is_dump(&mapping.file.path)) {
-        let at = MappedAt { pid, start: mapping.start, end: mapping.end };
-        let Some(file) = mapping.file.open(at) else { continue };
-        match files::trusted(&file, &who.owners) {
-            Ok(metadata) => {
-                let known = process.dumps.iter().position(|dump| dump.is_of(&metadata));
-                let number = known.unwrap_or(process.dumps.len());
-                if known.is_none() && number < DUMPS_MAX {
-                    process.dumps.push(DumpReader::new(&metadata));
-                }
-                let Some(dump) = process.dumps.get_mut(number) else { continue };
-                seen.is_cut |= !dump.read(&file, &mut left, &mut code);
-            }
-            Err(NoFile::Absent) => {}
-            Err(NoFile::Refused(why)) => seen.refused = Some(why.to_owned()),
-        }
-    }
-    seen.bytes = given - left;
-    seen
-}
-
-fn open_map(pid: u32, who: &Who) -> Result<std::fs::File, NoFile> {
-    if who.tmp_may_block {
-        return Err(NoFile::Refused("/tmp is served by a program or another machine"));
-    }
-    let relative = format!("tmp/perf-{}.map", who.own_pid);
-    let root = format!("/proc/{pid}/root");
-    let root = match process::is_still(pid, who.start_ticks) {
-        true => Path::new(&root),
-        false if who.sees_our_files => Path::new("/"),
-        false => return Err(NoFile::Absent),
+) -> Option<CodeLook> {
+    let dumps = mappings.mapped(pid).filter(|mapping| is_dump(&mapping.file.path));
+    let dump = |mapping: &Mapping| {
+        mapping.file.at(MappedAt { pid, start: mapping.start, end: mapping.end })
     };
-    files::open(root, Path::new(&relative), &who.owners)
+    let question = GeneratedCode {
+        pid,
+        who: who.clone(),
+        map: process.map.clone(),
+        dumps: dumps.map(dump).collect(),
+        read: process.dumps.clone(),
+        bytes_max: given,
+    };
+    let Generated { look, map, read } = mappings.system.inspectors().ask(question)?;
+    (process.map, process.dumps) = (map, read);
+    Some(look)
 }
 
 /// `.../jit-PID.dump`, of which its writer maps a page so that profilers hear of it.

@@ -40,8 +40,6 @@ pub struct Who {
     pub start_ticks: u64,
     /// It sees the same files as this daemon, so its files can be found when it is gone.
     pub sees_our_files: bool,
-    /// Its /tmp is of a kind whose server may let a reader wait for ever.
-    pub tmp_may_block: bool,
 }
 
 impl Who {
@@ -69,7 +67,6 @@ impl Who {
             sees_our_files: ours.is_some()
                 && link("ns/mnt") == ours
                 && link("root").as_deref() == Some(Path::new("/")),
-            tmp_may_block: tmp_may_block(&read("mountinfo").unwrap_or_default()),
             path,
         })
     }
@@ -116,19 +113,6 @@ fn start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether /tmp lies on a file system that a process or another machine serves
-/// (proc_pid_mountinfo(5)): opening a file there may take for ever.
-fn tmp_may_block(mountinfo: &str) -> bool {
-    let mount = |line: &str| {
-        let (place, kind) = line.split_once(" - ")?;
-        Some((place.split(' ').nth(4)?.to_owned(), kind.split(' ').next()?.to_owned()))
-    };
-    // The last mount at a place hides those before it.
-    let at = |place: &str| mountinfo.lines().filter_map(mount).rfind(|(at, _)| at == place);
-    let kind = at("/tmp").or_else(|| at("/")).map(|(_, kind)| kind).unwrap_or_default();
-    crate::spaces::remote_mounts::asks_others(&kind)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,23 +140,6 @@ mod tests {
         let stat = "7 (a) b) (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 9";
         assert_eq!(start_ticks(stat), Some(4711));
         assert_eq!(start_ticks("7 (a"), None);
-    }
-
-    #[test]
-    fn a_tmp_that_somebody_serves_may_block() {
-        let root = "22 1 259:1 / / rw shared:1 - ext4 /dev/root rw\n";
-        for (more, expected) in [
-            ("", false),
-            ("30 22 0:30 / /tmp rw - tmpfs tmpfs rw\n", false),
-            ("30 22 0:30 / /tmp rw - fuse.sshfs x rw\n", true),
-            ("30 22 0:30 / /tmp rw - fuse x rw\n31 22 0:31 / /tmp rw - tmpfs x rw\n", false),
-            ("30 22 0:30 / /tmp rw shared:2 master:3 - nfs4 x rw\n", true),
-            ("30 22 0:30 / /tmp/other rw - fuse x rw\n", false),
-            ("rubbish - fuse\n", false),
-        ] {
-            assert_eq!(tmp_may_block(&format!("{root}{more}")), expected, "{more}");
-        }
-        assert!(tmp_may_block("22 1 0:1 / / rw - 9p host rw\n"));
     }
 
     #[test]

@@ -4,14 +4,10 @@ use crate::spaces::jit::{inode_of, process::Who};
 use crate::spaces::mapped_files::Image;
 use crate::spaces::mapped_files::known;
 use crate::spaces::system::{Identity, System};
-use image::ImageId;
 use image::jit::NAME_MAX;
-use nix::fcntl::OFlag;
 use profiledb::ImageRecord;
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use wire::Registration;
@@ -167,16 +163,17 @@ pub fn check(told: &Registration, system: &System) -> Result<(Who, Region), Stri
 
 /// The image that a registration names as a file.
 fn identified(path: &Path, system: &System) -> Result<Image, String> {
-    let live = || match identify(path) {
-        Ok((id, size_bytes)) => Identity::Image(id.to_string(), size_bytes),
-        Err(why) => Identity::Unknown(why),
-    };
-    let told = system.registered_file(path.as_os_str().as_encoded_bytes(), live);
-    if let Some(Identity::Unknown(why)) = told {
-        return Err(why);
+    let shown = path.display();
+    if !path.is_absolute() {
+        return Err(format!(
+            "--file {shown} is not an absolute path; dcpid has another working directory"
+        ));
     }
-    let (id, size_bytes) =
-        known(told).map_err(|_| format!("--file {} is not known", path.display()))?;
+    let told = system.registered_file(path.as_os_str().as_encoded_bytes());
+    if let Some(Identity::Unknown(why)) = told {
+        return Err(format!("--file {shown}: {why}; name an ELF file"));
+    }
+    let (id, size_bytes) = known(told).map_err(|_| format!("--file {shown} is not known"))?;
     let escaped = ImageRecord::escape_path(path);
     let name = escaped.rsplit('/').find(|part| !part.is_empty()).unwrap_or("?").to_owned();
     Ok(Image {
@@ -187,29 +184,6 @@ fn identified(path: &Path, system: &System) -> Result<Image, String> {
         size_bytes,
         procedures: None,
     })
-}
-
-fn identify(path: &Path) -> Result<(ImageId, Option<u64>), String> {
-    let shown = path.display();
-    if !path.is_absolute() {
-        return Err(format!(
-            "--file {shown} is not an absolute path; dcpid has another working directory"
-        ));
-    }
-    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let plain = path
-        .metadata()
-        .map_err(|error| format!("--file {shown}: {error}; name an ELF file"))?
-        .is_file();
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
-    let file = file.map_err(|error| format!("--file {shown}: {error}; name an ELF file"))?;
-    if !plain {
-        return Err(format!("--file {shown} is not a plain file; name an ELF file"));
-    }
-    let id = image::identify_file(&file)
-        .map_err(|error| format!("--file {shown}: {error}; name an ELF file"))?;
-    let size_bytes = file.metadata().ok().map(|metadata| metadata.len());
-    Ok((id, size_bytes))
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ mod programs;
 
 pub use address_map::{AddressMap, MAPPINGS_MAX, Mapping};
 pub use labels::LabelError;
-pub use notices::look;
 pub use process::{Found, Window};
 pub use procfs::{MapsLine, executable_mappings, start_time};
 
@@ -217,7 +216,11 @@ impl Mappings {
             return self.find_known(pid, generation, pc, window);
         }
         let ended = self.processes.get(&pid).is_some_and(|process| process.ended_ns.is_some());
-        if known.is_err() && ended { Err(Unresolved::ExitedUnseen) } else { known }
+        match known {
+            Err(_) if ended => Err(Unresolved::ExitedUnseen),
+            Err(_) if self.system.withholds(pid) => Err(Unresolved::NotAnswered),
+            known => known,
+        }
     }
 
     /// What showed that byte of a program's text when the samples of this window were taken: a

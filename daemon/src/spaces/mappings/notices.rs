@@ -1,6 +1,6 @@
 //! What the loader hook's notices are held against.
 
-use super::{Mappings, MapsLine, procfs};
+use super::{Mappings, MapsLine};
 use crate::kernel::{MappedFileId, Record, RecordKind, TimedRecord};
 use image::ImageId;
 
@@ -46,12 +46,6 @@ impl Mappings {
     }
 }
 
-/// Executable mappings of a process now; None when it is gone.
-#[must_use]
-pub fn look(pid: u32) -> Option<Vec<MapsLine>> {
-    procfs::executable_mappings(pid).filter(|lines| !lines.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,17 +84,5 @@ mod tests {
         mappings.apply(TimedRecord { time_ns: 10, kind: RecordKind::Exec { pid: PID } });
         assert!(mappings.has_left_since(PID, 10) && !mappings.has_left_since(PID, 11));
         assert!(!mappings.shows(PID, 0x1000, None), "the program that had it is gone");
-    }
-
-    #[test]
-    fn a_process_is_looked_at_while_it_lives() {
-        let here = a_process_is_looked_at_while_it_lives as fn() as usize as u64;
-        assert!(
-            look(std::process::id())
-                .unwrap()
-                .iter()
-                .any(|line| (line.start..line.end).contains(&here))
-        );
-        assert_eq!(look(PID), None);
     }
 }

@@ -51,11 +51,31 @@ pub fn parent(pid: u32) -> Option<u32> {
 /// The process that a number means, which may be that of a thread; None when it is gone.
 #[must_use]
 pub fn process_of(pid: u32) -> Option<u32> {
+    status_field(pid, "Tgid:")
+}
+
+/// The real user of a process; None when it is gone. The owner of /proc/PID is none: root owns it
+/// when the process says that it must not be dumped.
+#[must_use]
+pub fn user_of(pid: u32) -> Option<u32> {
+    status_field(pid, "Uid:")
+}
+
+/// Name of the program that a process runs, as proc_pid_comm(5) has it, escaped; None when the
+/// process is gone.
+#[must_use]
+pub fn name_of(pid: u32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_ascii_end().escape_ascii().to_string())
+}
+
+/// The first number of a line of /proc/PID/status (proc_pid_status(5)).
+fn status_field(pid: u32, name: &str) -> Option<u32> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
     // A command's name may be of any bytes.
     String::from_utf8_lossy(&status)
         .lines()
-        .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+        .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
 
 /// A number of /proc/PID/stat, fields counted from 1 as in proc_pid_stat(5).

@@ -117,12 +117,12 @@ impl Drop for Mounted<'_> {
 
 /// A program in a file system that a process serves which does not answer the daemon: it was asked
 /// for each file without build id, and the daemon stood still for ever, and could not even be
-/// killed.
+/// killed. Now an inspector stands still.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
-fn a_file_system_that_does_not_answer_is_not_asked() {
-    require_root();
+fn a_file_system_that_does_not_answer_holds_up_nobody() {
     let place = Place::default();
+    require_root();
     let known = Workload::build(place.path(), "two_functions", &[]);
     let server = Workload::build(place.path(), "served", &[]);
     let folder = place.path().join("other");
@@ -156,10 +156,122 @@ fn a_file_system_that_does_not_answer_is_not_asked() {
         drop(mounted);
         let _ = serving.kill();
         let _ = serving.wait();
-        assert_eq!(asked, "0\n", "build id {build_id}: the daemon has asked");
+        assert_eq!(asked, "0\n", "build id {build_id}: the daemon itself has asked");
         assert_well(&place, &daemon, beside);
     }
     let prof = prof(&place.db(), &["-i", "--idle"]);
     eprintln!("{:?}", prof.unresolved);
+    assert!(daemon.terminate().success());
+}
+
+/// How long an enemy does what he does.
+const ATTACK_S: u32 = 12;
+
+/// Runs an enemy beside a program whose shares are known: the daemon answers, stays small, profiles
+/// the others right, and ends when it is told to. Gives its last status.
+fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
+    require_root();
+    let place = Place::default();
+    let known = Workload::build(place.path(), "two_functions", &[]);
+    let enemy = Workload::build(place.path(), name, &["-pthread"]);
+    let daemon = start(&place);
+    let arguments: Vec<String> = arguments
+        .iter()
+        .map(|argument| match *argument {
+            "PROGRAM" => known.program().display().to_string(),
+            other => other.to_owned(),
+        })
+        .collect();
+    let seconds = ATTACK_S.to_string();
+    let mut command = Command::new(enemy.program());
+    let mut attack = command.args(&arguments).arg(&seconds).spawn().unwrap();
+    let beside = known.start(ATTACK_S - 2);
+    let (begun, mut waits) = (Instant::now(), Vec::new());
+    while begun.elapsed() < Duration::from_secs(u64::from(ATTACK_S) - 1) {
+        let asked = Instant::now();
+        let _ = daemon.status();
+        waits.push(asked.elapsed());
+        std::thread::sleep(Duration::from_millis(100)); // the pace of the questions
+    }
+    waits.sort();
+    let median = waits[waits.len() / 2];
+    let slowest = waits.last().copied().unwrap();
+    eprintln!("status: median {median:?}, slowest {slowest:?} of {}", waits.len());
+    assert!(median < Duration::from_secs(1) && slowest < Duration::from_secs(5));
+    let asked = Instant::now();
+    daemon.flush();
+    eprintln!("flush: {:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(5));
+    assert_well(&place, &daemon, beside.wait());
+    let status = daemon.status();
+    eprintln!("{:?}", status.inspectors);
+    let told = Instant::now();
+    assert!(daemon.terminate().success());
+    eprintln!("ended after {:?}", told.elapsed());
+    assert!(told.elapsed() < Duration::from_secs(5));
+    attack.kill().unwrap();
+    attack.wait().unwrap();
+    status
+}
+
+/// Whoever kept inspectors waiting is named.
+fn assert_named(status: &wire::Status) {
+    let user = status.inspectors.users.iter().find(|user| user.uid == 12_345);
+    assert!(user.is_some_and(|user| user.unanswered > 0), "{:?}", status.inspectors);
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn files_of_a_user_that_do_not_answer_cost_only_his_samples() {
+    let _ = attacked("unanswered", &["file", "PROGRAM"]);
+}
+
+/// Who waits for a file below an overlay cannot be killed.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn an_overlay_over_files_that_do_not_answer_costs_only_its_users_samples() {
+    let _ = attacked("unanswered", &["overlay", "PROGRAM"]);
+}
+
+/// The map of generated code is looked for in a /tmp that never answers.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_tmp_that_does_not_answer_costs_only_its_users_samples() {
+    assert_named(&attacked("unanswered", &["tmp", "PROGRAM"]));
+}
+
+/// /proc/PID/maps waits for the lock of the address space, which its owner holds for ever.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_locked_address_space_costs_only_its_users_samples() {
+    assert_named(&attacked("unanswered", &["lock", "PROGRAM"]));
+}
+
+/// All of the list of mounts was read: 128 MB of it.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn thirty_thousand_mounts_do_no_harm() {
+    let _ = attacked("many_mounts", &["15"]);
+}
+
+/// A file that only root may read, bound over his map of generated code, gave names of procedures.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_file_of_root_is_nobody_elses_map_of_generated_code() {
+    require_root();
+    let place = Place::default();
+    let enemy = Workload::build(place.path(), "bound_map", &[]);
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, "10000010 10 the_password_of_root\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&secret, mode).unwrap();
+    let daemon = start(&place);
+    let mut command = Command::new(enemy.program());
+    let _ = command.arg(&secret).args(["10000000", "3"]).status().unwrap(); // ends by its alarm
+    daemon.flush();
+    let refused = daemon.status().samples.unresolved.get("jit_map_refused").copied();
+    assert!(refused.is_some_and(|samples| samples > 1000), "{refused:?}");
+    let named = Command::new("grep").args(["-r", "the_password"]).arg(place.db()).status().unwrap();
+    assert_eq!(named.code(), Some(1), "the database has it");
     assert!(daemon.terminate().success());
 }

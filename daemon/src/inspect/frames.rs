@@ -1,0 +1,173 @@
+//! Questions and answers as bytes on a stream socket: a frame has its length, then the CPU time of
+//! its sender, then the message.
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+/// Bytes of a message. The longest are the mappings of a process with 65530 of them
+/// (vm.max_map_count), with paths of 4096 bytes at worst half of that.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Length (4 bytes) and CPU time in ns (8 bytes), both little endian.
+const HEAD_BYTES: usize = 12;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    received: Vec<u8>,
+    /// CPU time that the other end had used when it sent its last message, in ns.
+    pub peer_cpu_ns: u64,
+}
+
+impl Connection {
+    /// Speaks frames on a stream.
+    #[must_use]
+    pub fn new(stream: UnixStream) -> Self {
+        Self { stream, received: Vec::new(), peer_cpu_ns: 0 }
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The other end is gone, or does not read.
+    pub fn send(&mut self, message: &impl Serialize, cpu_ns: u64) -> io::Result<()> {
+        let mut frame = vec![0; HEAD_BYTES];
+        frame = postcard::to_extend(message, frame).map_err(io::Error::other)?;
+        let len = u32::try_from(frame.len() - HEAD_BYTES).map_err(io::Error::other)?;
+        let head = len.to_le_bytes().into_iter().chain(cpu_ns.to_le_bytes());
+        frame.iter_mut().zip(head).for_each(|(to, from)| *to = from);
+        let written = self.stream.write_all(&frame);
+        wipe(&mut frame);
+        written
+    }
+
+    /// The next message. `None`: there is none until then; what has come of it is kept.
+    ///
+    /// # Errors
+    /// The other end is gone, or what it sends is no message.
+    pub fn receive<Message: DeserializeOwned>(
+        &mut self,
+        until: Option<Instant>,
+    ) -> io::Result<Option<Message>> {
+        self.wait(until, |message| postcard::from_bytes(message).map_err(io::Error::other))
+    }
+
+    /// Whether a message has come, whatever it says.
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    pub fn receive_any(&mut self, until: Instant) -> io::Result<bool> {
+        Ok(self.wait(Some(until), |_| Ok(()))?.is_some())
+    }
+
+    fn wait<Message>(
+        &mut self,
+        until: Option<Instant>,
+        decode: impl Fn(&[u8]) -> io::Result<Message>,
+    ) -> io::Result<Option<Message>> {
+        loop {
+            if let Some((cpu_ns, message)) = self.whole()? {
+                let decoded = decode(message)?;
+                let used = HEAD_BYTES + message.len();
+                self.peer_cpu_ns = cpu_ns;
+                wipe(self.received.get_mut(..used).unwrap_or_default());
+                self.received.drain(..used);
+                self.received.shrink_to(READ_BYTES);
+                return Ok(Some(decoded));
+            }
+            let timeout = match until {
+                None => PollTimeout::NONE,
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    // Rounded up: a wait of 0 ms would spin through the last millisecond.
+                    let ms = left.as_micros().div_ceil(1000);
+                    PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
+                }
+            };
+            let mut polled = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut polled, timeout) {
+                Ok(0) => return Ok(None),
+                Ok(_) => self.read()?,
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let before = self.received.len();
+        self.received.resize(before + READ_BYTES, 0);
+        let read = self.stream.read(self.received.get_mut(before..).unwrap_or_default());
+        self.received.truncate(before + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// A whole frame, if it has come: CPU time and message.
+    fn whole(&self) -> io::Result<Option<(u64, &[u8])>> {
+        let Some((len, rest)) = self.received.split_first_chunk() else { return Ok(None) };
+        let len = u32::from_le_bytes(*len) as usize;
+        if len > MESSAGE_BYTES_MAX {
+            return Err(io::Error::other("a message is longer than any can be"));
+        }
+        let Some((cpu_ns, rest)) = rest.split_first_chunk() else { return Ok(None) };
+        Ok(rest.get(..len).map(|message| (u64::from_le_bytes(*cpu_ns), message)))
+    }
+}
+
+/// Registers and stacks pass here, so what has been sent or read does not stay in memory.
+fn wipe(bytes: &mut [u8]) {
+    // The compiler may not leave it out: what it writes is looked at by nobody.
+    std::hint::black_box(bytes).fill(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn messages_come_whole_or_not_yet() {
+        let (one, mut other) = UnixStream::pair().unwrap();
+        let mut one = Connection::new(one);
+        let soon = || Some(Instant::now() + Duration::from_millis(5));
+        assert_eq!(one.receive::<String>(soon()).unwrap(), None);
+        let text = "x".repeat(200_000);
+        let sent = text.clone();
+        let sender = std::thread::spawn(move || {
+            let mut end = Connection::new(other.try_clone().unwrap());
+            end.send(&sent, 7).unwrap();
+            other.write_all(&[1, 0, 0]).unwrap();
+            other
+        });
+        assert_eq!(one.receive::<String>(None).unwrap(), Some(text));
+        assert_eq!(one.peer_cpu_ns, 7);
+        let mut other = sender.join().unwrap();
+        assert_eq!(one.receive::<u8>(soon()).unwrap(), None, "three bytes are no frame");
+        other.write_all(&[0; 9]).unwrap();
+        assert_eq!(one.receive::<u8>(soon()).unwrap(), None);
+        other.write_all(&[9]).unwrap();
+        assert_eq!(one.receive::<u8>(soon()).unwrap(), Some(9));
+        other.write_all(&[0xff; 12]).unwrap();
+        assert!(one.receive::<u8>(soon()).is_err(), "4 GiB");
+    }
+
+    #[test]
+    fn an_end_that_is_gone_is_an_error() {
+        let (one, other) = UnixStream::pair().unwrap();
+        drop(other);
+        let mut one = Connection::new(one);
+        assert!(one.receive::<u8>(None).is_err());
+        assert!(one.send(&1_u8, 0).is_err());
+    }
+}
