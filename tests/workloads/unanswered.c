@@ -176,6 +176,9 @@ int main(int argc, char **argv)
 	setpgid(0, 0);
 	group = getpgid(0);
 	never = !strcmp(mode, "lock");
+	/* As udev makes it. */
+	if (chmod("/dev/fuse", 0666))
+		fail("/dev/fuse");
 	become_enemy_in_namespace();
 	mkdir("/mnt/fuse", 0755);
 	mkdir("/mnt/lower", 0755);

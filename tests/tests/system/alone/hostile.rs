@@ -182,7 +182,7 @@ fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
             other => other.to_owned(),
         })
         .collect();
-    let seconds = ATTACK_S.to_string();
+    let seconds = (3 * ATTACK_S).to_string();
     let mut command = Command::new(enemy.program());
     let mut attack = command.args(&arguments).arg(&seconds).spawn().unwrap();
     let beside = known.start(ATTACK_S - 2);
@@ -209,6 +209,7 @@ fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
     assert!(daemon.terminate().success());
     eprintln!("ended after {:?}", told.elapsed());
     assert!(told.elapsed() < Duration::from_secs(5));
+    assert_eq!(attack.try_wait().unwrap(), None, "the enemy has failed, or ended early");
     attack.kill().unwrap();
     attack.wait().unwrap();
     status
@@ -223,14 +224,14 @@ fn assert_named(status: &wire::Status) {
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn files_of_a_user_that_do_not_answer_cost_only_his_samples() {
-    let _ = attacked("unanswered", &["file", "PROGRAM"]);
+    assert_named(&attacked("unanswered", &["file", "PROGRAM"]));
 }
 
 /// Who waits for a file below an overlay cannot be killed.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn an_overlay_over_files_that_do_not_answer_costs_only_its_users_samples() {
-    let _ = attacked("unanswered", &["overlay", "PROGRAM"]);
+    assert_named(&attacked("unanswered", &["overlay", "PROGRAM"]));
 }
 
 /// The map of generated code is looked for in a /tmp that never answers.
