@@ -339,6 +339,17 @@ fn code_made_at_run_time_has_its_names_and_its_time() {
     }
 }
 
+#[test]
+fn what_node_compiles_has_its_names_and_its_time() {
+    let replayed = Replayed::of("node");
+    let image = format!("[jit] node {}", replayed.said("/pid"));
+    for (name, key) in [("firstOfTwo", "/first_s"), ("secondOfTwo", "/second_s")] {
+        let is_named = |row: &Row| row.procedure.as_deref().is_some_and(|row| row.contains(name));
+        let seconds = replayed.seconds(|row| row.image == image && is_named(row));
+        assert_about(name, seconds, replayed.said(key));
+    }
+}
+
 /// Without its option a compiler tells nobody, and its samples have a reason of their own.
 #[test]
 fn a_compiler_that_tells_nothing_is_named() {

@@ -51,9 +51,10 @@ const SECOND: u64 = CODE + 2048;
 /// A recording: its name, and what is done meanwhile, which gives what the workloads say.
 type Story = (&'static str, fn(&Place) -> Value);
 
-const STORIES: [Story; 4] = [
+const STORIES: [Story; 5] = [
     ("apart", apart),
     ("generated", generated),
+    ("node", node),
     ("process-numbers", process_numbers),
     ("rebuilt", rebuilt),
 ];
@@ -256,6 +257,27 @@ fn apart(place: &Place) -> Value {
     })
 }
 
+/// What a workload says that spends its time in two procedures of generated code.
+fn told(truth: &Truth) -> Value {
+    let [pid, first, second] = ["pid", "first_s", "second_s"].map(|key| truth.number(key));
+    json!({ "pid": pid as u32, "first_s": first, "second_s": second })
+}
+
+/// A compiler of JavaScript that tells of its code in a map.
+fn node(place: &Place) -> Value {
+    // Names of procedures have the script's path in them.
+    let workload = place.path().join("jit.js");
+    std::fs::copy(script("jit.js"), &workload).unwrap();
+    let daemon = start(place, &[]);
+    let mut node = Command::new("node");
+    node.arg("--perf-basic-prof").arg(&workload).arg("1").current_dir(place.path());
+    let running = Running::start(&mut node);
+    let _left = Left::map_of(running.pid());
+    let truth = running.wait();
+    end(daemon);
+    told(&truth)
+}
+
 /// Code made at run time: told of in a map, in a map of code in a memory file, in a dump; by
 /// nobody; in registered regions; a copy of a file's.
 fn generated(place: &Place) -> Value {
@@ -263,10 +285,6 @@ fn generated(place: &Place) -> Value {
     let user = Workload::build_with_library(place.path());
     let library = user.program().with_file_name("liblibrary.so");
     let jit = |arguments: &[&str]| Running::start(Command::new(workload.program()).args(arguments));
-    let told = |truth: &Truth| {
-        let [pid, first, second] = ["pid", "first_s", "second_s"].map(|key| truth.number(key));
-        json!({ "pid": pid as u32, "first_s": first, "second_s": second })
-    };
     let daemon = start(place, &[]);
     let mut truths = serde_json::Map::new();
     for mode in ["map", "memfd", "dump"] {
