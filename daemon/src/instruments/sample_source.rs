@@ -1,12 +1,12 @@
-//! The seam between what takes samples and the rest of the daemon: the kernel, or a recording of
-//! what came out of it.
+//! The interface between sources of samples and the rest of the daemon. A source is the kernel, or
+//! a recording of what the kernel gave.
 
 use crate::clock;
 use crate::kernel::{Cost, Drained, KernelSource, TimedRecord};
 use abi::{Entry, Snapshot};
 
-/// Gives samples and the records that explain them. No method has a default: each source says what
-/// it does, also where that is nothing.
+/// A source of samples and of the records that explain them. No method has a default, so each
+/// source states its behaviour even where it does nothing.
 pub trait SampleSource {
     /// The time of the source: CLOCK_MONOTONIC in ns as its records have it, or as a recording
     /// does.

@@ -1,44 +1,45 @@
-//! Whose turn it is: groups of events that share a CPU's counters by taking turns (SOSP 1997,
-//! section 4.1: events multiplexed finely).
+//! Multiplexing of events: the events of a group take turns on each CPU (SOSP 1997, section 4.1:
+//! events multiplexed finely).
 //!
-//! Counters have no other say in it: one event of each group is enabled at a time on each CPU.
-//! Turns have random lengths, and each CPU its own, so that nothing that a program does in step
-//! with one clock falls into one event's turns only.
+//! One event of each group is enabled at a time on each CPU, so the kernel never has to multiplex.
+//! Turns have random lengths, drawn for each CPU by itself: otherwise work that a program does in
+//! step with one clock could fall into the turns of one event only.
 
 use super::counted::Counted;
 use crate::instruments::events::PlannedEvent;
 
-/// A turn lasts so many ticks, all equally likely.
+/// Length of a turn in ticks, all lengths equally likely. Longer turns let a program's phases fall
+/// into one event's turns; shorter ones cost more system calls.
 const TICKS: std::ops::RangeInclusive<u32> = 1..=3;
 
 /// The groups on one CPU.
 #[derive(Clone, Debug, Default)]
 pub struct Turns {
     groups: Vec<Group>,
-    /// Nothing counts any more.
+    /// No event counts any more.
     ended: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Group {
-    /// Events by number, at least one.
+    /// Numbers of the group's events, at least one.
     members: Vec<usize>,
-    /// Index of the one that counts.
+    /// Index of the event whose turn it is.
     now: usize,
     ticks_left: u32,
 }
 
-/// One event's turn ends and another's begins.
+/// A change of turns in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Event to be disabled, first.
+    /// Event to be disabled, before the other is enabled.
     pub ends: usize,
     /// Event to be enabled.
     pub begins: usize,
 }
 
 impl Turns {
-    /// The groups of the events that are open on a CPU. Each begins with any of its members.
+    /// The groups of the events that are open on a CPU. Each group begins with a random member.
     pub fn new(events: &[PlannedEvent], is_open: impl Fn(usize) -> bool) -> Self {
         let mut groups = std::collections::BTreeMap::<usize, Vec<usize>>::new();
         for (number, event) in events.iter().enumerate().filter(|(number, _)| is_open(*number)) {
@@ -57,19 +58,19 @@ impl Turns {
         group.is_none_or(|group| group.members.get(group.now) == Some(&event))
     }
 
-    /// A tick has passed: the turns that change.
+    /// Advances by a tick, and returns the turns that change.
     pub fn tick(&mut self) -> Vec<Change> {
         let groups = self.groups.iter_mut().filter(|_| !self.ended);
         groups.filter_map(Group::tick).collect()
     }
 
-    /// No more turns change.
+    /// Ends the turns for good.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// An event of a group should count while any of its group does: each gets the time that all
-    /// were enabled for.
+    /// Gives each event of a group the time in which any event of the group was enabled, because an
+    /// event should count all that time.
     pub fn share_time(&self, counted: &mut [Counted]) {
         for group in &self.groups {
             let enabled =

@@ -9,21 +9,22 @@ pub type Values = Table<(ImageOffset, i64)>;
 
 /// How often in a row a branch of a loop was going to go the same way.
 ///
-/// Counted in [`Values`] at the branch: the number of rounds where the branch jumps those times,
-/// else its negative. Rounds are kept in classes: each number up to 15, then eight classes from
-/// each power of two to the next, which are at most an eighth wide.
+/// Counted in [`Values`] at the branch: the number is the rounds where the branch jumps in these
+/// rounds, and their negative where it falls through. Rounds are kept in classes: each number up to
+/// 15, then eight classes from each power of two to the next, so a class is at most an eighth of
+/// its numbers wide.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Turns {
     /// The branch.
     pub branch: ImageOffset,
-    /// Whether it jumps, those times.
+    /// True when the branch jumps in these rounds, false when it falls through.
     pub jumps: bool,
-    /// So often, at least 1; as the lowest number of its class.
+    /// Number of rounds, at least 1, as the lowest number of its class.
     pub rounds: u64,
 }
 
 impl Turns {
-    /// What `rounds` are counted as: the lowest number of their class.
+    /// The class that `rounds` are counted in: the lowest number of the class.
     #[must_use]
     pub const fn class(rounds: u64) -> u64 {
         rounds & !(Self::class_width(rounds) - 1)
@@ -36,14 +37,14 @@ impl Turns {
         1 << bits.saturating_sub(4)
     }
 
-    /// The rounds that a number at a branch stands for; None for 0, which stands for none.
+    /// The rounds that a number at a branch means; None for 0, which means nothing.
     #[must_use]
     pub fn of((branch, number): (ImageOffset, i64)) -> Option<Self> {
         let (jumps, rounds) = (number > 0, number.unsigned_abs());
         (rounds != 0).then_some(Self { branch, jumps, rounds })
     }
 
-    /// The same as a number at the branch; None for no rounds, and for 2^62 and more.
+    /// The number at the branch that means these rounds; None for no rounds, and for 2^62 and more.
     #[must_use]
     pub fn value(self) -> Option<(ImageOffset, i64)> {
         let Self { branch, jumps, rounds } = self;
