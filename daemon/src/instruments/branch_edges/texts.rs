@@ -1,5 +1,5 @@
-//! The code of images with snapshots, and what of their data never changes: pieces of their files,
-//! read as they are needed.
+//! The code of images with snapshots, and their constant data: pieces of files, read when they are
+//! needed.
 
 use code::interpret::{CodeView, Place};
 use image::{Constant, Constants, ImageId, ImageOffset, Layout, Vaddr};
@@ -8,30 +8,30 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
-/// Files that are open.
+/// Most files kept open; fewer are opened again and again where many programs run.
 const TEXTS_MAX: usize = 64;
-/// Bytes that tables of constants may take together; an image that finds no room has none, so its
-/// computed jumps are not followed.
+/// Bytes that all tables of constants may take together. An image whose table finds no room has
+/// none, so its computed jumps are not followed.
 const CONSTANTS_BYTES_MAX: usize = 1 << 20;
-/// Pieces of code kept, and bytes of each: a walk stays within a few hundred bytes, and is seldom
-/// near the last ones where much code is hot.
+/// Pieces of code kept, and (below) bytes of each. A walk stays within a few hundred bytes, and
+/// where much code is hot, it is seldom near the last walks.
 const PIECES: usize = 512;
 const PIECE_BYTES: usize = 1024;
-/// A file is closed when it was of no use for so long: an open one keeps its file system busy and
-/// its disk space taken.
+/// Time without use after which a file is closed: an open file keeps its file system busy and its
+/// disk space taken.
 const UNUSED_MAX: Duration = Duration::from_secs(120);
-/// Snapshots until a file that could not be opened is looked for again.
+/// Snapshots until opening a file that failed is tried again.
 const RETRY_AFTER: u64 = 10_000;
 
-/// Pieces of files. Each has one place, which is that of the last one read of all that would be
-/// there: nothing is allocated for it.
+/// A direct-mapped table of pieces of files: a new piece replaces the one that had its place, so
+/// nothing is allocated.
 #[derive(Default)]
 struct Pieces {
     known: Vec<Piece>,
     bytes: Vec<u8>,
 }
 
-/// What is in a place: bytes of a text, of which none has number 0.
+/// A piece: bytes of the text with this number. No text has number 0.
 #[derive(Clone, Copy, Default)]
 struct Piece {
     text: u32,
@@ -45,7 +45,7 @@ impl Pieces {
             self.known.resize(PIECES, Piece::default());
             self.bytes.resize(PIECES * PIECE_BYTES, 0);
         }
-        // Fibonacci hashing: neighbours do not meet.
+        // Fibonacci hashing spreads neighbours.
         let hash = (number ^ u64::from(text.number) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let index = (hash >> 55) as usize % PIECES;
         let piece = self.known.get_mut(index)?;
@@ -54,7 +54,7 @@ impl Pieces {
             *piece = Piece::default();
             let at = number.checked_mul(PIECE_BYTES as u64)?;
             let mut len = 0;
-            // A file that was cut meanwhile has fewer bytes, or none.
+            // A file that was truncated meanwhile has fewer bytes, or none.
             while let Some(rest) = room.get_mut(len..).filter(|rest| !rest.is_empty()) {
                 match text.file.read_at(rest, at + len as u64) {
                     Ok(0) | Err(_) => break,
@@ -72,16 +72,17 @@ impl Pieces {
 pub struct Texts {
     by_image: HashMap<ImageId, Known, foldhash::fast::RandomState>,
     pieces: Pieces,
-    /// Numbers of texts are never used again: who keeps what he has learnt of one needs that.
+    /// Number of the next text. Numbers are never used again, so that walkers may keep decoded
+    /// instructions by number.
     next: u32,
     constants_bytes: usize,
-    /// Snapshots so far, and when unused files were looked for last.
+    /// Snapshots so far, and their number when unused files were last looked for.
     now: u64,
     swept: u64,
 }
 
 struct Known {
-    /// None: it could not be opened.
+    /// None: the file could not be opened.
     file: Option<TextFile>,
     used: u64,
     used_at: Instant,
@@ -94,7 +95,7 @@ struct TextFile {
     constants: Constants,
 }
 
-/// A text that is open.
+/// An open text.
 pub struct Text<'a> {
     file: &'a TextFile,
     pieces: &'a mut Pieces,
@@ -108,7 +109,7 @@ impl Text<'_> {
 }
 
 impl Texts {
-    /// Files opened so far; it wraps.
+    /// Files opened so far; wraps.
     pub fn opened(&self) -> u32 {
         self.next
     }
@@ -142,7 +143,7 @@ impl Texts {
         Some(TextFile { number: self.next, file, layout, constants })
     }
 
-    /// Closes what was of no use for long; to be called now and then.
+    /// Closes files that were long unused; to be called at intervals.
     pub fn close_unused(&mut self) {
         let (by_image, now) = (&mut self.by_image, self.now);
         for known in by_image.values_mut().filter(|known| known.used > self.swept) {
@@ -169,11 +170,11 @@ impl Texts {
     }
 }
 
-/// An image as the sampled process has it: the mapping that was sampled is all that is looked at.
+/// An image as the sampled process has it mapped. Only the mapping that was sampled is read.
 pub struct View<'a> {
     text: Text<'a>,
     place: Place,
-    /// The process's addresses minus the file's.
+    /// Difference between the process's addresses and the file's.
     distance: u64,
 }
 
