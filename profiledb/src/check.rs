@@ -1,4 +1,5 @@
-//! Looking for damage: every byte of every file, every name, every ledger against the profiles.
+//! Checks a database for damage: every byte of every file, every name, and every ledger against the
+//! profiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,32 +23,33 @@ use crate::segment::{Section, SectionKey, SectionKind, Segment, Span, cover};
 use crate::snapshot;
 use crate::storage::{Directory, Disk, Entry, Storage};
 
-/// An epoch is looked at anew so often when its segments are folded meanwhile; a fold takes longer
-/// than a look at the directory.
+/// Times that an epoch is read again when its segments are folded meanwhile. A fold takes longer
+/// than reading the directory, so a second reading nearly always succeeds.
 const LOOKS_MAX: usize = 20;
 
-/// Something in a database that should not be so.
+/// A defect of a database.
 #[derive(Debug)]
 pub struct Problem {
     /// The file or directory.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The defect of that file.
     pub fault: Fault,
-    /// What cannot be had because of it. All else can.
+    /// What is lost by the defect. All else can be read.
     pub lost: Lost,
 }
 
-/// What is wrong with a file.
+/// Kinds of defects.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is damaged, newer than this release, or cannot be read.
+    /// The file is damaged, newer than this release, or unreadable.
     Unreadable(DbError),
-    /// Left by a writer that was killed, or being written just now; the next writer removes it.
+    /// The file was left by a writer that was killed, or is being written; the next writer removes
+    /// it.
     Leftover,
-    /// It is no file of ours; nobody reads it.
+    /// The file is none of a database; no reader uses it.
     Unknown,
-    /// The ledger of an event says another number of samples than the profiles have.
+    /// The merged samples in the ledger of an event differ from the samples in its profiles.
     Unbalanced {
         /// The event.
         event: String,
@@ -56,34 +58,34 @@ pub enum Fault {
         /// Sum over the profiles, in samples.
         profiles: u64,
     },
-    /// The ledger of an event does not add up: samples taken are not those merged, unresolved and
-    /// lost.
+    /// The ledger of an event does not add up: the samples taken are not those merged, unresolved
+    /// and lost.
     Open {
         /// The event.
         event: String,
         /// Samples taken.
         taken: u64,
-        /// Samples of which the ledger says where they went.
+        /// Samples that the ledger accounts for.
         accounted: u64,
     },
-    /// An image has samples and no record.
+    /// An image has samples but no record.
     Nameless(ImageId),
 }
 
-/// What cannot be had because of a problem.
+/// What is lost by a defect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {
     /// Nothing.
     Nothing,
-    /// Samples of one profile that some merges added.
+    /// Samples of one profile, from some merges.
     Samples {
         /// The profile.
         key: ProfileKey,
-        /// How many there should be; none where that is not known.
+        /// Number of samples; None where it is not known.
         samples: Option<u64>,
     },
-    /// All that merges from the first to the last added.
+    /// Everything that the merges from the first to the last added.
     Merges {
         /// The first.
         first: u64,
@@ -94,18 +96,18 @@ pub enum Lost {
     Images,
     /// Symbols of an image.
     Symbols(ImageId),
-    /// What was kept of an image's file.
+    /// The kept code of an image.
     Code(ImageId),
-    /// The description of the epoch as of some merges.
+    /// The epoch's description as of some merges.
     Description,
     /// A whole epoch.
     Epoch,
-    /// What it held is not known.
+    /// The content of the file is not known.
     Unknown,
 }
 
 impl Problem {
-    /// Whether something is lost or does not add up; else it is only untidy.
+    /// Whether something is lost or does not add up; else the defect is only untidy.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         !matches!(self.fault, Fault::Leftover | Fault::Unknown)
@@ -113,7 +115,7 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// One line: what is wrong, and what is lost.
+    /// One line: the defect, and what is lost by it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.fault {
@@ -163,8 +165,8 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Looks at everything in a database, also while a daemon writes it, and tells each problem; none:
-/// all is well. Holds one file at a time.
+/// Checks everything in a database, also while a daemon writes it, and returns the defects; empty:
+/// there are none. Holds one file in memory at a time.
 ///
 /// # Errors
 /// [`DbError::Io`] when a directory cannot be listed, [`DbError::NotADatabase`]. Files that cannot
@@ -205,7 +207,7 @@ impl Checker {
         self.problems.push(Problem { path, fault, lost });
     }
 
-    /// A file that none of the rules knows.
+    /// Reports a file whose name has no meaning.
     fn stray(&mut self, directory: &Path, entry: &Entry) {
         let is_leftover = !entry.is_directory && entry.name.ends_with(TEMPORARY_SUFFIX);
         let fault = if is_leftover { Fault::Leftover } else { Fault::Unknown };
@@ -295,7 +297,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Looks at an epoch once; false when it was folded meanwhile.
+    /// Checks an epoch once; false when the epoch was folded meanwhile.
     fn look(&mut self, root: &Path, host: &str, epoch: &EpochId) -> Result<bool, DbError> {
         let directory = key::epoch_path(root, host, epoch);
         let entries = self.disk.list_if_there(&directory)?;
@@ -307,7 +309,7 @@ impl Checker {
         let (taken, missing) = cover(spans.clone());
         for entry in &entries {
             match Span::parse(&entry.name).filter(|_| !entry.is_directory) {
-                // A wider one stands for it: it stays for copies that are under way, and goes then.
+                // A wider segment replaces it: it stays for copies under way, and is removed then.
                 Some(span) if taken.iter().any(|wide| wide.covers(span)) => {}
                 Some(_) => self.tell(directory.join(&entry.name), Fault::Leftover, Lost::Nothing),
                 None => self.stray(&directory, entry),
@@ -323,7 +325,7 @@ impl Checker {
             match Segment::read(&self.disk, &directory, *span, (host, epoch)) {
                 Ok(Some(segment)) => self.segment(&segment, &mut sum),
                 Ok(None) if snapshot::spans(&self.disk, &directory)? != spans => return Ok(false),
-                // Listed and not there: a link to nowhere.
+                // The name is listed but leads to no file: a dangling link.
                 Ok(None) => self.tell_missing(path, *span),
                 Err(error) => self.tell(path, Fault::Unreadable(error), lost),
             }
@@ -342,7 +344,7 @@ impl Checker {
         self.tell(path, fault, Lost::Merges { first, last });
     }
 
-    /// Looks at every section, and at every byte between.
+    /// Checks every section, and every byte between them.
     fn segment(&mut self, segment: &Segment, sum: &mut Sum) {
         let before = self.problems.len();
         for section in &segment.sections {
@@ -387,7 +389,7 @@ impl Checker {
         }
     }
 
-    /// An epoch of format 1, file by file.
+    /// Checks an epoch of format 1, file by file.
     fn format1(
         &mut self,
         root: &Path,
@@ -439,10 +441,10 @@ impl Checker {
     }
 }
 
-/// What the segments of an epoch have together.
+/// The sums over the segments of an epoch.
 #[derive(Default)]
 struct Sum {
-    /// The latest that can be read.
+    /// The latest description that can be read.
     meta: Option<EpochMeta>,
     /// Samples of each profile's section.
     samples: BTreeMap<SectionKey, u64>,
@@ -467,7 +469,7 @@ impl Sum {
                     join::symbols(image, &part)?;
                 }
             }
-            // Of a later release: whether it is what was written is all that can be said.
+            // The section is of a later release, so only its checksum can be checked.
             _ => drop(segment.bytes(section)?),
         }
         Ok(())

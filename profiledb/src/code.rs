@@ -1,13 +1,12 @@
-//! The code store of a host: what was kept of the images that had samples, so that they can be
+//! The code store of a host: the kept parts of images that had samples, so that the images can be
 //! named, listed and analysed when the files have been upgraded or deleted, or their container is
-//! gone.
 //!
-//! One file for each image, under its id, written once and never changed; its time of modification
-//! says when the image was last seen. When the store is full, those that were not seen for the
-//! longest time go.
+//! The store has one file for each image, under its id, written once and never changed. The file's
+//! time of modification says when the image was last seen. When the store is full, the images that
+//! were not seen for the longest time are removed.
 //!
-//! Beside the file of an image, or in its place, may be an excerpt: the same without the code of
-//! procedures that no report needs.
+//! Beside the file of an image, or in its place, may be an excerpt: the kept part without the code
+//! of procedures that no report needs.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -25,16 +24,17 @@ use crate::key;
 use crate::storage::{Disk, MAX_FILE_BYTES};
 use crate::writer::Writer;
 
-/// "Last seen" is exact to this many seconds: a day, so that a file is touched once a day at most.
+/// Precision in seconds of the time when an image was last seen. A day, so that a file is touched
+/// once a day at most; a longer time would remove images in the wrong order.
 const SEEN_EXACT_TO_S: u64 = 86_400;
 
-/// The code store of the writer's host, to write to.
+/// The code store of the writer's host, open for writing.
 #[derive(Debug)]
 pub struct CodeStore {
     disk: Disk,
     directory: PathBuf,
     lock: HostLock,
-    /// Of the host's directory when it was listed.
+    /// Generation of the host's lock when the directory was listed.
     generation: u64,
     limit_bytes: u64,
     kept: BTreeMap<ImageId, Stored>,
@@ -42,26 +42,26 @@ pub struct CodeStore {
 
 #[derive(Copy, Clone, Debug)]
 struct Stored {
-    /// Of the file and the excerpt.
+    /// Bytes of the file and the excerpt.
     bytes: u64,
     seen_unix_s: u64,
-    /// False where there is an excerpt only.
+    /// False where only an excerpt is there.
     is_whole: bool,
 }
 
-/// What keeping an image did.
+/// The result of keeping an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Bytes of its file.
+    /// Bytes of the image's file.
     pub bytes: u64,
-    /// Images that had to go for it.
+    /// Images that were removed for it.
     pub removed: Vec<ImageId>,
 }
 
 impl CodeStore {
-    /// Opens the store of the writer's host, and makes it when there is none; removes what a killed
-    /// writer left there, and images beyond `limit_bytes`. It shares the lock of the [`Writer`],
-    /// and holds it as long as it lives.
+    /// Opens the store of the writer's host, creates it when there is none, and removes files that
+    /// a killed writer left there, and images beyond `limit_bytes`. The store shares the lock of
+    /// the [`Writer`] and holds it as long as it lives.
     ///
     /// # Errors
     /// [`DbError::Io`].
@@ -75,7 +75,7 @@ impl CodeStore {
         Ok(store)
     }
 
-    /// Makes the directory, if there is none, and finds what is in it.
+    /// Creates the directory, if there is none, and lists its files.
     fn list(&mut self) -> Result<(), DbError> {
         self.disk.create_directory(&self.directory)?;
         if let Some(host) = self.directory.parent() {
@@ -100,11 +100,11 @@ impl CodeStore {
         self.make_room(0).map(|_| ())
     }
 
-    /// Sees to it that the directory is there and this process's to write to: it may have been
-    /// removed, and made anew by the writer.
+    /// Makes sure that the directory exists and that this process may write to it: it may have been
+    /// removed, and created anew by the writer.
     ///
     /// # Errors
-    /// [`DbError::Removed`] until the writer has made it anew; [`DbError::Io`].
+    /// [`DbError::Removed`] until the writer has created it anew; [`DbError::Io`].
     pub fn follow(&mut self) -> Result<(), DbError> {
         let generation = self.lock.check()?;
         if generation != self.generation || !self.disk.is_there(&self.directory)? {
@@ -114,7 +114,7 @@ impl CodeStore {
         Ok(())
     }
 
-    /// Whether an image is kept, with all its code.
+    /// Whether an image is kept with all its code.
     #[must_use]
     pub fn has(&self, image: &ImageId) -> bool {
         self.kept.get(image).is_some_and(|stored| stored.is_whole)
@@ -126,7 +126,7 @@ impl CodeStore {
         self.kept.len()
     }
 
-    /// Whether none is.
+    /// Whether no image is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
@@ -144,7 +144,7 @@ impl CodeStore {
         &self.directory
     }
 
-    /// Notes that an image was seen; one that is not kept is no error. Written at most once a day.
+    /// Notes that an image was seen, at most once a day; an image that is not kept is no error.
     ///
     /// # Errors
     /// [`DbError::Io`], [`DbError::Removed`].
@@ -152,7 +152,7 @@ impl CodeStore {
         let Some(stored) = self.kept.get_mut(image).filter(|stored| stored.is_whole) else {
             return Ok(());
         };
-        // A time in the future is one of a clock that was set back since.
+        // A time in the future is from a clock that was set back since.
         if now_unix_s.abs_diff(stored.seen_unix_s) < SEEN_EXACT_TO_S {
             return Ok(());
         }
@@ -162,8 +162,8 @@ impl CodeStore {
         Ok(())
     }
 
-    /// Keeps an image, whole or not at all, which `copy` writes: the bytes of `ranges`, one behind
-    /// the other. Others that were not seen for longer may go.
+    /// Keeps an image, whole or not at all. `copy` writes the bytes of `ranges`, one range behind
+    /// the other. Images that were not seen for longer may be removed.
     ///
     /// # Errors
     /// [`DbError::TooLarge`] when it is larger than the store, or than any file may be;
@@ -184,7 +184,7 @@ impl CodeStore {
             let removed = self.make_room(bytes)?;
             self.disk.rename(&temporary, &self.directory.join(&name))?;
             self.disk.sync_directory(&self.directory)?;
-            // The whole has all that the excerpt has; one that stays is read by nobody.
+            // The file has everything that the excerpt has, so an excerpt that stays is not read.
             let _ = self.disk.remove_if_there(&self.directory.join(key::excerpt_name(image)));
             Ok(Kept { bytes, removed })
         });
@@ -197,14 +197,14 @@ impl CodeStore {
                 Ok(kept)
             }
             Err(error) => {
-                // What cannot be removed is removed when the store is opened next.
+                // A file that cannot be removed now is removed when the store is opened next.
                 let _ = self.disk.remove_if_there(&temporary);
                 Err(error)
             }
         }
     }
 
-    /// Writes a file of the store under a temporary name: its size.
+    /// Writes a file of the store under a temporary name, and returns its size.
     fn write(
         &self,
         path: &Path,
@@ -216,7 +216,7 @@ impl CodeStore {
         write(&self.disk, Kind::Code, limit, path, (image, ranges), copy)
     }
 
-    /// Removes those that were not seen for the longest time until `bytes` more fit.
+    /// Removes the images that were not seen for the longest time until `bytes` more fit.
     fn make_room(&mut self, bytes: u64) -> Result<Vec<ImageId>, DbError> {
         let mut removed = Vec::new();
         while self.bytes().saturating_add(bytes) > self.limit_bytes {
@@ -238,7 +238,7 @@ impl CodeStore {
     }
 }
 
-/// Writes a file of the store, of `limit` bytes at most: its size.
+/// Writes a file of the store, of at most `limit` bytes, and returns its size.
 fn write(
     disk: &Disk,
     kind: Kind,
@@ -247,8 +247,8 @@ fn write(
     (image, ranges): (&ImageId, &KeptRanges),
     copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> Result<u64, DbError> {
-    // An excerpt is written once, while nobody samples: what it takes three times the time for is a
-    // tenth of its bytes.
+    // An excerpt is written once, while nothing is sampled, so a level that takes three times the
+    // time is worth a tenth of the bytes.
     let level = if kind == Kind::Excerpt { Compression::default() } else { Compression::fast() };
     let mut bytes = 0;
     let written = disk.write_streamed(path, HEADER_BYTES, &mut |file| {
@@ -272,8 +272,7 @@ fn write(
         Err(DbError::Io { op: Operation::Write, source, .. })
             if source.kind() == io::ErrorKind::FileTooLarge =>
         {
-            // How large it would have become nobody knows; that it is compressed makes it no larger
-            // than this.
+            // The final size is not known; compression makes it no larger than this.
             Err(DbError::TooLarge { path: path.to_owned(), bytes: ranges.len(), limit })
         }
         Err(error) => Err(error),
@@ -281,7 +280,7 @@ fn write(
     }
 }
 
-/// The payload on its way to the file.
+/// Writes the payload to the file.
 struct Payload<'a> {
     file: &'a mut dyn Write,
     checksum: u32,
@@ -306,7 +305,7 @@ impl Write for Payload<'_> {
     }
 }
 
-/// The kept bytes on their way to the payload: as many as the ranges are.
+/// Writes the kept bytes to the payload: as many as the ranges have.
 struct Body<'a> {
     compressed: DeflateEncoder<Payload<'a>>,
     left: u64,
@@ -330,11 +329,11 @@ impl Write for Body<'_> {
     }
 }
 
-/// Keeps an excerpt in the place of what was kept of an image of the writer's host, where that
-/// makes it smaller: the bytes of its file before and after.
+/// Replaces the kept part of an image of the writer's host by an excerpt, where that is smaller.
+/// Returns the bytes of its file before and after.
 ///
 /// # Errors
-/// [`DbError::Io`], [`DbError::TooLarge`]: what was kept is as it was.
+/// [`DbError::Io`], [`DbError::TooLarge`]: the kept part is unchanged.
 pub fn keep_excerpt(
     writer: &Writer,
     image: &ImageId,
@@ -363,13 +362,13 @@ pub fn keep_excerpt(
         Ok(bytes)
     });
     if kept.is_err() {
-        // What cannot be removed is removed when the store is opened next.
+        // A file that cannot be removed now is removed when the store is opened next.
         let _ = disk.remove_if_there(&temporary);
     }
     Ok((there.size_bytes, kept?))
 }
 
-/// What was kept of an image in the code store of this directory: all, or else an excerpt.
+/// The kept part of an image in the code store of this directory: all of it, or else an excerpt.
 ///
 /// # Errors
 /// As [`crate::Database::code`].
@@ -402,7 +401,7 @@ fn encode_head(image: &ImageId, ranges: &KeptRanges) -> Vec<u8> {
     out
 }
 
-/// The kept file in the payload of a code file, which must be that of `image`.
+/// Decodes the kept part in the payload of a code file, which must be that of `image`.
 ///
 /// # Errors
 /// [`DecodeError`] when the bytes are not what a [`CodeStore`] writes for `image`, or when what
@@ -416,7 +415,7 @@ pub(crate) fn decode(
     input.expect_text(&image.to_string())?;
     let file_len = input.varint()?;
     let at = input.offset();
-    // Each range has two numbers of at least a byte.
+    // Each range has two varints of at least a byte.
     let count = input.count(2)?;
     let mut ranges = Vec::with_capacity(count);
     let mut end = 0_u64;
@@ -450,7 +449,8 @@ pub(crate) fn decode(
 /// Exactly `len` bytes, compressed in all of `compressed`.
 fn inflate(compressed: &[u8], len: u64) -> Result<Vec<u8>, Damage> {
     let mut decoder = DeflateDecoder::new(compressed);
-    // It grows with what is really there; one byte more than allowed tells a longer one.
+    // The vector grows with the bytes that are there; one byte more than allowed shows a longer
+    // stream.
     let mut bytes = Vec::new();
     (&mut decoder)
         .take(len.saturating_add(1))

@@ -1,9 +1,9 @@
 //! Epochs of profiles on disk.
 //!
-//! Given: samples per (image, event) and, where asked for, scope of processes, what images and
-//! events they are of, and where every sample went. Gives: a directory that any number of programs
-//! can read while one program per host writes to it, byte by byte described in `FORMAT.md`. Does
-//! not know: kernels, counters, instruction sets, the clock (time is an argument).
+//! Input: samples per (image, event) and, where asked for, scope of processes; descriptions of
+//! images and events; and ledgers. Output: a directory that any number of programs can read while
+//! one program per host writes to it; `FORMAT.md` describes every byte. Kernels, counters,
+//! instruction sets and the clock are unknown here (time is an argument).
 //!
 //! Invariants:
 //! - A reader has one state of an epoch, that of some merge: files are added or replaced, never
@@ -11,12 +11,12 @@
 //! - A merge that returns an error other than [`DbError::Unfinished`] has changed nothing.
 //! - A process killed, or a machine without power, at any moment leaves a database that reads
 //!   without error and has what was acknowledged.
-//! - Nothing in a file is believed before its checksum is; no allocation trusts a length from a
-//!   file.
+//! - Nothing in a file is used before its checksum was checked; no length in a file sizes an
+//!   allocation.
 //!
-//! Entry points: [`Writer`] and [`CodeStore`] for the daemon, [`Database`] for everybody else;
-//! [`check()`], [`seal`], [`merge_epochs`] and [`copy_host`] for what is done with databases while
-//! nobody writes.
+//! Entry points: [`Writer`] and [`CodeStore`] for the daemon, [`Database`] for readers;
+//! [`check()`], [`seal`], [`merge_epochs`] and [`copy_host`] for work on databases that no daemon
+//! writes.
 //!
 //! # Example
 //!

@@ -20,7 +20,7 @@ use crate::snapshot::{self, Snapshot};
 use crate::storage::{Directory, Disk, Storage};
 use crate::symbols::Symbol;
 
-/// A database to read.
+/// A database, open for reading.
 #[derive(Clone, Debug)]
 pub struct Database {
     disk: Disk,
@@ -28,7 +28,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// The database in this directory.
+    /// Opens the database in this directory.
     ///
     /// # Errors
     /// [`DbError::NotADatabase`] when the directory is missing or something else,
@@ -68,7 +68,7 @@ impl Database {
             .collect())
     }
 
-    /// The epochs of a host, oldest first; none for a host that never wrote.
+    /// The epochs of a host, oldest first; empty for a host that never wrote.
     ///
     /// # Errors
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
@@ -80,7 +80,7 @@ impl Database {
             let Ok(epoch) = entry.name.parse::<EpochId>() else {
                 continue;
             };
-            // An epoch that is being made has nothing in it yet: it is not there yet.
+            // An epoch whose directory was just made has no segment, so it does not exist yet.
             if entry.is_directory && is_epoch(&self.disk, &directory.join(&entry.name))? {
                 epochs.push(epoch);
             }
@@ -88,7 +88,7 @@ impl Database {
         Ok(epochs)
     }
 
-    /// What was kept of an image on a host; none when nothing was, or it had to go for others.
+    /// The kept part of an image on a host; None when none was kept, or it was removed for others.
     ///
     /// # Errors
     /// [`DbError::Corrupt`], also when what is there is another image; [`DbError::NewerFormat`],
@@ -125,7 +125,7 @@ impl Database {
         Ok(images)
     }
 
-    /// An epoch, as it is now.
+    /// An epoch in its present state.
     ///
     /// # Errors
     /// [`DbError::NoSuchEpoch`], [`DbError::Corrupt`], [`DbError::NewerFormat`], [`DbError::Io`],
@@ -148,7 +148,7 @@ impl Database {
         }
     }
 
-    /// Bytes of all files of an epoch, without reading them; 0 for one that is not there.
+    /// Bytes of all files of an epoch, without reading them; 0 when there is no such epoch.
     ///
     /// # Errors
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
@@ -159,7 +159,7 @@ impl Database {
         Ok(files.fold(0, |sum: u64, entry| sum.saturating_add(entry.size_bytes)))
     }
 
-    /// The database in this directory, whatever its file `format` says.
+    /// Opens the database in this directory without looking at its file `format`.
     pub(crate) fn of(disk: Disk, root: &Path) -> Self {
         Self { disk, root: root.to_owned() }
     }
@@ -169,16 +169,17 @@ impl Database {
     }
 }
 
-/// Whether an epoch is in this directory, of whatever format.
+/// Whether the directory is an epoch, of either format.
 pub(crate) fn is_epoch(disk: &Disk, directory: &Path) -> Result<bool, DbError> {
     Ok(!snapshot::spans(disk, directory)?.is_empty()
         || disk.is_there(&directory.join(key::META))?)
 }
 
-/// An epoch to read: one state, that of the moment it was opened. What a writer adds or removes
-/// later is not in it; [`Epoch::is_current`] tells whether there is something.
+/// An epoch in the state of the moment in which it was opened. Later additions and removals are not
+/// in it; [`Epoch::is_current`] tells whether there were any.
 ///
-/// Of an epoch of format 1, which nobody writes any more, each file is read when it is asked for.
+/// The files of an epoch of format 1, which is never written any more, are read when they are asked
+/// for.
 #[derive(Clone, Debug)]
 pub struct Epoch {
     disk: Disk,
@@ -193,14 +194,14 @@ enum Files {
 }
 
 impl Epoch {
-    /// What the epoch says about itself.
+    /// The epoch's description.
     #[must_use]
     pub const fn meta(&self) -> &EpochMeta {
         &self.meta
     }
 
-    /// Files of the epoch that could not be read when it was opened: all else is there, and the
-    /// ledgers miss what these had.
+    /// Files of the epoch that could not be read when it was opened. All else is there; the ledgers
+    /// then do not balance.
     #[must_use]
     pub fn damage(&self) -> &[DbError] {
         match &self.files {
@@ -209,9 +210,9 @@ impl Epoch {
         }
     }
 
-    /// Files of which a part does not fit its checksum, the first damage of each; what
-    /// [`Epoch::damage`] has is not among them. A report of some profiles names them all: that its
-    /// own profiles are whole is not seen from its numbers.
+    /// Files of which a part does not fit its checksum, the first damage of each, without those in
+    /// [`Epoch::damage`]. A report of some profiles names them all, because its numbers do not show
+    /// whether its own profiles are whole.
     #[must_use]
     pub fn damaged_files(&self) -> Vec<DbError> {
         match &self.files {
@@ -231,7 +232,7 @@ impl Epoch {
         }
     }
 
-    /// The profiles of samples, in order: those of events, by place. What is of unknown kinds is
+    /// The profiles of samples, in order: those of events, by place. Sections of unknown kinds are
     /// skipped.
     ///
     /// # Errors
@@ -255,7 +256,7 @@ impl Epoch {
         Ok(keys)
     }
 
-    /// The scopes that there are samples of, in order, without the empty one.
+    /// The scopes that have samples, in order, without the empty one.
     ///
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
@@ -270,7 +271,7 @@ impl Epoch {
         }
     }
 
-    /// The counts of a profile, in the shape of its measure; empty when there are none.
+    /// The counts of a profile, in the shape of its measure; empty when the profile has none.
     ///
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
@@ -284,7 +285,7 @@ impl Epoch {
         }
     }
 
-    /// The counts of a profile as their type; none when the measure has another shape.
+    /// The counts of a profile as the type of their shape; None when the measure has another shape.
     ///
     /// # Errors
     /// As [`Epoch::counts`].
@@ -292,7 +293,7 @@ impl Epoch {
         Ok(Shaped::of(self.counts(key)?).unwrap_or_default())
     }
 
-    /// Observations of a measure in an image, of all processes that nobody asked to keep apart.
+    /// Observations of a measure in an image, of all processes that are not kept apart.
     ///
     /// # Errors
     /// As [`Epoch::counts`].
@@ -312,7 +313,8 @@ impl Epoch {
         self.read(key)
     }
 
-    /// All counts of a profile, without reading it where the epoch's files say their sum.
+    /// The sum of a profile's counts, without reading the profile where the epoch's files have the
+    /// sum.
     ///
     /// # Errors
     /// As [`Epoch::counts`].
@@ -334,7 +336,7 @@ impl Epoch {
         }
     }
 
-    /// Whether a later release added something that this one cannot add up.
+    /// Whether the epoch has sections of a later release that this one cannot add up.
     pub(crate) fn has_unknown(&self) -> bool {
         match &self.files {
             Files::Segments(snapshot) => {
@@ -359,7 +361,8 @@ impl Epoch {
         }
     }
 
-    /// True when nothing was merged since this was opened. False as well when the epoch is gone.
+    /// True when no merge has happened since the epoch was opened. False also when the epoch is
+    /// gone.
     ///
     /// # Errors
     /// As [`Database::epoch`].
@@ -378,7 +381,7 @@ impl Epoch {
         }
     }
 
-    /// Checks that the profiles have exactly the samples that the ledgers say: reads all profiles.
+    /// Checks that the profiles have exactly the samples of the ledgers, by reading all profiles.
     ///
     /// # Errors
     /// [`DbError::Unbalanced`] when they have not, and as [`Epoch::profile`].

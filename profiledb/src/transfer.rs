@@ -1,5 +1,5 @@
-//! What is done with epochs while no daemon writes them: sealing, making one of several, copying
-//! into another database.
+//! Work on epochs that no daemon writes: sealing, merging several into one, copying into another
+//! database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,19 +23,19 @@ use crate::storage::Disk;
 use crate::symbols;
 use crate::writer::Writer;
 
-/// What copying an epoch did.
+/// The result of copying an epoch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Copied {
-    /// It was not there before.
+    /// The target did not have the epoch.
     New,
-    /// It was there as of an earlier merge.
+    /// The target had the epoch as of an earlier merge.
     Updated,
-    /// It was there.
+    /// The target had the epoch already.
     AlreadyThere,
 }
 
-/// Ends the epoch that a writer of this host left open, as of its last merge, and makes each epoch
-/// that has ended one file. Gives the epoch that was open; none when all had ended.
+/// Ends the epoch that a writer of this host left open, as of its last merge, and makes each ended
+/// epoch one file. Returns the epoch that was open; None when all had ended.
 ///
 /// # Errors
 /// [`DbError::Locked`] while a daemon writes; as [`Database::open`], [`Writer::open`] and
@@ -44,11 +44,12 @@ pub fn seal(database: &Database, host: &str) -> Result<Option<EpochId>, DbError>
     let mut writer = writer(database, host)?;
     let open = writer.resume()?;
     if open.is_some() {
-        // Not later than its last merge: nobody sampled since.
+        // The epoch ends with its last merge, because nothing was sampled after it.
         writer.seal(0)?;
     }
     while writer.fold(u64::MAX, u64::MAX)?.more {}
-    // So late that nothing is left for copies that are under way: whoever seals wants one file.
+    // The time is so late that no segment stays for copies under way: a sealed database should be
+    // one file.
     writer.fold(u64::MAX, 0)?;
     Ok(open)
 }
@@ -57,8 +58,8 @@ fn writer(database: &Database, host: &str) -> Result<Writer, DbError> {
     Writer::open_with(database.disk().clone(), database.root(), host)
 }
 
-/// Makes one epoch of several, in `target`, of `host`: all counts added up, with its ledgers. The
-/// epochs stay where they are. What the machines and facts do not agree in is left out; the fact
+/// Merges several epochs into one of `host` in `target`: all counts and ledgers are added up. The
+/// epochs themselves stay. Fields in which the machines and facts differ are left out; the fact
 /// `merged_from` names the epochs.
 ///
 /// # Errors
@@ -91,8 +92,8 @@ pub fn merge_epochs(
     Ok(meta.epoch)
 }
 
-/// Copies an epoch into another database, under its host and name, where it has ended as of its
-/// last merge. One that is there already as of an earlier merge is brought up to date.
+/// Copies an epoch into another database, under its host and name, ended as of its last merge. An
+/// epoch that is there as of an earlier merge is updated.
 ///
 /// # Errors
 /// [`DbError::InTheWay`] when the target has another epoch of that name; [`DbError::Damaged`]; as
@@ -130,8 +131,8 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
     Ok(copied)
 }
 
-/// Copies what was kept of these images' files on a host into another database: how many were
-/// copied; those that are there stay.
+/// Copies the kept parts of these images on a host into another database, and returns their number;
+/// images that are there already stay.
 ///
 /// # Errors
 /// As [`Database::code`] and [`Writer::open`]; of files that cannot be read the first, when all
@@ -146,11 +147,11 @@ pub fn copy_code(
     failed.into_iter().next().map_or(Ok(copied), Err)
 }
 
-/// As [`copy_code`], and tells what of it could not be read: one damaged file keeps no other from
-/// being copied.
+/// As [`copy_code`], but returns the errors of parts that could not be read: a damaged file keeps
+/// no other from being copied.
 ///
 /// # Errors
-/// [`DbError::Io`] for what cannot be listed or written; as [`Writer::open`].
+/// [`DbError::Io`] when a directory cannot be listed or a file not be written; as [`Writer::open`].
 pub fn copy_readable_code(
     source: &Database,
     host: &str,
@@ -201,8 +202,8 @@ pub fn copy_readable_code(
     Ok((copied, failed))
 }
 
-/// Copies all epochs of a host into another database, with the code of their images: what
-/// [`copy_epoch`] did with each.
+/// Copies all epochs of a host into another database, with the code of their images. Returns the
+/// result of [`copy_epoch`] for each.
 ///
 /// # Errors
 /// As [`copy_epoch`] and [`copy_code`]; epochs before the one that failed are copied.
@@ -221,7 +222,7 @@ pub fn copy_host(
     Ok(copied)
 }
 
-/// Refuses an epoch of which a part cannot be read or, being of a later release, not be taken over.
+/// Refuses an epoch of which a part cannot be read or, being of a later release, not be copied.
 fn whole(epoch: &Epoch) -> Result<(), DbError> {
     let meta = epoch.meta();
     if epoch.has_unknown() {
@@ -239,7 +240,7 @@ fn whole(epoch: &Epoch) -> Result<(), DbError> {
     }
 }
 
-/// Writes an epoch of one segment, which is the sum of these.
+/// Writes an epoch of one segment, which is the sum of these epochs.
 fn write(
     target: &Database,
     span: Span,
@@ -288,7 +289,7 @@ fn sum(
         join::images_section(&records).map_err(unwritable)?,
     );
     let mut totals = Totals::default();
-    // In the order of sections: the described period of an event is the first there.
+    // Sections are in order: the described period of an event comes first.
     let placed = placed(sources)?
         .into_iter()
         .map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
@@ -299,7 +300,7 @@ fn sum(
         for (section, (key, kept_as)) in placed {
             let mut counts = Counts::none(key.measure.shape);
             for (source, key) in kept_as {
-                // Of one measure, so of one shape.
+                // Both have one measure, so one shape.
                 let _ = counts.merge(&source.counts(&key)?);
             }
             totals.add(&key.measure, Some(&key.image), counts.total());
@@ -330,7 +331,7 @@ fn sum(
 /// Epochs that have samples of a profile, each with the key that it has them under.
 type Sources<'a> = Vec<(&'a Epoch, ProfileKey)>;
 
-/// Where the counts of each profile come from. Scopes for which one epoch has no room are widened.
+/// Sources of each profile's counts. Scopes for which one epoch has no room are widened.
 type Placed<'a> = BTreeMap<ProfileKey, Sources<'a>>;
 
 fn placed<'a>(sources: &[&'a Epoch]) -> Result<Placed<'a>, DbError> {
@@ -411,7 +412,7 @@ fn joined_meta(
     Ok(joined)
 }
 
-/// Takes up what another epoch says of an event; what differs is an error, by name.
+/// Adds another epoch's description of an event; a difference is an error, by name.
 fn add_event(events: &mut [EventMeta], event: &EventMeta) -> Result<(), String> {
     let Some(known) = events.iter_mut().find(|known| known.name == event.name) else {
         return Ok(());
@@ -428,7 +429,7 @@ fn add_event(events: &mut [EventMeta], event: &EventMeta) -> Result<(), String> 
     Ok(())
 }
 
-/// What both machines agree in; the rest is empty.
+/// The fields in which both machines agree; the others are empty.
 fn agreed(a: Machine, b: Machine) -> Machine {
     let text = |a: String, b: &str| if a == b { a } else { String::new() };
     Machine {
