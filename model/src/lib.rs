@@ -16,7 +16,7 @@ mod ledger;
 mod measure;
 mod reasons;
 
-pub use counts::{Counted, Counts, Edges, Observation, Profile, Table, Turns, Values};
+pub use counts::{BranchRounds, Counted, Counts, Edges, Observation, Profile, Table, Values};
 pub use facts::{Cpuid, Fact, Facts, MeasuredSkid, MergedFrom, OpensOn, Restraint, Restraints};
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{EDGES, FIRST_EDGES, Measure, ROUNDS, Shape, Weight};

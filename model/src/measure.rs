@@ -50,7 +50,7 @@ pub static EDGES: Measure = Measure::observed("edges", Shape::Pairs);
 /// the code that they follow.
 pub static FIRST_EDGES: Measure = Measure::observed("first_edges", Shape::Pairs);
 
-/// Loops: rounds that the branch which ends a loop still has to go, as [`crate::Turns`].
+/// Loops: rounds that the branch which ends a loop still has to go, as [`crate::BranchRounds`].
 pub static ROUNDS: Measure = Measure::observed("rounds", Shape::Values);
 
 impl Measure {

@@ -10,15 +10,15 @@ use image::ImageId;
 use model::{Ledgers, Totals};
 
 use crate::code;
+use crate::description::EpochMeta;
 use crate::envelope::Kind;
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError, Operation};
-use crate::format;
+use crate::format_file;
 use crate::format1::Payload;
-use crate::join;
-use crate::key::{self, ProfileKey, TEMPORARY_SUFFIX};
-use crate::meta::EpochMeta;
+use crate::naming::{self, ProfileKey, TEMPORARY_SUFFIX};
 use crate::reader::Database;
+use crate::section_sum;
 use crate::segment::{Section, SectionKey, SectionKind, Segment, Span, cover};
 use crate::snapshot;
 use crate::storage::{Directory, Disk, Entry, Storage};
@@ -183,11 +183,11 @@ pub fn check_on(storage: Arc<dyn Storage>, root: &Path) -> Result<Vec<Problem>, 
     let disk = Disk::new(storage);
     let mut checker = Checker { disk, problems: Vec::new() };
     let mut readable = true;
-    match format::check(&checker.disk, root) {
+    match format_file::check(&checker.disk, root) {
         Ok(()) => {}
         Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
             readable = !matches!(error, DbError::NewerFormat { .. });
-            checker.tell(key::format_path(root), Fault::Unreadable(error), Lost::Nothing);
+            checker.tell(naming::format_path(root), Fault::Unreadable(error), Lost::Nothing);
         }
         Err(error) => return Err(error),
     }
@@ -219,14 +219,15 @@ impl Checker {
             let path = root.join(&entry.name);
             match (entry.name.as_str(), entry.is_directory) {
                 ("lost+found", true) => {}
-                _ if path == key::hosts_path(root) && entry.is_directory => {}
-                _ if path == key::format_path(root) || path == key::format1_lock_path(root) => {}
+                _ if path == naming::hosts_path(root) && entry.is_directory => {}
+                _ if path == naming::format_path(root)
+                    || path == naming::format1_lock_path(root) => {}
                 _ => self.stray(root, &entry),
             }
         }
-        let hosts = key::hosts_path(root);
+        let hosts = naming::hosts_path(root);
         for entry in self.disk.list_if_there(&hosts)? {
-            if entry.is_directory && key::check_host(&entry.name).is_ok() {
+            if entry.is_directory && naming::check_host(&entry.name).is_ok() {
                 self.host(root, &entry.name)?;
             } else {
                 self.stray(&hosts, &entry);
@@ -236,16 +237,17 @@ impl Checker {
     }
 
     fn host(&mut self, root: &Path, host: &str) -> Result<(), DbError> {
-        let directory = key::host_path(root, host);
+        let directory = naming::host_path(root, host);
         for entry in self.disk.list_if_there(&directory)? {
             let path = directory.join(&entry.name);
             if let (Ok(epoch), true) = (entry.name.parse::<EpochId>(), entry.is_directory) {
                 self.epoch(root, host, &epoch)?;
-            } else if entry.is_directory && key::is_gone_name(&entry.name) {
+            } else if entry.is_directory && naming::is_gone_name(&entry.name) {
                 self.tell(path, Fault::Leftover, Lost::Nothing);
-            } else if path == key::code_path(&directory) && entry.is_directory {
+            } else if path == naming::code_path(&directory) && entry.is_directory {
                 self.code(&path)?;
-            } else if path != key::lock_path(root, host) && !entry.name.starts_with(key::CATALOGUE)
+            } else if path != naming::lock_path(root, host)
+                && !entry.name.starts_with(naming::CATALOGUE)
             {
                 self.stray(&directory, &entry);
             }
@@ -255,9 +257,9 @@ impl Checker {
 
     fn code(&mut self, directory: &Path) -> Result<(), DbError> {
         for entry in self.disk.list_if_there(directory)? {
-            let whole = key::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
+            let whole = naming::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
             let found = whole.or_else(|| {
-                key::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
+                naming::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
             });
             let Some((image, kind)) = found.filter(|_| !entry.is_directory) else {
                 self.stray(directory, &entry);
@@ -289,7 +291,7 @@ impl Checker {
             }
             self.problems.truncate(told);
         }
-        let path = key::epoch_path(root, host, epoch);
+        let path = naming::epoch_path(root, host, epoch);
         let source =
             std::io::Error::other("its files are replaced faster than they can be read; try again");
         let error = DbError::Io { op: Operation::Read, path: path.clone(), source };
@@ -299,11 +301,11 @@ impl Checker {
 
     /// Checks an epoch once; false when the epoch was folded meanwhile.
     fn look(&mut self, root: &Path, host: &str, epoch: &EpochId) -> Result<bool, DbError> {
-        let directory = key::epoch_path(root, host, epoch);
+        let directory = naming::epoch_path(root, host, epoch);
         let entries = self.disk.list_if_there(&directory)?;
         let files = entries.iter().filter(|entry| !entry.is_directory);
         let spans: Vec<Span> = files.filter_map(|entry| Span::parse(&entry.name)).collect();
-        if entries.iter().any(|entry| entry.name == key::META) && spans.is_empty() {
+        if entries.iter().any(|entry| entry.name == naming::META) && spans.is_empty() {
             return self.format1(root, host, epoch, &entries).map(|()| true);
         }
         let (taken, missing) = cover(spans.clone());
@@ -397,12 +399,13 @@ impl Checker {
         id: &EpochId,
         entries: &[Entry],
     ) -> Result<(), DbError> {
-        let directory = key::epoch_path(root, host, id);
+        let directory = naming::epoch_path(root, host, id);
         for entry in entries {
-            let known = [key::META, key::IMAGES, key::SCOPES].contains(&entry.name.as_str())
-                || key::SamplesFile::parse(&entry.name).is_some()
-                || key::parse_symbols_name(&entry.name).is_some();
-            if entry.name == key::COMMIT {
+            let known = [naming::META, naming::IMAGES, naming::SCOPES]
+                .contains(&entry.name.as_str())
+                || naming::SamplesFile::parse(&entry.name).is_some()
+                || naming::parse_symbols_name(&entry.name).is_some();
+            if entry.name == naming::COMMIT {
                 self.tell(directory.join(&entry.name), Fault::Leftover, Lost::Nothing);
             } else if !known {
                 self.stray(&directory, entry);
@@ -458,15 +461,15 @@ impl Sum {
         if let Some(shape) = section.key.kind.shape() {
             self.sampled.extend(section.key.image);
             let total = self.samples.entry(section.key.clone()).or_default();
-            *total = total.saturating_add(join::counts(shape, &part)?.total());
+            *total = total.saturating_add(section_sum::counts(shape, &part)?.total());
             return Ok(());
         }
         match section.key.kind {
-            SectionKind::META => self.meta = join::meta(segment)?.or(self.meta.take()),
-            SectionKind::IMAGES => self.described.extend(join::records(&part)?.into_keys()),
+            SectionKind::META => self.meta = section_sum::meta(segment)?.or(self.meta.take()),
+            SectionKind::IMAGES => self.described.extend(section_sum::records(&part)?.into_keys()),
             SectionKind::SYMBOLS => {
                 if let Some(image) = &section.key.image {
-                    join::symbols(image, &part)?;
+                    section_sum::symbols(image, &part)?;
                 }
             }
             // The section is of a later release, so only its checksum can be checked.

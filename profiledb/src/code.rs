@@ -20,7 +20,7 @@ use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::error::{Damage, DbError, Operation};
 use crate::format1::Payload as Found;
 use crate::host_lock::HostLock;
-use crate::key;
+use crate::naming;
 use crate::storage::{Disk, MAX_FILE_BYTES};
 use crate::writer::Writer;
 
@@ -67,7 +67,8 @@ impl CodeStore {
     /// [`DbError::Io`].
     pub fn open(writer: &Writer, limit_bytes: u64) -> Result<Self, DbError> {
         let (disk, host) = writer.place();
-        let (disk, directory, lock) = (disk.clone(), key::code_path(&host), writer.lock().clone());
+        let (disk, directory, lock) =
+            (disk.clone(), naming::code_path(&host), writer.lock().clone());
         let mut store =
             Self { disk, directory, generation: 0, lock, limit_bytes, kept: BTreeMap::new() };
         store.generation = store.lock.check()?;
@@ -85,12 +86,14 @@ impl CodeStore {
         for entry in
             self.disk.list(&self.directory)?.into_iter().filter(|entry| !entry.is_directory)
         {
-            if entry.name.ends_with(key::TEMPORARY_SUFFIX) {
+            if entry.name.ends_with(naming::TEMPORARY_SUFFIX) {
                 self.disk.remove_if_there(&self.directory.join(&entry.name))?;
                 continue;
             }
-            let whole = key::parse_code_name(&entry.name);
-            let Some(id) = whole.or_else(|| key::parse_excerpt_name(&entry.name)) else { continue };
+            let whole = naming::parse_code_name(&entry.name);
+            let Some(id) = whole.or_else(|| naming::parse_excerpt_name(&entry.name)) else {
+                continue;
+            };
             let stored =
                 self.kept.entry(id).or_insert(Stored { bytes: 0, seen_unix_s: 0, is_whole: false });
             stored.bytes = stored.bytes.saturating_add(entry.size_bytes);
@@ -157,7 +160,7 @@ impl CodeStore {
             return Ok(());
         }
         self.lock.check()?;
-        self.disk.set_modified(&self.directory.join(key::code_name(image)), now_unix_s)?;
+        self.disk.set_modified(&self.directory.join(naming::code_name(image)), now_unix_s)?;
         stored.seen_unix_s = now_unix_s;
         Ok(())
     }
@@ -177,15 +180,15 @@ impl CodeStore {
         copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
     ) -> Result<Kept, DbError> {
         self.lock.check()?;
-        let name = key::code_name(image);
-        let temporary = self.directory.join(key::temporary_name(&format!("{name}.0")));
+        let name = naming::code_name(image);
+        let temporary = self.directory.join(naming::temporary_name(&format!("{name}.0")));
         let kept = self.write(&temporary, image, ranges, copy).and_then(|bytes| {
             self.disk.set_modified(&temporary, now_unix_s)?;
             let removed = self.make_room(bytes)?;
             self.disk.rename(&temporary, &self.directory.join(&name))?;
             self.disk.sync_directory(&self.directory)?;
             // The file has everything that the excerpt has, so an excerpt that stays is not read.
-            let _ = self.disk.remove_if_there(&self.directory.join(key::excerpt_name(image)));
+            let _ = self.disk.remove_if_there(&self.directory.join(naming::excerpt_name(image)));
             Ok(Kept { bytes, removed })
         });
         match kept {
@@ -228,7 +231,7 @@ impl CodeStore {
             else {
                 break;
             };
-            for name in [key::code_name(&oldest), key::excerpt_name(&oldest)] {
+            for name in [naming::code_name(&oldest), naming::excerpt_name(&oldest)] {
                 self.disk.remove_if_there(&self.directory.join(name))?;
             }
             self.kept.remove(&oldest);
@@ -340,11 +343,11 @@ pub fn keep_excerpt(
     excerpt: &KeptFile,
 ) -> Result<(u64, u64), DbError> {
     let (disk, host) = writer.place();
-    let directory = key::code_path(&host);
-    let (whole, name) = (key::code_name(image), key::excerpt_name(image));
+    let directory = naming::code_path(&host);
+    let (whole, name) = (naming::code_name(image), naming::excerpt_name(image));
     let there = disk.list_if_there(&directory)?.into_iter().find(|entry| entry.name == whole);
     let Some(there) = there else { return Ok((0, 0)) };
-    let temporary = directory.join(key::temporary_name(&format!("{name}.0")));
+    let temporary = directory.join(naming::temporary_name(&format!("{name}.0")));
     let ranges = excerpt.ranges();
     let written =
         write(disk, Kind::Excerpt, MAX_FILE_BYTES, &temporary, (image, ranges), &mut |out| {
@@ -377,10 +380,10 @@ pub(crate) fn read(
     directory: &Path,
     image: &ImageId,
 ) -> Result<Option<KeptFile>, DbError> {
-    if let Some(found) = Found::read(disk, directory.join(key::code_name(image)))? {
+    if let Some(found) = Found::read(disk, directory.join(naming::code_name(image)))? {
         return found.decode(Kind::Code, |payload| decode(image, payload, false)).map(Some);
     }
-    let Some(found) = Found::read(disk, directory.join(key::excerpt_name(image)))? else {
+    let Some(found) = Found::read(disk, directory.join(naming::excerpt_name(image)))? else {
         return Ok(None);
     };
     found.decode(Kind::Excerpt, |payload| decode(image, payload, true)).map(Some)

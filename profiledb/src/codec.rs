@@ -6,7 +6,7 @@
 use image::{ImageId, ImageOffset};
 
 use crate::error::Damage;
-use crate::key::{ProfileKey, is_published_name};
+use crate::naming::{ProfileKey, is_published_name};
 use crate::scope::Scope;
 use crate::symbols::Symbol;
 use model::Profile;

@@ -54,7 +54,7 @@ impl FromStr for EpochId {
     fn from_str(text: &str) -> Result<Self, DbError> {
         match parse(text) {
             Some(_) => Ok(Self(text.to_owned())),
-            None => Err(crate::key::invalid(NameKind::Epoch, text, NameFault::NotATime)),
+            None => Err(crate::naming::invalid(NameKind::Epoch, text, NameFault::NotATime)),
         }
     }
 }

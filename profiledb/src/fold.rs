@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::epoch::EpochId;
 use crate::error::DbError;
-use crate::join;
-use crate::key;
+use crate::naming;
+use crate::section_sum;
 use crate::segment::{SectionKey, Segment, SegmentBuilder, Span};
 use crate::storage::{Disk, MAX_FILE_BYTES};
 
@@ -311,9 +311,9 @@ impl Job {
     /// done.
     fn step(&mut self) -> Result<Option<u64>, DbError> {
         let Some(key) = self.keys.pop() else { return Ok(None) };
-        let parts = join::found(&self.sources, &key);
+        let parts = section_sum::found(&self.sources, &key);
         let bytes: u64 = parts.iter().map(|(_, section)| section.range.len() as u64).sum();
-        let joined = join::join(&key, &parts)?;
+        let joined = section_sum::join(&key, &parts)?;
         self.builder.push(key, joined.entries, joined.total, &joined.bytes);
         Ok(Some(bytes.max(1)))
     }
@@ -326,7 +326,7 @@ pub(crate) fn write(disk: &Disk, directory: &Path, span: Span, file: &[u8]) -> R
     if bytes > MAX_FILE_BYTES {
         return Err(DbError::TooLarge { path, bytes, limit: MAX_FILE_BYTES });
     }
-    let temporary = directory.join(key::temporary_name(&span.name()));
+    let temporary = directory.join(naming::temporary_name(&span.name()));
     let written = disk.write_synced(&temporary, file);
     let published = written.and_then(|()| {
         disk.rename(&temporary, &path).inspect_err(|_| {

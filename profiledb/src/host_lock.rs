@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{DbError, Operation};
-use crate::format;
-use crate::key;
+use crate::format_file;
+use crate::naming;
 use crate::storage::{Disk, Lock};
 
 /// The lock, held as long as one of the clones lives.
@@ -57,16 +57,16 @@ impl HostLock {
 /// Creates the directories that every database has, and takes the host's lock.
 pub(crate) fn prepare(disk: &Disk, root: &Path, host: &str) -> Result<Box<dyn Lock>, DbError> {
     disk.create_directory(root)?;
-    disk.create_directory(&key::host_path(root, host))?;
+    disk.create_directory(&naming::host_path(root, host))?;
     // Forces out the names of directories that were just made. Directories above may belong to
     // others and be unreadable; then the names are as safe as their owner made them.
     for above in root.ancestors().skip(1) {
         let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
         let _ = disk.sync_directory(above);
     }
-    let lock = disk.lock(&key::lock_path(root, host))?;
-    format::create(disk, root, host)?;
-    disk.sync_directory(&key::hosts_path(root))?;
+    let lock = disk.lock(&naming::lock_path(root, host))?;
+    format_file::create(disk, root, host)?;
+    disk.sync_directory(&naming::hosts_path(root))?;
     disk.sync_directory(root)?;
     Ok(lock)
 }

@@ -9,14 +9,14 @@ use image::ImageId;
 use model::{Counts, Facts, Ledgers, Totals};
 use serde_json::Value;
 
+use crate::description::{self, EpochMeta, PERIODS_MAX, PeriodChange};
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::fold::{self, Stock, Stored};
 use crate::images::ImageRecord;
-use crate::join;
-use crate::key::ProfileKey;
-use crate::meta::{self, EpochMeta, PERIODS_MAX, PeriodChange};
+use crate::naming::ProfileKey;
 use crate::scope::ScopeTable;
+use crate::section_sum;
 use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
 use crate::snapshot::Snapshot;
 use crate::storage::Disk;
@@ -124,7 +124,7 @@ impl Current {
             return Err(DbError::UnknownImage { image: *image });
         }
         delta.profiles.keys().try_for_each(|key| key.scope.check())?;
-        meta::check_balance(&delta.ledgers, &totals)
+        description::check_balance(&delta.ledgers, &totals)
     }
 
     /// Adds a delta as one segment.
@@ -158,12 +158,12 @@ impl Current {
         let (profiles, samples_widened) = place(delta, &mut scopes);
         let mut sections = Vec::new();
         for (key, counts) in &profiles {
-            sections.push((SectionKey::of(key, &meta.events), join::counts_section(counts)));
+            sections.push((SectionKey::of(key, &meta.events), section_sum::counts_section(counts)));
         }
         let news = delta.symbols.iter().map(|(image, met)| (image, self.names.news(image, met)));
         let news: Vec<_> = news.filter(|(_, news)| !news.is_empty()).collect();
         for (image, symbols) in &news {
-            let section = join::symbols_section(image, symbols);
+            let section = section_sum::symbols_section(image, symbols);
             sections.push((SectionKey::of_image(SectionKind::SYMBOLS, **image), section));
         }
         // Sections are in the order of their keys: of an event's periods
@@ -187,7 +187,7 @@ impl Current {
         &mut self,
         meta: EpochMeta,
         images: &BTreeMap<ImageId, ImageRecord>,
-        sections: Vec<(SectionKey, join::Joined)>,
+        sections: Vec<(SectionKey, section_sum::Joined)>,
     ) -> Result<u64, DbError> {
         let span = Span::one(meta.merges);
         let unwritable = |damage| DbError::Corrupt {
@@ -196,7 +196,7 @@ impl Current {
             damage,
         };
         let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
-        let described = join::meta_section(&meta).map_err(unwritable)?;
+        let described = section_sum::meta_section(&meta).map_err(unwritable)?;
         builder.push(
             SectionKey::only(SectionKind::META),
             described.entries,
@@ -204,7 +204,7 @@ impl Current {
             &described.bytes,
         );
         if !images.is_empty() {
-            let records = join::images_section(images).map_err(unwritable)?;
+            let records = section_sum::images_section(images).map_err(unwritable)?;
             builder.push(
                 SectionKey::only(SectionKind::IMAGES),
                 records.entries,

@@ -8,13 +8,13 @@ use image::{ImageId, KeptFile};
 use model::{Counted, Counts, Measure, Profile, Shape, Totals};
 
 use crate::code;
+use crate::description::EpochMeta;
 use crate::epoch::EpochId;
 use crate::error::DbError;
-use crate::format;
+use crate::format_file;
 use crate::format1::EpochFiles;
 use crate::images::ImageRecord;
-use crate::key::{self, ProfileKey};
-use crate::meta::EpochMeta;
+use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
 use crate::snapshot::{self, Snapshot};
 use crate::storage::{Directory, Disk, Storage};
@@ -43,7 +43,7 @@ impl Database {
     /// As [`Database::open`].
     pub fn open_on(storage: Arc<dyn Storage>, root: &Path) -> Result<Self, DbError> {
         let disk = Disk::new(storage);
-        format::check(&disk, root)?;
+        format_file::check(&disk, root)?;
         Ok(Self { disk, root: root.to_owned() })
     }
 
@@ -58,8 +58,8 @@ impl Database {
     /// # Errors
     /// [`DbError::Io`].
     pub fn hosts(&self) -> Result<Vec<String>, DbError> {
-        let entries = self.disk.list_if_there(&key::hosts_path(&self.root))?;
-        let is_host = |name: &String| key::check_host(name).is_ok();
+        let entries = self.disk.list_if_there(&naming::hosts_path(&self.root))?;
+        let is_host = |name: &String| naming::check_host(name).is_ok();
         Ok(entries
             .into_iter()
             .filter(|entry| entry.is_directory)
@@ -73,8 +73,8 @@ impl Database {
     /// # Errors
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn epochs(&self, host: &str) -> Result<Vec<EpochId>, DbError> {
-        key::check_host(host)?;
-        let directory = key::host_path(&self.root, host);
+        naming::check_host(host)?;
+        let directory = naming::host_path(&self.root, host);
         let mut epochs = Vec::new();
         for entry in self.disk.list_if_there(&directory)? {
             let Ok(epoch) = entry.name.parse::<EpochId>() else {
@@ -94,8 +94,8 @@ impl Database {
     /// [`DbError::Corrupt`], also when what is there is another image; [`DbError::NewerFormat`],
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn code(&self, host: &str, image: &ImageId) -> Result<Option<KeptFile>, DbError> {
-        key::check_host(host)?;
-        code::read(&self.disk, &key::code_path(&key::host_path(&self.root, host)), image)
+        naming::check_host(host)?;
+        code::read(&self.disk, &naming::code_path(&naming::host_path(&self.root, host)), image)
     }
 
     /// The images that were kept on a host, in order of id.
@@ -103,7 +103,7 @@ impl Database {
     /// # Errors
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn code_images(&self, host: &str) -> Result<Vec<ImageId>, DbError> {
-        key::check_host(host)?;
+        naming::check_host(host)?;
         Ok(self.code_bytes(host)?.into_keys().collect())
     }
 
@@ -112,11 +112,13 @@ impl Database {
     /// # Errors
     /// As [`Database::code_images`].
     pub fn code_bytes(&self, host: &str) -> Result<BTreeMap<ImageId, u64>, DbError> {
-        key::check_host(host)?;
+        naming::check_host(host)?;
         let mut images: BTreeMap<ImageId, u64> = BTreeMap::new();
-        for entry in self.disk.list_if_there(&key::code_path(&key::host_path(&self.root, host)))? {
-            let image =
-                key::parse_code_name(&entry.name).or_else(|| key::parse_excerpt_name(&entry.name));
+        for entry in
+            self.disk.list_if_there(&naming::code_path(&naming::host_path(&self.root, host)))?
+        {
+            let image = naming::parse_code_name(&entry.name)
+                .or_else(|| naming::parse_excerpt_name(&entry.name));
             if let Some(image) = image {
                 let bytes = images.entry(image).or_default();
                 *bytes = bytes.saturating_add(entry.size_bytes);
@@ -131,8 +133,8 @@ impl Database {
     /// [`DbError::NoSuchEpoch`], [`DbError::Corrupt`], [`DbError::NewerFormat`], [`DbError::Io`],
     /// or [`DbError::InvalidName`] for what cannot be a host.
     pub fn epoch(&self, host: &str, epoch: &EpochId) -> Result<Epoch, DbError> {
-        key::check_host(host)?;
-        let directory = key::epoch_path(&self.root, host, epoch);
+        naming::check_host(host)?;
+        let directory = naming::epoch_path(&self.root, host, epoch);
         if let Some(mut snapshot) = Snapshot::read(&self.disk, &directory, (host, epoch))? {
             let meta = snapshot.meta()?;
             return Ok(Epoch { disk: self.disk.clone(), files: Files::Segments(snapshot), meta });
@@ -153,8 +155,8 @@ impl Database {
     /// # Errors
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn epoch_bytes(&self, host: &str, epoch: &EpochId) -> Result<u64, DbError> {
-        key::check_host(host)?;
-        let entries = self.disk.list_if_there(&key::epoch_path(&self.root, host, epoch))?;
+        naming::check_host(host)?;
+        let entries = self.disk.list_if_there(&naming::epoch_path(&self.root, host, epoch))?;
         let files = entries.iter().filter(|entry| !entry.is_directory);
         Ok(files.fold(0, |sum: u64, entry| sum.saturating_add(entry.size_bytes)))
     }
@@ -172,7 +174,7 @@ impl Database {
 /// Whether the directory is an epoch, of either format.
 pub(crate) fn is_epoch(disk: &Disk, directory: &Path) -> Result<bool, DbError> {
     Ok(!snapshot::spans(disk, directory)?.is_empty()
-        || disk.is_there(&directory.join(key::META))?)
+        || disk.is_there(&directory.join(naming::META))?)
 }
 
 /// An epoch in the state of the moment in which it was opened. Later additions and removals are not
@@ -390,6 +392,6 @@ impl Epoch {
         for key in self.profiles()? {
             totals.add(&key.measure, Some(&key.image), self.counts(&key)?.total());
         }
-        crate::meta::check_balance(&self.meta.ledgers, &totals)
+        crate::description::check_balance(&self.meta.ledgers, &totals)
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::fold::Stored;
-use crate::key::{self, TEMPORARY_SUFFIX};
+use crate::naming::{self, TEMPORARY_SUFFIX};
 use crate::segment::{Segment, Span, cover};
 use crate::storage::Disk;
 
@@ -28,7 +28,7 @@ pub(crate) fn recover(
 ) -> Result<Recovered, DbError> {
     let entries = disk.list_if_there(directory)?;
     let mut found = Recovered::default();
-    if entries.iter().any(|entry| entry.name == key::META) {
+    if entries.iter().any(|entry| entry.name == naming::META) {
         return Ok(found);
     }
     let mut left = 0;
@@ -74,7 +74,7 @@ pub(crate) fn recover(
 /// Removes the rest of epochs that were being removed.
 pub(crate) fn remove_gone(disk: &Disk, host: &Path) -> Result<(), DbError> {
     for entry in disk.list_if_there(host)? {
-        if entry.is_directory && key::is_gone_name(&entry.name) {
+        if entry.is_directory && naming::is_gone_name(&entry.name) {
             remove_directory(disk, &host.join(&entry.name))?;
         }
     }

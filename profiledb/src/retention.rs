@@ -2,7 +2,7 @@
 
 use crate::epoch::EpochId;
 use crate::error::DbError;
-use crate::key;
+use crate::naming;
 use crate::recovery;
 use crate::writer::{Writer, epoch_directories};
 
@@ -88,7 +88,7 @@ impl Writer {
         epochs.retain(|epoch| expired.contains(&epoch.epoch));
         for epoch in &epochs {
             self.forget(&host.join(epoch.epoch.as_str()));
-            let gone = host.join(key::gone_name(&epoch.epoch));
+            let gone = host.join(naming::gone_name(&epoch.epoch));
             // The rename decides: before it the epoch is there whole, after it no epoch has that
             // name.
             disk.rename(&host.join(epoch.epoch.as_str()), &gone)?;

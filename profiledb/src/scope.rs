@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Damage, DbError};
-use crate::key;
+use crate::naming;
 
 /// Most scopes of one epoch. Each adds a profile for each image and event that it has samples of,
 /// which readers have to add up.
@@ -55,7 +55,7 @@ impl Scope {
         self.label.as_deref().map_or(Ok(()), check_label)?;
         self.unit.as_deref().map_or(Ok(()), check_unit)?;
         match self.pid {
-            Some(0) => Err(key::invalid_pid()),
+            Some(0) => Err(naming::invalid_pid()),
             _ => Ok(()),
         }
     }
@@ -67,7 +67,7 @@ impl Scope {
 /// # Errors
 /// [`DbError::InvalidName`].
 pub fn check_label(label: &str) -> Result<(), DbError> {
-    key::check_label(label)
+    naming::check_label(label)
 }
 
 /// Refuses a name that a unit may not have: a unit has 1 to 128 bytes without control character.
@@ -75,7 +75,7 @@ pub fn check_label(label: &str) -> Result<(), DbError> {
 /// # Errors
 /// [`DbError::InvalidName`].
 pub fn check_unit(unit: &str) -> Result<(), DbError> {
-    key::check_unit(unit)
+    naming::check_unit(unit)
 }
 
 /// The scopes of an epoch by number. A number is never given to another scope.

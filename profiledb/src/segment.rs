@@ -8,11 +8,11 @@ use image::ImageId;
 use model::{EDGES, FIRST_EDGES, Measure, ROUNDS, Shape, Weight};
 
 use crate::codec::{self, DecodeError, Input, put_text, put_varint};
+use crate::description::EventMeta;
 use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
-use crate::key::{self, ProfileKey};
-use crate::meta::EventMeta;
+use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
 use crate::shapes::{MAX_ENTRIES, PREALLOCATED_ENTRIES, put_block, take_block_of};
 use crate::storage::Disk;
@@ -366,8 +366,9 @@ fn decode_directory(plain: &[u8], begin: usize, has_periods: bool) -> Result<Par
     })?;
     let events = ascending(&mut input, |input| {
         let event = input.text()?;
-        let event =
-            key::check_event(event).map(|()| event.to_owned()).map_err(|_| wrong(Damage::Name))?;
+        let event = naming::check_event(event)
+            .map(|()| event.to_owned())
+            .map_err(|_| wrong(Damage::Name))?;
         Ok((event, if has_periods { input.varint()? } else { 0 }))
     })?;
     let scopes = ascending(&mut input, |input| {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use image::ImageId;
 use model::Counts;
 
+use crate::description::{EpochMeta, EventMeta};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError, Operation};
 use crate::images::ImageRecord;
-use crate::join;
-use crate::key::ProfileKey;
-use crate::meta::{EpochMeta, EventMeta};
+use crate::naming::ProfileKey;
 use crate::scope::Scope;
+use crate::section_sum;
 use crate::segment::{SectionKey, SectionKind, Segment, Span, cover};
 use crate::storage::Disk;
 use crate::symbols::Symbol;
@@ -105,7 +105,7 @@ impl Snapshot {
         let mut damage = Vec::new();
         let mut meta = None;
         for segment in self.segments.iter().rev() {
-            match join::meta(segment) {
+            match section_sum::meta(segment) {
                 Ok(Some(found)) => {
                     meta = Some(found);
                     break;
@@ -197,22 +197,28 @@ impl Snapshot {
     }
 
     pub(crate) fn images(&self) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
-        join::records(&join::found(&self.segments, &SectionKey::only(SectionKind::IMAGES)))
+        section_sum::records(&section_sum::found(
+            &self.segments,
+            &SectionKey::only(SectionKind::IMAGES),
+        ))
     }
 
     pub(crate) fn counts(&self, key: &ProfileKey, events: &[EventMeta]) -> Result<Counts, DbError> {
-        join::counts(key.measure.shape, &join::found(&self.segments, &SectionKey::of(key, events)))
+        section_sum::counts(
+            key.measure.shape,
+            &section_sum::found(&self.segments, &SectionKey::of(key, events)),
+        )
     }
 
     /// The sum of a profile's counts, from the directories of the segments.
     pub(crate) fn total(&self, key: &ProfileKey, events: &[EventMeta]) -> u64 {
-        let found = join::found(&self.segments, &SectionKey::of(key, events));
+        let found = section_sum::found(&self.segments, &SectionKey::of(key, events));
         found.iter().fold(0, |sum: u64, (_, section)| sum.saturating_add(section.total))
     }
 
     pub(crate) fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {
         let key = SectionKey::of_image(SectionKind::SYMBOLS, *image);
-        join::symbols(image, &join::found(&self.segments, &key))
+        section_sum::symbols(image, &section_sum::found(&self.segments, &key))
     }
 
     /// The images that have symbols.

@@ -7,16 +7,16 @@ use std::path::Path;
 use image::ImageId;
 use model::{Counts, Ledgers, MergedFrom, Totals};
 
+use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
 use crate::envelope::{self, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::fold;
 use crate::images;
-use crate::join::{self, Joined};
-use crate::key::{self, ProfileKey};
-use crate::meta::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
+use crate::naming::{self, ProfileKey};
 use crate::reader::{Database, Epoch};
 use crate::scope::ScopeTable;
+use crate::section_sum::{self, Joined};
 use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
 use crate::snapshot::Snapshot;
 use crate::storage::Disk;
@@ -73,11 +73,11 @@ pub fn merge_epochs(
     host: &str,
     label: Option<&str>,
 ) -> Result<EpochId, DbError> {
-    label.map_or(Ok(()), key::check_label)?;
+    label.map_or(Ok(()), naming::check_label)?;
     sources.iter().try_for_each(whole)?;
     let mut writer = writer(target, host)?;
     if writer.resume()?.is_some() {
-        let path = key::host_path(target.root(), host);
+        let path = naming::host_path(target.root(), host);
         return Err(DbError::InTheWay {
             path,
             why: "it has an open epoch; seal that first, or name another host",
@@ -102,7 +102,7 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
     whole(source)?;
     let mut meta = source.meta().clone();
     let writer = writer(target, &meta.host)?;
-    let path = key::epoch_path(target.root(), &meta.host, &meta.epoch);
+    let path = naming::epoch_path(target.root(), &meta.host, &meta.epoch);
     let there = Snapshot::read(target.disk(), &path, (&meta.host, &meta.epoch))?;
     let mut copied = Copied::New;
     if let Some(mut snapshot) = there {
@@ -119,7 +119,7 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
             return Ok(Copied::AlreadyThere);
         }
         copied = Copied::Updated;
-    } else if target.disk().is_there(&path.join(key::META))? {
+    } else if target.disk().is_there(&path.join(naming::META))? {
         return Err(DbError::InTheWay {
             path,
             why: "it is an epoch of format 1; remove it, or copy to another directory",
@@ -159,18 +159,19 @@ pub fn copy_readable_code(
     target: &Database,
 ) -> Result<(u64, Vec<DbError>), DbError> {
     let writer = writer(target, host)?;
-    let from = key::code_path(&key::host_path(source.root(), host));
-    let (disk, to) = (target.disk(), key::code_path(&key::host_path(target.root(), host)));
+    let from = naming::code_path(&naming::host_path(source.root(), host));
+    let (disk, to) = (target.disk(), naming::code_path(&naming::host_path(target.root(), host)));
     disk.create_directory(&to)?;
     let (mut copied, mut failed) = (0, Vec::new());
     for entry in source.disk().list_if_there(&from)? {
-        let whole = key::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
-        let found = whole
-            .or_else(|| key::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt)));
+        let whole = naming::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
+        let found = whole.or_else(|| {
+            naming::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
+        });
         let Some((image, kind)) = found.filter(|(image, _)| images.contains(image)) else {
             continue;
         };
-        let there = [key::code_name(&image), entry.name.clone()];
+        let there = [naming::code_name(&image), entry.name.clone()];
         if there
             .iter()
             .try_fold(false, |any, name| Ok::<_, DbError>(any || disk.is_there(&to.join(name))?))?
@@ -191,7 +192,7 @@ pub fn copy_readable_code(
                 continue;
             }
         };
-        let temporary = to.join(key::temporary_name(&format!("{}.0", entry.name)));
+        let temporary = to.join(naming::temporary_name(&format!("{}.0", entry.name)));
         disk.write_synced(&temporary, &file)?;
         disk.set_modified(&temporary, entry.modified_unix_s)?;
         disk.rename(&temporary, &to.join(&entry.name))?;
@@ -247,7 +248,7 @@ fn write(
     meta: &EpochMeta,
     sources: &[&Epoch],
 ) -> Result<(), DbError> {
-    let (disk, host) = (target.disk(), key::host_path(target.root(), &meta.host));
+    let (disk, host) = (target.disk(), naming::host_path(target.root(), &meta.host));
     let directory = host.join(meta.epoch.as_str());
     let file = sum(span, meta, sources, &directory)?;
     disk.create_directory(&directory)?;
@@ -279,14 +280,14 @@ fn sum(
     let mut push = |key: SectionKey, joined: Joined| {
         builder.push(key, joined.entries, joined.total, &joined.bytes)
     };
-    push(SectionKey::only(SectionKind::META), join::meta_section(meta).map_err(unwritable)?);
+    push(SectionKey::only(SectionKind::META), section_sum::meta_section(meta).map_err(unwritable)?);
     let mut records = BTreeMap::new();
     for source in sources {
         images::absorb(&mut records, &source.images()?);
     }
     push(
         SectionKey::only(SectionKind::IMAGES),
-        join::images_section(&records).map_err(unwritable)?,
+        section_sum::images_section(&records).map_err(unwritable)?,
     );
     let mut totals = Totals::default();
     // Sections are in order: the described period of an event comes first.
@@ -305,7 +306,7 @@ fn sum(
             }
             totals.add(&key.measure, Some(&key.image), counts.total());
             if !counts.is_empty() {
-                push(section, join::counts_section(&counts));
+                push(section, section_sum::counts_section(&counts));
             }
         }
         Ok::<(), DbError>(())
@@ -319,7 +320,7 @@ fn sum(
         if !all.is_empty() {
             push(
                 SectionKey::of_image(SectionKind::SYMBOLS, *image),
-                join::symbols_section(image, &all),
+                section_sum::symbols_section(image, &all),
             );
         }
     }
@@ -459,8 +460,8 @@ mod tests {
         let epoch: EpochId = "20251121-040233".parse().unwrap();
         let mut meta = joined_meta(&[], "h", epoch.clone(), None).unwrap();
         meta.merges = 0;
-        let described = join::meta_section(&meta).unwrap();
-        let directory = key::epoch_path(root, "h", &epoch);
+        let described = section_sum::meta_section(&meta).unwrap();
+        let directory = naming::epoch_path(root, "h", &epoch);
         disk.create_directory(&directory).unwrap();
         for later in [false, true] {
             let mut builder = SegmentBuilder::new(Span::one(0), "h".to_owned(), epoch.clone());

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::description::{EpochMeta, EpochStart};
 use crate::epoch::EpochId;
 use crate::error::{DbError, Operation};
 use crate::fold::{Covered, Folded, Stock};
-use crate::format;
+use crate::format_file;
 use crate::host_lock::{HostLock, prepare};
-use crate::key::{self};
 use crate::merge::{Current, Delta, MergeReport};
-use crate::meta::{EpochMeta, EpochStart};
+use crate::naming::{self};
 use crate::recovery;
 use crate::storage::{Directory, Disk, Storage};
 
@@ -53,10 +53,10 @@ impl Writer {
     }
 
     pub(crate) fn open_with(disk: Disk, root: &Path, host: &str) -> Result<Self, DbError> {
-        key::check_host(host)?;
-        format::refuse_foreign(&disk, root)?;
+        naming::check_host(host)?;
+        format_file::refuse_foreign(&disk, root)?;
         let lock = prepare(&disk, root, host).map_err(DbError::or_not_writable)?;
-        let lock = HostLock::new(key::lock_path(root, host), lock);
+        let lock = HostLock::new(naming::lock_path(root, host), lock);
         let mut writer = Self {
             disk,
             root: root.to_owned(),
@@ -73,7 +73,7 @@ impl Writer {
 
     /// Undoes changes that a killed writer left half done, and finds segments to fold.
     fn look_around(&mut self) -> Result<(), DbError> {
-        let directory = key::host_path(&self.root, &self.host);
+        let directory = naming::host_path(&self.root, &self.host);
         recovery::remove_gone(&self.disk, &directory)?;
         for epoch in epoch_directories(&self.disk, &directory)? {
             let found = recovery::recover(
@@ -99,10 +99,10 @@ impl Writer {
     /// As [`Writer::open`]; [`DbError::Locked`] when another writer was faster. Nothing was written
     /// then, and the call may be repeated.
     pub fn reopen(&mut self) -> Result<(), DbError> {
-        format::refuse_foreign(&self.disk, &self.root)?;
+        format_file::refuse_foreign(&self.disk, &self.root)?;
         (self.current, self.unfolded, self.covered) = (None, Vec::new(), Covered::default());
         match self.lock.check() {
-            Ok(_) => format::create(&self.disk, &self.root, &self.host)?,
+            Ok(_) => format_file::create(&self.disk, &self.root, &self.host)?,
             Err(DbError::Removed { .. }) => {
                 let lock = prepare(&self.disk, &self.root, &self.host)
                     .map_err(DbError::or_not_writable)?;
@@ -118,7 +118,7 @@ impl Writer {
     pub(crate) fn check_in_place(&self) -> Result<(), DbError> {
         self.lock.check()?;
         let segment = self.current.as_ref().and_then(|current| current.stock.newest());
-        let needed = [Some(key::format_path(&self.root)), segment];
+        let needed = [Some(naming::format_path(&self.root)), segment];
         for path in needed.into_iter().flatten() {
             if !self.disk.is_there(&path)? {
                 return Err(DbError::Removed { path });
@@ -182,7 +182,7 @@ impl Writer {
 
     /// The disk and the host's directory.
     pub(crate) fn place(&self) -> (&Disk, PathBuf) {
-        (&self.disk, key::host_path(&self.root, &self.host))
+        (&self.disk, naming::host_path(&self.root, &self.host))
     }
 
     /// The host's lock.
@@ -308,7 +308,7 @@ impl Writer {
         if let Some(current) = &mut self.current {
             current.finish()?;
         }
-        let host = key::host_path(&self.root, &self.host);
+        let host = naming::host_path(&self.root, &self.host);
         let Some(epoch) = epoch_directories(&self.disk, &host)?.pop() else { return Ok(None) };
         match Current::load(&self.disk, host.join(epoch.as_str()), &self.host, &epoch) {
             Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
@@ -322,13 +322,14 @@ impl Writer {
     /// The name of an epoch that begins now: after the newest, also when the clock was set back.
     /// The order of names is the order of epochs.
     pub(crate) fn next_name(&self, now_unix_s: u64) -> Result<EpochId, DbError> {
-        let newest = epoch_directories(&self.disk, &key::host_path(&self.root, &self.host))?.pop();
+        let newest =
+            epoch_directories(&self.disk, &naming::host_path(&self.root, &self.host))?.pop();
         let earliest = newest.as_ref().map_or(0, |newest| newest.unix_s() + 1);
         let epoch = EpochId::from_unix_s(now_unix_s.max(earliest));
         if newest.is_some_and(|newest| newest >= epoch) {
             return Err(DbError::Io {
                 op: Operation::CreateDirectory,
-                path: key::epoch_path(&self.root, &self.host, &epoch),
+                path: naming::epoch_path(&self.root, &self.host, &epoch),
                 source: std::io::ErrorKind::AlreadyExists.into(),
             });
         }
@@ -336,8 +337,8 @@ impl Writer {
     }
 
     fn create(&mut self, meta: EpochMeta) -> Result<EpochId, DbError> {
-        let (host, epoch) = (key::host_path(&self.root, &self.host), meta.epoch.clone());
-        let directory = key::epoch_path(&self.root, &self.host, &epoch);
+        let (host, epoch) = (naming::host_path(&self.root, &self.host), meta.epoch.clone());
+        let directory = naming::epoch_path(&self.root, &self.host, &epoch);
         let stock = Stock::new(
             self.disk.clone(),
             directory.clone(),
@@ -383,11 +384,11 @@ fn no_epoch(root: &Path, host: &str) -> DbError {
 
 fn check_start(start: &EpochStart) -> Result<(), DbError> {
     if let Some(label) = &start.label {
-        key::check_label(label)?;
+        naming::check_label(label)?;
     }
     let mut names = BTreeSet::new();
     for event in &start.events {
-        key::check_event(&event.name)?;
+        naming::check_event(&event.name)?;
         if !names.insert(&event.name) {
             return Err(DbError::DuplicateEvent { event: event.name.clone() });
         }

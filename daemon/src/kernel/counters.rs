@@ -2,8 +2,8 @@
 
 use super::KernelError;
 use super::counted::Counted;
+use super::multiplexer::Multiplexer;
 use super::refusal::refused;
-use super::turns::Turns;
 use crate::instruments::events::{Encoding, PlannedEvent, Unit};
 use abi::EVENTS_MAX;
 use perf_event::events::Software;
@@ -42,7 +42,7 @@ struct OnCpu {
     cpu: usize,
     /// The counters by event number; None: this CPU lacks the event.
     opened: Vec<Option<OpenEvent>>,
-    turns: Turns,
+    turns: Multiplexer,
 }
 
 /// One event on one CPU, in a span of time in which its period does not change.
@@ -175,7 +175,8 @@ impl Counters {
             let open = plan.encoding(cpu).map(open).transpose();
             opened.push(open.map_err(|source| refused(&plan.event, source))?);
         }
-        let turns = Turns::new(events, |event| opened.get(event).is_some_and(Option::is_some));
+        let turns =
+            Multiplexer::new(events, |event| opened.get(event).is_some_and(Option::is_some));
         self.cpus.push(OnCpu { cpu, opened, turns });
         Ok(())
     }

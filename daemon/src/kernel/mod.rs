@@ -5,13 +5,14 @@
 //! [`Record`]s.
 
 mod alarm;
-mod choose;
+mod choose_events;
 mod cost_meter;
 mod counted;
 mod counters;
 mod machine;
 mod mapped;
 mod memory;
+mod multiplexer;
 mod object;
 mod pmu;
 mod refusal;
@@ -20,10 +21,9 @@ mod sideband;
 mod skid;
 mod snapshots;
 mod source;
-mod turns;
 
 pub use alarm::Alarm;
-pub use choose::resolve_event;
+pub use choose_events::resolve_event;
 pub use cost_meter::Cost;
 pub use counted::Counted;
 pub use machine::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};

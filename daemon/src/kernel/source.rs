@@ -8,7 +8,7 @@ use super::sample_table::{HalfTotals, Table, TableSettings, possible_cpus};
 use super::sideband::{Sideband, TimedRecord};
 use super::skid::{self, Landing};
 use super::snapshots::Snapshots;
-use super::{KernelError, Machine, choose, machine};
+use super::{KernelError, Machine, choose_events, machine};
 use crate::clock;
 use crate::instruments::events::{PlannedEvent, Unit};
 use crate::pipeline::governor::{self, Budget};
@@ -293,7 +293,7 @@ impl KernelSource {
         }
         let had: Vec<usize> = self.counters.cpus().collect();
         if online.iter().any(|cpu| !had.contains(cpu)) {
-            choose::follow(&mut self.events);
+            choose_events::follow(&mut self.events);
         }
         for &cpu in online.iter().filter(|cpu| !had.contains(cpu)) {
             let opened = self

@@ -8,7 +8,7 @@ mod values;
 pub use pairs::Edges;
 pub use places::Profile;
 pub use table::Table;
-pub use values::{Turns, Values};
+pub use values::{BranchRounds, Values};
 
 use image::ImageOffset;
 

@@ -14,7 +14,7 @@ pub type Values = Table<(ImageOffset, i64)>;
 /// 15, then eight classes from each power of two to the next, so a class is at most an eighth of
 /// its numbers wide.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Turns {
+pub struct BranchRounds {
     /// The branch.
     pub branch: ImageOffset,
     /// True when the branch jumps in these rounds, false when it falls through.
@@ -23,7 +23,7 @@ pub struct Turns {
     pub rounds: u64,
 }
 
-impl Turns {
+impl BranchRounds {
     /// The class that `rounds` are counted in: the lowest number of the class.
     #[must_use]
     pub const fn class(rounds: u64) -> u64 {
@@ -63,23 +63,27 @@ mod tests {
     fn classes_are_an_eighth_wide_and_leave_nothing_out() {
         let mut next = 1;
         while next < 1 << 40 {
-            let (class, width) = (Turns::class(next), Turns::class_width(next));
+            let (class, width) = (BranchRounds::class(next), BranchRounds::class_width(next));
             assert_eq!(class, next);
             assert!(width == 1 || width * 8 <= next, "{next}: {width}");
             assert_eq!(
-                (Turns::class(next + width - 1), Turns::class_width(next + width - 1)),
+                (
+                    BranchRounds::class(next + width - 1),
+                    BranchRounds::class_width(next + width - 1)
+                ),
                 (class, width)
             );
             next += width;
         }
-        let classes = [1, 15, 16, 17, 18, 1000, u64::MAX].map(Turns::class);
+        let classes = [1, 15, 16, 17, 18, 1000, u64::MAX].map(BranchRounds::class);
         assert_eq!(classes, [1, 15, 16, 16, 18, 960, 15 << 60]);
     }
 
     #[test]
     fn both_ways_are_told_apart() {
-        assert_eq!(Turns::of((ImageOffset(0x10), 0)), None);
-        let turns = |branch, jumps, rounds| Turns { branch: ImageOffset(branch), jumps, rounds };
+        assert_eq!(BranchRounds::of((ImageOffset(0x10), 0)), None);
+        let turns =
+            |branch, jumps, rounds| BranchRounds { branch: ImageOffset(branch), jumps, rounds };
         let counts = [
             (turns(0x10, true, 1000), 2),
             (turns(0x10, true, 1001), 3),
@@ -89,8 +93,10 @@ mod tests {
         ];
         let values = counts.into_iter().filter_map(|(turns, count)| Some((turns.value()?, count)));
         let rounds = Values::from_counts(values);
-        let all: Vec<_> =
-            rounds.iter().filter_map(|(value, count)| Some((Turns::of(value)?, count))).collect();
+        let all: Vec<_> = rounds
+            .iter()
+            .filter_map(|(value, count)| Some((BranchRounds::of(value)?, count)))
+            .collect();
         assert_eq!(all, [(turns(0x10, false, 7), 1), (turns(0x10, true, 960), 5)]);
         assert_eq!(rounds.total(), 6);
     }

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use image::ImageId;
 
 use crate::codec::{self, Commit, DecodeError};
+use crate::description::{EpochMeta, EventMeta};
 use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::images::{self, ImageRecord};
-use crate::key::{self, ProfileKey, SamplesFile};
-use crate::meta::{EpochMeta, EventMeta};
+use crate::naming::{self, ProfileKey, SamplesFile};
 use crate::scope::{self, Scope, ScopeTable};
 use crate::segment::described_period;
 use crate::storage::{Disk, Entry};
@@ -51,7 +51,7 @@ impl EpochFiles {
 
     /// The epoch's description; None when there is none, and so no epoch.
     pub(crate) fn meta(&self, host: &str, epoch: &EpochId) -> Result<Option<EpochMeta>, DbError> {
-        let Some(found) = self.read(key::META)? else {
+        let Some(found) = self.read(naming::META)? else {
             return Ok(None);
         };
         let meta: EpochMeta = found
@@ -68,7 +68,7 @@ impl EpochFiles {
 
     /// The images; empty before the first merge.
     pub(crate) fn images(&self) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
-        match self.read(key::IMAGES)? {
+        match self.read(naming::IMAGES)? {
             Some(found) => found.decode(Kind::Images, |payload| {
                 images::decode(payload).map_err(|damage| match damage {
                     Damage::Json(error) => json_error(error),
@@ -81,7 +81,7 @@ impl EpochFiles {
 
     /// The scopes; empty where no scope was asked for.
     pub(crate) fn scopes(&self) -> Result<ScopeTable, DbError> {
-        match self.read(key::SCOPES)? {
+        match self.read(naming::SCOPES)? {
             Some(found) => found.decode(Kind::Scopes, |payload| {
                 scope::decode(payload).map_err(|damage| match damage {
                     Damage::Json(error) => json_error(error),
@@ -116,7 +116,7 @@ impl EpochFiles {
 
     /// The symbols of an image; empty when they have no file.
     pub(crate) fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {
-        match self.read(&key::symbols_name(image))? {
+        match self.read(&naming::symbols_name(image))? {
             Some(found) => {
                 found.decode(Kind::Symbols, |payload| codec::decode_symbols(image, payload))
             }
@@ -185,7 +185,7 @@ impl EpochFiles {
             && commit.names.iter().any(|decided| decided == name)
         {
             let path =
-                self.directory.join(key::temporary_name(&format!("{name}.{}", commit.sequence)));
+                self.directory.join(naming::temporary_name(&format!("{name}.{}", commit.sequence)));
             // A temporary file that is gone has its final name by now.
             if let Some(file) = self.disk.read_if_there(&path)? {
                 return Ok(Some(Payload { path, file }));
@@ -217,7 +217,7 @@ impl Payload {
 
 /// The decided merge in a directory; None when there is none.
 fn read_commit(disk: &Disk, directory: &Path) -> Result<Option<Commit>, DbError> {
-    let Some(found) = Payload::read(disk, directory.join(key::COMMIT))? else {
+    let Some(found) = Payload::read(disk, directory.join(naming::COMMIT))? else {
         return Ok(None);
     };
     found.decode(Kind::Commit, codec::decode_commit).map(Some)

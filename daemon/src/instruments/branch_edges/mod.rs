@@ -10,7 +10,7 @@
 //! the next drain, or until many are held; then the records of mappings are read, and the snapshots
 //! are interpreted and wiped. Only counts of edges and rounds are written.
 
-mod texts;
+mod code_files;
 
 use crate::clock;
 use crate::pipeline::pending::Pending;
@@ -23,12 +23,12 @@ use crate::spaces::open_mapped::MappedAt;
 use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
 use code::interpret::{BranchKind, Edge, Place, Rounds, Walker};
 use code::isa::x86_64::{State, X86_64};
+use code_files::{CodeFiles, View};
 use image::{ImageKind, ImageOffset, Vaddr};
-use model::{EDGES, FIRST_EDGES, Measure, Observation, ROUNDS, Turns};
+use model::{BranchRounds, EDGES, FIRST_EDGES, Measure, Observation, ROUNDS};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
-use texts::{Texts, View};
 
 /// Most snapshots held; further ones are dropped and counted. More take memory, fewer drop
 /// snapshots of a burst.
@@ -75,13 +75,13 @@ pub struct Edges {
 
 /// The thread that interprets, and the number of drains whose snapshots it has not given back.
 struct Thread {
-    jobs: SyncSender<Vec<Job>>,
+    jobs: SyncSender<Vec<PlacedSnapshot>>,
     done: Receiver<Batch>,
     outstanding: usize,
 }
 
 /// A snapshot with its place in an image.
-struct Job {
+struct PlacedSnapshot {
     snapshot: Snapshot,
     sampled: Sampled,
 }
@@ -143,7 +143,7 @@ impl Edges {
             let mut jobs = Vec::with_capacity(self.held.len());
             for snapshot in &mut self.held {
                 match sampled(snapshot, mappings, window) {
-                    Some(sampled) => jobs.push(Job { snapshot: *snapshot, sampled }),
+                    Some(sampled) => jobs.push(PlacedSnapshot { snapshot: *snapshot, sampled }),
                     None => self.totals.unresolved += 1,
                 }
                 wipe(snapshot);
@@ -195,11 +195,11 @@ fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending, tape: &Tape) 
 
 impl Thread {
     fn start() -> std::io::Result<Self> {
-        let (jobs, queue) = mpsc::sync_channel::<Vec<Job>>(1);
+        let (jobs, queue) = mpsc::sync_channel::<Vec<PlacedSnapshot>>(1);
         let (sender, done) = mpsc::channel();
         std::thread::Builder::new().name("edges".into()).spawn(move || {
             let mut interpreter =
-                Interpreter { walker: Walker::new(INSTRUCTIONS), texts: Texts::default() };
+                Interpreter { walker: Walker::new(INSTRUCTIONS), texts: CodeFiles::default() };
             while let Ok(jobs) = queue.recv() {
                 if sender.send(interpreter.interpret(jobs)).is_err() {
                     return;
@@ -212,11 +212,11 @@ impl Thread {
 
 struct Interpreter {
     walker: Walker<X86_64>,
-    texts: Texts,
+    texts: CodeFiles,
 }
 
 impl Interpreter {
-    fn interpret(&mut self, mut jobs: Vec<Job>) -> Batch {
+    fn interpret(&mut self, mut jobs: Vec<PlacedSnapshot>) -> Batch {
         let (begun_ns, opened) = (clock::thread_cpu_ns(), self.texts.opened());
         let mut batch = Batch::default();
         self.texts.close_unused();
@@ -235,7 +235,11 @@ impl Interpreter {
         batch
     }
 
-    fn walk(&mut self, Job { snapshot, sampled }: &Job, batch: &mut Batch) -> Option<()> {
+    fn walk(
+        &mut self,
+        PlacedSnapshot { snapshot, sampled }: &PlacedSnapshot,
+        batch: &mut Batch,
+    ) -> Option<()> {
         let Sampled { image, place, file, at } = sampled;
         let text = self.texts.get(image.id, || file.open_build(&image.id, *at))?;
         let place = Place { image: text.number(), ..*place };
@@ -265,7 +269,7 @@ impl Interpreter {
         for Rounds { edge, rounds } in self.walker.rounds() {
             if let Some(branch) = offset(edge.from) {
                 let jumps = edge.kind == BranchKind::Taken;
-                if let Some((branch, number)) = (Turns { branch, jumps, rounds }).value() {
+                if let Some((branch, number)) = (BranchRounds { branch, jumps, rounds }).value() {
                     batch.observed.push((
                         image.clone(),
                         &ROUNDS,

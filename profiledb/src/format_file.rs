@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::error::{Damage, DbError, NotADatabase};
-use crate::key::{format_path, format1_lock_path, hosts_path};
+use crate::naming::{format_path, format1_lock_path, hosts_path};
 use crate::storage::{Disk, Entry};
 
 /// The newest version of the directory's layout, which is the version written.

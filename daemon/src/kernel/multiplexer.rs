@@ -2,7 +2,7 @@
 //! events multiplexed finely).
 //!
 //! One event of each group is enabled at a time on each CPU, so the kernel never has to multiplex.
-//! Turns have random lengths, drawn for each CPU by itself: otherwise work that a program does in
+//! Multiplexer have random lengths, drawn for each CPU by itself: otherwise work that a program does in
 //! step with one clock could fall into the turns of one event only.
 
 use super::counted::Counted;
@@ -14,7 +14,7 @@ const TICKS: std::ops::RangeInclusive<u32> = 1..=3;
 
 /// The groups on one CPU.
 #[derive(Clone, Debug, Default)]
-pub struct Turns {
+pub struct Multiplexer {
     groups: Vec<Group>,
     /// No event counts any more.
     ended: bool,
@@ -38,7 +38,7 @@ pub struct Change {
     pub begins: usize,
 }
 
-impl Turns {
+impl Multiplexer {
     /// The groups of the events that are open on a CPU. Each group begins with a random member.
     pub fn new(events: &[PlannedEvent], is_open: impl Fn(usize) -> bool) -> Self {
         let mut groups = std::collections::BTreeMap::<usize, Vec<usize>>::new();
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn one_of_each_group_counts_at_any_time_and_all_as_often() {
-        let mut turns = Turns::new(&events(), |_| true);
+        let mut turns = Multiplexer::new(&events(), |_| true);
         // What a kernel would have enabled.
         let mut enabled: BTreeSet<usize> = (0..6).filter(|event| turns.may_count(*event)).collect();
         let mut ticks = [0_u32; 6];
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_member_that_is_not_open_here_has_no_turn_and_one_alone_always_counts() {
-        let mut turns = Turns::new(&events(), |event| event != 2 && event != 4);
+        let mut turns = Multiplexer::new(&events(), |event| event != 2 && event != 4);
         for _ in 0..100 {
             assert!(turns.may_count(1) && turns.may_count(3) != turns.may_count(5));
             assert!(
@@ -167,12 +167,12 @@ mod tests {
         }
         turns.end();
         assert!((0..100).all(|_| turns.tick().is_empty()), "what was stopped is not begun again");
-        assert!(Turns::new(&[], |_| true).tick().is_empty());
+        assert!(Multiplexer::new(&[], |_| true).tick().is_empty());
     }
 
     #[test]
     fn a_member_should_have_counted_while_any_of_its_group_did() {
-        let turns = Turns::new(&events(), |event| event != 5);
+        let turns = Multiplexer::new(&events(), |event| event != 5);
         let mut counted = [(10, 9), (4, 4), (6, 3), (1, 1), (9, 9), (7, 7)]
             .map(|(enabled_ns, running_ns)| Counted { implied: 5, enabled_ns, running_ns });
         turns.share_time(&mut counted);

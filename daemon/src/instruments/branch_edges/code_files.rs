@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 /// Most files kept open; fewer are opened again and again where many programs run.
-const TEXTS_MAX: usize = 64;
+const FILES_MAX: usize = 64;
 /// Bytes that all tables of constants may take together. An image whose table finds no room has
 /// none, so its computed jumps are not followed.
 const CONSTANTS_BYTES_MAX: usize = 1 << 20;
@@ -40,7 +40,7 @@ struct Piece {
 }
 
 impl Pieces {
-    fn get(&mut self, text: &TextFile, number: u64) -> Option<&[u8]> {
+    fn get(&mut self, text: &CodeFile, number: u64) -> Option<&[u8]> {
         if self.known.is_empty() {
             self.known.resize(PIECES, Piece::default());
             self.bytes.resize(PIECES * PIECE_BYTES, 0);
@@ -67,9 +67,9 @@ impl Pieces {
     }
 }
 
-/// Texts by image.
+/// CodeFiles by image.
 #[derive(Default)]
-pub struct Texts {
+pub struct CodeFiles {
     by_image: HashMap<ImageId, Known, foldhash::fast::RandomState>,
     pieces: Pieces,
     /// Number of the next text. Numbers are never used again, so that walkers may keep decoded
@@ -83,12 +83,12 @@ pub struct Texts {
 
 struct Known {
     /// None: the file could not be opened.
-    file: Option<TextFile>,
+    file: Option<CodeFile>,
     used: u64,
     used_at: Instant,
 }
 
-struct TextFile {
+struct CodeFile {
     number: u32,
     file: File,
     layout: Layout,
@@ -96,31 +96,35 @@ struct TextFile {
 }
 
 /// An open text.
-pub struct Text<'a> {
-    file: &'a TextFile,
+pub struct OpenCode<'a> {
+    file: &'a CodeFile,
     pieces: &'a mut Pieces,
 }
 
-impl Text<'_> {
+impl OpenCode<'_> {
     /// Its number.
     pub fn number(&self) -> u32 {
         self.file.number
     }
 }
 
-impl Texts {
+impl CodeFiles {
     /// Files opened so far; wraps.
     pub fn opened(&self) -> u32 {
         self.next
     }
 
     /// The text of an image, whose file `open` opens.
-    pub fn get(&mut self, image: ImageId, open: impl FnOnce() -> Option<File>) -> Option<Text<'_>> {
+    pub fn get(
+        &mut self,
+        image: ImageId,
+        open: impl FnOnce() -> Option<File>,
+    ) -> Option<OpenCode<'_>> {
         self.now += 1;
         let now = self.now;
         let stale = |known: &Known| known.file.is_none() && now > known.used + RETRY_AFTER;
         if self.by_image.get(&image).is_none_or(stale) {
-            if self.by_image.len() >= TEXTS_MAX {
+            if self.by_image.len() >= FILES_MAX {
                 self.forget_oldest();
             }
             let file = open().and_then(|file| self.take_up(file));
@@ -129,10 +133,10 @@ impl Texts {
         let known = self.by_image.get_mut(&image)?;
         let file = known.file.as_ref()?;
         known.used = now;
-        Some(Text { file, pieces: &mut self.pieces })
+        Some(OpenCode { file, pieces: &mut self.pieces })
     }
 
-    fn take_up(&mut self, file: File) -> Option<TextFile> {
+    fn take_up(&mut self, file: File) -> Option<CodeFile> {
         let layout = Layout::of_file(&file).ok()?;
         let mut constants = Constants::of_file(&file).unwrap_or_default();
         if self.constants_bytes + constants.size_bytes() > CONSTANTS_BYTES_MAX {
@@ -140,7 +144,7 @@ impl Texts {
         }
         self.constants_bytes += constants.size_bytes();
         self.next = self.next.wrapping_add(1);
-        Some(TextFile { number: self.next, file, layout, constants })
+        Some(CodeFile { number: self.next, file, layout, constants })
     }
 
     /// Closes files that were long unused; to be called at intervals.
@@ -172,7 +176,7 @@ impl Texts {
 
 /// An image as the sampled process has it mapped. Only the mapping that was sampled is read.
 pub struct View<'a> {
-    text: Text<'a>,
+    text: OpenCode<'a>,
     place: Place,
     /// Difference between the process's addresses and the file's.
     distance: u64,
@@ -180,7 +184,7 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// None where the sampled address is not in the file's code.
-    pub fn new(text: Text<'a>, place: Place, sampled: Vaddr) -> Option<Self> {
+    pub fn new(text: OpenCode<'a>, place: Place, sampled: Vaddr) -> Option<Self> {
         let offset = place.offset.0.checked_add(sampled.0.checked_sub(place.begin.0)?)?;
         let vaddr = text.file.layout.file_offset_to_vaddr(ImageOffset(offset))?;
         Some(Self { text, place, distance: sampled.0.wrapping_sub(vaddr.0) })

@@ -7,9 +7,9 @@ use image::ImageId;
 use model::{Counts, Shape};
 
 use crate::codec::{self, DecodeError, Input};
+use crate::description::EpochMeta;
 use crate::error::{Damage, DbError};
 use crate::images::{self, ImageRecord};
-use crate::meta::EpochMeta;
 use crate::segment::{Section, SectionKey, SectionKind, Segment};
 use crate::shapes::{self, put_block, take_block};
 use crate::symbols::{self, Symbol};
