@@ -149,7 +149,7 @@ pub struct Bucket {
     pub entries: [Entry; WAYS],
 }
 
-/// What the sampler did to one half since the daemon last emptied it.
+/// Statistics of one half since the daemon last emptied it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HalfStats {
@@ -167,7 +167,7 @@ pub struct HalfStats {
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuBlock {
-    /// Which half counts now: 0 or 1.
+    /// Number of the half that counts now: 0 or 1.
     pub half: u32,
     /// Samples of user code before the one with the next snapshot.
     pub snapshot_in: u32,

@@ -1,5 +1,5 @@
-//! What the loader hook (`loader-hook/`) tells the daemon: one datagram for the objects that the
-//! dynamic loader mapped in one go.
+//! Notices: the datagrams in which the loader hook (`loader-hook/`) tells the daemon of the objects
+//! that the dynamic loader mapped in one go.
 //!
 //! Writer: the hook, inside a program that it must not disturb, so nothing here allocates, panics
 //! or reads a clock. Reader: the daemon, which believes none of it: anybody may write anything to

@@ -195,12 +195,12 @@ pub struct DcpictlArgs {
     /// Answer in JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do.
+    /// The request.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What dcpictl can ask for.
+/// Requests of dcpictl.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Show what dcpid samples, where the samples went, and what sampling costs

@@ -220,7 +220,7 @@ pub enum Finding {
     },
     /// Symbols of code were left out: outside of the mapped code, or with an unreadable name.
     SymbolsLeftOut {
-        /// How many.
+        /// Number of symbols.
         count: usize,
     },
     /// The unwind table has bytes that are no unwind entries; the entries before them were used.

@@ -1,4 +1,4 @@
-//! Where every sample of an event went.
+//! Ledgers, which account for every sample of an event.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::measure::Measure;
 
-/// Where the samples of one event went. All numbers but the times are samples; all saturate.
+/// Account of the samples of one event. All numbers but the times are samples; all saturate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Samples that the sampler took.

@@ -19,7 +19,7 @@ impl Shape {
     pub const ALL: [Self; 3] = [Self::Places, Self::Pairs, Self::Values];
 }
 
-/// What one count of a measure stands for.
+/// The weight of one count of a measure.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Weight {
     /// One observation. Such counts have no ledger: nothing says how many there should have been.
@@ -31,14 +31,14 @@ pub enum Weight {
     Period(u64),
 }
 
-/// What is counted: a name, unique in its epoch, with shape and weight.
+/// A measure: a name, unique in its epoch, with shape and weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Measure {
     /// Name: of the event for samples (`cycles`, `cpu-clock`), else of the measure.
     pub name: Cow<'static, str>,
-    /// What one observation is of.
+    /// Shape of the observations.
     pub shape: Shape,
-    /// What one count stands for.
+    /// Weight of one count.
     pub weight: Weight,
 }
 

@@ -57,7 +57,7 @@ pub enum DbError {
     #[error("{} is gone: the database, or a part of it, was removed while it was \
     written", path.display())]
     Removed {
-        /// What is missing, or another file than it was.
+        /// The missing or replaced file or directory.
         path: PathBuf,
     },
     /// The directory is missing, or is no database.
@@ -72,7 +72,7 @@ pub enum DbError {
     #[error("cannot write to {}: {source}; run as the daemon's user or choose another \
     directory", path.display())]
     NotWritable {
-        /// What could not be written.
+        /// The file or directory that could not be written.
         path: PathBuf,
         /// The operating system's answer.
         source: io::Error,
@@ -98,7 +98,7 @@ pub enum DbError {
     /// The name may not be stored.
     #[error("{what} {name:?} {why}")]
     InvalidName {
-        /// What kind of name.
+        /// The kind of name.
         what: NameKind,
         /// The name, cut to a bounded length.
         name: String,
@@ -156,7 +156,7 @@ pub enum DbError {
         path: PathBuf,
         /// The kind of entries.
         what: &'static str,
-        /// How many there would be.
+        /// Number of entries that the file would have.
         count: u64,
         /// The most a reader accepts.
         limit: u64,
@@ -274,7 +274,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What a path that should be a database is instead. Each kind has another next step.
+/// Kinds of paths that are no database. Each kind has another next step.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotADatabase {

@@ -48,7 +48,7 @@ fn version(disk: &Disk, root: &Path) -> Result<u32, DbError> {
     }
 }
 
-/// What the directory is, when it is no database.
+/// The kind of a directory that is no database.
 fn instead(disk: &Disk, root: &Path) -> Result<NotADatabase, DbError> {
     let entries = match disk.list(root) {
         Err(error) if error.is_not_found() => return Ok(NotADatabase::Missing),

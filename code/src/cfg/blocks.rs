@@ -17,13 +17,13 @@ pub(super) struct Raw {
     /// Its last instruction.
     pub(super) last: usize,
     pub(super) instructions: usize,
-    /// What the last instruction does to the order of execution.
+    /// Effect of the last instruction on the order of execution.
     pub(super) flow: Flow,
     /// Whether the linker or compiler may have filled a gap with the block.
     pub(super) filler: bool,
 }
 
-/// Where an edge goes.
+/// The goal of an edge.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Goal {
     Place(usize),

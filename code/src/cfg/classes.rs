@@ -215,12 +215,12 @@ fn random_flow(arcs: &[Arc], nodes: usize) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    /// Of each arc, which simple cycles it is in.
+    /// The simple cycles that each arc is in.
     fn cycles(arcs: &[Arc], nodes: usize) -> Vec<Vec<usize>> {
         let mut of_arcs = vec![Vec::new(); arcs.len()];
         let mut count = 0;
         for root in 0..nodes {
-            // Those whose least node is the root.
+            // Cycles whose least node is the root.
             let mut pending = vec![(root, vec![root], Vec::new())];
             while let Some((node, path, taken)) = pending.pop() {
                 for (number, arc) in

@@ -260,7 +260,7 @@ mod tests {
     use super::super::To;
     use super::*;
 
-    /// What is reached from outside, or from `from`, without passing `without`.
+    /// The blocks that are reached from outside, or from `from`, without passing `without`.
     fn reached(graph: &Cfg, from: Option<usize>, without: Option<usize>) -> Vec<bool> {
         let mut seen = vec![false; graph.blocks().len()];
         let mut pending = from.map_or_else(|| graph.entrances(), |from| vec![from]);

@@ -1,4 +1,4 @@
-//! What the interpreter needs of an instruction set.
+//! The interface between the interpreter and an instruction set.
 
 use std::fmt;
 

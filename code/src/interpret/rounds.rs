@@ -180,7 +180,7 @@ fn more(visits: [Comparison; 3]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What `more` says, and what counting says.
+    /// The results of `more` and of counting rounds one by one.
     fn both(
         bytes: u8,
         relation: Relation,

@@ -7,7 +7,7 @@ use super::{Isa, aarch64, x86_64};
 use crate::cfg::ReadOnly;
 use crate::cfg::values::{Decision, State};
 
-/// Where execution goes on after an instruction.
+/// The place where execution goes on after an instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// At the next instruction.

@@ -48,7 +48,7 @@ pub struct Line {
 }
 
 impl Isa {
-    /// All of them.
+    /// All instruction sets.
     pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
 
     /// The instruction set of an ELF file by its `e_machine` (System V ABI: `EM_X86_64` is 62,

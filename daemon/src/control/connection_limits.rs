@@ -149,7 +149,7 @@ mod tests {
             "the one that has kept us waiting the longest"
         );
         assert!(here.clients.contains_key(&first) && here.clients.contains_key(&another));
-        // Who waits for us stays.
+        // A client that waits for the daemon keeps its place.
         here.clients.get_mut(&crowd[1]).unwrap().waiting = None;
         come(&mut here, 1000, 1001);
         assert!(here.clients.contains_key(&crowd[1]) && !here.clients.contains_key(&crowd[2]));

@@ -149,7 +149,7 @@ pub struct PlannedEvent {
 }
 
 impl PlannedEvent {
-    /// The same event at another rate.
+    /// The event, planned at another rate.
     #[must_use]
     pub fn at_rate(&self, rate: u64, clock_hz: u64) -> Self {
         let period = (self.event.unit.per_second(clock_hz) / rate.max(1)).max(1);
@@ -188,7 +188,7 @@ pub enum EventError {
     /// The number after ':' or '@' is not one in range.
     #[error("event '{spec}': {what} must be a number from {min} to {max}")]
     Number {
-        /// What the user typed.
+        /// The text that the user typed.
         spec: String,
         /// "period" or "rate".
         what: &'static str,
@@ -216,7 +216,7 @@ pub enum EventError {
         "event '{spec}': '{modifier}' behind the slash is not understood; only :PERIOD may stand there, user and kernel code are sampled alike"
     )]
     Modifier {
-        /// What the user typed.
+        /// The text that the user typed.
         spec: String,
         /// The text behind the slash.
         modifier: String,

@@ -71,7 +71,7 @@ pub enum Order {
 /// The outcome of an [`Order`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Steered {
-    /// It is in force.
+    /// The order is in force.
     Done,
     /// A sample costs this much.
     Costs(Cost),

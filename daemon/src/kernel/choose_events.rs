@@ -160,7 +160,8 @@ mod tests {
     use super::super::pmu::tree;
     use super::*;
 
-    /// What a machine with these files and CPUs, whose kernel `takes` some encodings, would sample.
+    /// Events that a machine with these files and CPUs, whose kernel `takes` some encodings, would
+    /// sample.
     fn choose(
         files: &[(&str, &str)],
         specs: &[EventSpec],

@@ -164,7 +164,7 @@ pub fn kernel_modules() -> Vec<u8> {
     list
 }
 
-/// One of the kernel's CPU lists: `online`, `possible`.
+/// A CPU list of the kernel: `online`, `possible`.
 pub fn cpu_list(which: &str) -> Result<Vec<usize>, KernelError> {
     Ok(parse_cpu_list(&read(&format!("/sys/devices/system/cpu/{which}"))?))
 }

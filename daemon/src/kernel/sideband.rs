@@ -29,7 +29,7 @@ const MISC_COMM_EXEC: u16 = 1 << 13;
 pub struct TimedRecord {
     /// CLOCK_MONOTONIC, ns.
     pub time_ns: u64,
-    /// What happened.
+    /// The event that the record reports.
     pub kind: RecordKind,
 }
 
@@ -189,7 +189,7 @@ struct Ring {
     sampler: Sampler,
     /// When the ring's event began to run.
     begun_ns: u64,
-    /// How long the event had run, and when that was read.
+    /// Time for which the event had run, and the time of that reading.
     running_ns: u64,
     read_ns: u64,
 }

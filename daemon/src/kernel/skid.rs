@@ -106,7 +106,7 @@ fn divide(rounds: u64) -> u64 {
     at
 }
 
-/// The same.
+/// The loop of divisions for arm64, as for x86-64 above.
 #[cfg(target_arch = "aarch64")]
 fn divide(rounds: u64) -> u64 {
     let at: u64;

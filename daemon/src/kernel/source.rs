@@ -16,7 +16,7 @@ use abi::{EVENTS_MAX, Entry, HALVES, Snapshot};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
-/// What the source opens.
+/// Settings of the source.
 #[derive(Clone, Debug)]
 pub struct SourceSettings {
     /// At most [`EVENTS_MAX`] events.
@@ -25,7 +25,7 @@ pub struct SourceSettings {
     pub table: TableSettings,
     /// Limit on the cost of sampling.
     pub budget: Option<Budget>,
-    /// What is counted once for all processes.
+    /// Settings of what is counted once for all processes.
     pub sharing: Sharing,
 }
 
@@ -50,7 +50,7 @@ pub struct CpuDrained {
 pub struct Drained {
     /// Samples taken since the last drain.
     pub taken: u64,
-    /// Of these, samples that found no entry of theirs in the table.
+    /// Samples taken that found no entry of theirs in the table.
     pub misses: u64,
     /// Samples taken that are in no entry, by event number.
     pub lost: [u64; EVENTS_MAX],

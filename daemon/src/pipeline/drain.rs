@@ -38,7 +38,7 @@ pub struct CpuLedger {
     pub throttled: u64,
     /// Number of times that the kernel throttled an event.
     pub throttles: u64,
-    /// The same number at the last drain.
+    /// Value of `throttles` at the last drain.
     throttles_booked: u64,
     /// Number of times that the CPU went offline.
     pub offline: u64,

@@ -6,7 +6,7 @@ use model::Ledger;
 use model::{Loss, Unresolved};
 use std::collections::BTreeMap;
 
-/// Where the samples of one event went.
+/// Account of the samples of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Samples that the sampler took.

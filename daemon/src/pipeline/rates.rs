@@ -63,7 +63,7 @@ pub struct WalkCost {
 pub struct Spent {
     /// Time of the reading.
     pub at: Instant,
-    /// The same time in seconds since 1970 UTC.
+    /// Time of the reading, in seconds since 1970 UTC.
     pub unix_s: u64,
     /// Samples taken since the start.
     pub taken: u64,
@@ -260,7 +260,7 @@ impl Rates {
         self.limits.budget
     }
 
-    /// What a sample costs.
+    /// The cost of a sample.
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.cost

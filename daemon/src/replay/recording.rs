@@ -64,7 +64,7 @@ pub enum RecordingError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         why: String,
     },
     /// The file has another version of the format.

@@ -4,10 +4,10 @@ use image::ImageOffset;
 
 use super::table::Table;
 
-/// How often a number was seen at a place of an image: by (place, number).
+/// Number of times that a number was observed at a place of an image: by (place, number).
 pub type Values = Table<(ImageOffset, i64)>;
 
-/// How often in a row a branch of a loop was going to go the same way.
+/// Number of times in a row that a branch of a loop is going to go the same way.
 ///
 /// Counted in [`Values`] at the branch: the number is the rounds where the branch jumps in these
 /// rounds, and their negative where it falls through. Rounds are kept in classes: each number up to
@@ -30,7 +30,7 @@ impl BranchRounds {
         rounds & !(Self::class_width(rounds) - 1)
     }
 
-    /// How many numbers are in the class of `rounds`.
+    /// The number of numbers in the class of `rounds`.
     #[must_use]
     pub const fn class_width(rounds: u64) -> u64 {
         let bits = u64::BITS - rounds.leading_zeros();

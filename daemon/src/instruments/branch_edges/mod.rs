@@ -255,8 +255,8 @@ impl Interpreter {
             inside.then(|| ImageOffset(place.offset.0 + (address.0 - place.begin.0)))
         };
         for (number, Edge { from, to, .. }) in edges.iter().enumerate() {
-            // Of a branch that the walk meets several times only the first time counts: otherwise
-            // the branches of loops with many rounds would count more.
+            // A branch that the walk meets several times counts only the first time: otherwise the
+            // branches of loops with many rounds would count more.
             let again = edges.iter().take(number).any(|before| before.from == *from);
             // A branch that leaves the image is no edge of it.
             if let (Some(from), Some(to), false) = (offset(*from), offset(*to), again) {
