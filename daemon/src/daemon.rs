@@ -160,10 +160,10 @@ fn log_landing(landing: Option<kernel::Landing>) {
             let instructions = landing.skid.instructions();
             tracing::info!(
                 instructions,
-                "samples land so many instructions behind the one that takes the time"
+                "a sample lands this many instructions after the one that took the time"
             );
         }
-        None => tracing::info!("on which instruction samples land could not be measured here"),
+        None => tracing::info!("the skid of samples could not be measured here"),
     }
 }
 

@@ -178,7 +178,7 @@ fn daemon(status: &Status) -> Vec<Metric> {
         ("restraint", "gauge", doing, one(restraint)),
         ("processes", "gauge", "Processes known.", one(status.processes as f64)),
         ("lost_records_total", "counter", dropped, lost_records),
-        ("merge_failed", "gauge", "1 while the disk takes no samples.", failed),
+        ("merge_failed", "gauge", "1 while merges to the disk fail.", failed),
         ("last_merge_timestamp_seconds", "gauge", "When the disk took samples last.", merged),
         ("database_bytes", "gauge", "Size of the database.", one(status.db.bytes as f64)),
     ]

@@ -129,7 +129,7 @@ impl Table {
             Ok(slots) => slots,
             Err(error) => {
                 return tracing::error!(
-                    "{error}; samples of process {pid} in its own text are nobody's in particular"
+                    "{error}; samples of process {pid} in its own text are not kept apart"
                 );
             }
         };

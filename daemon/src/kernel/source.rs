@@ -352,7 +352,7 @@ fn measure(
         Some((meter, measured)) => (Cost::of(measured), Some(meter)),
         None => {
             tracing::warn!(
-                "what a sample costs could not be measured; {NS_PER_SAMPLE_ASSUMED} ns are assumed"
+                "the cost of a sample could not be measured; {NS_PER_SAMPLE_ASSUMED} ns are assumed"
             );
             (
                 Cost {

@@ -287,7 +287,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         self.merges.due |= merge;
         let Some(rate) = rate else { return };
         let cost_percent = self.rates.last_bill().map_or(0.0, |bill| 100.0 * bill.share());
-        tracing::info!(rate, cost_percent, "the bill changes the rate");
+        tracing::info!(rate, cost_percent, "the cost of sampling changes the rate");
         for (number, event) in
             self.parts.events.iter_mut().enumerate().filter(|(_, event)| event.adjustable)
         {
