@@ -10,9 +10,10 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Most lines of one kind in a term (below). More let a failing disk fill the journal, fewer hide
-/// the first failures of several kinds of files.
+/// Most lines of one kind in a [`TERM`]. More let a failing disk fill the journal, fewer hide the
+/// first failures of several kinds of files.
 const LINES_MAX: u32 = 20;
+/// Time after which the lines of a kind are counted anew.
 const TERM: Duration = Duration::from_secs(60);
 
 /// Leaves out lines that come too often. The kind of a line is its place in the source, so the

@@ -16,8 +16,9 @@ use crate::{ImageError, ImageId};
 const PROGRAM_HEADERS_LIMIT: u64 = 65_536;
 /// Largest table of section headers, and of their names, in bytes: a quarter of a million sections.
 const SECTION_HEADERS_LIMIT: u64 = 16 << 20;
-/// Largest piece of notes that is searched, in bytes; below, the number of pieces.
+/// Largest piece of notes that is searched, in bytes: notes of real files have a few hundred.
 const NOTES_LIMIT: u64 = 1 << 20;
+/// Most pieces of notes that are searched.
 const NOTES_PIECES: usize = 64;
 /// Longest section name kept, in bytes.
 const SECTION_NAME_MAX: usize = 256;

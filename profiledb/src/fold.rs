@@ -28,10 +28,11 @@ const FOLD_MAX_BYTES: u64 = 24 << 20;
 /// the copy has a gap. In ten minutes some gigabytes are copied; a longer time only takes disk
 /// space.
 const COVERED_KEPT_S: u64 = 600;
-/// Most replaced segments that stay, and (below) most bytes of them; beyond either the oldest are
-/// removed early. A directory of fewer than some 700 entries is listed by one getdents64(2) of the
-/// 32 KiB that the C library and rsync give it, which sees one state of the directory.
+/// Most replaced segments that stay; beyond, the oldest are removed early. A directory of fewer
+/// than some 700 entries is listed by one getdents64(2) of the 32 KiB that the C library and rsync
+/// give it, which sees one state of the directory.
 const COVERED_MAX: usize = 256;
+/// Most bytes of replaced segments that stay; beyond, the oldest are removed early.
 const COVERED_MAX_BYTES: u64 = 64 << 20;
 
 /// The result of a call of [`crate::Writer::fold`].

@@ -11,8 +11,10 @@ use crate::isa::leads::{BEFORE_MAX, Lead};
 /// or three; a larger number would let hand-written code that joins everything cost as much as the
 /// whole image.
 const ROUNDS_MAX: usize = 8;
-/// Bytes between two ranges below which one search covers both. Larger gaps are not worth decoding.
+/// Bytes between two ranges below which one search covers both: decoding a smaller gap costs less
+/// than another search.
 const APART: u64 = 1 << 16;
+/// Most ranges that are searched; with more, one search covers them all.
 const RANGES_MAX: usize = 16;
 
 /// Some procedures of an image, and the edges from and to them.

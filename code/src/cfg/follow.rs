@@ -12,10 +12,10 @@ use crate::isa::flow::{Flow, Tracker};
 /// Most blocks of a procedure whose values are followed: 64 thousand states take 80 MB. Jumps of
 /// larger procedures stay unresolved.
 const BLOCKS_MAX: usize = 1 << 16;
-/// Times that a node's state may change before its bounds are given up (and, below, before it is
-/// left as it is). More visits cost time in large loops; fewer lose tables whose bound settles
-/// late.
+/// Times that a node's state may change before its bounds are given up. Fewer lose tables whose
+/// bound settles late; more cost time in large loops.
 const VISITS_WITH_BOUNDS: u32 = 16;
+/// Times that a node's state may change before it is left as it is, so that following values ends.
 const VISITS_MAX: u32 = 256;
 /// Most different targets that come together before a jump; with more, the jump stays unresolved.
 const WAYS_MAX: usize = 16;

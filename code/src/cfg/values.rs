@@ -4,9 +4,10 @@
 
 use super::ReadOnly;
 
-/// Most words of the stack, and most bounds of numbers, that are followed at one time. Fewer lose
-/// tables whose address is saved in a large frame; more cost time at each join.
+/// Most words of the stack that are followed at one time. Fewer lose tables whose address is saved
+/// in a large frame; more cost time at each join.
 const SLOTS_MAX: usize = 32;
+/// Most bounds of numbers that are known at one time; more cost time at each join.
 const BOUNDS_MAX: usize = 8;
 /// Most entries of a table of indices that are read; larger tables are not resolved.
 const INDICES_MAX: u64 = 1 << 12;

@@ -19,7 +19,8 @@ pub(crate) struct Lead {
 
 /// Most bytes of an x86 instruction before the end of its opcode.
 pub(crate) const BEFORE_MAX: u64 = 14;
-/// Bytes that are compared together.
+/// Bytes that are compared together: a block without a near branch is skipped at once. Larger
+/// blocks are skipped less often.
 const BLOCK: usize = 256;
 /// Largest distance of a branch with 8 bits of distance, with the branch's own length.
 const NEAR: u64 = 130;

@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::{Counts, EventCounts, ImageCounts};
 
-/// Most watches at once, of all users and (below) of one user, so that one user cannot take all.
+/// Most watches at once: each adds counting to every drain and memory for its places.
 const WATCHES_MAX: usize = 8;
+/// Most watches of one user, so that one user cannot take all.
 const OF_A_USER_MAX: usize = 4;
 /// Most distinct places of a watch between two questions: a reply has some 25 bytes for each.
 const PLACES_MAX: usize = 65_536;

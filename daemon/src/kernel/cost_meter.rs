@@ -41,9 +41,11 @@ const LONG_PART: f64 = 0.05;
 /// Windows kept while sampling: the last ten minutes at the shortest interval. More react late to a
 /// changed machine; fewer leave the median to chance.
 const WINDOWS_KEPT: usize = 60;
-/// Least time between two windows while sampling. Windows are rarer where this part of the budget,
-/// `BUDGET_PART`, does not pay for them.
+/// Least time between two windows while sampling. A longer time notices a changed machine later; a
+/// shorter one costs CPU time.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// Part of the budget that windows may take. Where the budget is small, windows are rarer than
+/// [`INTERVAL`].
 const BUDGET_PART: f64 = 0.02;
 
 /// Measures the cost of a sample at start, and again at intervals.

@@ -13,10 +13,13 @@ use std::arch::asm;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// Samples per second while measuring; with the duration below, some 300 samples.
+/// Samples per second while measuring. Together with [`TIME`] some 300 samples, three times as many
+/// as the result needs.
 const RATE: u64 = 5000;
+/// Duration of the measurement, which delays the start.
 const TIME: Duration = Duration::from_millis(60);
-/// Rounds between two readings of the clock: about a millisecond.
+/// Rounds of the loop between two readings of the clock: about a millisecond. More end the
+/// measurement late, fewer let reading the clock take a share of the samples.
 const ROUNDS: u64 = 100_000;
 
 /// Skid of an event's samples on this machine.

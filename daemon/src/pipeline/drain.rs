@@ -86,9 +86,10 @@ const SPILL_USED_MAX: f64 = 0.7;
 /// memory until their samples have been drained.
 const ENDED_MAX: usize = 4096;
 
-/// Time in ns after the mapping of a new file in which drains come every second: the code and the
+/// Time in ns after the mapping of a new file in which drains come early: the code and the
 /// generated names of a process can only be read while it lives.
 const NEWS_NS: u64 = 3_000_000_000;
+/// Time between drains, in ns, in the time of [`NEWS_NS`].
 const NEWS_DRAIN_NS: u64 = 1_000_000_000;
 /// Records in a drain from which on their memory is returned to the kernel afterwards. The records
 /// are small pieces between others that stay, so the allocator would keep it.

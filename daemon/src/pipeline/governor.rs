@@ -19,23 +19,26 @@ pub const RATES: [u64; 16] =
 const DAEMON_PART: f64 = 0.2;
 /// A term: the time over which a bill is computed and judged.
 pub const TERM: Duration = Duration::from_secs(60);
-/// Part of the budget that two terms in a row must cost for the rate to go down; the other number
-/// is for a single term. A storm of compilers that makes the daemon work for one minute is no
-/// reason. Larger values let sampling cost more, smaller ones let the rate follow noise.
+/// Part of the budget that two terms in a row must cost for the rate to go down. A storm of
+/// compilers that makes the daemon work for one minute is no reason. Larger values let sampling
+/// cost more, smaller ones let the rate follow noise.
 const TOO_MUCH: f64 = 1.25;
+/// Part of the budget that a single term must cost for the rate to go down at once.
 const FAR_TOO_MUCH: f64 = 4.0;
 /// Part of the budget that the bill should be after a step down. In a simulation of busy hours (the
 /// test below) 1.0 takes a second step down more than twice as often.
 const AIM_DOWN: f64 = 0.8;
-/// Part of the budget below which a term counts as a term of plenty. After enough of these the rate
-/// goes up, to where the most expensive of them would have cost the second number. A bill between
-/// this and [`TOO_MUCH`] changes nothing, and a step up by the square root of 2 from here does not
-/// reach that.
+/// Part of the budget below which a term counts as a term of plenty. A bill between this and
+/// [`TOO_MUCH`] changes nothing.
 const PLENTY: f64 = 0.5;
+/// Part of the budget that the most expensive of the terms of plenty would have cost at the rate
+/// after a step up. A step by the square root of 2 from [`PLENTY`] stays below it, so a step up
+/// does not cause a step down.
 const AIM_UP: f64 = 0.75;
-/// Terms of plenty before a step up. Each step down that follows a step up doubles the number, up
-/// to the second one, so a host that is busy for some minutes of each hour soon keeps one rate.
+/// Terms of plenty before a step up. Fewer let the rate go up between two busy times of a host.
 const PATIENCE_MIN: u32 = 30;
+/// Most terms of plenty before a step up. Each step down that follows a step up doubles the number
+/// up to this, so a host that is busy for some minutes of each hour soon keeps one rate.
 const PATIENCE_MAX: u32 = 320;
 /// Part of the memory limit below which a term may count as a term of plenty.
 const MEMORY_PLENTY: f64 = 0.8;

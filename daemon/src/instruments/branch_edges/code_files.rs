@@ -13,14 +13,16 @@ const FILES_MAX: usize = 64;
 /// Bytes that all tables of constants may take together. An image whose table finds no room has
 /// none, so its computed jumps are not followed.
 const CONSTANTS_BYTES_MAX: usize = 1 << 20;
-/// Pieces of code kept, and (below) bytes of each. A walk stays within a few hundred bytes, and
-/// where much code is hot, it is seldom near the last walks.
+/// Pieces of code kept. With fewer, hot code on a busy machine is read again.
 const PIECES: usize = 512;
+/// Bytes of a piece of code: a walk stays within a few hundred bytes. Larger pieces hold more bytes
+/// that no walk comes to.
 const PIECE_BYTES: usize = 1024;
 /// Time without use after which a file is closed: an open file keeps its file system busy and its
 /// disk space taken.
 const UNUSED_MAX: Duration = Duration::from_secs(120);
-/// Snapshots until opening a file that failed is tried again.
+/// Snapshots until opening a file that failed is tried again. Fewer cost a system call per snapshot
+/// of a file that cannot be opened; more lose edges after the file is back.
 const RETRY_AFTER: u64 = 10_000;
 
 /// A direct-mapped table of pieces of files: a new piece replaces the one that had its place, so

@@ -29,10 +29,11 @@ pub use merging::LastSamplesLost;
 const RECORDS_STORM: usize = 100;
 /// A merge that failed is tried again after this long, or the merge interval if that is shorter.
 const MERGE_RETRY: Duration = Duration::from_secs(30);
-/// Requests are answered together, at most this many. Then follows a pause that is a multiple of
-/// the time this took, within the limits below: a client that asks as fast as it can takes a
-/// quarter of the daemon's time.
+/// Most requests that are answered together. More delay the drain, fewer make a storm of requests
+/// cost a drain each.
 const REQUESTS_MAX: usize = 64;
+/// Pause after requests were answered: this multiple of the time that answering took, within these
+/// limits. So a client that asks as fast as it can takes a quarter of the daemon's time.
 const REQUESTS_PAUSE: (u32, Duration, Duration) =
     (3, Duration::from_millis(5), Duration::from_millis(250));
 /// Shortest time between two notifications of the service manager's watchdog.
