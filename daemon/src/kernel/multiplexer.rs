@@ -2,7 +2,7 @@
 //! events multiplexed finely).
 //!
 //! One event of each group is enabled at a time on each CPU, so the kernel never has to multiplex.
-//! Multiplexer have random lengths, drawn for each CPU by itself: otherwise work that a program does in
+//! Turns have random lengths, drawn for each CPU by itself: otherwise work that a program does in
 //! step with one clock could fall into the turns of one event only.
 
 use super::counted::Counted;

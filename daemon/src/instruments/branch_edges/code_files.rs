@@ -69,7 +69,7 @@ impl Pieces {
     }
 }
 
-/// CodeFiles by image.
+/// Open files by image.
 #[derive(Default)]
 pub struct CodeFiles {
     by_image: HashMap<ImageId, Known, foldhash::fast::RandomState>,
