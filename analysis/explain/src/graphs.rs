@@ -10,7 +10,7 @@ use code::isa::{Isa, Syntax};
 use code::skid::Skid;
 use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
-use model::{EDGES, Edges, FIRST_EDGES, ROUNDS, Turns, Values};
+use model::{BranchRounds, EDGES, Edges, FIRST_EDGES, ROUNDS, Values};
 use stalls::{Explained, Machine, ProfiledProcedure};
 
 use crate::listing::{self, ByAddress, Listing};
@@ -517,9 +517,15 @@ fn remaining_rounds(
         }
     }
     let remaining_rounds = |(value, count)| {
-        let Turns { branch, jumps, rounds } = Turns::of(value)?;
+        let BranchRounds { branch, jumps, rounds } = BranchRounds::of(value)?;
         let branch = Vaddr(known.address(branch));
-        Some(RemainingRounds { branch, jumps, rounds, width: Turns::class_width(rounds), count })
+        Some(RemainingRounds {
+            branch,
+            jumps,
+            rounds,
+            width: BranchRounds::class_width(rounds),
+            count,
+        })
     };
     let mut remaining_rounds: Vec<RemainingRounds> =
         sum.iter().filter_map(remaining_rounds).collect();

@@ -1,36 +1,37 @@
-//! What dcpid may do once it samples: less than it needed to begin.
+//! Gives up the privileges that dcpid needs only at start.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
 };
 
-/// Needed for as long as it runs (capabilities(7)): events of a CPU that comes online; other users'
-/// /proc/PID/maps, /proc/PID/map_files and the files behind them; the kernel's symbols, read again
-/// when a module comes. Memory for the ring of that CPU, where limits are low.
+/// Capabilities that dcpid needs for as long as it runs (capabilities(7)): for events of a CPU that
+/// comes online, and memory for its ring where limits are low; for other users' /proc/PID/maps and
+/// /proc/PID/map_files and the files behind them; and for the kernel's symbols, which are read
+/// again when a module comes.
 const RUNNING: CapabilitySet = CapabilitySet::PERFMON
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::CHECKPOINT_RESTORE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::SYSLOG)
     .union(CapabilitySet::IPC_LOCK);
-/// What root writes his database with, wherever it is.
+/// Capabilities with which root writes its database, wherever that is.
 const ROOTS: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::FOWNER).union(CapabilitySet::CHOWN);
 
-/// Gives up what was only needed to load the sampler and open sockets: CAP_BPF, and of root's
-/// everything that is not used. To be called before any thread is started that stays.
+/// Gives up the capabilities that only loading the sampler and opening sockets needed: CAP_BPF, and
+/// for root all that are not used. To be called before any thread is started that stays.
 pub fn give_up_unneeded() {
     keep(|permitted| {
         let running = if nix::unistd::geteuid().is_root() { RUNNING | ROOTS } else { RUNNING };
-        // It stands for both where they are not there.
+        // CAP_SYS_ADMIN stands for both where they do not exist.
         let has_own =
             permitted.contains(CapabilitySet::PERFMON | CapabilitySet::CHECKPOINT_RESTORE);
         if has_own { running } else { running | CapabilitySet::SYS_ADMIN }
     });
 }
 
-/// Gives up everything for a thread that only writes files of its own; root keeps what he writes
-/// them with.
+/// Gives up all capabilities in a thread that only writes files of its own; root keeps those that
+/// it writes files with.
 pub fn give_up_all() {
     keep(|_| if nix::unistd::geteuid().is_root() { ROOTS } else { CapabilitySet::empty() });
 }

@@ -1,7 +1,7 @@
 //! `dcpi calc` and its kin, of a copy loop whose file is made here byte by byte.
 
 use image::{ImageId, ImageKind, ImageOffset};
-use model::{EDGES, Edges, FIRST_EDGES, ROUNDS, Turns, Values};
+use model::{BranchRounds, EDGES, Edges, FIRST_EDGES, ROUNDS, Values};
 use profiledb::EventMeta;
 use serde_json::json;
 
@@ -142,8 +142,9 @@ fn copies_of(goes_on: u64, ends: u64) -> Db {
     epoch.observe(&FIRST_EDGES, id, edges.clone());
     epoch.observe(&EDGES, id, edges);
     // A sample is in any of the rounds alike.
-    let turns =
-        |rounds| (Turns { branch: ImageOffset(0x1015), jumps: true, rounds }.value().unwrap(), 100);
+    let turns = |rounds| {
+        (BranchRounds { branch: ImageOffset(0x1015), jumps: true, rounds }.value().unwrap(), 100)
+    };
     if ends == 100 {
         epoch.observe(&ROUNDS, id, Values::from_counts((1..100).map(turns)));
     }
@@ -231,7 +232,7 @@ fn copies_in_its_loop(counts: &[(u64, u64)]) -> Db {
     epoch.observe(&EDGES, id, edges);
     let turns = |part: u64| {
         (
-            Turns { branch: ImageOffset(0x1015), jumps: true, rounds: (part << 20) / 5001 }
+            BranchRounds { branch: ImageOffset(0x1015), jumps: true, rounds: (part << 20) / 5001 }
                 .value()
                 .unwrap(),
             1,

@@ -1,17 +1,16 @@
-//! Edges: which way branches go, from snapshots of registers that the sampler takes with some
-//! samples of user code.
+//! Edges of the control flow, from snapshots of registers that the sampler takes with some samples
+//! of user code.
 //!
 //! At a sample the registers decide the next branches. The interpreter of the crate `code` follows
-//! them through the bytes of the sampled image, and each branch that it can follow is counted as an
-//! edge: from the branch, to what is executed next. Where a loop compares what changes by the same
-//! amount in each round, it is counted how many rounds are left.
+//! the bytes of the sampled image from there, and each branch that it can follow is counted as an
+//! edge: from the branch to the instruction executed next. Where the test of a loop compares values
+//! that change by the same amount in each round, the number of rounds left is counted too.
 //!
-//! Registers and stacks are the processes' own. They are held in this process's memory until the
-//! next drain, or until many are held, and the records are read that tell what was mapped where;
-//! then they are interpreted and wiped. Nothing of them is written anywhere: only counts of edges
-//! and of rounds are.
+//! Registers and stacks are private to their processes. They stay in this process's memory until
+//! the next drain, or until many are held; then the records of mappings are read, and the snapshots
+//! are interpreted and wiped. Only counts of edges and rounds are written.
 
-mod texts;
+mod code_files;
 
 use crate::clock;
 use crate::pipeline::pending::Pending;
@@ -24,70 +23,73 @@ use crate::spaces::open_mapped::MappedAt;
 use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
 use code::interpret::{BranchKind, Edge, Place, Rounds, Walker};
 use code::isa::x86_64::{State, X86_64};
+use code_files::{CodeFiles, View};
 use image::{ImageKind, ImageOffset, Vaddr};
-use model::{EDGES, FIRST_EDGES, Measure, Observation, ROUNDS, Turns};
+use model::{BranchRounds, EDGES, FIRST_EDGES, Measure, Observation, ROUNDS};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
-use texts::{Texts, View};
 
-/// Snapshots held at most; those beyond are dropped, and counted.
+/// Most snapshots held; further ones are dropped and counted. More take memory, fewer drop
+/// snapshots of a burst.
 const HELD_MAX: usize = 1024;
-/// When so many are held, they do not wait for the drain.
+/// Number of held snapshots from which on they are interpreted before the next drain.
 const HELD_MANY: usize = HELD_MAX * 3 / 4;
-/// Decoded instructions kept.
+/// Decoded instructions kept, about 128 bytes each; with fewer, hot code is decoded again.
 const INSTRUCTIONS: usize = 4096;
-/// How long a drain waits for its snapshots to be interpreted: they take milliseconds, unless a
-/// file system does not answer.
+/// Time that a drain waits for the interpretation of its snapshots. Interpreting takes
+/// milliseconds, unless a file system does not answer; a longer wait would let that file system
+/// delay the drain.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// What became of snapshots.
+/// Numbers of snapshots by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Snapshots taken.
     pub taken: u64,
-    /// Dropped because the sampler's ring, this buffer or the interpreter's queue was full.
+    /// Snapshots dropped because the sampler's ring, this buffer or the interpreter's queue was
+    /// full.
     pub dropped: u64,
-    /// Of those taken, the ones whose image or its file could not be had, or that are of processes
-    /// or images left out.
+    /// Snapshots taken whose image or file could not be read, or whose process or image is left
+    /// out.
     pub unresolved: u64,
-    /// Those that gave at least one edge.
+    /// Snapshots taken that gave at least one edge.
     pub fruitful: u64,
     /// Edges counted.
     pub edges: u64,
-    /// CPU time of interpreting them, ns.
+    /// CPU time of interpreting snapshots, in ns.
     pub cpu_ns: u64,
 }
 
-/// Takes snapshots in and gives edges out.
+/// Interprets snapshots and counts their edges.
 ///
-/// Files are opened and read by a thread of its own: one that a dead network file system holds
-/// costs edges, never the drain.
+/// A thread of its own opens and reads files: a dead network file system costs edges, never the
+/// drain.
 pub struct Edges {
     held: Vec<Snapshot>,
     tape: Tape,
     thread: Option<Thread>,
-    /// What became of all so far.
+    /// Outcomes of all snapshots so far.
     pub totals: Totals,
 }
 
-/// The thread that interprets, and how many drains' snapshots it has not given back.
+/// The thread that interprets, and the number of drains whose snapshots it has not given back.
 struct Thread {
-    jobs: SyncSender<Vec<Job>>,
+    jobs: SyncSender<Vec<PlacedSnapshot>>,
     done: Receiver<Batch>,
     outstanding: usize,
 }
 
-/// A snapshot, and where it was taken.
-struct Job {
+/// A snapshot with its place in an image.
+struct PlacedSnapshot {
     snapshot: Snapshot,
     sampled: Sampled,
 }
 
-/// What the snapshots of a drain gave.
+/// The observations from the snapshots of a drain.
 #[derive(Default)]
 struct Batch {
-    /// What was observed, of which measure.
+    /// Observations, each with its image and measure.
     observed: Vec<(Arc<Image>, &'static Measure, Observation)>,
     unresolved: u64,
     fruitful: u64,
@@ -95,18 +97,18 @@ struct Batch {
 }
 
 impl Edges {
-    /// None yet; what is observed is kept on `tape` too.
+    /// No snapshots yet. Observations are recorded on `tape` too.
     #[must_use]
     pub fn new(tape: Tape) -> Self {
-        // Room for all that may be there at once: what is moved to other memory leaves a copy
-        // behind.
+        // The buffer has room for the most snapshots that can be there, because growing would leave
+        // a copy of registers in freed memory.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let held = Vec::with_capacity(HELD_MAX + cpus * SNAPSHOTS_PER_CPU);
         Self { held, tape, thread: None, totals: Totals::default() }
     }
 
-    /// Takes in what `read` moves into the buffer; it gives the number of snapshots that the
-    /// sampler had to drop.
+    /// Holds the snapshots that `read` moves into the buffer. `read` returns the number of
+    /// snapshots that the sampler had to drop.
     pub fn hold(&mut self, read: impl FnOnce(&mut Vec<Snapshot>) -> u64) {
         let before = self.held.len();
         self.totals.dropped += read(&mut self.held);
@@ -118,14 +120,15 @@ impl Edges {
         }
     }
 
-    /// Whether so many are held that they should be interpreted soon.
+    /// Whether so many snapshots are held that they should be interpreted soon.
     #[must_use]
     pub fn are_many(&self) -> bool {
         self.held.len() >= HELD_MANY
     }
 
-    /// Has everything held, taken in `window`, interpreted and wiped, and counts the edges in
-    /// `pending`: these, or where that takes long those of an earlier drain.
+    /// Interprets and wipes all snapshots held, which were taken in `window`, and counts edges in
+    /// `pending`: the edges of these snapshots or, where interpreting takes long, of an earlier
+    /// drain's.
     pub fn interpret(&mut self, mappings: &mut Mappings, window: Window, pending: &mut Pending) {
         if self.thread.is_none() && !self.held.is_empty() {
             self.thread =
@@ -140,7 +143,7 @@ impl Edges {
             let mut jobs = Vec::with_capacity(self.held.len());
             for snapshot in &mut self.held {
                 match sampled(snapshot, mappings, window) {
-                    Some(sampled) => jobs.push(Job { snapshot: *snapshot, sampled }),
+                    Some(sampled) => jobs.push(PlacedSnapshot { snapshot: *snapshot, sampled }),
                     None => self.totals.unresolved += 1,
                 }
                 wipe(snapshot);
@@ -153,7 +156,8 @@ impl Edges {
                 refused.iter_mut().for_each(|job| wipe(&mut job.snapshot));
             } else {
                 thread.outstanding += 1;
-                // Who did not answer in time once is not waited for again until he has.
+                // A thread that did not answer in time is not waited for again before it has
+                // answered.
                 if thread.outstanding == 1
                     && let Ok(batch) = thread.done.recv_timeout(PATIENCE)
                 {
@@ -168,7 +172,7 @@ impl Edges {
         }
     }
 
-    /// What the walks have cost so far.
+    /// The cost of all walks so far.
     #[must_use]
     pub fn walk_cost(&self) -> WalkCost {
         let Totals { taken, dropped, cpu_ns, .. } = self.totals;
@@ -191,11 +195,11 @@ fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending, tape: &Tape) 
 
 impl Thread {
     fn start() -> std::io::Result<Self> {
-        let (jobs, queue) = mpsc::sync_channel::<Vec<Job>>(1);
+        let (jobs, queue) = mpsc::sync_channel::<Vec<PlacedSnapshot>>(1);
         let (sender, done) = mpsc::channel();
         std::thread::Builder::new().name("edges".into()).spawn(move || {
             let mut interpreter =
-                Interpreter { walker: Walker::new(INSTRUCTIONS), texts: Texts::default() };
+                Interpreter { walker: Walker::new(INSTRUCTIONS), texts: CodeFiles::default() };
             while let Ok(jobs) = queue.recv() {
                 if sender.send(interpreter.interpret(jobs)).is_err() {
                     return;
@@ -208,11 +212,11 @@ impl Thread {
 
 struct Interpreter {
     walker: Walker<X86_64>,
-    texts: Texts,
+    texts: CodeFiles,
 }
 
 impl Interpreter {
-    fn interpret(&mut self, mut jobs: Vec<Job>) -> Batch {
+    fn interpret(&mut self, mut jobs: Vec<PlacedSnapshot>) -> Batch {
         let (begun_ns, opened) = (clock::thread_cpu_ns(), self.texts.opened());
         let mut batch = Batch::default();
         self.texts.close_unused();
@@ -231,7 +235,11 @@ impl Interpreter {
         batch
     }
 
-    fn walk(&mut self, Job { snapshot, sampled }: &Job, batch: &mut Batch) -> Option<()> {
+    fn walk(
+        &mut self,
+        PlacedSnapshot { snapshot, sampled }: &PlacedSnapshot,
+        batch: &mut Batch,
+    ) -> Option<()> {
         let Sampled { image, place, file, at } = sampled;
         let text = self.texts.get(image.id, || file.open_build(&image.id, *at))?;
         let place = Place { image: text.number(), ..*place };
@@ -247,10 +255,10 @@ impl Interpreter {
             inside.then(|| ImageOffset(place.offset.0 + (address.0 - place.begin.0)))
         };
         for (number, Edge { from, to, .. }) in edges.iter().enumerate() {
-            // Of a branch that is met again the first time is what tells: the more rounds a loop
-            // makes, the more of them are seen here.
+            // A branch that the walk meets several times counts only the first time: otherwise the
+            // branches of loops with many rounds would count more.
             let again = edges.iter().take(number).any(|before| before.from == *from);
-            // What leaves the image is no edge of it.
+            // A branch that leaves the image is no edge of it.
             if let (Some(from), Some(to), false) = (offset(*from), offset(*to), again) {
                 let measures = [&EDGES, &FIRST_EDGES];
                 for measure in measures.into_iter().take(if number == 0 { 2 } else { 1 }) {
@@ -261,7 +269,7 @@ impl Interpreter {
         for Rounds { edge, rounds } in self.walker.rounds() {
             if let Some(branch) = offset(edge.from) {
                 let jumps = edge.kind == BranchKind::Taken;
-                if let Some((branch, number)) = (Turns { branch, jumps, rounds }).value() {
+                if let Some((branch, number)) = (BranchRounds { branch, jumps, rounds }).value() {
                     batch.observed.push((
                         image.clone(),
                         &ROUNDS,
@@ -275,21 +283,22 @@ impl Interpreter {
 }
 
 fn wipe(snapshot: &mut Snapshot) {
-    // The compiler may not leave it out: what it writes is looked at by nobody.
+    // `black_box` keeps the compiler from leaving out a write that nothing reads.
     *std::hint::black_box(snapshot) =
         Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
 }
 
-/// Where a snapshot was taken.
+/// The place of a snapshot.
 struct Sampled {
     image: Arc<Image>,
-    /// The mapping, at the addresses that the sampled process has it at.
+    /// The mapping, at its addresses in the sampled process.
     place: Place,
     file: Arc<MappedFile>,
     at: MappedAt,
 }
 
-/// None where it is in no file that is known, and where its image or process is left out.
+/// The place of a snapshot; None where it is in no known file, and where its image or process is
+/// left out.
 fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Option<Sampled> {
     let entry = Entry { key: snapshot.key, space: snapshot.space, count: 1 };
     let rip = *snapshot.registers.get(16)?;
